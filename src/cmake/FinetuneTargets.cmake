@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every library and every test of the project has in common.
+
+add_library(finetune_options INTERFACE)
+target_compile_options(finetune_options INTERFACE -Wall -Wextra $<$<BOOL:${FINETUNE_WERROR}>:-Werror>)
+if(FINETUNE_ARCH)
+  target_compile_options(finetune_options INTERFACE -march=${FINETUNE_ARCH})
+endif()
+if(FINETUNE_SANITIZE)
+  target_compile_options(finetune_options INTERFACE
+    -fsanitize=${FINETUNE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(finetune_options INTERFACE -fsanitize=${FINETUNE_SANITIZE})
+endif()
+
+# finetune_library(core PUBLIC ... PRIVATE ...): completes the library target finetune_<name> under
+# the alias finetune::<name>, with src/ as include root.
+function(finetune_library name)
+  add_library(finetune::${name} ALIAS finetune_${name})
+  target_include_directories(finetune_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(finetune_${name} ${ARGN} PRIVATE finetune_options)
+endfunction()
+
+# finetune_use_aten(target): links libtorch and shares one precompiled header for its heavy headers.
+function(finetune_use_aten target)
+  target_link_libraries(${target} PRIVATE finetune_options finetune::torch)
+  if(NOT TARGET finetune_aten_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/aten_pch.cpp "")
+    add_library(finetune_aten_pch OBJECT ${CMAKE_BINARY_DIR}/aten_pch.cpp)
+    target_link_libraries(finetune_aten_pch PRIVATE finetune_options finetune::torch)
+    target_precompile_headers(finetune_aten_pch PRIVATE
+      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM finetune_aten_pch)
+endfunction()
+
+# finetune_add_test(unit/core SOURCES a.cpp ... LIBRARIES finetune::core ... [RANKS 1 2 4]
+#                   [ATEN] [TIMEOUT s] [LABELS ...])
+# Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one
+# ctest a rank count, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
+function(finetune_add_test name)
+  cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  string(REPLACE "/" "_" target test_${name})
+  add_executable(${target} ${arg_SOURCES})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE
+    FINETUNE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FINETUNE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} finetune_options)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(arg_ATEN)
+    finetune_use_aten(${target})
+  endif()
+  if(NOT arg_RANKS)
+    target_link_libraries(${target} PRIVATE GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${target})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+    return()
+  endif()
+  target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
+  target_link_libraries(${target} PRIVATE finetune::comm GTest::gtest)
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.r${ranks}
+      COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun.sh ${ranks} $<TARGET_FILE:${target}>)
+    set_tests_properties(${name}.r${ranks} PROPERTIES
+      PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}"
+      SKIP_REGULAR_EXPRESSION "no mpirun here")
+  endforeach()
+endfunction()

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "comm/handle.hpp"
+#include "core/error.hpp"
+
+namespace finetune::comm {
+namespace {
+
+const std::string name_of_one = "one rank";
+
+MPI_Op mpi_op(Reduce op) {
+  switch (op) {
+    case Reduce::min:
+      return MPI_MIN;
+    case Reduce::max:
+      return MPI_MAX;
+    default:
+      return MPI_SUM;
+  }
+}
+
+int mpi_count(std::int64_t count) {
+  core::check(count >= 0 && count <= std::numeric_limits<int>::max(),
+              "a collective moves fewer than 2^31 elements a rank");
+  return static_cast<int>(count);
+}
+
+/// Types are only moved, never reduced, so their size is all that matters.
+MPI_Datatype mpi_type_of_size(std::int64_t bytes) {
+  switch (bytes) {
+    case 8:
+      return MPI_UINT64_T;
+    case 4:
+      return MPI_UINT32_T;
+    case 2:
+      return MPI_UINT16_T;
+    default:
+      return MPI_BYTE;
+  }
+}
+
+}  // namespace
+
+Communicator::Handle::~Handle() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (owned && finalized == 0) MPI_Comm_free(&comm);
+}
+
+int Communicator::rank() const {
+  return handle_ ? handle_->rank : 0;
+}
+
+int Communicator::size() const {
+  return handle_ ? handle_->size : 1;
+}
+
+const std::string& Communicator::name() const {
+  return handle_ ? handle_->name : name_of_one;
+}
+
+Communicator Communicator::split(int color, int key, std::string name) const {
+  if (!handle_) return *this;
+  auto handle = std::make_shared<Handle>();
+  check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
+  handle->complete(std::move(name));
+  return Communicator(std::move(handle));
+}
+
+void Communicator::barrier() const {
+  if (handle_) check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
+}
+
+void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
+  if (!handle_) return;
+  constexpr std::size_t piece = std::size_t{1} << 30;
+  while (!bytes.empty()) {
+    const std::size_t n = std::min(bytes.size(), piece);
+    check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, root, handle_->comm),
+              "MPI_Bcast");
+    bytes = bytes.subspan(n);
+  }
+}
+
+std::string Communicator::broadcast_text(std::string text, int root) const {
+  auto size = static_cast<std::int64_t>(text.size());
+  broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
+  text.resize(static_cast<std::size_t>(size));
+  broadcast(std::as_writable_bytes(std::span(text)), root);
+  return text;
+}
+
+void Communicator::all_gather(core::DType dtype, const void* shard, void* full,
+                              std::int64_t count) const {
+  const std::int64_t element_bytes = core::size_bytes(dtype);
+  const auto* own_part = static_cast<std::byte*>(full) + rank() * count * element_bytes;
+  const bool in_place = shard == own_part;
+  if (!handle_ || size() == 1) {
+    if (!in_place && count != 0)
+      std::memcpy(full, shard, static_cast<std::size_t>(count * element_bytes));
+    return;
+  }
+  MPI_Datatype type = mpi_type_of_size(element_bytes);
+  const int n = mpi_count(count);
+  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, n, type, full, n, type, handle_->comm),
+            "MPI_Allgather");
+}
+
+void Communicator::reduce_scatter(const float* full, float* shard, std::int64_t count) const {
+  if (!handle_ || size() == 1) {
+    if (full != shard && count != 0)
+      std::memcpy(shard, full, static_cast<std::size_t>(count) * sizeof(float));
+    return;
+  }
+  check_mpi(
+      MPI_Reduce_scatter_block(full, shard, mpi_count(count), MPI_FLOAT, MPI_SUM, handle_->comm),
+      "MPI_Reduce_scatter_block");
+}
+
+void Communicator::all_reduce(std::span<double> values, Reduce op) const {
+  if (!handle_) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_DOUBLE,
+                          mpi_op(op), handle_->comm),
+            "MPI_Allreduce");
+}
+
+void Communicator::all_reduce(std::span<float> values, Reduce op) const {
+  if (!handle_) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_FLOAT,
+                          mpi_op(op), handle_->comm),
+            "MPI_Allreduce");
+}
+
+void Communicator::all_reduce(std::span<std::int64_t> values, Reduce op) const {
+  if (!handle_) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_INT64_T,
+                          mpi_op(op), handle_->comm),
+            "MPI_Allreduce");
+}
+
+std::int64_t Communicator::all_reduce(std::int64_t value, Reduce op) const {
+  all_reduce(std::span(&value, 1), op);
+  return value;
+}
+
+double Communicator::all_reduce(double value, Reduce op) const {
+  all_reduce(std::span(&value, 1), op);
+  return value;
+}
+
+std::vector<std::vector<std::byte>> Communicator::all_gather_bytes(
+    std::span<const std::byte> bytes) const {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
+  const std::int64_t own = std::ssize(bytes);
+  all_gather(core::DType::i64, &own, sizes.data(), 1);
+  std::vector<std::vector<std::byte>> parts;
+  // One broadcast a rank: no displacement arithmetic in 32 bits, and no second copy of everything.
+  for (int root = 0; root < size(); ++root) {
+    std::vector<std::byte> part(static_cast<std::size_t>(sizes[static_cast<std::size_t>(root)]));
+    if (root == rank()) std::copy(bytes.begin(), bytes.end(), part.begin());
+    broadcast(part, root);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::vector<std::string> Communicator::all_gather_text(std::string_view text) const {
+  std::vector<std::string> texts;
+  for (const auto& part : all_gather_bytes(std::as_bytes(std::span(text)))) {
+    texts.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  return texts;
+}
+
+}  // namespace finetune::comm

@@ -1,0 +1,69 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A group of ranks and what they do together. Passed to whoever communicates, never looked up.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+
+namespace finetune::comm {
+
+enum class Reduce { sum, min, max };
+
+/// A cheap handle to a communicator over MPI. Default-constructed it is a world of one rank that
+/// needs no MPI: every collective then copies its input.
+///
+/// All functions but rank(), size(), is_root() and name() are collective on the communicator:
+/// every rank calls them, in the same order. They block. Counts are elements.
+/// Throws: ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI cannot
+/// take.
+class Communicator {
+ public:
+  Communicator() = default;
+
+  int rank() const;
+  int size() const;
+  bool is_root() const { return rank() == 0; }
+  const std::string& name() const;
+
+  /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank.
+  Communicator split(int color, int key, std::string name) const;
+
+  void barrier() const;
+
+  void broadcast(std::span<std::byte> bytes, int root = 0) const;
+  /// The root's text on every rank; what the others pass is ignored.
+  std::string broadcast_text(std::string text, int root = 0) const;
+
+  /// Shapes: shard [count] -> full [size() * count], in rank order. In place if `shard` points at
+  /// this rank's part of `full`.
+  void all_gather(core::DType dtype, const void* shard, void* full, std::int64_t count) const;
+
+  /// Sums over ranks. Shapes: full [size() * count] -> shard [count]. fp32.
+  void reduce_scatter(const float* full, float* shard, std::int64_t count) const;
+
+  void all_reduce(std::span<double> values, Reduce op) const;
+  void all_reduce(std::span<float> values, Reduce op) const;
+  void all_reduce(std::span<std::int64_t> values, Reduce op) const;
+  std::int64_t all_reduce(std::int64_t value, Reduce op) const;
+  double all_reduce(double value, Reduce op) const;
+
+  /// Bytes of every rank, one entry a rank, on every rank.
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) const;
+  std::vector<std::string> all_gather_text(std::string_view text) const;
+
+ private:
+  friend class Environment;
+  struct Handle;
+  explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
+
+  std::shared_ptr<const Handle> handle_;
+};
+
+}  // namespace finetune::comm

@@ -1,0 +1,53 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// MPI from start to end: the world communicator, where its ranks are, and how a run ends.
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace finetune::comm {
+
+/// Where the ranks of a world are.
+struct Topology {
+  int world_size = 1;
+  int num_nodes = 1;
+  int ranks_per_node = 1;                               ///< the largest number on any node
+  std::vector<std::string> node_names = {"localhost"};  ///< by node index
+  std::vector<int> node_of_rank = {0};
+};
+
+/// Initialises MPI and finalises it, except while an exception unwinds: the other ranks are then
+/// still inside their collectives, and MPI_Finalize would wait for them for ever.
+class Environment {
+ public:
+  Environment(int& argc, char**& argv);
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+  const Communicator& world() const { return world_; }
+  /// The ranks that share this rank's memory (MPI_COMM_TYPE_SHARED).
+  const Communicator& node() const { return node_; }
+  const Topology& topology() const { return topology_; }
+
+  /// Processor cores this rank may use: those it is bound to, or its share of the node's.
+  int cores() const;
+
+  /// Tells the user about `error` and returns its exit code. An error all ranks agreed on (see
+  /// agree.hpp) is printed by the root; any other is printed by this rank, which then aborts the
+  /// job, because the others wait for it in some collective.
+  int report(const std::exception& error) const;
+
+ private:
+  Communicator world_;
+  Communicator node_;
+  Topology topology_;
+};
+
+/// The exit code of `error`: its kind's, or ErrorKind::bug's for foreign exceptions.
+int exit_code(const std::exception& error);
+
+}  // namespace finetune::comm

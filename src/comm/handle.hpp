@@ -1,0 +1,34 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Private to comm: what a Communicator holds.
+
+#include <string>
+#include <utility>
+
+#include "comm/communicator.hpp"
+#include "comm/mpi.hpp"
+
+namespace finetune::comm {
+
+struct Communicator::Handle {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  bool owned = true;  ///< freed with the handle; false for MPI_COMM_WORLD
+  std::string name;
+
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle();
+
+  /// Fills in what follows from `comm`.
+  void complete(std::string its_name) {
+    name = std::move(its_name);
+    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+};
+
+}  // namespace finetune::comm

@@ -1,0 +1,20 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Fingerprints (XXH3, 128 bits) for comparing decks, data and manifests; not for secrecy.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace finetune::core {
+
+/// 32 hexadecimal digits of XXH3-128.
+std::string fingerprint(std::span<const std::byte> bytes);
+std::string fingerprint(std::string_view text);
+
+/// CRC32C (Castagnoli) of `bytes`, continuing from `crc` (0 to start).
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+
+}  // namespace finetune::core

@@ -1,0 +1,68 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: a value depends on (seed, stream, index) alone, never on a rank,
+// an order of calls or a saved generator state.
+
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace finetune::core {
+
+/// What the numbers are for; part of the key, so that two uses never share a sequence.
+enum class RandomUse : std::uint32_t {
+  weights = 1,
+  shuffle = 2,
+  dropout = 3,
+  sampling = 4,
+  test = 99
+};
+
+/// Philox4x32 with 10 rounds. Source: Salmon et al. 2011, "Parallel random numbers: as easy as
+/// 1, 2, 3" (SC11).
+inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                           std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {
+        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
+        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// One sequence of random numbers, addressed by index. `stream` tells sequences of one use apart:
+/// an epoch, a parameter, a layer.
+class RandomKey {
+ public:
+  RandomKey(std::uint64_t seed, RandomUse use, std::uint64_t stream = 0)
+      : seed_(seed), use_(use), stream_(stream) {}
+
+  /// 64 random bits.
+  std::uint64_t bits(std::uint64_t index) const;
+
+  /// Uniform in [0, 1) with 53 bits.
+  double uniform(std::uint64_t index) const {
+    return static_cast<double>(bits(index) >> 11) * 0x1p-53;
+  }
+
+  /// Uniform in [0, bound), without bias that matters (64-bit multiply-shift); bound > 0.
+  std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;
+
+  /// Standard normal (Box-Muller on two uniforms of one Philox block).
+  double normal(std::uint64_t index) const;
+
+ private:
+  std::uint64_t seed_;
+  RandomUse use_;
+  std::uint64_t stream_;
+};
+
+/// A permutation of 0 .. count - 1 (Fisher-Yates), the same on every machine.
+std::vector<std::int64_t> permutation(const RandomKey& key, std::int64_t count);
+
+}  // namespace finetune::core

@@ -1,0 +1,34 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Small functions on UTF-8 text: validation, escaping, nearest name, human numbers.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace finetune::core {
+
+/// Byte offset of the first byte that is not part of valid UTF-8 (RFC 3629), nothing if all is.
+std::optional<std::size_t> invalid_utf8(std::string_view text);
+
+/// `text` with control bytes other than newline and tab written as \xNN, so that a file's content
+/// cannot steer a terminal.
+std::string printable(std::string_view text);
+
+/// The candidate nearest to `name` by edit distance, if it is near enough to be meant.
+std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
+
+/// "12.3 GiB", "512 B": three figures and a binary unit.
+std::string human_bytes(std::int64_t bytes);
+
+/// "6,738,415,616": digits in threes.
+std::string with_commas(std::int64_t number);
+
+/// The shortest decimal that reads back to the same double; "nan" and "inf" become null in JSON
+/// lines, so callers test for finiteness first.
+std::string round_trip(double value);
+
+}  // namespace finetune::core

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace finetune::comm {
+namespace {
+
+TEST(Communicator, AllGatherKeepsRankOrder) {
+  const auto& world = tests::world();
+  const std::vector<std::int64_t> shard = {world.rank() * 10, world.rank() * 10 + 1};
+  std::vector<std::int64_t> full(2 * static_cast<std::size_t>(world.size()));
+  world.all_gather(core::DType::i64, shard.data(), full.data(), 2);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(full[static_cast<std::size_t>(2 * rank)], rank * 10);
+    EXPECT_EQ(full[static_cast<std::size_t>(2 * rank + 1)], rank * 10 + 1);
+  }
+}
+
+TEST(Communicator, AllGatherInPlaceUsesTheOwnPart) {
+  const auto& world = tests::world();
+  std::vector<float> full(3 * static_cast<std::size_t>(world.size()), -1.0f);
+  float* own = full.data() + 3 * world.rank();
+  for (int i = 0; i < 3; ++i)
+    own[i] = static_cast<float>(world.rank());
+  world.all_gather(core::DType::f32, own, full.data(), 3);
+  for (std::size_t i = 0; i < full.size(); ++i)
+    EXPECT_EQ(full[i], static_cast<float>(i / 3));
+}
+
+TEST(Communicator, ReduceScatterSumsEachRanksPart) {
+  const auto& world = tests::world();
+  const int n = world.size();
+  std::vector<float> full(static_cast<std::size_t>(2 * n));
+  for (std::size_t i = 0; i < full.size(); ++i)
+    full[i] = static_cast<float>(i) + static_cast<float>(world.rank());
+  std::vector<float> shard(2);
+  world.reduce_scatter(full.data(), shard.data(), 2);
+  const float ranks_sum = static_cast<float>(n * (n - 1)) / 2;
+  EXPECT_EQ(shard[0], static_cast<float>(n * 2 * world.rank()) + ranks_sum);
+  EXPECT_EQ(shard[1], static_cast<float>(n * (2 * world.rank() + 1)) + ranks_sum);
+}
+
+TEST(Communicator, GathersTextsOfDifferentLength) {
+  const auto& world = tests::world();
+  const auto texts =
+      world.all_gather_text(std::string(static_cast<std::size_t>(world.rank()), 'x'));
+  ASSERT_EQ(std::ssize(texts), world.size());
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    EXPECT_EQ(texts[rank].size(), rank);
+}
+
+TEST(Communicator, SplitsByColour) {
+  const auto& world = tests::world();
+  const Communicator half = world.split(world.rank() % 2, world.rank(), "half");
+  EXPECT_EQ(half.rank(), world.rank() / 2);
+  EXPECT_EQ(half.all_reduce(std::int64_t{1}, Reduce::sum), half.size());
+}
+
+TEST(Communicator, WithoutMpiIsAWorldOfOne) {
+  const Communicator alone;
+  float value = 3;
+  float copy = 0;
+  alone.all_gather(core::DType::f32, &value, &copy, 1);
+  EXPECT_EQ(copy, 3);
+  EXPECT_EQ(alone.size(), 1);
+  EXPECT_EQ(alone.all_reduce(2.0, Reduce::max), 2.0);
+}
+
+}  // namespace
+}  // namespace finetune::comm

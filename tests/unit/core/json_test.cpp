@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/json.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+
+namespace finetune::core {
+namespace {
+
+std::string message_of(const std::string& text) {
+  try {
+    parse_json(text, "a.json", 7);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Json, ErrorsNameFileLineAndColumn) {
+  EXPECT_TRUE(message_of("{\n  \"a\": 1,\n  oops\n}").starts_with("a.json:9:3: broken JSON"))
+      << message_of("{\n  \"a\": 1,\n  oops\n}");
+}
+
+TEST(Json, RefusesWhatOnlyAttacksContain) {
+  EXPECT_NE(message_of(std::string(100, '[') + std::string(100, ']')), "");
+  EXPECT_NE(message_of("{\"a\": 1, \"a\": 2}").find("occurs twice"), std::string::npos);
+  EXPECT_NE(message_of("{\"a\": \"\xff\"}").find("0xff is not valid UTF-8"), std::string::npos);
+  EXPECT_NE(message_of("{} {}"), "");
+}
+
+TEST(Json, SameKeyInTwoObjectsIsFine) {
+  EXPECT_EQ(parse_json("[{\"a\": 1}, {\"a\": 2}]", "a.json").size(), 2u);
+}
+
+}  // namespace
+}  // namespace finetune::core

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/hash.hpp"
+
+namespace finetune::core {
+namespace {
+
+TEST(Text, FindsTheFirstInvalidByte) {
+  EXPECT_EQ(invalid_utf8("Führer 😀"), std::nullopt);
+  EXPECT_EQ(invalid_utf8("ab\xC0\x80"), 2u);        // overlong
+  EXPECT_EQ(invalid_utf8("\xED\xA0\x80"), 0u);      // surrogate
+  EXPECT_EQ(invalid_utf8("a\xF0\x9F\x98"), 1u);     // cut off
+  EXPECT_EQ(invalid_utf8("\xF4\x90\x80\x80"), 0u);  // beyond U+10FFFF
+}
+
+TEST(Text, SuggestsTheNearestNameOnlyWhenItIsNear) {
+  const std::vector<std::string> names = {"sharding", "bucket", "tp"};
+  EXPECT_EQ(nearest("shardng", names), "sharding");
+  EXPECT_EQ(nearest("elephant", names), std::nullopt);
+}
+
+TEST(Text, NumbersReadBackToTheSameBits) {
+  for (const double value : {0.1, 1.0 / 3, 6.02e23, 5e-324})
+    EXPECT_EQ(std::stod(round_trip(value)), value);
+  EXPECT_EQ(with_commas(1234567), "1,234,567");
+  EXPECT_EQ(with_commas(-999), "-999");
+  EXPECT_EQ(human_bytes(3 * 1024 * 1024), "3.00 MiB");
+}
+
+TEST(Text, EscapesControlCharacters) {
+  EXPECT_EQ(printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n");
+}
+
+TEST(Hash, Crc32cGivesTheStandardCheckValue) {
+  const std::string text = "123456789";
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(text))), 0xE3069283u);
+  const auto bytes = std::as_bytes(std::span(text));
+  EXPECT_EQ(crc32c(bytes.subspan(4), crc32c(bytes.first(4))), 0xE3069283u);
+}
+
+}  // namespace
+}  // namespace finetune::core
