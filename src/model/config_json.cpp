@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/config_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+
+namespace finetune::model {
+
+const core::Json* ConfigReader::find(const char* key) const {
+  const auto entry = object_.find(key);
+  return entry == object_.end() || entry->is_null() ? nullptr : &*entry;
+}
+
+bool ConfigReader::has(const char* key) const {
+  return find(key) != nullptr;
+}
+
+void ConfigReader::fail(const char* key, const std::string& problem, const std::string& why) const {
+  core::fail(core::ErrorKind::input, {where_, fmt::format("\"{}\" {}", key, problem), why,
+                                      "Use the config.json the model was published with."});
+}
+
+std::int64_t ConfigReader::size(const char* key, std::optional<std::int64_t> fallback) const {
+  const core::Json* value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr) fail(key, "is missing", "the model's shape depends on it");
+  constexpr std::int64_t largest = std::int64_t{1} << 40;
+  if (!value->is_number_integer()) fail(key, "is " + value->dump(), "a whole number is expected");
+  const auto number = value->get<std::int64_t>();
+  if (number < 1 || number > largest)
+    fail(key, "is " + value->dump(), "a size from 1 to 2^40 is expected");
+  return number;
+}
+
+double ConfigReader::real(const char* key, std::optional<double> fallback) const {
+  const core::Json* value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr) fail(key, "is missing", "the model's arithmetic depends on it");
+  if (!value->is_number() || !std::isfinite(value->get<double>())) {
+    fail(key, "is " + value->dump(), "a finite number is expected");
+  }
+  return value->get<double>();
+}
+
+bool ConfigReader::boolean(const char* key, bool fallback) const {
+  const core::Json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail(key, "is " + value->dump(), "true or false is expected");
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const char* key, const std::string& fallback) const {
+  const core::Json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) fail(key, "is " + value->dump(), "a string is expected");
+  return value->get<std::string>();
+}
+
+void ConfigReader::require_text(const char* key, const std::string& fallback,
+                                std::initializer_list<const char*> accepted) const {
+  const std::string value = text(key, fallback);
+  if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
+    fail(key, fmt::format("is \"{}\"", value), "this program does not compute that");
+  }
+}
+
+void ConfigReader::require_false(const char* key) const {
+  if (boolean(key, false)) fail(key, "is true", "this program does not compute that");
+}
+
+void read_rope(const ConfigReader& config, Architecture& architecture) {
+  const bool new_style = config.has("rope_parameters");
+  const char* key = new_style ? "rope_parameters" : "rope_scaling";
+  architecture.rope_theta = config.real("rope_theta", 10000.0);
+  if (!config.has(key)) return;
+  const ConfigReader rope(config.object().at(key), config.where() + ": " + key);
+  if (!rope.object().is_object())
+    config.fail(key, "is " + rope.object().dump(), "an object is expected");
+  if (new_style) architecture.rope_theta = rope.real("rope_theta", architecture.rope_theta);
+
+  RopeScaling& scaling = architecture.rope_scaling;
+  const std::string kind = rope.text("rope_type", rope.text("type", "default"));
+  if (kind == "default") return;
+  scaling.factor = rope.real("factor");
+  if (kind == "linear") {
+    scaling.kind = RopeScaling::Kind::linear;
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::Kind::llama3;
+    scaling.low_freq_factor = rope.real("low_freq_factor");
+    scaling.high_freq_factor = rope.real("high_freq_factor");
+    scaling.original_max_positions = rope.size("original_max_position_embeddings");
+  } else {
+    rope.fail("rope_type", fmt::format("is \"{}\"", kind), "known: default, linear, llama3");
+  }
+  if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
+  if (scaling.kind == RopeScaling::Kind::llama3 &&
+      scaling.high_freq_factor <= scaling.low_freq_factor) {
+    rope.fail("high_freq_factor", "does not exceed low_freq_factor",
+              "the frequencies between are blended");
+  }
+}
+
+core::DType read_dtype(const ConfigReader& config) {
+  const std::string name = config.text("torch_dtype", config.text("dtype", "float32"));
+  if (name == "float32") return core::DType::f32;
+  if (name == "bfloat16") return core::DType::bf16;
+  if (name == "float16") return core::DType::f16;
+  config.fail("torch_dtype", fmt::format("is \"{}\"", name), "known: float32, bfloat16, float16");
+}
+
+}  // namespace finetune::model

@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// config.json, read strictly: every number is checked before it becomes a size.
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "core/json.hpp"
+#include "model/architecture.hpp"
+
+namespace finetune::model {
+
+/// Reads keys of one JSON object. Errors name `where` and the key.
+class ConfigReader {
+ public:
+  ConfigReader(const core::Json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  /// An integer in [1, 2^40]. Without a fallback the key must be there.
+  std::int64_t size(const char* key, std::optional<std::int64_t> fallback = std::nullopt) const;
+  double real(const char* key, std::optional<double> fallback = std::nullopt) const;
+  bool boolean(const char* key, bool fallback) const;
+  std::string text(const char* key, const std::string& fallback) const;
+  bool has(const char* key) const;
+
+  /// Refuses a setting this family does not implement, unless it has one of the `accepted` values.
+  void require_text(const char* key, const std::string& fallback,
+                    std::initializer_list<const char*> accepted) const;
+  void require_false(const char* key) const;
+
+  [[noreturn]] void fail(const char* key, const std::string& problem, const std::string& why) const;
+
+  const core::Json& object() const { return object_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  const core::Json* find(const char* key) const;
+
+  const core::Json& object_;
+  std::string where_;
+};
+
+/// rope_theta and rope_scaling (transformers 4) or rope_parameters (transformers 5).
+void read_rope(const ConfigReader& config, Architecture& architecture);
+
+/// torch_dtype (transformers 4) or dtype (transformers 5).
+core::DType read_dtype(const ConfigReader& config);
+
+}  // namespace finetune::model

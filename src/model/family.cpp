@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace finetune::model {
+namespace {
+
+const ModelFamily& claiming(const std::string& model_type, const std::vector<ModelFamily>& families,
+                            const std::string& where) {
+  std::vector<std::string> known;
+  for (const ModelFamily& family : families) {
+    for (const std::string& type : family.model_types) {
+      if (type == model_type) return family;
+      known.push_back(type);
+    }
+  }
+  std::string list;
+  for (const std::string& type : known)
+    list += (list.empty() ? "" : ", ") + type;
+  const auto near = core::nearest(model_type, known);
+  core::fail(core::ErrorKind::input, {where, fmt::format("unknown model_type \"{}\"", model_type),
+                                      fmt::format("known: {}", list),
+                                      near ? fmt::format("Did you mean \"{}\"?", *near) : ""});
+}
+
+}  // namespace
+
+Identified identify(const std::filesystem::path& model_folder,
+                    const std::vector<ModelFamily>& families) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(model_folder, ignored)) {
+    core::fail(
+        core::ErrorKind::input,
+        {model_folder.string(), "is not a folder",
+         "a model is a Hugging Face folder with config.json, *.safetensors and tokenizer.json",
+         "Correct model.path; relative paths start at the deck's folder."});
+  }
+  const std::filesystem::path path = model_folder / "config.json";
+  core::Json config = core::read_json(path, std::int64_t{1} << 20);
+  if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) {
+    core::fail(core::ErrorKind::input,
+               {path.string(), "has no \"model_type\"", "it tells the model's family",
+                "Use the config.json the model was published with."});
+  }
+  const ModelFamily& family =
+      claiming(config["model_type"].get<std::string>(), families, path.string());
+  Architecture architecture = family.read(config, path.string());
+  architecture.family = family.name;
+  return {&family, std::move(config), std::move(architecture)};
+}
+
+}  // namespace finetune::model

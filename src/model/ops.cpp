@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/ops.hpp"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/activations.hpp"
+
+namespace finetune::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+/// Handles travel through the autograd context as integers; they outlive it, because a step's graph
+/// never leaves the step.
+template <typename T>
+std::int64_t as_integer(T* pointer) {
+  return reinterpret_cast<std::int64_t>(pointer);
+}
+template <typename T>
+T& from_integer(const AutogradContext* ctx, const char* key) {
+  return *reinterpret_cast<T*>(ctx->saved_data.at(key).toInt());
+}
+
+void save_rows(AutogradContext* ctx, Weights& weights, RowRange rows) {
+  ctx->saved_data["weights"] = as_integer(&weights);
+  ctx->saved_data["first"] = std::int64_t{rows.first};
+  ctx->saved_data["num"] = std::int64_t{rows.num};
+}
+Weights& saved_weights(const AutogradContext* ctx) {
+  return from_integer<Weights>(ctx, "weights");
+}
+RowRange saved_rows(const AutogradContext* ctx) {
+  return {static_cast<int>(ctx->saved_data.at("first").toInt()),
+          static_cast<int>(ctx->saved_data.at("num").toInt())};
+}
+
+/// dW = dy^T x, into the slot.
+void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND) {
+  if (!slot.tensor.defined()) return;
+  at::Tensor target = slot.tensor;
+  if (slot.accumulate) {
+    target.addmm_(dy_NF.t(), x_ND);
+  } else {
+    at::mm_out(target, dy_NF.t(), x_ND);
+  }
+}
+
+void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
+  if (!slot.tensor.defined()) return;
+  at::Tensor target = slot.tensor;
+  if (slot.accumulate) {
+    target.add_(gradient);
+  } else {
+    target.copy_(gradient);
+  }
+}
+
+struct Linear : torch::autograd::Function<Linear> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
+                          RowRange rows) {
+    ctx->save_for_backward({x});
+    save_rows(ctx, *weights, rows);
+    return at::mm(x, weights->weight(rows).t());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const Variable x = ctx->get_saved_variables()[0];
+    Weights& weights = saved_weights(ctx);
+    const RowRange rows = saved_rows(ctx);
+    add_product(weights.gradient(rows), d[0], x);
+    return {at::mm(d[0], weights.weight(rows)), {}, {}};
+  }
+};
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row,
+                          double eps) {
+    auto [y, rstd] = rms_norm_forward(x, weights->weight({row, 1}), eps);
+    ctx->save_for_backward({x, rstd});
+    save_rows(ctx, *weights, {row, 1});
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    Weights& weights = saved_weights(ctx);
+    auto [dx, dw] =
+        rms_norm_backward(d[0], saved[0], weights.weight(saved_rows(ctx)), saved[1], {});
+    add_vector(weights.gradient(saved_rows(ctx)), dw);
+    return {dx, {}, {}, {}};
+  }
+};
+
+struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
+  static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
+                               Weights* weights, int row, double eps) {
+    auto [h, y, rstd] = add_rms_norm_forward(x, residual, weights->weight({row, 1}), eps);
+    ctx->save_for_backward({h, rstd});
+    save_rows(ctx, *weights, {row, 1});
+    return {h, y};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    Weights& weights = saved_weights(ctx);
+    auto [dx, dw] =
+        rms_norm_backward(d[1], saved[0], weights.weight(saved_rows(ctx)), saved[1], d[0]);
+    add_vector(weights.gradient(saved_rows(ctx)), dw);
+    return {dx, dx, {}, {}, {}};
+  }
+};
+
+struct Attention : torch::autograd::Function<Attention> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
+                          const Sequence& sequence) {
+    at::Tensor rotated =
+        qkv;  // the linear op before saved its input, not this output: free to change
+    rotate(rotated, shape, sequence, RotateBy::angle);
+    const QkvViews views = split_heads(rotated, shape, sequence.batch, sequence.length);
+    auto [out, logsumexp] = attend(views, Causal::yes);
+    ctx->save_for_backward(
+        {rotated, out, logsumexp, sequence.positions, sequence.cos, sequence.sin});
+    ctx->saved_data["shape"] = std::vector<std::int64_t>{
+        shape.num_heads, shape.num_kv_heads, shape.head_size, sequence.batch, sequence.length};
+    return merge_heads(out);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    const auto numbers = ctx->saved_data.at("shape").toIntVector();
+    const AttentionShape shape{numbers[0], numbers[1], numbers[2]};
+    Sequence sequence;
+    sequence.batch = numbers[3];
+    sequence.length = numbers[4];
+    sequence.positions = saved[3];
+    sequence.cos = saved[4];
+    sequence.sin = saved[5];
+    const QkvViews views = split_heads(saved[0], shape, sequence.batch, sequence.length);
+    at::Tensor d_qkv = attend_backward(d[0], views, saved[1], saved[2], shape);
+    rotate(d_qkv, shape, sequence, RotateBy::minus_angle);
+    return {d_qkv, {}, {}};
+  }
+};
+
+struct Swiglu : torch::autograd::Function<Swiglu> {
+  static Variable forward(AutogradContext* ctx, const Variable& gate_up) {
+    ctx->save_for_backward({gate_up});
+    return swiglu_forward(gate_up);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    return {swiglu_backward(d[0], ctx->get_saved_variables()[0])};
+  }
+};
+
+}  // namespace
+
+at::Tensor Ops::embedding(const at::Tensor& ids_N, int row) {
+  return at::index_select(weights_.weight({row, 1}), 0, ids_N);
+}
+
+void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) {
+  const GradientSlot slot = weights_.gradient({row, 1});
+  if (slot.tensor.defined()) embedding_gradient(ids_N, d_x_ND, slot.tensor, slot.accumulate);
+}
+
+at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
+  return Linear::apply(x_ND, &weights_, rows);
+}
+
+at::Tensor Ops::rms_norm(const at::Tensor& x_ND, int row, double eps) {
+  return RmsNorm::apply(x_ND, &weights_, row, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> Ops::add_rms_norm(const at::Tensor& x_ND,
+                                                    const at::Tensor& residual_ND, int row,
+                                                    double eps) {
+  auto both = AddRmsNorm::apply(x_ND, residual_ND, &weights_, row, eps);
+  return {both[0], both[1]};
+}
+
+at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
+                          const Sequence& sequence, std::int64_t i_layer) {
+  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence);
+  at::Tensor rotated = qkv;
+  rotate(rotated, shape, sequence, RotateBy::angle);
+  return attend_cached(rotated, shape, sequence, i_layer);
+}
+
+at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
+  return Swiglu::apply(gate_up);
+}
+
+at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
+  return at::mm(x_ND, weights_.weight({row, 1}).t()).to(at::kFloat);
+}
+
+LossSum Ops::loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
+  return chunked_loss(x_ND, labels_N, row, 1.0, nullptr);
+}
+
+LossSum Ops::loss_and_gradient(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                               double scale, at::Tensor& d_x_ND) {
+  return chunked_loss(x_ND, labels_N, row, scale, &d_x_ND);
+}
+
+LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
+                          at::Tensor* d_x_ND) {
+  // Few chunks keep the products large; many keep the logits small. 1,024 tokens lose nothing
+  // measurable against one chunk.
+  constexpr std::int64_t chunk = 1024;
+  const at::NoGradGuard no_autograd;
+  const at::Tensor weight = weights_.weight({row, 1});
+  const std::int64_t num_tokens = x_ND.size(0);
+  LossSum sum;
+  sum.correct = at::empty({num_tokens}, at::kBool);
+  if (d_x_ND != nullptr) *d_x_ND = at::empty_like(x_ND);
+  for (std::int64_t first = 0; first < num_tokens; first += chunk) {
+    const std::int64_t count = std::min(chunk, num_tokens - first);
+    const at::Tensor x = x_ND.narrow(0, first, count);
+    at::Tensor logits = at::mm(x, weight.t());
+    at::Tensor correct = sum.correct.narrow(0, first, count);
+    const ChunkLoss part =
+        cross_entropy(logits, labels_N.narrow(0, first, count), correct,
+                      d_x_ND == nullptr ? std::nullopt : std::optional<double>(scale));
+    sum.loss += part.loss;
+    sum.num_targets += part.num_targets;
+    if (d_x_ND == nullptr) continue;
+    add_product(weights_.gradient({row, 1}), logits, x);  // logits now hold their gradient
+    at::Tensor d_x = d_x_ND->narrow(0, first, count);
+    at::mm_out(d_x, logits, weight);
+  }
+  return sum;
+}
+
+}  // namespace finetune::model

@@ -1,0 +1,24 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position tables.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/architecture.hpp"
+#include "model/sequence.hpp"
+
+namespace finetune::model {
+
+/// Angle per position of each pair of channels, [head_size / 2], after scaling.
+/// Source: Su et al. 2021 (arXiv 2104.09864); the llama3 scaling: Llama 3.1's published
+/// configuration. Computed in fp32, as the models were trained with.
+std::vector<float> rope_frequencies(const Architecture& architecture);
+
+/// A training sequence of [batch, length] tokens at positions 0 .. length - 1.
+Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length);
+
+/// One sequence of `length` tokens that continues `cache`.
+Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache);
+
+}  // namespace finetune::model

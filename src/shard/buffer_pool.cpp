@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/buffer_pool.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace finetune::shard {
+
+at::Tensor BufferPool::take(std::int64_t count) {
+  auto best = free_.end();
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    const bool fits = it->numel() >= count;
+    if (fits && (best == free_.end() || it->numel() < best->numel())) best = it;
+  }
+  if (best == free_.end()) return at::empty({count}, at::TensorOptions().dtype(dtype_));
+  at::Tensor whole = std::move(*best);
+  free_.erase(best);
+  return whole.narrow(0, 0, count);
+}
+
+void BufferPool::put(at::Tensor buffer) {
+  // A narrowed buffer still owns the whole storage: look at all of it again.
+  const auto elements =
+      static_cast<std::int64_t>(buffer.storage().nbytes() / buffer.element_size());
+  free_.push_back(buffer.as_strided({elements}, {1}, 0));
+}
+
+}  // namespace finetune::shard

@@ -1,0 +1,27 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Flat buffers that are used again instead of being returned to the system.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace finetune::shard {
+
+/// Two gathered units rotate through the same two buffers: asking the system for fresh pages a
+/// hundred times a step costs more than the copy into them.
+class BufferPool {
+ public:
+  explicit BufferPool(at::ScalarType dtype) : dtype_(dtype) {}
+
+  /// [count], contents undefined. Give it back with `put`.
+  at::Tensor take(std::int64_t count);
+  void put(at::Tensor buffer);
+
+ private:
+  at::ScalarType dtype_;
+  std::vector<at::Tensor> free_;  ///< whole buffers; what `take` returns are their first elements
+};
+
+}  // namespace finetune::shard

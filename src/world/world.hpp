@@ -1,0 +1,29 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// With whom: the communicators of this rank, named by use.
+
+#include "comm/environment.hpp"
+#include "plan/plan.hpp"
+
+namespace finetune::world {
+
+/// Communicators are handles: copying one costs nothing, and each is passed to whoever uses it.
+struct World {
+  comm::Communicator world;  ///< every rank
+  comm::Communicator node;   ///< ranks that share memory with this one
+  comm::Communicator batch;  ///< ranks that see different samples: dp_replicate x dp_shard
+  comm::Communicator fsdp;   ///< ranks that together hold one copy of the model: dp_shard x cp
+  int node_index = 0;
+};
+
+/// Collective on the environment's world. Throws: ErrorKind::environment if the mesh does not fill
+/// it.
+World make(const comm::Environment& environment, const plan::Plan& plan);
+
+/// A world of this process alone, without MPI.
+World make_alone();
+
+/// The first lines of a run: ranks, nodes, and which ranks form a shard group.
+std::string to_string(const World& world, const comm::Topology& topology);
+
+}  // namespace finetune::world
