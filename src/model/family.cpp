@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "core/text.hpp"
 
 namespace finetune::model {
@@ -31,28 +32,30 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
 
 }  // namespace
 
-Identified identify(const std::filesystem::path& model_folder,
-                    const std::vector<ModelFamily>& families) {
+std::string read_config(const std::filesystem::path& model_folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(model_folder, ignored)) {
     core::fail(
         core::ErrorKind::input,
         {model_folder.string(), "is not a folder",
          "a model is a Hugging Face folder with config.json, *.safetensors and tokenizer.json",
-         "Correct model.path; relative paths start at the deck's folder."});
+         "Correct model.path."});
   }
-  const std::filesystem::path path = model_folder / "config.json";
-  core::Json config = core::read_json(path, std::int64_t{1} << 20);
+  return core::read_text(model_folder / "config.json", std::int64_t{1} << 20);
+}
+
+Identified identify(const std::string& config_text, const std::string& where,
+                    const std::vector<ModelFamily>& families) {
+  const core::Json config = core::parse_json(config_text, where);
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) {
     core::fail(core::ErrorKind::input,
-               {path.string(), "has no \"model_type\"", "it tells the model's family",
+               {where, "has no \"model_type\"", "it tells the model's family",
                 "Use the config.json the model was published with."});
   }
-  const ModelFamily& family =
-      claiming(config["model_type"].get<std::string>(), families, path.string());
-  Architecture architecture = family.read(config, path.string());
+  const ModelFamily& family = claiming(config["model_type"].get<std::string>(), families, where);
+  Architecture architecture = family.read(config, where);
   architecture.family = family.name;
-  return {&family, std::move(config), std::move(architecture)};
+  return {&family, std::move(architecture)};
 }
 
 }  // namespace finetune::model

@@ -22,8 +22,9 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// Rows of the token embedding, of the head (the same row if tied) and of the final norm.
+  /// Rows of the token embedding, of the final norm, and of the head (the embedding's if tied).
   virtual int embedding_row() const = 0;
+  virtual int final_norm_row() const = 0;
   virtual int head_row() const = 0;
 
   /// x_ND -> y_ND of transformer block `i_layer`.

@@ -100,7 +100,10 @@ class Llama : public model::Model {
   explicit Llama(Architecture architecture) : architecture_(std::move(architecture)) {}
 
   int embedding_row() const override { return 0; }
-  int head_row() const override { return architecture_.tied_embeddings ? 0 : norm_row() + 1; }
+  int final_norm_row() const override {
+    return 1 + rows_per_block * static_cast<int>(architecture_.num_layers);
+  }
+  int head_row() const override { return architecture_.tied_embeddings ? 0 : final_norm_row() + 1; }
 
   at::Tensor block(model::Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
                    const model::Sequence& sequence) const override {
@@ -115,12 +118,10 @@ class Llama : public model::Model {
   }
 
   at::Tensor final_norm(model::Ops& ops, const at::Tensor& x_ND) const override {
-    return ops.rms_norm(x_ND, norm_row(), architecture_.norm_eps);
+    return ops.rms_norm(x_ND, final_norm_row(), architecture_.norm_eps);
   }
 
  private:
-  int norm_row() const { return 1 + rows_per_block * static_cast<int>(architecture_.num_layers); }
-
   Architecture architecture_;
 };
 

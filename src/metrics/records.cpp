@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metrics/records.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.hpp"
+
+namespace finetune::metrics {
+namespace {
+
+/// JSON has no NaN or infinity.
+std::string number(double value) {
+  return std::isfinite(value) ? core::round_trip(value) : "null";
+}
+
+core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
+  std::error_code ignored;
+  const bool exists = std::filesystem::exists(path, ignored);
+  core::File file(path, exists ? core::File::Mode::write_existing : core::File::Mode::create_new,
+                  core::ErrorKind::create);
+  if (::ftruncate(file.descriptor(), std::min(keep_bytes, file.size_bytes())) != 0) {
+    core::fail(core::ErrorKind::io, {path.string(), "cannot be cut to the checkpoint's length",
+                                     core::system_reason(), ""});
+  }
+  return file;
+}
+
+}  // namespace
+
+std::string to_json(const StepRecord& r) {
+  return fmt::format(
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_s": {}, "step_s": {}}})",
+      r.step, number(r.loss), number(r.grad_norm), number(r.lr), r.tokens, number(r.tokens_per_s),
+      number(r.step_s));
+}
+
+std::string to_json(const ValidationRecord& r) {
+  std::string text =
+      fmt::format(R"({{"step": {}, "validation_loss": {})", r.step, number(r.validation_loss));
+  if (r.exact_match) text += fmt::format(R"(, "exact_match": {})", number(*r.exact_match));
+  return text + "}";
+}
+
+RecordFile::RecordFile(const std::filesystem::path& path, std::int64_t keep_bytes)
+    : file_(open_at(path, keep_bytes)), size_bytes_(file_.size_bytes()) {}
+
+void RecordFile::append(const std::string& line) {
+  const std::string text = line + "\n";
+  file_.write_at(size_bytes_, std::as_bytes(std::span(text)));
+  size_bytes_ += std::ssize(text);
+}
+
+}  // namespace finetune::metrics

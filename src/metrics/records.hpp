@@ -1,0 +1,48 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl: one object a step, with numbers that read back to the same bits.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/file.hpp"
+
+namespace finetune::metrics {
+
+struct StepRecord {
+  std::int64_t step = 0;  ///< counts from 1: the number of updates done
+  double loss = 0;        ///< mean over the step's trained tokens
+  double grad_norm = 0;   ///< before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  ///< positions computed, padding left out
+  double tokens_per_s = 0;
+  double step_s = 0;
+};
+
+struct ValidationRecord {
+  std::int64_t step = 0;
+  double validation_loss = 0;
+  std::optional<double>
+      exact_match;  ///< part of the samples whose every trained token is the most likely one
+};
+
+std::string to_json(const StepRecord& record);
+std::string to_json(const ValidationRecord& record);
+
+/// Appends lines to a file. Only the root rank has one.
+class RecordFile {
+ public:
+  /// Continues a file at `keep_bytes`: what a killed run wrote after its last checkpoint goes.
+  RecordFile(const std::filesystem::path& path, std::int64_t keep_bytes);
+
+  void append(const std::string& line);
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  core::File file_;
+  std::int64_t size_bytes_;
+};
+
+}  // namespace finetune::metrics

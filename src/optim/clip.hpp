@@ -1,0 +1,16 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The global gradient norm, over shards, and what clipping makes of it.
+
+#include "shard/model_shards.hpp"
+
+namespace finetune::optim {
+
+/// Euclidean norm of all gradients of the model, summed in double. Collective on the shards' fsdp.
+double gradient_norm(const shard::ModelShards& shards);
+
+/// Factor that brings a norm down to `max_norm`: min(1, max_norm / (norm + 1e-6)), 1 if `max_norm`
+/// is 0. Source: torch.nn.utils.clip_grad_norm_.
+double clip_factor(double norm, double max_norm);
+
+}  // namespace finetune::optim

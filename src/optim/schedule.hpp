@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The learning rate of a step: a function of its number alone, so that a restart needs no state.
+
+#include <cstdint>
+
+#include "optim/settings.hpp"
+
+namespace finetune::optim {
+
+class Schedule {
+ public:
+  /// `num_steps` of the whole run.
+  Schedule(const Settings& settings, std::int64_t num_steps);
+
+  /// Learning rate of step 0, 1, ... num_steps - 1. Warm-up rises over steps 0 .. w - 1 as
+  /// (step + 1) / w; the decay begins at step w and would reach its end at step num_steps.
+  double lr(std::int64_t step) const;
+
+  std::int64_t warmup_steps() const { return warmup_steps_; }
+
+ private:
+  Settings settings_;
+  std::int64_t num_steps_;
+  std::int64_t warmup_steps_;
+};
+
+}  // namespace finetune::optim

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/settings.hpp"
+
+namespace finetune::optim {
+
+void Settings::bind(deck::Table& table) {
+  using deck::Restart;
+  table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
+             lr, {.min = 0});
+  table.choice({.name = "schedule",
+                .restart = Restart::fixed,
+                .sentence = "How the learning rate falls from lr after warm-up to lr * "
+                            "min_lr_ratio at the last step."},
+               schedule, {"cosine", "linear", "constant"});
+  table.real({.name = "min_lr_ratio",
+              .restart = Restart::fixed,
+              .sentence = "Learning rate at the last step as a part of lr (cosine and linear)."},
+             min_lr_ratio, {.min = 0, .max = 1});
+  table.integer({.name = "warmup_steps",
+                 .restart = Restart::fixed,
+                 .sentence = "Steps over which the learning rate rises linearly to lr.",
+                 .unit = "steps"},
+                warmup_steps, {.min = 0});
+  table.real(
+      {.name = "warmup_ratio",
+       .restart = Restart::fixed,
+       .sentence = "The same as a part of all steps (rounded up); used if warmup_steps is 0."},
+      warmup_ratio, {.min = 0, .max = 1});
+  table.real({.name = "beta1",
+              .restart = Restart::fixed,
+              .sentence = "Decay of AdamW's mean of gradients."},
+             beta1, {.min = 0, .max = 1});
+  table.real({.name = "beta2",
+              .restart = Restart::fixed,
+              .sentence = "Decay of AdamW's mean of squared gradients."},
+             beta2, {.min = 0, .max = 1});
+  table.real({.name = "eps",
+              .restart = Restart::fixed,
+              .sentence = "Added to the root of the second moment."},
+             eps, {.min = 0});
+  table.real(
+      {.name = "weight_decay",
+       .restart = Restart::fixed,
+       .sentence =
+           "Decoupled weight decay of tensors with two and more dims; norms and biases have none."},
+      weight_decay, {.min = 0});
+  table.real({.name = "max_grad_norm",
+              .restart = Restart::fixed,
+              .sentence = "Gradients are scaled down to this global norm; 0 turns clipping off."},
+             max_grad_norm, {.min = 0});
+  if (warmup_steps > 0 && warmup_ratio > 0) {
+    table.problem("warmup_ratio", "both warmup_steps and warmup_ratio are set",
+                  "they mean the same thing", "Remove one of them.");
+  }
+}
+
+}  // namespace finetune::optim

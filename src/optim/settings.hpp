@@ -1,0 +1,27 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The table [optimizer].
+
+#include <cstdint>
+#include <string>
+
+#include "deck/deck.hpp"
+
+namespace finetune::optim {
+
+struct Settings {
+  double lr = 2e-5;
+  double min_lr_ratio = 0;
+  std::string schedule = "cosine";
+  std::int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double max_grad_norm = 1;
+
+  void bind(deck::Table& table);
+};
+
+}  // namespace finetune::optim
