@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/composed.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "kernels/cross_entropy.hpp"
+
+namespace finetune::kernels::composed {
+
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
+                                            double epsilon) {
+  const at::Tensor x_f = x.to(at::kFloat);
+  const at::Tensor rstd = at::rsqrt(x_f.pow(2).mean(-1) + epsilon);
+  return {weight * (x_f * rstd.unsqueeze(-1)).to(x.scalar_type()), rstd};
+}
+
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const at::Tensor& h,
+                                                     const at::Tensor& weight,
+                                                     const at::Tensor& rstd) {
+  const at::Tensor dy_f = dy.to(at::kFloat), scale = rstd.unsqueeze(-1);
+  const at::Tensor normal = h.to(at::kFloat) * scale;
+  const at::Tensor d_normal = dy_f * weight.to(at::kFloat);
+  const at::Tensor mean = (d_normal * normal).mean(-1, /*keepdim=*/true);
+  const at::Tensor dx = (d_normal - normal * mean) * scale;
+  return {dx.to(h.scalar_type()), (dy_f * normal).sum(0)};
+}
+
+void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+           const at::Tensor& positions, const RopeHeads& heads, Rotation rotation) {
+  const std::int64_t rotated = heads.query_heads + heads.key_heads;
+  at::Tensor part =
+      qkv.narrow(1, 0, rotated * heads.head_size).view({-1, rotated, heads.head_size});
+  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1);
+  at::Tensor s = sin.index_select(0, positions).unsqueeze(1);
+  if (rotation == Rotation::backward) s = -s;
+  const auto halves = part.to(at::kFloat).chunk(2, -1);
+  part.copy_(at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1));
+}
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
+  return (at::silu(halves[0]) * halves[1]).to(gate_up.scalar_type());
+}
+
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
+  const at::Tensor dy_f = dy.to(at::kFloat);
+  const at::Tensor d_gate = at::silu_backward(dy_f * halves[1], halves[0]);
+  return at::cat({d_gate, dy_f * at::silu(halves[0])}, -1).to(gate_up.scalar_type());
+}
+
+CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor log_softmax = at::log_softmax(logits, -1, at::kFloat);
+  const at::Tensor ignored = targets == ignored_target;
+  const at::Tensor index = targets.masked_fill(ignored, 0).unsqueeze(-1);
+  const at::Tensor losses = -log_softmax.gather(-1, index).squeeze(-1);
+  return {losses.masked_fill(ignored, 0), (logits.argmax(-1) == targets) & ~ignored, {}};
+}
+
+CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Tensor& targets,
+                                         double scale) {
+  CrossEntropy result = cross_entropy(logits, targets);
+  const at::Tensor ignored = targets == ignored_target;
+  const at::Tensor index = targets.masked_fill(ignored, 0).unsqueeze(-1);
+  at::Tensor gradient = at::softmax(logits, -1, at::kFloat);
+  gradient.scatter_add_(-1, index, at::full_like(index, -1, gradient.options()));
+  gradient.mul_(scale).masked_fill_(ignored.unsqueeze(-1), 0);
+  result.gradient = gradient.to(logits.scalar_type());
+  return result;
+}
+
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
+  return weight.index_select(0, ids);
+}
+
+void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Tensor& ids) {
+  // Sorted and summed by segment: index_add_ would use atomics on a GPU.
+  const at::Tensor order = at::argsort(ids, /*stable=*/true, 0, /*descending=*/false);
+  const auto [unique, inverse, counts] =
+      at::unique_consecutive(ids.index_select(0, order), false, /*return_counts=*/true);
+  const at::Tensor sorted = dy.index_select(0, order).to(at::kFloat);
+  const at::Tensor sums = at::segment_reduce(sorted, "sum", counts, {}, {}, 0, /*unsafe=*/true);
+  const at::Tensor rows = dweight.index_select(0, unique).to(at::kFloat) + sums;
+  dweight.index_copy_(0, unique, rows.to(dweight.scalar_type()));
+}
+
+void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
+            const at::Tensor& gradient, const AdamWNumbers& numbers) {
+  const auto step = static_cast<double>(numbers.step);
+  const double correction1 = 1.0 - std::pow(numbers.beta1, step);
+  const double correction2 = 1.0 - std::pow(numbers.beta2, step);
+  weight.mul_(1.0 - numbers.lr * numbers.weight_decay);
+  exp_avg.lerp_(gradient, 1.0 - numbers.beta1);
+  exp_avg_sq.mul_(numbers.beta2).addcmul_(gradient, gradient, 1.0 - numbers.beta2);
+  const at::Tensor denominator = (exp_avg_sq.sqrt() / std::sqrt(correction2)).add_(numbers.epsilon);
+  weight.addcdiv_(exp_avg, denominator, -numbers.lr / correction1);
+}
+
+at::Tensor squared_sum(const at::Tensor& values) {
+  return values.to(at::kDouble).pow(2).sum();
+}
+
+}  // namespace finetune::kernels::composed

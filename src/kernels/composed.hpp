@@ -1,0 +1,71 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The same functions as the kernels, put together from ATen operations: the oracle of the tests,
+// and what runs on a GPU when Kokkos has no device backend.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+#include "kernels/rope.hpp"
+
+namespace finetune::kernels::composed {
+
+// Shapes and dtypes as in the headers of the kernels; activations are float or bf16 tensors on any
+// device, and the arithmetic is fp32.
+
+/// x [N, D], weight [D] -> y [N, D], rstd [N] fp32.
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
+                                            double epsilon);
+
+/// -> dx [N, D] (without a residual's gradient), dweight [D] fp32.
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const at::Tensor& h,
+                                                     const at::Tensor& weight,
+                                                     const at::Tensor& rstd);
+
+struct RopeHeads {
+  std::int64_t query_heads, key_heads, head_size;
+};
+
+/// qkv [N, (query_heads + 2 key_heads) * K], in place; cos, sin [L, K/2] fp32; positions [N] int64.
+void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+           const at::Tensor& positions, const RopeHeads& heads, Rotation rotation);
+
+/// gate_up [N, 2F] -> [N, F].
+at::Tensor swiglu(const at::Tensor& gate_up);
+
+/// dy [N, F], gate_up [N, 2F] -> d_gate_up [N, 2F].
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+
+struct CrossEntropy {
+  at::Tensor losses;   ///< [N] fp32
+  at::Tensor correct;  ///< [N] bool
+  at::Tensor
+      gradient;  ///< [N, V] as the logits, of scale * (sum of losses); undefined if not asked
+};
+
+/// logits [N, V], targets [N] int64.
+CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
+CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Tensor& targets,
+                                         double scale);
+
+/// weight [V, D], ids [N] -> [N, D].
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
+
+/// dweight [V, D] += dy [N, D] at rows ids [N]; deterministic on every device.
+void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Tensor& ids);
+
+struct AdamWNumbers {
+  double lr, beta1, beta2, epsilon, weight_decay;
+  std::int64_t step;
+};
+
+/// All [N] fp32; weight and moments change in place.
+void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
+            const at::Tensor& gradient, const AdamWNumbers& numbers);
+
+/// -> fp64 scalar tensor.
+at::Tensor squared_sum(const at::Tensor& values);
+
+}  // namespace finetune::kernels::composed

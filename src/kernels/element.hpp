@@ -1,0 +1,12 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The element types of activations that the kernels know.
+
+#include <cstdint>
+
+namespace finetune::kernels {
+
+/// The bits of a bfloat16; the same memory as core's bf16 bits and c10::BFloat16.
+using bf16 = std::uint16_t;
+
+}  // namespace finetune::kernels

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/rope.hpp"
+
+#include "core/error.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/launch.hpp"
+
+namespace finetune::kernels {
+namespace {
+
+template <class T>
+struct Rotate {
+  T* qkv;
+  const float *cos, *sin;
+  const std::int64_t* positions;
+  std::int64_t row_size, rotated_heads, half;
+  float sign;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    for (std::int64_t token = first; token < last; ++token) {
+      const float* c = cos + positions[token] * half;
+      const float* s = sin + positions[token] * half;
+      T* row = qkv + token * row_size;
+      for (std::int64_t head = 0; head < rotated_heads; ++head)
+        turn(row + head * 2 * half, c, s);
+    }
+  }
+
+  KOKKOS_INLINE_FUNCTION void turn(T* head, const float* c, const float* s) const {
+    T *lower = head, *upper = head + half;
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < half; ++j) {
+      const float a = to_float(lower[j]), b = to_float(upper[j]), sine = sign * s[j];
+      lower[j] = round_to<T>(a * c[j] - b * sine);
+      upper[j] = round_to<T>(b * c[j] + a * sine);
+    }
+  }
+};
+
+void check_positions(std::span<const std::int64_t> positions, std::int64_t length) {
+  bool inside = true;
+  for (const std::int64_t position : positions)
+    inside &= position >= 0 && position < length;
+  core::check(inside, "rope: every position lies in the table");
+}
+
+}  // namespace
+
+template <class T>
+void rope(const Rope<T>& args) {
+  core::check(args.head_size > 0 && args.head_size % 2 == 0, "rope: the head size is even");
+  core::check(args.query_heads >= 0 && args.key_heads >= 0, "rope: head counts are not negative");
+  const std::int64_t row_size = (args.query_heads + 2 * args.key_heads) * args.head_size;
+  const std::int64_t half = args.head_size / 2;
+  const auto tokens = static_cast<std::int64_t>(args.positions.size());
+  core::check(static_cast<std::int64_t>(args.qkv.size()) == tokens * row_size,
+              "rope: qkv is [N, (query_heads + 2 key_heads) * K]");
+  core::check(
+      args.cos.size() == args.sin.size() && static_cast<std::int64_t>(args.cos.size()) % half == 0,
+      "rope: cos and sin are [L, K/2]");
+  if (!on_device()) {
+    check_positions(args.positions, static_cast<std::int64_t>(args.cos.size()) / half);
+  }
+  launch(0, tokens, grain_rows(row_size),
+         Rotate<T>{args.qkv.data(), args.cos.data(), args.sin.data(), args.positions.data(),
+                   row_size, args.query_heads + args.key_heads, half,
+                   args.rotation == Rotation::forward ? 1.0f : -1.0f});
+}
+
+template void rope(const Rope<float>&);
+template void rope(const Rope<bf16>&);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,33 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding of queries and keys, in place.
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/element.hpp"
+
+namespace finetune::kernels {
+
+/// Which way the pairs turn: backward is the transpose, which a gradient needs.
+enum class Rotation { forward, backward };
+
+/// Turns pair (j, j + K/2) of each query and key head by the angle of the token's position
+/// (the "rotate half" convention of Hugging Face's Llama). Values are left alone.
+template <class T>
+struct Rope {
+  std::span<T> qkv;                         ///< [N, (query_heads + 2 key_heads) * K], in place
+  std::span<const float> cos, sin;          ///< [L, K/2]
+  std::span<const std::int64_t> positions;  ///< [N], each in [0, L)
+  std::int64_t query_heads, key_heads;
+  std::int64_t head_size;  ///< K, even
+  Rotation rotation = Rotation::forward;
+};
+
+/// T is float or bf16; arithmetic is fp32.
+/// Throws: ErrorKind::bug if sizes do not fit or a position (on the host) lies outside the tables.
+/// Source: Su et al. 2021 (arXiv 2104.09864).
+template <class T>
+void rope(const Rope<T>& args);
+
+}  // namespace finetune::kernels
