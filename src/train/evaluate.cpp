@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/evaluate.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correct_N) {
+  return correct_N.view({batch.batch, batch.length}).all(1).sum().item<std::int64_t>();
+}
+
+}  // namespace
+
+Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data::Stream& stream) {
+  double loss = 0;
+  std::int64_t num_targets = 0;
+  std::int64_t num_exact = 0;
+  Evaluation result;
+  for (std::int64_t step = 0; step < stream.sampler().steps_per_epoch(); ++step) {
+    const data::StepData data = stream.step(step);
+    result.num_samples += data.num_samples;
+    num_targets += data.num_trained_tokens;
+    for (const auto& micro_batch : data.micro_steps) {
+      const model::LossSum sum = forward(engine, micro_batch);
+      loss += sum.loss;
+      if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct);
+    }
+  }
+  result.loss = batch.all_reduce(loss, comm::Reduce::sum) / static_cast<double>(num_targets);
+  result.exact_match = static_cast<double>(batch.all_reduce(num_exact, comm::Reduce::sum)) /
+                       static_cast<double>(result.num_samples);
+  return result;
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/input.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+
+namespace finetune::train {
+namespace {
+
+constexpr std::int64_t largest_deck_bytes = std::int64_t{1} << 20;
+
+std::vector<std::string> format_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const data::Format& format : registry.formats)
+    names.push_back(format.name);
+  return names;
+}
+
+/// Every key of the program, in the order of the chain deck -> metrics.
+void bind(deck::Deck& deck, Input& input, const Registry& registry) {
+  const auto table = [&](const char* name, const char* sentence, auto& settings, auto... more) {
+    deck::Table bound = deck.table(name, sentence);
+    settings.bind(bound, more...);
+  };
+  table("model", "The model to train.", input.model);
+  table("data", "What it is trained on.", input.data, format_names(registry));
+  table("parallel", "How the model is spread over the ranks.", input.parallel);
+  table("precision", "Number formats.", input.precision);
+  table("optimizer", "AdamW and its learning rate.", input.optimizer);
+  table("train", "Batches, length and output of the run.", input.train);
+  table("checkpoint", "When to save, what to keep, where to go on.", input.checkpoint);
+  table("metrics", "What a run tells about itself.", input.metrics);
+}
+
+}  // namespace
+
+std::filesystem::path resolve(const std::filesystem::path& path,
+                              const std::filesystem::path& deck_path) {
+  std::error_code ignored;
+  if (path.is_absolute() || std::filesystem::exists(path, ignored)) return path;
+  const std::filesystem::path beside = deck_path.parent_path() / path;
+  return std::filesystem::exists(beside, ignored) ? beside : path;
+}
+
+const data::Format& format_of(const Input& input, const Registry& registry) {
+  const auto found =
+      std::find_if(registry.formats.begin(), registry.formats.end(),
+                   [&](const data::Format& format) { return format.name == input.data.format; });
+  core::check(found != registry.formats.end(), "the deck's choices are the registry's formats");
+  return *found;
+}
+
+Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
+           const std::vector<std::string>& overrides, const Registry& registry) {
+  const std::string text = world.broadcast_text(comm::agree(world, [&] {
+    return world.is_root() ? core::read_text(deck_path, largest_deck_bytes, core::ErrorKind::deck)
+                           : std::string();
+  }));
+
+  Input input;
+  input.deck_path = deck_path;
+  comm::agree_all(world, [&] {
+    deck::Deck deck(text, deck_path.string(), overrides);
+    bind(deck, input, registry);
+    deck.finish();
+    input.resolved_deck = deck.resolved();
+    input.fixed_values = deck.fixed_values();
+  });
+
+  input.model_folder = resolve(input.model.path, deck_path);
+  const std::string config = world.broadcast_text(comm::agree(world, [&] {
+    return world.is_root() ? model::read_config(input.model_folder) : std::string();
+  }));
+  comm::agree_all(world, [&] {
+    const auto identified =
+        model::identify(config, (input.model_folder / "config.json").string(), registry.families);
+    input.family = identified.family;
+    input.architecture = identified.architecture;
+    input.parameters = input.family->describe(input.architecture);
+    if (input.data.max_seq_length > input.architecture.max_positions) {
+      core::fail(core::ErrorKind::deck,
+                 {deck_path.string(),
+                  fmt::format("data.max_seq_length = {} exceeds the model's {} positions",
+                              input.data.max_seq_length, input.architecture.max_positions),
+                  "the model was never trained beyond them", "Lower data.max_seq_length."});
+    }
+  });
+  return input;
+}
+
+plan::Request Input::plan_request(std::int64_t world_size, std::int64_t ranks_per_node) const {
+  plan::Request request;
+  request.architecture = architecture;
+  request.compute_dtype = precision.compute_dtype();
+  request.world_size = world_size;
+  request.ranks_per_node = ranks_per_node;
+  request.global_batch = train.global_batch;
+  request.micro_batch = train.micro_batch;
+  request.max_seq_length = data.max_seq_length;
+  return request;
+}
+
+std::string reference_deck(const Registry& registry) {
+  deck::Deck deck = deck::Deck::for_reference();
+  Input input;
+  bind(deck, input, registry);
+  return deck.reference();
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,61 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// All settings of a run, and the model they name.
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/settings.hpp"
+#include "comm/communicator.hpp"
+#include "data/settings.hpp"
+#include "model/family.hpp"
+#include "optim/settings.hpp"
+#include "plan/plan.hpp"
+#include "plan/settings.hpp"
+#include "train/registry.hpp"
+#include "train/settings.hpp"
+
+namespace finetune::train {
+
+struct Input {
+  ModelSettings model;
+  data::DataSettings data;
+  plan::ParallelSettings parallel;
+  plan::PrecisionSettings precision;
+  optim::Settings optimizer;
+  TrainSettings train;
+  checkpoint::Settings checkpoint;
+  MetricsSettings metrics;
+
+  std::filesystem::path deck_path;
+  std::string resolved_deck;
+  std::vector<std::pair<std::string, std::string>>
+      fixed_values;  ///< keys a restart must not change
+
+  const model::ModelFamily* family = nullptr;  ///< points into the registry
+  model::Architecture architecture;
+  model::ParameterTable parameters;
+  std::filesystem::path model_folder;
+
+  plan::Request plan_request(std::int64_t world_size, std::int64_t ranks_per_node) const;
+};
+
+/// Reads a deck and the config.json it names. The root reads files; everybody gets the text and
+/// parses it. Collective on `world`. Throws: comm::AgreedError.
+Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
+           const std::vector<std::string>& overrides, const Registry& registry);
+
+/// The annotated deck with every key: what `finetune --reference` prints.
+std::string reference_deck(const Registry& registry);
+
+/// A path from the deck: as it is if it is absolute or exists from the current folder, otherwise
+/// beside the deck if it exists there.
+std::filesystem::path resolve(const std::filesystem::path& path,
+                              const std::filesystem::path& deck_path);
+
+/// The format named by data.format.
+const data::Format& format_of(const Input& input, const Registry& registry);
+
+}  // namespace finetune::train

@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch through the model, unit by unit: gather, compute, let go.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "data/micro_batch.hpp"
+#include "model/family.hpp"
+#include "shard/model_shards.hpp"
+
+namespace finetune::train {
+
+/// What a pass works on. Nothing is owned.
+struct Engine {
+  const model::Architecture& architecture;
+  const model::Model& model;
+  model::Ops& ops;
+  shard::ModelShards& shards;
+};
+
+/// Forward and backward of one micro-batch; adds the gradient of scale * (sum of its token losses)
+/// to the shards' gradient sums. A rank without a micro-batch takes part with nothing: the gathers
+/// and reductions are collective on fsdp, and somebody else's weights are among this rank's shards.
+model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
+                                double scale);
+
+/// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result tells which targets
+/// are the model's first choice.
+model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+
+/// Logits of the last position (or of all) of ids [B * L], with or without a cache; fp32.
+/// Collective on fsdp: every rank passes the same sequence.
+enum class Positions { last, all };
+at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
+                  Positions positions);
+
+}  // namespace finetune::train

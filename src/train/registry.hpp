@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What modules/ offers, handed to the run by the program; src/ never includes modules/.
+
+#include <string>
+#include <vector>
+
+#include "data/format.hpp"
+#include "model/family.hpp"
+
+namespace finetune::train {
+
+struct Registry {
+  std::vector<model::ModelFamily> families;
+  std::vector<data::Format> formats;
+
+  /// All names in order: ranks compare it, and checkpoints carry it.
+  std::string names() const {
+    std::string text;
+    for (const auto& family : families)
+      text += "model " + family.name + "; ";
+    for (const auto& format : formats)
+      text += "format " + format.name + "; ";
+    return text;
+  }
+};
+
+}  // namespace finetune::train

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/settings.hpp"
+
+namespace finetune::train {
+
+using deck::Restart;
+
+void ModelSettings::bind(deck::Table& table) {
+  table.text(
+      {.name = "path",
+       .restart = Restart::fixed,
+       .sentence = "Folder in Hugging Face format: config.json, *.safetensors, tokenizer.json.",
+       .required = true},
+      path);
+  table.choice({.name = "init",
+                .restart = Restart::fixed,
+                .sentence = "pretrained: weights from the folder's safetensors; random: new "
+                            "weights from train.seed, "
+                            "only config.json and tokenizer.json are read."},
+               init, {"pretrained", "random"});
+}
+
+void TrainSettings::bind(deck::Table& table) {
+  table.text({.name = "output",
+              .restart = Restart::free,
+              .sentence = "Folder for checkpoints, metrics.jsonl and the resolved deck; the same "
+                          "command continues "
+                          "what it finds there."},
+             output);
+  table.integer(
+      {.name = "max_steps",
+       .restart = Restart::free,
+       .sentence =
+           "Optimizer steps of the whole run; -1: as many as epochs gives; 0: train nothing and "
+           "write a checkpoint of the model as it is.",
+       .unit = "steps"},
+      max_steps, {.min = -1});
+  table.integer({.name = "epochs",
+                 .restart = Restart::free,
+                 .sentence = "Passes over the training data if max_steps is -1."},
+                epochs, {.min = 1});
+  table.integer({.name = "global_batch",
+                 .restart = Restart::fixed,
+                 .sentence = "Sequences of one optimizer step, over all ranks.",
+                 .unit = "sequences"},
+                global_batch, {.min = 1});
+  table.integer(
+      {.name = "micro_batch",
+       .restart = Restart::fixed,
+       .sentence =
+           "Sequences of one rank and pass; gradient accumulation follows from it and the ranks.",
+       .unit = "sequences"},
+      micro_batch, {.min = 1});
+  table.integer({.name = "seed",
+                 .restart = Restart::fixed,
+                 .sentence = "Of the data order and of random weights."},
+                seed, {.min = 0});
+  table.integer({.name = "validate_steps",
+                 .restart = Restart::free,
+                 .sentence = "Validate every so many steps, besides before the first and after the "
+                             "last; 0: only then.",
+                 .unit = "steps"},
+                validate_steps, {.min = 0});
+  table.integer(
+      {.name = "stop_after_steps",
+       .restart = Restart::free,
+       .sentence =
+           "Stop this start after so many steps with a checkpoint and exit code 75; 0: never.",
+       .unit = "steps"},
+      stop_after_steps, {.min = 0});
+  if (micro_batch > global_batch) {
+    table.problem("micro_batch",
+                  "train.micro_batch = " + std::to_string(micro_batch) +
+                      " exceeds train.global_batch = " + std::to_string(global_batch),
+                  "a pass is a part of a step", "Lower micro_batch or raise global_batch.");
+  }
+}
+
+void MetricsSettings::bind(deck::Table& table) {
+  table.integer({.name = "log_steps",
+                 .restart = Restart::free,
+                 .sentence = "Steps between two lines where stdout is no terminal.",
+                 .unit = "steps"},
+                log_steps, {.min = 1});
+  table.integer(
+      {.name = "answers",
+       .restart = Restart::free,
+       .sentence = "Print the model's answers to so many validation samples, before and after."},
+      answers, {.min = 0, .max = 1000});
+  table.integer({.name = "answer_tokens",
+                 .restart = Restart::free,
+                 .sentence = "Longest such answer.",
+                 .unit = "tokens"},
+                answer_tokens, {.min = 1});
+}
+
+}  // namespace finetune::train

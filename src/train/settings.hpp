@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The tables [model], [train] and [metrics].
+
+#include <cstdint>
+#include <string>
+
+#include "deck/deck.hpp"
+
+namespace finetune::train {
+
+struct ModelSettings {
+  std::string path;
+  std::string init = "pretrained";
+
+  void bind(deck::Table& table);
+};
+
+struct TrainSettings {
+  std::string output = "output";
+  std::int64_t max_steps = -1;
+  std::int64_t epochs = 1;
+  std::int64_t global_batch = 8;
+  std::int64_t micro_batch = 1;
+  std::int64_t seed = 42;
+  std::int64_t validate_steps = 0;
+  std::int64_t stop_after_steps = 0;
+
+  void bind(deck::Table& table);
+};
+
+struct MetricsSettings {
+  std::int64_t log_steps = 10;
+  std::int64_t answers = 0;
+  std::int64_t answer_tokens = 64;
+
+  void bind(deck::Table& table);
+};
+
+}  // namespace finetune::train
