@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deck/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "deck/contents.hpp"
+#include "deck/suggest.hpp"
+
+namespace finetune::deck {
+namespace {
+
+template <typename T>
+bool contains(const Range<T>& range, T value) {
+  return !(range.min && value < *range.min) && !(range.max && value > *range.max) &&
+         !(range.above && value <= *range.above) && !(range.below && value >= *range.below);
+}
+
+/// "from 0 to 1", "at least 1", "above 0 and below 1"; empty for no limits.
+template <typename T>
+std::string describe(const Range<T>& range) {
+  if (range.min && range.max)
+    return fmt::format("from {} to {}", to_toml(*range.min), to_toml(*range.max));
+  std::string low;
+  std::string high;
+  if (range.min) low = fmt::format("at least {}", to_toml(*range.min));
+  if (range.above) low = fmt::format("above {}", to_toml(*range.above));
+  if (range.max) high = fmt::format("at most {}", to_toml(*range.max));
+  if (range.below) high = fmt::format("below {}", to_toml(*range.below));
+  return low + (low.empty() || high.empty() ? "" : " and ") + high;
+}
+
+std::string_view expected(Type type) {
+  switch (type) {
+    case Type::integer:
+      return "an integer";
+    case Type::real:
+      return "a number";
+    case Type::boolean:
+      return "true or false";
+    default:
+      return "a string";
+  }
+}
+
+/// 1000 for 1e3: what the author of a real number in an integer's place meant.
+std::optional<std::int64_t> as_integer(const Value& value) {
+  const auto number = value.kind == Kind::real ? parse_real(value.written) : std::nullopt;
+  if (!number || std::abs(*number) > 1e15 || std::floor(*number) != *number) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+std::string remedy_for_type(const Row& row, const Value& value) {
+  const bool wants_number = row.type == Type::integer || row.type == Type::real;
+  if (wants_number && value.kind == Kind::text) {
+    const bool fits = row.type == Type::integer ? parse_integer(value.text).has_value()
+                                                : parse_real(value.text).has_value();
+    if (fits) return fmt::format("Remove the quotes: {} = {}.", row.key, value.text);
+  }
+  if (const auto integer = as_integer(value); integer && row.type == Type::integer)
+    return fmt::format("Write {} = {}.", row.key, *integer);
+  if (row.type == Type::boolean) return "Write true or false, without quotes.";
+  const bool wants_text = row.type == Type::text || row.type == Type::choice;
+  const bool is_scalar = value.kind == Kind::integer || value.kind == Kind::real ||
+                         value.kind == Kind::boolean || value.kind == Kind::date;
+  if (wants_text && is_scalar)
+    return fmt::format("Put it in quotes: {} = \"{}\".", row.key, shown(value));
+  if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row.type));
+  return fmt::format("Write {}, for example {} = {}.", expected(row.type), row.key,
+                     row.default_value);
+}
+
+}  // namespace
+
+Row Table::row(const Key& key, Type type) const {
+  const std::string name(key.name);
+  for (const Row& other : contents_->rows) {
+    if (other.table == name_ && other.key == name)
+      core::check(false, fmt::format("deck: {}.{} is bound twice", name_, name).c_str());
+  }
+  Row row;
+  row.table = name_;
+  row.key = name;
+  row.restart = key.restart;
+  row.sentence = key.sentence;
+  row.unit = key.unit;
+  row.required = key.required;
+  row.type = type;
+  return row;
+}
+
+void Table::require_default(const Row& row, bool is_allowed) const {
+  const std::string what =
+      fmt::format("the default of {}.{} is not one of its own values", row.table, row.key);
+  core::check(row.required || is_allowed, what.c_str());
+}
+
+const Value* Table::given(const Row& row) {
+  const Value* value = contents_->document.find(row.table, row.key);
+  if (value == nullptr && row.required && !contents_->is_reference) {
+    problem(row.key, fmt::format("{}.{} is missing", row.table, row.key), "it has no default",
+            fmt::format("Write {} = ... below [{}]. {}", row.key, row.table, row.sentence));
+  }
+  return value;
+}
+
+void Table::integer(const Key& key, std::int64_t& value, Range<std::int64_t> range) {
+  Row row = this->row(key, Type::integer);
+  row.allowed = describe(range);
+  row.default_value = to_toml(value);
+  require_default(row, contains(range, value));
+  if (const Value* found = given(row)) {
+    const auto number = parse_integer(found->written);
+    if (found->kind != Kind::integer) {
+      wrong_type(row, *found);
+    } else if (!number || !contains(range, *number)) {
+      out_of_range(row, *found);
+    } else {
+      value = *number;
+    }
+  }
+  row.value = to_toml(value);
+  contents_->rows.push_back(std::move(row));
+}
+
+void Table::real(const Key& key, double& value, Range<double> range) {
+  Row row = this->row(key, Type::real);
+  row.allowed = describe(range);
+  row.default_value = to_toml(value);
+  require_default(row, std::isfinite(value) && contains(range, value));
+  if (const Value* found = given(row)) {
+    const auto number = parse_real(found->written);
+    if (found->kind != Kind::real && found->kind != Kind::integer) {
+      wrong_type(row, *found);
+    } else if (!number || !std::isfinite(*number) || !contains(range, *number)) {
+      out_of_range(row, *found);
+    } else {
+      value = *number;
+    }
+  }
+  row.value = to_toml(value);
+  contents_->rows.push_back(std::move(row));
+}
+
+void Table::boolean(const Key& key, bool& value) {
+  Row row = this->row(key, Type::boolean);
+  row.default_value = to_toml(value);
+  if (const Value* found = given(row)) {
+    if (found->kind != Kind::boolean) {
+      wrong_type(row, *found);
+    } else {
+      value = found->written == "true";
+    }
+  }
+  row.value = to_toml(value);
+  contents_->rows.push_back(std::move(row));
+}
+
+void Table::text(const Key& key, std::string& value) {
+  Row row = this->row(key, Type::text);
+  row.default_value = to_toml(value);
+  if (const Value* found = given(row)) {
+    const bool is_text = found->kind == Kind::text;
+    if (!is_text && found->place.argument.empty()) {
+      wrong_type(row, *found);
+    } else if (is_text && found->text.find('\0') != std::string::npos) {
+      contents_->problems.add({found->place,
+                               fmt::format("{}.{} holds the character U+0000", row.table, row.key),
+                               "names of files and folders end there", "Remove it."});
+    } else {
+      value = is_text ? found->text : found->written;
+    }
+  }
+  row.value = to_toml(value);
+  contents_->rows.push_back(std::move(row));
+}
+
+void Table::choice(const Key& key, std::string& value, const std::vector<std::string>& choices) {
+  Row row = this->row(key, Type::choice);
+  row.allowed = fmt::format("one of {}", list(choices, "\"", "\""));
+  row.default_value = to_toml(value);
+  const auto is_choice = [&](const std::string& text) {
+    return std::find(choices.begin(), choices.end(), text) != choices.end();
+  };
+  require_default(row, is_choice(value));
+  if (const Value* found = given(row)) {
+    const bool is_text = found->kind == Kind::text;
+    const std::string& text = is_text ? found->text : found->written;
+    if (!is_text && found->place.argument.empty()) {
+      wrong_type(row, *found);
+    } else if (!is_choice(text)) {
+      not_a_choice(row, *found, choices);
+    } else {
+      value = text;
+    }
+  }
+  row.value = to_toml(value);
+  contents_->rows.push_back(std::move(row));
+}
+
+void Table::wrong_type(const Row& row, const Value& value) {
+  contents_->problems.add({value.place,
+                           fmt::format("{}.{} = {} is {}", row.table, row.key, shown(value),
+                                       deck::describe(value.kind)),
+                           fmt::format("{} is expected", expected(row.type)),
+                           remedy_for_type(row, value)});
+}
+
+void Table::out_of_range(const Row& row, const Value& value) {
+  const std::string kind(row.type == Type::integer ? "an integer of 64 bits" : "a finite number");
+  const std::string allowed = row.allowed.empty() ? kind : fmt::format("a value {}", row.allowed);
+  const std::string unit = row.unit.empty() ? "" : fmt::format(" ({})", row.unit);
+  contents_->problems.add(
+      {value.place, fmt::format("{}.{} = {} is out of range", row.table, row.key, shown(value)),
+       fmt::format("{} is expected", allowed), fmt::format("Use {}{}.", allowed, unit)});
+}
+
+void Table::not_a_choice(const Row& row, const Value& value,
+                         const std::vector<std::string>& choices) {
+  const auto meant = closest(value.text, choices);
+  contents_->problems.add(
+      {value.place,
+       fmt::format("{}.{} = {} is not one of its values", row.table, row.key, shown(value)),
+       fmt::format("they are {}", list(choices, "\"", "\"")),
+       meant ? fmt::format("Did you mean \"{}\"?", *meant) : "Use one of these."});
+}
+
+void Table::problem(std::string_view key, const std::string& problem, const std::string& why,
+                    const std::string& remedy) {
+  const auto& sections = contents_->document.sections;
+  Place place;
+  if (const Value* value = contents_->document.find(name_, std::string(key))) {
+    place = value->place;
+  } else if (const auto section = sections.find(name_); section != sections.end()) {
+    place = section->second.place;
+  }
+  contents_->problems.add({place, problem, why, remedy});
+}
+
+}  // namespace finetune::deck

@@ -1,0 +1,54 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// One table of the deck, to which the members of a settings struct are bound.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deck/row.hpp"
+
+namespace finetune::deck {
+
+struct Contents;
+struct Value;
+
+/// A handle: cheap to copy, valid as long as its Deck lives (also after the Deck was moved).
+///
+/// Each function binds one key: what the member holds is the default, and if the deck (or an
+/// override) has the key and its value is fit, the member gets it. Otherwise the problem is
+/// noted for Deck::finish and the member keeps its default.
+/// All throw ErrorKind::bug if a key is bound twice or its default is outside its own range.
+class Table {
+ public:
+  void integer(const Key& key, std::int64_t& value, Range<std::int64_t> range = {});
+  /// Integers are accepted too; what is not finite never is.
+  void real(const Key& key, double& value, Range<double> range = {});
+  void boolean(const Key& key, bool& value);
+  /// An override needs no quotes, even where it looks like a number.
+  void text(const Key& key, std::string& value);
+  /// A string that is one of `choices`.
+  void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
+
+  /// Notes a contradiction found later. It points at the key's value in the deck or at its
+  /// override; without either at the table, or else at the file.
+  void problem(std::string_view key, const std::string& problem, const std::string& why,
+               const std::string& remedy);
+
+ private:
+  friend class Deck;
+  Table(Contents& contents, std::string_view name) : contents_(&contents), name_(name) {}
+
+  Row row(const Key& key, Type type) const;
+  void require_default(const Row& row, bool is_allowed) const;
+  const Value* given(const Row& row);
+  void wrong_type(const Row& row, const Value& value);
+  void out_of_range(const Row& row, const Value& value);
+  void not_a_choice(const Row& row, const Value& value, const std::vector<std::string>& choices);
+
+  Contents* contents_;
+  std::string name_;
+};
+
+}  // namespace finetune::deck

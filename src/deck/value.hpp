@@ -1,0 +1,48 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A value as it stands in the deck, and values turned into numbers and into TOML.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "deck/source.hpp"
+
+namespace finetune::deck {
+
+enum class Kind { text, integer, real, boolean, date, array, table, table_array };
+
+/// Numbers stay text until their type is known, so that none is rounded or cut on the way.
+struct Value {
+  Kind kind = Kind::text;
+  std::string text;     ///< content of a string; for other kinds the same as `written`
+  std::string written;  ///< as in the deck, with quotes; empty for strings over several lines
+  Place key_place;
+  Place place;
+};
+
+/// "a string", "an integer" ...
+std::string_view describe(Kind kind);
+
+/// The value as a message shows it: one line, not too long.
+std::string shown(const Value& value);
+
+/// A key or table name as a message shows it: quoted where TOML wants quotes.
+std::string shown_name(std::string_view name);
+
+/// A TOML integer (decimal, 0x, 0o, 0b, with underscores); nothing if it does not fit 64 bits.
+std::optional<std::int64_t> parse_integer(std::string_view written);
+
+/// A TOML integer or real; nothing if it is not a number or too large for a double.
+std::optional<double> parse_real(std::string_view written);
+
+std::string to_toml(std::int64_t value);
+std::string to_toml(double value);
+std::string to_toml(bool value);
+std::string to_toml(std::string_view text);
+inline std::string to_toml(const std::string& text) {
+  return to_toml(std::string_view(text));
+}
+
+}  // namespace finetune::deck
