@@ -1,0 +1,21 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The Alpaca format: instruction, optional input and output, with its usual prompt.
+
+#include <string>
+#include <string_view>
+
+#include "data/format.hpp"
+
+namespace finetune::formats::alpaca {
+
+/// A JSON array or JSONL of {"instruction": ..., "input": ..., "output": ...}, or a folder of .json
+/// and .jsonl files. `input` may be missing, null or empty; other fields are passed over. Loss is
+/// taken on the output only.
+data::Format format();
+
+/// The prompt that an answer follows directly, ending in "### Response:\n". An empty `input` leaves
+/// its part out. Source: Taori et al. 2023, Stanford Alpaca.
+std::string alpaca_prompt(std::string_view instruction, std::string_view input = "");
+
+}  // namespace finetune::formats::alpaca

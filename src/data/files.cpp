@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/files.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <system_error>
+
+#include "core/error.hpp"
+
+namespace finetune::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Readers one after the other.
+class Chain final : public Reader {
+ public:
+  explicit Chain(std::vector<std::unique_ptr<Reader>> parts) : parts_(std::move(parts)) {
+    std::int64_t end = 0;
+    for (const auto& part : parts_)
+      ends_.push_back(end += part->size());
+  }
+
+  std::int64_t size() const override { return ends_.back(); }
+
+  Sample sample(std::int64_t i) const override {
+    const auto part = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
+    const auto& reader = *parts_.at(static_cast<std::size_t>(part));
+    return reader.sample(i - (ends_[static_cast<std::size_t>(part)] - reader.size()));
+  }
+
+ private:
+  std::vector<std::unique_ptr<Reader>> parts_;
+  std::vector<std::int64_t> ends_;  // ends_[p]: samples in parts 0 .. p
+};
+
+std::vector<fs::path> files_in(const fs::path& folder,
+                               const std::vector<std::string_view>& extensions) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::string extension = i->path().extension().string();
+    const bool wanted =
+        std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
+    std::error_code ignored;
+    if (wanted && i->is_regular_file(ignored)) files.push_back(i->path());
+  }
+  if (error) {
+    core::fail(core::ErrorKind::input, {folder.string(), "the folder cannot be listed",
+                                        error.message(), "Check its permissions."});
+  }
+  // The order of a folder's entries differs between file systems, and so between ranks.
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::unique_ptr<Reader> open_files(
+    const fs::path& path, const std::vector<std::string_view>& extensions,
+    const std::function<std::unique_ptr<Reader>(const fs::path&)>& open) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return open(path);
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (const fs::path& file : files_in(path, extensions))
+    readers.push_back(open(file));
+  if (readers.empty()) {
+    core::fail(
+        core::ErrorKind::input,
+        {path.string(), fmt::format("the folder has no {} file", fmt::join(extensions, " or ")),
+         "there is nothing to train on", "Check data.path and data.format."});
+  }
+  return std::make_unique<Chain>(std::move(readers));
+}
+
+}  // namespace finetune::data

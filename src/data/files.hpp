@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// data.path as a list of files, and many readers as one.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/format.hpp"
+
+namespace finetune::data {
+
+/// Opens `path` with `open`; if it is a folder, every file directly in it whose extension is one of
+/// `extensions` (".jsonl"), in the order of the bytes of their names, as one reader.
+/// Throws: ErrorKind::input if there is no such path, no such file in the folder, or as `open`.
+std::unique_ptr<Reader> open_files(
+    const std::filesystem::path& path, const std::vector<std::string_view>& extensions,
+    const std::function<std::unique_ptr<Reader>(const std::filesystem::path&)>& open);
+
+}  // namespace finetune::data

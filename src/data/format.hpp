@@ -1,0 +1,54 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a data format is: a name, how its samples become sequences, and a reader of its files.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace finetune::data {
+
+/// A piece of a sample's text. Loss is taken on the tokens of trained segments only.
+struct Segment {
+  std::string text;
+  bool trained = false;
+};
+
+struct Sample {
+  std::vector<Segment> segments;
+  std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
+};
+
+/// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks
+/// read different samples at the same time.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  /// 0 <= i < size(). Throws: ErrorKind::input naming file and line if the sample cannot be used.
+  virtual Sample sample(std::int64_t i) const = 0;
+
+ protected:
+  Reader() = default;
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+};
+
+enum class Layout {
+  separate,    ///< every sample is a sequence of its own (instructions)
+  continuous,  ///< documents run on and are cut into full blocks (plain text)
+};
+
+struct Format {
+  std::string name;
+  Layout layout;
+  /// Throws: ErrorKind::input if the path cannot be read or holds no sample.
+  std::function<std::unique_ptr<Reader>(const std::filesystem::path&)> open;
+};
+
+}  // namespace finetune::data

@@ -1,0 +1,48 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A global batch cut into micro-batches, and a micro-batch as padded arrays.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/dataset.hpp"
+
+namespace finetune::data {
+
+/// Row-major [batch, length]. labels[b, l] is the target of position l, the token after it (already
+/// shifted); not_trained = -100 where there is none.
+struct MicroBatch {
+  std::int64_t batch = 0;
+  std::int64_t length = 0;
+  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> labels;
+};
+
+/// How a global batch becomes micro-batches: micro-batch j is samples [j * size, (j + 1) * size),
+/// whoever computes it (the last may be smaller). Rank j % num_ranks takes it in micro-step
+/// j / num_ranks. All ranks have the same number of micro-steps; in the last one some may have
+/// nothing.
+struct MicroBatchGrid {
+  std::int64_t size = 1;       ///< samples a micro-batch, train.micro_batch
+  std::int64_t num_ranks = 1;  ///< ranks that share a global batch
+  std::int64_t rank = 0;       ///< this one
+
+  std::int64_t num_micro_batches(std::int64_t global_batch) const;
+  std::int64_t num_micro_steps(std::int64_t global_batch) const;
+
+  /// The micro-batch this rank computes in `micro_step`: its number j.
+  std::int64_t index(std::int64_t micro_step) const { return micro_step * num_ranks + rank; }
+
+  /// Its samples, out of those of the global batch; nothing if there is no such micro-batch.
+  std::optional<std::span<const std::int64_t>> samples(std::span<const std::int64_t> global_batch,
+                                                       std::int64_t micro_step) const;
+};
+
+/// The samples with these indices, padded at the end to the longest of them with `pad_id` and
+/// not_trained. A sequence of n tokens takes n - 1 positions: its last token is only a target.
+MicroBatch collate(const Dataset& dataset, std::span<const std::int64_t> indices,
+                   std::int64_t pad_id);
+
+}  // namespace finetune::data
