@@ -37,6 +37,8 @@ endfunction()
 #                   [ATEN] [TIMEOUT s] [LABELS ...])
 # Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one
 # ctest a rank count, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
+# With FINETUNE_SANITIZE: named sanitized/unit/core..., on two ranks at most, and built by the target
+# sanitized_tests.
 function(finetune_add_test name)
   cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -44,6 +46,22 @@ function(finetune_add_test name)
   endif()
   string(REPLACE "/" "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
+  if(FINETUNE_SANITIZE)
+    if(NOT TARGET sanitized_tests)
+      add_custom_target(sanitized_tests)
+    endif()
+    add_dependencies(sanitized_tests ${target})
+    string(PREPEND name "sanitized/")
+    list(APPEND arg_LABELS sanitized)
+    list(FILTER arg_RANKS EXCLUDE REGEX "^([3-9]|[0-9][0-9]+)$")
+    math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
+    # The slow unwinder sees through Open MPI's frames, which the suppressions name. libtorch is not
+    # instrumented, so the bounds of containers it shares with us are not marked.
+    set(environment
+      "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0"
+      "ASAN_OPTIONS=fast_unwind_on_malloc=0:detect_container_overflow=0"
+      "UBSAN_OPTIONS=print_stacktrace=1")
+  endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
     FINETUNE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FINETUNE_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -55,7 +73,8 @@ function(finetune_add_test name)
   if(NOT arg_RANKS)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+    set_tests_properties(${name} PROPERTIES
+      TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" ENVIRONMENT "${environment}")
     return()
   endif()
   target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
@@ -65,6 +84,7 @@ function(finetune_add_test name)
       COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun.sh ${ranks} $<TARGET_FILE:${target}>)
     set_tests_properties(${name}.r${ranks} PROPERTIES
       PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}"
+      ENVIRONMENT "${environment}"
       SKIP_REGULAR_EXPRESSION "no mpirun here")
   endforeach()
 endfunction()

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Fine-tunes on this machine:
+#   jobscripts/local.sh                           the quickstart: sets up, builds, trains in minutes
+#   jobscripts/local.sh DECK.toml [key=value ...]   another deck, values changed on the way
+#   jobscripts/local.sh build                     sets up and builds only
+# Other commands of the program pass through: jobscripts/local.sh plan DECK.toml
+# Exit code: the program's; 69 if this machine lacks something.
+set -euo pipefail
+
+case ${1:-} in
+  -h | --help)
+    sed -n '3,7s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
+
+# shellcheck source=setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+set_up_machine
+options=()
+[ "$FINETUNE_WITH_CUDA" != 1 ] || options+=(FINETUNE_WITH_CUDA=ON)
+configure "$build" "${options[@]}"
+compile "$build" finetune
+if [ "${1:-}" = build ]; then
+  say "built $build/finetune"
+  exit 0
+fi
+
+cores=$(count_cores)
+ranks=${FINETUNE_RANKS:-$cores}
+# More ranks than cores wait for each other with busy cores: slower than fewer ranks, always.
+if [ "$ranks" -gt "$cores" ]; then
+  say "$ranks ranks were asked for, starting $cores: one a core"
+  ranks=$cores
+fi
+[ $# -gt 0 ] || set -- "$root/inputs/quickstart.toml"
+
+# --quiet: Open MPI's advice would bury the program's own message; what it leaves out is said below.
+command=(mpirun -n "$ranks" --host "localhost:$ranks" --bind-to core --quiet)
+# Open MPI refuses to run as root unless told; in a container root is all there is.
+[ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
+command+=("$build/finetune" "$@")
+# Open MPI gives every rank a terminal, so the program cannot see whether there is one.
+columns=0
+[ ! -t 1 ] || columns=$(stty size 2>/dev/null </dev/tty | cut -d ' ' -f 2)
+export FINETUNE_TERMINAL_COLUMNS=${columns:-80}
+
+say "starting $ranks rank$([ "$ranks" -eq 1 ] || echo s): finetune $*"
+"${command[@]}" <&0 &
+job=$!
+# mpirun kills the ranks a second after a SIGTERM, but hands SIGUSR1 on: time for a checkpoint.
+trap 'kill -USR1 $job' TERM USR1
+trap : INT
+code=0
+wait $job || code=$?
+while kill -0 $job 2>/dev/null; do
+  code=0
+  wait $job || code=$?
+done
+if [ $code -gt 128 ]; then
+  printf 'error: mpirun: a rank was ended by signal %s (9 is mostly memory that ran out). %s\n' \
+    $((code - 128)) "The same command goes on from the newest checkpoint." >&2
+elif [ $code -eq 1 ]; then
+  printf 'error: mpirun: the ranks could not be started. To see why: %s\n' \
+    "$(printf '%q ' "${command[@]}" | sed 's/ --quiet//')" >&2
+fi
+exit $code

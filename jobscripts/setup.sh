@@ -1,0 +1,171 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by local.sh and tests/run.sh: brings a Debian 12 machine to the point where `ninja` works.
+# Says what it does, asks nothing, does nothing twice.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+build=$root/build
+# shellcheck source=env/site.sh
+. "$root/jobscripts/env/site.sh"
+
+# What CMakeLists.txt looks for, and what local.sh and tests/run.sh call.
+packages=(
+  g++ cmake ninja-build ccache pkg-config python3-pip
+  libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtrilinos-kokkos-dev
+  libtoml11-dev nlohmann-json3-dev libcli11-dev libfmt-dev
+  libisal-dev libxxhash-dev libpcre2-dev libutf8proc-dev
+  libgtest-dev libbenchmark-dev
+)
+# libtorch, and the two small libraries that its CPU part is linked with.
+wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# What its CUDA part is linked with and the CUDA 13 toolkit does not bring.
+cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
+
+say() { printf 'finetune: %s\n' "$*"; }
+
+# stop WHERE PROBLEM WHY REMEDY: the error grammar and the exit code "environment" of the program.
+stop() {
+  printf 'error: %s: %s (%s). %s\n' "$@" >&2
+  exit 69
+}
+
+# Cores this process may use: physical ones, within its CPU mask and its container's share of them.
+count_cores() {
+  local cores physical quota period
+  cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+  physical=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l)
+  if [ "$physical" -gt 0 ] && [ "$physical" -lt "$cores" ]; then cores=$physical; fi
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ] &&
+    [ $((quota / period)) -lt "$cores" ]; then
+    cores=$((quota / period))
+  fi
+  echo $((cores > 0 ? cores : 1))
+}
+
+# install_packages NAME...: by apt, those that are not installed yet.
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    # Another system: CMake names what it misses, spack/ is the way to get it.
+    [ -f "$build/build.ninja" ] || say "no Debian packages here: taking what this system offers (see spack/)"
+    return
+  fi
+  local name missing=() sudo=()
+  local -A installed=()
+  while read -r name; do installed[$name]=1; done < <(
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p')
+  for name in "$@"; do
+    [ -n "${installed[$name]:-}" ] || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || stop apt "these packages are missing: ${missing[*]}" \
+      "installing them needs root, or sudo without a password" \
+      "Have the administrator run: apt-get install ${missing[*]}"
+    sudo=(sudo -n)
+  fi
+  say "installing by apt: ${missing[*]}"
+  mkdir -p "$build"
+  if ! {
+    "${sudo[@]}" apt-get update -q &&
+      "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+        --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}"
+  } </dev/null >"$build/apt.log" 2>&1; then
+    stop apt "could not install ${missing[*]}" "$(last_error '^E:' "$build/apt.log")" \
+      "Is this machine online? Everything apt said is in $build/apt.log; start again when it is solved."
+  fi
+}
+
+# last_error PATTERN FILE: the last line of FILE that matches, or its last line.
+last_error() {
+  { grep -e "$1" "$2" || cat "$2"; } | tail -n 1
+}
+
+# Sets `libtorch` to the folder that holds libtorch's include/ and lib/, and fetches it if it has to.
+find_libtorch() {
+  libtorch=${FINETUNE_LIBTORCH:-}
+  if [ -n "$libtorch" ]; then
+    [ -f "$libtorch/lib/libtorch_cpu.so" ] || stop "FINETUNE_LIBTORCH=$libtorch" \
+      "there is no libtorch in it" "lib/libtorch_cpu.so is missing" \
+      "Name the folder that holds libtorch's include and lib; in a pip installation it is called torch."
+    return
+  fi
+  # A build folder made with another libtorch keeps it.
+  if [ -f "$build/CMakeCache.txt" ]; then
+    libtorch=$(sed -n 's/^LibTorch_ROOT:[A-Z]*=//p' "$build/CMakeCache.txt")
+    if [ "$libtorch" != "$build/libtorch/torch" ] && [ -f "$libtorch/lib/libtorch_cpu.so" ]; then return; fi
+  fi
+  libtorch=$build/libtorch/torch
+  [ "${FINETUNE_WITH_CUDA:-0}" != 1 ] || wheels+=("${cuda_wheels[@]}")
+  # The list is written last, so a folder with the right list in it is whole.
+  if [ "$(cat "$build/libtorch/wheels.txt" 2>/dev/null)" != "${wheels[*]}" ]; then fetch_libtorch; fi
+}
+
+fetch_libtorch() {
+  local partial=$build/libtorch.partial
+  local python=python3
+  python3 -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
+  $python -m pip --version >/dev/null 2>&1 || stop pip "python3 has no pip" \
+    "libtorch comes from the Python package index" \
+    "Install python3-pip, or set FINETUNE_LIBTORCH to the folder of a libtorch 2.11."
+  say "fetching ${wheels[0]/==/ } by pip (about 0.6 GB, 1.4 GB unpacked) into $build/libtorch"
+  rm -rf "$partial"
+  mkdir -p "$partial/tmp"
+  # The wheel's C++ part is the same for every Python: taking a fixed one makes it independent of the
+  # system's. TMPDIR: /tmp is often too small for it.
+  if ! TMPDIR=$partial/tmp $python -m pip install --quiet --no-input --disable-pip-version-check \
+    --no-cache-dir --no-deps --no-compile --only-binary=:all: --python-version 3.12 \
+    --target "$partial/site" "${wheels[@]}" </dev/null >"$build/pip.log" 2>&1; then
+    rm -rf "$partial"
+    stop pip "could not fetch ${wheels[*]}" "$(last_error '^ERROR' "$build/pip.log")" \
+      "Is this machine online, with 4 GB free? What pip said is in $build/pip.log. Without network, set FINETUNE_LIBTORCH to the folder of a libtorch 2.11."
+  fi
+  rm -rf "$build/libtorch"
+  mv "$partial/site" "$build/libtorch"
+  rm -rf "$partial"
+  echo "${wheels[*]}" >"$build/libtorch/wheels.txt"
+}
+
+# in_cache FOLDER NAME=VALUE: whether FOLDER is configured with this value.
+in_cache() {
+  grep -q "^${2%%=*}:[A-Z]*=${2#*=}\$" "$1/CMakeCache.txt" 2>/dev/null
+}
+
+# configure FOLDER NAME=VALUE...: runs CMake unless FOLDER is configured with these values already.
+configure() {
+  local folder=$1 option options=() done=yes
+  shift
+  [ -f "$folder/build.ninja" ] || done=no
+  for option in "LibTorch_ROOT=$libtorch" "$@"; do
+    options+=("-D$option")
+    in_cache "$folder" "$option" || done=no
+  done
+  [ $done = no ] || return 0
+  say "configuring $folder"
+  mkdir -p "$folder"
+  # Found libraries are looked for again: they may come from another libtorch.
+  if ! cmake -S "$root" -B "$folder" -G Ninja -ULibTorch_* "${options[@]}" \
+    >"$folder/configure.log" 2>&1; then
+    cat "$folder/configure.log" >&2
+    stop "$folder" "CMake could not configure it" "its messages are above" \
+      "Install what it misses; rm -r $folder starts afresh."
+  fi
+}
+
+# compile FOLDER [TARGET...]
+compile() {
+  local folder=$1
+  shift
+  # Paths relative to the tree, so that another clone of it finds the same objects in the cache.
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  # Nothing to do is said by saying nothing.
+  if [ "$(ninja -C "$folder" -n "$@" 2>/dev/null | tail -n 1)" = "ninja: no work to do." ]; then return; fi
+  say "building $folder${1:+: $*}"
+  ninja -C "$folder" -j "$(env -u OMP_NUM_THREADS nproc)" "$@" || stop "$folder" "the build failed" "the compiler's messages are above" \
+    "If they are about this project, please report them."
+}
+
+set_up_machine() {
+  install_packages "${packages[@]}"
+  find_libtorch
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs every test: sets up as jobscripts/local.sh does, builds with warnings as errors, builds the unit
+# tests once more under address and undefined-behaviour sanitizers, and runs all of them with ctest.
+#   tests/run.sh [ctest options]     for example: tests/run.sh -R unit/core
+# The last line is ctest's summary. Exit code: ctest's; 69 if this machine lacks something.
+set -euo pipefail
+
+# shellcheck source=../jobscripts/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../jobscripts/setup.sh"
+
+# Only the tests call these: h5dump, clang-format, shellcheck.
+packages+=(hdf5-tools clang-format shellcheck)
+set_up_machine
+options=(FINETUNE_WERROR=ON)
+[ "$FINETUNE_WITH_CUDA" != 1 ] || options+=(FINETUNE_WITH_CUDA=ON)
+configure "$build" "${options[@]}"
+compile "$build"
+# CTest in build/ lists the tests of build/asan too (tests/CMakeLists.txt).
+configure "$build/asan" "${options[@]}" FINETUNE_SANITIZE=address,undefined \
+  CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
+compile "$build/asan" sanitized_tests
+
+say "running the tests"
+code=0
+(cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
+  --output-log "$build/ctest.log" "$@") || code=$?
+# With failures or skips ctest prints lists after its summary: the summary goes last.
+grep 'tests passed,' "$build/ctest.log" | tail -n 1
+exit $code
