@@ -131,11 +131,13 @@ in_cache() {
   grep -q "^${2%%=*}:[A-Z]*=${2#*=}\$" "$1/CMakeCache.txt" 2>/dev/null
 }
 
-# configure FOLDER NAME=VALUE...: runs CMake unless FOLDER is configured with these values already.
+# configure FOLDER NAME=VALUE...: runs CMake unless FOLDER is configured with these values already. New
+# folders of sources count as a change: ninja alone knows only those it was configured with.
 configure() {
   local folder=$1 option options=() done=yes
   shift
-  [ -f "$folder/build.ninja" ] || done=no
+  if [ ! -f "$folder/build.ninja" ] || [ -n "$(find "$root"/{src,modules,app,tests} \
+    -name CMakeLists.txt -newer "$folder/build.ninja" -print -quit)" ]; then done=no; fi
   for option in "LibTorch_ROOT=$libtorch" "$@"; do
     options+=("-D$option")
     in_cache "$folder" "$option" || done=no
