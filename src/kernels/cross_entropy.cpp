@@ -97,7 +97,8 @@ struct LossAndGradient {
 };
 
 std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_t> targets,
-                             std::span<const float> losses) {
+                             std::span<const float> losses, std::span<const bool> hits) {
+  core::check(hits.empty() || hits.size() == targets.size(), "cross_entropy: hits is [N]");
   core::check(losses.empty() || losses.size() == targets.size(), "cross_entropy: losses is [N]");
   if (targets.empty()) {
     core::check(num_logits == 0, "cross_entropy: logits is [N, V], targets [N]");
@@ -116,7 +117,8 @@ std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_
 }
 
 // On one thread: N is small, and the order of the rows makes the sum reproducible.
-CrossEntropyTotals sum_rows(std::span<const RowResult> results, std::span<float> losses) {
+CrossEntropyTotals sum_rows(std::span<const RowResult> results, std::span<float> losses,
+                            std::span<bool> hits) {
   CrossEntropyTotals totals;
   for (const RowResult& row : results) {
     totals.loss += row.loss;
@@ -125,6 +127,8 @@ CrossEntropyTotals sum_rows(std::span<const RowResult> results, std::span<float>
   }
   for (std::size_t n = 0; n < losses.size(); ++n)
     losses[n] = results[n].loss;
+  for (std::size_t n = 0; n < hits.size(); ++n)
+    hits[n] = results[n].correct || !results[n].trained;
   return totals;
 }
 
@@ -132,36 +136,36 @@ CrossEntropyTotals sum_rows(std::span<const RowResult> results, std::span<float>
 
 template <class T>
 CrossEntropyTotals cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
-                                 std::span<float> losses) {
-  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses);
+                                 std::span<float> losses, std::span<bool> hits) {
+  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
   const auto rows = static_cast<std::int64_t>(targets.size());
   const Scratch<RowResult> results(rows);
   launch(0, rows, grain_rows(vocabulary),
          Loss<T>{logits.data(), targets.data(), results.data(), vocabulary});
-  return sum_rows({results.wait(), targets.size()}, losses);
+  return sum_rows({results.wait(), targets.size()}, losses, hits);
 }
 
 template <class T>
 CrossEntropyTotals cross_entropy_with_gradient(std::span<T> logits,
                                                std::span<const std::int64_t> targets, float scale,
-                                               std::span<float> losses) {
-  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses);
+                                               std::span<float> losses, std::span<bool> hits) {
+  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
   const auto rows = static_cast<std::int64_t>(targets.size());
   const Scratch<RowResult> results(rows);
   launch(0, rows, grain_rows(vocabulary),
          LossAndGradient<T>{logits.data(), targets.data(), results.data(), vocabulary, scale});
-  return sum_rows({results.wait(), targets.size()}, losses);
+  return sum_rows({results.wait(), targets.size()}, losses, hits);
 }
 
 template CrossEntropyTotals cross_entropy(std::span<const float>, std::span<const std::int64_t>,
-                                          std::span<float>);
+                                          std::span<float>, std::span<bool>);
 template CrossEntropyTotals cross_entropy(std::span<const bf16>, std::span<const std::int64_t>,
-                                          std::span<float>);
+                                          std::span<float>, std::span<bool>);
 template CrossEntropyTotals cross_entropy_with_gradient(std::span<float>,
                                                         std::span<const std::int64_t>, float,
-                                                        std::span<float>);
+                                                        std::span<float>, std::span<bool>);
 template CrossEntropyTotals cross_entropy_with_gradient(std::span<bf16>,
                                                         std::span<const std::int64_t>, float,
-                                                        std::span<float>);
+                                                        std::span<float>, std::span<bool>);
 
 }  // namespace finetune::kernels

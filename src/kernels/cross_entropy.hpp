@@ -21,18 +21,20 @@ struct CrossEntropyTotals {
 
 /// The loss of row n is log(sum_v exp(logits[n, v])) - logits[n, targets[n]].
 ///
-/// Shapes: logits [N, V], targets [N] (each in [0, V) or ignored_target), losses [N] or empty; the
-/// losses are always in host memory.
+/// Shapes: logits [N, V], targets [N] (each in [0, V) or ignored_target), losses and hits [N] or
+/// empty; both are always in host memory. A hit is a row whose first largest logit is the target,
+/// or that has none.
 /// T is float or bf16; arithmetic is fp32. Results do not depend on the number of threads.
 /// Throws: ErrorKind::bug if sizes or (on the host) targets do not fit.
 template <class T>
 CrossEntropyTotals cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
-                                 std::span<float> losses = {});
+                                 std::span<float> losses = {}, std::span<bool> hits = {});
 
 /// The same; and replaces `logits` by the gradient of scale * (sum of losses).
 template <class T>
 CrossEntropyTotals cross_entropy_with_gradient(std::span<T> logits,
                                                std::span<const std::int64_t> targets, float scale,
-                                               std::span<float> losses = {});
+                                               std::span<float> losses = {},
+                                               std::span<bool> hits = {});
 
 }  // namespace finetune::kernels

@@ -47,15 +47,19 @@ struct ModelFamily {
   std::unique_ptr<Model> (*build)(const Architecture&);
 };
 
-/// config.json of a model folder and the family that claims its model_type.
+/// The text of a model folder's config.json.
+/// Throws: ErrorKind::input if the folder or the file is missing.
+std::string read_config(const std::filesystem::path& model_folder);
+
+/// A model folder's numbers and the family that claims its model_type.
 struct Identified {
   const ModelFamily* family;
-  core::Json config;
   Architecture architecture;
 };
 
-/// Throws: ErrorKind::input if the folder or config.json is missing, broken, or of no known family.
-Identified identify(const std::filesystem::path& model_folder,
+/// `config_text` is what config.json holds; `where` its path, for messages.
+/// Throws: ErrorKind::input if it is broken or of no known family.
+Identified identify(const std::string& config_text, const std::string& where,
                     const std::vector<ModelFamily>& families);
 
 }  // namespace finetune::model
