@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/alpaca/alpaca.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "data/load.hpp"
+#include "unit/data/fake.hpp"
+
+namespace finetune::formats::alpaca {
+namespace {
+
+using tests::TemporaryFolder;
+
+std::vector<data::Sample> read_all(const std::filesystem::path& path) {
+  const auto reader = format().open(path);
+  std::vector<data::Sample> samples;
+  for (std::int64_t i = 0; i < reader->size(); ++i)
+    samples.push_back(reader->sample(i));
+  return samples;
+}
+
+std::string refusal_of(std::string_view content, const std::string& name = "d.json") {
+  const TemporaryFolder folder;
+  const auto path = folder.write(name, content);
+  return tests::refusal([&] { read_all(path); }, folder.path());
+}
+
+constexpr const char* plain_prompt =
+    "Below is an instruction that describes a task. Write a response that appropriately completes "
+    "the request.\n\n### Instruction:\nAdd.\n\n### Response:\n";
+constexpr const char* input_prompt =
+    "Below is an instruction that describes a task, paired with an input that provides further "
+    "context. Write a response that appropriately completes the request.\n\n### "
+    "Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n";
+
+TEST(Alpaca, MakesThePromptWithAndWithoutInput) {
+  EXPECT_EQ(alpaca_prompt("Add."), plain_prompt);
+  EXPECT_EQ(alpaca_prompt("Add.", ""), plain_prompt);
+  EXPECT_EQ(alpaca_prompt("Add.", "1 1"), input_prompt);
+  EXPECT_NE(alpaca_prompt("{} {0}", "{}").find("{} {0}\n\n### Input:\n{}\n"), std::string::npos);
+}
+
+TEST(Alpaca, ReadsAnArrayAndTrainsTheOutputOnly) {
+  const TemporaryFolder folder;
+  const auto samples = read_all(folder.write(
+      "d.json",
+      "[\n  {\"instruction\": \"Add.\", \"input\": \"1 1\", \"output\": \"2\"},\n"
+      "  {\"instruction\": \"Add.\", \"input\": \"\", \"output\": \"\", \"id\": 7}\n]\n"));
+  ASSERT_EQ(samples.size(), 2u);
+  ASSERT_EQ(samples[0].segments.size(), 2u);
+  EXPECT_EQ(samples[0].segments[0].text, input_prompt);
+  EXPECT_FALSE(samples[0].segments[0].trained);
+  EXPECT_EQ(samples[0].segments[1].text, "2");
+  EXPECT_TRUE(samples[0].segments[1].trained);
+  EXPECT_EQ(samples[0].where, (folder.path() / "d.json").string() + ":2: entry 1");
+  EXPECT_EQ(samples[1].segments[0].text, plain_prompt);
+  EXPECT_EQ(samples[1].segments[1].text, "");
+}
+
+TEST(Alpaca, ReadsLinesWithMissingOrNullInput) {
+  const TemporaryFolder folder;
+  const auto samples =
+      read_all(folder.write("d.jsonl",
+                            "{\"instruction\": \"Add.\", \"output\": \"2\"}\n"
+                            "{\"output\": \"Zw\\u00f6lf\", \"input\": null, \"instruction\": "
+                            "\"Add.\"}\r\n"));
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].segments[0].text, plain_prompt);
+  EXPECT_EQ(samples[1].segments[0].text, plain_prompt);
+  EXPECT_EQ(samples[1].segments[1].text, "Zw\xC3\xB6lf");
+  EXPECT_EQ(samples[1].where, (folder.path() / "d.jsonl").string() + ":2");
+}
+
+TEST(Alpaca, ReadsAFolder) {
+  const TemporaryFolder folder;
+  folder.write("2.jsonl", "{\"instruction\": \"b\", \"output\": \"2\"}");
+  folder.write("1.json", "[{\"instruction\": \"a\", \"output\": \"1\"}]");
+  folder.write("notes.txt", "not data");
+  const auto samples = read_all(folder.path());
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].segments[1].text, "1");
+  EXPECT_EQ(samples[1].segments[1].text, "2");
+}
+
+TEST(Alpaca, RefusesAMissingField) {
+  EXPECT_EQ(refusal_of("[{\"instruction\": \"a\", \"output\": \"b\"},\n {\"instruction\": \"a\", "
+                       "\"response\": \"b\"}]"),
+            "65: d.json:2: entry 2: field \"output\" is missing (the fields are \"instruction\", "
+            "\"response\"). Add it, or choose the data.format of these data.");
+  EXPECT_EQ(refusal_of("{\"output\": \"b\"}\n", "d.jsonl"),
+            "65: d.jsonl:1: field \"instruction\" is missing (the fields are \"output\"). Add it, "
+            "or choose the data.format of these data.");
+}
+
+TEST(Alpaca, RefusesAWrongType) {
+  EXPECT_EQ(refusal_of("{\"instruction\": \"a\", \"output\": \"b\"}\n{\"instruction\": \"a\", "
+                       "\"output\": 4}\n",
+                       "d.jsonl"),
+            "65: d.jsonl:2: field \"output\" is of type number (text is needed). Make it a "
+            "string.");
+  EXPECT_EQ(refusal_of("[{\"instruction\": \"a\", \"input\": [], \"output\": \"b\"}]"),
+            "65: d.json:1: entry 1: field \"input\" is of type array (text is needed). Make it a "
+            "string.");
+}
+
+TEST(Alpaca, RefusesBrokenJsonInvalidUtf8AndEmptyFiles) {
+  EXPECT_TRUE(refusal_of("[{\"instruction\": \"a\",\n \"output\": b}]")
+                  .starts_with("65: d.json:2:12: "
+                               "broken JSON ("))
+      << refusal_of("[{\"instruction\": \"a\",\n \"output\": b}]");
+  EXPECT_TRUE(refusal_of("{\"instruction\": \"\x80\", \"output\": \"b\"}")
+                  .starts_with("65: d.json:1:18: byte 0x80 is not valid UTF-8"));
+  EXPECT_EQ(refusal_of(""),
+            "65: d.json: is empty (there is nothing to train on). Check data.path.");
+}
+
+TEST(Alpaca, ReadsRealInstructions) {
+  const char* folder = std::getenv("FINETUNE_MATERIAL");
+  const std::filesystem::path material =
+      folder != nullptr ? folder : FINETUNE_SOURCE_DIR "/../shared/material";
+  const auto path = material / "datasets/alpaca/instruction-data.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no instruction data at " << path;
+  data::DatasetOptions options;
+  options.max_seq_length = 2048;
+  options.vocab_size = tests::fake_vocab_size;
+  const auto reader = format().open(path);
+  const data::Loaded loaded =
+      data::load(comm::Communicator(), *reader, format().layout, tests::byte_encoder(), options);
+  EXPECT_EQ(loaded.report.num_samples, 1100);
+  EXPECT_EQ(loaded.report.eos_trained, 1100);
+  EXPECT_EQ(loaded.report.num_overlong, 0);
+  EXPECT_EQ(loaded.report.num_dropped, 0);
+  EXPECT_TRUE(reader->sample(0).where.ends_with("instruction-data.json:2: entry 1"));
+  EXPECT_TRUE(reader->sample(1).where.ends_with("instruction-data.json:7: entry 2"));
+}
+
+}  // namespace
+}  // namespace finetune::formats::alpaca

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/stream.hpp"
+
+#include <gtest/gtest.h>
+
+namespace finetune::data {
+namespace {
+
+/// Samples i of i + 2 tokens with id i, all trained.
+Dataset staircase(std::int32_t num_samples) {
+  auto tokens = std::make_shared<std::vector<PackedToken>>();
+  std::vector<Span> samples;
+  for (std::int32_t i = 0; i < num_samples; ++i) {
+    samples.push_back({std::ssize(*tokens), i + 2});
+    tokens->insert(tokens->end(), static_cast<std::size_t>(i + 2), PackedToken(i, true));
+  }
+  return Dataset(std::move(tokens), std::move(samples));
+}
+
+Stream stream_of(std::int64_t rank, std::int64_t num_ranks) {
+  const Dataset dataset = staircase(7);
+  return Stream(dataset, Sampler(7, 4, 3, Order::shuffled), {1, num_ranks, rank}, 0);
+}
+
+TEST(Stream, RanksTogetherTrainExactlyTheTokensOfTheStep) {
+  for (std::int64_t num_ranks = 1; num_ranks <= 4; ++num_ranks) {
+    for (std::int64_t step = 0; step < 3; ++step) {
+      std::int64_t labels = 0;
+      std::int64_t rows = 0;
+      std::int64_t expected = 0;
+      std::int64_t num_samples = 0;
+      for (std::int64_t rank = 0; rank < num_ranks; ++rank) {
+        const StepData data = stream_of(rank, num_ranks).step(step);
+        EXPECT_EQ(std::ssize(data.micro_steps), (data.num_samples + num_ranks - 1) / num_ranks);
+        for (const auto& micro_batch : data.micro_steps) {
+          if (!micro_batch) continue;
+          rows += micro_batch->batch;
+          for (const std::int64_t label : micro_batch->labels)
+            labels += label == not_trained ? 0 : 1;
+        }
+        expected = data.num_trained_tokens;
+        num_samples = data.num_samples;
+        EXPECT_EQ(data.num_tokens, data.num_trained_tokens + data.num_samples);
+      }
+      EXPECT_EQ(labels, expected);
+      EXPECT_EQ(rows, num_samples);
+      EXPECT_EQ(num_samples, step == 1 ? 3 : 4);
+    }
+  }
+}
+
+TEST(Stream, AStepIsTheSameAfterARestart) {
+  Stream straight = stream_of(0, 2);
+  straight.step(0);
+  straight.step(1);
+  const StepData expected = straight.step(2);
+  const StepData restarted = stream_of(0, 2).step(2);
+  ASSERT_EQ(restarted.micro_steps.size(), expected.micro_steps.size());
+  for (std::size_t k = 0; k < expected.micro_steps.size(); ++k) {
+    ASSERT_EQ(restarted.micro_steps[k].has_value(), expected.micro_steps[k].has_value());
+    if (!expected.micro_steps[k]) continue;
+    EXPECT_EQ(restarted.micro_steps[k]->ids, expected.micro_steps[k]->ids);
+  }
+}
+
+}  // namespace
+}  // namespace finetune::data
