@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/settings.hpp"
+
+#include <gtest/gtest.h>
+
+#include "unit/data/fake.hpp"
+
+namespace finetune::data {
+namespace {
+
+DataSettings read(const std::string& text) {
+  deck::Deck deck(text, "input.toml", {});
+  deck::Table table = deck.table("data", "What it is trained on.");
+  DataSettings settings;
+  settings.bind(table, {"alpaca", "text"});
+  deck.finish();
+  return settings;
+}
+
+std::string refusal_of(const std::string& text) {
+  return tests::refusal([&] { read(text); });
+}
+
+TEST(DataSettings, DefaultsStopAtMaskedSamplesAndCutLongOnes) {
+  const DataSettings settings = read("[data]\npath = \"d.json\"\n");
+  const DatasetOptions options = settings.options("training data", 32000);
+  EXPECT_EQ(options.name, "training data");
+  EXPECT_EQ(options.vocab_size, 32000);
+  EXPECT_EQ(options.max_seq_length, 512);
+  EXPECT_EQ(options.on_overlong, OnOverlong::truncate);
+  EXPECT_EQ(options.on_masked, OnMasked::error);
+  EXPECT_EQ(settings.order(), Order::shuffled);
+}
+
+TEST(DataSettings, ReadsEveryKey) {
+  const DataSettings settings = read(
+      "[data]\npath = \"d\"\nformat = \"text\"\nvalidation_fraction = 0.1\nmax_seq_length = 64\n"
+      "on_overlong = \"drop\"\non_masked = \"drop\"\nshuffle = false\n");
+  EXPECT_EQ(settings.path, "d");
+  EXPECT_EQ(settings.format, "text");
+  EXPECT_EQ(settings.validation_fraction, 0.1);
+  EXPECT_EQ(settings.options("", 1).max_seq_length, 64);
+  EXPECT_EQ(settings.options("", 1).on_overlong, OnOverlong::drop);
+  EXPECT_EQ(settings.options("", 1).on_masked, OnMasked::drop);
+  EXPECT_EQ(settings.order(), Order::as_read);
+  EXPECT_EQ(read("[data]\npath = \"d\"\non_overlong = \"error\"\n").options("", 1).on_overlong,
+            OnOverlong::error);
+}
+
+TEST(DataSettings, RefusesTwoSourcesOfValidationData) {
+  const std::string text =
+      refusal_of("[data]\npath = \"d\"\nvalidation_path = \"v\"\nvalidation_fraction = 0.1\n");
+  EXPECT_TRUE(text.starts_with("78: ")) << text;
+  EXPECT_NE(text.find("input.toml:4"), std::string::npos) << text;
+  EXPECT_NE(text.find("data.validation_path is given too (validation data come from one of the "
+                      "two). Remove one."),
+            std::string::npos)
+      << text;
+}
+
+TEST(DataSettings, RefusesValuesThatMakeNoSense) {
+  const std::string text =
+      refusal_of("[data]\nformat = \"alpacca\"\nmax_seq_length = 1\nvalidation_fraction = 1.0\n");
+  for (const char* part : {"path", "input.toml:2", "input.toml:3", "input.toml:4"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace finetune::data
