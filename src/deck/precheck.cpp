@@ -29,9 +29,8 @@ Place place_of(std::string_view text, std::size_t byte) {
 
 std::optional<Problem> check_bytes(std::string_view text) {
   if (const auto bad = core::invalid_utf8(text)) {
-    // The line is not shown: it cannot be printed.
-    Place place = place_of(text, *bad);
-    return Problem{Place(place.line),
+    const Place place = place_of(text, *bad);
+    return Problem{place,
                    fmt::format("byte {} of this line (0x{:02x}) is not valid UTF-8", place.column,
                                static_cast<unsigned char>(text[*bad])),
                    "TOML is UTF-8", "Convert the file, for example with iconv."};
@@ -41,9 +40,9 @@ std::optional<Problem> check_bytes(std::string_view text) {
     const bool control =
         (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7F;
     if (!control) continue;
-    Place place = place_of(text, i);
+    const Place place = place_of(text, i);
     return Problem{
-        Place(place.line),
+        place,
         fmt::format("byte {} of this line (0x{:02x}) is a control character", place.column, byte),
         "TOML allows tabs and line ends only",
         "Remove it, or write it as an escape such as \\u001B in a string."};

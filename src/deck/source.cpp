@@ -79,7 +79,8 @@ std::string Source::where(const Place& place) const {
 std::string Source::excerpt(const Place& place) const {
   if (!place.argument.empty() || place.line < 1) return "";
   std::string_view shown = line(place.line);
-  if (shown.empty()) return "";
+  // A line that cannot be printed as it is has no columns either.
+  if (shown.empty() || core::invalid_utf8(shown) || core::printable(shown) != shown) return "";
   if (place.column < 1) return fmt::format("{}{}", indent, clipped(shown, longest_excerpt_bytes));
 
   const std::size_t column = std::min(static_cast<std::size_t>(place.column - 1), shown.size());
