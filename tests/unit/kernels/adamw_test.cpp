@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/adamw.hpp"
+
+#include "kernels/composed.hpp"
+#include "unit/kernels/tensors.hpp"
+
+namespace finetune::kernels::test {
+namespace {
+
+struct State {
+  at::Tensor weight, exp_avg, exp_avg_sq, copy;
+
+  explicit State(std::int64_t count)
+      : weight(normal<float>({count}, 1)),
+        exp_avg(at::zeros({count}, at::kFloat)),
+        exp_avg_sq(at::zeros({count}, at::kFloat)),
+        copy(at::zeros({count}, at::kBFloat16)) {}
+
+  /// Spans do not keep a tensor alive, so temporaries are refused.
+  AdamWStep step(at::Tensor&& gradient, std::int64_t number) const = delete;
+  AdamWStep step(const at::Tensor& gradient, std::int64_t number) const {
+    return {.weight = elements<float>(weight),
+            .exp_avg = elements<float>(exp_avg),
+            .exp_avg_sq = elements<float>(exp_avg_sq),
+            .gradient = elements<float>(gradient),
+            .weight_bf16 = elements<bf16>(copy),
+            .lr = 1e-3,
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .epsilon = 1e-8,
+            .weight_decay = 0.1,
+            .step = number};
+  }
+};
+
+at::Tensor gradient_at(std::int64_t step, std::int64_t count) {
+  return normal<float>({count}, 100 + static_cast<std::uint64_t>(step)) * 0.01;
+}
+
+TEST(AdamW, FollowsTorchForTwentySteps) {
+  const State ours(37);
+  State theirs(37);
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    const at::Tensor gradient = gradient_at(step, 37);
+    adamw(ours.step(gradient, step));
+    composed::adamw_(theirs.weight, theirs.exp_avg, theirs.exp_avg_sq, gradient,
+                     {1e-3, 0.9, 0.95, 1e-8, 0.1, step});
+  }
+  expect_close(ours.weight, theirs.weight, 1e-6);
+  expect_close(ours.exp_avg, theirs.exp_avg, 1e-5);
+  expect_close(ours.exp_avg_sq, theirs.exp_avg_sq, 1e-6);
+}
+
+TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
+  // exp_avg / sqrt(exp_avg_sq) is the gradient's sign once both biases are corrected.
+  const State state(3);
+  const at::Tensor before = state.weight.clone();
+  const at::Tensor gradient = at::tensor({0.5f, -2.0f, 1e-3f});
+  AdamWStep step = state.step(gradient, 1);
+  step.weight_decay = 0.0;
+  adamw(step);
+  expect_close(before - state.weight, at::tensor({1e-3f, -1e-3f, 1e-3f}), 2e-4);
+}
+
+TEST(AdamW, WritesTheRoundedWeights) {
+  const State state(37);
+  const at::Tensor gradient = gradient_at(1, 37);
+  adamw(state.step(gradient, 1));
+  EXPECT_TRUE(same_bits(state.copy, state.weight.to(at::kBFloat16)));
+}
+
+TEST(AdamW, HasTheSameBitsWithoutARoundedCopy) {
+  const State with(37), without(37);
+  const at::Tensor gradient = gradient_at(1, 37);
+  adamw(with.step(gradient, 1));
+  AdamWStep step = without.step(gradient, 1);
+  step.weight_bf16 = {};
+  adamw(step);
+  EXPECT_TRUE(same_bits(with.weight, without.weight));
+}
+
+TEST(AdamW, ScalesTheGradient) {
+  const State scaled(37), plain(37);
+  const at::Tensor gradient = gradient_at(1, 37), quarter = gradient * 0.25f;
+  AdamWStep step = scaled.step(gradient, 1);
+  step.gradient_scale = 0.25f;
+  adamw(step);
+  adamw(plain.step(quarter, 1));
+  EXPECT_TRUE(same_bits(scaled.weight, plain.weight));
+  EXPECT_TRUE(same_bits(scaled.exp_avg_sq, plain.exp_avg_sq));
+}
+
+TEST(AdamW, AnyCutGivesTheSameBits) {
+  const State whole(1003), parts(1003);
+  const at::Tensor gradient = gradient_at(1, 1003);
+  adamw(whole.step(gradient, 1));
+  for (const auto& [begin, count] : {std::pair<std::size_t, std::size_t>{0, 5}, {5, 998}}) {
+    AdamWStep step = parts.step(gradient, 1);
+    step.weight = step.weight.subspan(begin, count);
+    step.exp_avg = step.exp_avg.subspan(begin, count);
+    step.exp_avg_sq = step.exp_avg_sq.subspan(begin, count);
+    step.gradient = step.gradient.subspan(begin, count);
+    step.weight_bf16 = step.weight_bf16.subspan(begin, count);
+    adamw(step);
+  }
+  EXPECT_TRUE(same_bits(whole.weight, parts.weight));
+  EXPECT_TRUE(same_bits(whole.exp_avg, parts.exp_avg));
+}
+
+TEST(AdamW, GivesTheSameBitsForAnyThreadCount) {
+  const at::Tensor gradient = gradient_at(1, 50001);
+  expect_same_bits_for_any_thread_count([&] {
+    const State state(50001);
+    adamw(state.step(gradient, 1));
+    return state.weight;
+  });
+}
+
+TEST(AdamW, StepsCountFromOne) {
+  const State state(3);
+  const at::Tensor gradient = gradient_at(1, 3);
+  EXPECT_ANY_THROW(adamw(state.step(gradient, 0)));
+}
+
+}  // namespace
+}  // namespace finetune::kernels::test

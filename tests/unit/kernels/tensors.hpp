@@ -1,0 +1,92 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Spans over tensors, and comparisons of tensors, for the tests of the kernels.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <span>
+#include <vector>
+
+#include "kernels/element.hpp"
+
+namespace finetune::kernels::test {
+
+/// The elements of a contiguous tensor; an undefined tensor has none.
+template <class T>
+std::span<T> elements(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  EXPECT_TRUE(tensor.is_contiguous());
+  EXPECT_EQ(tensor.element_size(), static_cast<std::int64_t>(sizeof(T)));
+  return {static_cast<T*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+template <class T>
+constexpr at::ScalarType scalar_type() {
+  return sizeof(T) == sizeof(bf16) ? at::kBFloat16 : at::kFloat;
+}
+
+/// Normal numbers, the same in every run.
+template <class T>
+at::Tensor normal(at::IntArrayRef shape, std::uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(shape, generator, at::TensorOptions(at::kFloat)).to(scalar_type<T>());
+}
+
+inline at::Tensor integers(std::int64_t below, std::int64_t count, std::uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randint(below, {count}, generator, at::TensorOptions(at::kLong));
+}
+
+/// What a result of type T may differ by, as part of the largest entry: rounding of fp32 sums, or
+/// one step of bf16 (2^-8 of the value) where the exact values lie on two sides of a tie.
+template <class T>
+constexpr double tolerance() {
+  return sizeof(T) == sizeof(bf16) ? 1.0 / 256 : 1e-6;
+}
+
+/// Every entry equal within `relative` of the expected entry or of a thousandth of the largest one.
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double relative) {
+  ASSERT_EQ(actual.sizes(), expected.sizes());
+  if (actual.numel() == 0) return;
+  const at::Tensor a = actual.to(at::kDouble), e = expected.to(at::kDouble);
+  const at::Tensor unit = at::maximum(e.abs(), e.abs().max() * 1e-3).clamp_min(1e-30);
+  EXPECT_LE(((a - e).abs() / unit).max().item<double>(), relative);
+}
+
+/// No entry differs by more than `part` of the largest expected entry: for sums whose terms cancel.
+inline void expect_within(const at::Tensor& actual, const at::Tensor& expected, double part) {
+  ASSERT_EQ(actual.sizes(), expected.sizes());
+  const at::Tensor a = actual.to(at::kDouble), e = expected.to(at::kDouble);
+  EXPECT_LE((a - e).abs().max().item<double>(), part * e.abs().max().item<double>());
+}
+
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::ScalarType bits = a.element_size() == 2 ? at::kShort : at::kInt;
+  return at::equal(a.view(bits), b.view(bits));
+}
+
+/// Runs `body` with each of 1, 2 and 3 threads; tests compare what it returns.
+template <class Body>
+std::vector<at::Tensor> with_thread_counts(const Body& body) {
+  const int before = at::get_num_threads();
+  std::vector<at::Tensor> results;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    results.push_back(body());
+  }
+  at::set_num_threads(before);
+  return results;
+}
+
+template <class Body>
+void expect_same_bits_for_any_thread_count(const Body& body) {
+  const std::vector<at::Tensor> results = with_thread_counts(body);
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+  EXPECT_TRUE(same_bits(results[0], results[2]));
+}
+
+using ActivationTypes = ::testing::Types<float, bf16>;
+
+}  // namespace finetune::kernels::test
