@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/expected.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "weights/names.hpp"
+
+namespace finetune::weights {
+namespace {
+
+constexpr std::size_t most_listed = 10;
+/// Names compared for a suggestion: a hostile file may have a million.
+constexpr std::size_t most_candidates = 2000;
+
+bool is_computed_buffer(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq");
+}
+
+struct Differences {
+  std::vector<const ExpectedTensor*> missing;
+  std::vector<std::string> unexpected;
+  std::vector<const ExpectedTensor*> misshapen;
+
+  bool none() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+};
+
+Differences compare(const ModelFiles& files, std::span<const ExpectedTensor> expected) {
+  Differences differences;
+  std::set<std::string_view> known;
+  for (const ExpectedTensor& tensor : expected) {
+    known.insert(tensor.name);
+    if (!files.contains(tensor.name)) {
+      if (!tensor.optional) differences.missing.push_back(&tensor);
+    } else if (files.entry(tensor.name).shape != tensor.shape) {
+      differences.misshapen.push_back(&tensor);
+    }
+  }
+  for (std::string& name : files.names()) {
+    if (!known.contains(name) && !is_computed_buffer(name))
+      differences.unexpected.push_back(std::move(name));
+  }
+  return differences;
+}
+
+/// "\n  missing:" and up to ten lines made by `line`, then how many more there are.
+template <typename T, typename F>
+std::string listed(const char* title, const std::vector<T>& all, F&& line) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(all.size(), most_listed); ++i)
+    text += fmt::format("\n  {}: {}", title, line(all[i]));
+  if (all.size() > most_listed)
+    text += fmt::format("\n  {}: and {} more", title, all.size() - most_listed);
+  return text;
+}
+
+std::string list(const Differences& differences, const ModelFiles& files) {
+  const std::span candidates = std::span(differences.unexpected)
+                                   .first(std::min(differences.unexpected.size(), most_candidates));
+  const auto missing = [&](const ExpectedTensor* tensor) {
+    const auto near = core::nearest(tensor->name, candidates);
+    return fmt::format("{} {}{}", tensor->name, shape_text(tensor->shape),
+                       near ? fmt::format(" (there is {}: is it meant?)", in_quotes(*near)) : "");
+  };
+  const auto unexpected = [&](const std::string& name) {
+    return fmt::format("{} {}", in_quotes(name), shape_text(files.entry(name).shape));
+  };
+  const auto misshapen = [&](const ExpectedTensor* tensor) {
+    return fmt::format("{} is {}, should be {}", tensor->name,
+                       shape_text(files.entry(tensor->name).shape), shape_text(tensor->shape));
+  };
+  return listed("missing", differences.missing, missing) +
+         listed("unexpected", differences.unexpected, unexpected) +
+         listed("wrong shape", differences.misshapen, misshapen);
+}
+
+}  // namespace
+
+void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
+           const std::string& config_path) {
+  const Differences differences = compare(files, expected);
+  if (differences.none()) return;
+  core::fail(
+      core::ErrorKind::input,
+      {files.folder().string(),
+       fmt::format("of {} tensors {} are missing, {} have the wrong shape, and {} are "
+                   "unexpected",
+                   expected.size(), differences.missing.size(), differences.misshapen.size(),
+                   differences.unexpected.size()),
+       fmt::format("{} describes another model", config_path),
+       "Check that the weights and config.json belong together." + list(differences, files)});
+}
+
+}  // namespace finetune::weights

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/export_folder.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "core/dtype.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/json.hpp"
+#include "core/tensor_slice.hpp"
+#include "weights/folder.hpp"
+#include "weights/names.hpp"
+
+namespace finetune::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t piece_elements = (64 << 20) / 4;
+
+[[noreturn]] void fail_create(const fs::path& where, const std::string& problem,
+                              const std::string& why, const std::string& remedy) {
+  core::fail(core::ErrorKind::create, {where.string(), problem, why, remedy});
+}
+
+/// A new folder that disappears with its contents unless it is committed.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {
+    std::error_code problem;
+    if (fs::create_directory(path_, problem)) return;
+    fail_create(path_, "cannot be created", problem ? problem.message() : "it exists",
+                problem ? "Check the path and its permissions." : "Remove it.");
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!committed_) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+  /// Renames the folder to `target`, which is missing or an empty folder.
+  void commit(const fs::path& target) {
+    core::sync_folder(path_);
+    if (::rename(path_.c_str(), target.c_str()) != 0) {
+      fail_create(target, "cannot be created", core::system_reason(),
+                  "Check the path and its permissions.");
+    }
+    committed_ = true;
+    core::sync_folder(target.parent_path());
+  }
+
+ private:
+  fs::path path_;
+  bool committed_ = false;
+};
+
+/// The absolute path of the folder to make; its parent exists afterwards.
+fs::path prepare(const fs::path& out) {
+  std::error_code problem;
+  fs::path target = fs::weakly_canonical(fs::absolute(out), problem);
+  if (problem) fail_create(out, "cannot be created", problem.message(), "Check the path.");
+  if (!target.has_filename()) target = target.parent_path();
+  if (fs::exists(target, problem)) {
+    if (!fs::is_directory(target, problem))
+      fail_create(out, "is not a folder", "the model becomes a folder", "Choose another path.");
+    if (!fs::is_empty(target, problem)) {
+      fail_create(out, "is not empty", "nothing is overwritten",
+                  "Remove it or choose another folder.");
+    }
+    return target;
+  }
+  fs::create_directories(target.parent_path(), problem);
+  if (problem) {
+    fail_create(target.parent_path(), "cannot be created", problem.message(),
+                "Check the path and its permissions.");
+  }
+  return target;
+}
+
+bool describes_model(const std::string& name) {
+  constexpr std::array names = {"config.json",
+                                "generation_config.json",
+                                "special_tokens_map.json",
+                                "added_tokens.json",
+                                "vocab.json",
+                                "merges.txt",
+                                "chat_template.jinja",
+                                "chat_template.json"};
+  if (std::ranges::find(names, name) != names.end()) return true;
+  if (name.starts_with("tokenizer") && name.ends_with(".json")) return true;
+  return name.ends_with(".model");
+}
+
+void copy_file(const fs::path& folder, const std::string& name, const fs::path& target) {
+  const core::File source = open_in_folder(folder, name);
+  const core::File copy(target / name, core::File::Mode::create_new, core::ErrorKind::create);
+  std::vector<std::byte> buffer(1 << 20);
+  const std::int64_t size = source.size_bytes();
+  for (std::int64_t done = 0; done < size;) {
+    const auto piece = std::span(buffer).first(
+        static_cast<std::size_t>(std::min(size - done, static_cast<std::int64_t>(buffer.size()))));
+    source.read_at(done, piece);
+    copy.write_at(done, piece);
+    done += std::ssize(piece);
+  }
+  copy.sync();
+}
+
+void copy_description(const fs::path& folder, const fs::path& target) {
+  std::error_code problem;
+  std::vector<std::string> names;
+  for (fs::directory_iterator i(folder, problem), end; !problem && i != end; i.increment(problem))
+    names.push_back(i->path().filename().string());
+  if (problem) {
+    core::fail(core::ErrorKind::input, {folder.string(), "cannot be listed", problem.message(),
+                                        "Configuration and tokenizer are copied from there."});
+  }
+  std::ranges::sort(names);
+  for (const std::string& name : names) {
+    if (describes_model(name)) copy_file(folder, name, target);
+  }
+}
+
+/// F16 ends at 65504: rounding beyond would put an infinity into the model without a word.
+void check_range(const TensorSpec& tensor, std::span<const float> piece) {
+  if (tensor.dtype != core::DType::f16) return;
+  constexpr float overflow = 65520.0f;  // the first value that rounds to infinity
+  for (const float value : piece) {
+    if (!std::isfinite(value) || std::abs(value) < overflow) continue;
+    core::fail(core::ErrorKind::numbers,
+               {"tensor " + in_quotes(tensor.name), fmt::format("holds {}", value),
+                "F16 ends at 65504", "Export as BF16 or F32."});
+  }
+}
+
+void write_tensor(SafetensorsWriter& writer, const TensorSpec& tensor, const ReadPiece& read_piece,
+                  std::vector<float>& values, std::vector<std::byte>& rounded) {
+  const std::int64_t elements = core::num_elements(tensor.shape);
+  for (std::int64_t first = 0; first < elements; first += piece_elements) {
+    values.resize(static_cast<std::size_t>(std::min(elements - first, piece_elements)));
+    read_piece(tensor.name, first, values);
+    check_range(tensor, values);
+    const auto bytes = std::as_bytes(std::span(values));
+    if (tensor.dtype == core::DType::f32) {
+      writer.write(tensor.name, bytes);
+      continue;
+    }
+    rounded.resize(values.size() * static_cast<std::size_t>(core::size_bytes(tensor.dtype)));
+    core::convert(core::DType::f32, bytes, tensor.dtype, rounded);
+    writer.write(tensor.name, rounded);
+  }
+}
+
+void write_index(const fs::path& folder, const std::vector<ExportFile>& files) {
+  core::Json weight_map = core::Json::object();
+  std::int64_t total_bytes = 0;
+  std::int64_t total_parameters = 0;
+  for (const ExportFile& file : files) {
+    for (const TensorSpec& tensor : file.tensors) {
+      weight_map[tensor.name] = file.name;
+      total_bytes += tensor.size_bytes();
+      total_parameters += core::num_elements(tensor.shape);
+    }
+  }
+  const core::Json index = {
+      {"metadata", {{"total_parameters", total_parameters}, {"total_size", total_bytes}}},
+      {"weight_map", std::move(weight_map)}};
+  core::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::vector<ExportFile> plan_files(const ExportPlan& plan) {
+  std::vector<ExportFile> files(1);
+  std::int64_t bytes = 0;
+  for (const TensorSpec& tensor : plan.tensors) {
+    if (!files.back().tensors.empty() && bytes + tensor.size_bytes() > plan.max_shard_size_bytes) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().tensors.push_back(tensor);
+    bytes += tensor.size_bytes();
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    files[i].name = files.size() == 1
+                        ? "model.safetensors"
+                        : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size());
+    std::ranges::stable_sort(files[i].tensors, std::ranges::greater{},
+                             [](const TensorSpec& t) { return core::size_bytes(t.dtype); });
+  }
+  return files;
+}
+
+void export_folder(const fs::path& out, const ExportPlan& plan, const ReadPiece& read_piece,
+                   const fs::path& copy_from) {
+  const fs::path target = prepare(out);
+  TemporaryFolder folder(target.string() + fmt::format(".tmp.{}", ::getpid()));
+  if (!copy_from.empty()) copy_description(copy_from, folder.path());
+  const std::vector<ExportFile> files = plan_files(plan);
+  std::vector<float> values;
+  std::vector<std::byte> rounded;
+  for (const ExportFile& file : files) {
+    SafetensorsWriter writer(folder.path() / file.name, file.tensors);
+    for (const TensorSpec& tensor : file.tensors)
+      write_tensor(writer, tensor, read_piece, values, rounded);
+    writer.finish();
+  }
+  if (files.size() > 1) write_index(folder.path(), files);
+  folder.commit(target);
+}
+
+}  // namespace finetune::weights

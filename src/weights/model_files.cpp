@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/model_files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "weights/folder.hpp"
+#include "weights/index.hpp"
+#include "weights/names.hpp"
+#include "weights/safetensors.hpp"
+
+namespace finetune::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+constexpr std::int64_t piece_bytes = 4 << 20;
+
+[[noreturn]] void refuse(const fs::path& where, const std::string& problem, const std::string& why,
+                         const std::string& remedy) {
+  core::fail(core::ErrorKind::input, {where.string(), problem, why, remedy});
+}
+
+/// Texts one after the other, each behind its length: what the root sends to the others.
+void append_field(std::string& packed, std::string_view field) {
+  packed += fmt::format("{}\n", field.size());
+  packed += field;
+}
+
+std::string_view take_field(std::string_view& packed) {
+  const std::size_t end = packed.find('\n');
+  core::check(end != std::string_view::npos, "packed headers are complete");
+  const auto size = std::stoull(std::string(packed.substr(0, end)));
+  const std::string_view field = packed.substr(end + 1, size);
+  packed.remove_prefix(end + 1 + field.size());
+  return field;
+}
+
+/// Why a folder without safetensors files cannot be used, as far as one can see.
+[[noreturn]] void refuse_folder(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) {
+    refuse(folder, "no such model folder", "a Hugging Face model is needed", "Check model.path.");
+  }
+  if (!fs::is_directory(folder, ignored)) {
+    refuse(folder, "is neither a folder nor a safetensors file", "a Hugging Face model is needed",
+           "Check model.path.");
+  }
+  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!is_in_folder(folder, pickle)) continue;
+    refuse(folder, fmt::format("has {} but no safetensors files", pickle),
+           "loading pickle files can run code that somebody hid in them",
+           "Save the model with transformers' save_pretrained first.");
+  }
+  refuse(folder, fmt::format("has neither {} nor {}", single_name, index_name),
+         "a Hugging Face model has one of them", "Check model.path.");
+}
+
+/// The distinct files of an index, sorted.
+std::set<std::string> files_of(const WeightMap& map) {
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map)
+    files.insert(file);
+  return files;
+}
+
+/// Folder, index (or nothing), then name, size and header of each file, packed.
+std::string read_headers(const fs::path& folder, const std::string& only_file) {
+  std::string packed;
+  std::set<std::string> names = {only_file};
+  std::string index;
+  if (only_file.empty()) {
+    index = read_text_in_folder(folder, index_name, largest_index_bytes);
+    names = files_of(parse_index(index, (folder / index_name).string()));
+  }
+  append_field(packed, folder.string());
+  append_field(packed, index);
+  for (const std::string& name : names) {
+    const core::File file = open_in_folder(folder, name);
+    append_field(packed, name);
+    append_field(packed, std::to_string(file.size_bytes()));
+    append_field(packed, read_header_text(file));
+    if (std::ssize(packed) > largest_header_bytes + largest_index_bytes) {
+      refuse(folder, "the headers of its files are too long",
+             fmt::format("together at most {}", core::human_bytes(largest_header_bytes)),
+             "Is it the right folder?");
+    }
+  }
+  return packed;
+}
+
+std::string read_headers(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    const fs::path file = fs::canonical(path);
+    return read_headers(file.parent_path(), file.filename().string());
+  }
+  if (is_in_folder(path, single_name)) return read_headers(path, single_name);
+  if (is_in_folder(path, index_name)) return read_headers(path, "");
+  refuse_folder(path);
+}
+
+bool is_convertible(core::DType dtype) {
+  return dtype == core::DType::f32 || dtype == core::DType::bf16 || dtype == core::DType::f16 ||
+         dtype == core::DType::f64;
+}
+
+/// Tells the kernel what is read next, so that the disk works while we convert.
+void announce(const core::File& file, std::int64_t offset, std::int64_t count) {
+  // A hint: whether it is taken does not matter.
+  (void)::posix_fadvise(file.descriptor(), offset, count, POSIX_FADV_WILLNEED);
+}
+
+}  // namespace
+
+ModelFiles ModelFiles::open(const comm::Communicator& world, const fs::path& path) {
+  std::string headers =
+      comm::agree(world, [&] { return world.is_root() ? read_headers(path) : std::string(); });
+  headers = world.broadcast_text(std::move(headers));
+  return comm::agree(world, [&] { return ModelFiles(headers); });
+}
+
+ModelFiles ModelFiles::open(const fs::path& path) {
+  return open(comm::Communicator(), path);
+}
+
+ModelFiles::ModelFiles(std::string_view headers) {
+  folder_ = take_field(headers);
+  const std::string_view index = take_field(headers);
+  while (!headers.empty()) {
+    const std::string_view name = take_field(headers);
+    const std::string_view size = take_field(headers);
+    add_file(std::string(name), std::stoll(std::string(size)), take_field(headers));
+  }
+  if (!index.empty()) check_index(index);
+}
+
+void ModelFiles::add_file(std::string name, std::int64_t size_bytes, std::string_view header) {
+  const fs::path where = folder_ / name;
+  SafetensorsHeader parsed = parse_safetensors(header, size_bytes, where.string());
+  for (SafetensorsTensor& tensor : parsed.tensors) {
+    Entry entry{tensor.dtype, std::move(tensor.shape), files_.size(), tensor.offset_bytes};
+    const auto [place, is_new] = entries_.emplace(tensor.name, std::move(entry));
+    if (!is_new) {
+      refuse(where,
+             fmt::format("tensor {} is also in {}", in_quotes(tensor.name),
+                         files_[place->second.file].name),
+             "only one of the two could be meant", "Remove files of other models.");
+    }
+  }
+  if (entries_.size() > most_tensors) {
+    refuse(where,
+           fmt::format("the model has more than {} tensors", core::with_commas(most_tensors)),
+           "no model has as many", "Is it the right folder?");
+  }
+  files_.push_back({std::move(name), size_bytes, std::nullopt});
+}
+
+void ModelFiles::check_index(std::string_view index) const {
+  const fs::path where = folder_ / index_name;
+  for (const auto& [tensor, file] : parse_index(index, where.string())) {
+    const auto found = entries_.find(tensor);
+    if (found != entries_.end() && files_[found->second.file].name == file) continue;
+    refuse(where, fmt::format("tensor {} is not in {}", in_quotes(tensor), file),
+           found == entries_.end() ? "weight_map says so, but no file has it"
+                                   : "weight_map says so, but another file has it",
+           "Copy or download the model again.");
+  }
+}
+
+const ModelFiles::Entry& ModelFiles::entry(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    refuse(folder_, fmt::format("has no tensor {}", in_quotes(name)), "the model needs it",
+           "Check that config.json describes these files.");
+  }
+  return found->second;
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> names;
+  names.reserve(entries_.size());
+  for (const auto& [name, entry] : entries_)
+    names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> ModelFiles::files() const {
+  std::vector<std::string> names;
+  for (const DataFile& file : files_)
+    names.push_back(file.name);
+  return names;
+}
+
+std::int64_t ModelFiles::size_bytes() const {
+  std::int64_t total = 0;
+  for (const auto& [name, entry] : entries_)
+    total += core::num_elements(entry.shape) * core::size_bytes(entry.dtype);
+  return total;
+}
+
+const core::File& ModelFiles::opened(const DataFile& file) const {
+  if (!file.handle) {
+    core::File handle = open_in_folder(folder_, file.name);
+    if (handle.size_bytes() != file.size_bytes) {
+      refuse(folder_ / file.name, fmt::format("has {} bytes", handle.size_bytes()),
+             fmt::format("it had {} when the model was opened", file.size_bytes),
+             "Do not write to the model folder during a run; check that all nodes see the same.");
+    }
+    file.handle.emplace(std::move(handle));
+  }
+  return *file.handle;
+}
+
+void ModelFiles::read(const core::TensorSlice& wanted, std::span<std::byte> target) const {
+  const Entry& entry = this->entry(wanted.name);
+  const DataFile& data = files_[entry.file];
+  if (entry.shape != wanted.shape) {
+    refuse(folder_ / data.name,
+           fmt::format("tensor {} has shape {}", in_quotes(wanted.name), shape_text(entry.shape)),
+           fmt::format("{} is needed", shape_text(wanted.shape)),
+           "Check that config.json describes these files.");
+  }
+  const bool same = entry.dtype == wanted.dtype;
+  if (!same && !(is_convertible(entry.dtype) && is_convertible(wanted.dtype))) {
+    refuse(folder_ / data.name,
+           fmt::format("tensor {} has dtype {}", in_quotes(wanted.name), core::name(entry.dtype)),
+           fmt::format("{} is needed", core::name(wanted.dtype)),
+           "Save the model as BF16, F16 or F32.");
+  }
+  const std::int64_t elements = core::num_elements(entry.shape);
+  core::check(wanted.offset >= 0 && wanted.count >= 0 && wanted.count <= elements &&
+                  wanted.offset <= elements - wanted.count,
+              "a slice lies inside its tensor");
+  core::check(std::ssize(target) == wanted.size_bytes(), "the target has the size of the slice");
+  if (wanted.count == 0) return;
+
+  const core::File& file = opened(data);
+  const std::int64_t element_bytes = core::size_bytes(entry.dtype);
+  std::int64_t offset = entry.offset_bytes + wanted.offset * element_bytes;
+  std::int64_t left = wanted.count * element_bytes;
+  bytes_read_ += left;
+  if (same) return file.read_at(offset, target);
+
+  buffer_.resize(static_cast<std::size_t>(std::min(left, piece_bytes)));
+  while (left > 0) {
+    const std::int64_t now = std::min(left, piece_bytes);
+    const auto piece = std::span(buffer_).first(static_cast<std::size_t>(now));
+    file.read_at(offset, piece);
+    offset += now;
+    left -= now;
+    if (left > 0) announce(file, offset, std::min(left, piece_bytes));
+    const auto converted = target.first(
+        static_cast<std::size_t>(now / element_bytes * core::size_bytes(wanted.dtype)));
+    core::convert(entry.dtype, piece, wanted.dtype, converted);
+    target = target.subspan(converted.size());
+  }
+}
+
+}  // namespace finetune::weights
