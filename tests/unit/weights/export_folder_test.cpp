@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weights/export_folder.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -104,6 +105,40 @@ TEST(ExportFolder, AsksForPiecesOfAtMost64MiB) {
   files.read({"a", {(16 << 20) + 3}, DType::f32, (16 << 20) + 2, 1},
              std::as_writable_bytes(std::span(&last, 1)));
   EXPECT_EQ(last, 7);
+}
+
+/// All 16-bit patterns that are numbers or infinities: NaNs have many encodings for one meaning.
+std::string every_pattern(std::uint32_t infinity) {
+  std::string data;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7FFF) > infinity) continue;
+    data += static_cast<char>(bits & 0xFF);
+    data += static_cast<char>(bits >> 8);
+  }
+  return data;
+}
+
+TEST(ExportFolder, UntouchedTensorsKeepEveryBit) {
+  const TestFolder folder;
+  const std::string bf16 = every_pattern(0x7F80);
+  const std::string f16 = every_pattern(0x7C00);
+  const std::string f32 = bf16.substr(bf16.size() - 4 * 15);  // any 15 floats
+  const auto header = [](const char* name, const char* dtype, const std::string& shape,
+                         std::size_t begin, std::size_t end) {
+    return fmt::format("\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", name,
+                       dtype, shape, begin, end);
+  };
+  const std::size_t a = bf16.size();
+  const std::size_t b = a + f16.size();
+  const std::size_t c = b + f32.size();
+  const std::string text =
+      "{" + header("a", "BF16", fmt::format("{}", a / 2), 0, a) + "," +
+      header("b", "F16", fmt::format("2,1,{}", f16.size() / 4), a, b) + "," +
+      header("c", "F32", "5,1,3", b, c) + "," + header("none", "F16", "0", c, c) + "," +
+      header("one", "BF16", "1", c, c + 2) + "," + header("scalar", "F32", "", c + 2, c + 6) + "}";
+  folder.put("model.safetensors", file_of(text, bf16 + f16 + f32 + "abcdef"));
+  expect_round_trip(folder.path(), 5'000'000'000);
+  expect_round_trip(folder.path(), 100'000);
 }
 
 TEST(ExportFolder, CopiesWhatDescribesTheModelByteForByte) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "unit/weights/support.hpp"
-#include "weights/export_folder.hpp"
 
 namespace finetune::weights {
 namespace {
@@ -30,29 +29,6 @@ TEST(Material, ReadsTheFilesOfSwiftTransformers) {
   EXPECT_EQ(four.entry("embedding").shape, (std::vector<std::int64_t>{2, 3, 1, 3}));
   EXPECT_EQ(read_all<float>(four, "embedding", core::DType::f32),
             (std::vector<float>{11, 12, 13, 1, 2, 3, 4, 5, 6, 22, 23, 24, 15, 16, 17, 17, 18, 19}));
-}
-
-/// Imports the model at `folder` and exports it again, in files of at most `limit_bytes`: tensor by
-/// tensor the bytes are the same.
-void expect_round_trip(const fs::path& folder, std::int64_t limit_bytes) {
-  const TestFolder out;
-  const ModelFiles before = ModelFiles::open(folder);
-  ExportPlan plan;
-  plan.max_shard_size_bytes = limit_bytes;
-  for (const std::string& name : before.names())
-    plan.tensors.push_back({name, before.entry(name).dtype, before.entry(name).shape});
-  const auto read = [&](std::string_view name, std::int64_t first, std::span<float> piece) {
-    before.read(
-        {std::string(name), before.entry(name).shape, core::DType::f32, first, std::ssize(piece)},
-        std::as_writable_bytes(piece));
-  };
-  export_folder(out / "out", plan, read, folder);
-  const ModelFiles after = ModelFiles::open(out / "out");
-  EXPECT_EQ(after.names(), before.names());
-  EXPECT_EQ(after.size_bytes(), before.size_bytes());
-  for (const std::string& name : before.names())
-    EXPECT_EQ(raw(after, name), raw(before, name)) << name;
-  EXPECT_EQ(content(out / "out/config.json"), content(folder / "config.json"));
 }
 
 TEST(Material, StoriesModelSurvivesImportAndExport) {

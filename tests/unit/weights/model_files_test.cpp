@@ -210,6 +210,24 @@ TEST(ModelFiles, IndexAndFilesBelongTogether) {
   says(index("{\"weight_map\":{" + both), "broken JSON");
 }
 
+TEST(ModelFiles, MutatedIndexesAreReadOrRefused) {
+  const TestFolder folder;
+  put_two(folder);
+  const std::string good = content(folder / "model.safetensors.index.json");
+  int refused = 0;
+  for (std::uint64_t number = 0; number < 500; ++number) {
+    folder.put("model.safetensors.index.json", mutated(good, number));
+    try {
+      EXPECT_EQ(ModelFiles::open(folder.path()).size_bytes(), 2) << number;
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.kind(), core::ErrorKind::input) << number << ": " << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 250);
+  EXPECT_LT(refused, 500);
+}
+
 TEST(ModelFiles, TensorInTwoFilesIsRefused) {
   const TestFolder folder;
   put_two(folder);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/random.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::weights {
@@ -179,33 +178,6 @@ std::int64_t peak_memory_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return std::int64_t{usage.ru_maxrss} * 1024;
-}
-
-/// `bytes` with one to four bytes changed, removed, doubled or inserted.
-std::string mutated(std::string bytes, std::uint64_t number) {
-  const core::RandomKey key(7, core::RandomUse::test, number);
-  const std::uint64_t changes = 1 + key.below(0, 4);
-  for (std::uint64_t i = 0; i < changes; ++i) {
-    const std::size_t at = key.below(10 * i + 1, bytes.size());
-    const char byte = static_cast<char>(key.below(10 * i + 2, 256));
-    switch (key.below(10 * i + 3, 5)) {
-      case 0:
-        bytes[at] = byte;
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << key.below(10 * i + 4, 8)));
-        break;
-      case 2:
-        bytes.erase(at, 1);
-        break;
-      case 3:
-        bytes.insert(at, 1, byte);
-        break;
-      default:
-        bytes.insert(at, bytes.substr(at, 1 + key.below(10 * i + 5, 12)));
-    }
-  }
-  return bytes;
 }
 
 TEST(Safetensors, MutatedFilesAreReadOrRefused) {

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/random.hpp"
+#include "weights/export_folder.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::weights {
@@ -102,6 +104,55 @@ inline std::vector<std::byte> raw(const ModelFiles& files, std::string_view name
   const std::int64_t count = core::num_elements(entry.shape);
   std::vector<std::byte> bytes(static_cast<std::size_t>(count * core::size_bytes(entry.dtype)));
   files.read({std::string(name), entry.shape, entry.dtype, 0, count}, bytes);
+  return bytes;
+}
+
+/// Imports the model at `folder` and exports it again, in files of at most `limit_bytes`: tensor by
+/// tensor the bytes are the same.
+inline void expect_round_trip(const fs::path& folder, std::int64_t limit_bytes) {
+  const TestFolder out;
+  const ModelFiles before = ModelFiles::open(folder);
+  ExportPlan plan;
+  plan.max_shard_size_bytes = limit_bytes;
+  for (const std::string& name : before.names())
+    plan.tensors.push_back({name, before.entry(name).dtype, before.entry(name).shape});
+  const auto read = [&](std::string_view name, std::int64_t first, std::span<float> piece) {
+    before.read(
+        {std::string(name), before.entry(name).shape, core::DType::f32, first, std::ssize(piece)},
+        std::as_writable_bytes(piece));
+  };
+  export_folder(out / "out", plan, read, folder);
+  const ModelFiles after = ModelFiles::open(out / "out");
+  EXPECT_EQ(after.names(), before.names());
+  EXPECT_EQ(after.size_bytes(), before.size_bytes());
+  for (const std::string& name : before.names())
+    EXPECT_EQ(raw(after, name), raw(before, name)) << name;
+}
+
+/// `bytes` with one to four bytes changed, removed, doubled or inserted.
+inline std::string mutated(std::string bytes, std::uint64_t number) {
+  const core::RandomKey key(7, core::RandomUse::test, number);
+  const std::uint64_t changes = 1 + key.below(0, 4);
+  for (std::uint64_t i = 0; i < changes; ++i) {
+    const std::size_t at = key.below(10 * i + 1, bytes.size());
+    const char byte = static_cast<char>(key.below(10 * i + 2, 256));
+    switch (key.below(10 * i + 3, 5)) {
+      case 0:
+        bytes[at] = byte;
+        break;
+      case 1:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << key.below(10 * i + 4, 8)));
+        break;
+      case 2:
+        bytes.erase(at, 1);
+        break;
+      case 3:
+        bytes.insert(at, 1, byte);
+        break;
+      default:
+        bytes.insert(at, bytes.substr(at, 1 + key.below(10 * i + 5, 12)));
+    }
+  }
   return bytes;
 }
 
