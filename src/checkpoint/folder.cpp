@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "checkpoint/layout.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t owner_only_folder = 0700;
+constexpr mode_t owner_only_file = 0600;
+
+void make_root(const fs::path& root) {
+  std::error_code error;
+  if (fs::is_directory(root, error)) return;
+  const fs::path parent = root.has_parent_path() ? root.parent_path() : fs::path(".");
+  fs::create_directories(parent, error);
+  if (!error && ::mkdir(root.c_str(), owner_only_folder) == 0) return core::sync_folder(parent);
+  const std::string reason = error ? error.message() : core::system_reason();
+  core::fail(core::ErrorKind::create, {root.string(), "the checkpoint folder cannot be created",
+                                       reason, "Choose a folder you may write to (train.output)."});
+}
+
+/// `root`/`prefix`NNNNNNNNNN.XXXXXX, new and empty.
+fs::path make_unique_folder(const fs::path& root, std::string_view prefix, std::int64_t step) {
+  std::string path = (root / fmt::format("{}{:010}.XXXXXX", prefix, step)).string();
+  if (::mkdtemp(path.data()) == nullptr) {
+    core::fail(core::ErrorKind::create,
+               {root.string(), "no folder can be created in it", core::system_reason(),
+                "Choose a folder you may write to (train.output), on a disk with free space."});
+  }
+  return path;
+}
+
+[[noreturn]] void fail_rename(const fs::path& folder) {
+  core::fail(core::ErrorKind::io, {folder.string(), "cannot be renamed", core::system_reason(),
+                                   "Look at the folder and its permissions."});
+}
+
+}  // namespace
+
+fs::path make_temporary_folder(const fs::path& root, std::int64_t step) {
+  make_root(root);
+  remove_leftovers(root);
+  return make_unique_folder(root, temporary_prefix, step);
+}
+
+void remove_leftovers(const fs::path& root) {
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(temporary_prefix) || name.starts_with(deleted_prefix))
+      leftovers.push_back(entry.path());
+  }
+  for (const fs::path& leftover : leftovers)
+    remove_quietly(leftover);
+}
+
+void write_new_file(const fs::path& path, std::string_view text) {
+  core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
+  ::fchmod(file.descriptor(), owner_only_file);  // the folder already keeps others out
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.sync();
+  file.close();
+}
+
+void write_manifest_file(const fs::path& folder, std::string_view text) {
+  const fs::path temporary = folder / ".MANIFEST.tmp";
+  write_new_file(temporary, text);
+  if (::rename(temporary.c_str(), (folder / manifest_name).c_str()) != 0) fail_rename(temporary);
+  core::sync_folder(folder);
+}
+
+void publish(const fs::path& temporary, const fs::path& root, std::int64_t step) {
+  const fs::path folder = root / folder_name(step);
+  const auto rename_with = [&](unsigned flags) {
+    return ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, folder.c_str(), flags) == 0;
+  };
+  // An old folder of this step is damaged or of another run: the temporary name then holds it.
+  const bool exchanged = rename_with(RENAME_EXCHANGE);
+  if (!exchanged) {
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(folder, ignored))) remove_checkpoint(root, step);
+    if (::rename(temporary.c_str(), folder.c_str()) != 0) fail_rename(temporary);
+  }
+  core::sync_folder(root);
+  if (exchanged) remove_quietly(temporary);
+}
+
+void remove_checkpoint(const fs::path& root, std::int64_t step) {
+  const fs::path folder = root / folder_name(step);
+  // Renaming onto an empty folder replaces it, which makes the unique name ours.
+  const fs::path grave = make_unique_folder(root, deleted_prefix, step);
+  if (::rename(folder.c_str(), grave.c_str()) != 0) {
+    const int reason = errno;
+    ::rmdir(grave.c_str());
+    errno = reason;
+    fail_rename(folder);
+  }
+  core::sync_folder(root);
+  remove_quietly(grave);
+}
+
+void remove_quietly(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+}
+
+std::vector<std::int64_t> list_steps(const fs::path& root) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return steps;
+  for (auto entry = fs::directory_iterator(root, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto step = step_of(entry->path().filename().string());
+    std::error_code ignored;
+    if (step && fs::is_directory(entry->symlink_status(ignored))) steps.push_back(*step);
+  }
+  if (error) {
+    core::fail(core::ErrorKind::input, {root.string(), "the checkpoint folder cannot be read",
+                                        error.message(), "Check the path and its permissions."});
+  }
+  std::ranges::sort(steps, std::greater<>());
+  return steps;
+}
+
+std::string read_regular_file(const fs::path& path, std::int64_t limit_bytes) {
+  regular_file_bytes(path);
+  return core::read_text(path, limit_bytes);
+}
+
+std::int64_t regular_file_bytes(const fs::path& path) {
+  struct stat status;
+  if (::lstat(path.c_str(), &status) != 0) {
+    core::fail(core::ErrorKind::input,
+               {path.string(), "cannot be opened", core::system_reason(),
+                "The checkpoint is incomplete; remove it or restore it from a copy."});
+  }
+  if (!S_ISREG(status.st_mode)) {
+    core::fail(core::ErrorKind::input,
+               {path.string(), "is not a regular file", "links could lead anywhere",
+                "Remove this checkpoint folder or restore it from a copy."});
+  }
+  return status.st_size;
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/hdf5.hpp"
+
+#include <fmt/format.h>
+#include <hdf5.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+// Lustre and GPFS like large data to start at a stripe or block boundary. Aligning only what is at
+// least four times as large keeps the padding below a quarter in the worst case.
+constexpr hsize_t alignment_bytes = hsize_t{1} << 20;
+constexpr hsize_t alignment_threshold_bytes = 4 * alignment_bytes;
+// What one dataset with its group and attributes needs, so that the metadata of a file lies
+// together.
+constexpr hsize_t metadata_bytes_per_dataset = 1024;
+
+/// HDF5 prints every failure to stderr unless told not to; ours are reported once, as core::Error.
+class QuietErrors {
+ public:
+  QuietErrors() {
+    H5Eget_auto2(H5E_DEFAULT, &function_, &data_);
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  }
+  ~QuietErrors() { H5Eset_auto2(H5E_DEFAULT, function_, data_); }
+  QuietErrors(const QuietErrors&) = delete;
+  QuietErrors& operator=(const QuietErrors&) = delete;
+
+ private:
+  H5E_auto2_t function_ = nullptr;
+  void* data_ = nullptr;
+};
+
+herr_t keep_description(unsigned, const H5E_error2_t* error, void* text) {
+  if (error->desc != nullptr) *static_cast<std::string*>(text) = error->desc;
+  return 1;  // the first one is enough
+}
+
+/// The innermost entry of HDF5's error stack.
+std::string reason() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_description, &text);
+  return text.empty() ? "HDF5 gives no reason" : text;
+}
+
+[[noreturn]] void fail_hdf5(const std::filesystem::path& file, const char* call,
+                            core::ErrorKind kind = core::ErrorKind::io) {
+  core::fail(kind, {file.string(), fmt::format("{} failed", call), reason(),
+                    "Look at the file system, its free space and its quota."});
+}
+
+/// An identifier that closes itself. `close` reports a failure, the destructor cannot.
+class Id {
+ public:
+  using Close = herr_t (*)(hid_t);
+
+  Id(hid_t id, Close close, const std::filesystem::path& file, const char* call,
+     core::ErrorKind kind = core::ErrorKind::io)
+      : id_(id), close_(close) {
+    if (id_ < 0) fail_hdf5(file, call, kind);
+  }
+  ~Id() {
+    if (id_ >= 0) close_(id_);
+  }
+  Id(const Id&) = delete;
+  Id& operator=(const Id&) = delete;
+
+  hid_t get() const { return id_; }
+
+  void close(const std::filesystem::path& file, const char* call) {
+    if (close_(std::exchange(id_, -1)) < 0) fail_hdf5(file, call);
+  }
+
+ private:
+  hid_t id_;
+  Close close_;
+};
+
+/// One file being made.
+class Writer {
+ public:
+  Writer(const std::filesystem::path& path, std::size_t num_datasets)
+      : path_(path),
+        file_(create(path, num_datasets), H5Fclose, path, "H5Fcreate", core::ErrorKind::create),
+        group_list_(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, path, "H5Pcreate"),
+        dataset_list_(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path, "H5Pcreate"),
+        half_(half_type(path), H5Tclose, path, "H5Tcopy") {
+    // Without times the same tensors give the same bytes.
+    check(H5Pset_obj_track_times(group_list_.get(), false), "H5Pset_obj_track_times");
+    check(H5Pset_obj_track_times(dataset_list_.get(), false), "H5Pset_obj_track_times");
+    check(H5Pset_layout(dataset_list_.get(), H5D_CONTIGUOUS), "H5Pset_layout");
+    check(H5Pset_alloc_time(dataset_list_.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
+    check(H5Pset_fill_time(dataset_list_.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
+  }
+
+  void add_group(const std::string& name) {
+    if (!groups_.insert(name).second) return;
+    Id group(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, group_list_.get(), H5P_DEFAULT),
+             H5Gclose, path_, "H5Gcreate");
+    group.close(path_, "H5Gclose");
+  }
+
+  /// Returns the position of the data in the file.
+  std::int64_t add_dataset(const Dataset& dataset) {
+    const core::TensorSlice& slice = dataset.slice;
+    const std::string name = fmt::format("/{}/{}/{}", dataset.kind, slice.name, slice.offset);
+    const auto count = static_cast<hsize_t>(slice.count);
+    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, path_, "H5Screate_simple");
+    Id id(H5Dcreate2(file_.get(), name.c_str(), type_of(slice.dtype), space.get(), H5P_DEFAULT,
+                     dataset_list_.get(), H5P_DEFAULT),
+          H5Dclose, path_, "H5Dcreate");
+    add_text(id.get(), "dtype", core::name(slice.dtype));
+    add_integers(id.get(), "global_shape", slice.shape);
+    add_integers(id.get(), "offset", std::span(&slice.offset, 1));
+    add_integers(id.get(), "count", std::span(&slice.count, 1));
+    const haddr_t position = H5Dget_offset(id.get());
+    if (position == HADDR_UNDEF) fail_hdf5(path_, "H5Dget_offset");
+    id.close(path_, "H5Dclose");
+    return static_cast<std::int64_t>(position);
+  }
+
+  void close() { file_.close(path_, "H5Fclose"); }
+
+ private:
+  static hid_t create(const std::filesystem::path& path, std::size_t num_datasets) {
+    const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, "H5Pcreate");
+    const Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, "H5Pcreate");
+    const hsize_t metadata = metadata_bytes_per_dataset * (num_datasets + 1);
+    const bool is_set =
+        H5Pset_fapl_sec2(access.get()) >= 0 &&
+        // The newest format that 1.10 knows has checksums in its metadata.
+        H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
+        H5Pset_alignment(access.get(), alignment_threshold_bytes, alignment_bytes) >= 0 &&
+        H5Pset_meta_block_size(access.get(), std::min(metadata, alignment_bytes)) >= 0 &&
+#if H5_VERSION_GE(1, 10, 7)
+        // Nobody else knows the folder yet, and some file systems have no locks.
+        H5Pset_file_locking(access.get(), false, true) >= 0 &&
+#endif
+        H5Pset_obj_track_times(creation.get(), false) >= 0;
+    if (!is_set) fail_hdf5(path, "setting the properties of the file");
+    return H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.get(), access.get());
+  }
+
+  static hid_t half_type(const std::filesystem::path& path) {
+    // IEEE 754 binary16: sign at bit 15, five bits of exponent from 10 with bias 15.
+    const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    if (type >= 0 && (H5Tset_fields(type, 15, 10, 5, 0, 10) < 0 || H5Tset_size(type, 2) < 0 ||
+                      H5Tset_ebias(type, 15) < 0)) {
+      H5Tclose(type);
+      fail_hdf5(path, "H5Tset_fields");
+    }
+    return type;
+  }
+
+  hid_t type_of(core::DType dtype) const {
+    switch (dtype) {
+      case core::DType::f32:
+        return H5T_IEEE_F32LE;
+      case core::DType::f64:
+        return H5T_IEEE_F64LE;
+      case core::DType::f16:
+        return half_.get();
+      case core::DType::bf16:  // HDF5 has no such type; the attribute "dtype" tells
+        return H5T_STD_U16LE;
+      case core::DType::i64:
+        return H5T_STD_I64LE;
+      case core::DType::i32:
+        return H5T_STD_I32LE;
+      case core::DType::i16:
+        return H5T_STD_I16LE;
+      case core::DType::i8:
+        return H5T_STD_I8LE;
+      default:
+        return H5T_STD_U8LE;
+    }
+  }
+
+  void add_text(hid_t object, const char* name, std::string_view text) const {
+    const Id type(H5Tcopy(H5T_C_S1), H5Tclose, path_, "H5Tcopy");
+    check(H5Tset_size(type.get(), text.size()), "H5Tset_size");
+    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
+    const Id space(H5Screate(H5S_SCALAR), H5Sclose, path_, "H5Screate");
+    add_attribute(object, name, type.get(), space.get(), type.get(), text.data());
+  }
+
+  /// A scalar's shape becomes an attribute without elements.
+  void add_integers(hid_t object, const char* name, std::span<const std::int64_t> values) const {
+    const hsize_t count = values.size();
+    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, path_, "H5Screate_simple");
+    add_attribute(object, name, H5T_STD_I64LE, space.get(), H5T_NATIVE_INT64, values.data());
+  }
+
+  void add_attribute(hid_t object, const char* name, hid_t stored, hid_t space, hid_t native,
+                     const void* value) const {
+    Id attribute(H5Acreate2(object, name, stored, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, path_,
+                 "H5Acreate");
+    static constexpr char nothing = 0;
+    check(H5Awrite(attribute.get(), native, value != nullptr ? value : &nothing), "H5Awrite");
+    attribute.close(path_, "H5Aclose");
+  }
+
+  void check(herr_t status, const char* call) const {
+    if (status < 0) fail_hdf5(path_, call);
+  }
+
+  const std::filesystem::path& path_;
+  Id file_;
+  Id group_list_;
+  Id dataset_list_;
+  Id half_;
+  std::set<std::string> groups_;
+};
+
+}  // namespace
+
+Skeleton create_skeleton(const std::filesystem::path& file, std::span<const Dataset> datasets) {
+  // On Linux the main thread's id is the process's.
+  core::check(::gettid() == ::getpid(), "HDF5 is called from the main thread only");
+  const QuietErrors quiet;
+  Skeleton skeleton;
+  Writer writer(file, datasets.size());
+  // All groups first: the metadata then lies together instead of between the data.
+  for (const Dataset& dataset : datasets) {
+    writer.add_group("/" + dataset.kind);
+    writer.add_group("/" + dataset.kind + "/" + dataset.slice.name);
+  }
+  for (const Dataset& dataset : datasets)
+    skeleton.positions.push_back(writer.add_dataset(dataset));
+  writer.close();
+  skeleton.size_bytes = core::File(file, core::File::Mode::read, core::ErrorKind::io).size_bytes();
+  return skeleton;
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,46 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Loading: every rank fills the slices it wants, whatever ranks wrote the checkpoint.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "checkpoint/find.hpp"
+#include "comm/communicator.hpp"
+#include "core/tensor_slice.hpp"
+
+namespace finetune::checkpoint {
+
+/// Elements of a logical tensor that this rank needs, and where it needs them.
+struct WantedSlice {
+  std::string kind;
+  core::TensorSlice slice;
+  std::byte* data = nullptr;  ///< slice.size_bytes() bytes
+};
+
+struct LoadReport {
+  std::int64_t bytes_read = 0;    ///< from files, by all ranks
+  std::int64_t bytes_wanted = 0;  ///< by all ranks
+  double total_s = 0;
+};
+
+/// Reads this rank's bytes and nothing else, but for the rest of checksum blocks at the borders.
+/// Name, dtype and shape must be those saved. On an error what `wanted` points to is undefined.
+///
+/// Collective on `world`.
+/// Throws: AgreedError of kind input naming file, block and tensor, or io.
+LoadReport load(const comm::Communicator& world, const Found& found,
+                std::span<const WantedSlice> wanted);
+
+/// find and load together: goes on to older checkpoints while "auto" finds damaged data, with a
+/// warning for each. Collective on `world`. Throws: as find and load; if no checkpoint is good, or
+/// one fits another model.
+std::optional<Found> find_and_load(const comm::Communicator& world,
+                                   const std::filesystem::path& root, const std::string& resume,
+                                   std::span<const WantedSlice> wanted);
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Manifests as an attacker would write them: the fingerprint fits, the content does not.
+#include "checkpoint/manifest.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "unit/checkpoint/support.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+Manifest small() {
+  Manifest m;
+  m.step = 3;
+  m.world_size = 2;
+  m.block_bytes = 64;
+  m.created_by = "a \"test\"\n";
+  m.state_bytes = 2;
+  m.state_fingerprint = "00";
+  m.files = {{"node00000.h5", 4096, 1}, {"node00001.h5", 4096, 4294967295}};
+  m.tensors = {{"exp_avg", "w", core::DType::bf16, {0, 9}},
+               {"param", "w", core::DType::f32, {5, 8}}};
+  m.extents = {{1, 0, 0, 24, 1000, {1, 2}}, {1, 1, 24, 16, 1000, {3}}};
+  return m;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_manifest(text, "MANIFEST.json");
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::input) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Manifest, ReadsWhatItWrites) {
+  const Manifest m = parse_manifest(to_text(small()), "test");
+  EXPECT_EQ(to_text(m), to_text(parse_manifest(to_text(m), "test")));
+  EXPECT_EQ(m.files[1].skeleton_crc32c, 4294967295u);
+  EXPECT_EQ(m.extents[0].crc32c, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(m.find("param", "w"), 1);
+  EXPECT_EQ(m.find("exp_avg", "w"), 0);
+  EXPECT_EQ(m.find("param", "v"), -1);
+  EXPECT_EQ(m.extents_of(0).size(), 0u);
+  EXPECT_EQ(m.extents_of(1).size(), 2u);
+  EXPECT_EQ(m.payload_bytes(), 160);
+}
+
+TEST(Manifest, RefusesATextWhoseFingerprintDoesNotFit) {
+  const std::string good = to_text(small());
+  EXPECT_NE(refusal(good + "\n"), "accepted");
+  EXPECT_NE(refusal(" " + good), "accepted");
+  EXPECT_NE(refusal(good.substr(0, good.size() - 1)), "accepted");
+  EXPECT_NE(refusal(""), "accepted");
+  EXPECT_NE(refusal("{}"), "accepted");
+}
+
+TEST(Manifest, SaysWhichFormatVersionItCannotRead) {
+  const std::string text =
+      tests::sealed(replaced(to_text(small()), "\"version\":1", "\"version\":2"));
+  EXPECT_EQ(refusal(text),
+            "MANIFEST.json: the checkpoint has format version 2 (this program reads version 1). "
+            "Use the program that wrote it, or export its weights with that one.");
+}
+
+TEST(Manifest, RefusesOtherForms) {
+  const std::string good = to_text(small());
+  const std::pair<const char*, const char*> cases[] = {
+      {"\"step\":3", "\"step\":-3"},
+      {"\"step\":3", "\"step\":3.0"},
+      {"\"step\":3", "\"step\":99999999999"},
+      {"\"step\":3", "\"step\":18446744073709551615"},
+      {"\"step\":3", "\"step\":1e3"},
+      {"\"step\":3", "\"step\":null"},
+      {"\"step\":3", "\"step\":true"},
+      {"\"step\":3", "\"step\":\"3\""},
+      {"\"step\":3", "\"step\":[3]"},
+      {"\"step\":3", "\"step\":{}"},
+      {"\"step\":3", "\"step\":3,\"step\":3"},
+      {"\"step\":3,\n", ""},
+      {"\"step\":3", "\"step\":3,\"new\":1"},
+      {"\"step\":3", "\"step\":3,\"new\":[[1]]"},
+      {"finetune checkpoint", "something else"},
+      {"\"world_size\":2", "\"world_size\":0"},
+      {"\"block_bytes\":64", "\"block_bytes\":0"},
+      {"\"block_bytes\":64", "\"block_bytes\":68"},
+      {"\"block_bytes\":64", "\"block_bytes\":1099511627776"},
+      {"node00001.h5", "../../../etc"},
+      {"node00001.h5", "node00000.h5"},
+      {"[\"node00001.h5\",4096,4294967295]", "[\"node00001.h5\",4096,4294967296]"},
+      {"[\"node00001.h5\",4096,4294967295]", "[\"node00001.h5\",4096]"},
+      {"[\"node00001.h5\",4096,4294967295]", "[\"node00001.h5\",4096,1,1,1,1,1,1,1,1]"},
+      {"[\"node00001.h5\",4096,4294967295]", "[]"},
+      {"[\"node00001.h5\",4096,4294967295]", "[[[[]]]]"},
+      {"[\"node00001.h5\",4096,4294967295]", "1"},
+      {"\"BF16\"", "\"Q4\""},
+      {"[0,9]", "[0,9,1,1,1,1,1,1,1]"},
+      {"[0,9]", "[0,4611686018427387904]"},
+      {"[5,8]", "[5,9223372036854775807]"},
+      {"[5,8]", "[5,9]"},
+      {"[5,8]", "[4,8]"},
+      {"[5,8]", "[[5],8]"},
+      {"[5,8]", "[5,\"8\"]"},
+      {"\"param\",\"w\"", "\"param\",\"../w\""},
+      {"\"param\",\"w\"", "\"exp_avg\",\"w\""},
+      {"\"param\",\"w\"", "\"a\",\"w\""},
+      {"[1,0,0,24,1000,[1,2]]", "[2,0,0,24,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[0,0,0,24,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,2,0,24,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,1,23,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,25,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,23,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,0,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,4001,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,9223372036854775807,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,9223372036854775807,1000,[1,2]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,1000,[1]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,1000,[1,2,3]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,1000,[1,[2]]]"},
+      {"[1,0,0,24,1000,[1,2]]", "[1,0,0,24,1000]"},
+      {"[1,1,24,16,1000,[3]]", "[1,0,24,16,1010,[3]]"},  // inside the bytes of the other
+      {"\"tensors\":[", "\"tensors\":[,"},
+      {"{\"format\"", "[{\"format\""},
+      {"\xff", "\xff"},
+  };
+  for (const auto& [from, to] : cases) {
+    const std::string text = *from == '\xff'
+                                 ? replaced(good, "created_by\":\"a", "created_by\":\"\xff")
+                                 : replaced(good, from, to);
+    EXPECT_NE(refusal(tests::sealed(text)), "accepted") << to;
+  }
+  EXPECT_EQ(refusal(tests::sealed(good)), "accepted");
+}
+
+TEST(Manifest, NamesTheElementThatIsMissingOrDouble) {
+  Manifest m = small();
+  m.extents.pop_back();
+  EXPECT_NE(refusal(to_text(m)).find("element 24 of param w is missing"), std::string::npos);
+  m = small();
+  m.extents[1].offset = 20;
+  EXPECT_NE(refusal(to_text(m)).find("element 20 of param w is stored twice"), std::string::npos);
+}
+
+TEST(Manifest, DeepNestingIsRefusedAtOnce) {
+  const std::string text = "{\"files\":" + std::string(1000000, '[') + ",";
+  EXPECT_NE(refusal(tests::sealed(text)).find("nested"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace finetune::checkpoint

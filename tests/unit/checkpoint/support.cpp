@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/checkpoint/support.hpp"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/hash.hpp"
+#include "core/json.hpp"
+
+namespace finetune::checkpoint::tests {
+
+SharedFolder::SharedFolder(const comm::Communicator& world) : world_(world) {
+  std::string name = (std::filesystem::path(FINETUNE_BINARY_DIR) / "tests/ckpt.XXXXXX").string();
+  if (world.is_root() && ::mkdtemp(name.data()) == nullptr) std::abort();
+  path_ = world.broadcast_text(name);
+}
+
+SharedFolder::~SharedFolder() {
+  world_.barrier();
+  std::error_code ignored;
+  if (world_.is_root()) std::filesystem::remove_all(path_, ignored);
+}
+
+std::vector<TestTensor> uneven_model() {
+  using core::DType;
+  return {{"param", "embed.weight", {37, 3}, DType::f32},
+          {"param", "norm.weight", {7}, DType::f32},
+          {"param", "scale", {}, DType::f32},
+          {"param", "one", {1}, DType::f32},
+          {"param", "none", {0, 5}, DType::f32},
+          {"exp_avg", "embed.weight", {37, 3}, DType::bf16},
+          {"exp_avg", "norm.weight", {7}, DType::bf16},
+          {"frozen", "w.half", {11, 13}, DType::f16},
+          {"frozen", "w.codes", {129}, DType::u8},
+          {"frozen", "w.double", {5, 1, 3}, DType::f64},
+          {"frozen", "w.i64", {2, 3}, DType::i64},
+          {"frozen", "w.i32", {3}, DType::i32},
+          {"frozen", "w.i16", {3}, DType::i16},
+          {"frozen", "w.i8", {3}, DType::i8},
+          {"frozen", "w.mask", {3}, DType::boolean}};
+}
+
+std::byte byte_of(const TestTensor& tensor, std::int64_t index, std::int64_t version) {
+  const std::string place = tensor.kind + "/" + tensor.name + "/" + std::to_string(version);
+  const std::uint32_t seed = core::crc32c(std::as_bytes(std::span(place)));
+  auto mixed = (seed + static_cast<std::uint64_t>(index)) * 0x9E3779B97F4A7C15u;
+  mixed ^= mixed >> 29;
+  return static_cast<std::byte>(mixed >> 8);
+}
+
+std::vector<StoredSlice> Shard::stored() const {
+  std::vector<StoredSlice> result;
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    result.push_back({kinds[i], slices[i], data[i].data()});
+  return result;
+}
+
+std::vector<WantedSlice> Shard::wanted() {
+  std::vector<WantedSlice> result;
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    result.push_back({kinds[i], slices[i], data[i].data()});
+  return result;
+}
+
+Shard cut(const std::vector<TestTensor>& model, int index, int count) {
+  std::map<core::DType, std::int64_t> total;
+  for (const TestTensor& tensor : model)
+    total[tensor.dtype] += core::num_elements(tensor.shape);
+  std::map<core::DType, std::int64_t> start;  // of the tensor in the row of its dtype
+  Shard shard;
+  for (const TestTensor& tensor : model) {
+    const std::int64_t run = (total[tensor.dtype] + count - 1) / count;
+    const std::int64_t n = core::num_elements(tensor.shape);
+    const std::int64_t begin = start[tensor.dtype];
+    start[tensor.dtype] += n;
+    const std::int64_t first = std::clamp<std::int64_t>(index * run - begin, 0, n);
+    const std::int64_t last = std::clamp<std::int64_t>((index + 1) * run - begin, 0, n);
+    if (first == last && (n != 0 || index != 0)) continue;
+    shard.kinds.push_back(tensor.kind);
+    shard.slices.push_back({tensor.name, tensor.shape, tensor.dtype, first, last - first});
+    shard.data.emplace_back(static_cast<std::size_t>(shard.slices.back().size_bytes()));
+  }
+  return shard;
+}
+
+namespace {
+
+/// Calls f(tensor, byte index in the tensor, byte in the shard) for every byte of the shard.
+template <typename S, typename F>
+void for_each_byte(const std::vector<TestTensor>& model, S& shard, F&& f) {
+  for (std::size_t i = 0; i < shard.slices.size(); ++i) {
+    const core::TensorSlice& slice = shard.slices[i];
+    const auto tensor = std::ranges::find_if(model, [&](const TestTensor& t) {
+      return t.kind == shard.kinds[i] && t.name == slice.name;
+    });
+    const std::int64_t start = slice.offset * core::size_bytes(slice.dtype);
+    for (std::size_t j = 0; j < shard.data[i].size(); ++j)
+      f(*tensor, start + static_cast<std::int64_t>(j), shard.data[i][j]);
+  }
+}
+
+}  // namespace
+
+Shard filled(const std::vector<TestTensor>& model, int index, int count, std::int64_t version) {
+  Shard shard = cut(model, index, count);
+  for_each_byte(model, shard, [&](const TestTensor& tensor, std::int64_t i, std::byte& byte) {
+    byte = byte_of(tensor, i, version);
+  });
+  return shard;
+}
+
+SaveReport save_model(const comm::Communicator& world, const std::filesystem::path& root,
+                      std::int64_t step, const std::vector<TestTensor>& model) {
+  const Shard shard = filled(model, world.rank(), world.size(), step);
+  return save(world, world, 0, root, step, {{"step", step}}, shard.stored(), {.block_bytes = 64});
+}
+
+std::int64_t wrong_bytes(const std::vector<TestTensor>& model, const Shard& shard,
+                         std::int64_t version) {
+  std::int64_t wrong = 0;
+  for_each_byte(model, shard, [&](const TestTensor& tensor, std::int64_t i, const std::byte& byte) {
+    wrong += byte != byte_of(tensor, i, version);
+  });
+  return wrong;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+void flip_bit(const std::filesystem::path& path, std::int64_t byte, int bit) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(byte);
+  const int value = file.get() ^ (1 << bit);
+  file.seekp(byte);
+  file.put(static_cast<char>(value));
+}
+
+std::string sealed(std::string text) {
+  const std::size_t field = text.rfind("\"fingerprint\"");
+  text.resize(field == std::string::npos ? text.size() : field);
+  return text + "\"fingerprint\":\"" + core::fingerprint(text) + "\"}\n";
+}
+
+}  // namespace finetune::checkpoint::tests

@@ -1,0 +1,80 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A small model whose every byte follows from its place, cut among any number of shards, and a
+// folder for its checkpoints.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/load.hpp"
+#include "checkpoint/save.hpp"
+#include "comm/communicator.hpp"
+#include "core/tensor_slice.hpp"
+
+namespace finetune::checkpoint::tests {
+
+/// A new folder that all ranks of `world` share, removed at the end. Collective on `world`.
+class SharedFolder {
+ public:
+  explicit SharedFolder(const comm::Communicator& world = {});
+  ~SharedFolder();
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  comm::Communicator world_;
+  std::filesystem::path path_;
+};
+
+struct TestTensor {
+  std::string kind;
+  std::string name;
+  std::vector<std::int64_t> shape;
+  core::DType dtype;
+};
+
+/// Sizes that divide by nothing, all dtypes, a scalar, a tensor without elements.
+std::vector<TestTensor> uneven_model();
+
+/// Byte `index` of a tensor in the state `version`.
+std::byte byte_of(const TestTensor& tensor, std::int64_t index, std::int64_t version);
+
+/// One shard's slices of all tensors in memory.
+struct Shard {
+  std::vector<std::string> kinds;
+  std::vector<core::TensorSlice> slices;
+  std::vector<std::vector<std::byte>> data;
+
+  std::vector<StoredSlice> stored() const;
+  std::vector<WantedSlice> wanted();
+};
+
+/// Shard `index` of `count`: the elements of all tensors of one dtype in a row, cut into equal
+/// runs. The first shard names tensors without elements. The data are zero.
+Shard cut(const std::vector<TestTensor>& model, int index, int count);
+
+/// The same with its data.
+Shard filled(const std::vector<TestTensor>& model, int index, int count, std::int64_t version);
+
+/// Saves version `step` of `model` as checkpoint `step` with blocks of 64 bytes, every rank its
+/// shard. Collective on `world`.
+SaveReport save_model(const comm::Communicator& world, const std::filesystem::path& root,
+                      std::int64_t step, const std::vector<TestTensor>& model);
+
+/// Number of bytes of `shard` that are not those of `version`.
+std::int64_t wrong_bytes(const std::vector<TestTensor>& model, const Shard& shard,
+                         std::int64_t version);
+
+std::string read_file(const std::filesystem::path& path);
+void write_file(const std::filesystem::path& path, const std::string& text);
+void flip_bit(const std::filesystem::path& path, std::int64_t byte, int bit);
+
+/// `text` with a fingerprint that fits it, as an attacker would make it.
+std::string sealed(std::string text);
+
+}  // namespace finetune::checkpoint::tests
