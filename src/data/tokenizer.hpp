@@ -1,0 +1,78 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Text to token ids and back, as the model's own `tokenizer.json` says.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune::data {
+
+/// How `Tokenizer::encode` treats the ends of a text and the names of special tokens in it.
+/// Combine with `|`: `Encode::continuation | Encode::plain`.
+enum class Encode : unsigned {
+  /// A text of its own: the post-processor adds its tokens (for example the begin token), and a
+  /// prefix such as U+2581 goes before the first word.
+  document = 0,
+  /// A text that goes on where another one stopped: nothing is added at its start or end, so that
+  /// encode(prompt, document) followed by encode(answer, continuation) is what a model sees when it
+  /// answers the prompt.
+  continuation = 1,
+  /// The name of a special token inside the text is ordinary text. Without it the name becomes the
+  /// token's id, as in the Hugging Face libraries; use it for text of unknown origin.
+  plain = 2,
+};
+
+constexpr Encode operator|(Encode a, Encode b) {
+  return static_cast<Encode>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+/// A byte-pair tokenizer read from a Hugging Face `tokenizer.json`: byte-level (GPT-2, Llama 3,
+/// Qwen) or SentencePiece style (Llama 2, Mistral). Ids equal those of the Hugging Face library.
+/// Cheap to copy; every member function may be called from several threads at once.
+class Tokenizer {
+ public:
+  /// Reads `tokenizer.json` of a model folder, and the end and begin tokens from
+  /// `tokenizer_config.json`, else `config.json`, else `generation_config.json`.
+  /// Throws: ErrorKind::input if the file is damaged or asks for something not supported here; what
+  /// is not supported is named and never ignored.
+  static Tokenizer load(const std::filesystem::path& model_folder);
+
+  /// Token ids of `text`, which must be UTF-8.
+  /// Throws: ErrorKind::input for invalid UTF-8, for a character that the vocabulary cannot express
+  /// and would drop, and when a pattern of the file exceeds its matching limits.
+  std::vector<std::int32_t> encode(std::string_view text, Encode options) const;
+
+  /// Text of `ids`. Bytes that are not valid UTF-8 become U+FFFD, as in the Hugging Face library.
+  /// `skip_special` leaves out special tokens. Throws: ErrorKind::input for an id that is not in
+  /// the vocabulary.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = true) const;
+
+  /// Number of ids, added tokens included: every id is below it. The model's embedding may have
+  /// more rows.
+  std::int64_t vocab_size() const;
+
+  /// The id of a token as written in the file, added tokens included.
+  std::optional<std::int32_t> id(std::string_view token) const;
+
+  std::optional<std::int32_t> bos_id() const;
+
+  /// Throws: ErrorKind::input if the model folder names no end token.
+  std::int32_t eos_id() const;
+
+  /// Hash of everything that decides ids: the file, the begin and the end token.
+  std::string fingerprint() const;
+
+ private:
+  struct Parts;
+  explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+
+  std::shared_ptr<const Parts> parts_;
+};
+
+}  // namespace finetune::data

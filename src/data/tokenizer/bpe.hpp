@@ -1,0 +1,97 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Byte-pair encoding of one word: the pair with the lowest rank merges first (Sennrich et al. 2016,
+// arXiv 1508.07909).
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "data/tokenizer/json_node.hpp"
+#include "data/tokenizer/vocabulary.hpp"
+
+namespace finetune::data::tokenizer {
+
+class Bpe {
+ public:
+  /// Buffers of one call, kept between words.
+  struct Scratch {
+    struct Symbol {
+      std::int32_t id;
+      std::int32_t previous;
+      std::int32_t next;
+      bool alive;
+    };
+    struct Candidate {
+      std::uint64_t order;  // rank, then position
+      std::int32_t id;      // of the merged piece
+    };
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  /// Reads the value of "model". `byte_level`: words are bytes, and the pieces of the file spell
+  /// them with GPT-2's alphabet; otherwise words are characters.
+  /// Throws: ErrorKind::input for another type of model, options that are not supported, ids that
+  /// are not unique, and merges of pieces that do not exist.
+  static Bpe read(const JsonNode& node, bool byte_level);
+
+  /// Appends the ids of `word`. Time O(n log n). Thread-safe with a `scratch` a thread.
+  /// Throws: ErrorKind::input for a character that neither the vocabulary nor a fallback expresses.
+  void encode(std::string_view word, std::vector<std::int32_t>& ids, Scratch& scratch) const;
+
+  /// Pieces as written in the file. Ids of added tokens may lie between them or above.
+  const Vocabulary& pieces() const { return *pieces_; }
+
+ private:
+  struct Unknown;
+
+  Bpe() = default;
+  void read_options(const JsonNode& node);
+  void read_vocabulary(const JsonNode& node);
+  void read_merges(const JsonNode& node);
+  void add_merge(const JsonNode& merge, std::string_view left, std::string_view right,
+                 std::uint32_t rank);
+  void read_fallback();
+  void make_words(const JsonNode& node);
+
+  bool joined(char32_t left, char32_t right) const;
+  std::size_t segment_end(std::string_view word, std::size_t begin) const;
+  void segment(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
+               Scratch& scratch) const;
+  void symbols_of(std::string_view text, Unknown& unknown, Scratch& scratch) const;
+  void unknown_symbol(std::string_view text, Unknown& unknown, Scratch& scratch) const;
+  void merge_all(Scratch& scratch) const;
+
+  bool byte_level_ = false;
+  bool ignore_merges_ = false;
+  bool fuse_unknown_ = false;
+  bool byte_fallback_ = false;
+  std::optional<std::int32_t> unknown_;
+  std::vector<std::int32_t> fallback_;  // ids of <0x00> .. <0xFF>, none where missing
+
+  std::unique_ptr<Vocabulary> pieces_;
+  std::unique_ptr<Vocabulary> bytes_;  // byte-level: raw bytes -> id
+  const Vocabulary* words_ = nullptr;  // what words are looked up in: bytes_ or pieces_
+  std::unique_ptr<MergeTable> merges_;
+
+  // Where a word may be cut: two neighbouring characters that stand at the seam of no merge never
+  // come together. With this a text without spaces, or a whole document in SentencePiece style,
+  // falls into short segments, exactly.
+  bool can_cut_ = false;
+  std::vector<bool> merges_on_;    // [id] whether some merge takes it
+  std::vector<bool> ascii_seams_;  // [128 x 128]
+  std::unordered_set<std::uint64_t> seams_;
+
+  // Whether encoding the text of a piece gives that piece alone. Filled in as pieces are met; every
+  // thread finds the same value, so relaxed order is enough.
+  enum class Whole : std::uint8_t { not_known, yes, no };
+  std::unique_ptr<std::atomic<Whole>[]> whole_;
+};
+
+}  // namespace finetune::data::tokenizer

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenizer/json_node.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace finetune::data::tokenizer {
+
+std::optional<JsonNode> JsonNode::find(std::string_view key) const {
+  if (!value_->is_object()) refuse("this is not a JSON object", "it must have named members");
+  const auto found = value_->find(std::string(key));
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return JsonNode(*found, fmt::format("{}.{}", place_, key));
+}
+
+JsonNode JsonNode::at(std::string_view key) const {
+  if (const auto node = find(key)) return *node;
+  refuse(fmt::format("\"{}\" is missing", key), "it is needed to read this part of the file");
+}
+
+std::string JsonNode::text(std::string_view key) const {
+  return at(key).as_text();
+}
+
+bool JsonNode::boolean(std::string_view key) const {
+  const JsonNode node = at(key);
+  if (!node.value().is_boolean()) node.refuse("this is not true or false", "a switch is needed");
+  return node.value().get<bool>();
+}
+
+bool JsonNode::boolean(std::string_view key, bool fallback) const {
+  return find(key) ? boolean(key) : fallback;
+}
+
+std::int32_t JsonNode::id(std::string_view key) const {
+  return at(key).as_id();
+}
+
+std::vector<JsonNode> JsonNode::list(std::string_view key) const {
+  return at(key).as_list();
+}
+
+std::string JsonNode::as_text() const {
+  if (!value_->is_string()) refuse("this is not a text", "a text is needed here");
+  return value_->get<std::string>();
+}
+
+std::int32_t JsonNode::as_id() const {
+  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
+  if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > largest) {
+    refuse("this is not a whole number from 0 to 2147483647", "token ids and counts are");
+  }
+  return static_cast<std::int32_t>(value_->get<std::uint64_t>());
+}
+
+std::vector<JsonNode> JsonNode::as_list() const {
+  if (!value_->is_array()) refuse("this is not a JSON array", "a list is needed here");
+  std::vector<JsonNode> nodes;
+  nodes.reserve(value_->size());
+  for (const core::Json& element : *value_)
+    nodes.emplace_back(element, fmt::format("{}[{}]", place_, nodes.size()));
+  return nodes;
+}
+
+void JsonNode::only(std::initializer_list<std::string_view> keys) const {
+  if (!value_->is_object()) refuse("this is not a JSON object", "it must have named members");
+  for (const auto& [key, ignored] : value_->items()) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    refuse(fmt::format("unknown member \"{}\"", key),
+           "it may change the ids, so it cannot be passed over",
+           "Remove it if it has no effect, or use a tokenizer without it.");
+  }
+}
+
+void JsonNode::refuse(const std::string& problem, const std::string& why,
+                      const std::string& remedy) const {
+  // Names in the file are somebody else's text and must not steer the terminal.
+  core::fail(core::ErrorKind::input,
+             {core::printable(place_), core::printable(problem), core::printable(why), remedy});
+}
+
+void JsonNode::refuse_type(const std::string& type, const std::string& supported) const {
+  refuse(fmt::format("type \"{}\" is not supported", type),
+         fmt::format("supported here: {}", supported),
+         "Use a model whose tokenizer.json is byte-pair encoding of these parts.");
+}
+
+}  // namespace finetune::data::tokenizer

@@ -1,0 +1,52 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Patterns of tokenizer.json: Oniguruma's dialect, compiled by PCRE2 (JIT) under limits.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace finetune::data::tokenizer {
+
+struct Range {
+  std::size_t begin;
+  std::size_t end;
+};
+
+/// What a thread needs to match: made once a call, not shared between threads.
+class Matcher {
+ public:
+  Matcher();
+  ~Matcher();
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+
+ private:
+  friend class Regex;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Regex {
+ public:
+  /// `pattern` as Oniguruma (Ruby syntax) reads it, which is what the Hugging Face library uses.
+  /// `place` begins every error message.
+  /// Throws: ErrorKind::input if the pattern cannot be compiled, or would mean something else here.
+  Regex(const std::string& pattern, const std::string& place);
+
+  /// The leftmost match at or after byte `from` of `text` (valid UTF-8).
+  /// Throws: ErrorKind::input if the match needs more steps or memory than allowed.
+  std::optional<Range> find(std::string_view text, std::size_t from, Matcher& matcher) const;
+
+ private:
+  struct Code;
+  std::shared_ptr<const Code> code_;
+  std::string place_;
+};
+
+/// The pattern in PCRE2's dialect. Throws: ErrorKind::input for what the two read differently.
+std::string to_pcre2(std::string_view pattern, const std::string& place);
+
+}  // namespace finetune::data::tokenizer
