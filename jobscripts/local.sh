@@ -4,14 +4,20 @@
 #   jobscripts/local.sh                           the quickstart: sets up, builds, trains in minutes
 #   jobscripts/local.sh DECK.toml [key=value ...]   another deck, values changed on the way
 #   jobscripts/local.sh build                     sets up and builds only
-# Other commands of the program pass through: jobscripts/local.sh plan DECK.toml
-# Exit code: the program's; 69 if this machine lacks something.
+# Exit code: the program's; 69 if this machine lacks something. Other commands need one process only:
+# build/finetune plan DECK.toml
 set -euo pipefail
 
 case ${1:-} in
   -h | --help)
-    sed -n '3,7s/^# \{0,1\}//p' "$0"
+    sed -n '3,8s/^# \{0,1\}//p' "$0"
     exit 0
+    ;;
+  "" | build | *.toml) ;;
+  *)
+    printf 'error: command line: "%s" is no deck (its name ends in .toml). Say: local.sh [build | DECK.toml [key=value ...]]\n' \
+      "$1" >&2
+    exit 64
     ;;
 esac
 
@@ -52,14 +58,17 @@ say "starting $ranks rank$([ "$ranks" -eq 1 ] || echo s): finetune $*"
 job=$!
 # mpirun kills the ranks a second after a SIGTERM, but hands SIGUSR1 on: time for a checkpoint.
 trap 'kill -USR1 $job' TERM USR1
-trap : INT
+interrupted=no
+trap 'interrupted=yes' INT  # mpirun gets it from the terminal as well
 code=0
 wait $job || code=$?
 while kill -0 $job 2>/dev/null; do
   code=0
   wait $job || code=$?
 done
-if [ $code -gt 128 ]; then
+if [ $interrupted = yes ]; then
+  exit 130
+elif [ $code -gt 128 ]; then
   printf 'error: mpirun: a rank was ended by signal %s (9 is mostly memory that ran out). %s\n' \
     $((code - 128)) "The same command goes on from the newest checkpoint." >&2
 elif [ $code -eq 1 ]; then
