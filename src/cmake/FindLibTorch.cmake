@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds libtorch's headers and libraries and defines finetune::torch.
+# Finds libtorch's headers and libraries and defines finetune::torch. With COMPONENTS CUDA, which needs
+# find_package(CUDAToolkit) before it, its CUDA part too.
 #
 # Torch's own package is not used: on a CUDA wheel it insists on a CUDA toolkit, and it links
 # libtorch.so, which pulls CUDA into CPU builds. Set LibTorch_ROOT to the folder that holds
@@ -19,10 +20,27 @@ if(LibTorch_INCLUDE_DIR)
   list(JOIN LibTorch_VERSION "." LibTorch_VERSION)
 endif()
 
+set(_required LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR)
+if("CUDA" IN_LIST LibTorch_FIND_COMPONENTS)
+  find_library(LibTorch_CUDA_LIBRARY torch_cuda PATH_SUFFIXES lib)
+  find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATH_SUFFIXES lib)
+  # What libtorch_cuda is linked with and a CUDA toolkit need not have. In a pip installation they
+  # are beside torch, from nvidia-cufile, nvidia-cusparselt-cu13 and nvidia-nvshmem-cu13.
+  file(GLOB _beside ${LibTorch_INCLUDE_DIR}/../../nvidia/*/lib)
+  find_library(LibTorch_CUFILE_LIBRARY NAMES cufile libcufile.so.0
+    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
+  find_library(LibTorch_CUSPARSELT_LIBRARY NAMES cusparseLt libcusparseLt.so.0
+    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
+  find_library(LibTorch_NVSHMEM_LIBRARY NAMES nvshmem_host libnvshmem_host.so.3
+    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
+  list(APPEND _required LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUFILE_LIBRARY
+    LibTorch_CUSPARSELT_LIBRARY LibTorch_NVSHMEM_LIBRARY)
+  set(LibTorch_CUDA_FOUND ${LibTorch_CUDA_LIBRARY})
+endif()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
-  VERSION_VAR LibTorch_VERSION)
+  REQUIRED_VARS ${_required} VERSION_VAR LibTorch_VERSION)
 
 if(LibTorch_FOUND AND NOT TARGET finetune::torch)
   add_library(finetune_torch INTERFACE)
@@ -35,4 +53,18 @@ if(LibTorch_FOUND AND NOT TARGET finetune::torch)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   target_compile_options(finetune_torch INTERFACE ${OpenMP_CXX_FLAGS})
   target_link_options(finetune_torch INTERFACE ${OpenMP_CXX_FLAGS})
+  if(LibTorch_CUDA_LIBRARY AND "CUDA" IN_LIST LibTorch_FIND_COMPONENTS)
+    # Nothing calls libtorch_cuda by name: it enters its kernels into a table when it is loaded, so
+    # the linker must keep it.
+    target_link_libraries(finetune_torch INTERFACE CUDA::cudart
+      "-Wl,--push-state,--no-as-needed,${LibTorch_CUDA_LIBRARY},${LibTorch_C10_CUDA_LIBRARY},--pop-state")
+    # libtorch_cuda's own search path does not know this toolkit's cuBLAS, cuDNN and so on. Old tags:
+    # a RUNPATH would count for the program alone and not for the libraries it loads.
+    target_link_options(finetune_torch INTERFACE -Wl,--disable-new-dtags)
+    foreach(_library CUFILE CUSPARSELT NVSHMEM)
+      get_filename_component(_folder ${LibTorch_${_library}_LIBRARY} DIRECTORY)
+      target_link_options(finetune_torch INTERFACE -Wl,-rpath,${_folder})
+    endforeach()
+    target_link_options(finetune_torch INTERFACE -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR})
+  endif()
 endif()

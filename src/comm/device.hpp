@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which GPU a rank computes on, and that no two ranks share one.
+
+#include <string>
+
+#include "comm/communicator.hpp"
+
+namespace finetune::comm {
+
+/// GPUs this process can see; 0 without CUDA, without a driver and without a device.
+int num_gpus();
+
+/// "GPU-1b2c...", as nvidia-smi prints it; it tells apart what several nodes call device 0.
+/// Throws: ErrorKind::environment if there is no such device.
+std::string gpu_uuid(int device);
+
+/// Makes `device` the current one of this process.
+/// Throws: ErrorKind::environment if it cannot be used.
+void use_gpu(int device);
+
+/// The device of a rank that sees `num_visible` of them: its own if the launcher gave it one, else
+/// that of its rank within the node.
+/// Throws: ErrorKind::environment if the node has more ranks than devices.
+int device_of(int num_visible, int local_rank);
+
+/// Refuses a launch in which ranks share a GPU, or in which only some have one. `uuid` is that of
+/// this rank's GPU, empty without one. Collective on `world`.
+/// Throws: AgreedError of ErrorKind::environment naming the ranks.
+void require_own_devices(const Communicator& world, const std::string& uuid);
+
+struct Device {
+  int index = -1;    ///< -1: this rank computes on the CPU
+  std::string uuid;  ///< empty on the CPU
+};
+
+/// Chooses this rank's device by its rank in `node`, makes it current, and makes sure that no other
+/// rank of `world` has it too. Without GPUs all ranks compute on the CPU. Collective on `world`.
+/// Throws: AgreedError of ErrorKind::environment.
+Device choose_device(const Communicator& world, const Communicator& node);
+
+}  // namespace finetune::comm
