@@ -1,0 +1,39 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The command line.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace finetune::app {
+
+enum class Command { train, plan, generate, export_weights, verify, reference, version };
+
+struct Arguments {
+  Command command = Command::train;
+  std::string path;       ///< deck, model folder or checkpoint
+  std::string second;     ///< prompt or output folder
+  std::vector<std::string> overrides;  ///< key=value
+
+  std::optional<std::int64_t> ranks;           ///< plan
+  std::optional<std::int64_t> ranks_per_node;  ///< plan
+  std::optional<std::string> memory;           ///< plan: "80GiB"
+
+  double temperature = 0;         ///< generate
+  double top_p = 1;               ///< generate
+  std::int64_t max_tokens = 128;  ///< generate
+  std::int64_t seed = 0;          ///< generate
+  bool is_instruction = false;    ///< generate: wrap the prompt as Alpaca data do
+
+  std::string model;                        ///< export: model folder, if not the one of the run
+  std::string dtype;                        ///< export: of all tensors, if not that of the source
+  std::string max_shard_size = "5GB";       ///< export
+};
+
+/// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking for
+/// help prints it and exits with 0.
+Arguments parse(int argc, char** argv);
+
+}  // namespace finetune::app

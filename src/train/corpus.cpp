@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/corpus.hpp"
+
+#include <fmt/format.h>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "data/load.hpp"
+
+namespace finetune::train {
+namespace {
+
+data::Encoder encoder_of(const data::Tokenizer& tokenizer) {
+  return {.document =
+              [tokenizer](std::string_view text) {
+                return tokenizer.encode(text, data::Encode::document);
+              },
+          .continuation =
+              [tokenizer](std::string_view text) {
+                return tokenizer.encode(text, data::Encode::continuation);
+              },
+          .eos_id = tokenizer.eos_id(),
+          .vocab_size = tokenizer.vocab_size()};
+}
+
+data::Dataset load_part(const Input& input, const data::Reader& reader, data::Layout layout,
+                        const data::Encoder& encoder, const world::World& world,
+                        const std::string& name) {
+  const data::DatasetOptions options = input.data.options(name, input.architecture.vocab_size);
+  data::Loaded loaded = data::load(world.world, reader, layout, encoder, options);
+  log::info(data::to_string(loaded.report, options));
+  return std::move(loaded.dataset);
+}
+
+}  // namespace
+
+void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture,
+                        const std::filesystem::path& model_folder) {
+  if (tokenizer.vocab_size() <= architecture.vocab_size) return;
+  core::fail(core::ErrorKind::input, {(model_folder / "tokenizer.json").string(),
+                                      fmt::format("has {} tokens, the model's embedding {} rows",
+                                                  core::with_commas(tokenizer.vocab_size()),
+                                                  core::with_commas(architecture.vocab_size)),
+                                      "a token without a row cannot be read",
+                                      "Use the tokenizer the model was published with."});
+}
+
+Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world) {
+  const data::Format& format = format_of(input, registry);
+  data::Tokenizer tokenizer = comm::agree(world.world, [&] {
+    data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
+    require_vocabulary(loaded, input.architecture, input.model_folder);
+    return loaded;
+  });
+  const data::Encoder encoder = comm::agree(world.world, [&] { return encoder_of(tokenizer); });
+  const auto open = [&](const std::string& path) {
+    return comm::agree(world.world, [&] { return format.open(resolve(path, input.deck_path)); });
+  };
+
+  std::unique_ptr<data::Reader> reader = open(input.data.path);
+  data::Dataset training =
+      load_part(input, *reader, format.layout, encoder, world, "training data");
+  std::optional<data::Dataset> validation;
+  std::unique_ptr<data::Reader> questions;
+  if (!input.data.validation_path.empty()) {
+    questions = open(input.data.validation_path);
+    validation = load_part(input, *questions, format.layout, encoder, world, "validation data");
+  } else if (input.data.validation_fraction > 0) {
+    data::Split split = comm::agree(world.world, [&] {
+      return data::split(training, input.data.validation_fraction,
+                         static_cast<std::uint64_t>(input.train.seed));
+    });
+    training = std::move(split.training);
+    validation = std::move(split.validation);
+  }
+  if (format.layout != data::Layout::separate) questions.reset();
+
+  const std::string fingerprint = training.fingerprint();
+  const data::MicroBatchGrid grid{input.train.micro_batch, world.batch.size(), world.batch.rank()};
+  const auto stream = [&](data::Dataset dataset, std::int64_t batch, data::Order order) {
+    data::Sampler sampler(dataset.num_samples(), batch,
+                          static_cast<std::uint64_t>(input.train.seed), order);
+    return data::Stream(std::move(dataset), std::move(sampler), grid, encoder.eos_id);
+  };
+  Corpus corpus{std::move(tokenizer),
+                stream(std::move(training), input.train.global_batch, input.data.order()),
+                std::nullopt, fingerprint, std::move(questions)};
+  if (validation) {
+    // Every rank gets one micro-batch a step: the fewest gathers of weights.
+    corpus.validation = stream(std::move(*validation), input.train.micro_batch * world.batch.size(),
+                               data::Order::as_read);
+  }
+  return corpus;
+}
+
+}  // namespace finetune::train

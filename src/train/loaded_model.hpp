@@ -1,0 +1,35 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A model folder loaded whole into this process, without optimizer: for generation and tests.
+
+#include <filesystem>
+#include <memory>
+
+#include "comm/communicator.hpp"
+#include "plan/shard_map.hpp"
+#include "train/passes.hpp"
+#include "train/registry.hpp"
+
+namespace finetune::train {
+
+class LoadedModel {
+ public:
+  /// Reads config.json and this rank's shards of the weights. Collective on `fsdp`.
+  /// Throws: ErrorKind::input.
+  LoadedModel(const std::filesystem::path& folder, const Registry& registry, const comm::Communicator& fsdp,
+              core::DType compute_dtype);
+
+  Engine engine() { return {architecture_, *model_, *ops_, *shards_}; }
+  const model::Architecture& architecture() const { return architecture_; }
+  const model::ParameterTable& parameters() const { return parameters_; }
+
+ private:
+  model::Architecture architecture_;
+  model::ParameterTable parameters_;
+  std::unique_ptr<plan::ShardMap> map_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<shard::ModelShards> shards_;
+  std::unique_ptr<model::Ops> ops_;
+};
+
+}  // namespace finetune::train

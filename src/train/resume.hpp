@@ -1,0 +1,30 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint says about its run besides tensors, and whether a restart fits it.
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/find.hpp"
+#include "core/json.hpp"
+#include "train/input.hpp"
+
+namespace finetune::train {
+
+struct RunFacts {
+  std::int64_t step = 0;
+  std::int64_t metrics_bytes =
+      0;  ///< length of metrics.jsonl; what comes later belongs to lost steps
+  std::string data_fingerprint;
+  core::Json source_dtypes;  ///< tensor name -> dtype of the file it came from
+};
+
+/// state.json of a checkpoint: everything but tensors. Learning rate and data position follow from
+/// the step.
+core::Json describe_run(const Input& input, const RunFacts& facts);
+
+/// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
+void require_same_run(const Input& input, const std::string& data_fingerprint,
+                      const checkpoint::Found& found);
+
+}  // namespace finetune::train

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "checkpoint/find.hpp"
+#include "checkpoint/retire.hpp"
+#include "comm/agree.hpp"
+#include "core/build_info.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "optim/schedule.hpp"
+#include "train/answers.hpp"
+#include "train/resume.hpp"
+#include "train/step.hpp"
+#include "weights/expected.hpp"
+#include "weights/model_files.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
+  return input.train.max_steps >= 0 ? input.train.max_steps
+                                    : input.train.epochs * sampler.steps_per_epoch();
+}
+
+std::vector<weights::ExpectedTensor> expected_tensors(const Input& input) {
+  std::vector<weights::ExpectedTensor> expected;
+  for (const model::Parameter& row : input.parameters.rows) {
+    expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
+  }
+  if (input.architecture.tied_embeddings) {
+    // Some files carry the tied head a second time; the embedding's copy is the one that counts.
+    expected.push_back(
+        {.name = "lm_head.weight", .shape = input.parameters.rows.front().shape, .optional = true});
+  }
+  return expected;
+}
+
+}  // namespace
+
+Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
+         const Registry& registry)
+    : input_(input),
+      plan_(plan),
+      world_(world),
+      corpus_(load_corpus(input, registry, world)),
+      state_(input, plan, world.fsdp),
+      num_steps_(count_steps(input, corpus_.training.sampler())) {
+  prepare_output();
+  restore_or_initialise();
+  const auto style = world_.world.is_root() ? metrics::Progress::style_of_stdout()
+                                            : metrics::Progress::Style::silent;
+  progress_ = metrics::Progress(style, num_steps_, input_.metrics.log_steps);
+}
+
+void Run::prepare_output() {
+  comm::agree_all(world_.world, [&] {
+    if (!world_.world.is_root()) return;
+    std::error_code error;
+    std::filesystem::create_directories(input_.train.output, error);
+    if (error) {
+      core::fail(core::ErrorKind::create,
+                 {input_.train.output, "cannot be created", error.message(),
+                  "Set train.output to a folder you may write to."});
+    }
+    core::write_text_atomically(std::filesystem::path(input_.train.output) / "input.resolved.toml",
+                                input_.resolved_deck);
+  });
+}
+
+void Run::initialise() {
+  if (input_.model.init == "random") {
+    state_.randomize(static_cast<std::uint64_t>(input_.train.seed));
+    log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
+    return;
+  }
+  const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
+  comm::agree_all(world_.world, [&] {
+    weights::check(files, expected_tensors(input_), (input_.model_folder / "config.json").string());
+    state_.import(files);
+  });
+  for (const model::Parameter& row : input_.parameters.rows) {
+    source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
+  }
+  log::info(fmt::format("starts from {} ({})", input_.model_folder.string(),
+                        core::human_bytes(files.size_bytes())));
+}
+
+void Run::restore_or_initialise() {
+  const std::filesystem::path root = input_.train.output;
+  std::int64_t metrics_bytes = 0;
+  const auto wanted = state_.wanted();
+  const auto found =
+      checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted);
+  if (found) {
+    comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
+    state_.publish();
+    steps_done_ = found->step;
+    last_saved_ = found->step;
+    source_dtypes_ = found->state.at("source_dtypes");
+    metrics_bytes = found->state.at("metrics_bytes").get<std::int64_t>();
+    log::info(fmt::format("goes on from {} (step {} of {})", found->folder.string(), steps_done_,
+                          num_steps_));
+  } else {
+    initialise();
+  }
+  comm::agree_all(world_.world, [&] {
+    if (world_.world.is_root()) records_.emplace(root / "metrics.jsonl", metrics_bytes);
+  });
+}
+
+core::Json Run::describe() const {
+  return describe_run(input_, {.step = steps_done_,
+                               .metrics_bytes = records_ ? records_->size_bytes() : 0,
+                               .data_fingerprint = corpus_.fingerprint,
+                               .source_dtypes = source_dtypes_});
+}
+
+void Run::save() {
+  progress_.pause();
+  const auto slices = state_.stored();
+  const checkpoint::SaveOptions options{.files = input_.checkpoint.layout()};
+  const auto report =
+      checkpoint::save(world_.world, world_.node, world_.node_index, input_.train.output,
+                       steps_done_, describe(), slices, options);
+  last_saved_ = steps_done_;
+  log::info(fmt::format("saved {} ({} in {:.2f} s)", report.folder.string(),
+                        core::human_bytes(report.payload_bytes), report.total_s));
+  checkpoint::retire(world_.world, input_.train.output, input_.checkpoint.save_total_limit);
+}
+
+void Run::validate(const char* when) {
+  if (!corpus_.validation) return;
+  progress_.pause();
+  const Evaluation result = evaluate(state_.engine(), world_.batch, *corpus_.validation);
+  metrics::ValidationRecord record{
+      .step = steps_done_, .validation_loss = result.loss, .exact_match = std::nullopt};
+  std::string text = fmt::format("{}: validation loss {:.4f}", when, result.loss);
+  if (corpus_.questions) {
+    record.exact_match = result.exact_match;
+    text +=
+        fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
+  }
+  log::info(text);
+  if (records_) records_->append(metrics::to_json(record));
+}
+
+void Run::print_answers() {
+  if (input_.metrics.answers == 0 || !corpus_.questions) return;
+  progress_.pause();
+  train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+}
+
+void Run::step() {
+  const core::Stopwatch watch;
+  const optim::Schedule schedule(input_.optimizer, num_steps_);
+  const data::StepData data = corpus_.training.step(steps_done_);
+  const double lr = schedule.lr(steps_done_);
+  const StepResult result =
+      run_step(state_.engine(), world_.batch, data, state_.optimizer(),
+               {.step = steps_done_, .lr = lr, .max_grad_norm = input_.optimizer.max_grad_norm});
+  ++steps_done_;
+  const double step_s = watch.seconds();
+  const metrics::StepRecord record{.step = steps_done_,
+                                   .loss = result.loss,
+                                   .grad_norm = result.grad_norm,
+                                   .lr = lr,
+                                   .tokens = data.num_tokens,
+                                   .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
+                                   .step_s = step_s};
+  progress_.step(record);
+  if (records_) records_->append(metrics::to_json(record));
+}
+
+bool Run::is_save_due() const {
+  return input_.checkpoint.save_steps > 0 && steps_done_ % input_.checkpoint.save_steps == 0;
+}
+
+int Run::loop() {
+  const core::Stopwatch watch;
+  const std::int64_t first = steps_done_;
+  const std::int64_t stop_at = input_.train.stop_after_steps > 0
+                                   ? std::min(num_steps_, first + input_.train.stop_after_steps)
+                                   : num_steps_;
+  if (first == 0) {
+    validate("before training");
+    print_answers();
+  }
+  while (steps_done_ < stop_at) {
+    step();
+    if (is_save_due()) save();
+    const bool is_last = steps_done_ == num_steps_;
+    const bool validation_due =
+        input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
+    if (validation_due && !is_last) validate(fmt::format("step {}", steps_done_).c_str());
+  }
+  if (steps_done_ >= num_steps_ && (steps_done_ > first || num_steps_ == 0)) {
+    validate("after training");
+    print_answers();
+  }
+  if (last_saved_ != steps_done_) save();
+  progress_.pause();
+  if (steps_done_ < num_steps_) {
+    log::info(fmt::format("stopped after step {} of {}; start the same command again to go on",
+                          steps_done_, num_steps_));
+    return core::exit_resubmit;
+  }
+  if (steps_done_ == first && first > 0) {
+    log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
+  } else {
+    log::info(fmt::format("done: {} steps in {}", steps_done_ - first,
+                          metrics::human_seconds(watch.seconds())));
+  }
+  return core::exit_done;
+}
+
+}  // namespace finetune::train
