@@ -25,13 +25,16 @@ std::int64_t parse_bytes(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  while (unit.starts_with(' '))
+    unit.remove_prefix(1);
   for (const auto& [name, factor] : units) {
     const double bytes = number * factor;
-    if (error == std::errc() && unit == name && bytes >= 1 && bytes < 0x1p60) return static_cast<std::int64_t>(bytes);
+    if (error == std::errc() && unit == name && bytes >= 1 && bytes < 0x1p60)
+      return static_cast<std::int64_t>(bytes);
   }
   core::fail(core::ErrorKind::command_line,
-             {"finetune", fmt::format("\"{}\" is not a number of bytes", text), "", "Write for example 80GiB or 5GB."});
+             {"finetune", fmt::format("\"{}\" is not a number of bytes", text), "",
+              "Write for example 80GiB or 5GB."});
 }
 
 }  // namespace finetune::app

@@ -26,32 +26,45 @@ bool is_command(const std::string& word) {
 }
 
 void add_plan(CLI::App& app, Arguments& arguments) {
-  CLI::App* plan = app.add_subcommand("plan", "Will it fit: parameters, batch, memory a rank. Needs no MPI job.");
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Will it fit: parameters, batch, memory a rank. Needs no MPI job.");
   plan->add_option("deck", arguments.path, "The deck")->required();
   plan->add_option("overrides", arguments.overrides, "table.key=value");
   plan->add_option("--ranks", arguments.ranks, "Ranks of the job")->check(CLI::Range(1, 1 << 24));
-  plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")->check(CLI::Range(1, 1 << 16));
-  plan->add_option("--memory", arguments.memory, "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
+  plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")
+      ->check(CLI::Range(1, 1 << 16));
+  plan->add_option("--memory", arguments.memory,
+                   "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
 }
 
 void add_generate(CLI::App& app, Arguments& arguments) {
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt with a model folder.");
   generate->add_option("model", arguments.path, "Hugging Face folder")->required();
   generate->add_option("prompt", arguments.second, "The text to go on from")->required();
-  generate->add_flag("--instruction", arguments.is_instruction, "The prompt is an instruction: wrap it as Alpaca data do");
-  generate->add_option("--temperature", arguments.temperature, "0: always the most likely token")->check(CLI::Range(0.0, 100.0));
-  generate->add_option("--top-p", arguments.top_p, "Sample from the likeliest tokens with this probability")
+  generate->add_flag("--instruction", arguments.is_instruction,
+                     "The prompt is an instruction: wrap it as Alpaca data do");
+  generate->add_option("--temperature", arguments.temperature, "0: always the most likely token")
+      ->check(CLI::Range(0.0, 100.0));
+  generate
+      ->add_option("--top-p", arguments.top_p,
+                   "Sample from the likeliest tokens with this probability")
       ->check(CLI::Range(0.0, 1.0));
-  generate->add_option("--max-tokens", arguments.max_tokens, "Longest answer")->check(CLI::Range(1, 1 << 24));
+  generate->add_option("--max-tokens", arguments.max_tokens, "Longest answer")
+      ->check(CLI::Range(1, 1 << 24));
   generate->add_option("--seed", arguments.seed, "Of the sampling")->check(CLI::NonNegativeNumber);
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {
-  CLI::App* out = app.add_subcommand("export", "Write a checkpoint's weights as a Hugging Face folder.");
-  out->add_option("checkpoint", arguments.path, "A step folder, or an output folder: its newest good checkpoint")->required();
+  CLI::App* out =
+      app.add_subcommand("export", "Write a checkpoint's weights as a Hugging Face folder.");
+  out->add_option("checkpoint", arguments.path,
+                  "A step folder, or an output folder: its newest good checkpoint")
+      ->required();
   out->add_option("out", arguments.second, "The folder to make")->required();
-  out->add_option("--model", arguments.model, "Folder to copy config.json and tokenizer from; default: the run's");
-  out->add_option("--dtype", arguments.dtype, "Of all tensors: float32, bfloat16, float16; default: as in the source files")
+  out->add_option("--model", arguments.model,
+                  "Folder to copy config.json and tokenizer from; default: the run's");
+  out->add_option("--dtype", arguments.dtype,
+                  "Of all tensors: float32, bfloat16, float16; default: as in the source files")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");
 }
@@ -62,14 +75,16 @@ Arguments parse_command(int argc, char** argv) {
   add_plan(app, arguments);
   add_generate(app, arguments);
   add_export(app, arguments);
-  CLI::App* verify = app.add_subcommand("verify", "Check a checkpoint: checksums, sizes, completeness.");
+  CLI::App* verify =
+      app.add_subcommand("verify", "Check a checkpoint: checksums, sizes, completeness.");
   verify->add_option("checkpoint", arguments.path, "A step folder")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
     std::exit(app.exit(help));
   } catch (const CLI::ParseError& error) {
-    core::fail(core::ErrorKind::command_line, {"finetune", error.what(), "", "Try finetune --help."});
+    core::fail(core::ErrorKind::command_line,
+               {"finetune", error.what(), "", "Try finetune --help."});
   }
   const std::string name = app.get_subcommands().front()->get_name();
   arguments.command = name == "plan"       ? Command::plan
@@ -84,8 +99,9 @@ Arguments parse_train(const std::vector<std::string>& words) {
   arguments.path = words.front();
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i].starts_with("-")) {
-      core::fail(core::ErrorKind::command_line, {"finetune", "unknown option " + words[i],
-                                                 "after the deck only key=value may follow", "Try finetune --help."});
+      core::fail(core::ErrorKind::command_line,
+                 {"finetune", "unknown option " + words[i],
+                  "after the deck only key=value may follow", "Try finetune --help."});
     }
     arguments.overrides.push_back(words[i]);
   }
@@ -93,6 +109,11 @@ Arguments parse_train(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+bool is_training(int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  return !first.empty() && !first.starts_with("-") && !is_command(first);
+}
 
 Arguments parse(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
@@ -109,7 +130,8 @@ Arguments parse(int argc, char** argv) {
   }
   if (first.empty() || first.starts_with("-")) {
     core::fail(core::ErrorKind::command_line,
-               {"finetune", first.empty() ? "no deck is named" : "unknown option " + first, "", std::string(footer + 1)});
+               {"finetune", first.empty() ? "no deck is named" : "unknown option " + first, "",
+                std::string(footer + 1)});
   }
   return parse_train(words);
 }

@@ -13,8 +13,8 @@ enum class Command { train, plan, generate, export_weights, verify, reference, v
 
 struct Arguments {
   Command command = Command::train;
-  std::string path;       ///< deck, model folder or checkpoint
-  std::string second;     ///< prompt or output folder
+  std::string path;                    ///< deck, model folder or checkpoint
+  std::string second;                  ///< prompt or output folder
   std::vector<std::string> overrides;  ///< key=value
 
   std::optional<std::int64_t> ranks;           ///< plan
@@ -27,13 +27,16 @@ struct Arguments {
   std::int64_t seed = 0;          ///< generate
   bool is_instruction = false;    ///< generate: wrap the prompt as Alpaca data do
 
-  std::string model;                        ///< export: model folder, if not the one of the run
-  std::string dtype;                        ///< export: of all tensors, if not that of the source
-  std::string max_shard_size = "5GB";       ///< export
+  std::string model;                   ///< export: model folder, if not the one of the run
+  std::string dtype;                   ///< export: of all tensors, if not that of the source
+  std::string max_shard_size = "5GB";  ///< export
 };
 
-/// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking for
-/// help prints it and exits with 0.
+/// Whether the command line names a deck to train with: then, and only then, MPI is needed.
+bool is_training(int argc, char** argv);
+
+/// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking
+/// for help prints it and exits with 0.
 Arguments parse(int argc, char** argv);
 
 }  // namespace finetune::app

@@ -4,7 +4,7 @@
 #
 # Torch's own package is not used: on a CUDA wheel it insists on a CUDA toolkit, and it links
 # libtorch.so, which pulls CUDA into CPU builds. Set LibTorch_ROOT to the folder that holds
-# include/ and lib/ (in a pip installation: <target>/torch).
+# include/ and lib/ (in a pip installation: <target>/torch). Needs find_package(fmt) before it.
 
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATH_SUFFIXES include)
 find_library(LibTorch_CPU_LIBRARY torch_cpu PATH_SUFFIXES lib)
@@ -45,8 +45,14 @@ find_package_handle_standard_args(LibTorch
 if(LibTorch_FOUND AND NOT TARGET finetune::torch)
   add_library(finetune_torch INTERFACE)
   add_library(finetune::torch ALIAS finetune_torch)
+  # The wheel carries its own copy of fmt's headers among torch's. Ours must be found first, or a file
+  # that uses both would be compiled against a fmt that nobody links.
+  get_target_property(_fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  list(GET _fmt_include 0 _fmt_include)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
+  file(CREATE_LINK ${_fmt_include}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
   target_include_directories(finetune_torch SYSTEM INTERFACE
-    ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
+    ${CMAKE_BINARY_DIR}/fmt_first ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
   target_link_libraries(finetune_torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
   # at::parallel_for is a header template over the OpenMP pool that libtorch_cpu itself uses; the
   # pragma must be compiled in, or every kernel would run on one thread.

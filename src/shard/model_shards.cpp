@@ -39,6 +39,11 @@ void ModelShards::publish(int unit) {
   if (compute_dtype_ != at::kFloat) u.published.copy_(u.master);
 }
 
+void ModelShards::publish_all() {
+  for (int unit = 0; unit < num_units(); ++unit)
+    publish(unit);
+}
+
 void ModelShards::open(int unit) {
   Unit& u = at(unit);
   if (u.num_open++ > 0) return;

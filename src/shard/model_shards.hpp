@@ -39,6 +39,7 @@ class ModelShards : public model::Weights {
 
   /// Casts the master shard to the computation's dtype, from which units are gathered.
   void publish(int unit);
+  void publish_all();
 
   /// Gathers a unit's weights. Nested calls count. Collective on `fsdp`.
   void open(int unit);

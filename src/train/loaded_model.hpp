@@ -16,8 +16,8 @@ class LoadedModel {
  public:
   /// Reads config.json and this rank's shards of the weights. Collective on `fsdp`.
   /// Throws: ErrorKind::input.
-  LoadedModel(const std::filesystem::path& folder, const Registry& registry, const comm::Communicator& fsdp,
-              core::DType compute_dtype);
+  LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+              const comm::Communicator& fsdp, core::DType compute_dtype);
 
   Engine engine() { return {architecture_, *model_, *ops_, *shards_}; }
   const model::Architecture& architecture() const { return architecture_; }

@@ -4,22 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "checkpoint/find.hpp"
 #include "checkpoint/retire.hpp"
 #include "comm/agree.hpp"
-#include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "optim/schedule.hpp"
 #include "train/answers.hpp"
+#include "train/initial_weights.hpp"
 #include "train/resume.hpp"
 #include "train/step.hpp"
-#include "weights/expected.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
@@ -28,19 +26,6 @@ namespace {
 std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
   return input.train.max_steps >= 0 ? input.train.max_steps
                                     : input.train.epochs * sampler.steps_per_epoch();
-}
-
-std::vector<weights::ExpectedTensor> expected_tensors(const Input& input) {
-  std::vector<weights::ExpectedTensor> expected;
-  for (const model::Parameter& row : input.parameters.rows) {
-    expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
-  }
-  if (input.architecture.tied_embeddings) {
-    // Some files carry the tied head a second time; the embedding's copy is the one that counts.
-    expected.push_back(
-        {.name = "lm_head.weight", .shape = input.parameters.rows.front().shape, .optional = true});
-  }
-  return expected;
 }
 
 }  // namespace
@@ -77,14 +62,14 @@ void Run::prepare_output() {
 
 void Run::initialise() {
   if (input_.model.init == "random") {
-    state_.randomize(static_cast<std::uint64_t>(input_.train.seed));
+    randomize(input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed),
+              state_.shards());
     log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
     return;
   }
   const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
   comm::agree_all(world_.world, [&] {
-    weights::check(files, expected_tensors(input_), (input_.model_folder / "config.json").string());
-    state_.import(files);
+    import_weights(files, input_.architecture, input_.parameters, state_.shards());
   });
   for (const model::Parameter& row : input_.parameters.rows) {
     source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
@@ -101,7 +86,7 @@ void Run::restore_or_initialise() {
       checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
-    state_.publish();
+    state_.shards().publish_all();
     steps_done_ = found->step;
     last_saved_ = found->step;
     source_dtypes_ = found->state.at("source_dtypes");

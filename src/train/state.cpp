@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/state.hpp"
 
-#include "core/random.hpp"
+#include "train/initial_weights.hpp"
 
 namespace finetune::train {
 namespace {
-
-core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::ShardSlice& slice) {
-  return {.name = parameter.name,
-          .shape = parameter.shape,
-          .dtype = core::DType::f32,
-          .offset = slice.tensor_offset,
-          .count = slice.count};
-}
 
 std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
   return reinterpret_cast<std::byte*>(shard.data_ptr<float>() + offset);
@@ -30,44 +22,6 @@ State::State(const Input& input, const plan::Plan& plan, const comm::Communicato
       shards_(input.parameters, plan.shards, fsdp, to_aten(input.precision.compute_dtype())),
       ops_(std::make_unique<model::Ops>(shards_)),
       optimizer_(input.optimizer, input.parameters, shards_) {}
-
-void State::publish() {
-  for (int unit = 0; unit < shards_.num_units(); ++unit)
-    shards_.publish(unit);
-}
-
-void State::import(const weights::ModelFiles& files) {
-  for (int unit = 0; unit < shards_.num_units(); ++unit) {
-    for (const plan::ShardSlice& slice : shards_.map().slices(unit, shards_.fsdp().rank())) {
-      const model::Parameter& parameter =
-          input_.parameters.rows[static_cast<std::size_t>(slice.row)];
-      const core::TensorSlice wanted = tensor_slice(parameter, slice);
-      files.read(wanted, {bytes_at(shards_.master(unit), slice.shard_offset),
-                          static_cast<std::size_t>(wanted.size_bytes())});
-    }
-  }
-  publish();
-}
-
-void State::randomize(std::uint64_t seed) {
-  for (int unit = 0; unit < shards_.num_units(); ++unit) {
-    float* shard = shards_.master(unit).data_ptr<float>();
-    for (const plan::ShardSlice& slice : shards_.map().slices(unit, shards_.fsdp().rank())) {
-      const model::Parameter& parameter =
-          input_.parameters.rows[static_cast<std::size_t>(slice.row)];
-      const core::RandomKey key(seed, core::RandomUse::weights,
-                                static_cast<std::uint64_t>(slice.row));
-      for (std::int64_t i = 0; i < slice.count; ++i) {
-        const auto index = static_cast<std::uint64_t>(slice.tensor_offset + i);
-        shard[slice.shard_offset + i] =
-            parameter.init == model::Init::ones
-                ? 1.0f
-                : static_cast<float>(key.normal(index) * input_.architecture.init_std);
-      }
-    }
-  }
-  publish();
-}
 
 template <typename Slice>
 std::vector<Slice> State::slices() {

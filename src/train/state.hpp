@@ -13,7 +13,6 @@
 #include "shard/model_shards.hpp"
 #include "train/input.hpp"
 #include "train/passes.hpp"
-#include "weights/model_files.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -27,20 +26,9 @@ class State {
   shard::ModelShards& shards() { return shards_; }
   optim::AdamW& optimizer() { return optimizer_; }
 
-  /// Weights from a Hugging Face folder: this rank reads the bytes of its shards and nothing else.
-  /// Not collective. Throws: ErrorKind::input.
-  void import(const weights::ModelFiles& files);
-
-  /// Weights from random numbers that depend on the seed and the parameter alone, never on the
-  /// rank.
-  void randomize(std::uint64_t seed);
-
   /// This rank's part of weights and moments, as checkpoints store it.
   std::vector<checkpoint::StoredSlice> stored();
   std::vector<checkpoint::WantedSlice> wanted();
-
-  /// To be called after weights were written: makes them ready to be gathered.
-  void publish();
 
  private:
   template <typename Slice>

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/generate.hpp"
+
+#include <cstdio>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "data/tokenizer.hpp"
+#include "formats/alpaca/alpaca.hpp"
+#include "train/corpus.hpp"
+#include "train/loaded_model.hpp"
+
+namespace finetune::app {
+namespace {
+
+/// Prints text as it grows. A token may end inside a character: only what no later token can change
+/// is printed.
+class Printer {
+ public:
+  explicit Printer(const data::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void add(std::int32_t token) {
+    tokens_.push_back(token);
+    const std::string text = tokenizer_.decode(tokens_);
+    if (!text.ends_with("\xEF\xBF\xBD")) print(text);
+  }
+
+  void finish() {
+    if (!tokens_.empty()) print(tokenizer_.decode(tokens_));
+    std::fputs("\n", stdout);
+  }
+
+ private:
+  void print(const std::string& text) {
+    if (text.size() > printed_) std::fputs(text.c_str() + printed_, stdout);
+    std::fflush(stdout);
+    printed_ = std::max(printed_, text.size());
+  }
+
+  const data::Tokenizer& tokenizer_;
+  std::vector<std::int32_t> tokens_;
+  std::size_t printed_ = 0;
+};
+
+}  // namespace
+
+int run_generate(const Arguments& arguments, const train::Registry& registry) {
+  const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
+  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32);
+  train::require_vocabulary(tokenizer, loaded.architecture(), arguments.path);
+  const std::string text = arguments.is_instruction
+                               ? formats::alpaca::alpaca_prompt(arguments.second)
+                               : arguments.second;
+  const auto prompt = tokenizer.encode(text, data::Encode::document);
+  if (prompt.empty()) {
+    core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
+                                               "a text goes on from something", "Give a prompt."});
+  }
+  const train::Sampling sampling{.temperature = arguments.temperature,
+                                 .top_p = arguments.top_p,
+                                 .seed = static_cast<std::uint64_t>(arguments.seed),
+                                 .max_tokens = arguments.max_tokens,
+                                 .stop = {tokenizer.eos_id()}};
+  Printer printer(tokenizer);
+  train::generate(loaded.engine(), prompt, sampling,
+                  [&](std::int32_t token) { printer.add(token); });
+  printer.finish();
+  return core::exit_done;
+}
+
+}  // namespace finetune::app

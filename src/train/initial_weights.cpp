@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/initial_weights.hpp"
+
+#include <vector>
+
+#include "core/random.hpp"
+#include "weights/expected.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// Calls `fill(row, slice, first element)` for every run of parameters among this rank's shards.
+template <typename Fill>
+void for_each_slice(const shard::ModelShards& shards, const Fill& fill) {
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    float* shard = shards.master(unit).data_ptr<float>();
+    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+      fill(slice, shard + slice.shard_offset);
+    }
+  }
+}
+
+std::vector<weights::ExpectedTensor> expected_tensors(const model::Architecture& architecture,
+                                                      const model::ParameterTable& table) {
+  std::vector<weights::ExpectedTensor> expected;
+  for (const model::Parameter& row : table.rows) {
+    expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
+  }
+  if (architecture.tied_embeddings) {
+    // Some files carry the tied head a second time; the embedding's copy is the one that counts.
+    expected.push_back(
+        {.name = "lm_head.weight", .shape = table.rows.front().shape, .optional = true});
+  }
+  return expected;
+}
+
+}  // namespace
+
+core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::ShardSlice& slice) {
+  return {.name = parameter.name,
+          .shape = parameter.shape,
+          .dtype = core::DType::f32,
+          .offset = slice.tensor_offset,
+          .count = slice.count};
+}
+
+void import_weights(const weights::ModelFiles& files, const model::Architecture& architecture,
+                    const model::ParameterTable& table, shard::ModelShards& shards) {
+  weights::check(files, expected_tensors(architecture, table),
+                 (files.folder() / "config.json").string());
+  for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
+    const core::TensorSlice wanted =
+        tensor_slice(table.rows[static_cast<std::size_t>(slice.row)], slice);
+    files.read(wanted,
+               std::as_writable_bytes(std::span(first, static_cast<std::size_t>(slice.count))));
+  });
+  shards.publish_all();
+}
+
+void randomize(const model::Architecture& architecture, const model::ParameterTable& table,
+               std::uint64_t seed, shard::ModelShards& shards) {
+  for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
+    const bool is_one = table.rows[static_cast<std::size_t>(slice.row)].init == model::Init::ones;
+    const core::RandomKey key(seed, core::RandomUse::weights,
+                              static_cast<std::uint64_t>(slice.row));
+    for (std::int64_t i = 0; i < slice.count; ++i) {
+      const double normal = key.normal(static_cast<std::uint64_t>(slice.tensor_offset + i));
+      first[i] = is_one ? 1.0f : static_cast<float>(normal * architecture.init_std);
+    }
+  });
+  shards.publish_all();
+}
+
+}  // namespace finetune::train
