@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 // The library copies the line once a value: a megabyte of values in one line would take minutes.
-constexpr std::size_t longest_line_bytes = 8192;
+constexpr std::size_t longest_line_bytes = 2048;
 constexpr int deepest = 64;
 // The library recurses once a bracket, and 10,000 of them overflow its stack. This bound holds even
 // if it saw the end of a string where `Nesting` does not.

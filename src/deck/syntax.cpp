@@ -155,11 +155,12 @@ Problem syntax_problem(const std::string& report, const Source& source) {
   if (sentence.find("already exists") != std::string_view::npos)
     return duplicate(sentence, marks, source);
 
-  // The last place is where reading failed; at the end of the file there is nothing to see.
-  Mark mark;
-  for (const Mark& each : marks) {
-    if (!each.text.empty() || mark.place.line == 0) mark = each;
+  if (marks.size() > 1 && marks.back().text.empty()) {
+    return {mend(marks.front(), source), "this array does not end",
+            "there is no ] up to the end of the file", "Close it with ]."};
   }
+  // The last place is where reading failed; those before it say where that began.
+  const Mark mark = marks.empty() ? Mark() : marks.back();
   const Place place = mark.place.line > 0 ? mend(mark, source) : Place();
   for (const Translation& each : translations) {
     if (report.find(each.found_in_report) == std::string::npos) continue;

@@ -32,8 +32,8 @@ TEST(DeckPrecheck, ControlCharactersAreRefusedEvenInComments) {
 TEST(DeckPrecheck, SizeAndLengthOfALineAreBounded) {
   EXPECT_FALSE(precheck(repeated("# comment 16 by\n", 65536)).has_value());
   EXPECT_TRUE(precheck(repeated("# comment 16 by\n", 65537)).has_value());
-  EXPECT_FALSE(precheck(fmt::format("#{:x<8191}", "")).has_value());
-  EXPECT_TRUE(precheck(fmt::format("#{:x<8192}", "")).has_value());
+  EXPECT_FALSE(precheck(fmt::format("#{:x<2047}", "")).has_value());
+  EXPECT_TRUE(precheck(fmt::format("#{:x<2048}", "")).has_value());
 }
 
 TEST(DeckPrecheck, NestingIsBoundedOutsideStringsAndComments) {

@@ -157,10 +157,10 @@ TEST(DeckProblems, TheCaretStandsRightBehindTabsAndLettersOfSeveralBytes) {
 
 TEST(DeckProblems, ALongLineIsCutAroundThePlace) {
   const std::string message =
-      refusal("model = {path = \"" + std::string(4000, 'x') + "\", init = 5}\n");
+      refusal("model = {path = \"" + std::string(1900, 'x') + "\", init = 5}\n");
   EXPECT_LT(message.size(), 600u);
   EXPECT_NE(message.find("init = 5}\n"), std::string::npos) << message;
-  EXPECT_LT(refusal_of("parallel.tp = \"" + std::string(4000, 'x') + "\"").size(), 600u);
+  EXPECT_LT(refusal_of("parallel.tp = \"" + std::string(1900, 'x') + "\"").size(), 600u);
 }
 
 TEST(DeckProblems, TextFromTheDeckCannotSteerATerminal) {

@@ -50,6 +50,8 @@ TEST(DeckSyntax, EachMistakePointsAtItsLineAndPlace) {
   expect("a b = 1\n", "1: this is not a key", " ^");
   expect("x = [1 2]\n", "1: this array does not go on here", "       ^");
   expect("x = [1,\ny = 2\n", "2: this does not belong into an array", "^");
+  expect("\nx = [1, 2\n\n", "2: this array does not end", "    ^");
+  expect("x = [1,\n", "1: this array does not end", "    ^");
   expect("[a] x = 1\n", "1: something follows the table's name", "   ^");
   expect("x = 5%\n", "1: something follows the value", "     ^");
   expect("x = 007\n", "1: this is not TOML (bad integer: leading zero). ", "    ^");
