@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "data/load.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::alpaca {
@@ -114,26 +111,6 @@ TEST(Alpaca, RefusesBrokenJsonInvalidUtf8AndEmptyFiles) {
                   .starts_with("65: d.json:1:18: byte 0x80 is not valid UTF-8"));
   EXPECT_EQ(refusal_of(""),
             "65: d.json: is empty (there is nothing to train on). Check data.path.");
-}
-
-TEST(Alpaca, ReadsRealInstructions) {
-  const char* folder = std::getenv("FINETUNE_MATERIAL");
-  const std::filesystem::path material =
-      folder != nullptr ? folder : FINETUNE_SOURCE_DIR "/../shared/material";
-  const auto path = material / "datasets/alpaca/instruction-data.json";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no instruction data at " << path;
-  data::DatasetOptions options;
-  options.max_seq_length = 2048;
-  options.vocab_size = tests::fake_vocab_size;
-  const auto reader = format().open(path);
-  const data::Loaded loaded =
-      data::load(comm::Communicator(), *reader, format().layout, tests::byte_encoder(), options);
-  EXPECT_EQ(loaded.report.num_samples, 1100);
-  EXPECT_EQ(loaded.report.eos_trained, 1100);
-  EXPECT_EQ(loaded.report.num_overlong, 0);
-  EXPECT_EQ(loaded.report.num_dropped, 0);
-  EXPECT_TRUE(reader->sample(0).where.ends_with("instruction-data.json:2: entry 1"));
-  EXPECT_TRUE(reader->sample(1).where.ends_with("instruction-data.json:7: entry 2"));
 }
 
 }  // namespace

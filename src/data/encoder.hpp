@@ -1,0 +1,22 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The tokenizer as the rest of data sees it. Only who includes this links finetune::tokenizer.
+
+#include <utility>
+
+#include "data/tokenizer.hpp"
+#include "data/tokens.hpp"
+
+namespace finetune::data {
+
+/// Names of special tokens inside a sample become those tokens, as in the Hugging Face libraries.
+/// Throws: ErrorKind::input if the model folder names no end token.
+inline Encoder encoder_of(const Tokenizer& tokenizer) {
+  const auto encode_as = [&](Encode options) {
+    return [tokenizer, options](std::string_view text) { return tokenizer.encode(text, options); };
+  };
+  return {encode_as(Encode::document), encode_as(Encode::continuation), tokenizer.eos_id(),
+          tokenizer.vocab_size()};
+}
+
+}  // namespace finetune::data

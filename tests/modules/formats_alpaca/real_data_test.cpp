@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real instructions through a real tokenizer, where both are at hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "data/encoder.hpp"
+#include "data/load.hpp"
+#include "formats/alpaca/alpaca.hpp"
+
+namespace finetune::formats::alpaca {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path material() {
+  const char* folder = std::getenv("FINETUNE_MATERIAL");
+  return folder != nullptr ? folder : FINETUNE_SOURCE_DIR "/../shared/material";
+}
+
+TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
+  const fs::path path = material() / "datasets/alpaca/instruction-data.json";
+  const fs::path model = material() / "weights/stories260K-hf";
+  if (!fs::exists(path) || !fs::exists(model / "tokenizer.json"))
+    GTEST_SKIP() << "no " << path << " or " << model;
+  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
+  data::DatasetOptions options;
+  options.max_seq_length = 4096;
+  options.vocab_size = tokenizer.vocab_size();
+  const auto reader = format().open(path);
+  const data::Loaded loaded = data::load(comm::Communicator(), *reader, format().layout,
+                                         data::encoder_of(tokenizer), options);
+  EXPECT_EQ(loaded.report.num_samples, 1100);
+  EXPECT_EQ(loaded.report.eos_trained, 1100);
+  EXPECT_EQ(loaded.report.num_overlong, 0);
+  EXPECT_TRUE(reader->sample(0).where.ends_with("instruction-data.json:2: entry 1"));
+  EXPECT_TRUE(reader->sample(1).where.ends_with("instruction-data.json:7: entry 2"));
+  for (const std::int64_t i : {0, 1, 2, 500, 1099}) {
+    const data::Sample sample = reader->sample(i);
+    const data::Tokens tokens = loaded.dataset.tokens(i);
+    EXPECT_EQ(tokens.ids.front(), tokenizer.bos_id());
+    EXPECT_EQ(tokenizer.decode(tokens.ids), sample.segments[0].text + sample.segments[1].text);
+    const auto answer =
+        std::find_if(tokens.labels.begin(), tokens.labels.end(), [](int l) { return l >= 0; });
+    EXPECT_EQ(tokenizer.decode({answer, tokens.labels.end()}), sample.segments[1].text);
+    EXPECT_EQ(tokens.labels.back(), tokenizer.eos_id());
+  }
+}
+
+}  // namespace
+}  // namespace finetune::formats::alpaca
