@@ -28,46 +28,47 @@ struct Gather {
   }
 };
 
-// Columns that are summed together, in registers or the first cache.
-constexpr std::int64_t tile_size = 64;
+// Columns that are summed together, in the first cache.
+constexpr std::int64_t tile_size = 256;
 
-// A thread owns tiles of columns, so no two threads write the same element, and a frequent id
-// does not make one thread's work longer.
+// Works on places of the order. A group of equal ids belongs to the thread that has its first
+// place, so no two threads write the same row.
 template <class T, class Gradient>
 struct ScatterAdd {
   const T* dy;
-  const std::int64_t* ids;
-  const std::int64_t* order;  // positions sorted by id, then by position
+  const std::int64_t* ids;    // sorted
+  const std::int64_t* order;  // where in dy each of them was
   Gradient* dweight;
   std::int64_t count, dim;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
-    for (std::int64_t tile = first; tile < last; ++tile) {
-      const std::int64_t column = tile * tile_size;
-      const std::int64_t left = dim - column;
-      for (std::int64_t i = 0; i < count;) {
-        i = add_group(i, column, left < tile_size ? left : tile_size);
+    std::int64_t begin = first;
+    while (begin > 0 && begin < last && ids[begin] == ids[begin - 1])
+      ++begin;
+    while (begin < last) {
+      std::int64_t end = begin + 1;
+      while (end < count && ids[end] == ids[begin])
+        ++end;
+      for (std::int64_t column = 0; column < dim; column += tile_size) {
+        add_group(begin, end, column, dim - column < tile_size ? dim - column : tile_size);
       }
+      begin = end;
     }
   }
 
-  /// Adds the gradients of the id at order[begin] and returns where the next id begins.
-  KOKKOS_INLINE_FUNCTION std::int64_t add_group(std::int64_t begin, std::int64_t column,
-                                                std::int64_t width) const {
-    const std::int64_t id = ids[order[begin]];
-    Gradient* target = dweight + id * dim + column;
+  KOKKOS_INLINE_FUNCTION void add_group(std::int64_t begin, std::int64_t end, std::int64_t column,
+                                        std::int64_t width) const {
+    Gradient* target = dweight + ids[begin] * dim + column;
     float sums[tile_size];
     for (std::int64_t j = 0; j < width; ++j)
       sums[j] = to_float(target[j]);
-    std::int64_t i = begin;
-    for (; i < count && ids[order[i]] == id; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const T* row = dy + order[i] * dim + column;
       for (std::int64_t j = 0; j < width; ++j)
         sums[j] += to_float(row[j]);
     }
     for (std::int64_t j = 0; j < width; ++j)
       target[j] = round_to<Gradient>(sums[j]);
-    return i;
   }
 };
 
@@ -102,15 +103,15 @@ void embedding_backward(std::span<const T> dy, std::span<const std::int64_t> ids
   check_sizes(dweight.size(), dy.size(), ids, dim);
   check_ids(ids, static_cast<std::int64_t>(dweight.size()) / dim);
   const auto count = static_cast<std::int64_t>(ids.size());
-  const Scratch<std::int64_t> order(count), device_ids(count);
+  const Scratch<std::int64_t> order(count), sorted(count);
   std::iota(order.data(), order.data() + count, std::int64_t{0});
   std::stable_sort(order.data(), order.data() + count,
                    [&](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
-  std::copy(ids.begin(), ids.end(), device_ids.data());
-  const std::int64_t tiles = (dim + tile_size - 1) / tile_size;
-  launch(0, tiles, std::max<std::int64_t>(1, grain_elements / (tile_size * (count + 1))),
-         ScatterAdd<T, Gradient>{dy.data(), device_ids.data(), order.data(), dweight.data(), count,
-                                 dim});
+  for (std::int64_t i = 0; i < count; ++i)
+    sorted.data()[i] = ids[order.data()[i]];
+  launch(
+      0, count, grain_rows(dim),
+      ScatterAdd<T, Gradient>{dy.data(), sorted.data(), order.data(), dweight.data(), count, dim});
 }
 
 template void embedding(std::span<const float>, std::span<const std::int64_t>, std::int64_t,
