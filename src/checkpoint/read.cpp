@@ -12,7 +12,7 @@
 namespace finetune::checkpoint {
 namespace {
 
-constexpr std::int64_t largest_read_bytes = std::int64_t{8} << 20;
+constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
 
 const TensorEntry& tensor_of(const Found& found, const Extent& extent) {
   return found.manifest.tensors[static_cast<std::size_t>(extent.tensor)];
