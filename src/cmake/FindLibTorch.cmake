@@ -24,17 +24,28 @@ set(_required LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR)
 if("CUDA" IN_LIST LibTorch_FIND_COMPONENTS)
   find_library(LibTorch_CUDA_LIBRARY torch_cuda PATH_SUFFIXES lib)
   find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATH_SUFFIXES lib)
-  # What libtorch_cuda is linked with and a CUDA toolkit need not have. In a pip installation they
-  # are beside torch, from nvidia-cufile, nvidia-cusparselt-cu13 and nvidia-nvshmem-cu13.
+  list(APPEND _required LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY)
+  # Some builds of libtorch_cuda are linked with libraries that a CUDA toolkit need not have. In a
+  # pip installation they are beside torch: nvidia-cufile, nvidia-cusparselt-cu13,
+  # nvidia-nvshmem-cu13.
+  set(_needed "")
+  if(LibTorch_CUDA_LIBRARY)
+    get_filename_component(_folder ${LibTorch_CUDA_LIBRARY} DIRECTORY)
+    file(GLOB _linked ${_folder}/libtorch_cuda.so ${_folder}/libtorch_nvshmem.so)
+    execute_process(COMMAND ${CMAKE_READELF} -d ${_linked} OUTPUT_VARIABLE _needed)
+  endif()
   file(GLOB _beside ${LibTorch_INCLUDE_DIR}/../../nvidia/*/lib)
-  find_library(LibTorch_CUFILE_LIBRARY NAMES cufile libcufile.so.0
-    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
-  find_library(LibTorch_CUSPARSELT_LIBRARY NAMES cusparseLt libcusparseLt.so.0
-    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
-  find_library(LibTorch_NVSHMEM_LIBRARY NAMES nvshmem_host libnvshmem_host.so.3
-    HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
-  list(APPEND _required LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUFILE_LIBRARY
-    LibTorch_CUSPARSELT_LIBRARY LibTorch_NVSHMEM_LIBRARY)
+  set(LibTorch_CUDA_FOLDERS "")
+  foreach(_name cufile cusparseLt nvshmem_host)
+    if(_needed MATCHES "(lib${_name}[.]so[.0-9]*)")
+      set(_variable LibTorch_${_name}_LIBRARY)
+      find_library(${_variable} NAMES ${CMAKE_MATCH_1} ${_name}
+        HINTS ${_beside} ${CUDAToolkit_LIBRARY_DIR})
+      list(APPEND _required ${_variable})
+      get_filename_component(_folder "${${_variable}}" DIRECTORY)
+      list(APPEND LibTorch_CUDA_FOLDERS ${_folder})
+    endif()
+  endforeach()
   set(LibTorch_CUDA_FOUND ${LibTorch_CUDA_LIBRARY})
 endif()
 
@@ -67,10 +78,8 @@ if(LibTorch_FOUND AND NOT TARGET finetune::torch)
     # libtorch_cuda's own search path does not know this toolkit's cuBLAS, cuDNN and so on. Old tags:
     # a RUNPATH would count for the program alone and not for the libraries it loads.
     target_link_options(finetune_torch INTERFACE -Wl,--disable-new-dtags)
-    foreach(_library CUFILE CUSPARSELT NVSHMEM)
-      get_filename_component(_folder ${LibTorch_${_library}_LIBRARY} DIRECTORY)
+    foreach(_folder IN LISTS LibTorch_CUDA_FOLDERS CUDAToolkit_LIBRARY_DIR)
       target_link_options(finetune_torch INTERFACE -Wl,-rpath,${_folder})
     endforeach()
-    target_link_options(finetune_torch INTERFACE -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR})
   endif()
 endif()
