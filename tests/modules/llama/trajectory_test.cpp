@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Twenty AdamW steps against torch: losses, gradient norms and final weights, on any number of
+// ranks.
+
+#include <gtest/gtest.h>
+
+#include "core/json.hpp"
+#include "optim/schedule.hpp"
+#include "registry.hpp"
+#include "support/golden.hpp"
+#include "support/ranks.hpp"
+#include "train/loaded_model.hpp"
+#include "train/step.hpp"
+
+namespace finetune {
+namespace {
+
+constexpr std::int64_t length = 32;
+constexpr std::int64_t micro_size = 2;
+constexpr std::int64_t accumulation = 2;
+
+data::MicroBatch micro_batch(const weights::ModelFiles& data, std::int64_t index,
+                             std::int64_t first_row, std::int64_t num_rows) {
+  data::MicroBatch batch{.batch = num_rows, .length = length - 1, .ids = {}, .labels = {}};
+  for (std::int64_t row = first_row; row < first_row + num_rows; ++row) {
+    const std::int64_t offset = (index * micro_size + row) * length;
+    const auto ids = tests::read_golden<std::int64_t>(data, "input_ids", offset, length - 1);
+    const auto labels = tests::read_golden<std::int64_t>(data, "labels", offset + 1, length - 1);
+    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+  }
+  return batch;
+}
+
+/// The step's two golden micro-batches, cut further into pieces of `size` rows and dealt to the
+/// ranks.
+data::StepData step_data(const weights::ModelFiles& files, std::int64_t step, std::int64_t size) {
+  const auto& world = tests::world();
+  data::StepData data;
+  std::vector<data::MicroBatch> pieces;
+  for (std::int64_t micro = 0; micro < accumulation; ++micro) {
+    for (std::int64_t row = 0; row < micro_size; row += size) {
+      pieces.push_back(micro_batch(files, accumulation * step + micro, row, size));
+    }
+  }
+  for (const auto& piece : pieces) {
+    data.num_trained_tokens += std::count_if(piece.labels.begin(), piece.labels.end(),
+                                             [](std::int64_t label) { return label >= 0; });
+  }
+  for (std::size_t first = 0; first < pieces.size();
+       first += static_cast<std::size_t>(world.size())) {
+    const std::size_t mine = first + static_cast<std::size_t>(world.rank());
+    data.micro_steps.push_back(mine < pieces.size() ? std::optional(pieces[mine]) : std::nullopt);
+  }
+  return data;
+}
+
+/// Micro-batches of two rows, and of one: more passes or more ranks, the same numbers.
+class Trajectory : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(Trajectory, IsThatOfTorch) {
+  const core::Json golden = core::read_json(tests::golden("train/full.json"), 1 << 20);
+  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
+  const auto& world = tests::world();
+  train::LoadedModel loaded(tests::golden("models/llama"), modules::registry(), world,
+                            core::DType::f32);
+  const auto engine = loaded.engine();
+  optim::Settings settings;
+  settings.lr = 1e-3;
+  settings.min_lr_ratio = 0.1;
+  settings.warmup_steps = 4;
+  settings.weight_decay = 0.1;
+  optim::AdamW optimizer(settings, loaded.parameters(), engine.shards);
+  const optim::Schedule schedule(settings, 20);
+
+  for (std::int64_t step = 0; step < 20; ++step) {
+    const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
+    EXPECT_NEAR(schedule.lr(step), expected["lr"].get<double>(), 1e-12);
+    const auto result = train::run_step(
+        engine, world, step_data(files, step, GetParam()), optimizer,
+        {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
+    EXPECT_NEAR(result.loss, expected["loss"].get<double>(), 1e-5) << "step " << step;
+    const double norm = expected["grad_norm"].get<double>();
+    EXPECT_NEAR(result.grad_norm, norm, 1e-5 * norm) << "step " << step;
+  }
+
+  const auto final_weights =
+      weights::ModelFiles::open(tests::golden("train/full_final.safetensors"));
+  for (int unit = 0; unit < engine.shards.num_units(); ++unit) {
+    const at::Tensor master = engine.shards.master(unit);
+    for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
+      const std::string& name = loaded.parameters().rows[static_cast<std::size_t>(slice.row)].name;
+      const auto expected =
+          tests::read_golden<float>(final_weights, name, slice.tensor_offset, slice.count);
+      const std::span<const float> got(master.data_ptr<float>() + slice.shard_offset,
+                                       expected.size());
+      EXPECT_LT(tests::largest_difference(got, expected), 2e-5) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RowsAPass, Trajectory, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace finetune
