@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/random.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data {
@@ -137,6 +138,29 @@ TEST(JsonRecords, RefusesEntriesThatAreNotObjects) {
             "remove this entry.");
   EXPECT_TRUE(begins(refusal_of("[\"a\"]"), "65: d.json:1: entry 1: is a JSON string"));
   EXPECT_TRUE(begins(refusal_of("{}\nnull\n"), "65: d.json:2: is a JSON null"));
+}
+
+TEST(JsonRecords, ReadOrRefuseAnyDamagedFile) {
+  const std::string whole =
+      "[\n  {\"a\": \"x\\\"y\", \"b\": [1, {\"c\": null}]},\n  {\"d\": -1.5e3}\n]\n";
+  const std::string pieces = "{}[]\",:\\\n 1x\xC3";
+  const core::RandomKey key(1, core::RandomUse::test);
+  int num_refused = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    std::string text = whole;
+    const std::size_t at = key.below(3 * i, text.size());
+    const char piece = pieces[key.below(3 * i + 1, pieces.size())];
+    const std::uint64_t damage = key.below(3 * i + 2, 4);
+    if (damage == 0) text.erase(at, 1);
+    if (damage == 1) text.insert(at, 1, piece);
+    if (damage == 2) text[at] = piece;
+    if (damage == 3) text.resize(at);
+    const std::string outcome = refusal_of(text);
+    if (outcome == "nothing thrown") continue;
+    ++num_refused;
+    EXPECT_TRUE(begins(outcome, "65: d.json:")) << outcome << "\n" << text;
+  }
+  EXPECT_GT(num_refused, 150);
 }
 
 TEST(JsonRecords, RefusesAFileThatIsNotThere) {
