@@ -109,7 +109,7 @@ inline std::vector<std::byte> raw(const ModelFiles& files, std::string_view name
 
 /// Imports the model at `folder` and exports it again, in files of at most `limit_bytes`: tensor by
 /// tensor the bytes are the same.
-inline void expect_round_trip(const fs::path& folder, std::int64_t limit_bytes) {
+inline void expect_round_trip(const std::filesystem::path& folder, std::int64_t limit_bytes) {
   const TestFolder out;
   const ModelFiles before = ModelFiles::open(folder);
   ExportPlan plan;
