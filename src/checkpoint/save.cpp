@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/payload.hpp"
@@ -161,8 +162,12 @@ void write_manifest(Manifest manifest, const fs::path& folder, const std::string
   manifest.state_fingerprint = core::fingerprint(state);
   require_files(folder, manifest.files);
   validate(manifest, "the slices to be saved", core::ErrorKind::bug);
+  const std::string text = to_text(manifest);
+  core::check(
+      std::ssize(text) <= largest_manifest_bytes && std::ssize(state) <= largest_state_bytes,
+      "manifest and state stay below the sizes that are read");
   write_new_file(folder / state_name, state);
-  write_manifest_file(folder, to_text(manifest));
+  write_manifest_file(folder, text);
 }
 
 Group make_group(const comm::Communicator& world, const comm::Communicator& node, int node_index,

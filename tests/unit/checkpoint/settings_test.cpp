@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/settings.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "deck/deck.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+Settings read(const std::string& text) {
+  deck::Deck deck(text, "input.toml", {});
+  deck::Table table = deck.table("checkpoint", "When to save, and what to go on from.");
+  Settings settings;
+  settings.bind(table);
+  deck.finish();
+  return settings;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(CheckpointSettings, HaveDefaultsAndAreRead) {
+  EXPECT_EQ(read("").save_total_limit, 2);
+  EXPECT_EQ(read("").layout(), Files::node);
+  const Settings settings = read(
+      "[checkpoint]\nsave_steps = 5\nsave_total_limit = 1\nfiles = \"rank\"\n"
+      "resume = \"step-0000000200\"\n");
+  EXPECT_EQ(settings.save_steps, 5);
+  EXPECT_EQ(settings.save_total_limit, 1);
+  EXPECT_EQ(settings.layout(), Files::rank);
+  EXPECT_EQ(settings.resume, "step-0000000200");
+}
+
+TEST(CheckpointSettings, RefuseWhatCannotBeDone) {
+  for (const char* line :
+       {"save_steps = -1", "save_total_limit = 0", "files = \"shared\"", "resume = \"latest\"",
+        "resume = \"../step-0000000200\"", "async = true"})
+    EXPECT_NE(refusal("[checkpoint]\n" + std::string(line) + "\n"), "accepted") << line;
+  EXPECT_NE(refusal("[checkpoint]\nresume = \"latest\"\n").find("input.toml:2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace finetune::checkpoint
