@@ -9,6 +9,11 @@ namespace {
 constexpr const char* supported_stages =
     "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit";
 
+/// \w+|[^\w\s]+ with the \w of Rust's regex library, which this one is matched by.
+constexpr std::string_view words_or_marks =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
+    R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
+
 Behavior read_behavior(const JsonNode& node) {
   const std::string name = node.as_text();
   if (name == "Removed") return Behavior::removed;
@@ -108,7 +113,7 @@ void PreTokenizer::add(const JsonNode& node) {
               behavior ? read_behavior(*behavior) : Behavior::isolated, false);
   } else if (type == "Whitespace") {
     node.only({"type"});
-    add_regex(R"(\w+|[^\w\s]+)", node.place(), Behavior::removed, true);
+    add_regex(std::string(words_or_marks), node.place(), Behavior::removed, true);
   } else if (type == "WhitespaceSplit") {
     node.only({"type"});
     add_regex(R"(\s)", node.place(), Behavior::removed, false);

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/tokenizer/regex.hpp"
@@ -11,8 +13,11 @@
 namespace finetune::data::tokenizer {
 namespace {
 
-// \w of Oniguruma: https://github.com/kkos/oniguruma/blob/master/doc/RE, "word" (Unicode).
-constexpr std::string_view word_class = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// \w of Oniguruma: https://github.com/kkos/oniguruma/blob/master/doc/RE, "word" (Unicode). Outside
+// of brackets its tables count the superscripts and fractions of Latin-1 as well.
+constexpr std::string_view word_in_brackets = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view word_alone =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view hex_class = "0-9a-fA-F";
 
 class Translation {
@@ -65,19 +70,35 @@ class Translation {
         out_ += R"(\P{White_Space})";
         return;
       case 'w':
-        return members(word_class, false);
+        return members(in_class_ ? word_in_brackets : word_alone, false);
       case 'W':
-        return members(word_class, true);
+        return members(word_alone, true);
       case 'h':
         return members(hex_class, false);
       case 'H':
         return members(hex_class, true);
+      case 'b':
+      case 'B':
+        return word_boundary(kind == 'b');
       case 'u':
         return code_point();
       default:
-        // An escaped character may have several bytes; the rest follow as plain ones.
-        out_ += pattern_.substr(start, 2);
+        // \p{...} and the like go over whole: their brace is no quantifier. Of an escaped character
+        // of several bytes the rest follow as plain ones.
+        if (peek(0) == '{' && std::string_view("pPxkgo").find(kind) != std::string_view::npos)
+          i_ = std::min(pattern_.find('}', i_), pattern_.size() - 1) + 1;
+        out_ += pattern_.substr(start, i_ - start);
     }
+  }
+
+  /// Between a word character and another one, by Oniguruma's idea of word characters.
+  void word_boundary(bool wanted) {
+    if (in_class_) {
+      out_ += "\\x08";
+      return;
+    }
+    out_ += fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", word_alone,
+                        wanted ? "!" : "=", wanted ? "=" : "!");
   }
 
   void code_point() {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenizer/regex.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "tokenizer_files.hpp"
+
+namespace finetune::data::tokenizer {
+namespace {
+
+using test::message_of;
+
+bool matches(const std::string& pattern, std::string_view text) {
+  Matcher matcher;
+  return Regex(pattern, "test").find(text, 0, matcher).has_value();
+}
+
+TEST(Regex, ReadsEscapesAsOnigurumaDoes) {
+  EXPECT_TRUE(matches(R"(^\s$)", "\u3000"));
+  EXPECT_FALSE(matches(R"(\s)", "\u180E")) << "no white space since Unicode 6.3";
+  EXPECT_TRUE(matches(R"(^\w\w$)", "e\u0301")) << "marks belong to words";
+  EXPECT_TRUE(matches(R"(\w)", "²"));
+  EXPECT_FALSE(matches(R"([\w])", "²"));
+  EXPECT_TRUE(matches(R"(^\h$)", "F")) << "a hexadecimal digit, not a blank";
+  EXPECT_FALSE(matches(R"(\h)", " "));
+  EXPECT_TRUE(matches(R"(\u00e9)", "é"));
+  EXPECT_TRUE(matches(R"(a$)", "a\nb")) << "line ends are always ends";
+  EXPECT_TRUE(matches(R"((?m:a.b))", "a\nb")) << "m lets the dot take a line end";
+  EXPECT_FALSE(matches(R"(a.b)", "a\nb"));
+  EXPECT_FALSE(matches("e\\b", "e\u0301")) << "a mark is no boundary";
+}
+
+TEST(Regex, RefusesWhatTheTwoDialectsReadDifferently) {
+  for (const char* pattern : {R"(\p{N}{1,3}+)", "[a[b]]", "[a&&b]", R"([\W])", R"(\u12)", "a\\"}) {
+    const std::string message = message_of([&] { Regex(pattern, "file: place"); });
+    EXPECT_EQ(message.rfind("file: place: the pattern", 0), 0U) << pattern << ": " << message;
+  }
+}
+
+TEST(Regex, SaysWhereAPatternIsBroken) {
+  const std::string message = message_of([] { Regex("a(b", "file: place"); });
+  EXPECT_NE(message.find("cannot be compiled"), std::string::npos) << message;
+  EXPECT_NE(message_of([] { Regex("", "place"); }).find("0 bytes"), std::string::npos);
+  EXPECT_NE(message_of([] { Regex(R"(\C)", "place"); }), "") << "would cut characters";
+}
+
+TEST(Regex, GivesUpOnPatternsThatExplode) {
+  const Regex regex("(a+)+$", "place");
+  const std::string text = std::string(60, 'a') + "b";
+  Matcher matcher;
+  const std::string message = message_of([&] { regex.find(text, 0, matcher); });
+  EXPECT_NE(message.find("gave up at byte 0"), std::string::npos) << message;
+}
+
+TEST(Regex, FindsInTextWithZeroBytes) {
+  Matcher matcher;
+  const auto found = Regex("b", "test").find(std::string_view("a\0b", 3), 0, matcher);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->begin, 2U);
+}
+
+}  // namespace
+}  // namespace finetune::data::tokenizer

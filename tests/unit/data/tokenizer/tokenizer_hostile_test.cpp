@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged and hostile tokenizer.json files: each is refused by name, none crashes.
+
+#include "tokenizer_files.hpp"
+
+#include <functional>
+#include <vector>
+
+namespace finetune::data::test {
+namespace {
+
+Json sound() {
+  return Json::parse(R"({
+    "version": "1.0",
+    "added_tokens": [{"id": 4, "content": "<s>", "special": true}],
+    "normalizer": null,
+    "pre_tokenizer": null,
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "pair": [],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3}, "merges": ["a b"]}})");
+}
+
+struct Damage {
+  const char* what;
+  std::function<void(Json&)> apply;
+  const char* message;
+};
+
+const std::vector<Damage>& damages() {
+  static const std::vector<Damage> all{
+      {"unknown_model", [](Json& f) { f["model"]["type"] = "Unigram"; },
+       "model: type \"Unigram\" is not supported"},
+      {"unknown_normalizer",
+       [](Json& f) {
+         f["normalizer"] = {{"type", "BertNormalizer"}};
+       },
+       "normalizer: type \"BertNormalizer\" is not supported"},
+      {"unknown_pre_tokenizer",
+       [](Json& f) {
+         f["pre_tokenizer"] = {{"type", "Sequence"},
+                               {"pretokenizers", {{{"type", "UnicodeScripts"}}}}};
+       },
+       "pre_tokenizer.pretokenizers[0]: type \"UnicodeScripts\" is not supported"},
+      {"unknown_post_processor",
+       [](Json& f) {
+         f["post_processor"] = {{"type", "RobertaProcessing"}};
+       },
+       "post_processor: type \"RobertaProcessing\" is not supported"},
+      {"unknown_decoder",
+       [](Json& f) {
+         f["decoder"] = {{"type", "WordPiece"}};
+       },
+       "decoder: type \"WordPiece\" is not supported"},
+      {"unknown_member", [](Json& f) { f["model"]["tiebreak"] = 1; },
+       "model: unknown member \"tiebreak\""},
+      {"unknown_version", [](Json& f) { f["version"] = "2.0"; }, "version 2.0"},
+      {"dropout", [](Json& f) { f["model"]["dropout"] = 0.1; }, "dropout is set"},
+      {"word_suffix", [](Json& f) { f["model"]["end_of_word_suffix"] = "</w>"; },
+       "end_of_word_suffix: a mark inside of words"},
+      {"no_model", [](Json& f) { f.erase("model"); }, "\"model\" is missing"},
+      {"vocabulary_is_a_list",
+       [](Json& f) {
+         f["model"]["vocab"] = {1, 2};
+       },
+       "model.vocab: this is not a JSON object"},
+      {"empty_vocabulary", [](Json& f) { f["model"]["vocab"] = Json::object(); }, "0 pieces"},
+      {"negative_id", [](Json& f) { f["model"]["vocab"]["a"] = -1; },
+       "model.vocab[\"a\"]: this is not a whole number"},
+      {"fractional_id", [](Json& f) { f["model"]["vocab"]["a"] = 0.5; },
+       "model.vocab[\"a\"]: this is not a whole number"},
+      {"huge_id", [](Json& f) { f["model"]["vocab"]["a"] = 2'000'000'000; }, "id 2000000000"},
+      {"id_beyond_64_bits", [](Json& f) { f["model"]["vocab"]["a"] = 1e300; },
+       "this is not a whole number"},
+      {"id_twice", [](Json& f) { f["model"]["vocab"]["b"] = 0; }, "id 0 occurs twice"},
+      {"gap_in_ids", [](Json& f) { f["model"]["vocab"]["ab"] = 5; }, "no token has id 3"},
+      {"long_piece", [](Json& f) { f["model"]["vocab"][std::string(70'000, 'x')] = 5; },
+       "a piece of 70000 bytes"},
+      {"merge_of_unknown_piece", [](Json& f) { f["model"]["merges"] = {"a z"}; },
+       "merge 0 needs the piece \"z\""},
+      {"merge_into_unknown_piece",
+       [](Json& f) {
+         f["model"]["merges"] = {"a b", "b c"};
+       },
+       "merge 1 needs the piece \"bc\""},
+      {"merge_of_nothing", [](Json& f) { f["model"]["merges"] = {" a"}; },
+       "merge 0 needs the piece \"\""},
+      {"merge_of_three", [](Json& f) { f["model"]["merges"] = {"a b c"}; },
+       "model.merges[0]: this is not a merge"},
+      {"merge_is_a_number", [](Json& f) { f["model"]["merges"] = {7}; },
+       "model.merges[0]: this is not a merge"},
+      {"merges_are_an_object", [](Json& f) { f["model"]["merges"] = Json::object(); },
+       "model.merges: this is not a JSON array"},
+      {"unknown_token_without_id", [](Json& f) { f["model"]["unk_token"] = "?"; },
+       "model.unk_token: the unknown token is not in the vocabulary"},
+      {"added_token_takes_an_id", [](Json& f) { f["added_tokens"][0]["id"] = 1; },
+       "that is the id of \"b\""},
+      {"added_token_has_another_id", [](Json& f) { f["added_tokens"][0]["content"] = "b"; },
+       "the model's vocabulary gives it 1"},
+      {"added_tokens_share_an_id",
+       [](Json& f) {
+         f["added_tokens"].push_back({{"id", 4}, {"content", "<t>"}});
+       },
+       "id 4 occurs twice"},
+      {"added_token_twice",
+       [](Json& f) {
+         f["added_tokens"].push_back({{"id", 5}, {"content", "<s>"}});
+       },
+       "is there twice"},
+      {"added_token_leaves_a_gap", [](Json& f) { f["added_tokens"][0]["id"] = 9; },
+       "no token has id 4"},
+      {"added_token_without_text", [](Json& f) { f["added_tokens"][0]["content"] = ""; },
+       "added_tokens[0]: a token of 0 bytes"},
+      {"template_id_beyond_the_vocabulary",
+       [](Json& f) { f["post_processor"]["special_tokens"]["<s>"]["ids"] = {5}; }, "id 5"},
+      {"template_of_unknown_token",
+       [](Json& f) { f["post_processor"]["special_tokens"] = Json::object(); },
+       "\"<s>\" is missing"},
+      {"template_without_text", [](Json& f) { f["post_processor"]["single"].erase(1); },
+       "leaves out the text"},
+      {"pattern_is_broken",
+       [](Json& f) {
+         f["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}};
+       },
+       "normalizer.pattern.Regex: the pattern ( cannot be compiled"},
+      {"pattern_is_empty",
+       [](Json& f) {
+         f["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "x"}};
+       },
+       "the pattern is empty"},
+      {"metaspace_contradicts_itself",
+       [](Json& f) {
+         f["pre_tokenizer"] = {
+             {"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}};
+       },
+       "add_prefix_space is false"},
+      {"byte_level_before_others",
+       [](Json& f) {
+         const Json byte_level{{"type", "ByteLevel"}, {"add_prefix_space", false}};
+         const Json digits{{"type", "Digits"}, {"individual_digits", true}};
+         f["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {byte_level, digits}}};
+       },
+       "a pre-tokenizer follows ByteLevel"},
+      {"byte_fallback_in_bytes",
+       [](Json& f) {
+         f["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+         f["model"]["byte_fallback"] = true;
+       },
+       "byte_fallback with ByteLevel, and no piece for byte 0x00"},
+  };
+  return all;
+}
+
+TEST(HostileTokenizer, TheSoundFileIsRead) {
+  const ModelFolder folder;
+  EXPECT_EQ(folder.load(sound()).encode("abc", Encode::document),
+            (std::vector<std::int32_t>{4, 3, 2}));
+}
+
+TEST(HostileTokenizer, IsRefusedByName) {
+  const ModelFolder folder;
+  for (const Damage& damage : damages()) {
+    Json file = sound();
+    damage.apply(file);
+    const std::string message = message_of([&] { folder.load(file); });
+    EXPECT_NE(message.find(damage.message), std::string::npos)
+        << damage.what << ": " << (message.empty() ? "accepted" : message);
+    EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << damage.what;
+  }
+}
+
+TEST(HostileTokenizer, MayBeCutOffAnywhere) {
+  const ModelFolder folder;
+  const std::string text = sound().dump();
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    folder.write("tokenizer.json", text.substr(0, size));
+    EXPECT_THROW(Tokenizer::load(folder.path()), core::Error) << size;
+  }
+}
+
+TEST(HostileTokenizer, MayHaveAnyValueAnywhere) {
+  // Every value of the sound file, replaced by each of these, is read or refused, never a crash.
+  const std::vector<Json> values{nullptr,
+                                 true,
+                                 -1,
+                                 3,
+                                 1e18,
+                                 "",
+                                 "\x7F",
+                                 Json::array(),
+                                 Json::object(),
+                                 Json{{"type", "Sequence"}},
+                                 Json{1, "a"}};
+  const ModelFolder folder;
+  const Json flat = sound().flatten();
+  for (const auto& [pointer, ignored] : flat.items()) {
+    for (Json::json_pointer place(pointer); !place.empty(); place.pop_back()) {
+      for (const Json& value : values) {
+        Json file = sound();
+        file[place] = value;
+        try {
+          folder.load(file).encode("<s>abc", Encode::document);
+        } catch (const core::Error&) {
+        }
+      }
+    }
+  }
+}
+
+TEST(HostileTokenizer, SaysHowToConvertASentencePieceModel) {
+  const ModelFolder folder;
+  folder.write("tokenizer.model", "");
+  EXPECT_NE(message_of([&] { Tokenizer::load(folder.path()); }).find("Convert it once"),
+            std::string::npos);
+}
+
+TEST(HostileTokenizer, NamesOfTokensDoNotReachTheTerminalRaw) {
+  const ModelFolder folder;
+  Json file = sound();
+  file["model"]["merges"] = {"a \x1b[2J"};
+  const std::string message = message_of([&] { folder.load(file); });
+  EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  EXPECT_NE(message.find("\\x1b[2J"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace finetune::data::test
