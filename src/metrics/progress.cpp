@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include "core/log.hpp"
 
@@ -23,7 +25,15 @@ Progress::Progress(Style style, std::int64_t num_steps, std::int64_t every)
     : style_(style), num_steps_(num_steps), every_(every) {}
 
 Progress::Style Progress::style_of_stdout() {
-  return ::isatty(STDOUT_FILENO) == 1 ? Style::bar : Style::lines;
+  if (::isatty(STDOUT_FILENO) != 1) return Style::lines;
+  // Open MPI's mpirun gives its first rank a terminal of its own and passes the text on: what
+  // counts is where mpirun itself writes to.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return Style::bar;
+  std::error_code error;
+  const std::string target =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
+  return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty") ? Style::bar
+                                                                           : Style::lines;
 }
 
 void Progress::step(const StepRecord& record) {

@@ -206,31 +206,47 @@ LossSum Ops::loss_and_gradient(const at::Tensor& x_ND, const at::Tensor& labels_
 
 LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                           at::Tensor* d_x_ND) {
+  const at::NoGradGuard no_autograd;
+  LossSum sum;
+  sum.correct = at::ones(labels_N.sizes(), at::kBool);
+  // A prompt's tokens have neither loss nor gradient: the head sees the trained ones alone.
+  const at::Tensor trained = labels_N.ge(0).nonzero().squeeze(1);
+  const bool all_trained = trained.numel() == labels_N.numel();
+  const at::Tensor x = all_trained ? x_ND : x_ND.index_select(0, trained);
+  const at::Tensor labels = all_trained ? labels_N : labels_N.index_select(0, trained);
+  at::Tensor d_x;
+  if (d_x_ND != nullptr) d_x = at::empty_like(x);
+  const at::Tensor correct = trained_loss(x, labels, row, scale, d_x, sum);
+  sum.correct.index_put_({trained}, correct);
+  if (d_x_ND == nullptr) return sum;
+  *d_x_ND = all_trained ? d_x : at::zeros_like(x_ND).index_copy_(0, trained, d_x);
+  return sum;
+}
+
+at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                             double scale, const at::Tensor& d_x_ND, LossSum& sum) {
   // Few chunks keep the products large; many keep the logits small. 1,024 tokens lose nothing
   // measurable against one chunk.
   constexpr std::int64_t chunk = 1024;
-  const at::NoGradGuard no_autograd;
   const at::Tensor weight = weights_.weight({row, 1});
   const std::int64_t num_tokens = x_ND.size(0);
-  LossSum sum;
-  sum.correct = at::empty({num_tokens}, at::kBool);
-  if (d_x_ND != nullptr) *d_x_ND = at::empty_like(x_ND);
+  at::Tensor correct = at::empty({num_tokens}, at::kBool);
   for (std::int64_t first = 0; first < num_tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, num_tokens - first);
     const at::Tensor x = x_ND.narrow(0, first, count);
     at::Tensor logits = at::mm(x, weight.t());
-    at::Tensor correct = sum.correct.narrow(0, first, count);
+    at::Tensor hits = correct.narrow(0, first, count);
     const ChunkLoss part =
-        cross_entropy(logits, labels_N.narrow(0, first, count), correct,
-                      d_x_ND == nullptr ? std::nullopt : std::optional<double>(scale));
+        cross_entropy(logits, labels_N.narrow(0, first, count), hits,
+                      d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt);
     sum.loss += part.loss;
     sum.num_targets += part.num_targets;
-    if (d_x_ND == nullptr) continue;
+    if (!d_x_ND.defined()) continue;
     add_product(weights_.gradient({row, 1}), logits, x);  // logits now hold their gradient
-    at::Tensor d_x = d_x_ND->narrow(0, first, count);
+    at::Tensor d_x = d_x_ND.narrow(0, first, count);
     at::mm_out(d_x, logits, weight);
   }
-  return sum;
+  return correct;
 }
 
 }  // namespace finetune::model

@@ -77,6 +77,10 @@ class Ops {
  private:
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                        at::Tensor* d_x_ND);
+  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
+  /// hits.
+  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
+                          const at::Tensor& d_x_ND, LossSum& sum);
 };
 
 }  // namespace finetune::model

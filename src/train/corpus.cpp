@@ -7,23 +7,11 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "data/encoder.hpp"
 #include "data/load.hpp"
 
 namespace finetune::train {
 namespace {
-
-data::Encoder encoder_of(const data::Tokenizer& tokenizer) {
-  return {.document =
-              [tokenizer](std::string_view text) {
-                return tokenizer.encode(text, data::Encode::document);
-              },
-          .continuation =
-              [tokenizer](std::string_view text) {
-                return tokenizer.encode(text, data::Encode::continuation);
-              },
-          .eos_id = tokenizer.eos_id(),
-          .vocab_size = tokenizer.vocab_size()};
-}
 
 data::Dataset load_part(const Input& input, const data::Reader& reader, data::Layout layout,
                         const data::Encoder& encoder, const world::World& world,
@@ -54,7 +42,8 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
     require_vocabulary(loaded, input.architecture, input.model_folder);
     return loaded;
   });
-  const data::Encoder encoder = comm::agree(world.world, [&] { return encoder_of(tokenizer); });
+  const data::Encoder encoder =
+      comm::agree(world.world, [&] { return data::encoder_of(tokenizer); });
   const auto open = [&](const std::string& path) {
     return comm::agree(world.world, [&] { return format.open(resolve(path, input.deck_path)); });
   };
@@ -75,7 +64,8 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
     training = std::move(split.training);
     validation = std::move(split.validation);
   }
-  if (format.layout != data::Layout::separate) questions.reset();
+  const bool has_answers = format.layout == data::Layout::separate;
+  if (!has_answers) questions.reset();
 
   const std::string fingerprint = training.fingerprint();
   const data::MicroBatchGrid grid{input.train.micro_batch, world.batch.size(), world.batch.rank()};
@@ -86,7 +76,10 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
   };
   Corpus corpus{std::move(tokenizer),
                 stream(std::move(training), input.train.global_batch, input.data.order()),
-                std::nullopt, fingerprint, std::move(questions)};
+                std::nullopt,
+                fingerprint,
+                has_answers,
+                std::move(questions)};
   if (validation) {
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
     corpus.validation = stream(std::move(*validation), input.train.micro_batch * world.batch.size(),

@@ -18,8 +18,9 @@ struct Corpus {
   data::Tokenizer tokenizer;
   data::Stream training;
   std::optional<data::Stream> validation;
-  std::string fingerprint;  ///< of the training data's tokens
-  /// Validation samples as text, for printed answers; null where the format has no questions.
+  std::string fingerprint;   ///< of the training data's tokens
+  bool has_answers = false;  ///< samples are questions with answers, not running text
+  /// The validation file's samples as text, for printed answers; null without one.
   std::unique_ptr<data::Reader> questions;
 };
 

@@ -38,6 +38,11 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       corpus_(load_corpus(input, registry, world)),
       state_(input, plan, world.fsdp),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
+  if (input.metrics.answers > 0 && !corpus_.questions) {
+    log::warn(
+        "metrics.answers is set, but there are no questions to answer: set data.validation_path to "
+        "a file of them");
+  }
   prepare_output();
   restore_or_initialise();
   const auto style = world_.world.is_root() ? metrics::Progress::style_of_stdout()
@@ -64,6 +69,9 @@ void Run::initialise() {
   if (input_.model.init == "random") {
     randomize(input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed),
               state_.shards());
+    for (const model::Parameter& row : input_.parameters.rows) {
+      source_dtypes_[row.name] = core::name(input_.architecture.file_dtype);
+    }
     log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
     return;
   }
@@ -128,7 +136,7 @@ void Run::validate(const char* when) {
   metrics::ValidationRecord record{
       .step = steps_done_, .validation_loss = result.loss, .exact_match = std::nullopt};
   std::string text = fmt::format("{}: validation loss {:.4f}", when, result.loss);
-  if (corpus_.questions) {
+  if (corpus_.has_answers) {
     record.exact_match = result.exact_match;
     text +=
         fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
