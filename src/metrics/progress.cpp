@@ -2,8 +2,10 @@
 #include "metrics/progress.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +14,25 @@
 
 namespace finetune::metrics {
 namespace {
+
+/// Columns of the terminal a person watches, 0 if there is none. Launchers stand between: Open
+/// MPI's mpirun gives its first rank a terminal of its own and passes the text on, so
+/// jobscripts/local.sh says what it sees, and otherwise what counts is where mpirun itself writes
+/// to.
+std::int64_t terminal_columns() {
+  if (const char* told = std::getenv("FINETUNE_TERMINAL_COLUMNS")) return std::atoll(told);
+  if (::isatty(STDOUT_FILENO) != 1) return 0;
+  constexpr std::int64_t usual = 80;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) {
+    std::error_code error;
+    const auto target =
+        std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error);
+    return target.string().starts_with("/dev/pts/") ? usual : 0;
+  }
+  struct winsize size {};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : usual;
+}
 
 std::string summary(const StepRecord& record, std::int64_t num_steps, double seconds_left) {
   return fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  {} left", record.step,
@@ -22,18 +43,13 @@ std::string summary(const StepRecord& record, std::int64_t num_steps, double sec
 }  // namespace
 
 Progress::Progress(Style style, std::int64_t num_steps, std::int64_t every)
-    : style_(style), num_steps_(num_steps), every_(every) {}
+    : style_(style),
+      num_steps_(num_steps),
+      every_(every),
+      columns_(std::max<std::int64_t>(20, terminal_columns())) {}
 
 Progress::Style Progress::style_of_stdout() {
-  if (::isatty(STDOUT_FILENO) != 1) return Style::lines;
-  // Open MPI's mpirun gives its first rank a terminal of its own and passes the text on: what
-  // counts is where mpirun itself writes to.
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return Style::bar;
-  std::error_code error;
-  const std::string target =
-      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
-  return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty") ? Style::bar
-                                                                           : Style::lines;
+  return terminal_columns() > 0 ? Style::bar : Style::lines;
 }
 
 void Progress::step(const StepRecord& record) {
@@ -46,15 +62,16 @@ void Progress::step(const StepRecord& record) {
 }
 
 void Progress::draw_bar(const StepRecord& record) {
-  constexpr std::int64_t width = 24;
+  constexpr std::int64_t width = 16;
   const auto filled =
       static_cast<std::size_t>(num_steps_ > 0 ? width * record.step / num_steps_ : width);
   const std::string bar =
       std::string(filled, '=') + std::string(static_cast<std::size_t>(width) - filled, ' ');
-  std::fputs(fmt::format("\r\x1b[K[{}] {}", bar,
-                         summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step)))
-                 .c_str(),
-             stdout);
+  std::string line = fmt::format(
+      "[{}] {}", bar, summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step)));
+  // A line that wraps cannot be drawn over.
+  line.resize(std::min(line.size(), static_cast<std::size_t>(columns_ - 1)));
+  std::fputs(("\r\x1b[K" + line).c_str(), stdout);
   std::fflush(stdout);
   bar_is_drawn_ = true;
 }

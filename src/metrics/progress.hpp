@@ -17,7 +17,7 @@ class Progress {
 
   /// `every`: steps between two lines.
   Progress(Style style, std::int64_t num_steps, std::int64_t every);
-  /// A bar if stdout is a terminal, otherwise lines.
+  /// A bar if a person watches on a terminal, otherwise lines.
   static Style style_of_stdout();
 
   void step(const StepRecord& record);
@@ -32,6 +32,7 @@ class Progress {
   Style style_;
   std::int64_t num_steps_;
   std::int64_t every_;
+  std::int64_t columns_;
   Meter meter_;
   bool bar_is_drawn_ = false;
 };
