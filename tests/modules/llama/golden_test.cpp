@@ -102,8 +102,9 @@ TEST_P(LlamaGolden, GreedyTokensWithTheCacheAreThoseOfTransformers) {
     const auto all = tests::read_golden<std::int64_t>(files, "generated_ids", row * total, total);
     const std::vector<std::int32_t> prompt(all.begin(), all.begin() + prompt_length);
     const std::vector<std::int32_t> expected(all.begin() + prompt_length, all.end());
-    EXPECT_EQ(train::generate(loaded.engine(), prompt, {.max_tokens = total - prompt_length, .stop = {}}),
-              expected);
+    EXPECT_EQ(
+        train::generate(loaded.engine(), prompt, {.max_tokens = total - prompt_length, .stop = {}}),
+        expected);
   }
 }
 
