@@ -7,6 +7,9 @@
 
 namespace finetune::app {
 
+/// Runs the command that `arguments` name; not training, which needs ranks.
+int run(const Arguments& arguments);
+
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);
 int run_generate(const Arguments& arguments, const train::Registry& registry);

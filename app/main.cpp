@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
-#include <cstdio>
 #include <exception>
 
 #include "allocator.hpp"
@@ -21,7 +20,7 @@
 namespace finetune {
 namespace {
 
-int run_train(int argc, char** argv) {
+int train_on_ranks(int argc, char** argv) {
   comm::Environment env(argc, argv);
   try {
     const auto& registry = modules::registry();
@@ -48,35 +47,14 @@ int run_train(int argc, char** argv) {
   }
 }
 
-int run_command(const app::Arguments& arguments) {
-  const auto& registry = modules::registry();
-  switch (arguments.command) {
-    case app::Command::plan:
-      return app::run_plan(arguments, registry);
-    case app::Command::generate:
-      return app::run_generate(arguments, registry);
-    case app::Command::export_weights:
-      return app::run_export(arguments);
-    case app::Command::verify:
-      return app::run_verify(arguments);
-    case app::Command::reference:
-      std::fputs(train::reference_deck(registry).c_str(), stdout);
-      break;
-    default:
-      for (const auto& [name, value] : core::build_info())
-        log::info(fmt::format("{:<10} {}", name, value));
-  }
-  return core::exit_done;
-}
-
 }  // namespace
 }  // namespace finetune
 
 int main(int argc, char** argv) {
   finetune::app::keep_freed_memory();
-  if (finetune::app::is_training(argc, argv)) return finetune::run_train(argc, argv);
+  if (finetune::app::is_training(argc, argv)) return finetune::train_on_ranks(argc, argv);
   try {
-    return finetune::run_command(finetune::app::parse(argc, argv));
+    return finetune::app::run(finetune::app::parse(argc, argv));
   } catch (const std::exception& error) {
     finetune::log::error(error.what());
     return finetune::comm::exit_code(error);

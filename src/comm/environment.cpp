@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -78,6 +79,8 @@ Environment::~Environment() {
 }
 
 int Environment::cores() const {
+  const char* told = std::getenv("OMP_NUM_THREADS");
+  if (told != nullptr && std::atoi(told) > 0) return std::atoi(told);
   cpu_set_t mine;
   CPU_ZERO(&mine);
   if (::sched_getaffinity(0, sizeof(mine), &mine) != 0) return 1;

@@ -33,7 +33,8 @@ class Environment {
   const Communicator& node() const { return node_; }
   const Topology& topology() const { return topology_; }
 
-  /// Processor cores this rank may use: those it is bound to, or its share of the node's.
+  /// Processor cores this rank may use: OMP_NUM_THREADS if it is set, those it is bound to, or its
+  /// share of the node's.
   int cores() const;
 
   /// Tells the user about `error` and returns its exit code. An error all ranks agreed on (see

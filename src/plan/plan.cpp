@@ -52,8 +52,9 @@ std::string to_string(const Plan& plan) {
   line("sharding", fmt::format("FULL_SHARD over {} rank{}", plan.mesh.dp_shard,
                                plan.mesh.dp_shard == 1 ? "" : "s"));
   line("step",
-       fmt::format("{} sequences = {} micro-batches of {}, {} pass{} a rank, at most {} tokens",
-                   plan.batch.global_batch, plan.batch.num_micro_batches, plan.batch.micro_batch,
+       fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} a rank, at most {} tokens",
+                   plan.batch.global_batch, plan.batch.num_micro_batches,
+                   plan.batch.num_micro_batches == 1 ? "" : "es", plan.batch.micro_batch,
                    plan.batch.accumulation, plan.batch.accumulation == 1 ? "" : "es",
                    core::with_commas(plan.batch.max_tokens_per_step())));
   const std::int64_t idle =

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "core/build_info.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "registry.hpp"
+#include "train/input.hpp"
+
+namespace finetune::app {
+
+int run(const Arguments& arguments) {
+  const auto& registry = modules::registry();
+  switch (arguments.command) {
+    case Command::plan:
+      return run_plan(arguments, registry);
+    case Command::generate:
+      return run_generate(arguments, registry);
+    case Command::export_weights:
+      return run_export(arguments);
+    case Command::verify:
+      return run_verify(arguments);
+    case Command::reference:
+      std::fputs(train::reference_deck(registry).c_str(), stdout);
+      break;
+    default:
+      for (const auto& [name, value] : core::build_info())
+        log::info(fmt::format("{:<10} {}", name, value));
+  }
+  return core::exit_done;
+}
+
+}  // namespace finetune::app
