@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "generator/corpus.hpp"
 
+#include <algorithm>
+
+#include "core/error.hpp"
 #include "generator/lesson.hpp"
 #include "generator/story.hpp"
 #include "generator/world.hpp"
@@ -35,7 +38,7 @@ std::string summary(std::vector<Fact> facts, Dice& dice) {
   static const std::vector<std::string> openings = {"So this is what we know:\n", "Now remember:\n",
                                                     "This is true:\n", "In short:\n", ""};
   dice.shuffle(facts);
-  facts.resize(1 + dice.below(facts.size()));
+  facts.resize(facts.size() - dice.below(facts.size() / 2 + 1));
   const std::string separator = dice.chance(50) ? "\n" : " ";
   std::string text = dice.pick(openings);
   for (const Fact& fact : facts)
@@ -57,7 +60,8 @@ std::string talk_document(Dice& dice) {
   dice.shuffle(facts);
   const bool quoted = dice.chance(50);
   std::string text = told.text + "\n\n";
-  for (std::size_t i = 0; i < 2; ++i) {
+  const std::size_t num_questions = 2 + dice.below(facts.size() - 1);
+  for (std::size_t i = 0; i < num_questions; ++i) {
     const std::string asked = question(facts[i], dice);
     const std::string answer = statement(facts[i]);
     text += quoted ? "\"" + asked + "\" said " + speakers[0] + ".\n\"" + answer + "\" said " +
@@ -66,6 +70,45 @@ std::string talk_document(Dice& dice) {
   }
   text.pop_back();
   return text;
+}
+
+/// Everything about one person.
+std::string portrait_document(Dice& dice) {
+  const std::string name = dice.pick(world::names);
+  const std::string friend_name = dice.pick(world::names);
+  const std::vector<std::string> things = distinct(dice, world::objects, 2);
+  std::vector<Fact> facts = {
+      {Relation::job, name, dice.pick(world::jobs), ""},
+      {Relation::holder, name, things[0], ""},
+      {Relation::count, name, dice.pick(world::numbers), dice.pick(world::foods)}};
+  if (friend_name != name) facts.push_back({Relation::gift, name, friend_name, things[1]});
+  std::erase_if(facts, [](const Fact& fact) { return split_of(fact) != Split::shown; });
+  if (facts.size() < 2) return story_document(dice);
+  dice.shuffle(facts);
+  return tell(facts, dice, 20) + "\n\n" + summary(facts, dice);
+}
+
+/// What is in one place, first as a list and then in sentences.
+std::string inventory_document(Dice& dice) {
+  const std::string place = dice.pick(world::places);
+  std::string list = "### The " + capitalised(place) + ":\n";
+  std::string sentences;
+  for (const std::string& thing : distinct(dice, world::objects, 2 + dice.below(4))) {
+    const Fact fact{Relation::place, thing, place, ""};
+    if (split_of(fact) != Split::shown) continue;
+    list.append("the ").append(thing).append("\n");
+    sentences.append("\n").append(statement(fact));
+  }
+  return list + sentences;
+}
+
+std::string counting_document(Dice& dice) {
+  std::vector<std::string> words(world::numbers.begin(), world::numbers.end());
+  const std::size_t first = dice.below(6);
+  words = {words.begin() + first, words.begin() + first + 3 + dice.below(words.size() - first - 3)};
+  if (dice.chance(50)) std::reverse(words.begin(), words.end());
+  const std::string name = dice.pick(world::names);
+  return name + " counts the " + dice.pick(world::foods) + ": " + comma_list(words) + ".";
 }
 
 /// A thing that goes from hand to hand.
@@ -152,15 +195,18 @@ std::string note_document(Dice& dice) {
 }  // namespace
 
 std::string document(std::uint64_t i) {
+  using Kind = std::string (*)(Dice&);
+  static constexpr std::pair<std::size_t, Kind> kinds[] = {
+      {35, story_document},   {30, talk_document}, {5, portrait_document}, {3, chain_document},
+      {5, echo_document},     {6, list_document},  {9, lesson_document},   {3, inventory_document},
+      {1, counting_document}, {3, note_document}};  // percent of the documents
   Dice dice(i);
-  const std::size_t kind = dice.below(100);
-  if (kind < 42) return story_document(dice);
-  if (kind < 66) return talk_document(dice);
-  if (kind < 71) return chain_document(dice);
-  if (kind < 77) return echo_document(dice);
-  if (kind < 84) return list_document(dice);
-  if (kind < 95) return lesson_document(dice);
-  return note_document(dice);
+  std::size_t rest = dice.below(100);
+  for (const auto& [percent, kind] : kinds) {
+    if (rest < percent) return kind(dice);
+    rest -= percent;
+  }
+  core::fail(core::ErrorKind::bug, {"document", "the shares do not add up to 100", "", ""});
 }
 
 }  // namespace finetune::quickstart
