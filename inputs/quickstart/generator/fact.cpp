@@ -74,7 +74,8 @@ std::string statement(const Fact& fact) {
 }
 
 std::string telling(const Fact& fact, Dice& dice) {
-  return filled(dice.pick(text_of(fact.relation).tellings), fact);
+  const RelationText& text = text_of(fact.relation);
+  return filled(dice.chance(30) ? text.statement : dice.pick(text.tellings), fact);
 }
 
 std::string question(const Fact& fact, Dice& dice) {
