@@ -66,7 +66,8 @@ class TemporaryFolder {
 /// The absolute path of the folder to make; its parent exists afterwards.
 fs::path prepare(const fs::path& out) {
   std::error_code problem;
-  fs::path target = fs::weakly_canonical(fs::absolute(out), problem);
+  fs::path target = fs::absolute(out, problem);
+  if (!problem) target = fs::weakly_canonical(target, problem);
   if (problem) fail_create(out, "cannot be created", problem.message(), "Check the path.");
   if (!target.has_filename()) target = target.parent_path();
   if (fs::exists(target, problem)) {

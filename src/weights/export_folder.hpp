@@ -35,7 +35,8 @@ std::vector<ExportFile> plan_files(const ExportPlan& plan);
 using ReadPiece =
     std::function<void(std::string_view name, std::int64_t first_element, std::span<float> piece)>;
 
-/// Writes the model to the folder `out`, rounded to the plan's dtypes, with the files of the model
+/// Writes the model to the folder `out`, rounded to the plan's dtypes (a value that came from such
+/// a dtype keeps its bits; a NaN in BF16 or F16 becomes the usual one), with the files of the model
 /// folder `copy_from` that describe it (configuration, tokenizer, chat template) byte for byte; an
 /// empty `copy_from` copies nothing. `out` appears when it is complete; before, the files lie in
 /// `out`.tmp.PID, which is removed if something fails. Memory: one piece as fp32 and as written.

@@ -57,7 +57,9 @@ std::string header_of(const std::vector<TensorSpec>& tensors,
 
 /// Asks the file system for all the space now: a full disk is noticed before the work, not after.
 void reserve(const core::File& file, const fs::path& path, std::int64_t size_bytes) {
-  if (::fallocate(file.descriptor(), 0, 0, size_bytes) == 0 || errno != ENOSPC) return;
+  if (::fallocate(file.descriptor(), 0, 0, size_bytes) == 0) return;
+  // Other answers mean that this file system does not know how.
+  if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return;
   core::fail(core::ErrorKind::create,
              {path.string(), fmt::format("there is no space for {}", core::human_bytes(size_bytes)),
               core::system_reason(), "Make room or choose another folder."});
