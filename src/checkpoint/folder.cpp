@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t owner_only_folder = 0700;
-constexpr mode_t owner_only_file = 0600;
 
 void make_root(const fs::path& root) {
   std::error_code error;
@@ -74,7 +73,7 @@ void remove_leftovers(const fs::path& root) {
 
 void write_new_file(const fs::path& path, std::string_view text) {
   core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
-  ::fchmod(file.descriptor(), owner_only_file);  // the folder already keeps others out
+  ::fchmod(file.descriptor(), owner_only_file);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.sync();
   file.close();

@@ -3,6 +3,8 @@
 // Private to checkpoint: what happens to folders, from the temporary one to the removed one. Called
 // by one rank at a time.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,6 +12,9 @@
 #include <vector>
 
 namespace finetune::checkpoint {
+
+/// Mode of the files of a checkpoint; the folder keeps others out too.
+inline constexpr mode_t owner_only_file = 0600;
 
 /// Creates `root` if it is missing (only its owner may enter) and in it a new temporary folder for
 /// `step`. Throws: ErrorKind::create with the system's reason.

@@ -2,16 +2,14 @@
 #include "checkpoint/hdf5.hpp"
 
 #include <fmt/format.h>
-#include <hdf5.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <utility>
 
+#include "checkpoint/hdf5_memory.hpp"
 #include "core/error.hpp"
-#include "core/file.hpp"
 
 namespace finetune::checkpoint {
 namespace {
@@ -52,10 +50,14 @@ std::string reason() {
   return text.empty() ? "HDF5 gives no reason" : text;
 }
 
-[[noreturn]] void fail_hdf5(const std::filesystem::path& file, const char* call,
-                            core::ErrorKind kind = core::ErrorKind::io) {
-  core::fail(kind, {file.string(), fmt::format("{} failed", call), reason(),
-                    "Look at the file system, its free space and its quota."});
+[[noreturn]] void fail_hdf5(const char* call) {
+  core::fail(core::ErrorKind::io,
+             {"HDF5", fmt::format("{} failed", call), reason(),
+              "A checkpoint file cannot be laid out; look at the free memory of this node."});
+}
+
+void check(herr_t status, const char* call) {
+  if (status < 0) fail_hdf5(call);
 }
 
 /// An identifier that closes itself. `close` reports a failure, the destructor cannot.
@@ -63,10 +65,8 @@ class Id {
  public:
   using Close = herr_t (*)(hid_t);
 
-  Id(hid_t id, Close close, const std::filesystem::path& file, const char* call,
-     core::ErrorKind kind = core::ErrorKind::io)
-      : id_(id), close_(close) {
-    if (id_ < 0) fail_hdf5(file, call, kind);
+  Id(hid_t id, Close close, const char* call) : id_(id), close_(close) {
+    if (id_ < 0) fail_hdf5(call);
   }
   ~Id() {
     if (id_ >= 0) close_(id_);
@@ -76,24 +76,22 @@ class Id {
 
   hid_t get() const { return id_; }
 
-  void close(const std::filesystem::path& file, const char* call) {
-    if (close_(std::exchange(id_, -1)) < 0) fail_hdf5(file, call);
-  }
+  void close(const char* call) { check(close_(std::exchange(id_, -1)), call); }
 
  private:
   hid_t id_;
   Close close_;
 };
 
-/// One file being made.
+/// One file being laid out.
 class Writer {
  public:
-  Writer(const std::filesystem::path& path, std::size_t num_datasets)
-      : path_(path),
-        file_(create(path, num_datasets), H5Fclose, path, "H5Fcreate", core::ErrorKind::create),
-        group_list_(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, path, "H5Pcreate"),
-        dataset_list_(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path, "H5Pcreate"),
-        half_(half_type(path), H5Tclose, path, "H5Tcopy") {
+  Writer(SparseImage& image, std::size_t num_datasets)
+      : driver_(register_memory_driver(), H5FDunregister, "H5FDregister"),
+        file_(create(image, num_datasets), H5Fclose, "H5Fcreate"),
+        group_list_(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "H5Pcreate"),
+        dataset_list_(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate"),
+        half_(half_type(), H5Tclose, "H5Tcopy") {
     // Without times the same tensors give the same bytes.
     check(H5Pset_obj_track_times(group_list_.get(), false), "H5Pset_obj_track_times");
     check(H5Pset_obj_track_times(dataset_list_.get(), false), "H5Pset_obj_track_times");
@@ -105,8 +103,8 @@ class Writer {
   void add_group(const std::string& name) {
     if (!groups_.insert(name).second) return;
     Id group(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, group_list_.get(), H5P_DEFAULT),
-             H5Gclose, path_, "H5Gcreate");
-    group.close(path_, "H5Gclose");
+             H5Gclose, "H5Gcreate");
+    group.close("H5Gclose");
   }
 
   /// Returns the position of the data in the file.
@@ -114,49 +112,46 @@ class Writer {
     const core::TensorSlice& slice = dataset.slice;
     const std::string name = fmt::format("/{}/{}/{}", dataset.kind, slice.name, slice.offset);
     const auto count = static_cast<hsize_t>(slice.count);
-    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, path_, "H5Screate_simple");
+    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, "H5Screate_simple");
     Id id(H5Dcreate2(file_.get(), name.c_str(), type_of(slice.dtype), space.get(), H5P_DEFAULT,
                      dataset_list_.get(), H5P_DEFAULT),
-          H5Dclose, path_, "H5Dcreate");
+          H5Dclose, "H5Dcreate");
     add_text(id.get(), "dtype", core::name(slice.dtype));
     add_integers(id.get(), "global_shape", slice.shape);
     add_integers(id.get(), "offset", std::span(&slice.offset, 1));
     add_integers(id.get(), "count", std::span(&slice.count, 1));
     const haddr_t position = H5Dget_offset(id.get());
-    if (position == HADDR_UNDEF) fail_hdf5(path_, "H5Dget_offset");
-    id.close(path_, "H5Dclose");
+    if (position == HADDR_UNDEF) fail_hdf5("H5Dget_offset");
+    id.close("H5Dclose");
     return static_cast<std::int64_t>(position);
   }
 
-  void close() { file_.close(path_, "H5Fclose"); }
+  void close() { file_.close("H5Fclose"); }
 
  private:
-  static hid_t create(const std::filesystem::path& path, std::size_t num_datasets) {
-    const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, "H5Pcreate");
-    const Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, "H5Pcreate");
+  hid_t create(SparseImage& image, std::size_t num_datasets) const {
+    const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
+    const Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "H5Pcreate");
     const hsize_t metadata = metadata_bytes_per_dataset * (num_datasets + 1);
-    const bool is_set =
-        H5Pset_fapl_sec2(access.get()) >= 0 &&
-        // The newest format that 1.10 knows has checksums in its metadata.
-        H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
-        H5Pset_alignment(access.get(), alignment_threshold_bytes, alignment_bytes) >= 0 &&
-        H5Pset_meta_block_size(access.get(), std::min(metadata, alignment_bytes)) >= 0 &&
-#if H5_VERSION_GE(1, 10, 7)
-        // Nobody else knows the folder yet, and some file systems have no locks.
-        H5Pset_file_locking(access.get(), false, true) >= 0 &&
-#endif
-        H5Pset_obj_track_times(creation.get(), false) >= 0;
-    if (!is_set) fail_hdf5(path, "setting the properties of the file");
-    return H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.get(), access.get());
+    check(use_memory_driver(access.get(), driver_.get(), &image), "H5Pset_driver");
+    // The newest format that 1.10 knows has checksums in its metadata.
+    check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110),
+          "H5Pset_libver_bounds");
+    check(H5Pset_alignment(access.get(), alignment_threshold_bytes, alignment_bytes),
+          "H5Pset_alignment");
+    check(H5Pset_meta_block_size(access.get(), std::min(metadata, alignment_bytes)),
+          "H5Pset_meta_block_size");
+    check(H5Pset_obj_track_times(creation.get(), false), "H5Pset_obj_track_times");
+    return H5Fcreate("skeleton", H5F_ACC_TRUNC, creation.get(), access.get());
   }
 
-  static hid_t half_type(const std::filesystem::path& path) {
+  static hid_t half_type() {
     // IEEE 754 binary16: sign at bit 15, five bits of exponent from 10 with bias 15.
     const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
     if (type >= 0 && (H5Tset_fields(type, 15, 10, 5, 0, 10) < 0 || H5Tset_size(type, 2) < 0 ||
                       H5Tset_ebias(type, 15) < 0)) {
       H5Tclose(type);
-      fail_hdf5(path, "H5Tset_fields");
+      fail_hdf5("H5Tset_fields");
     }
     return type;
   }
@@ -185,34 +180,30 @@ class Writer {
   }
 
   void add_text(hid_t object, const char* name, std::string_view text) const {
-    const Id type(H5Tcopy(H5T_C_S1), H5Tclose, path_, "H5Tcopy");
+    const Id type(H5Tcopy(H5T_C_S1), H5Tclose, "H5Tcopy");
     check(H5Tset_size(type.get(), text.size()), "H5Tset_size");
     check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
-    const Id space(H5Screate(H5S_SCALAR), H5Sclose, path_, "H5Screate");
+    const Id space(H5Screate(H5S_SCALAR), H5Sclose, "H5Screate");
     add_attribute(object, name, type.get(), space.get(), type.get(), text.data());
   }
 
   /// A scalar's shape becomes an attribute without elements.
   void add_integers(hid_t object, const char* name, std::span<const std::int64_t> values) const {
     const hsize_t count = values.size();
-    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, path_, "H5Screate_simple");
+    const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, "H5Screate_simple");
     add_attribute(object, name, H5T_STD_I64LE, space.get(), H5T_NATIVE_INT64, values.data());
   }
 
   void add_attribute(hid_t object, const char* name, hid_t stored, hid_t space, hid_t native,
                      const void* value) const {
-    Id attribute(H5Acreate2(object, name, stored, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, path_,
+    Id attribute(H5Acreate2(object, name, stored, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
                  "H5Acreate");
     static constexpr char nothing = 0;
     check(H5Awrite(attribute.get(), native, value != nullptr ? value : &nothing), "H5Awrite");
-    attribute.close(path_, "H5Aclose");
+    attribute.close("H5Aclose");
   }
 
-  void check(herr_t status, const char* call) const {
-    if (status < 0) fail_hdf5(path_, call);
-  }
-
-  const std::filesystem::path& path_;
+  Id driver_;
   Id file_;
   Id group_list_;
   Id dataset_list_;
@@ -222,12 +213,13 @@ class Writer {
 
 }  // namespace
 
-Skeleton create_skeleton(const std::filesystem::path& file, std::span<const Dataset> datasets) {
+Skeleton make_skeleton(std::span<const Dataset> datasets) {
   // On Linux the main thread's id is the process's.
   core::check(::gettid() == ::getpid(), "HDF5 is called from the main thread only");
   const QuietErrors quiet;
+  SparseImage image;
   Skeleton skeleton;
-  Writer writer(file, datasets.size());
+  Writer writer(image, datasets.size());
   // All groups first: the metadata then lies together instead of between the data.
   for (const Dataset& dataset : datasets) {
     writer.add_group("/" + dataset.kind);
@@ -236,7 +228,12 @@ Skeleton create_skeleton(const std::filesystem::path& file, std::span<const Data
   for (const Dataset& dataset : datasets)
     skeleton.positions.push_back(writer.add_dataset(dataset));
   writer.close();
-  skeleton.size_bytes = core::File(file, core::File::Mode::read, core::ErrorKind::io).size_bytes();
+  skeleton.size_bytes = static_cast<std::int64_t>(image.size_bytes);
+  for (auto& [position, page] : image.pages) {
+    if (position >= image.size_bytes) break;  // freed again
+    page.resize(std::min<std::size_t>(page.size(), image.size_bytes - position));
+    skeleton.metadata.emplace(static_cast<std::int64_t>(position), std::move(page));
+  }
   return skeleton;
 }
 

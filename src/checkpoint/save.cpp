@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <optional>
@@ -79,21 +80,30 @@ void require_space(const fs::path& folder, std::int64_t bytes) {
               "Free some space or lower checkpoint.save_total_limit."});
 }
 
-/// Takes the space of the whole file, so that a full disk is noticed before anything is written.
-void allocate(const fs::path& path, std::int64_t bytes) {
-  const core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
-  ::fchmod(file.descriptor(), 0600);  // HDF5 makes it readable; the folder keeps others out too
-  if (bytes == 0 || ::fallocate(file.descriptor(), 0, 0, bytes) == 0) return;
-  if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return;
+/// Takes the space of the whole file, so that a full disk is noticed before the data are written.
+void allocate(const core::File& file, std::int64_t bytes) {
+  bool is_done = ::ftruncate(file.descriptor(), bytes) == 0;
+  if (is_done && bytes > 0) is_done = ::fallocate(file.descriptor(), 0, 0, bytes) == 0;
+  // Some file systems cannot take space in advance; the writes will tell there.
+  if (is_done || errno == EOPNOTSUPP || errno == ENOSYS) return;
   core::fail(core::ErrorKind::io,
-             {path.string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
+             {file.path().string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
               core::system_reason(), "Free some space or lower checkpoint.save_total_limit."});
+}
+
+void write_skeleton(const fs::path& path, const Skeleton& skeleton) {
+  core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
+  ::fchmod(file.descriptor(), owner_only_file);
+  allocate(file, skeleton.size_bytes);
+  for (const auto& [position, bytes] : skeleton.metadata)
+    file.write_at(position, bytes);
+  file.close();  // synced by whoever writes the data
 }
 
 FileEntry make_file(const fs::path& path, std::span<const Dataset> datasets,
                     std::vector<std::int64_t>& positions) {
-  Skeleton skeleton = create_skeleton(path, datasets);
-  allocate(path, skeleton.size_bytes);
+  Skeleton skeleton = make_skeleton(datasets);
+  write_skeleton(path, skeleton);
   std::vector<ByteRange> ranges;
   for (std::size_t i = 0; i < datasets.size(); ++i) {
     const std::int64_t begin = skeleton.positions[i];
