@@ -12,7 +12,7 @@ namespace finetune::quickstart {
 namespace {
 
 constexpr std::uint64_t num_documents = 80'000;
-constexpr std::size_t num_train = 3'000;
+constexpr std::size_t num_train = 10'000;
 constexpr std::size_t num_held_out = 250;
 constexpr std::size_t vocab_size = 1'280;
 

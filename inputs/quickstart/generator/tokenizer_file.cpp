@@ -124,7 +124,7 @@ std::string model_config_json(std::size_t vocab_size) {
                {"attention_bias", false},
                {"attention_dropout", 0.0},
                {"mlp_bias", false},
-               {"initializer_range", 0.02},
+               {"initializer_range", 0.06},
                {"tie_word_embeddings", true},
                {"bos_token_id", vocab_size - 2},
                {"eos_token_id", vocab_size - 1},

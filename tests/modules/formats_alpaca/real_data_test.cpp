@@ -9,20 +9,16 @@
 #include "data/encoder.hpp"
 #include "data/load.hpp"
 #include "formats/alpaca/alpaca.hpp"
+#include "support/material.hpp"
 
 namespace finetune::formats::alpaca {
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path material() {
-  const char* folder = std::getenv("FINETUNE_MATERIAL");
-  return folder != nullptr ? folder : FINETUNE_SOURCE_DIR "/../shared/material";
-}
-
 TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
-  const fs::path path = material() / "datasets/alpaca/instruction-data.json";
-  const fs::path model = material() / "weights/stories260K-hf";
+  const fs::path path = tests::material("datasets/alpaca/instruction-data.json");
+  const fs::path model = tests::material("weights/stories260K-hf");
   if (!fs::exists(path) || !fs::exists(model / "tokenizer.json"))
     GTEST_SKIP() << "no " << path << " or " << model;
   const data::Tokenizer tokenizer = data::Tokenizer::load(model);

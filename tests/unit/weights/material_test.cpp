@@ -2,6 +2,7 @@
 // Files that other programs wrote, where they are at hand.
 #include <gtest/gtest.h>
 
+#include "support/material.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::weights {
@@ -9,12 +10,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-#define REQUIRE_FOLDER(path) \
-  if (!fs::exists(path)) GTEST_SKIP() << path << " is not here (set FINETUNE_MATERIAL)"
-
 TEST(Material, ReadsTheFilesOfSwiftTransformers) {
-  const fs::path folder = material() / "conformance/swift-transformers";
-  REQUIRE_FOLDER(folder);
+  const fs::path folder = tests::material("conformance/swift-transformers");
+  REQUIRE_MATERIAL(folder);
   const auto ints = ModelFiles::open(folder / "tensor-1d-int32.safetensors");
   EXPECT_EQ(read_all<std::int32_t>(ints, "embedding", core::DType::i32),
             (std::vector<std::int32_t>{1, 2, 3}));
@@ -32,15 +30,15 @@ TEST(Material, ReadsTheFilesOfSwiftTransformers) {
 }
 
 TEST(Material, StoriesModelSurvivesImportAndExport) {
-  const fs::path folder = material() / "weights/stories260K-hf";
-  REQUIRE_FOLDER(folder);
+  const fs::path folder = tests::material("weights/stories260K-hf");
+  REQUIRE_MATERIAL(folder);
   expect_round_trip(folder, 5'000'000'000);
   expect_round_trip(folder, 200'000);
 }
 
 TEST(Material, ModelOfTwoFilesSurvivesImportAndExport) {
-  const fs::path folder = material() / "../reference/models/mistral";
-  REQUIRE_FOLDER(folder);
+  const fs::path folder = tests::material("../reference/models/mistral");
+  REQUIRE_MATERIAL(folder);
   const ModelFiles files = ModelFiles::open(folder);
   EXPECT_EQ(files.files().size(), 2u);
   EXPECT_EQ(files.size_bytes(), 558336);  // as its index says

@@ -156,10 +156,4 @@ inline std::string mutated(std::string bytes, std::uint64_t number) {
   return bytes;
 }
 
-/// Real models and files, where they are at hand (see FINETUNE_MATERIAL).
-inline std::filesystem::path material() {
-  const char* folder = std::getenv("FINETUNE_MATERIAL");
-  return folder != nullptr ? folder : FINETUNE_SOURCE_DIR "/../shared/material";
-}
-
 }  // namespace finetune::weights

@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "data/tokenizer.hpp"
+#include "support/material.hpp"
 
 namespace finetune::data::test {
 
@@ -22,12 +23,7 @@ inline std::filesystem::path golden(const std::string& name) {
   return std::filesystem::path(FINETUNE_SOURCE_DIR) / "tests/golden/tokenizers" / name;
 }
 
-/// Real tokenizers and vectors that are not part of the project; may be absent.
-inline std::filesystem::path material(const std::string& name) {
-  const char* folder = std::getenv("FINETUNE_MATERIAL");
-  if (folder != nullptr && *folder != '\0') return std::filesystem::path(folder) / name;
-  return std::filesystem::path(FINETUNE_SOURCE_DIR) / "../shared/material" / name;
-}
+using tests::material;
 
 inline Json golden_json(const std::string& name) {
   return core::read_json(golden(name), 1 << 24);
