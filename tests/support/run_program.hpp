@@ -1,0 +1,65 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Starts programs as a user would and sees what they print, how they end, and whether they end.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace finetune::tests {
+
+/// How a program ended.
+struct Outcome {
+  int exit_code = -1;      ///< 128 + signal if a signal ended it
+  bool timed_out = false;  ///< it did not end by itself and was killed
+  std::string out;
+  std::string err;
+
+  std::string text() const { return out + err; }
+};
+
+/// A running program. Whatever it started in turn is killed with it.
+class Process {
+ public:
+  /// Starts words[0] with the arguments words[1] ... in `folder`.
+  Process(const std::vector<std::string>& words, const std::filesystem::path& folder);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  /// Reads its output until it ends, for `limit` at most.
+  Outcome wait(std::chrono::seconds limit);
+
+  /// Reads what there is to read within `ms`. False when both streams are closed.
+  bool read_for(int ms);
+
+  /// SIGKILL for the program and everything that it started, as a node that loses its power.
+  void kill();
+
+ private:
+  pid_t pid_ = -1;
+  int streams_[2] = {-1, -1};  ///< stdout, stderr
+  std::string text_[2];
+};
+
+/// Longer than any run of a test takes on a busy machine.
+inline constexpr std::chrono::seconds run_limit{100};
+
+/// Runs a program to its end.
+Outcome run_program(const std::vector<std::string>& words, const std::filesystem::path& folder,
+                    std::chrono::seconds limit = run_limit);
+
+/// The words that start `build/finetune` with `arguments`: by itself on one rank, otherwise with
+/// mpirun.
+std::vector<std::string> finetune_on(int ranks, const std::vector<std::string>& arguments);
+
+/// A folder of this name for a test alone, below the build folder; empty.
+std::filesystem::path empty_folder(const std::string& name);
+
+/// How often `part` occurs in `text`.
+int count(const std::string& text, const std::string& part);
+
+}  // namespace finetune::tests
