@@ -2,6 +2,8 @@
 #include "cli.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 
@@ -23,6 +25,19 @@ commands:
 
 bool is_command(const std::string& word) {
   return word == "plan" || word == "generate" || word == "export" || word == "verify";
+}
+
+bool is_flag(const std::string& word) {
+  return word == "--help" || word == "-h" || word == "--reference" || word == "--version";
+}
+
+/// Whether mpirun, srun and the like started this process together with others.
+bool has_companions() {
+  constexpr std::array sizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+  return std::any_of(sizes.begin(), sizes.end(), [](const char* name) {
+    const char* size = std::getenv(name);
+    return size != nullptr && std::atoi(size) > 1;
+  });
 }
 
 void add_plan(CLI::App& app, Arguments& arguments) {
@@ -112,7 +127,8 @@ Arguments parse_train(const std::vector<std::string>& words) {
 
 bool is_training(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  return !first.empty() && !first.starts_with("-") && !is_command(first);
+  if (is_command(first) || is_flag(first)) return false;
+  return (!first.empty() && !first.starts_with("-")) || has_companions();
 }
 
 Arguments parse(int argc, char** argv) {

@@ -32,7 +32,8 @@ struct Arguments {
   std::string max_shard_size = "5GB";  ///< export
 };
 
-/// Whether the command line names a deck to train with: then, and only then, MPI is needed.
+/// Whether MPI is needed: to train with the deck that the command line names, or, if that is wrong
+/// and several ranks were started with it, to say so once.
 bool is_training(int argc, char** argv);
 
 /// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking

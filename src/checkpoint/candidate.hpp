@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/find.hpp"
+#include "core/error.hpp"
 
 namespace finetune::checkpoint {
 
@@ -29,5 +30,8 @@ Found parse(const Candidate& candidate);
 
 /// Compares the sizes of the data files with the manifest's. Throws: ErrorKind::input.
 void check_file_sizes(const Found& found);
+
+/// What a user reads where a checkpoint was asked for and `path` is none and holds none.
+core::Message no_checkpoint_in(const std::filesystem::path& path);
 
 }  // namespace finetune::checkpoint

@@ -116,6 +116,12 @@ void check_file_sizes(const Found& found) {
   }
 }
 
+core::Message no_checkpoint_in(const fs::path& path) {
+  return {path.string(), "there is no checkpoint",
+          "neither a folder step-NNNNNNNNNN nor a MANIFEST.json is there",
+          "Name a checkpoint folder or the folder that holds them."};
+}
+
 std::optional<Found> find(const comm::Communicator& world, const fs::path& root,
                           const std::string& resume, std::int64_t before_step) {
   auto chosen = comm::agree(world, [&]() -> std::optional<Candidate> {
@@ -137,10 +143,7 @@ Found open(const fs::path& path) {
     return parse(check_folder(clean));
   auto chosen = newest(clean, any_step);
   if (!chosen) {
-    core::fail(core::ErrorKind::input,
-               {clean.string(), "there is no checkpoint",
-                "neither a folder step-NNNNNNNNNN nor a MANIFEST.json is there",
-                "Name a checkpoint folder or the folder that holds them."});
+    core::fail(core::ErrorKind::input, no_checkpoint_in(clean));
   }
   return parse(*chosen);
 }

@@ -115,7 +115,7 @@ Verification verify(const fs::path& path) {
     result.problems.emplace_back(error.what());
   }
   if (result.num_checkpoints == 0 && result.problems.empty())
-    result.problems.push_back(clean.string() + ": there is no checkpoint.");
+    result.problems.push_back(core::to_string(no_checkpoint_in(clean)));
   return result;
 }
 

@@ -42,8 +42,9 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > deepest) {
-      fail(ErrorKind::input, {where, fmt::format("JSON is nested deeper than {} levels", deepest),
-                              "such files only occur as attacks", ""});
+      fail(ErrorKind::input,
+           {where, fmt::format("JSON is nested deeper than {} levels", deepest),
+            "such files only occur as attacks", "Remove the file, or make it anew."});
     }
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
@@ -57,10 +58,12 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
   try {
     return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
-    fail(ErrorKind::input, {position(text, error.byte == 0 ? 0 : error.byte - 1, where, first_line),
-                            "broken JSON", reason(error.what()), "Mend or remove this entry."});
+    fail(ErrorKind::input,
+         {position(text, error.byte == 0 ? 0 : error.byte - 1, where, first_line), "broken JSON",
+          reason(error.what()), "Mend this place, or get the file again."});
   } catch (const Json::out_of_range& error) {
-    fail(ErrorKind::input, {where, "a JSON number is out of range", reason(error.what()), ""});
+    fail(ErrorKind::input,
+         {where, "a JSON number is out of range", reason(error.what()), "Mend the number."});
   }
 }
 

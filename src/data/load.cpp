@@ -33,7 +33,8 @@ Findings combine(const comm::Communicator& world, Findings found) {
       core::ErrorKind::input,
       {reader.sample(found.first_overlong).where,
        fmt::format("the sample is longer than data.max_seq_length = {}", options.max_seq_length),
-       fmt::format("{} samples are, the longest has {} tokens", found.num_overlong, found.longest),
+       fmt::format("{} {}, the longest has {} tokens", found.num_overlong,
+                   found.num_overlong == 1 ? "sample is" : "samples are", found.longest),
        "Raise data.max_seq_length, or set data.on_overlong = \"truncate\" or \"drop\"."});
 }
 

@@ -23,8 +23,9 @@ core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
   core::File file(path, exists ? core::File::Mode::write_existing : core::File::Mode::create_new,
                   core::ErrorKind::create);
   if (::ftruncate(file.descriptor(), std::min(keep_bytes, file.size_bytes())) != 0) {
-    core::fail(core::ErrorKind::io, {path.string(), "cannot be cut to the checkpoint's length",
-                                     core::system_reason(), ""});
+    core::fail(core::ErrorKind::io,
+               {path.string(), "cannot be cut to the checkpoint's length", core::system_reason(),
+                "Look at the file system and its quota."});
   }
   return file;
 }

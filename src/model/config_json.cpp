@@ -24,6 +24,12 @@ void ConfigReader::fail(const char* key, const std::string& problem, const std::
                                       "Use the config.json the model was published with."});
 }
 
+void ConfigReader::fail_unsupported(const char* key, const std::string& problem,
+                                    const std::string& why) const {
+  core::fail(core::ErrorKind::input,
+             {where_, fmt::format("\"{}\" {}", key, problem), why, "Choose another model."});
+}
+
 std::int64_t ConfigReader::size(const char* key, std::optional<std::int64_t> fallback) const {
   const core::Json* value = find(key);
   if (value == nullptr && fallback) return *fallback;
@@ -64,12 +70,12 @@ void ConfigReader::require_text(const char* key, const std::string& fallback,
                                 std::initializer_list<const char*> accepted) const {
   const std::string value = text(key, fallback);
   if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
-    fail(key, fmt::format("is \"{}\"", value), "this program does not compute that");
+    fail_unsupported(key, fmt::format("is \"{}\"", value), "this program does not compute that");
   }
 }
 
 void ConfigReader::require_false(const char* key) const {
-  if (boolean(key, false)) fail(key, "is true", "this program does not compute that");
+  if (boolean(key, false)) fail_unsupported(key, "is true", "this program does not compute that");
 }
 
 void read_rope(const ConfigReader& config, Architecture& architecture) {
@@ -94,7 +100,8 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
     scaling.high_freq_factor = rope.real("high_freq_factor");
     scaling.original_max_positions = rope.size("original_max_position_embeddings");
   } else {
-    rope.fail("rope_type", fmt::format("is \"{}\"", kind), "known: default, linear, llama3");
+    rope.fail_unsupported("rope_type", fmt::format("is \"{}\"", kind),
+                          "known: default, linear, llama3");
   }
   if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
   if (scaling.kind == RopeScaling::Kind::llama3 &&

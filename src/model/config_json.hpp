@@ -30,7 +30,10 @@ class ConfigReader {
                     std::initializer_list<const char*> accepted) const;
   void require_false(const char* key) const;
 
+  /// Refuses the value of `key`: config.json is damaged, or this program does not support it.
   [[noreturn]] void fail(const char* key, const std::string& problem, const std::string& why) const;
+  [[noreturn]] void fail_unsupported(const char* key, const std::string& problem,
+                                     const std::string& why) const;
 
   const core::Json& object() const { return object_; }
   const std::string& where() const { return where_; }

@@ -27,7 +27,8 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
   const auto near = core::nearest(model_type, known);
   core::fail(core::ErrorKind::input, {where, fmt::format("unknown model_type \"{}\"", model_type),
                                       fmt::format("known: {}", list),
-                                      near ? fmt::format("Did you mean \"{}\"?", *near) : ""});
+                                      near ? fmt::format("Did you mean \"{}\"?", *near)
+                                           : "Choose a model of one of these families."});
 }
 
 }  // namespace
@@ -35,9 +36,10 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
 std::string read_config(const std::filesystem::path& model_folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(model_folder, ignored)) {
+    const bool is_there = std::filesystem::exists(model_folder, ignored);
     core::fail(
         core::ErrorKind::input,
-        {model_folder.string(), "is not a folder",
+        {model_folder.string(), is_there ? "is not a folder" : "is not there",
          "a model is a Hugging Face folder with config.json, *.safetensors and tokenizer.json",
          "Correct model.path."});
   }

@@ -22,6 +22,20 @@ data::Dataset load_part(const Input& input, const data::Reader& reader, data::La
   return std::move(loaded.dataset);
 }
 
+/// The file or folder that the deck names as data.<key>.
+std::filesystem::path find_data(const Input& input, const char* key, const std::string& named) {
+  const std::filesystem::path path = resolve(named, input.deck_path);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path;
+  core::fail(core::ErrorKind::input,
+             {named, "is not there",
+              path.is_absolute() ? fmt::format("data.{} names it", key)
+                                 : fmt::format("data.{} is looked for from the current folder and "
+                                               "beside the deck {}",
+                                               key, input.deck_path.string()),
+              fmt::format("Correct data.{}.", key)});
+}
+
 }  // namespace
 
 void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture,
@@ -44,17 +58,17 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
   });
   const data::Encoder encoder =
       comm::agree(world.world, [&] { return data::encoder_of(tokenizer); });
-  const auto open = [&](const std::string& path) {
-    return comm::agree(world.world, [&] { return format.open(resolve(path, input.deck_path)); });
+  const auto open = [&](const char* key, const std::string& path) {
+    return comm::agree(world.world, [&] { return format.open(find_data(input, key, path)); });
   };
 
-  std::unique_ptr<data::Reader> reader = open(input.data.path);
+  std::unique_ptr<data::Reader> reader = open("path", input.data.path);
   data::Dataset training =
       load_part(input, *reader, format.layout, encoder, world, "training data");
   std::optional<data::Dataset> validation;
   std::unique_ptr<data::Reader> questions;
   if (!input.data.validation_path.empty()) {
-    questions = open(input.data.validation_path);
+    questions = open("validation_path", input.data.validation_path);
     validation = load_part(input, *questions, format.layout, encoder, world, "validation data");
   } else if (input.data.validation_fraction > 0) {
     data::Split split = comm::agree(world.world, [&] {

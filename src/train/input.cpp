@@ -44,7 +44,10 @@ std::filesystem::path resolve(const std::filesystem::path& path,
   std::error_code ignored;
   if (path.is_absolute() || std::filesystem::exists(path, ignored)) return path;
   const std::filesystem::path beside = deck_path.parent_path() / path;
-  return std::filesystem::exists(beside, ignored) ? beside : path;
+  if (!std::filesystem::exists(beside, ignored)) return path;
+  // "decks/../data" reads better as "data", if that is the same place: links may differ.
+  const std::filesystem::path normal = beside.lexically_normal();
+  return std::filesystem::equivalent(normal, beside, ignored) ? normal : beside;
 }
 
 const data::Format& format_of(const Input& input, const Registry& registry) {

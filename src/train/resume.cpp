@@ -27,18 +27,21 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found) {
   std::string differences;
+  int count = 0;
   const core::Json& fixed = found.state.at("fixed");
   for (const auto& [key, value] : input.fixed_values) {
     const std::string saved = fixed.value(key, value);
-    if (saved != value)
-      differences += fmt::format("\n  {} = {} (checkpoint: {})", key, value, saved);
+    if (saved == value) continue;
+    differences += fmt::format("\n    {} = {}, the checkpoint has {}", key, value, saved);
+    ++count;
   }
   if (!differences.empty()) {
     core::fail(core::ErrorKind::deck,
                {input.deck_path.string(),
-                fmt::format("differs from the run in {}:{}\n ", found.folder.string(), differences),
-                "these keys must not change within a run",
-                "Restore them, or set another train.output to begin a new run."});
+                fmt::format("{} {} not what the run in {} has", count,
+                            count == 1 ? "key is" : "keys are", found.folder.string()),
+                "what it trained so far rests on them",
+                "Restore them, or set another train.output to begin a new run." + differences});
   }
   if (found.state.at("data_fingerprint").get<std::string>() != data_fingerprint) {
     core::fail(core::ErrorKind::deck,

@@ -43,14 +43,16 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
         "metrics.answers is set, but there are no questions to answer: set data.validation_path to "
         "a file of them");
   }
-  prepare_output();
+  make_output_folder();
   restore_or_initialise();
+  // Only now: a restart that is refused leaves the deck of the run it does not fit.
+  write_resolved_deck();
   const auto style = world_.world.is_root() ? metrics::Progress::style_of_stdout()
                                             : metrics::Progress::Style::silent;
   progress_ = metrics::Progress(style, num_steps_, input_.metrics.log_steps);
 }
 
-void Run::prepare_output() {
+void Run::make_output_folder() {
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
     std::error_code error;
@@ -60,6 +62,12 @@ void Run::prepare_output() {
                  {input_.train.output, "cannot be created", error.message(),
                   "Set train.output to a folder you may write to."});
     }
+  });
+}
+
+void Run::write_resolved_deck() {
+  comm::agree_all(world_.world, [&] {
+    if (!world_.world.is_root()) return;
     core::write_text_atomically(std::filesystem::path(input_.train.output) / "input.resolved.toml",
                                 input_.resolved_deck);
   });
@@ -208,7 +216,8 @@ int Run::loop() {
   if (steps_done_ == first && first > 0) {
     log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
   } else {
-    log::info(fmt::format("done: {} steps in {}", steps_done_ - first,
+    log::info(fmt::format("done: {} step{} in {}", steps_done_ - first,
+                          steps_done_ - first == 1 ? "" : "s",
                           metrics::human_seconds(watch.seconds())));
   }
   return core::exit_done;

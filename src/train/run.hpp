@@ -31,7 +31,8 @@ class Run {
   int loop();
 
  private:
-  void prepare_output();
+  void make_output_folder();
+  void write_resolved_deck();
   void restore_or_initialise();
   void initialise();
   core::Json describe() const;

@@ -11,17 +11,23 @@
 namespace finetune::train {
 namespace {
 
+/// Without the sign that a NaN may have.
+std::string readable(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
 /// Both numbers are the same on every rank, so all throw together.
 void require_finite(const StepResult& result, std::int64_t step) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-  throw comm::AgreedError(core::ErrorKind::numbers,
-                          core::to_string({fmt::format("step {}", step + 1),
-                                           fmt::format("loss is {} and the gradient's norm {}",
-                                                       result.loss, result.grad_norm),
-                                           "training cannot go on from numbers that are not "
-                                           "finite; the weights are still those of the step before",
-                                           "Lower optimizer.lr or raise optimizer.warmup_steps, "
-                                           "and look at the data of this step."}));
+  throw comm::AgreedError(
+      core::ErrorKind::numbers,
+      core::to_string({fmt::format("step {}", step + 1),
+                       fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
+                                   readable(result.grad_norm)),
+                       "training cannot go on from numbers that are not "
+                       "finite; the weights are still those of the step before",
+                       "Lower optimizer.lr or raise optimizer.warmup_steps, "
+                       "and look at the data of this step."}));
 }
 
 }  // namespace
