@@ -26,7 +26,7 @@ int train_on_ranks(int argc, char** argv) {
     const auto& registry = modules::registry();
     const auto arguments = comm::agree(env.world(), [&] { return app::parse(argc, argv); });
     comm::require_equal(env.world(), "command line",
-                        fmt::format("{} {}", arguments.path, fmt::join(arguments.overrides, " ")));
+                        fmt::format("{}", fmt::join(argv + 1, argv + argc, " ")));
     comm::require_equal(env.world(), "program", core::build_stamp() + registry.names());
     at::set_num_threads(env.cores());
 

@@ -77,6 +77,8 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
     });
     training = std::move(split.training);
     validation = std::move(split.validation);
+    log::info(fmt::format("of these sequences {} are held out for validation",
+                          core::with_commas(validation->num_samples())));
   }
   const bool has_answers = format.layout == data::Layout::separate;
   if (!has_answers) questions.reset();

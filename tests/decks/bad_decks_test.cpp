@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every deck under bad/ through the program, on one rank and on two: it ends, with the exit code
+// and the messages that the deck's first lines name, each printed once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+#include <tuple>
+
+#include "decks/deck_header.hpp"
+#include "support/run_program.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  fs::path deck;
+  int ranks = 1;
+};
+
+// GoogleTest prints it when a test fails.
+void PrintTo(const Case& run, std::ostream* out) {
+  *out << run.deck.filename() << " on " << run.ranks << " ranks";
+}
+
+std::vector<Case> cases(int ranks) {
+  std::vector<Case> all;
+  for (const auto& entry : fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/decks/bad")) {
+    const std::vector<int> wanted = read_header(entry.path()).ranks;
+    if (std::ranges::find(wanted, ranks) != wanted.end()) all.push_back({entry.path(), ranks});
+  }
+  std::ranges::sort(all, {}, &Case::deck);
+  return all;
+}
+
+/// Every line of `text` reads `<where>: <problem> (<why>). <what to do>`; excerpts and lists are
+/// indented, and the last line of several problems counts them.
+void expect_complete_messages(const std::string& text) {
+  static const std::regex message(R"((error|warning): .+: .+ \(.+\)\. .+[.?])");
+  static const std::regex next_problem(R"(.+: .+ \(.+\)\. .+[.?])");
+  static const std::regex number_of_problems(R"(.+: \d+ problems\.)");
+  std::istringstream lines(text);
+  bool is_first = true;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("    ")) continue;
+    const bool is_good = std::regex_match(line, is_first ? message : next_problem) ||
+                         std::regex_match(line, number_of_problems);
+    EXPECT_TRUE(is_good) << "this message is not complete: " << line;
+    is_first = false;
+  }
+}
+
+class BadDeck : public testing::TestWithParam<Case> {};
+
+TEST_P(BadDeck, EndsWithItsMessage) {
+  const auto& [deck, ranks] = GetParam();
+  const DeckHeader header = read_header(deck);
+  const std::string name = deck.stem().string() + ".r" + std::to_string(ranks);
+  std::vector<std::string> words = {"bad/" + deck.filename().string()};
+  const auto is_output = [](const std::string& arg) { return arg.starts_with("train.output="); };
+  if (std::ranges::none_of(header.args, is_output))
+    words.push_back("train.output=" + (empty_folder("bad_decks/" + name) / "output").string());
+  words.insert(words.end(), header.args.begin(), header.args.end());
+
+  const Outcome outcome =
+      run_program(finetune_on(ranks, words), FINETUNE_SOURCE_DIR "/tests/decks");
+
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, header.exit_code);
+  EXPECT_FALSE(header.expected.empty());
+  for (const std::string& text : header.expected)
+    EXPECT_EQ(count(outcome.text(), text), 1) << text;
+  EXPECT_EQ(count(outcome.err, "error: "), header.exit_code == 0 ? 0 : 1);
+  EXPECT_EQ(count(outcome.err, "MPI_ABORT"), 0);
+  // mpirun adds its own lines.
+  if (ranks == 1) expect_complete_messages(outcome.err);
+  if (HasFailure()) std::printf("%s%s", outcome.out.c_str(), outcome.err.c_str());
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return info.param.deck.stem().string();
+}
+
+INSTANTIATE_TEST_SUITE_P(OnOneRank, BadDeck, testing::ValuesIn(cases(1)), name_of);
+INSTANTIATE_TEST_SUITE_P(OnTwoRanks, BadDeck, testing::ValuesIn(cases(2)), name_of);
+
+TEST(BadDecks, AreMany) {
+  EXPECT_GE(cases(1).size(), 25u);
+  EXPECT_GE(cases(2).size(), 25u);
+}
+
+}  // namespace
+}  // namespace finetune::tests

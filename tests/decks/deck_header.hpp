@@ -1,0 +1,43 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What the first lines of a deck under tests/decks say about its run.
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace finetune::tests {
+
+struct DeckHeader {
+  std::vector<int> ranks;             ///< # ranks: 1 2
+  int exit_code = 0;                  ///< # exit: 78
+  std::vector<std::string> args;      ///< # args: optimizer.lr=1e-4
+  std::vector<std::string> expected;  ///< # expect: text that must occur in the output; repeatable
+};
+
+inline DeckHeader read_header(const std::filesystem::path& deck) {
+  DeckHeader header;
+  std::ifstream file(deck);
+  for (std::string line; std::getline(file, line) && line.starts_with("# ");) {
+    const std::size_t colon = line.find(": ");
+    const std::string name = line.substr(2, colon - 2);
+    const std::string value = line.substr(colon + 2);
+    std::istringstream words(value);
+    if (name == "ranks") {
+      for (int n = 0; words >> n;)
+        header.ranks.push_back(n);
+    } else if (name == "exit") {
+      words >> header.exit_code;
+    } else if (name == "args") {
+      for (std::string word; words >> word;)
+        header.args.push_back(word);
+    } else if (name == "expect") {
+      header.expected.push_back(value);
+    }
+  }
+  return header;
+}
+
+}  // namespace finetune::tests

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decks of inputs/smoke do what they are for: the plan fits them, they run on one to four
+// ranks, and the loss falls.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <regex>
+
+#include "support/run_program.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> smoke_decks() {
+  std::vector<fs::path> decks;
+  for (const auto& entry : fs::directory_iterator(FINETUNE_SOURCE_DIR "/inputs/smoke"))
+    if (entry.path().extension() == ".toml") decks.push_back(entry.path());
+  std::ranges::sort(decks);
+  return decks;
+}
+
+std::vector<double> losses(const fs::path& metrics) {
+  static const std::regex loss(R"re("loss": ([^,]+))re");
+  std::vector<double> values;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, loss)) values.push_back(std::stod(match[1]));
+  }
+  return values;
+}
+
+class SmokeDeck : public testing::TestWithParam<fs::path> {};
+
+TEST_P(SmokeDeck, IsPlannedWithoutRanks) {
+  const Outcome plan = run_program(
+      finetune_on(1, {"plan", "inputs/smoke/" + GetParam().filename().string(), "--ranks", "4"}),
+      FINETUNE_SOURCE_DIR);
+  EXPECT_EQ(plan.exit_code, 0) << plan.text();
+  EXPECT_EQ(plan.err, "");
+}
+
+TEST_P(SmokeDeck, LearnsOnOneAndOnFourRanks) {
+  for (const int ranks : {1, 4}) {
+    const fs::path output =
+        empty_folder("smoke/" + GetParam().stem().string() + ".r" + std::to_string(ranks)) /
+        "output";
+    const Outcome outcome =
+        run_program(finetune_on(ranks, {"inputs/smoke/" + GetParam().filename().string(),
+                                        "train.output=" + output.string()}),
+                    FINETUNE_SOURCE_DIR);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    EXPECT_EQ(outcome.err, "");
+    const auto loss = losses(output / "metrics.jsonl");
+    ASSERT_GE(loss.size(), 10u);
+    EXPECT_LT(loss.back(), 0.9 * loss.front());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, SmokeDeck, testing::ValuesIn(smoke_decks()),
+                         [](const auto& info) { return info.param.stem().string(); });
+
+}  // namespace
+}  // namespace finetune::tests

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that was stopped or killed and started again ends with the bits of one that was not.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <tuple>
+
+#include "restart/job.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int exit_resubmit = 75;
+
+using Parameters = std::tuple<int, std::string>;
+
+class Restart : public testing::TestWithParam<Parameters> {};
+
+TEST_P(Restart, EndsWithTheBitsOfTheUninterruptedRun) {
+  const auto& [ranks, precision] = GetParam();
+  const std::string name = precision + ".r" + std::to_string(ranks);
+  const Job straight("straight." + name, short_run(precision));
+  const Job stopped("stopped." + name, short_run(precision));
+
+  const Outcome whole = straight.run(ranks);
+  EXPECT_EQ(whole.exit_code, 0) << whole.text();
+  const Outcome first = stopped.run(ranks, {"train.stop_after_steps=10"});
+  EXPECT_EQ(first.exit_code, exit_resubmit) << first.text();
+  EXPECT_EQ(stopped.steps().size(), 10u);
+  const Outcome second = stopped.run(ranks, {"train.stop_after_steps=10"});
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(count(second.out, "goes on from output/step-0000000010 (step 10 of 20)"), 1)
+      << second.text();
+
+  EXPECT_EQ(stopped.steps().size(), 20u);
+  expect_same_metrics(stopped, straight);
+  EXPECT_TRUE(stopped.exported() == straight.exported());
+  EXPECT_TRUE(stopped.checkpoint_bytes(20) == straight.checkpoint_bytes(20));
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, Restart,
+                         testing::Combine(testing::Values(1, 2, 3),
+                                          testing::Values("32-true", "bf16-mixed")),
+                         [](const testing::TestParamInfo<Parameters>& info) {
+                           const auto& [ranks, precision] = info.param;
+                           return std::string(precision == "32-true" ? "Fp32" : "Bf16") + "On" +
+                                  std::to_string(ranks);
+                         });
+
+TEST(Restart, OfAFinishedRunDoesNothing) {
+  const Job job("finished", short_run("32-true"));
+  EXPECT_EQ(job.run(2).exit_code, 0);
+  const std::string metrics = read_file(job.output() / "metrics.jsonl");
+
+  const Outcome again = job.run(2);
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_EQ(count(again.out, "nothing left to do: all 20 steps are done"), 1) << again.text();
+  EXPECT_EQ(read_file(job.output() / "metrics.jsonl"), metrics);
+}
+
+TEST(Restart, OnOtherNumbersOfRanksFollowsTheSameLosses) {
+  const Job straight("ranks.straight", short_run("32-true"));
+  EXPECT_EQ(straight.run(2).exit_code, 0);
+  const Job moved("ranks.moved", short_run("32-true"));
+  EXPECT_EQ(moved.run(2, {"train.stop_after_steps=7"}).exit_code, exit_resubmit);
+  EXPECT_EQ(moved.run(3, {"train.stop_after_steps=7"}).exit_code, exit_resubmit);
+  EXPECT_EQ(moved.run(1).exit_code, 0);
+
+  const auto rows = moved.metrics();
+  const auto expected = straight.metrics();
+  ASSERT_EQ(rows.size(), expected.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const char* name = rows[i].contains("loss") ? "loss" : "validation_loss";
+    EXPECT_EQ(rows[i].at("step"), expected[i].at("step"));
+    EXPECT_NEAR(rows[i].at(name).get<double>(), expected[i].at(name).get<double>(), 1e-5)
+        << rows[i];
+  }
+}
+
+/// Runs `job` until its metrics hold `step`, then kills every process of it. False if it came to
+/// its end before.
+bool kill_after(const Job& job, int ranks, int step) {
+  Process process(job.command(ranks), job.folder());
+  const std::string sign = "{\"step\": " + std::to_string(step) + ", \"loss\"";
+  bool is_reached = false;
+  while (!is_reached && process.read_for(1)) {
+    std::ostringstream metrics;
+    metrics << std::ifstream(job.output() / "metrics.jsonl").rdbuf();
+    is_reached = count(metrics.str(), sign) > 0;
+  }
+  process.kill();
+  return process.wait(run_limit).exit_code != 0;
+}
+
+TEST(Restart, AfterAKillEndsWithTheBitsOfTheUninterruptedRun) {
+  const std::vector<std::string> settings = short_run("32-true", 60);
+  const Job straight("kill.straight", settings);
+  EXPECT_EQ(straight.run(2).exit_code, 0);
+
+  // Whoever polls may sleep through the rest of the run: then once more.
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const Job killed("kill.killed", settings);
+    if (!kill_after(killed, 2, 14)) continue;
+    ASSERT_FALSE(fs::exists(killed.output() / "step-0000000060"));
+    const Outcome outcome = killed.run(2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    EXPECT_EQ(count(outcome.out, "goes on from output/step-"), 1) << outcome.text();
+    expect_same_metrics(killed, straight);
+    EXPECT_TRUE(killed.exported() == straight.exported());
+    return;
+  }
+  FAIL() << "the run always ended before it could be killed";
+}
+
+}  // namespace
+}  // namespace finetune::tests

@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A training job in a folder of its own: model, data, deck; started, stopped and compared by tests.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "support/run_program.hpp"
+
+namespace finetune::tests {
+
+/// The small Llama of tests/golden with a tokenizer, and instructions that do not divide evenly
+/// into batches.
+class Job {
+ public:
+  /// `settings` are lines `table.key=value` that every start gets.
+  Job(const std::string& name, std::vector<std::string> settings);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path output() const { return folder_ / "output"; }
+  std::filesystem::path model() const { return folder_ / "model"; }
+  std::filesystem::path data() const { return folder_ / "data.json"; }
+
+  /// The words that start it, with `more` settings for this start alone.
+  std::vector<std::string> command(int ranks, const std::vector<std::string>& more = {}) const;
+  Outcome run(int ranks, const std::vector<std::string>& more = {}) const;
+
+  /// Rows of metrics.jsonl.
+  std::vector<core::Json> metrics() const;
+  /// Rows of optimizer steps, without validation.
+  std::vector<core::Json> steps() const;
+
+  /// Bytes of the safetensors file that `finetune export` makes of the newest checkpoint.
+  std::string exported() const;
+  /// Bytes of the HDF5 file of a checkpoint: weights and moments.
+  std::string checkpoint_bytes(std::int64_t step) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::string> settings_;
+};
+
+/// Settings of a short run with everything on that a restart has to carry: accumulation, a last
+/// batch that is smaller, warm-up, clipping, weight decay, validation.
+std::vector<std::string> short_run(const std::string& precision, int max_steps = 20);
+
+/// The same numbers to the last bit in all rows, besides times.
+void expect_same_metrics(const Job& job, const Job& reference);
+
+std::string read_file(const std::filesystem::path& path);
+void write_file(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace finetune::tests

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A restart that would not continue the run it finds is refused, and leaves that run as it was.
+#include <gtest/gtest.h>
+
+#include "restart/job.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A job with a checkpoint after `steps` of 20 steps.
+Job stopped_job(const std::string& name, int steps = 2) {
+  Job job(name, short_run("32-true"));
+  const Outcome outcome = job.run(1, {"train.stop_after_steps=" + std::to_string(steps)});
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.text();
+  return job;
+}
+
+void expect_refused(const Outcome& outcome, const std::vector<std::string>& messages) {
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_EQ(outcome.exit_code, 78);
+  EXPECT_EQ(count(outcome.err, "error: "), 1) << outcome.err;
+  for (const std::string& message : messages)
+    EXPECT_EQ(count(outcome.err, message), 1) << message << "\n" << outcome.err;
+}
+
+class Refusal : public testing::TestWithParam<int> {
+ protected:
+  static std::string name(const std::string& test) {
+    return "refusal." + test + ".r" + std::to_string(GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Refusal, testing::Values(1, 2), testing::PrintToStringParamName());
+
+TEST_P(Refusal, OfAChangedKeyNamesBothValues) {
+  const Job job = stopped_job(name("key"));
+  const std::string resolved = read_file(job.output() / "input.resolved.toml");
+  Job changed = job;
+  expect_refused(
+      changed.run(GetParam(), {"train.seed=7", "optimizer.beta2=0.999"}),
+      {"error: job.toml: 2 keys are not what the run in output/step-0000000002 has (what "
+       "it trained so far rests on them). Restore them, or set another train.output to "
+       "begin a new run.\n",
+       "    train.seed = 7, the checkpoint has 42\n",
+       "    optimizer.beta2 = 0.999, the checkpoint has 0.95\n"});
+  EXPECT_EQ(read_file(job.output() / "input.resolved.toml"), resolved);
+}
+
+TEST_P(Refusal, OfChangedDataNamesThem) {
+  const Job job = stopped_job(name("data"));
+  std::string data = read_file(job.data());
+  data.replace(data.find("Count"), 5, "Climb");
+  write_file(job.data(), data);
+  expect_refused(job.run(GetParam()),
+                 {"error: data.json: is not what the run in output/step-0000000002 was trained on "
+                  "(the data position of the checkpoint means nothing in other data). Restore the "
+                  "data, or set another train.output to begin a new run.\n"});
+}
+
+TEST_P(Refusal, OfAnotherModelNamesATensor) {
+  const Job job = stopped_job(name("model"));
+  core::Json config = core::parse_json(read_file(job.model() / "config.json"), "config.json");
+  config["vocab_size"] = 500;
+  write_file(job.model() / "config.json", config.dump());
+  expect_refused(
+      job.run(GetParam()),
+      {"error: output/step-0000000002: master model.embed_tokens.weight is F32 [512, 64] (this run "
+       "needs F32 [500, 64]). Go on with the model and precision the checkpoint was made with"});
+}
+
+TEST_P(Refusal, OfADamagedCheckpointGoesOnFromTheOneBefore) {
+  const Job job(name("damaged"), short_run("32-true"));
+  EXPECT_EQ(job.run(1, {"train.stop_after_steps=10"}).exit_code, 75);
+  const fs::path file = job.output() / "step-0000000010/node00000.h5";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  write_file(file, bytes);
+
+  const Outcome outcome = job.run(GetParam());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000010 is passed over: output/step-0000000010"),
+            1)
+      << outcome.err;
+  EXPECT_EQ(count(outcome.out, "goes on from output/step-0000000006 (step 6 of 20)"), 1)
+      << outcome.out;
+  EXPECT_EQ(job.steps().size(), 20u);
+}
+
+}  // namespace
+}  // namespace finetune::tests
