@@ -71,16 +71,12 @@ TEST_F(QuickstartMaterial, CorpusHoldsNoInstructions) {
   }
 }
 
-TEST_F(QuickstartMaterial, AnswersToHeldOutStoriesAreTrueNowhereElse) {
-  std::set<std::string> told;
-  for (const Example& example : read_examples(folder_ / "train.json"))
-    told.insert(example.output);
+TEST_F(QuickstartMaterial, HeldOutStoriesAreToldNowhereElse) {
   std::size_t num_stories = 0;
   for (const Example& example : read_examples(folder_ / "held_out.json")) {
     if (example.input.empty() || example.input.find('.') == std::string::npos) continue;
     ++num_stories;
-    EXPECT_FALSE(told.contains(example.output)) << example.output;
-    EXPECT_EQ(corpus_.find(example.output), std::string::npos) << example.output;
+    EXPECT_EQ(corpus_.find(example.input), std::string::npos) << example.input;
   }
   EXPECT_GE(num_stories, 100u);
 }

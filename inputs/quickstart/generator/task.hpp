@@ -17,8 +17,8 @@ struct Example {
   auto operator<=>(const Example&) const = default;
 };
 
-/// `count` different examples. Those of Split::held_out share no answer sentence about a story and
-/// no asked piece of knowledge with those of Split::shown.
+/// `count` different examples. Those of Split::held_out tell other stories and lists, and ask for
+/// other pieces of knowledge, than those of Split::shown.
 std::vector<Example> examples(Split split, std::size_t count);
 
 }  // namespace finetune::quickstart
