@@ -146,8 +146,9 @@ Arguments parse(int argc, char** argv) {
   }
   if (first.empty() || first.starts_with("-")) {
     core::fail(core::ErrorKind::command_line,
-               {"finetune", first.empty() ? "no deck is named" : "unknown option " + first, "",
-                std::string(footer + 1)});
+               {"finetune", first.empty() ? "no deck is named" : "unknown option " + first,
+                first.empty() ? "a deck says what to train" : "it begins with a command or a deck",
+                std::string("These are the ") + (footer + 1)});
   }
   return parse_train(words);
 }

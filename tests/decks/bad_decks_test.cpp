@@ -44,7 +44,7 @@ void expect_complete_messages(const std::string& text) {
   std::istringstream lines(text);
   bool is_first = true;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("    ")) continue;
+    if (line.starts_with("  ")) continue;
     const bool is_good = std::regex_match(line, is_first ? message : next_problem) ||
                          std::regex_match(line, number_of_problems);
     EXPECT_TRUE(is_good) << "this message is not complete: " << line;

@@ -69,11 +69,16 @@ TEST_P(OnRanks, RefuseAFolderForADeck) {
 }
 
 TEST_P(OnRanks, RefuseAnEmptyCommandLine) {
-  expect_refused(run({}), 64, "error: finetune: no deck is named");
+  expect_refused(
+      run({}), 64,
+      "error: finetune: no deck is named (a deck says what to train). These are the commands:\n");
 }
 
 TEST_P(OnRanks, RefuseAnUnknownOption) {
-  expect_refused(run({"--fast"}), 64, "error: finetune: unknown option --fast");
+  expect_refused(
+      run({"--fast"}), 64,
+      "error: finetune: unknown option --fast (it begins with a command or a deck). These "
+      "are the commands:\n");
 }
 
 TEST_P(OnRanks, RefuseAnOutputFolderTheyMayNotWriteTo) {

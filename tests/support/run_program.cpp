@@ -10,9 +10,11 @@
 
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 extern char** environ;
 
