@@ -145,10 +145,11 @@ Arguments parse(int argc, char** argv) {
     return arguments;
   }
   if (first.empty() || first.starts_with("-")) {
-    core::fail(core::ErrorKind::command_line,
-               {"finetune", first.empty() ? "no deck is named" : "unknown option " + first,
-                first.empty() ? "a deck says what to train" : "it begins with a command or a deck",
-                std::string("These are the ") + (footer + 1)});
+    core::fail(
+        core::ErrorKind::command_line,
+        {"finetune", first.empty() ? "no deck is named" : "unknown option " + first,
+         first.empty() ? "a deck says what to train" : "the first word is a command or a deck",
+         std::string("These are the ") + (footer + 1)});
   }
   return parse_train(words);
 }

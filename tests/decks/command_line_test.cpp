@@ -77,7 +77,7 @@ TEST_P(OnRanks, RefuseAnEmptyCommandLine) {
 TEST_P(OnRanks, RefuseAnUnknownOption) {
   expect_refused(
       run({"--fast"}), 64,
-      "error: finetune: unknown option --fast (it begins with a command or a deck). These "
+      "error: finetune: unknown option --fast (the first word is a command or a deck). These "
       "are the commands:\n");
 }
 

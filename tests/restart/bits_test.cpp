@@ -16,9 +16,9 @@ constexpr int exit_resubmit = 75;
 
 using Parameters = std::tuple<int, std::string>;
 
-class Restart : public testing::TestWithParam<Parameters> {};
+class StoppedRun : public testing::TestWithParam<Parameters> {};
 
-TEST_P(Restart, EndsWithTheBitsOfTheUninterruptedRun) {
+TEST_P(StoppedRun, EndsWithTheBitsOfTheUninterruptedRun) {
   const auto& [ranks, precision] = GetParam();
   const std::string name = precision + ".r" + std::to_string(ranks);
   const Job straight("straight." + name, short_run(precision));
@@ -40,14 +40,15 @@ TEST_P(Restart, EndsWithTheBitsOfTheUninterruptedRun) {
   EXPECT_TRUE(stopped.checkpoint_bytes(20) == straight.checkpoint_bytes(20));
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, Restart,
+std::string name_of(const testing::TestParamInfo<Parameters>& info) {
+  const auto& [ranks, precision] = info.param;
+  return std::string(precision == "32-true" ? "Fp32" : "Bf16") + "On" + std::to_string(ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, StoppedRun,
                          testing::Combine(testing::Values(1, 2, 3),
                                           testing::Values("32-true", "bf16-mixed")),
-                         [](const testing::TestParamInfo<Parameters>& info) {
-                           const auto& [ranks, precision] = info.param;
-                           return std::string(precision == "32-true" ? "Fp32" : "Bf16") + "On" +
-                                  std::to_string(ranks);
-                         });
+                         name_of);
 
 TEST(Restart, OfAFinishedRunDoesNothing) {
   const Job job("finished", short_run("32-true"));
