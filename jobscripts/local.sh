@@ -41,7 +41,11 @@ if [ "$ranks" -gt "$cores" ]; then
   say "$ranks ranks were asked for, starting $cores: one a core"
   ranks=$cores
 fi
-[ $# -gt 0 ] || set -- "$root/inputs/quickstart.toml"
+if [ $# -eq 0 ]; then
+  # Its paths count from the top of the project.
+  cd "$root"
+  set -- inputs/quickstart.toml
+fi
 
 # --quiet: Open MPI's advice would bury the program's own message; what it leaves out is said below.
 command=(mpirun -n "$ranks" --host "localhost:$ranks" --bind-to core --quiet)
