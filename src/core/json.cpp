@@ -39,6 +39,11 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
           fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])),
           "JSON is UTF-8", "Convert the file, for example with iconv."});
   }
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    // The parser would take it for the end and pass over what follows.
+    fail(ErrorKind::input, {position(text, nul, where, first_line), "a NUL byte", "JSON is text",
+                            "Mend or remove this entry."});
+  }
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > deepest) {

@@ -134,7 +134,8 @@ void Run::save() {
   last_saved_ = steps_done_;
   log::info(fmt::format("saved {} ({} in {:.2f} s)", report.folder.string(),
                         core::human_bytes(report.payload_bytes), report.total_s));
-  checkpoint::retire(world_.world, input_.train.output, input_.checkpoint.save_total_limit);
+  checkpoint::retire(world_.world, input_.train.output, input_.checkpoint.save_total_limit,
+                     steps_done_);
 }
 
 void Run::validate(const char* when) {

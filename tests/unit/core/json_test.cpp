@@ -28,6 +28,7 @@ TEST(Json, RefusesWhatOnlyAttacksContain) {
   EXPECT_NE(message_of("{\"a\": 1, \"a\": 2}").find("occurs twice"), std::string::npos);
   EXPECT_NE(message_of("{\"a\": \"\xff\"}").find("0xff is not valid UTF-8"), std::string::npos);
   EXPECT_NE(message_of("{} {}"), "");
+  EXPECT_NE(message_of(std::string("{}\0garbage", 10)).find("a NUL byte"), std::string::npos);
 }
 
 TEST(Json, SameKeyInTwoObjectsIsFine) {
