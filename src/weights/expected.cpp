@@ -90,7 +90,9 @@ void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
       {files.folder().string(),
        fmt::format("of {} tensors {} are missing, {} have the wrong shape, and {} are "
                    "unexpected",
-                   expected.size(), differences.missing.size(), differences.misshapen.size(),
+                   std::count_if(expected.begin(), expected.end(),
+                                 [](const ExpectedTensor& one) { return !one.optional; }),
+                   differences.missing.size(), differences.misshapen.size(),
                    differences.unexpected.size()),
        fmt::format("{} describes another model", config_path),
        "Check that the weights and config.json belong together." + list(differences, files)});
