@@ -76,6 +76,13 @@ std::string strip_piece(std::string_view piece, std::string_view content, std::i
   return std::string(piece);
 }
 
+std::size_t total_size(const std::vector<std::string>& pieces) {
+  std::size_t size = 0;
+  for (const std::string& piece : pieces)
+    size += piece.size();
+  return size;
+}
+
 std::string join(const std::vector<std::string>& pieces, std::string_view between) {
   std::string text;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -114,6 +121,7 @@ Decoder Decoder::read(const std::optional<JsonNode>& node) {
 }
 
 void Decoder::add(const JsonNode& node) {
+  node.limit_steps(steps_.size());
   const std::string type = node.text("type");
   if (type == "Sequence") {
     node.only({"type", "decoders"});
@@ -152,6 +160,7 @@ void Decoder::add(const JsonNode& node) {
 
 std::string Decoder::decode(std::vector<std::string> pieces) const {
   Matcher matcher;
+  const std::size_t size = total_size(pieces);
   for (const Step& step : steps_) {
     if (const auto* replace = std::get_if<Replace>(&step)) {
       for (std::string& piece : pieces)
@@ -173,6 +182,7 @@ std::string Decoder::decode(std::vector<std::string> pieces) const {
         pieces[i] = replace_all(pieces[i], mark, drop ? "" : " ", matcher);
       }
     }
+    check_growth(size, total_size(pieces));
   }
   return join(pieces, join_with_spaces_ ? " " : "");
 }

@@ -77,6 +77,21 @@ void JsonNode::only(std::initializer_list<std::string_view> keys) const {
   }
 }
 
+void JsonNode::limit_steps(std::size_t num_steps) const {
+  constexpr std::size_t most_steps = 64;
+  if (num_steps < most_steps) return;
+  refuse("too many steps", fmt::format("a chain may have {}", most_steps));
+}
+
+void check_growth(std::size_t before, std::size_t after) {
+  constexpr std::size_t most_times = 64;
+  constexpr std::size_t always_allowed = 1 << 20;
+  if (after <= always_allowed || after / most_times <= before) return;
+  core::fail(core::ErrorKind::input,
+             {"tokenizer", fmt::format("{} bytes of text became {}", before, after),
+              "the steps of tokenizer.json blow it up", "Use another tokenizer.json."});
+}
+
 void JsonNode::refuse(const std::string& problem, const std::string& why,
                       const std::string& remedy) const {
   // Names in the file are somebody else's text and must not steer the terminal.

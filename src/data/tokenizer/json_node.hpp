@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A value inside tokenizer.json together with its place, so that every refusal can name it.
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -41,6 +42,10 @@ class JsonNode {
   /// Refuses any member that is not in `keys`: what is not understood must not be ignored.
   void only(std::initializer_list<std::string_view> keys) const;
 
+  /// Refuses the step about to be added to a chain of `num_steps` if the chain is absurdly long:
+  /// each step may call the next one, and each may make the text longer.
+  void limit_steps(std::size_t num_steps) const;
+
   [[noreturn]] void refuse(const std::string& problem, const std::string& why,
                            const std::string& remedy = "") const;
   /// For a part of the format this program does not have; `supported` lists what it has.
@@ -50,5 +55,9 @@ class JsonNode {
   const core::Json* value_;
   std::string place_;
 };
+
+/// Refuses text that the steps of a file blew up from `before` to `after` bytes; no real normalizer
+/// comes near the limit.
+void check_growth(std::size_t before, std::size_t after);
 
 }  // namespace finetune::data::tokenizer

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/tokenizer/normalizer.hpp"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "data/tokenizer/unicode.hpp"
@@ -17,14 +18,54 @@ namespace {
 constexpr const char* supported_steps =
     "Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip";
 
+constexpr std::size_t longest_prefix = 256;
+
+/// Appends the decomposition of one character.
+void decompose(std::vector<utf8proc_int32_t>& codes, char32_t code, utf8proc_option_t options) {
+  std::array<utf8proc_int32_t, 32> parts;  // the longest has 18
+  int boundary = 0;
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
+                              static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
+  core::check(count >= 0 && static_cast<std::size_t>(count) <= parts.size(),
+              "utf8proc refused a character");
+  codes.insert(codes.end(), parts.begin(), parts.begin() + count);
+}
+
+/// Canonical ordering: each run of marks by combining class, otherwise as they stood. utf8proc's
+/// own takes quadratic time, and texts of a million marks exist.
+void order_marks(std::vector<utf8proc_int32_t>& codes) {
+  const auto rank = [](utf8proc_int32_t code) {
+    return utf8proc_get_property(code)->combining_class;
+  };
+  const auto is_mark = [&](utf8proc_int32_t code) { return rank(code) != 0; };
+  for (auto begin = codes.begin(); begin != codes.end();) {
+    begin = std::find_if(begin, codes.end(), is_mark);
+    const auto end = std::find_if_not(begin, codes.end(), is_mark);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return rank(a) < rank(b); });
+    begin = end;
+  }
+}
+
+/// Unicode normalisation form (Unicode Standard Annex 15) of `text`.
 std::string unicode_form(std::string_view text, int options) {
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t length = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-      static_cast<utf8proc_ssize_t>(text.size()), &result, static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  core::check(length >= 0, "utf8proc refused text that is valid UTF-8");
-  return std::string(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
+  const auto flags = static_cast<utf8proc_option_t>(options);
+  // Composition starts from what decomposition leaves.
+  const auto taking_apart =
+      static_cast<utf8proc_option_t>((options & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE);
+  std::vector<utf8proc_int32_t> codes;
+  codes.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();)
+    decompose(codes, next_code_point(text, i), taking_apart);
+  order_marks(codes);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), flags);
+  core::check(count >= 0, "utf8proc refused text that is valid UTF-8");
+  std::string result;
+  result.reserve(text.size());
+  for (utf8proc_ssize_t i = 0; i < count; ++i)
+    append_utf8(result, static_cast<char32_t>(codes[static_cast<std::size_t>(i)]));
+  return result;
 }
 
 /// Ranges of characters that are their own canonical composition wherever they stand: quick check
@@ -111,6 +152,7 @@ std::string replace_all(std::string_view text, const Pattern& pattern, std::stri
   out.reserve(text.size() + text.size() / 2);
   pattern.each(text, matcher, [&](Range range, bool is_match) {
     out += is_match ? content : text.substr(range.begin, range.end - range.begin);
+    check_growth(text.size(), out.size());
   });
   return out;
 }
@@ -122,6 +164,7 @@ Normalizer Normalizer::read(const std::optional<JsonNode>& node) {
 }
 
 void Normalizer::add(const JsonNode& node) {
+  node.limit_steps(steps_.size());
   const std::string type = node.text("type");
   const auto form = [&](int options, bool composed) {
     node.only({"type"});
@@ -141,7 +184,10 @@ void Normalizer::add(const JsonNode& node) {
     form(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, false);
   } else if (type == "Prepend") {
     node.only({"type", "prepend"});
-    steps_.push_back(Prepend{node.text("prepend")});
+    const std::string prefix = node.text("prepend");
+    if (prefix.size() > longest_prefix)
+      node.refuse("the prefix is too long", fmt::format("{} bytes are possible", longest_prefix));
+    steps_.push_back(Prepend{prefix});
   } else if (type == "Replace") {
     node.only({"type", "pattern", "content"});
     steps_.push_back(Replace{Pattern::read(node.at("pattern")), node.text("content")});
@@ -160,6 +206,7 @@ std::string_view Normalizer::apply(std::string_view text, Prefix prefix, std::st
                                    Matcher& matcher) const {
   std::string_view now = text;
   const auto keep = [&](std::string changed) {
+    check_growth(text.size(), changed.size());
     buffer = std::move(changed);
     now = buffer;
   };

@@ -87,6 +87,7 @@ PreTokenizer PreTokenizer::read(const std::optional<JsonNode>& node) {
 }
 
 void PreTokenizer::add(const JsonNode& node) {
+  node.limit_steps(stages_.size());
   const std::string type = node.text("type");
   if (byte_level_) {
     node.refuse("a pre-tokenizer follows ByteLevel", "it would see bytes instead of characters",

@@ -3,11 +3,41 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+
 namespace finetune::data::tokenizer {
 namespace {
 
 utf8proc_category_t category(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+}
+
+struct CodeRange {
+  char32_t first;
+  char32_t last;
+};
+
+// Assigned by Unicode 15.1 and 16.0 (DerivedGeneralCategory.txt), after the tables of utf8proc 2.8.
+constexpr std::array<CodeRange, 22> newer_letters{
+    {{0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3},
+     {0x10D4A, 0x10D65}, {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x11380, 0x11389},
+     {0x1138B, 0x1138B}, {0x1138E, 0x1138E}, {0x11390, 0x113B5}, {0x113B7, 0x113B7},
+     {0x113D1, 0x113D1}, {0x113D3, 0x113D3}, {0x11BC0, 0x11BE0}, {0x13460, 0x143FA},
+     {0x16100, 0x1611D}, {0x16D40, 0x16D6C}, {0x18CFF, 0x18CFF}, {0x1E5D0, 0x1E5ED},
+     {0x1E5F0, 0x1E5F0}, {0x2EBF0, 0x2EE5D}}};
+constexpr std::array<CodeRange, 7> newer_numbers{{{0x10D40, 0x10D49},
+                                                  {0x116D0, 0x116E3},
+                                                  {0x11BF0, 0x11BF9},
+                                                  {0x16130, 0x16139},
+                                                  {0x16D70, 0x16D79},
+                                                  {0x1CCF0, 0x1CCF9},
+                                                  {0x1E5F1, 0x1E5FA}}};
+
+template <std::size_t Count>
+bool is_in(const std::array<CodeRange, Count>& ranges, char32_t code) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const CodeRange& range) {
+    return code >= range.first && code <= range.last;
+  });
 }
 
 bool prints(int byte) {
@@ -45,11 +75,13 @@ bool is_white_space(char32_t code) {
 
 bool is_letter(char32_t code) {
   const auto c = category(code);
+  if (c == UTF8PROC_CATEGORY_CN) return is_in(newer_letters, code);
   return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
 }
 
 bool is_number(char32_t code) {
   const auto c = category(code);
+  if (c == UTF8PROC_CATEGORY_CN) return is_in(newer_numbers, code);
   return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
 }
 

@@ -65,6 +65,14 @@ INSTANTIATE_TEST_SUITE_P(All, KnownPattern,
                                            KnownSplit::qwen2_pattern),
                          name_of);
 
+TEST(KnownSplit, KnowsLettersAndDigitsOfUnicode16) {
+  const KnownSplit split = KnownSplit::of(KnownSplit::qwen2_pattern).value();
+  // U+13B51, a hieroglyph, and U+16130, a digit; as symbols they would take the colon along.
+  const std::string text = "\U00013B51:X\U00016130\U00016130:";
+  EXPECT_EQ(by_hand(split, text),
+            (std::vector<std::string>{"\U00013B51", ":X", "\U00016130", "\U00016130", ":"}));
+}
+
 TEST(KnownSplit, KnowsNoOtherPattern) {
   EXPECT_FALSE(KnownSplit::of(R"(\s+)"));
   EXPECT_FALSE(KnownSplit::of(std::string(KnownSplit::gpt2_pattern) + "|x"));

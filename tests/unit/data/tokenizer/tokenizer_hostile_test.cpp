@@ -3,6 +3,7 @@
 
 #include "tokenizer_files.hpp"
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -207,6 +208,46 @@ TEST(HostileTokenizer, MayHaveAnyValueAnywhere) {
       }
     }
   }
+}
+
+TEST(HostileTokenizer, MayNotChainStepsWithoutEnd) {
+  const ModelFolder folder;
+  for (const auto& [part, list, step] :
+       {std::array{"normalizer", "normalizers", R"({"type": "NFC"})"},
+        std::array{"pre_tokenizer", "pretokenizers", R"({"type": "WhitespaceSplit"})"},
+        std::array{"decoder", "decoders", R"({"type": "Fuse"})"}}) {
+    Json file = sound();
+    file[part] = {{"type", "Sequence"}, {list, Json::array()}};
+    for (int i = 0; i < 1000; ++i)
+      file[part][list].push_back(Json::parse(step));
+    EXPECT_NE(message_of([&] { folder.load(file); }).find("too many steps"), std::string::npos)
+        << part;
+  }
+}
+
+TEST(HostileTokenizer, MayNotBlowUpText) {
+  const ModelFolder folder;
+  Json file = sound();
+  const Json longer = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaa"}};
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  for (int i = 0; i < 40; ++i)
+    file["normalizer"]["normalizers"].push_back(longer);
+  const Tokenizer tokenizer = folder.load(file);
+  EXPECT_NE(message_of([&] { tokenizer.encode("a", Encode::document); }).find("blow it up"),
+            std::string::npos);
+}
+
+TEST(HostileTokenizer, OrdersAMillionMarksInTime) {
+  // Above (class 230) and below (220) in turn: a sort that swaps neighbours would take hours.
+  const ModelFolder folder;
+  Json file = sound();
+  file["normalizer"] = {{"type", "NFC"}};
+  file["model"]["unk_token"] = "c";
+  file["model"]["fuse_unk"] = true;
+  std::string text = "a";
+  for (int i = 0; i < 500'000; ++i)
+    text += "\u0301\u0323";
+  EXPECT_EQ(folder.load(file).encode(text, Encode::continuation).size(), 1U) << "one fused token";
 }
 
 TEST(HostileTokenizer, SaysHowToConvertASentencePieceModel) {
