@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/generate.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "data/encoder.hpp"
 #include "data/tokenizer.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "train/corpus.hpp"
@@ -51,10 +54,17 @@ int run_generate(const Arguments& arguments, const train::Registry& registry) {
   const std::string text = arguments.is_instruction
                                ? formats::alpaca::alpaca_prompt(arguments.second)
                                : arguments.second;
-  const auto prompt = tokenizer.encode(text, data::Encode::document);
+  const auto prompt = data::encode_prompt(tokenizer, text);
   if (prompt.empty()) {
     core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
                                                "a text goes on from something", "Give a prompt."});
+  }
+  const std::int64_t positions = loaded.architecture().max_positions;
+  if (std::ssize(prompt) >= positions) {
+    core::fail(core::ErrorKind::command_line,
+               {"finetune generate", fmt::format("the prompt has {} tokens", prompt.size()),
+                fmt::format("the model has {} positions, and the answer needs some", positions),
+                "Shorten it."});
   }
   const train::Sampling sampling{.temperature = arguments.temperature,
                                  .top_p = arguments.top_p,

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   try {
     return finetune::app::run(finetune::app::parse(argc, argv));
   } catch (const std::exception& error) {
-    finetune::log::error(error.what());
+    finetune::log::error(finetune::comm::message_of(error));
     return finetune::comm::exit_code(error);
   }
 }

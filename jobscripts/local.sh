@@ -25,9 +25,7 @@ esac
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 set_up_machine
-options=()
-[ "$FINETUNE_WITH_CUDA" != 1 ] || options+=(FINETUNE_WITH_CUDA=ON)
-configure "$build" "${options[@]}"
+configure "$build" "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)"
 compile "$build" finetune
 if [ "${1:-}" = build ]; then
   say "built $build/finetune"
@@ -54,8 +52,11 @@ command=(mpirun -n "$ranks" --host "localhost:$ranks" --bind-to core --quiet)
 command+=("$build/finetune" "$@")
 # Open MPI gives every rank a terminal, so the program cannot see whether there is one.
 columns=0
-[ ! -t 1 ] || columns=$(stty size 2>/dev/null </dev/tty | cut -d ' ' -f 2)
-export FINETUNE_TERMINAL_COLUMNS=${columns:-80}
+if [ -t 1 ]; then
+  columns=$(stty size 2>/dev/null </dev/tty | cut -d ' ' -f 2) || columns=
+  [ "${columns:-0}" != 0 ] || columns=80
+fi
+export FINETUNE_TERMINAL_COLUMNS=$columns
 
 say "starting $ranks rank$([ "$ranks" -eq 1 ] || echo s): finetune $*"
 "${command[@]}" <&0 &

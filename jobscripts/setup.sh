@@ -98,7 +98,11 @@ find_libtorch() {
   libtorch=$build/libtorch/torch
   [ "${FINETUNE_WITH_CUDA:-0}" != 1 ] || wheels+=("${cuda_wheels[@]}")
   # The list is written last, so a folder with the right list in it is whole.
-  if [ "$(cat "$build/libtorch/wheels.txt" 2>/dev/null)" != "${wheels[*]}" ]; then fetch_libtorch; fi
+  # One that holds more, for CUDA, does as well.
+  case "$(cat "$build/libtorch/wheels.txt" 2>/dev/null)" in
+    "${wheels[*]}"*) ;;
+    *) fetch_libtorch ;;
+  esac
 }
 
 fetch_libtorch() {

@@ -16,7 +16,7 @@ void agree_all(const Communicator& comm, const std::function<void()>& f) {
   try {
     f();
   } catch (const std::exception& error) {
-    message = error.what();
+    message = message_of(error);
     code = exit_code(error);
   }
   const std::int64_t first =

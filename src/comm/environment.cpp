@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "comm/agree.hpp"
@@ -50,6 +52,20 @@ Topology find_topology(const Communicator& world, const Communicator& node) {
   return topology;
 }
 
+/// Cores of this rank: those of its mask, divided by the ranks of the node that have the same one.
+/// A launcher may bind each rank to a core, several to a socket, or none at all.
+int share_of_cores(const Communicator& node) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) CPU_SET(0, &mask);
+  const std::string mine(reinterpret_cast<const char*>(&mask), sizeof(mask));
+  const auto masks = node.all_gather_text(mine);
+  const auto sharing = std::count(masks.begin(), masks.end(), mine);
+  const char* told = std::getenv("OMP_NUM_THREADS");
+  if (told != nullptr && std::atoi(told) > 0) return std::atoi(told);
+  return std::max(1, CPU_COUNT(&mask) / static_cast<int>(sharing));
+}
+
 }  // namespace
 
 Environment::Environment(int& argc, char**& argv) {
@@ -70,6 +86,7 @@ Environment::Environment(int& argc, char**& argv) {
   node->complete("node");
   node_ = Communicator(std::move(node));
   topology_ = find_topology(world_, node_);
+  cores_ = share_of_cores(node_);
 }
 
 Environment::~Environment() {
@@ -79,32 +96,38 @@ Environment::~Environment() {
 }
 
 int Environment::cores() const {
-  const char* told = std::getenv("OMP_NUM_THREADS");
-  if (told != nullptr && std::atoi(told) > 0) return std::atoi(told);
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  if (::sched_getaffinity(0, sizeof(mine), &mine) != 0) return 1;
-  const int bound = CPU_COUNT(&mine);
-  const int online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  // A rank bound to part of the node owns that part; unbound ranks share what they may run on.
-  return bound < online ? bound : std::max(1, bound / node_.size());
+  return cores_;
 }
 
 int Environment::report(const std::exception& error) const {
   const int code = exit_code(error);
   if (dynamic_cast<const AgreedError*>(&error) != nullptr || world_.size() == 1) {
-    if (world_.is_root()) log::error(error.what());
+    if (world_.is_root()) log::error(message_of(error));
     return code;
   }
   log::error(fmt::format("rank {} on {}: {}", world_.rank(),
                          topology_.node_names[static_cast<std::size_t>(
                              topology_.node_of_rank[static_cast<std::size_t>(world_.rank())])],
-                         error.what()));
+                         message_of(error)));
   MPI_Abort(MPI_COMM_WORLD, code);
   return code;
 }
 
+bool is_out_of_memory(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
+}
+
+std::string message_of(const std::exception& error) {
+  if (!is_out_of_memory(error)) return error.what();
+  return core::to_string(
+      {"memory", "there is not enough", "an allocation failed",
+       "Use more ranks, a smaller train.micro_batch or a shorter data.max_seq_length; "
+       "`finetune plan` says how much is needed."});
+}
+
 int exit_code(const std::exception& error) {
+  if (is_out_of_memory(error)) return static_cast<int>(core::ErrorKind::environment);
   const auto* known = dynamic_cast<const core::Error*>(&error);
   return known != nullptr ? known->exit_code() : static_cast<int>(core::ErrorKind::bug);
 }

@@ -34,7 +34,7 @@ class Environment {
   const Topology& topology() const { return topology_; }
 
   /// Processor cores this rank may use: OMP_NUM_THREADS if it is set, those it is bound to, or its
-  /// share of the node's.
+  /// share of those it is bound to together with other ranks.
   int cores() const;
 
   /// Tells the user about `error` and returns its exit code. An error all ranks agreed on (see
@@ -46,9 +46,13 @@ class Environment {
   Communicator world_;
   Communicator node_;
   Topology topology_;
+  int cores_ = 1;
 };
 
 /// The exit code of `error`: its kind's, or ErrorKind::bug's for foreign exceptions.
 int exit_code(const std::exception& error);
+
+/// What to tell the user: the error's text, or a sentence about memory if that is what is missing.
+std::string message_of(const std::exception& error);
 
 }  // namespace finetune::comm

@@ -10,11 +10,11 @@ void Settings::bind(deck::Table& table) {
   table.choice({.name = "schedule",
                 .restart = Restart::fixed,
                 .sentence = "How the learning rate falls from lr after warm-up to lr * "
-                            "min_lr_ratio at the last step."},
+                            "min_lr_ratio after the last step."},
                schedule, {"cosine", "linear", "constant"});
   table.real({.name = "min_lr_ratio",
               .restart = Restart::fixed,
-              .sentence = "Learning rate at the last step as a part of lr (cosine and linear)."},
+              .sentence = "Learning rate after the last step as a part of lr (cosine and linear)."},
              min_lr_ratio, {.min = 0, .max = 1});
   table.integer({.name = "warmup_steps",
                  .restart = Restart::fixed,
@@ -29,15 +29,15 @@ void Settings::bind(deck::Table& table) {
   table.real({.name = "beta1",
               .restart = Restart::fixed,
               .sentence = "Decay of AdamW's mean of gradients."},
-             beta1, {.min = 0, .max = 1});
+             beta1, {.min = 0, .below = 1});
   table.real({.name = "beta2",
               .restart = Restart::fixed,
               .sentence = "Decay of AdamW's mean of squared gradients."},
-             beta2, {.min = 0, .max = 1});
+             beta2, {.min = 0, .below = 1});
   table.real({.name = "eps",
               .restart = Restart::fixed,
               .sentence = "Added to the root of the second moment."},
-             eps, {.min = 0});
+             eps, {.above = 0});
   table.real(
       {.name = "weight_decay",
        .restart = Restart::fixed,

@@ -26,7 +26,6 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
     Unit unit;
     // Zeroed: padding takes part in norms and must not be garbage.
     unit.master = at::zeros({layout.shard_size}, at::kFloat);
-    unit.gradient_sum = at::zeros({layout.shard_size}, at::kFloat);
     unit.published =
         compute_dtype == at::kFloat ? unit.master : at::zeros({layout.shard_size}, compute_dtype);
     units_.push_back(std::move(unit));
@@ -68,6 +67,8 @@ void ModelShards::open_gradient(int unit) {
   Unit& u = at(unit);
   if (u.gradient_is_open) return;
   u.gradient_is_open = true;
+  // Made when first needed: a model that only generates has no gradients.
+  if (!u.gradient_sum.defined()) u.gradient_sum = at::zeros_like(u.master);
   if (sums_in_place()) {
     u.full_gradient = u.gradient_sum;
     return;

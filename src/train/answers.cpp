@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/log.hpp"
+#include "data/encoder.hpp"
 #include "train/generate.hpp"
 
 namespace finetune::train {
@@ -41,7 +42,7 @@ void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
   const std::int64_t count = std::min(settings.answers, questions.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const Question question = question_of(questions.sample(i * questions.size() / count));
-    const auto prompt = tokenizer.encode(question.prompt, data::Encode::document);
+    const auto prompt = data::encode_prompt(tokenizer, question.prompt);
     const Sampling greedy{.max_tokens = settings.answer_tokens, .stop = {tokenizer.eos_id()}};
     const auto answer = generate(engine, prompt, greedy);
     log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", shown(question.prompt),

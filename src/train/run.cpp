@@ -18,6 +18,7 @@
 #include "train/initial_weights.hpp"
 #include "train/resume.hpp"
 #include "train/step.hpp"
+#include "train/stop.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
@@ -28,6 +29,18 @@ std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
                                     : input.train.epochs * sampler.steps_per_epoch();
 }
 
+/// A new run in the folder of an old one begins its own metrics and leaves the old ones beside.
+void keep_old_metrics(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) == 0 || error) return;
+  std::filesystem::path kept;
+  for (int i = 1; kept.empty() || std::filesystem::exists(kept); ++i) {
+    kept = path.string() + fmt::format(".old-{}", i);
+  }
+  std::filesystem::rename(path, kept);
+  log::warn(fmt::format("{} of an older run is now {}", path.string(), kept.string()));
+}
+
 }  // namespace
 
 Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
@@ -35,15 +48,17 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
     : input_(input),
       plan_(plan),
       world_(world),
-      corpus_(load_corpus(input, registry, world)),
+      // First of all the output: who cannot write should not wait for the tokenizer to hear it.
+      corpus_((make_output_folder(), load_corpus(input, registry, world))),
       state_(input, plan, world.fsdp),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
   if (input.metrics.answers > 0 && !corpus_.questions) {
     log::warn(
-        "metrics.answers is set, but there are no questions to answer: set data.validation_path to "
-        "a file of them");
+        corpus_.has_answers
+            ? "metrics.answers is set, but there are no questions to answer: set "
+              "data.validation_path to a file of them"
+            : "metrics.answers is set, but running text asks no questions: nothing is answered");
   }
-  make_output_folder();
   restore_or_initialise();
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
   write_resolved_deck();
@@ -113,7 +128,9 @@ void Run::restore_or_initialise() {
     initialise();
   }
   comm::agree_all(world_.world, [&] {
-    if (world_.world.is_root()) records_.emplace(root / "metrics.jsonl", metrics_bytes);
+    if (!world_.world.is_root()) return;
+    if (!found) keep_old_metrics(root / "metrics.jsonl");
+    records_.emplace(root / "metrics.jsonl", metrics_bytes);
   });
 }
 
@@ -181,11 +198,17 @@ void Run::step() {
   if (records_) records_->append(metrics::to_json(record));
 }
 
+bool Run::any_rank_is_asked_to_stop() const {
+  // A signal may reach one rank only, or reach the ranks in different steps.
+  return world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0;
+}
+
 bool Run::is_save_due() const {
   return input_.checkpoint.save_steps > 0 && steps_done_ % input_.checkpoint.save_steps == 0;
 }
 
 int Run::loop() {
+  watch_signals();
   const core::Stopwatch watch;
   const std::int64_t first = steps_done_;
   const std::int64_t stop_at = input_.train.stop_after_steps > 0
@@ -197,11 +220,14 @@ int Run::loop() {
   }
   while (steps_done_ < stop_at) {
     step();
-    if (is_save_due()) save();
-    const bool is_last = steps_done_ == num_steps_;
+    if (steps_done_ == num_steps_) break;
+    // Validation first: a checkpoint covers the metrics written before it, and a restart drops
+    // later ones.
     const bool validation_due =
         input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
-    if (validation_due && !is_last) validate(fmt::format("step {}", steps_done_).c_str());
+    if (validation_due) validate(fmt::format("step {}", steps_done_).c_str());
+    if (is_save_due()) save();
+    if (any_rank_is_asked_to_stop()) break;
   }
   if (steps_done_ >= num_steps_ && (steps_done_ > first || num_steps_ == 0)) {
     validate("after training");
@@ -210,8 +236,10 @@ int Run::loop() {
   if (last_saved_ != steps_done_) save();
   progress_.pause();
   if (steps_done_ < num_steps_) {
-    log::info(fmt::format("stopped after step {} of {}; start the same command again to go on",
-                          steps_done_, num_steps_));
+    const bool goes_on = input_.checkpoint.resume == "auto";
+    log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,
+                          goes_on ? "start the same command again to go on"
+                                  : "set checkpoint.resume = \"auto\" and start again to go on"));
     return core::exit_resubmit;
   }
   if (steps_done_ == first && first > 0) {

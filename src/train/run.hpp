@@ -27,7 +27,7 @@ class Run {
       const Registry& registry);
 
   /// Trains to the end. Returns core::exit_done, or core::exit_resubmit if train.stop_after_steps
-  /// ended it earlier with a checkpoint.
+  /// or a signal to any rank ended it earlier with a checkpoint.
   int loop();
 
  private:
@@ -41,6 +41,7 @@ class Run {
   void validate(const char* when);
   void print_answers();
   bool is_save_due() const;
+  bool any_rank_is_asked_to_stop() const;
 
   const Input& input_;
   const plan::Plan& plan_;

@@ -68,6 +68,9 @@ void TrainSettings::bind(deck::Table& table) {
            "Stop this start after so many steps with a checkpoint and exit code 75; 0: never.",
        .unit = "steps"},
       stop_after_steps, {.min = 0});
+  if (output.empty()) {
+    table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
+  }
   if (micro_batch > global_batch) {
     table.problem("micro_batch",
                   "train.micro_batch = " + std::to_string(micro_batch) +

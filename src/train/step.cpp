@@ -26,8 +26,8 @@ void require_finite(const StepResult& result, std::int64_t step) {
                                    readable(result.grad_norm)),
                        "training cannot go on from numbers that are not "
                        "finite; the weights are still those of the step before",
-                       "Lower optimizer.lr or raise optimizer.warmup_steps, "
-                       "and look at the data of this step."}));
+                       "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another "
+                       "train.output), and look at the data of this step."}));
 }
 
 }  // namespace
