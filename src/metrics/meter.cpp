@@ -24,7 +24,8 @@ double Meter::median_step_s() const {
   std::vector<double> sorted = recent_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
+  if (sorted.size() % 2 == 1) return *middle;
+  return (*std::max_element(sorted.begin(), middle) + *middle) / 2;
 }
 
 double Meter::seconds_left(std::int64_t steps_left) const {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metrics/records.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <bit>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "core/json.hpp"
+
+namespace finetune::metrics {
+namespace {
+
+void expect_same_bits(const core::Json& value, double expected) {
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(value.get<double>()),
+            std::bit_cast<std::uint64_t>(expected))
+      << value;
+}
+
+TEST(StepRecord, ReadsBackToTheSameBits) {
+  const StepRecord record{.step = 3,
+                          .loss = 0.1 + 0.2,
+                          .grad_norm = 1.0 / 3,
+                          .lr = std::numeric_limits<double>::denorm_min(),
+                          .tokens = std::int64_t{1} << 60,
+                          .tokens_per_s = std::numeric_limits<double>::max(),
+                          .step_s = 1e-300};
+  const core::Json json = core::parse_json(to_json(record), "metrics.jsonl");
+  EXPECT_EQ(json["step"], 3);
+  EXPECT_EQ(json["tokens"], std::int64_t{1} << 60);
+  expect_same_bits(json["loss"], record.loss);
+  expect_same_bits(json["grad_norm"], record.grad_norm);
+  expect_same_bits(json["lr"], record.lr);
+  expect_same_bits(json["tokens_per_s"], record.tokens_per_s);
+  expect_same_bits(json["step_s"], record.step_s);
+}
+
+TEST(StepRecord, WritesNullForWhatJsonCannotSay) {
+  const core::Json json =
+      core::parse_json(to_json(StepRecord{.step = 1,
+                                          .loss = std::numeric_limits<double>::quiet_NaN(),
+                                          .grad_norm = -std::numeric_limits<double>::infinity()}),
+                       "metrics.jsonl");
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_TRUE(json["grad_norm"].is_null());
+}
+
+TEST(ValidationRecord, HasExactMatchOnlyWhereThereAreAnswers) {
+  const auto json = [](const ValidationRecord& record) {
+    return core::parse_json(to_json(record), "metrics.jsonl");
+  };
+  const core::Json without = json({.step = 5, .validation_loss = 1.0 / 7, .exact_match = {}});
+  EXPECT_EQ(without["step"], 5);
+  expect_same_bits(without["validation_loss"], 1.0 / 7);
+  EXPECT_FALSE(without.contains("exact_match"));
+  const core::Json with = json({.step = 5, .validation_loss = 1, .exact_match = 2.0 / 3});
+  expect_same_bits(with["exact_match"], 2.0 / 3);
+}
+
+class RecordFileTest : public testing::Test {
+ protected:
+  ~RecordFileTest() override {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  std::string text() const {
+    std::ostringstream all;
+    all << std::ifstream(path_, std::ios::binary).rdbuf();
+    return all.str();
+  }
+
+  const std::filesystem::path path_ = std::filesystem::temp_directory_path() /
+                                      ("finetune-records-" + std::to_string(::getpid()) + ".jsonl");
+};
+
+TEST_F(RecordFileTest, AppendsLines) {
+  RecordFile file(path_, 0);
+  file.append("{}");
+  file.append("{\"a\": 1}");
+  EXPECT_EQ(text(), "{}\n{\"a\": 1}\n");
+  EXPECT_EQ(file.size_bytes(), 12);
+}
+
+TEST_F(RecordFileTest, DropsWhatCameAfterTheCheckpoint) {
+  RecordFile(path_, 0).append("{\"step\": 1}");
+  const auto keep = static_cast<std::int64_t>(text().size());
+  RecordFile(path_, keep).append("{\"step\": 2, \"of a lost\": \"step\"}");
+  RecordFile again(path_, keep);
+  EXPECT_EQ(again.size_bytes(), keep);
+  again.append("{\"step\": 2}");
+  EXPECT_EQ(text(), "{\"step\": 1}\n{\"step\": 2}\n");
+}
+
+TEST_F(RecordFileTest, DoesNotGrowAFileThatIsShorterThanItShouldBe) {
+  RecordFile(path_, 0).append("{}");
+  EXPECT_EQ(RecordFile(path_, 1000).size_bytes(), 3);
+  EXPECT_EQ(text(), "{}\n");
+}
+
+TEST_F(RecordFileTest, SaysWhereItCannotBeMade) {
+  try {
+    RecordFile file(path_ / "no such folder" / "metrics.jsonl", 0);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::create);
+    EXPECT_NE(std::string(error.what()).find("metrics.jsonl"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace finetune::metrics
