@@ -81,12 +81,17 @@ void ConfigReader::require_false(const char* key) const {
 void read_rope(const ConfigReader& config, Architecture& architecture) {
   const bool new_style = config.has("rope_parameters");
   const char* key = new_style ? "rope_parameters" : "rope_scaling";
-  architecture.rope_theta = config.real("rope_theta", 10000.0);
+  const auto base = [](const ConfigReader& reader, double fallback) {
+    const double theta = reader.real("rope_theta", fallback);
+    if (theta <= 0) reader.fail("rope_theta", "is not positive", "angles are powers of it");
+    return theta;
+  };
+  architecture.rope_theta = base(config, 10000.0);
   if (!config.has(key)) return;
   const ConfigReader rope(config.object().at(key), config.where() + ": " + key);
   if (!rope.object().is_object())
     config.fail(key, "is " + rope.object().dump(), "an object is expected");
-  if (new_style) architecture.rope_theta = rope.real("rope_theta", architecture.rope_theta);
+  if (new_style) architecture.rope_theta = base(rope, architecture.rope_theta);
 
   RopeScaling& scaling = architecture.rope_scaling;
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));

@@ -31,6 +31,25 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
                                            : "Choose a model of one of these families."});
 }
 
+/// In double: the products of sizes that a file may name do not fit into 64 bits, and a table of
+/// their layers into no memory.
+void require_possible(const Architecture& a, const std::string& where) {
+  constexpr double largest_layers = 1e5;
+  constexpr double largest_parameters = 0x1p48;
+  const auto real = [](std::int64_t size) { return static_cast<double>(size); };
+  const double width = real(a.d_model);
+  const double block = width * (3 * real(a.d_ff) +
+                                2 * real(a.head_size) * (real(a.num_heads) + real(a.num_kv_heads)));
+  const double parameters = 2 * width * real(a.vocab_size) + real(a.num_layers) * block;
+  if (real(a.num_layers) <= largest_layers && parameters <= largest_parameters) return;
+  core::fail(core::ErrorKind::input,
+             {where,
+              fmt::format("describes a model of {} layers and about {:.1e} parameters",
+                          a.num_layers, parameters),
+              "no more than 100,000 layers and 2^48 parameters can be counted",
+              "Use the config.json the model was published with."});
+}
+
 }  // namespace
 
 std::string read_config(const std::filesystem::path& model_folder) {
@@ -56,6 +75,7 @@ Identified identify(const std::string& config_text, const std::string& where,
   }
   const ModelFamily& family = claiming(config["model_type"].get<std::string>(), families, where);
   Architecture architecture = family.read(config, where);
+  require_possible(architecture, where);
   architecture.family = family.name;
   return {&family, std::move(architecture)};
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "model/ops.hpp"
+#include "model/rope.hpp"
+#include "unit/model/tiny_weights.hpp"
+
+namespace finetune::model {
+namespace {
+
+using tests::expect_within;
+using tests::normal;
+using tests::TinyWeights;
+
+const Architecture architecture = tests::rotary(4, 100);
+
+at::Tensor without_cache(const at::Tensor& qkv, const AttentionShape& shape, std::int64_t batch) {
+  TinyWeights weights({});
+  const Sequence sequence = make_sequence(architecture, batch, qkv.size(0) / batch);
+  return Ops(weights).attention(qkv.clone(), shape, sequence, 0);
+}
+
+/// Feeds the tokens of one sequence in passes of these lengths.
+at::Tensor with_cache(const at::Tensor& qkv, const AttentionShape& shape,
+                      const std::vector<std::int64_t>& passes) {
+  TinyWeights weights({});
+  Ops ops(weights);
+  KvCache cache;
+  cache.layers.resize(1);
+  std::vector<at::Tensor> outputs;
+  for (const std::int64_t length : passes) {
+    const Sequence sequence = make_sequence(architecture, length, cache);
+    outputs.push_back(
+        ops.attention(qkv.narrow(0, cache.length, length).clone(), shape, sequence, 0));
+    cache.length += length;
+  }
+  return at::cat(outputs);
+}
+
+/// A plain softmax over earlier tokens, in double, without positions.
+at::Tensor plain(const at::Tensor& qkv, const AttentionShape& shape) {
+  const std::int64_t length = qkv.size(0), size = shape.head_size;
+  const at::Tensor wide = qkv.to(at::kDouble);
+  std::vector<at::Tensor> heads;
+  for (std::int64_t head = 0; head < shape.num_heads; ++head) {
+    const std::int64_t group = head / (shape.num_heads / shape.num_kv_heads);
+    const auto part = [&](std::int64_t i) { return wide.narrow(1, i * size, size); };
+    const at::Tensor k = part(shape.num_heads + group);
+    const at::Tensor v = part(shape.num_heads + shape.num_kv_heads + group);
+    const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
+    const at::Tensor scores = (at::mm(part(head), k.t()) / std::sqrt(static_cast<double>(size)))
+                                  .masked_fill(later, -std::numeric_limits<double>::infinity());
+    heads.push_back(at::mm(at::softmax(scores, 1), v));
+  }
+  return at::cat(heads, 1);
+}
+
+class AttentionOf : public testing::TestWithParam<std::int64_t> {
+ protected:
+  const AttentionShape shape_{.num_heads = 4, .num_kv_heads = GetParam(), .head_size = 4};
+  at::Tensor qkv(std::int64_t tokens) const {
+    return normal({tokens, (4 + 2 * GetParam()) * 4}, 3);
+  }
+};
+
+TEST_P(AttentionOf, IsASoftmaxOverEarlierTokens) {
+  const at::Tensor input = qkv(6);
+  TinyWeights weights({});
+  Sequence still = make_sequence(architecture, 1, 6);
+  still.cos.fill_(1);
+  still.sin.fill_(0);
+  expect_within(Ops(weights).attention(input.clone(), shape_, still, 0), plain(input, shape_),
+                1e-6);
+}
+
+TEST_P(AttentionOf, SequencesOfABatchDoNotSeeEachOther) {
+  const at::Tensor input = qkv(10);
+  const at::Tensor both = without_cache(input, shape_, 2);
+  expect_within(both.narrow(0, 0, 5), without_cache(input.narrow(0, 0, 5), shape_, 1), 1e-6);
+  expect_within(both.narrow(0, 5, 5), without_cache(input.narrow(0, 5, 5), shape_, 1), 1e-6);
+}
+
+TEST_P(AttentionOf, WithACacheIsThatWithoutOne) {
+  const at::Tensor input = qkv(9);
+  const at::Tensor expected = without_cache(input, shape_, 1);
+  for (const std::vector<std::int64_t>& passes : std::vector<std::vector<std::int64_t>>{
+           {9}, {3, 1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 7}}) {
+    expect_within(with_cache(input, shape_, passes), expected, 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(KeyHeads, AttentionOf, testing::Values(1, 2, 4));
+
+}  // namespace
+}  // namespace finetune::model

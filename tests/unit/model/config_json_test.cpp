@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/config_json.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.hpp"
+
+namespace finetune::model {
+namespace {
+
+/// What is said about config.json when `read` is done to it.
+std::string refusal(const char* text, const std::function<void(const ConfigReader&)>& read) {
+  const core::Json json = core::parse_json(text, "config.json");
+  try {
+    read(ConfigReader(json, "config.json"));
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::input);
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
+}
+
+void size_of_a(const ConfigReader& config) {
+  config.size("a");
+}
+
+TEST(ConfigReader, TakesSizesFromOneToTwoToTheForty) {
+  const core::Json json = core::parse_json(R"({"a": 1, "b": 1099511627776, "c": null})", "c");
+  const ConfigReader config(json, "c");
+  EXPECT_EQ(config.size("a"), 1);
+  EXPECT_EQ(config.size("b"), std::int64_t{1} << 40);
+  EXPECT_EQ(config.size("missing", 7), 7);
+  EXPECT_EQ(config.size("c", 7), 7) << "null means not set";
+}
+
+TEST(ConfigReader, RefusesWhatIsNoSize) {
+  for (const char* text : {R"({"a": 0})", R"({"a": -1})", R"({"a": 1099511627777})",
+                           R"({"a": 18446744073709551615})", R"({"a": 9223372036854775807})"}) {
+    expect_part(refusal(text, size_of_a), "a size from 1 to 2^40 is expected");
+  }
+  for (const char* text : {R"({"a": 1.0})", R"({"a": "8"})", R"({"a": [8]})", R"({"a": true})"}) {
+    const std::string message = refusal(text, size_of_a);
+    EXPECT_TRUE(message.starts_with("config.json")) << message;
+    EXPECT_NE(message, "nothing thrown") << text;
+  }
+}
+
+TEST(ConfigReader, NamesFileKeyReasonAndRemedy) {
+  EXPECT_EQ(refusal("{}", size_of_a),
+            "config.json: \"a\" is missing (the model's shape depends on it). Use the config.json "
+            "the model was published with.");
+}
+
+TEST(ConfigReader, RefusesOtherTypes) {
+  expect_part(refusal(R"({"a": "x"})", [](const auto& c) { c.real("a"); }), "finite number");
+  expect_part(refusal("{}", [](const auto& c) { c.real("a"); }), "is missing");
+  expect_part(refusal(R"({"a": 1})", [](const auto& c) { c.boolean("a", false); }),
+              "true or false");
+  expect_part(refusal(R"({"a": 1})", [](const auto& c) { c.text("a", ""); }), "a string");
+  expect_part(refusal(R"({"a": "b"})", [](const auto& c) { c.require_text("a", "c", {"c"}); }),
+              "\"a\" is \"b\"");
+  expect_part(refusal(R"({"a": true})", [](const auto& c) { c.require_false("a"); }), "is true");
+}
+
+Architecture rope_of(const char* text) {
+  const core::Json json = core::parse_json(text, "config.json");
+  Architecture architecture;
+  read_rope(ConfigReader(json, "config.json"), architecture);
+  return architecture;
+}
+
+std::string rope_refusal(const char* text) {
+  return refusal(text, [](const ConfigReader& config) {
+    Architecture architecture;
+    read_rope(config, architecture);
+  });
+}
+
+TEST(ReadRope, HasDefaults) {
+  EXPECT_EQ(rope_of("{}").rope_theta, 10000);
+  EXPECT_EQ(rope_of(R"({"rope_scaling": null})").rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(rope_of(R"({"rope_scaling": {"type": "default"}})").rope_scaling.kind,
+            RopeScaling::Kind::none);
+}
+
+TEST(ReadRope, UnderstandsTheOldNameOfTheType) {
+  const Architecture a = rope_of(R"({"rope_scaling": {"type": "linear", "factor": 2.5}})");
+  EXPECT_EQ(a.rope_scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_EQ(a.rope_scaling.factor, 2.5);
+}
+
+TEST(ReadRope, RefusesWhatHasNoMeaning) {
+  expect_part(rope_refusal(R"({"rope_scaling": 2})"), "an object is expected");
+  expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear"}})"),
+              "config.json: rope_scaling: \"factor\" is missing");
+  expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear", "factor": 0}})"),
+              "\"factor\" is not positive");
+  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})"),
+              "known: default, linear, llama3");
+  expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,
+                  "low_freq_factor": 4, "high_freq_factor": 4,
+                  "original_max_position_embeddings": 64}})"),
+              "\"high_freq_factor\" does not exceed low_freq_factor");
+}
+
+TEST(ReadRope, RefusesABaseWithoutAngles) {
+  expect_part(rope_refusal(R"({"rope_theta": 0})"), "\"rope_theta\" is not positive");
+  expect_part(rope_refusal(R"({"rope_parameters": {"rope_theta": -1.0}})"),
+              "\"rope_theta\" is not positive");
+}
+
+TEST(ReadDtype, KnowsBothNamesOfTheKey) {
+  const auto dtype = [](const char* text) {
+    const core::Json json = core::parse_json(text, "config.json");
+    return read_dtype(ConfigReader(json, "config.json"));
+  };
+  EXPECT_EQ(dtype("{}"), core::DType::f32);
+  EXPECT_EQ(dtype(R"({"torch_dtype": "bfloat16"})"), core::DType::bf16);
+  EXPECT_EQ(dtype(R"({"dtype": "float16"})"), core::DType::f16);
+  expect_part(refusal(R"({"dtype": "int8"})", [](const auto& c) { read_dtype(c); }),
+              "known: float32, bfloat16, float16");
+}
+
+}  // namespace
+}  // namespace finetune::model

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op's gradients against central differences of its own forward pass, in fp32.
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+
+#include "model/ops.hpp"
+#include "model/rope.hpp"
+#include "unit/model/tiny_weights.hpp"
+
+namespace finetune::model {
+namespace {
+
+using tests::expect_within;
+using tests::normal;
+using tests::TinyWeights;
+
+/// Of what central differences with this step can tell in fp32.
+constexpr double step = 1e-2;
+constexpr double tolerance = 2e-3;
+
+/// d f / d x by central differences; f reads x, which is changed and put back element by element.
+at::Tensor differences(const at::Tensor& x, const std::function<double()>& f) {
+  at::Tensor gradient = at::empty(x.sizes(), at::kDouble);
+  float* values = x.data_ptr<float>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const float before = values[i];
+    values[i] = before + static_cast<float>(step);
+    const double above = f();
+    values[i] = before - static_cast<float>(step);
+    const double below = f();
+    values[i] = before;
+    gradient.data_ptr<double>()[i] = (above - below) / (2 * step);
+  }
+  return gradient;
+}
+
+using Function = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Sum of f(x) weighted with fixed numbers, so that no direction of the output is left out.
+double weighted(const at::Tensor& y) {
+  return (y.to(at::kDouble) * normal(y.sizes(), 77).to(at::kDouble)).sum().item<double>();
+}
+
+/// Compares d x and, with `row` >= 0, the gradient of that row's weight.
+void expect_gradients(const Function& f, const at::Tensor& x, TinyWeights& weights, int row) {
+  const at::Tensor leaf = x.clone().set_requires_grad(true);
+  const at::Tensor y = f(leaf);
+  const at::Tensor d_x = torch::autograd::grad({y}, {leaf}, {normal(y.sizes(), 77)})[0];
+  const at::NoGradGuard no_autograd;
+  const auto value = [&] { return weighted(f(x)); };
+  expect_within(d_x, differences(x, value), tolerance);
+  if (row < 0) return;
+  EXPECT_TRUE(weights.is_written(row));
+  expect_within(weights.gradient_of(row), differences(weights.weight({row, 1}), value), tolerance);
+}
+
+TEST(Gradients, OfLinear) {
+  TinyWeights weights({normal({5, 3}, 1)});
+  Ops ops(weights);
+  expect_gradients(
+      [&](const at::Tensor& x) {
+        return ops.linear(x, {0, 1});
+      },
+      normal({4, 3}, 2), weights, 0);
+}
+
+TEST(Gradients, OfRmsNorm) {
+  TinyWeights weights({normal({6}, 1)});
+  Ops ops(weights);
+  expect_gradients([&](const at::Tensor& x) { return ops.rms_norm(x, 0, 1e-3); }, normal({3, 6}, 2),
+                   weights, 0);
+}
+
+TEST(Gradients, OfAddRmsNormThroughBothResults) {
+  TinyWeights weights({normal({6}, 1)});
+  Ops ops(weights);
+  const at::Tensor residual = normal({3, 6}, 3);
+  expect_gradients(
+      [&](const at::Tensor& x) {
+        // Twice x, so that the gradient of the residual counts as well.
+        const auto [h, y] = ops.add_rms_norm(x, residual + x, 0, 1e-3);
+        return at::cat({h, y}, 1);
+      },
+      normal({3, 6}, 2), weights, 0);
+}
+
+TEST(Gradients, OfSwiglu) {
+  TinyWeights weights({});
+  Ops ops(weights);
+  expect_gradients([&](const at::Tensor& x) { return ops.swiglu(x); }, normal({3, 10}, 2), weights,
+                   -1);
+}
+
+/// Two sequences of 5 tokens with 4 query heads to each of `num_kv_heads` groups.
+void expect_attention_gradients(std::int64_t num_kv_heads) {
+  const AttentionShape shape{.num_heads = 4, .num_kv_heads = num_kv_heads, .head_size = 4};
+  const Sequence sequence = make_sequence(tests::rotary(4, 100), 2, 5);
+  TinyWeights weights({});
+  Ops ops(weights);
+  expect_gradients(
+      // The op rotates its input in place: it gets its own.
+      [&](const at::Tensor& qkv) { return ops.attention(qkv.clone(), shape, sequence, 0); },
+      normal({10, (4 + 2 * num_kv_heads) * 4}, 2), weights, -1);
+}
+
+TEST(Gradients, OfAttention) {
+  expect_attention_gradients(4);
+}
+
+TEST(Gradients, OfAttentionWithSharedKeys) {
+  expect_attention_gradients(2);
+  expect_attention_gradients(1);
+}
+
+TEST(Gradients, OfTheLoss) {
+  TinyWeights weights({normal({7, 3}, 1)});
+  Ops ops(weights);
+  const at::Tensor x = normal({4, 3}, 2);
+  const at::Tensor labels = at::tensor({6, -100, 0, 3}, at::kLong);
+  constexpr double scale = 0.5;
+  at::Tensor d_x;
+  ops.loss_and_gradient(x, labels, 0, scale, d_x);
+  const auto value = [&] { return scale * ops.loss(x, labels, 0).loss; };
+  expect_within(d_x, differences(x, value), tolerance);
+  expect_within(weights.gradient_of(0), differences(weights.weight({0, 1}), value), tolerance);
+}
+
+TEST(Gradients, OfTheEmbedding) {
+  TinyWeights weights({normal({5, 3}, 1)});
+  Ops ops(weights);
+  const at::Tensor ids = at::tensor({2, 0, 2, 4}, at::kLong);
+  ops.embedding_backward(ids, normal({4, 3}, 77), 0);
+  expect_within(
+      weights.gradient_of(0),
+      differences(weights.weight({0, 1}), [&] { return weighted(ops.embedding(ids, 0)); }),
+      tolerance);
+}
+
+}  // namespace
+}  // namespace finetune::model

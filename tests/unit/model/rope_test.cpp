@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/rope.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "unit/model/tiny_weights.hpp"
+
+namespace finetune::model {
+namespace {
+
+double plain(const Architecture& a, std::size_t pair) {
+  return std::exp(-std::log(a.rope_theta) * 2 * static_cast<double>(pair) /
+                  static_cast<double>(a.head_size));
+}
+
+Architecture llama31() {
+  Architecture a = tests::rotary(128, 500000);
+  a.rope_scaling = {.kind = RopeScaling::Kind::llama3,
+                    .factor = 8,
+                    .low_freq_factor = 1,
+                    .high_freq_factor = 4,
+                    .original_max_positions = 8192};
+  return a;
+}
+
+TEST(Rope, FrequenciesFallFromOneByEqualFactors) {
+  const Architecture a = tests::rotary(64, 10000);
+  const auto frequencies = rope_frequencies(a);
+  ASSERT_EQ(frequencies.size(), 32u);
+  EXPECT_EQ(frequencies[0], 1.0f);
+  for (std::size_t pair = 0; pair < 32; ++pair)
+    EXPECT_NEAR(frequencies[pair], plain(a, pair), 1e-6 * plain(a, pair));
+}
+
+TEST(Rope, LinearScalingDividesEveryFrequency) {
+  Architecture a = tests::rotary(8, 10000);
+  const auto before = rope_frequencies(a);
+  a.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 4};
+  const auto after = rope_frequencies(a);
+  for (std::size_t pair = 0; pair < 4; ++pair)
+    EXPECT_EQ(after[pair], before[pair] / 4);
+}
+
+/// Told in turns over the original context: above 4 nothing changes, below 1 all is divided by 8,
+/// between them the part that is kept grows with the turns.
+TEST(Rope, Llama3ScalingKeepsShortWavesAndStretchesLongOnes) {
+  const Architecture a = llama31();
+  const auto frequencies = rope_frequencies(a);
+  int num_blended = 0;
+  for (std::size_t pair = 0; pair < 64; ++pair) {
+    const double turns = 8192 * plain(a, pair) / (2 * std::numbers::pi);
+    const double kept = std::clamp((turns - 1) / 3, 0.0, 1.0);
+    const double expected = plain(a, pair) * (kept + (1 - kept) / 8);
+    EXPECT_NEAR(frequencies[pair], expected, 3e-6 * expected) << "pair " << pair;
+    num_blended += kept > 0 && kept < 1;
+  }
+  EXPECT_GE(num_blended, 5);
+}
+
+/// Made with transformers 4's ROPE_INIT_FUNCTIONS["llama3"] for the published Llama 3.1 8B; pairs
+/// 29 to 34 are blended.
+TEST(Rope, Llama3FrequenciesAreThoseOfTransformers) {
+  const std::map<std::size_t, double> golden = {
+      {1, 0.8146172165870667},     {28, 0.0032114461064338684}, {29, 0.0021665706299245358},
+      {30, 0.0013718936825171113}, {31, 0.0008567514596506953}, {32, 0.0005248460220173001},
+      {33, 0.0003126936499029398}, {34, 0.0001785077911335975}, {35, 9.556212171446532e-05},
+      {63, 3.068925877869333e-07}};
+  const auto frequencies = rope_frequencies(llama31());
+  for (const auto& [pair, expected] : golden)
+    EXPECT_NEAR(frequencies[pair], expected, 2e-6 * expected) << "pair " << pair;
+}
+
+TEST(Rope, TablesHoldTheAngleOfEachPosition) {
+  const Architecture a = tests::rotary(4, 100);
+  const Sequence sequence = make_sequence(a, 2, 3);
+  ASSERT_EQ(sequence.cos.sizes(), (at::IntArrayRef{3, 2}));
+  for (std::int64_t position = 0; position < 3; ++position) {
+    for (std::int64_t pair = 0; pair < 2; ++pair) {
+      const double angle = static_cast<double>(position) * (pair == 0 ? 1 : 0.1);
+      EXPECT_NEAR(sequence.cos[position][pair].item<float>(), std::cos(angle), 1e-6);
+      EXPECT_NEAR(sequence.sin[position][pair].item<float>(), std::sin(angle), 1e-6);
+    }
+  }
+  EXPECT_TRUE(at::equal(sequence.positions, at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
+}
+
+TEST(Rope, TablesGoOnWhereTheCacheEnds) {
+  const Architecture a = tests::rotary(4, 100);
+  KvCache cache;
+  cache.length = 2;
+  const Sequence whole = make_sequence(a, 1, 5);
+  const Sequence rest = make_sequence(a, 3, cache);
+  EXPECT_TRUE(at::equal(rest.cos, whole.cos.narrow(0, 2, 3)));
+  EXPECT_TRUE(at::equal(rest.sin, whole.sin.narrow(0, 2, 3)));
+  EXPECT_TRUE(at::equal(rest.positions, at::tensor({0, 1, 2}, at::kLong)));
+}
+
+}  // namespace
+}  // namespace finetune::model
