@@ -26,11 +26,14 @@ AdamW::AdamW(const Settings& settings, const model::ParameterTable& table,
 std::vector<AdamW::Run> AdamW::runs(const shard::ModelShards& shards, int unit) const {
   std::vector<Run> runs;
   for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
-    const bool decayed = table_.rows[static_cast<std::size_t>(slice.row)].decayed;
-    if (!runs.empty() && runs.back().decayed == decayed) {
+    const model::Parameter& row = table_.rows[static_cast<std::size_t>(slice.row)];
+    if (!row.trainable) continue;
+    const bool is_next =
+        !runs.empty() && runs.back().offset + runs.back().count == slice.shard_offset;
+    if (is_next && runs.back().decayed == row.decayed) {
       runs.back().count += slice.count;
     } else {
-      runs.push_back({slice.shard_offset, slice.count, decayed});
+      runs.push_back({slice.shard_offset, slice.count, row.decayed});
     }
   }
   return runs;

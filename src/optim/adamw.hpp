@@ -29,7 +29,7 @@ class AdamW {
   at::Tensor exp_avg_sq(int unit) const { return exp_avg_sq_[static_cast<std::size_t>(unit)]; }
 
  private:
-  /// Neighbouring elements of a shard with the same weight decay.
+  /// Neighbouring trained elements of a shard with the same weight decay.
   struct Run {
     std::int64_t offset = 0;
     std::int64_t count = 0;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/adamw.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <map>
+
+#include "core/dtype.hpp"
+#include "support/ranks.hpp"
+#include "support/shards.hpp"
+
+namespace finetune::optim {
+namespace {
+
+using tests::element_of;
+using tests::OddShards;
+
+constexpr std::int64_t num_steps = 3;
+constexpr double lr = 0.01;
+constexpr double clip = 0.5;
+
+Settings settings() {
+  Settings settings;
+  settings.beta1 = 0.8;
+  settings.beta2 = 0.9;
+  settings.eps = 1e-4;
+  settings.weight_decay = 0.3;
+  return settings;
+}
+
+float gradient_of(int row, std::int64_t i, std::int64_t step) {
+  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
+}
+
+void train(OddShards& odd) {
+  AdamW optimizer(settings(), odd.table, odd.shards);
+  for (std::int64_t step = 0; step < num_steps; ++step) {
+    odd.for_each_gradient(
+        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
+    optimizer.step(odd.shards, step, lr, clip);
+  }
+}
+
+/// The published algorithm in double, for one element.
+double plain(int row, std::int64_t i, bool decayed) {
+  const Settings s = settings();
+  double weight = element_of(row, i), m = 0, v = 0;
+  for (std::int64_t step = 1; step <= num_steps; ++step) {
+    const double g = clip * gradient_of(row, i, step - 1);
+    if (decayed) weight -= lr * s.weight_decay * weight;
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(s.beta1, step));
+    const double v_hat = v / (1 - std::pow(s.beta2, step));
+    weight -= lr * m_hat / (std::sqrt(v_hat) + s.eps);
+  }
+  return weight;
+}
+
+TEST(AdamW, IsThePublishedAlgorithmOnEveryRow) {
+  OddShards odd(tests::world(), at::kFloat);
+  train(odd);
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+    EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
+  });
+}
+
+TEST(AdamW, GivesTheSameBitsOnAnyNumberOfRanks) {
+  OddShards alone(comm::Communicator(), at::kFloat);
+  train(alone);
+  std::map<std::pair<int, std::int64_t>, float> expected;
+  alone.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+
+  OddShards odd(tests::world(), at::kFloat);
+  train(odd);
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(value),
+              std::bit_cast<std::uint32_t>(expected.at({row, i})))
+        << "row " << row << ", element " << i;
+  });
+}
+
+TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
+  OddShards exact(tests::world(), at::kFloat);
+  train(exact);
+  OddShards rounded(tests::world(), at::kBFloat16);
+  train(rounded);
+  for (int unit = 0; unit < rounded.shards.num_units(); ++unit) {
+    EXPECT_TRUE(at::equal(rounded.shards.master(unit), exact.shards.master(unit)));
+    EXPECT_TRUE(
+        at::equal(rounded.shards.published(unit), rounded.shards.master(unit).to(at::kBFloat16)));
+  }
+}
+
+TEST(AdamW, LeavesPaddingAtZero) {
+  OddShards odd(tests::world(), at::kFloat);
+  train(odd);
+  for (int unit = 0; unit < odd.shards.num_units(); ++unit) {
+    const plan::UnitLayout& layout = odd.map.units()[static_cast<std::size_t>(unit)];
+    const std::int64_t begin = tests::world().rank() * layout.shard_size;
+    for (std::int64_t i = std::max<std::int64_t>(0, layout.count - begin); i < layout.shard_size;
+         ++i)
+      EXPECT_EQ(odd.shards.master(unit)[i].item<float>(), 0);
+  }
+}
+
+TEST(AdamW, DoesNotTouchFrozenRows) {
+  model::ParameterTable table = tests::odd_table();
+  table.rows[1].trainable = false;
+  OddShards odd(tests::world(), at::kFloat, table);
+  train(odd);
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    if (row == 1) {
+      EXPECT_EQ(value, element_of(row, i)) << "not even weight decay";
+    } else {
+      EXPECT_NEAR(value, plain(row, i, table.rows[static_cast<std::size_t>(row)].decayed), 1e-6);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace finetune::optim

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace finetune::optim {
+namespace {
+
+/// Multipliers of 20 steps with 4 of warm-up. "train" is the reference trajectory's own; "hf_*" are
+/// transformers' lambdas.
+std::vector<double> golden(const std::string& name) {
+  const core::Json json = core::read_json(
+      std::string(FINETUNE_SOURCE_DIR) + "/tests/golden/train/schedules.json", 1 << 20);
+  return json["multipliers"][name].get<std::vector<double>>();
+}
+
+Settings settings_of(const std::string& schedule, double min_lr_ratio = 0) {
+  Settings settings;
+  settings.lr = 1;
+  settings.schedule = schedule;
+  settings.warmup_steps = 4;
+  settings.min_lr_ratio = min_lr_ratio;
+  return settings;
+}
+
+TEST(Schedule, IsThatOfTheReferenceTrajectory) {
+  const Schedule schedule(settings_of("cosine", 0.1), 20);
+  const auto expected = golden("train");
+  for (std::int64_t step = 0; step < 20; ++step)
+    EXPECT_NEAR(schedule.lr(step), expected[static_cast<std::size_t>(step)], 1e-15);
+}
+
+/// From the peak on the numbers are those of transformers. Before it, transformers' first step has
+/// a rate of zero and step s has s / w, so that one step of the run is wasted; here it is
+/// (s + 1) / w, and the peak comes one step earlier.
+TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
+  const std::vector<std::pair<std::string, Settings>> pairs = {
+      {"hf_linear", settings_of("linear")},
+      {"hf_cosine", settings_of("cosine")},
+      {"hf_cosine_with_min_lr", settings_of("cosine", 0.1)},
+      {"hf_constant_with_warmup", settings_of("constant")}};
+  for (const auto& [name, settings] : pairs) {
+    const Schedule schedule(settings, 20);
+    const auto expected = golden(name);
+    for (std::int64_t step = 0; step < 4; ++step)
+      EXPECT_EQ(schedule.lr(step), expected[static_cast<std::size_t>(step) + 1]) << name;
+    for (std::int64_t step = 4; step < 20; ++step)
+      EXPECT_NEAR(schedule.lr(step), expected[static_cast<std::size_t>(step)], 1e-15) << name;
+  }
+}
+
+TEST(Schedule, WarmupRatioIsRoundedUp) {
+  Settings settings = settings_of("linear");
+  settings.warmup_steps = 0;
+  settings.warmup_ratio = 0.11;
+  EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 3);
+  settings.warmup_ratio = 0;
+  EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 0);
+  EXPECT_EQ(Schedule(settings, 20).lr(0), 1);
+}
+
+TEST(Schedule, WarmupStepsComeBeforeTheRatio) {
+  Settings settings = settings_of("linear");
+  settings.warmup_ratio = 0.5;
+  EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 4);
+}
+
+TEST(Schedule, ScalesWithThePeakAndEndsAtItsLeast) {
+  for (const char* name : {"linear", "cosine"}) {
+    Settings settings = settings_of(name, 0.25);
+    settings.lr = 3e-4;
+    const Schedule schedule(settings, 20);
+    EXPECT_NEAR(schedule.lr(12), 3e-4 * (0.25 + 0.75 * 0.5), 1e-18);
+    EXPECT_NEAR(schedule.lr(20), 3e-4 * 0.25, 1e-18);
+    EXPECT_EQ(schedule.lr(1000), schedule.lr(20)) << "never below its end";
+  }
+}
+
+TEST(Schedule, OfARunThatIsAllWarmUpHasNoDecay) {
+  const Schedule schedule(settings_of("cosine"), 2);
+  EXPECT_EQ(schedule.lr(0), 0.25);
+  EXPECT_EQ(schedule.lr(1), 0.5);
+  EXPECT_TRUE(std::isfinite(Schedule(settings_of("linear"), 4).lr(4)));
+}
+
+}  // namespace
+}  // namespace finetune::optim

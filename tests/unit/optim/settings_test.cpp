@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/settings.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+
+namespace finetune::optim {
+namespace {
+
+Settings read(const std::string& text) {
+  deck::Deck deck("[optimizer]\n" + text, "input.toml", {});
+  deck::Table table = deck.table("optimizer", "A table.");
+  Settings settings;
+  settings.bind(table);
+  deck.finish();
+  return settings;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+TEST(OptimizerSettings, ReadEveryKey) {
+  const Settings s = read(
+      "lr = 1e-3\nschedule = \"linear\"\nmin_lr_ratio = 0.1\nwarmup_steps = 3\nbeta1 = 0.8\n"
+      "beta2 = 0.9\neps = 1e-6\nweight_decay = 0.01\nmax_grad_norm = 2\n");
+  EXPECT_EQ(s.lr, 1e-3);
+  EXPECT_EQ(s.schedule, "linear");
+  EXPECT_EQ(s.min_lr_ratio, 0.1);
+  EXPECT_EQ(s.warmup_steps, 3);
+  EXPECT_EQ(s.beta1, 0.8);
+  EXPECT_EQ(s.beta2, 0.9);
+  EXPECT_EQ(s.eps, 1e-6);
+  EXPECT_EQ(s.weight_decay, 0.01);
+  EXPECT_EQ(s.max_grad_norm, 2);
+  EXPECT_EQ(read("warmup_ratio = 0.1").warmup_ratio, 0.1);
+}
+
+TEST(OptimizerSettings, RefuseTwoKindsOfWarmUp) {
+  EXPECT_NE(refusal("warmup_steps = 3\nwarmup_ratio = 0.1")
+                .find("both warmup_steps and warmup_ratio are set"),
+            std::string::npos);
+}
+
+TEST(OptimizerSettings, RefuseNumbersWithoutMeaning) {
+  for (const char* text : {"lr = -1", "min_lr_ratio = 1.5", "warmup_steps = -1", "beta1 = 1.1",
+                           "eps = -1", "schedule = \"polynomial\"", "max_grad_norm = -1"}) {
+    EXPECT_NE(refusal(text), "nothing thrown") << text;
+  }
+}
+
+/// The bias corrections 1 - beta^step would be zero, and every weight NaN.
+TEST(OptimizerSettings, RefuseMeansThatForgetNothing) {
+  EXPECT_NE(refusal("beta1 = 1.0"), "nothing thrown");
+  EXPECT_NE(refusal("beta2 = 1.0"), "nothing thrown");
+  EXPECT_NE(refusal("eps = 0.0"), "nothing thrown") << "0 / 0 where no gradient ever came";
+}
+
+}  // namespace
+}  // namespace finetune::optim
