@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/passes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.hpp"
+#include "model/rope.hpp"
+#include "unit/train/tiny_model.hpp"
+
+namespace finetune::train {
+namespace {
+
+using tests::Embeddings;
+using tests::TinyModel;
+
+/// Sequence `number`: ids and labels differ from one to the next; some positions are not trained.
+data::MicroBatch sequence(std::int64_t number, std::int64_t num_rows = 1) {
+  data::MicroBatch batch{.batch = num_rows, .length = 5, .ids = {}, .labels = {}};
+  for (std::int64_t i = 0; i < 5 * num_rows; ++i) {
+    batch.ids.push_back((3 * i + 5 * number + i * i) % 11);
+    batch.labels.push_back((i + number) % 3 == 0 ? -100 : (2 * i + 7 * number) % 11);
+  }
+  return batch;
+}
+
+using Gradients = std::map<std::pair<int, std::int64_t>, float>;
+
+struct Result {
+  double loss = 0;
+  Gradients gradients;
+};
+
+/// All of these sequences, one a pass, on this process alone.
+Result alone(Embeddings embeddings, const std::vector<data::MicroBatch>& batches) {
+  TinyModel tiny(comm::Communicator(), embeddings);
+  tiny.shards.reset_gradients();
+  Result result;
+  for (const auto& batch : batches)
+    result.loss += forward_backward(tiny.engine(), batch, 0.1).loss;
+  tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
+    result.gradients[{row, i}] = gradient;
+  });
+  return result;
+}
+
+class Passes : public testing::TestWithParam<Embeddings> {
+ protected:
+  /// One pass in which this rank has `mine`; everything equals `expected` in the end.
+  void expect_same(const std::optional<data::MicroBatch>& mine, const Result& expected) {
+    const comm::Communicator& world = tests::world();
+    TinyModel tiny(world, GetParam());
+    tiny.shards.reset_gradients();
+    const double loss = forward_backward(tiny.engine(), mine, 0.1).loss;
+    EXPECT_NEAR(world.all_reduce(loss, comm::Reduce::sum), expected.loss, 1e-5);
+    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
+      const float wanted = expected.gradients.at({row, i});
+      EXPECT_NEAR(gradient, wanted, 1e-5 * std::max(1.0f, std::abs(wanted)))
+          << "row " << row << ", element " << i;
+    });
+  }
+};
+
+TEST_P(Passes, OfAllRanksAddUp) {
+  const comm::Communicator& world = tests::world();
+  std::vector<data::MicroBatch> all;
+  for (std::int64_t rank = 0; rank < world.size(); ++rank)
+    all.push_back(sequence(rank));
+  expect_same(sequence(world.rank()), alone(GetParam(), all));
+}
+
+TEST_P(Passes, TakeRanksWithoutAMicroBatch) {
+  const comm::Communicator& world = tests::world();
+  const bool has_one = world.rank() == world.size() - 1;
+  expect_same(has_one ? std::optional(sequence(3)) : std::nullopt,
+              alone(GetParam(), {sequence(3)}));
+}
+
+TEST_P(Passes, OfNobodyGiveZeroGradients) {
+  TinyModel tiny(tests::world(), GetParam());
+  const model::LossSum sum = forward_backward(tiny.engine(), std::nullopt, 1.0);
+  EXPECT_EQ(sum.loss, 0);
+  EXPECT_EQ(sum.num_targets, 0);
+  tiny.for_each([](int, std::int64_t, float, float gradient) { EXPECT_EQ(gradient, 0); });
+}
+
+TEST_P(Passes, OfTwoRowsAreTwoPassesOfOne) {
+  const data::MicroBatch both = sequence(0, 2);
+  std::vector<data::MicroBatch> rows(2, {.batch = 1, .length = 5, .ids = {}, .labels = {}});
+  for (std::size_t row = 0; row < 2; ++row) {
+    const auto begin = static_cast<std::ptrdiff_t>(5 * row);
+    rows[row].ids = {both.ids.begin() + begin, both.ids.begin() + begin + 5};
+    rows[row].labels = {both.labels.begin() + begin, both.labels.begin() + begin + 5};
+  }
+  const Result together = alone(GetParam(), {both});
+  const Result apart = alone(GetParam(), rows);
+  EXPECT_NEAR(together.loss, apart.loss, 1e-5);
+  for (const auto& [place, gradient] : together.gradients)
+    EXPECT_NEAR(gradient, apart.gradients.at(place), 1e-5);
+}
+
+TEST_P(Passes, LeaveEveryUnitClosed) {
+  TinyModel tiny(tests::world(), GetParam());
+  forward_backward(tiny.engine(), sequence(tests::world().rank()), 1.0);
+  forward(tiny.engine(), sequence(0));
+  for (int unit = 0; unit < tiny.shards.num_units(); ++unit)
+    EXPECT_THROW(tiny.shards.close(unit), core::Error) << "unit " << unit;
+}
+
+TEST_P(Passes, ForwardHasTheLossOfForwardAndBackward) {
+  TinyModel tiny(tests::world(), GetParam());
+  const model::LossSum with = forward_backward(tiny.engine(), sequence(1), 1.0);
+  const model::LossSum without = forward(tiny.engine(), sequence(1));
+  EXPECT_NEAR(with.loss, without.loss, 1e-6 * with.loss);
+  EXPECT_EQ(with.num_targets, without.num_targets);
+  EXPECT_TRUE(at::equal(with.correct, without.correct));
+  const model::LossSum nothing = forward(tiny.engine(), std::nullopt);
+  EXPECT_EQ(nothing.num_targets, 0);
+}
+
+TEST_P(Passes, LogitsOfTheLastPositionAreTheLastOfAll) {
+  TinyModel tiny(tests::world(), GetParam());
+  const at::Tensor ids = at::tensor({1, 9, 4}, at::kLong);
+  const model::Sequence sequence = model::make_sequence(tiny.architecture, 1, 3);
+  const at::Tensor all = logits(tiny.engine(), ids, sequence, Positions::all);
+  const at::Tensor last = logits(tiny.engine(), ids, sequence, Positions::last);
+  ASSERT_EQ(all.sizes(), (at::IntArrayRef{3, 11}));
+  EXPECT_TRUE(at::allclose(all.narrow(0, 2, 1), last, 1e-5, 1e-6));
+}
+
+/// A gradient of the whole model, embedding and tied head included, by central differences.
+TEST_P(Passes, GradientsAreTheSlopesOfTheLoss) {
+  TinyModel tiny{comm::Communicator(), GetParam()};
+  forward_backward(tiny.engine(), sequence(2), 1.0);
+  constexpr float step = 1e-2f;
+  for (int unit = 0; unit < tiny.shards.num_units(); ++unit) {
+    const at::Tensor gradient = tiny.shards.gradient_sum(unit).clone();
+    float* master = tiny.shards.master(unit).data_ptr<float>();
+    for (std::int64_t i = 0; i < gradient.numel(); i += 7) {
+      const float before = master[i];
+      const auto loss_at = [&](float value) {
+        master[i] = value;
+        tiny.shards.publish(unit);
+        return forward(tiny.engine(), sequence(2)).loss;
+      };
+      const double slope = (loss_at(before + step) - loss_at(before - step)) / (2 * step);
+      master[i] = before;
+      EXPECT_NEAR(gradient[i].item<float>(), slope, 5e-3 * std::max(1.0, std::abs(slope)))
+          << tiny.map.units()[static_cast<std::size_t>(unit)].name << ", element " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Passes, testing::Values(Embeddings::own_head, Embeddings::tied),
+                         [](const auto& info) {
+                           return info.param == Embeddings::tied ? "tied" : "own_head";
+                         });
+
+}  // namespace
+}  // namespace finetune::train

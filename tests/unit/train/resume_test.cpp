@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/resume.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+
+namespace finetune::train {
+namespace {
+
+Input input_of(std::vector<std::pair<std::string, std::string>> fixed) {
+  Input input;
+  input.deck_path = "input.toml";
+  input.data.path = "data.json";
+  input.model_folder = "model";
+  input.resolved_deck = "[train]\n";
+  input.fixed_values = std::move(fixed);
+  return input;
+}
+
+checkpoint::Found checkpoint_of(const Input& input) {
+  checkpoint::Found found;
+  found.folder = "out/step-0000000007";
+  found.step = 7;
+  found.state = describe_run(input, {.step = 7,
+                                     .metrics_bytes = 123,
+                                     .data_fingerprint = "abc",
+                                     .source_dtypes = {{"w", "BF16"}}});
+  return found;
+}
+
+std::string refusal(const Input& input, const std::string& fingerprint,
+                    const checkpoint::Found& found) {
+  try {
+    require_same_run(input, fingerprint, found);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+TEST(DescribeRun, HoldsWhatARestartNeeds) {
+  const core::Json state = checkpoint_of(input_of({{"optimizer.lr", "1e-3"}})).state;
+  EXPECT_EQ(state["step"], 7);
+  EXPECT_EQ(state["metrics_bytes"], 123);
+  EXPECT_EQ(state["data_fingerprint"], "abc");
+  EXPECT_EQ(state["source_dtypes"]["w"], "BF16");
+  EXPECT_EQ(state["fixed"]["optimizer.lr"], "1e-3");
+  EXPECT_EQ(state["deck"], "[train]\n");
+  EXPECT_TRUE(std::filesystem::path(state["model_folder"].get<std::string>()).is_absolute())
+      << "an export may start from another folder";
+}
+
+TEST(RequireSameRun, AcceptsTheSameDeckAndData) {
+  const Input input = input_of({{"optimizer.lr", "1e-3"}});
+  EXPECT_EQ(refusal(input, "abc", checkpoint_of(input)), "nothing thrown");
+}
+
+TEST(RequireSameRun, ListsEveryFixedKeyThatDiffers) {
+  const auto found = checkpoint_of(
+      input_of({{"optimizer.lr", "1e-3"}, {"train.seed", "42"}, {"train.micro_batch", "2"}}));
+  const Input input =
+      input_of({{"optimizer.lr", "2e-3"}, {"train.seed", "42"}, {"train.micro_batch", "4"}});
+  EXPECT_EQ(refusal(input, "abc", found),
+            "input.toml: 2 keys are not what the run in out/step-0000000007 has (what it trained "
+            "so far rests on them). Restore them, or set another train.output to begin a new run.\n"
+            "    optimizer.lr = 2e-3, the checkpoint has 1e-3\n"
+            "    train.micro_batch = 4, the checkpoint has 2");
+}
+
+TEST(RequireSameRun, AcceptsAKeyThatTheCheckpointDoesNotKnow) {
+  const auto found = checkpoint_of(input_of({}));
+  EXPECT_EQ(refusal(input_of({{"new.key", "1"}}), "abc", found), "nothing thrown");
+}
+
+TEST(RequireSameRun, RefusesOtherData) {
+  const Input input = input_of({});
+  const std::string message = refusal(input, "abd", checkpoint_of(input));
+  EXPECT_TRUE(
+      message.starts_with("data.json: is not what the run in out/step-0000000007 was "
+                          "trained on"))
+      << message;
+}
+
+}  // namespace
+}  // namespace finetune::train

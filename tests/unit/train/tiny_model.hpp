@@ -1,0 +1,73 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A Llama of two blocks and odd sizes with random weights, for the tests of passes.
+
+#include <memory>
+
+#include "model/family.hpp"
+#include "models/llama/llama.hpp"
+#include "support/ranks.hpp"
+#include "train/initial_weights.hpp"
+#include "train/passes.hpp"
+
+namespace finetune::tests {
+
+inline model::Architecture tiny_architecture(bool tied) {
+  model::Architecture a;
+  a.family = "llama";
+  a.num_layers = 2;
+  a.vocab_size = 11;
+  a.d_model = 8;
+  a.num_heads = 2;
+  a.num_kv_heads = 1;
+  a.head_size = 4;
+  a.d_ff = 6;
+  a.max_positions = 24;
+  a.tied_embeddings = tied;
+  a.init_std = 0.7;
+  return a;
+}
+
+enum class Embeddings { own_head, tied };
+
+struct TinyModel {
+  explicit TinyModel(const comm::Communicator& fsdp, Embeddings embeddings = Embeddings::own_head,
+                     std::uint64_t seed = 1)
+      : architecture(tiny_architecture(embeddings == Embeddings::tied)),
+        table(models::llama::family().describe(architecture)),
+        map(table, fsdp.size()),
+        model(models::llama::family().build(architecture)),
+        shards(table, map, fsdp, at::kFloat),
+        ops(shards) {
+    train::randomize(architecture, table, seed, shards);
+  }
+  TinyModel(const TinyModel&) = delete;
+  TinyModel& operator=(const TinyModel&) = delete;
+
+  train::Engine engine() { return {architecture, *model, ops, shards}; }
+
+  /// Calls f(row, element of the row, master weight, gradient sum) for this rank's elements; the
+  /// gradient is 0 before the first pass.
+  template <typename F>
+  void for_each(const F& f) const {
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      const float* master = shards.master(unit).const_data_ptr<float>();
+      const at::Tensor sums = shards.gradient_sum(unit);
+      const float* gradient = sums.defined() ? sums.const_data_ptr<float>() : nullptr;
+      for (const plan::ShardSlice& slice : map.slices(unit, shards.fsdp().rank())) {
+        for (std::int64_t i = 0; i < slice.count; ++i)
+          f(slice.row, slice.tensor_offset + i, master[slice.shard_offset + i],
+            gradient == nullptr ? 0 : gradient[slice.shard_offset + i]);
+      }
+    }
+  }
+
+  model::Architecture architecture;
+  model::ParameterTable table;
+  plan::ShardMap map;
+  std::unique_ptr<model::Model> model;
+  shard::ModelShards shards;
+  model::Ops ops;
+};
+
+}  // namespace finetune::tests
