@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A model of blocks only, for plans.
+
+#include <string>
+
+#include "plan/plan.hpp"
+
+namespace finetune::tests {
+
+/// Equal blocks of one matrix and one norm each; odd, so that two ranks need padding.
+inline model::ParameterTable block_table(int num_blocks, std::int64_t width = 1001) {
+  model::ParameterTable table;
+  for (int i = 0; i < num_blocks; ++i) {
+    table.units.push_back("layers." + std::to_string(i));
+    table.rows.push_back({.name = "matrix", .shape = {width, width}, .unit = i});
+    table.rows.push_back({.name = "norm", .shape = {width}, .unit = i, .decayed = false});
+  }
+  return table;
+}
+
+inline plan::Request request(std::int64_t world_size, core::DType dtype = core::DType::bf16) {
+  plan::Request request;
+  request.architecture.num_layers = 16;
+  request.architecture.vocab_size = 1000;
+  request.architecture.d_model = 64;
+  request.architecture.num_heads = 4;
+  request.architecture.num_kv_heads = 2;
+  request.architecture.head_size = 16;
+  request.architecture.d_ff = 96;
+  request.compute_dtype = dtype;
+  request.world_size = world_size;
+  request.ranks_per_node = 2;
+  request.global_batch = 8;
+  request.micro_batch = 2;
+  request.max_seq_length = 32;
+  return request;
+}
+
+}  // namespace finetune::tests

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world/world.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "support/ranks.hpp"
+
+namespace finetune::world {
+namespace {
+
+plan::Plan plan_for(std::int64_t ranks) {
+  const model::ParameterTable table{.rows = {{.name = "a", .shape = {7}}}, .units = {"a"}};
+  return plan::make({.architecture = {}, .world_size = ranks}, table);
+}
+
+TEST(World, NamesTheGroupsOfARank) {
+  const comm::Communicator& all = tests::world();
+  const World world = make(tests::mpi(), plan_for(all.size()));
+  EXPECT_EQ(world.world.size(), all.size());
+  for (const comm::Communicator& group : {world.batch, world.fsdp}) {
+    EXPECT_EQ(group.size(), all.size());
+    EXPECT_EQ(group.rank(), all.rank());
+    EXPECT_EQ(group.all_reduce(std::int64_t{1}, comm::Reduce::sum), all.size());
+  }
+  EXPECT_EQ(world.batch.name(), "batch");
+  EXPECT_EQ(world.fsdp.name(), "fsdp");
+  EXPECT_EQ(world.node_index, 0);
+}
+
+TEST(World, RefusesAMeshThatDoesNotFillTheJob) {
+  const int size = tests::world().size();
+  try {
+    make(tests::mpi(), plan_for(size + 1));
+    ADD_FAILURE() << "a rank without a place was accepted";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
+    const std::string expected = fmt::format("the mesh has {} ranks, the job {}", size + 1, size);
+    EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+  }
+}
+
+TEST(World, AloneNeedsNoMpi) {
+  const World world = make_alone();
+  EXPECT_EQ(world.world.size(), 1);
+  EXPECT_EQ(world.fsdp.rank(), 0);
+  EXPECT_EQ(world.batch.all_reduce(3.0, comm::Reduce::sum), 3.0);
+}
+
+TEST(World, TellsWhichRanksAreOnWhichNode) {
+  const comm::Topology topology{.world_size = 3,
+                                .num_nodes = 2,
+                                .ranks_per_node = 2,
+                                .node_names = {"n1", "n2"},
+                                .node_of_rank = {0, 1, 0}};
+  EXPECT_EQ(to_string(make_alone(), topology),
+            "3 ranks on 2 nodes: n1 (0,2) n2 (1); shard group: 1 rank");
+}
+
+TEST(World, CutsTheListOfNodesShort) {
+  comm::Topology topology{
+      .world_size = 18, .num_nodes = 18, .ranks_per_node = 1, .node_names = {}, .node_of_rank = {}};
+  for (int i = 0; i < 18; ++i) {
+    topology.node_names.push_back(fmt::format("n{}", i));
+    topology.node_of_rank.push_back(i);
+  }
+  const std::string text = to_string(make_alone(), topology);
+  EXPECT_NE(text.find(" n15 (15) and 2 more;"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace finetune::world
