@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.hpp"
+
+namespace finetune::app {
+namespace {
+
+/// argv of a command line.
+class Words {
+ public:
+  Words(std::initializer_list<std::string> words) : words_(words) {
+    words_.insert(words_.begin(), "finetune");
+    for (std::string& word : words_)
+      pointers_.push_back(word.data());
+    pointers_.push_back(nullptr);
+  }
+  int count() const { return static_cast<int>(words_.size()); }
+  char** pointers() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<char*> pointers_;
+};
+
+Arguments parsed(std::initializer_list<std::string> list) {
+  Words words(list);
+  return parse(words.count(), words.pointers());
+}
+
+bool trains(std::initializer_list<std::string> list) {
+  Words words(list);
+  return is_training(words.count(), words.pointers());
+}
+
+std::string refusal(std::initializer_list<std::string> list) {
+  try {
+    parsed(list);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::command_line);
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+void expect_refusal(std::initializer_list<std::string> list, const std::string& part) {
+  const std::string message = refusal(list);
+  EXPECT_NE(message.find(part), std::string::npos) << "\"" << part << "\" is not in: " << message;
+}
+
+TEST(CommandLine, ADeckMeansTraining) {
+  const Arguments arguments = parsed({"input.toml", "train.seed=3", "data.path=a b"});
+  EXPECT_EQ(arguments.command, Command::train);
+  EXPECT_EQ(arguments.path, "input.toml");
+  EXPECT_EQ(arguments.overrides, (std::vector<std::string>{"train.seed=3", "data.path=a b"}));
+}
+
+TEST(CommandLine, NeedsMpiForTrainingAlone) {
+  EXPECT_TRUE(trains({"input.toml"}));
+  EXPECT_TRUE(trains({"./plan"}));
+  EXPECT_FALSE(trains({"plan", "input.toml"}));
+  EXPECT_FALSE(trains({"generate"}));
+  EXPECT_FALSE(trains({"export"}));
+  EXPECT_FALSE(trains({"verify"}));
+  EXPECT_FALSE(trains({"--version"}));
+  EXPECT_FALSE(trains({""}));
+  EXPECT_FALSE(trains({}));
+}
+
+/// Several ranks with a wrong command line say so once: they need each other for that.
+TEST(CommandLine, NeedsMpiWhereItHasCompanions) {
+  ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  EXPECT_TRUE(trains({}));
+  EXPECT_TRUE(trains({"--unknown"}));
+  EXPECT_FALSE(trains({"--version"}));
+  EXPECT_FALSE(trains({"plan", "input.toml"}));
+  ::setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  EXPECT_FALSE(trains({}));
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+TEST(CommandLine, ReadsPlan) {
+  const Arguments arguments = parsed({"plan", "input.toml", "train.seed=3", "--ranks", "8",
+                                      "--ranks-per-node", "4", "--memory", "80GiB"});
+  EXPECT_EQ(arguments.command, Command::plan);
+  EXPECT_EQ(arguments.path, "input.toml");
+  EXPECT_EQ(arguments.overrides, std::vector<std::string>{"train.seed=3"});
+  EXPECT_EQ(arguments.ranks, 8);
+  EXPECT_EQ(arguments.ranks_per_node, 4);
+  EXPECT_EQ(arguments.memory, "80GiB");
+  EXPECT_EQ(parsed({"plan", "input.toml"}).ranks, std::nullopt);
+}
+
+TEST(CommandLine, ReadsGenerate) {
+  const Arguments arguments =
+      parsed({"generate", "--temperature", "0.7", "--top-p", "0.9", "--max-tokens", "5", "--seed",
+              "11", "--instruction", "model", "Say it."});
+  EXPECT_EQ(arguments.command, Command::generate);
+  EXPECT_EQ(arguments.path, "model");
+  EXPECT_EQ(arguments.second, "Say it.");
+  EXPECT_EQ(arguments.temperature, 0.7);
+  EXPECT_EQ(arguments.top_p, 0.9);
+  EXPECT_EQ(arguments.max_tokens, 5);
+  EXPECT_EQ(arguments.seed, 11);
+  EXPECT_TRUE(arguments.is_instruction);
+}
+
+TEST(CommandLine, ReadsExportAndVerify) {
+  const Arguments out = parsed({"export", "run/step-1", "out", "--model", "m", "--dtype",
+                                "bfloat16", "--max-shard-size", "1GB"});
+  EXPECT_EQ(out.command, Command::export_weights);
+  EXPECT_EQ(out.path, "run/step-1");
+  EXPECT_EQ(out.second, "out");
+  EXPECT_EQ(out.model, "m");
+  EXPECT_EQ(out.dtype, "bfloat16");
+  EXPECT_EQ(out.max_shard_size, "1GB");
+  const Arguments verify = parsed({"verify", "run/step-1"});
+  EXPECT_EQ(verify.command, Command::verify);
+  EXPECT_EQ(verify.path, "run/step-1");
+}
+
+TEST(CommandLine, TakesAPromptThatBeginsWithADash) {
+  EXPECT_EQ(parsed({"generate", "model", "--", "- one\n- two"}).second, "- one\n- two");
+}
+
+TEST(CommandLine, ReadsQuestionsAboutItself) {
+  EXPECT_EQ(parsed({"--version"}).command, Command::version);
+  EXPECT_EQ(parsed({"--reference"}).command, Command::reference);
+}
+
+TEST(CommandLine, RefusesWhatItDoesNotKnow) {
+  expect_refusal({}, "no deck is named");
+  expect_refusal({"--verbose"}, "unknown option --verbose");
+  expect_refusal({"input.toml", "--ranks", "3"}, "unknown option --ranks");
+  expect_refusal({"plan"}, "deck is required");
+  expect_refusal({"plan", "input.toml", "--ranks", "0"}, "--ranks");
+  expect_refusal({"plan", "input.toml", "--ranks", "three"}, "--ranks");
+  expect_refusal({"generate", "model"}, "prompt is required");
+  expect_refusal({"generate", "model", "x", "--top-p", "1.5"}, "--top-p");
+  expect_refusal({"generate", "model", "x", "--max-tokens", "0"}, "--max-tokens");
+  expect_refusal({"generate", "model", "x", "--seed", "-1"}, "--seed");
+  expect_refusal({"export", "a", "b", "--dtype", "int8"}, "--dtype");
+  expect_refusal({"verify", "a", "b"}, "b");
+}
+
+TEST(CommandLineDeathTest, HelpIsNoError) {
+  EXPECT_EXIT(parsed({"--help"}), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(parsed({"plan", "--help"}), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace finetune::app
