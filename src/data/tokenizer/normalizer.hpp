@@ -40,7 +40,9 @@ class Pattern {
 std::string replace_all(std::string_view text, const Pattern& pattern, std::string_view content,
                         Matcher& matcher);
 
-/// A chain of steps; without any it changes nothing.
+/// A chain of steps; without any it changes nothing. Normalisation forms follow the Unicode version
+/// of utf8proc; the Hugging Face library's are of Unicode 10, so the order of neighbouring marks
+/// may differ for the hundred or so that were assigned since.
 class Normalizer {
  public:
   /// Reads the value of "normalizer"; nothing for null.
