@@ -60,7 +60,7 @@ TEST(Evaluate, ExactMatchIsGreedyGenerationGivingTheAnswer) {
         generate(tiny.engine(), question.prompt,
                  {.max_tokens = std::ssize(question.answer), .stop = {}}) == question.answer;
   }
-  ASSERT_EQ(expected, 4);  // the same on all ranks
+  EXPECT_EQ(expected, 4);
   data::Stream stream = stream_of(all, tests::world());
   const Evaluation result = evaluate(tiny.engine(), tests::world(), stream);
   EXPECT_EQ(result.num_samples, 11);
