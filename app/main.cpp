@@ -31,8 +31,8 @@ int train_on_ranks(int argc, char** argv) {
     at::set_num_threads(env.cores());
 
     const auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
-    const auto plan = plan::make(
-        input.plan_request(env.world().size(), env.topology().ranks_per_node), input.parameters);
+    const auto plan =
+        plan::make(input.plan_request(world::count_ranks(env.topology())), input.parameters);
     const auto world = world::make(env, plan);
     log::info(
         fmt::format("finetune {} on {}", arguments.path, world::to_string(world, env.topology())));

@@ -14,8 +14,13 @@ namespace finetune::app {
 int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
   const std::int64_t ranks = arguments.ranks.value_or(1);
-  const plan::Plan plan = plan::make(
-      input.plan_request(ranks, arguments.ranks_per_node.value_or(ranks)), input.parameters);
+  const std::int64_t ranks_per_node = arguments.ranks_per_node.value_or(ranks);
+  const plan::Plan plan =
+      plan::make(input.plan_request({.world_size = ranks,
+                                     .ranks_per_node = ranks_per_node,
+                                     .num_nodes = (ranks + ranks_per_node - 1) / ranks_per_node,
+                                     .is_even = ranks % ranks_per_node == 0}),
+                 input.parameters);
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));
   if (!arguments.memory) return core::exit_done;

@@ -24,11 +24,11 @@ std::int64_t transient_elements_per_token(const model::Architecture& a) {
 
 std::vector<MemoryItem> plan_memory(const Request& request, const ShardMap& shards) {
   const model::Architecture& a = request.architecture;
-  const std::int64_t compute = core::size_bytes(request.compute_dtype);
+  const std::int64_t compute = core::size_bytes(request.numbers.compute);
   const std::int64_t shard = shards.shard_elements();
   const std::int64_t largest = shards.largest_unit();
   const bool is_one_rank = shards.num_shards() == 1;
-  const bool is_fp32 = request.compute_dtype == core::DType::f32;
+  const bool is_fp32 = request.numbers.compute == core::DType::f32;
   const std::int64_t tokens = request.micro_batch * request.max_seq_length;
   // The head's product is made for this many tokens at a time (see model::Ops::loss).
   const std::int64_t chunk = std::min<std::int64_t>(tokens, 1024);

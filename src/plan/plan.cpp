@@ -29,13 +29,14 @@ std::int64_t Plan::memory_bytes() const {
 }
 
 Plan make(const Request& request, const model::ParameterTable& table) {
-  Plan plan{.mesh = {.dp_shard = request.world_size},
-            .shards = ShardMap(table, request.world_size),
-            .batch = plan_batch(request, request.world_size),
+  const Mesh mesh = make_mesh(request.parallel, request.ranks);
+  Plan plan{.mesh = mesh,
+            .shards = ShardMap(table, mesh.dp_shard),
+            .batch = plan_batch(request, mesh.data_ranks()),
             .memory = {},
             .num_parameters = table.num_parameters(),
-            .world_size = request.world_size,
-            .ranks_per_node = request.ranks_per_node};
+            .numbers = request.numbers,
+            .ranks = request.ranks};
   plan.memory = plan_memory(request, plan.shards);
   return plan;
 }
@@ -45,12 +46,14 @@ std::string to_string(const Plan& plan) {
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("  {:<24} {}\n", name, value);
   };
-  const std::int64_t num_nodes = (plan.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node;
+  const std::int64_t num_nodes = plan.ranks.num_nodes;
   line("parameters", core::with_commas(plan.num_parameters));
   line("ranks",
-       fmt::format("{} on {} node{}", plan.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
-  line("sharding", fmt::format("FULL_SHARD over {} rank{}", plan.mesh.dp_shard,
-                               plan.mesh.dp_shard == 1 ? "" : "s"));
+       fmt::format("{} on {} node{}", plan.ranks.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
+  line("sharding",
+       fmt::format("{}: {} cop{} of the model, each over {} rank{}", to_string(plan.mesh.sharding),
+                   plan.mesh.dp_replicate, plan.mesh.dp_replicate == 1 ? "y" : "ies",
+                   plan.mesh.dp_shard, plan.mesh.dp_shard == 1 ? "" : "s"));
   line("step",
        fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} a rank, at most {} tokens",
                    plan.batch.global_batch, plan.batch.num_micro_batches,
@@ -58,10 +61,10 @@ std::string to_string(const Plan& plan) {
                    plan.batch.accumulation, plan.batch.accumulation == 1 ? "" : "es",
                    core::with_commas(plan.batch.max_tokens_per_step())));
   const std::int64_t idle =
-      plan.batch.accumulation * plan.mesh.dp_shard - plan.batch.num_micro_batches;
+      plan.batch.accumulation * plan.mesh.data_ranks() - plan.batch.num_micro_batches;
   if (idle > 0) {
     line("", fmt::format("{} of {} passes idle: micro-batches do not divide by the ranks", idle,
-                         plan.batch.accumulation * plan.mesh.dp_shard));
+                         plan.batch.accumulation * plan.mesh.data_ranks()));
   }
   line("memory a rank", core::human_bytes(plan.memory_bytes()));
   for (const MemoryItem& item : plan.memory) {

@@ -7,20 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.hpp"
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
+#include "plan/mesh.hpp"
 #include "plan/shard_map.hpp"
 
 namespace finetune::plan {
-
-/// Ranks by axis; their product is the world.
-struct Mesh {
-  std::int64_t dp_replicate = 1;
-  std::int64_t dp_shard = 1;
-  std::int64_t cp = 1;
-  std::int64_t tp = 1;
-};
 
 struct BatchPlan {
   std::int64_t global_batch = 1;       ///< sequences an optimizer step, over all ranks
@@ -39,11 +31,16 @@ struct MemoryItem {
   std::int64_t bytes = 0;
 };
 
+enum class ActivationCheckpointing { none, selective, full };
+
 struct Request {
   model::Architecture architecture;
-  core::DType compute_dtype = core::DType::bf16;
-  std::int64_t world_size = 1;
-  std::int64_t ranks_per_node = 1;
+  ParallelSettings parallel;
+  Numbers numbers;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  bool offloads_optimizer = false;  ///< master weights and moments in host memory
+  bool on_gpu = false;
+  Ranks ranks;
   std::int64_t global_batch = 1;
   std::int64_t micro_batch = 1;
   std::int64_t max_seq_length = 1;
@@ -55,8 +52,8 @@ struct Plan {
   BatchPlan batch;
   std::vector<MemoryItem> memory;  ///< at the peak of a step
   std::int64_t num_parameters = 0;
-  std::int64_t world_size = 1;
-  std::int64_t ranks_per_node = 1;
+  Numbers numbers;
+  Ranks ranks;
 
   std::int64_t memory_bytes() const;
 };

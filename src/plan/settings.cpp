@@ -4,13 +4,41 @@
 namespace finetune::plan {
 
 void ParallelSettings::bind(deck::Table& table) {
+  using deck::Restart;
   table.choice(
       {.name = "sharding",
-       .restart = deck::Restart::free,
+       .restart = Restart::free,
        .sentence =
-           "FULL_SHARD: weights, gradients and optimizer state are split over all ranks; a block's "
-           "weights are gathered just before use."},
-      sharding, {"FULL_SHARD"});
+           "FULL_SHARD: weights, gradients and optimizer state are split over all ranks, and a "
+           "block's weights are gathered just before use; SHARD_GRAD_OP: gathered weights stay "
+           "until the step ends; HYBRID_SHARD: split inside a node, replicated across nodes; "
+           "NO_SHARD: replicated on every rank; AUTO: HYBRID_SHARD on several nodes of several "
+           "ranks, else FULL_SHARD."},
+      sharding, {"AUTO", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD"});
+  table.integer({.name = "dp_shard",
+                 .restart = Restart::free,
+                 .sentence = "Ranks that share one copy of the model; 0: follows from sharding.",
+                 .unit = "ranks"},
+                dp_shard, {.min = 0});
+  table.integer({.name = "dp_replicate",
+                 .restart = Restart::free,
+                 .sentence = "Copies of the model; 0: follows from sharding and dp_shard."},
+                dp_replicate, {.min = 0});
+  table.choice({.name = "bucket",
+                .restart = Restart::free,
+                .sentence = "What is gathered and reduced together: a BLOCK, the halves of a block "
+                            "(LAYER), or the whole model (NONE)."},
+               bucket, {"BLOCK", "LAYER", "NONE"});
+  table.choice({.name = "reduce_dtype",
+                .restart = Restart::free,
+                .sentence = "Gradients on the network; they are summed in fp32 in any case where "
+                            "ranks compute on the CPU."},
+               reduce_dtype, {"fp32", "bf16", "fp16"});
+  table.boolean({.name = "overlap",
+                 .restart = Restart::free,
+                 .sentence = "Communicate behind the computation: gather the next weights early "
+                             "and reduce gradients while backward goes on."},
+                overlap);
 }
 
 void PrecisionSettings::bind(deck::Table& table) {
@@ -19,8 +47,23 @@ void PrecisionSettings::bind(deck::Table& table) {
        .restart = deck::Restart::fixed,
        .sentence =
            "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
-           "32-true: everything in fp32."},
-      mode, {"bf16-mixed", "32-true"});
+           "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "
+           "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
+      mode, {"bf16-mixed", "bf16-true", "16-mixed", "32-true"});
+}
+
+Numbers PrecisionSettings::numbers(const std::string& reduce_dtype, Determinism determinism) const {
+  Numbers numbers;
+  numbers.compute = mode == "32-true"    ? core::DType::f32
+                    : mode == "16-mixed" ? core::DType::f16
+                                         : core::DType::bf16;
+  if (mode == "bf16-true") numbers.master = numbers.moments = core::DType::bf16;
+  numbers.scales_loss = mode == "16-mixed";
+  numbers.reduce = reduce_dtype == "bf16"   ? core::DType::bf16
+                   : reduce_dtype == "fp16" ? core::DType::f16
+                                            : core::DType::f32;
+  numbers.determinism = determinism;
+  return numbers;
 }
 
 }  // namespace finetune::plan

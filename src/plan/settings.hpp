@@ -2,15 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables [parallel] and [precision].
 
+#include <cstdint>
 #include <string>
 
-#include "core/dtype.hpp"
 #include "deck/deck.hpp"
+#include "plan/numbers.hpp"
 
 namespace finetune::plan {
 
 struct ParallelSettings {
-  std::string sharding = "FULL_SHARD";
+  std::string sharding = "AUTO";
+  std::int64_t dp_shard = 0;      ///< 0: follows from sharding, ranks and nodes
+  std::int64_t dp_replicate = 0;  ///< 0: follows
+  std::string bucket = "BLOCK";
+  std::string reduce_dtype = "fp32";
+  bool overlap = true;
 
   void bind(deck::Table& table);
 };
@@ -20,10 +26,8 @@ struct PrecisionSettings {
 
   void bind(deck::Table& table);
 
-  /// Dtype of activations and gathered weights; master weights and moments are fp32 in both modes.
-  core::DType compute_dtype() const {
-    return mode == "32-true" ? core::DType::f32 : core::DType::bf16;
-  }
+  /// Number formats of the mode, with `reduce_dtype` of ParallelSettings.
+  Numbers numbers(const std::string& reduce_dtype, Determinism determinism) const;
 };
 
 }  // namespace finetune::plan

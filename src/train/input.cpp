@@ -96,12 +96,24 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   return input;
 }
 
-plan::Request Input::plan_request(std::int64_t world_size, std::int64_t ranks_per_node) const {
+plan::Numbers Input::numbers() const {
+  const plan::Determinism determinism = train.determinism == "topology"
+                                            ? plan::Determinism::topology
+                                        : train.determinism == "run" ? plan::Determinism::run
+                                                                     : plan::Determinism::off;
+  return precision.numbers(parallel.reduce_dtype, determinism);
+}
+
+plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   plan::Request request;
   request.architecture = architecture;
-  request.compute_dtype = precision.compute_dtype();
-  request.world_size = world_size;
-  request.ranks_per_node = ranks_per_node;
+  request.parallel = parallel;
+  request.numbers = numbers();
+  request.activation_checkpointing =
+      train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
+      : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
+                                                      : plan::ActivationCheckpointing::none;
+  request.ranks = ranks;
   request.global_batch = train.global_batch;
   request.micro_batch = train.micro_batch;
   request.max_seq_length = data.max_seq_length;

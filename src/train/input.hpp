@@ -39,7 +39,8 @@ struct Input {
   model::ParameterTable parameters;
   std::filesystem::path model_folder;
 
-  plan::Request plan_request(std::int64_t world_size, std::int64_t ranks_per_node) const;
+  plan::Numbers numbers() const;
+  plan::Request plan_request(const plan::Ranks& ranks) const;
 };
 
 /// Reads a deck and the config.json it names. The root reads files; everybody gets the text and

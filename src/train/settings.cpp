@@ -68,6 +68,22 @@ void TrainSettings::bind(deck::Table& table) {
            "Stop this start after so many steps with a checkpoint and exit code 75; 0: never.",
        .unit = "steps"},
       stop_after_steps, {.min = 0});
+  table.choice({.name = "determinism",
+                .restart = Restart::fixed,
+                .sentence = "off: sums may come in any order; run: the same ranks give the same "
+                            "bits; topology: any number of data-parallel ranks with the same "
+                            "threads gives the same bits (gradients are summed in fixed point)."},
+               determinism, {"off", "run", "topology"});
+  table.choice({.name = "activation_checkpointing",
+                .restart = Restart::free,
+                .sentence = "What backward computes again instead of keeping it: nothing (none), "
+                            "norms and activation functions (selective), or whole blocks (full)."},
+               activation_checkpointing, {"none", "selective", "full"});
+  table.boolean({.name = "check_replicas",
+                 .restart = Restart::free,
+                 .sentence = "Compare a hash of the weights of all copies of the model after each "
+                             "step, and stop if they differ."},
+                check_replicas);
   if (output.empty()) {
     table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
   }

@@ -19,7 +19,7 @@ at::ScalarType to_aten(core::DType dtype) {
 State::State(const Input& input, const plan::Plan& plan, const comm::Communicator& fsdp)
     : input_(input),
       model_(input.family->build(input.architecture)),
-      shards_(input.parameters, plan.shards, fsdp, to_aten(input.precision.compute_dtype())),
+      shards_(input.parameters, plan.shards, fsdp, to_aten(input.numbers().compute)),
       ops_(std::make_unique<model::Ops>(shards_)),
       optimizer_(input.optimizer, input.parameters, shards_) {}
 

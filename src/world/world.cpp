@@ -7,6 +7,13 @@
 
 namespace finetune::world {
 
+plan::Ranks count_ranks(const comm::Topology& topology) {
+  return {.world_size = topology.world_size,
+          .ranks_per_node = topology.ranks_per_node,
+          .num_nodes = topology.num_nodes,
+          .is_even = topology.world_size == topology.num_nodes * topology.ranks_per_node};
+}
+
 World make(const comm::Environment& environment, const plan::Plan& plan) {
   const comm::Communicator& all = environment.world();
   const plan::Mesh& mesh = plan.mesh;

@@ -16,6 +16,9 @@ struct World {
   int node_index = 0;
 };
 
+/// The job's ranks as a plan counts them.
+plan::Ranks count_ranks(const comm::Topology& topology);
+
 /// Collective on the environment's world. Throws: ErrorKind::environment if the mesh does not fill
 /// it.
 World make(const comm::Environment& environment, const plan::Plan& plan);

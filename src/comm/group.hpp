@@ -1,0 +1,79 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Collectives that run behind the computation: one group a mesh axis, over MPI or NCCL.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "core/dtype.hpp"
+
+namespace finetune::comm {
+
+/// Names a collective that was started; `wait` for it before its memory is touched again.
+using Ticket = std::int64_t;
+inline constexpr Ticket nothing_started = 0;
+
+/// What a group has moved so far.
+struct Traffic {
+  std::int64_t collectives = 0;
+  std::int64_t sent_bytes = 0;  ///< by this rank to others
+};
+
+/// A sum whose terms are packed for the wire just before they leave and added just after they
+/// arrive, piece by piece, so that no second copy of the whole is needed. Host memory only.
+struct Exchange {
+  std::int64_t count = 0;          ///< elements a rank receives from each rank, itself included
+  std::int64_t element_bytes = 4;  ///< of an element on the wire
+  /// Writes elements [offset, offset + n) of what rank `to` shall add.
+  std::function<void(int to, std::int64_t offset, std::int64_t n, std::byte* wire)> pack;
+  /// Adds elements [offset, offset + n) that a rank packed. The terms of an element come in one
+  /// order, whatever the timing.
+  std::function<void(const std::byte* wire, std::int64_t offset, std::int64_t n)> add;
+};
+
+/// The ranks of one mesh axis. Collectives are started in the same order on every rank, over all
+/// groups that share a stream (a thread for MPI, a CUDA stream for NCCL), and run in that order.
+/// What is read and written must stay alive and untouched until `wait` returns. Counts are
+/// elements. On a device everything is ordered behind what the current CUDA stream holds when the
+/// collective is started, and `wait` makes that stream wait, not the host.
+///
+/// Throws, from any call: ErrorKind::environment if MPI or NCCL reports an error.
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  virtual const Communicator& communicator() const = 0;
+  int rank() const { return communicator().rank(); }
+  int size() const { return communicator().size(); }
+
+  /// Shapes: shard [count] -> full [size() * count], in rank order. Any dtype.
+  virtual Ticket all_gather(core::DType dtype, const void* shard, void* full,
+                            std::int64_t count) = 0;
+  /// Sums over ranks. Shapes: full [size() * count] -> shard [count]. f32, bf16, f16, i64.
+  virtual Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
+                                std::int64_t count) = 0;
+  /// Sums over ranks, in place; every rank ends with the same bits. f32, bf16, f16, i64.
+  virtual Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) = 0;
+  /// Host memory only.
+  virtual Ticket exchange(Exchange exchange) = 0;
+
+  /// Returns when the collective is done (on a device: makes the current stream wait for it).
+  virtual void wait(Ticket ticket) = 0;
+  /// Returns when everything that was started is done, on the host's clock.
+  virtual void synchronize() = 0;
+
+  virtual Traffic traffic() const = 0;
+  /// Seconds that computation stood still in `wait` since the last call. On a device: after
+  /// `synchronize`.
+  virtual double take_exposed_s() = 0;
+
+ protected:
+  Group() = default;
+};
+
+}  // namespace finetune::comm

@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which number format holds what, and how far results may depend on the ranks.
+
+#include "core/dtype.hpp"
+
+namespace finetune::plan {
+
+/// off: sums may come in any order. run: the same ranks give the same bits. topology: any number of
+/// data-parallel ranks gives the same bits.
+enum class Determinism { off, run, topology };
+
+struct Numbers {
+  core::DType compute = core::DType::bf16;  ///< activations, gathered weights, their gradients
+  core::DType master = core::DType::f32;    ///< what the optimizer updates; bf16 in bf16-true
+  core::DType moments = core::DType::f32;   ///< of AdamW; bf16 in bf16-true
+  core::DType reduce = core::DType::f32;    ///< gradients on the network
+  bool scales_loss = false;                 ///< 16-mixed
+  Determinism determinism = Determinism::off;
+
+  /// Gradients are summed over micro-batches and ranks as 64-bit fixed point.
+  bool is_fixed_point() const { return determinism == Determinism::topology; }
+  /// Bytes of an element of a gradient sum, and of a gradient on the network.
+  std::int64_t sum_bytes() const { return is_fixed_point() ? 8 : 4; }
+  std::int64_t wire_bytes() const { return is_fixed_point() ? 8 : core::size_bytes(reduce); }
+};
+
+}  // namespace finetune::plan
