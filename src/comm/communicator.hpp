@@ -60,6 +60,7 @@ class Communicator {
 
  private:
   friend class Environment;
+  friend class MpiGroup;
   struct Handle;
   explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/sums.hpp"
+
+#include <cstring>
+
+#include "core/error.hpp"
+
+namespace finetune::comm {
+
+Sum::Sum(core::DType dtype, void* target, std::int64_t count)
+    : dtype_(dtype), target_(target), count_(count) {
+  using enum core::DType;
+  core::check(dtype == f32 || dtype == bf16 || dtype == f16 || dtype == i64,
+              "sums over ranks are of f32, bf16, f16 and i64");
+  if (dtype == i64) {
+    integers_.resize(static_cast<std::size_t>(count));
+  } else {
+    floats_.resize(static_cast<std::size_t>(count));
+  }
+}
+
+void Sum::add(const std::byte* terms, std::int64_t offset, std::int64_t n) {
+  if (dtype_ == core::DType::i64) {
+    const auto* values = reinterpret_cast<const std::int64_t*>(terms);
+    for (std::int64_t i = 0; i < n; ++i)
+      integers_[static_cast<std::size_t>(offset + i)] += values[i];
+    return;
+  }
+  float* sums = floats_.data() + offset;
+  const auto* bits = reinterpret_cast<const std::uint16_t*>(terms);
+  const auto* values = reinterpret_cast<const float*>(terms);
+  for (std::int64_t i = 0; i < n; ++i) {
+    sums[i] += dtype_ == core::DType::f32    ? values[i]
+               : dtype_ == core::DType::bf16 ? core::bf16_to_float(bits[i])
+                                             : core::f16_to_float(bits[i]);
+  }
+}
+
+void Sum::finish() {
+  if (dtype_ == core::DType::i64) {
+    std::memcpy(target_, integers_.data(), integers_.size() * sizeof(std::int64_t));
+  } else if (dtype_ == core::DType::f32) {
+    std::memcpy(target_, floats_.data(), floats_.size() * sizeof(float));
+  } else {
+    core::convert(core::DType::f32, std::as_bytes(std::span(floats_)), dtype_,
+                  {static_cast<std::byte*>(target_), floats_.size() * 2});
+  }
+}
+
+}  // namespace finetune::comm
