@@ -67,6 +67,10 @@ class Group {
   /// Returns when everything that was started is done, on the host's clock.
   virtual void synchronize() = 0;
 
+  /// Gives up what was started: the run ends by an error, and other ranks may never come. When it
+  /// returns, no memory is touched any more.
+  virtual void abandon() {}
+
   virtual Traffic traffic() const = 0;
   /// Seconds that computation stood still in `wait` since the last call. On a device: after
   /// `synchronize`.

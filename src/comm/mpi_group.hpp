@@ -30,6 +30,7 @@ class MpiGroup : public Group {
 
   void wait(Ticket ticket) override;
   void synchronize() override;
+  void abandon() override { worker_->abandon(); }
   Traffic traffic() const override;
   double take_exposed_s() override;
 

@@ -10,10 +10,18 @@ Worker::Worker(Where where) : where_(where) {
 }
 
 Worker::~Worker() {
+  close(std::uncaught_exceptions() > 0 ? Leave::at_once : Leave::when_done);
+}
+
+void Worker::abandon() {
+  close(Leave::at_once);
+}
+
+void Worker::close(Leave leave) {
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
-    if (std::uncaught_exceptions() > 0 || error_) abandoned_ = true;
+    if (leave == Leave::at_once || error_) abandoned_ = true;
   }
   posted_.notify_all();
   if (thread_.joinable()) thread_.join();

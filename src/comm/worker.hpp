@@ -37,10 +37,14 @@ class Worker {
   void wait_all();
   bool is_done(std::int64_t ticket) const;
 
+  /// Ends the thread without doing what is left.
+  void abandon();
   /// For work that polls: true once nobody wants its result any more.
   bool is_abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
  private:
+  enum class Leave { when_done, at_once };
+  void close(Leave leave);
   void run();
   void do_next(std::unique_lock<std::mutex>& lock);
 

@@ -26,8 +26,8 @@ class Model {
   virtual int embedding_row() const = 0;
   virtual int final_norm_row() const = 0;
   virtual int head_row() const = 0;
-  /// The first row of block `i_layer`: any row of a unit names it.
-  virtual int block_row(std::int64_t i_layer) const = 0;
+  /// The rows of block `i_layer`.
+  virtual RowRange block_rows(std::int64_t i_layer) const = 0;
 
   /// x_ND -> y_ND of transformer block `i_layer`.
   virtual at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,

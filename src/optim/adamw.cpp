@@ -43,7 +43,7 @@ void AdamW::step(shard::ModelShards& shards, std::int64_t step, double lr, doubl
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     const at::Tensor master = shards.master(unit);
     const at::Tensor published = shards.published(unit);
-    const at::Tensor gradient = shards.gradient_sum(unit);
+    const at::Tensor gradient = shards.gradient(unit);
     const bool has_copy = published.scalar_type() == at::kBFloat16;
     for (const Run& run : runs(shards, unit)) {
       kernels::AdamWStep args{.weight = part(master, run.offset, run.count),

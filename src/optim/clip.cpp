@@ -2,21 +2,48 @@
 #include "optim/clip.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 
-#include "kernels/reduce.hpp"
+#include "kernels/exact_squares.hpp"
 
 namespace finetune::optim {
+namespace {
 
-double gradient_norm(const shard::ModelShards& shards) {
-  double squares = 0;
-  for (int unit = 0; unit < shards.num_units(); ++unit) {
-    const at::Tensor gradient = shards.gradient_sum(unit);
-    squares += kernels::squared_sum(std::span<const float>(
-        gradient.const_data_ptr<float>(), static_cast<std::size_t>(gradient.numel())));
-  }
-  return std::sqrt(shards.fsdp().all_reduce(squares, comm::Reduce::sum));
+std::span<const float> values(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+double squares_on_host(shard::ModelShards& shards) {
+  kernels::ExactSquares sum;
+  for (int unit = 0; unit < shards.num_units(); ++unit)
+    sum.add(kernels::exact_squared_sum(values(shards.gradient(unit))));
+  sum.normalize();
+  shards.fsdp().all_reduce(std::span(sum.limbs), comm::Reduce::sum);
+  const bool in_range =
+      shards.fsdp().all_reduce(std::int64_t{sum.in_range}, comm::Reduce::min) != 0;
+  sum.normalize();
+  return in_range ? sum.value() : std::nan("");
+}
+
+double squares_on_device(shard::ModelShards& shards) {
+  double sum = 0;
+  for (int unit = 0; unit < shards.num_units(); ++unit)
+    sum += shards.gradient(unit).to(at::kDouble).square_().sum().item<double>();
+  return shards.fsdp().all_reduce(sum, comm::Reduce::sum);
+}
+
+}  // namespace
+
+double gradient_norm(shard::ModelShards& shards) {
+  const bool on_host = shards.options().device.is_cpu();
+  const double squares = on_host ? squares_on_host(shards) : squares_on_device(shards);
+  // Replicas clip by one number: a copy that rounds otherwise would drift away from the others.
+  const auto& copies = shards.groups().dp_replicate->communicator();
+  std::array<double, 1> agreed = {squares};
+  copies.broadcast(std::as_writable_bytes(std::span(agreed)));
+  return std::sqrt(agreed[0]);
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -12,7 +12,7 @@ at::Tensor BufferPool::take(std::int64_t count) {
     const bool fits = it->numel() >= count;
     if (fits && (best == free_.end() || it->numel() < best->numel())) best = it;
   }
-  if (best == free_.end()) return at::empty({count}, at::TensorOptions().dtype(dtype_));
+  if (best == free_.end()) return at::empty({count}, options_);
   at::Tensor whole = std::move(*best);
   free_.erase(best);
   return whole.narrow(0, 0, count);

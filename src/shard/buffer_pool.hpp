@@ -13,14 +13,15 @@ namespace finetune::shard {
 /// hundred times a step costs more than the copy into them.
 class BufferPool {
  public:
-  explicit BufferPool(at::ScalarType dtype) : dtype_(dtype) {}
+  explicit BufferPool(at::ScalarType dtype, at::Device device = at::kCPU)
+      : options_(at::TensorOptions().dtype(dtype).device(device)) {}
 
   /// [count], contents undefined. Give it back with `put`.
   at::Tensor take(std::int64_t count);
   void put(at::Tensor buffer);
 
  private:
-  at::ScalarType dtype_;
+  at::TensorOptions options_;
   std::vector<at::Tensor> free_;  ///< whole buffers; what `take` returns are their first elements
 };
 

@@ -1,81 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/model_shards.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
 #include "core/error.hpp"
 
 namespace finetune::shard {
 namespace {
 
-core::DType to_core(at::ScalarType dtype) {
-  return dtype == at::kFloat ? core::DType::f32 : core::DType::bf16;
+std::vector<std::int64_t> shard_sizes(const plan::ShardMap& map) {
+  std::vector<std::int64_t> sizes;
+  for (const plan::UnitLayout& layout : map.units())
+    sizes.push_back(layout.shard_size);
+  return sizes;
 }
 
 }  // namespace
 
 ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMap& map,
-                         const comm::Communicator& fsdp, at::ScalarType compute_dtype)
+                         const Groups& groups, const Options& options)
     : table_(table),
       map_(map),
-      fsdp_(fsdp),
-      compute_dtype_(compute_dtype),
+      groups_(groups),
+      options_(options),
       written_(table.rows.size(), 0),
-      compute_pool_(compute_dtype),
-      float_pool_(at::kFloat) {
-  core::check(map.num_shards() == fsdp.size(), "the shard map was made for the fsdp communicator");
+      pool_(to_aten(options.numbers.compute), options.device),
+      gradients_(shard_sizes(map), groups, options) {
+  core::check(map.num_shards() == groups.fsdp->size(),
+              "the shard map was made for the fsdp communicator");
+  const bool is_master =
+      options.numbers.compute == options.numbers.master && options.device == options.state_device;
+  const auto made = [](core::DType dtype, at::Device device) {
+    return at::TensorOptions().dtype(to_aten(dtype)).device(device);
+  };
   for (const plan::UnitLayout& layout : map.units()) {
     Unit unit;
     // Zeroed: padding takes part in norms and must not be garbage.
-    unit.master = at::zeros({layout.shard_size}, at::kFloat);
+    unit.master =
+        at::zeros({layout.shard_size}, made(options.numbers.master, options.state_device));
     unit.published =
-        compute_dtype == at::kFloat ? unit.master : at::zeros({layout.shard_size}, compute_dtype);
+        is_master ? unit.master
+                  : at::zeros({layout.shard_size}, made(options.numbers.compute, options.device));
     units_.push_back(std::move(unit));
+  }
+}
+
+ModelShards::~ModelShards() {
+  // What is on its way refers to this memory.
+  if (std::uncaught_exceptions() > 0) {
+    groups_.fsdp->abandon();
+    groups_.dp_replicate->abandon();
+    return;
+  }
+  try {
+    groups_.fsdp->synchronize();
+    groups_.dp_replicate->synchronize();
+  } catch (...) {
+    // The run is told by whoever waits for a result; here nobody does.
   }
 }
 
 void ModelShards::publish(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open == 0, "weights change only while their unit is closed");
-  if (compute_dtype_ != at::kFloat) u.published.copy_(u.master);
+  if (!u.published.is_same(u.master)) u.published.copy_(u.master);
 }
 
 void ModelShards::publish_all() {
+  release_all();
   for (int unit = 0; unit < num_units(); ++unit)
     publish(unit);
 }
 
-void ModelShards::open(int unit) {
+void ModelShards::prefetch(int unit) {
   Unit& u = at(unit);
-  if (u.num_open++ > 0) return;
+  if (u.full.defined()) return;
   if (is_alone()) {
     u.full = u.published;
     return;
   }
   const std::int64_t shard_size = u.published.numel();
-  u.full = compute_pool_.take(shard_size * fsdp_.size());
-  fsdp_.all_gather(to_core(compute_dtype_), u.published.data_ptr(), u.full.data_ptr(), shard_size);
+  u.full = pool_.take(shard_size * groups_.fsdp->size());
+  u.gathering = groups_.fsdp->all_gather(options_.numbers.compute, u.published.data_ptr(),
+                                         u.full.data_ptr(), shard_size);
+}
+
+void ModelShards::open(int unit) {
+  prefetch(unit);
+  ++at(unit).num_open;
+}
+
+void ModelShards::wait_for(const Unit& unit) const {
+  groups_.fsdp->wait(std::exchange(unit.gathering, comm::nothing_started));
+}
+
+void ModelShards::release(Unit& unit) {
+  if (!unit.full.defined()) return;
+  // A rank that had nothing to compute has not read it, but it was written to.
+  wait_for(unit);
+  if (!is_alone()) pool_.put(unit.full);
+  unit.full = at::Tensor();
 }
 
 void ModelShards::close(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open > 0, "a unit is closed as often as it is opened");
-  if (--u.num_open > 0) return;
-  if (!is_alone()) compute_pool_.put(u.full);
-  u.full = at::Tensor();
+  if (--u.num_open > 0 || options_.sharding == plan::Sharding::shard_grad_op) return;
+  release(u);
+}
+
+void ModelShards::release_all() {
+  for (Unit& unit : units_) {
+    core::check(unit.num_open == 0, "nothing is open between two steps");
+    release(unit);
+  }
 }
 
 void ModelShards::open_gradient(int unit) {
   Unit& u = at(unit);
   if (u.gradient_is_open) return;
   u.gradient_is_open = true;
-  // Made when first needed: a model that only generates has no gradients.
-  if (!u.gradient_sum.defined()) u.gradient_sum = at::zeros_like(u.master);
-  if (sums_in_place()) {
-    u.full_gradient = u.gradient_sum;
-    return;
-  }
-  u.full_gradient = compute_pool_.take(u.published.numel() * fsdp_.size());
+  u.full_gradient = gradients_.take_buffer(unit);
+  // Where the buffer is the sum itself, a step's later passes add to what is there.
+  const char is_written = gradients_.sums_in_place() && gradients_.has_sum(unit) ? 1 : 0;
   for (const int row : map_.units()[static_cast<std::size_t>(unit)].rows)
-    written_[static_cast<std::size_t>(row)] = 0;
+    written_[static_cast<std::size_t>(row)] = is_written;
 }
 
 void ModelShards::zero_unwritten(int unit) {
@@ -88,49 +140,28 @@ void ModelShards::zero_unwritten(int unit) {
   if (padding > 0) u.full_gradient.narrow(0, layout.count, padding).zero_();
 }
 
-void ModelShards::add_to_sum(Unit& unit, const at::Tensor& gradient_shard) {
-  if (unit.has_sum) {
-    unit.gradient_sum.add_(gradient_shard);
-  } else {
-    unit.gradient_sum.copy_(gradient_shard);
-  }
-  unit.has_sum = true;
-}
-
-void ModelShards::reduce_gradient(int unit) {
+void ModelShards::reduce_gradient(int unit, Gradients::Pass pass) {
   Unit& u = at(unit);
   core::check(u.gradient_is_open, "only an open gradient is reduced");
   zero_unwritten(unit);
   u.gradient_is_open = false;
-  at::Tensor full = std::move(u.full_gradient);
-  u.full_gradient = at::Tensor();
-  if (sums_in_place()) {
-    u.has_sum = true;
-    return;
-  }
-  if (is_alone()) {
-    add_to_sum(u, full);
-    compute_pool_.put(full);
-    return;
-  }
-  // Gradients cross the network and are summed in fp32, whatever they were computed in.
-  at::Tensor wide = full;
-  if (compute_dtype_ != at::kFloat) {
-    wide = float_pool_.take(full.numel());
-    wide.copy_(full);
-    compute_pool_.put(full);
-  }
-  at::Tensor shard = float_pool_.take(u.gradient_sum.numel());
-  fsdp_.reduce_scatter(wide.data_ptr<float>(), shard.data_ptr<float>(), shard.numel());
-  add_to_sum(u, shard);
-  float_pool_.put(shard);
-  (compute_dtype_ == at::kFloat ? compute_pool_ : float_pool_).put(wide);
+  gradients_.reduce(unit, std::exchange(u.full_gradient, at::Tensor()), pass);
 }
 
-void ModelShards::reset_gradients() {
-  for (Unit& unit : units_)
-    unit.has_sum = false;
-  std::fill(written_.begin(), written_.end(), 0);
+void ModelShards::reset_gradients(std::int64_t num_micro_batches) {
+  gradients_.reset(num_micro_batches);
+}
+
+std::optional<std::string> ModelShards::out_of_range() const {
+  const auto found = gradients_.out_of_range();
+  if (!found) return std::nullopt;
+  const plan::UnitLayout& layout = map_.units()[static_cast<std::size_t>(found->unit)];
+  std::size_t i = 0;
+  while (i + 1 < layout.offsets.size() && layout.offsets[i + 1] <= found->element)
+    ++i;
+  const model::Parameter& row = table_.rows[static_cast<std::size_t>(layout.rows[i])];
+  return fmt::format("the gradient of {} is {} at element {}", row.name, found->value,
+                     found->element - layout.offsets[i]);
 }
 
 at::Tensor ModelShards::view(const at::Tensor& flat, model::RowRange rows) const {
@@ -147,6 +178,7 @@ at::Tensor ModelShards::view(const at::Tensor& flat, model::RowRange rows) const
 at::Tensor ModelShards::weight(model::RowRange rows) const {
   const Unit& unit = at(map_.unit_of(rows.first));
   core::check(unit.num_open > 0, "weights are read while their unit is open");
+  wait_for(unit);
   return view(unit.full, rows);
 }
 

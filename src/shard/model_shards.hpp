@@ -5,54 +5,74 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "comm/communicator.hpp"
 #include "model/weights.hpp"
 #include "plan/shard_map.hpp"
 #include "shard/buffer_pool.hpp"
+#include "shard/gradients.hpp"
+#include "shard/options.hpp"
 
 namespace finetune::shard {
 
-/// Per unit: a shard of fp32 master weights and of fp32 gradient sums that stay, and flat buffers
-/// of the whole unit in the computation's dtype that exist only while the unit is open. Source:
-/// Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277).
+/// Per unit: a shard of master weights and of gradient sums that stay, and flat buffers of the
+/// whole unit in the computation's dtype that exist while the unit is open (SHARD_GRAD_OP: until
+/// `release_all`). Gathers and reductions run behind the computation; every rank opens, closes and
+/// reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
+/// 2304.11277).
 class ModelShards : public model::Weights {
  public:
-  ModelShards(const model::ParameterTable& table, const plan::ShardMap& map,
-              const comm::Communicator& fsdp, at::ScalarType compute_dtype);
+  ModelShards(const model::ParameterTable& table, const plan::ShardMap& map, const Groups& groups,
+              const Options& options);
+  ~ModelShards() override;
 
   int num_units() const { return static_cast<int>(units_.size()); }
   int unit_of(int row) const { return map_.unit_of(row); }
   const plan::ShardMap& map() const { return map_; }
-  const comm::Communicator& fsdp() const { return fsdp_; }
-  at::ScalarType compute_dtype() const { return compute_dtype_; }
+  const model::ParameterTable& table() const { return table_; }
+  const comm::Communicator& fsdp() const { return groups_.fsdp->communicator(); }
+  const Groups& groups() const { return groups_; }
+  const Options& options() const { return options_; }
+  at::ScalarType compute_dtype() const { return to_aten(options_.numbers.compute); }
 
-  /// This rank's fp32 elements of a unit, [shard_size]; padding last. After writing to it:
-  /// `publish`.
+  /// This rank's elements of a unit in the master dtype, [shard_size]; padding last. After writing
+  /// to it: `publish`.
   at::Tensor master(int unit) const { return at(unit).master; }
-  /// The sum of gradients reduced so far, fp32 [shard_size].
-  at::Tensor gradient_sum(int unit) const { return at(unit).gradient_sum; }
   /// Master weights in the computation's dtype, [shard_size]: what is gathered. The optimizer may
   /// write it in the same pass that updates the master weights.
   at::Tensor published(int unit) const { return at(unit).published; }
+  /// The gradient of the step, fp32 [shard_size], after `finish_gradients`; valid until asked for
+  /// the next unit's.
+  at::Tensor gradient(int unit) { return gradients_.gradient(unit); }
 
   /// Casts the master shard to the computation's dtype, from which units are gathered.
   void publish(int unit);
   void publish_all();
 
-  /// Gathers a unit's weights. Nested calls count. Collective on `fsdp`.
+  /// Starts to gather a unit, if it is not there yet, for the `open` that follows.
+  void prefetch(int unit);
+  /// Gathers a unit's weights; whoever reads them waits for them. Nested calls count. Collective on
+  /// fsdp.
   void open(int unit);
   void close(int unit);
+  /// Lets go of what SHARD_GRAD_OP kept.
+  void release_all();
 
   /// Makes the unit's gradient buffer ready for `gradient`. Nested calls do nothing.
   void open_gradient(int unit);
-  /// Sums the unit's gradients over the ranks into `gradient_sum` and gives the buffer back.
-  /// Collective on `fsdp`.
-  void reduce_gradient(int unit);
+  /// Starts to sum the unit's gradients over the ranks and gives the buffer back. Collective on
+  /// fsdp and, in the last pass of a step, on dp_replicate.
+  void reduce_gradient(int unit, Gradients::Pass pass);
+  /// Returns when all sums are complete.
+  void finish_gradients() { gradients_.finish(); }
 
-  /// Forgets the gradients of the last step.
-  void reset_gradients();
+  /// Forgets the gradients of the last step. `num_micro_batches` of the next, over all ranks.
+  void reset_gradients(std::int64_t num_micro_batches);
+
+  /// What this rank's gradients had that fixed point cannot hold, in words.
+  std::optional<std::string> out_of_range() const;
 
   at::Tensor weight(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
@@ -60,31 +80,30 @@ class ModelShards : public model::Weights {
  private:
   struct Unit {
     at::Tensor master;
-    at::Tensor published;  ///< is `master` in fp32
-    at::Tensor gradient_sum;
-    bool has_sum = false;  ///< gradient_sum holds something of this step
-    at::Tensor full;       ///< defined while open; is `published` on one rank
+    at::Tensor published;  ///< is `master` where the dtypes are the same
+    at::Tensor full;       ///< defined while gathered; is `published` on one rank
+    mutable comm::Ticket gathering = comm::nothing_started;
     int num_open = 0;
-    at::Tensor full_gradient;  ///< defined while open; is `gradient_sum` on one rank in fp32
+    at::Tensor full_gradient;  ///< defined while open
     bool gradient_is_open = false;
   };
 
   Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
-  bool is_alone() const { return fsdp_.size() == 1; }
-  bool sums_in_place() const { return is_alone() && compute_dtype_ == at::kFloat; }
+  bool is_alone() const { return groups_.fsdp->size() == 1; }
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
+  void wait_for(const Unit& unit) const;
+  void release(Unit& unit);
   void zero_unwritten(int unit);
-  void add_to_sum(Unit& unit, const at::Tensor& gradient_shard);
 
   const model::ParameterTable& table_;
   const plan::ShardMap& map_;
-  comm::Communicator fsdp_;
-  at::ScalarType compute_dtype_;
+  Groups groups_;
+  Options options_;
   std::vector<Unit> units_;
   std::vector<char> written_;  ///< by row: its part of the open gradient buffer holds something
-  BufferPool compute_pool_;
-  BufferPool float_pool_;
+  BufferPool pool_;
+  Gradients gradients_;
 };
 
 }  // namespace finetune::shard

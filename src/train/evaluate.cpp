@@ -25,6 +25,7 @@ Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data:
       if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct);
     }
   }
+  engine.shards.release_all();
   result.loss = batch.all_reduce(loss, comm::Reduce::sum) / static_cast<double>(num_targets);
   result.exact_match = static_cast<double>(batch.all_reduce(num_exact, comm::Reduce::sum)) /
                        static_cast<double>(result.num_samples);

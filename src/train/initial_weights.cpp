@@ -9,14 +9,17 @@
 namespace finetune::train {
 namespace {
 
-/// Calls `fill(row, slice, first element)` for every run of parameters among this rank's shards.
+/// Calls `fill(slice, first element)` for every run of parameters among this rank's shards, in
+/// fp32.
 template <typename Fill>
-void for_each_slice(const shard::ModelShards& shards, const Fill& fill) {
+void for_each_slice(shard::ModelShards& shards, const Fill& fill) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    float* shard = shards.master(unit).data_ptr<float>();
-    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
-      fill(slice, shard + slice.shard_offset);
-    }
+    at::Tensor master = shards.master(unit);
+    const bool is_direct = master.is_cpu() && master.scalar_type() == at::kFloat;
+    const at::Tensor values = is_direct ? master : at::zeros({master.numel()}, at::kFloat);
+    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank()))
+      fill(slice, values.data_ptr<float>() + slice.shard_offset);
+    if (!is_direct) master.copy_(values);
   }
 }
 

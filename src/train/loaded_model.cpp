@@ -2,7 +2,6 @@
 #include "train/loaded_model.hpp"
 
 #include "train/initial_weights.hpp"
-#include "train/state.hpp"
 
 namespace finetune::train {
 
@@ -14,7 +13,10 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   parameters_ = identified.family->describe(architecture_);
   map_ = std::make_unique<plan::ShardMap>(parameters_, fsdp.size());
   model_ = identified.family->build(architecture_);
-  shards_ = std::make_unique<shard::ModelShards>(parameters_, *map_, fsdp, to_aten(compute_dtype));
+  shard::Options options;
+  options.numbers.compute = compute_dtype;
+  shards_ =
+      std::make_unique<shard::ModelShards>(parameters_, *map_, shard::one_copy(fsdp), options);
   ops_ = std::make_unique<model::Ops>(*shards_);
   import_weights(weights::ModelFiles::open(fsdp, folder), architecture_, parameters_, *shards_);
 }

@@ -6,26 +6,10 @@
 #include <vector>
 
 #include "model/rope.hpp"
+#include "train/stages.hpp"
 
 namespace finetune::train {
 namespace {
-
-/// A unit that is gathered for as long as this lives. Collective on fsdp.
-class OpenUnit {
- public:
-  OpenUnit(shard::ModelShards& shards, int row) : shards_(shards), unit_(shards.unit_of(row)) {
-    shards_.open(unit_);
-  }
-  ~OpenUnit() { shards_.close(unit_); }
-  OpenUnit(const OpenUnit&) = delete;
-  OpenUnit& operator=(const OpenUnit&) = delete;
-
-  int unit() const { return unit_; }
-
- private:
-  shard::ModelShards& shards_;
-  int unit_;
-};
 
 struct Tokens {
   at::Tensor ids_N;
@@ -44,23 +28,33 @@ std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::Mi
                 model::make_sequence(engine.architecture, batch->batch, batch->length)};
 }
 
-int block_unit(const Engine& engine, std::int64_t i_layer) {
-  return engine.shards.unit_of(engine.model.block_row(i_layer));
+Stages stages_of(const Engine& engine) {
+  return Stages(engine.model, engine.architecture.num_layers, engine.shards);
+}
+
+void prefetch(const Engine& engine, const Stages& stages, int stage) {
+  if (!engine.shards.options().overlap) return;
+  for (const int unit : stages.units(stage))
+    engine.shards.prefetch(unit);
 }
 
 /// Embedding, then every block by `run_block(i_layer, x_ND)`. Without ids the units are gathered
-/// all the same.
+/// all the same. The last block's units stay open for as long as `last_block` lives.
 template <typename RunBlock>
-at::Tensor run_blocks(const Engine& engine, const at::Tensor* ids_N, const RunBlock& run_block) {
+at::Tensor run_blocks(const Engine& engine, const Stages& stages, const at::Tensor* ids_N,
+                      const RunBlock& run_block, std::optional<OpenStage>* last_block = nullptr) {
   at::Tensor x_ND;
   {
-    const OpenUnit open(engine.shards, engine.model.embedding_row());
+    const OpenStage open(engine.shards, stages.units(stages.embedding()));
+    prefetch(engine, stages, stages.embedding() + 1);
     if (ids_N != nullptr) x_ND = engine.ops.embedding(*ids_N, engine.model.embedding_row());
   }
   for (std::int64_t i = 0; i < engine.architecture.num_layers; ++i) {
-    engine.shards.open(block_unit(engine, i));
+    const OpenStage open(engine.shards, stages.units(stages.block(i)));
+    if (last_block != nullptr && i + 1 == engine.architecture.num_layers)
+      last_block->emplace(engine.shards, stages.units(stages.block(i)));
+    prefetch(engine, stages, stages.block(i) + 1);
     if (ids_N != nullptr) x_ND = run_block(i, x_ND);
-    engine.shards.close(block_unit(engine, i));
   }
   return x_ND;
 }
@@ -75,72 +69,98 @@ at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
   return torch::autograd::grad({saved.output}, {saved.input}, {d_output})[0];
 }
 
+void open_gradients(const Engine& engine, const std::vector<int>& units) {
+  for (const int unit : units)
+    engine.shards.open_gradient(unit);
+}
+
+/// Backward has left a stage: what no earlier one has goes to the sums.
+void reduce_gradients(const Engine& engine, const std::vector<int>& units, Pass pass) {
+  for (const int unit : units)
+    engine.shards.reduce_gradient(unit, pass);
+}
+
 /// Final norm, head and loss; the gradient of the norm's input goes to `d_x`.
-model::LossSum head_forward_backward(const Engine& engine, const Tokens* tokens,
+model::LossSum head_forward_backward(const Engine& engine, const Tokens& tokens,
                                      const at::Tensor& x_ND, double scale, at::Tensor& d_x) {
-  const OpenUnit norm(engine.shards, engine.model.final_norm_row());
-  const OpenUnit head(engine.shards, engine.model.head_row());
-  engine.shards.open_gradient(norm.unit());
-  engine.shards.open_gradient(head.unit());
-  model::LossSum loss;
-  if (tokens != nullptr) {
-    Saved saved;
-    saved.input = x_ND.detach().set_requires_grad(true);
-    saved.output = engine.model.final_norm(engine.ops, saved.input);
-    at::Tensor d_normed;
-    loss = engine.ops.loss_and_gradient(saved.output.detach(), tokens->labels_N,
-                                        engine.model.head_row(), scale, d_normed);
-    d_x = pull_back(saved, d_normed);
-  }
-  // A tied head's gradient stays open: the embedding adds its own part at the end of the pass.
-  engine.shards.reduce_gradient(norm.unit());
+  Saved saved;
+  saved.input = x_ND.detach().set_requires_grad(true);
+  saved.output = engine.model.final_norm(engine.ops, saved.input);
+  at::Tensor d_normed;
+  const model::LossSum loss = engine.ops.loss_and_gradient(
+      saved.output.detach(), tokens.labels_N, engine.model.head_row(), scale, d_normed);
+  d_x = pull_back(saved, d_normed);
   return loss;
+}
+
+Saved run_block(const Engine& engine, const Tokens& tokens, std::int64_t i_layer,
+                const at::Tensor& x_ND) {
+  Saved block;
+  block.input = x_ND.detach().set_requires_grad(true);
+  block.output = engine.model.block(engine.ops, i_layer, block.input, tokens.sequence);
+  return block;
 }
 
 }  // namespace
 
 model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
-                                double scale) {
+                                double scale, Pass pass) {
+  const Stages stages = stages_of(engine);
   const std::optional<Tokens> tokens = prepare(engine, batch);
   std::vector<Saved> saved(static_cast<std::size_t>(engine.architecture.num_layers));
+  // Only the head comes between the last block's forward and its backward.
+  std::optional<OpenStage> last_block;
   const at::Tensor x_ND = run_blocks(
-      engine, tokens ? &tokens->ids_N : nullptr, [&](std::int64_t i, const at::Tensor& x) {
+      engine, stages, tokens ? &tokens->ids_N : nullptr,
+      [&](std::int64_t i, const at::Tensor& x) {
         Saved& block = saved[static_cast<std::size_t>(i)];
-        block.input = x.detach().set_requires_grad(true);
-        block.output = engine.model.block(engine.ops, i, block.input, tokens->sequence);
-        return block.output;
-      });
+        if (engine.blocks == Blocks::kept) {
+          block = run_block(engine, *tokens, i, x);
+          return block.output;
+        }
+        const at::NoGradGuard no_autograd;
+        block.input = x;
+        return engine.model.block(engine.ops, i, x, tokens->sequence);
+      },
+      &last_block);
 
   at::Tensor d_x;
-  const model::LossSum loss =
-      head_forward_backward(engine, tokens ? &*tokens : nullptr, x_ND, scale, d_x);
-
-  for (std::int64_t i = engine.architecture.num_layers - 1; i >= 0; --i) {
-    const int unit = block_unit(engine, i);
-    engine.shards.open(unit);
-    engine.shards.open_gradient(unit);
-    if (tokens) d_x = pull_back(saved[static_cast<std::size_t>(i)], d_x);
-    saved.pop_back();
-    engine.shards.reduce_gradient(unit);
-    engine.shards.close(unit);
+  model::LossSum loss;
+  {
+    const OpenStage open(engine.shards, stages.units(stages.head()));
+    open_gradients(engine, stages.units(stages.head()));
+    if (tokens) loss = head_forward_backward(engine, *tokens, x_ND, scale, d_x);
+    reduce_gradients(engine, stages.completed(stages.head()), pass);
   }
-
-  const int embedding_unit = engine.shards.unit_of(engine.model.embedding_row());
-  engine.shards.open_gradient(embedding_unit);
+  for (std::int64_t i = engine.architecture.num_layers - 1; i >= 0; --i) {
+    const int stage = stages.block(i);
+    const OpenStage open(engine.shards, stages.units(stage));
+    last_block.reset();
+    if (i > 0) prefetch(engine, stages, stage - 1);
+    open_gradients(engine, stages.units(stage));
+    if (tokens) {
+      Saved& block = saved.back();
+      if (engine.blocks == Blocks::recomputed) block = run_block(engine, *tokens, i, block.input);
+      d_x = pull_back(block, d_x);
+    }
+    saved.pop_back();
+    reduce_gradients(engine, stages.completed(stage), pass);
+  }
+  open_gradients(engine, stages.units(stages.embedding()));
   if (tokens) engine.ops.embedding_backward(tokens->ids_N, d_x, engine.model.embedding_row());
-  engine.shards.reduce_gradient(embedding_unit);
+  reduce_gradients(engine, stages.completed(stages.embedding()), pass);
   return loss;
 }
 
 model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   const at::NoGradGuard no_autograd;
+  const Stages stages = stages_of(engine);
   const std::optional<Tokens> tokens = prepare(engine, batch);
   const at::Tensor x_ND = run_blocks(
-      engine, tokens ? &tokens->ids_N : nullptr, [&](std::int64_t i, const at::Tensor& x) {
+      engine, stages, tokens ? &tokens->ids_N : nullptr, [&](std::int64_t i, const at::Tensor& x) {
         return engine.model.block(engine.ops, i, x, tokens->sequence);
       });
-  const OpenUnit norm(engine.shards, engine.model.final_norm_row());
-  const OpenUnit head(engine.shards, engine.model.head_row());
+  const OpenStage open(engine.shards, stages.units(stages.head()));
   if (!tokens) return {};
   return engine.ops.loss(engine.model.final_norm(engine.ops, x_ND), tokens->labels_N,
                          engine.model.head_row());
@@ -149,12 +169,12 @@ model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatc
 at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
                   Positions positions) {
   const at::NoGradGuard no_autograd;
-  at::Tensor x_ND = run_blocks(engine, &ids_N, [&](std::int64_t i, const at::Tensor& x) {
+  const Stages stages = stages_of(engine);
+  at::Tensor x_ND = run_blocks(engine, stages, &ids_N, [&](std::int64_t i, const at::Tensor& x) {
     return engine.model.block(engine.ops, i, x, sequence);
   });
   if (positions == Positions::last) x_ND = x_ND.narrow(0, x_ND.size(0) - 1, 1);
-  const OpenUnit norm(engine.shards, engine.model.final_norm_row());
-  const OpenUnit head(engine.shards, engine.model.head_row());
+  const OpenStage open(engine.shards, stages.units(stages.head()));
   return engine.ops.logits(engine.model.final_norm(engine.ops, x_ND), engine.model.head_row());
 }
 

@@ -13,19 +13,26 @@
 
 namespace finetune::train {
 
+/// Whether backward keeps a block's activations or computes the block again from its input.
+enum class Blocks { kept, recomputed };
+
 /// What a pass works on. Nothing is owned.
 struct Engine {
   const model::Architecture& architecture;
   const model::Model& model;
   model::Ops& ops;
   shard::ModelShards& shards;
+  Blocks blocks = Blocks::kept;
 };
 
-/// Forward and backward of one micro-batch; adds the gradient of scale * (sum of its token losses)
-/// to the shards' gradient sums. A rank without a micro-batch takes part with nothing: the gathers
-/// and reductions are collective on fsdp, and somebody else's weights are among this rank's shards.
+using Pass = shard::Gradients::Pass;
+
+/// Forward and backward of one micro-batch; starts to add the gradient of scale * (sum of its token
+/// losses) to the shards' gradient sums. A rank without a micro-batch takes part with nothing: the
+/// gathers and reductions are collective on fsdp (the last pass's also on dp_replicate), and
+/// somebody else's weights are among this rank's shards.
 model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
-                                double scale);
+                                double scale, Pass pass);
 
 /// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result tells which targets
 /// are the model's first choice.

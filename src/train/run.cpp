@@ -50,7 +50,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       world_(world),
       // First of all the output: who cannot write should not wait for the tokenizer to hear it.
       corpus_((make_output_folder(), load_corpus(input, registry, world))),
-      state_(input, plan, world.fsdp),
+      state_(input, plan, world),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
   if (input.metrics.answers > 0 && !corpus_.questions) {
     log::warn(

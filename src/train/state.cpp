@@ -6,45 +6,74 @@
 namespace finetune::train {
 namespace {
 
+core::DType dtype_of(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? core::DType::bf16 : core::DType::f32;
+}
+
 std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
-  return reinterpret_cast<std::byte*>(shard.data_ptr<float>() + offset);
+  return static_cast<std::byte*>(shard.data_ptr()) + offset * shard.element_size();
+}
+
+shard::Options shard_options(const Input& input, const plan::Plan& plan) {
+  shard::Options options;
+  options.numbers = plan.numbers;
+  options.sharding = plan.mesh.sharding;
+  options.overlap = input.parallel.overlap;
+  return options;
 }
 
 }  // namespace
 
-at::ScalarType to_aten(core::DType dtype) {
-  return dtype == core::DType::f32 ? at::kFloat : at::kBFloat16;
-}
-
-State::State(const Input& input, const plan::Plan& plan, const comm::Communicator& fsdp)
+State::State(const Input& input, const plan::Plan& plan, const world::World& world)
     : input_(input),
       model_(input.family->build(input.architecture)),
-      shards_(input.parameters, plan.shards, fsdp, to_aten(input.numbers().compute)),
+      shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
+              shard_options(input, plan)),
       ops_(std::make_unique<model::Ops>(shards_)),
-      optimizer_(input.optimizer, input.parameters, shards_) {}
+      optimizer_(input.optimizer, input.parameters, shards_) {
+  if (plan.numbers.scales_loss) loss_scale_.emplace();
+}
+
+Engine State::engine() {
+  return {.architecture = input_.architecture,
+          .model = *model_,
+          .ops = *ops_,
+          .shards = shards_,
+          .blocks =
+              input_.train.activation_checkpointing == "full" ? Blocks::recomputed : Blocks::kept};
+}
 
 template <typename Slice>
-std::vector<Slice> State::slices() {
+std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts) {
   std::vector<Slice> all;
   for (int unit = 0; unit < shards_.num_units(); ++unit) {
-    for (const plan::ShardSlice& slice : shards_.map().slices(unit, shards_.fsdp().rank())) {
-      const core::TensorSlice tensor =
+    for (const plan::ShardSlice& whole : shards_.map().slices(unit, shards_.fsdp().rank())) {
+      const std::int64_t first = whole.count * i_part / num_parts;
+      const std::int64_t last = whole.count * (i_part + 1) / num_parts;
+      if (first == last) continue;
+      const plan::ShardSlice slice{whole.row, whole.tensor_offset + first,
+                                   whole.shard_offset + first, last - first};
+      core::TensorSlice tensor =
           tensor_slice(input_.parameters.rows[static_cast<std::size_t>(slice.row)], slice);
-      all.push_back({kind_master, tensor, bytes_at(shards_.master(unit), slice.shard_offset)});
-      all.push_back({kind_exp_avg, tensor, bytes_at(optimizer_.exp_avg(unit), slice.shard_offset)});
-      all.push_back(
-          {kind_exp_avg_sq, tensor, bytes_at(optimizer_.exp_avg_sq(unit), slice.shard_offset)});
+      const auto add = [&](const char* kind, const at::Tensor& shard) {
+        tensor.dtype = dtype_of(shard);
+        all.push_back({kind, tensor, bytes_at(shard, slice.shard_offset)});
+      };
+      add(kind_master, shards_.master(unit));
+      add(kind_exp_avg, optimizer_.exp_avg(unit));
+      add(kind_exp_avg_sq, optimizer_.exp_avg_sq(unit));
     }
   }
   return all;
 }
 
 std::vector<checkpoint::StoredSlice> State::stored() {
-  return slices<checkpoint::StoredSlice>();
+  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
+  return slices<checkpoint::StoredSlice>(copies.rank(), copies.size());
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {
-  return slices<checkpoint::WantedSlice>();
+  return slices<checkpoint::WantedSlice>(0, 1);
 }
 
 }  // namespace finetune::train

@@ -3,12 +3,14 @@
 // Everything of a run that changes from step to step, and its way to and from files.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/load.hpp"
 #include "checkpoint/save.hpp"
 #include "model/family.hpp"
 #include "optim/adamw.hpp"
+#include "optim/loss_scale.hpp"
 #include "plan/plan.hpp"
 #include "shard/model_shards.hpp"
 #include "train/input.hpp"
@@ -20,29 +22,33 @@ namespace finetune::train {
 /// Weights, moments and the objects that compute with them. Refers to `input` and `plan`.
 class State {
  public:
-  State(const Input& input, const plan::Plan& plan, const comm::Communicator& fsdp);
+  /// Collective on `world`.
+  State(const Input& input, const plan::Plan& plan, const world::World& world);
 
-  Engine engine() { return {input_.architecture, *model_, *ops_, shards_}; }
+  Engine engine();
   shard::ModelShards& shards() { return shards_; }
   optim::AdamW& optimizer() { return optimizer_; }
+  /// Null where the precision needs none.
+  optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
-  /// This rank's part of weights and moments, as checkpoints store it.
+  /// What this rank stores of weights and moments in a checkpoint: copies of the model share the
+  /// work.
   std::vector<checkpoint::StoredSlice> stored();
+  /// What it needs from one: all of its shards.
   std::vector<checkpoint::WantedSlice> wanted();
 
  private:
+  /// Part `i_part` of `num_parts` of every slice of this rank's shards.
   template <typename Slice>
-  std::vector<Slice> slices();
+  std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts);
 
   const Input& input_;
   std::unique_ptr<model::Model> model_;
   shard::ModelShards shards_;
   std::unique_ptr<model::Ops> ops_;
   optim::AdamW optimizer_;
+  std::optional<optim::LossScale> loss_scale_;
 };
-
-/// at:: name of a dtype to compute in.
-at::ScalarType to_aten(core::DType dtype);
 
 /// Kinds of states in a checkpoint.
 inline constexpr const char* kind_master = "master";

@@ -6,28 +6,75 @@
 #include <cmath>
 
 #include "comm/agree.hpp"
+#include "core/clock.hpp"
 #include "optim/clip.hpp"
 
 namespace finetune::train {
 namespace {
+
+// Of sums of losses in fixed point: 2.3e-10, and up to 2^31.
+constexpr int loss_bits = 32;
 
 /// Without the sign that a NaN may have.
 std::string readable(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
 
+[[noreturn]] void fail(std::int64_t step, const std::string& problem, const std::string& why,
+                       const std::string& remedy) {
+  throw comm::AgreedError(
+      core::ErrorKind::numbers,
+      core::to_string({fmt::format("step {}", step + 1), problem, why, remedy}));
+}
+
 /// Both numbers are the same on every rank, so all throw together.
 void require_finite(const StepResult& result, std::int64_t step) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-  throw comm::AgreedError(
-      core::ErrorKind::numbers,
-      core::to_string({fmt::format("step {}", step + 1),
-                       fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
-                                   readable(result.grad_norm)),
-                       "training cannot go on from numbers that are not "
-                       "finite; the weights are still those of the step before",
-                       "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another "
-                       "train.output), and look at the data of this step."}));
+  fail(
+      step,
+      fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
+                  readable(result.grad_norm)),
+      "training cannot go on from numbers that are not finite; the weights are still those of the "
+      "step before",
+      "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another train.output), and "
+      "look at the data of this step.");
+}
+
+/// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
+std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
+                                               const comm::Communicator& batch) {
+  if (!shards.options().numbers.is_fixed_point()) return std::nullopt;
+  const auto found = shards.out_of_range();
+  const std::int64_t last =
+      batch.all_reduce(found ? std::int64_t{batch.rank()} : -1, comm::Reduce::max);
+  if (last < 0) return std::nullopt;
+  return batch.broadcast_text(found.value_or(""), static_cast<int>(last));
+}
+
+/// The sum over micro-batches and ranks of losses, each of which is the same whoever computed it.
+class LossTotal {
+ public:
+  explicit LossTotal(bool is_exact) : is_exact_(is_exact) {}
+  void add(double loss) {
+    // A loss that is not finite has no integer; it stays visible in the other sum.
+    if (std::isfinite(loss)) fixed_ += std::llrint(std::ldexp(loss, loss_bits));
+    sum_ += loss;
+  }
+  double all_reduce(const comm::Communicator& batch) const {
+    const double sum = batch.all_reduce(sum_, comm::Reduce::sum);
+    if (!is_exact_) return sum;
+    const std::int64_t fixed = batch.all_reduce(fixed_, comm::Reduce::sum);
+    return std::isfinite(sum) ? std::ldexp(static_cast<double>(fixed), -loss_bits) : sum;
+  }
+
+ private:
+  bool is_exact_;
+  std::int64_t fixed_ = 0;
+  double sum_ = 0;
+};
+
+double take_exposed_s(const shard::ModelShards& shards) {
+  return shards.groups().fsdp->take_exposed_s() + shards.groups().dp_replicate->take_exposed_s();
 }
 
 }  // namespace
@@ -35,18 +82,45 @@ void require_finite(const StepResult& result, std::int64_t step) {
 StepResult run_step(const Engine& engine, const comm::Communicator& batch,
                     const data::StepData& data, optim::AdamW& optimizer,
                     const StepSettings& settings) {
-  const double scale = 1.0 / static_cast<double>(data.num_trained_tokens);
-  engine.shards.reset_gradients();
-  double loss_sum = 0;
-  for (const auto& micro_batch : data.micro_steps) {
-    loss_sum += forward_backward(engine, micro_batch, scale).loss;
+  shard::ModelShards& shards = engine.shards;
+  const double per_token = 1.0 / static_cast<double>(data.num_trained_tokens);
+  const double loss_scale = settings.loss_scale != nullptr ? settings.loss_scale->scale() : 1.0;
+  const auto num_passes = std::ssize(data.micro_steps);
+  take_exposed_s(shards);
+  shards.reset_gradients(num_passes * batch.size());
+  LossTotal total(shards.options().numbers.is_fixed_point());
+  for (std::int64_t i = 0; i < num_passes; ++i) {
+    const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
+    total.add(forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)],
+                               per_token * loss_scale, pass)
+                  .loss);
   }
+  shards.finish_gradients();
+  shards.release_all();
+
   StepResult result;
-  result.loss = batch.all_reduce(loss_sum, comm::Reduce::sum) * scale;
-  result.grad_norm = optim::gradient_norm(engine.shards);
+  const core::Stopwatch waiting;
+  const auto out_of_range = agreed_out_of_range(shards, batch);
+  result.loss = total.all_reduce(batch) * per_token;
+  // Whoever was faster has waited for the others here.
+  result.exposed_s = take_exposed_s(shards) + waiting.seconds();
+  result.grad_norm = optim::gradient_norm(shards) / loss_scale;
+
+  if (settings.loss_scale != nullptr) {
+    result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
+    settings.loss_scale->update(result.is_skipped);
+    if (result.is_skipped) return result;
+  }
+  if (out_of_range) {
+    fail(settings.step, *out_of_range, "64-bit fixed point does not hold it",
+         "Look at the data of this step, or set train.determinism = \"run\" in a new run.");
+  }
   require_finite(result, settings.step);
-  optimizer.step(engine.shards, settings.step, settings.lr,
-                 optim::clip_factor(result.grad_norm, settings.max_grad_norm));
+  const core::Stopwatch watch;
+  optimizer.step(shards, settings.step - (settings.loss_scale ? settings.loss_scale->skipped() : 0),
+                 settings.lr,
+                 optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
+  result.optimizer_s = watch.seconds();
   return result;
 }
 

@@ -7,25 +7,30 @@
 #include "comm/communicator.hpp"
 #include "data/stream.hpp"
 #include "optim/adamw.hpp"
+#include "optim/loss_scale.hpp"
 #include "train/passes.hpp"
 
 namespace finetune::train {
 
 struct StepResult {
-  double loss = 0;       ///< mean over the trained tokens of all ranks and micro-batches
-  double grad_norm = 0;  ///< of the global gradient, before clipping
+  double loss = 0;          ///< mean over the trained tokens of all ranks and micro-batches
+  double grad_norm = 0;     ///< of the global gradient, before clipping
+  bool is_skipped = false;  ///< 16-mixed: gradients overflowed, the weights are as before
+  double exposed_s = 0;     ///< this rank computed nothing because it waited for others
+  double optimizer_s = 0;
 };
 
 struct StepSettings {
   std::int64_t step = 0;  ///< counts from 0
   double lr = 0;
   double max_grad_norm = 0;
+  optim::LossScale* loss_scale = nullptr;  ///< of 16-mixed
 };
 
 /// Loss and gradient are sums over all trained tokens divided by their exact count, so any split of
 /// the global batch into ranks and micro-batches gives the same gradient.
-/// Collective on `batch` and on the shards' fsdp. Throws: ErrorKind::numbers on every rank, before
-/// weights change, if loss or gradient is not finite.
+/// Collective on `batch` and on the shards' groups. Throws: ErrorKind::numbers on every rank,
+/// before weights change, if loss or gradient is not finite or beyond what fixed point holds.
 StepResult run_step(const Engine& engine, const comm::Communicator& batch,
                     const data::StepData& data, optim::AdamW& optimizer,
                     const StepSettings& settings);

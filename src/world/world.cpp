@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/error.hpp"
 
 namespace finetune::world {
@@ -17,7 +20,7 @@ plan::Ranks count_ranks(const comm::Topology& topology) {
 World make(const comm::Environment& environment, const plan::Plan& plan) {
   const comm::Communicator& all = environment.world();
   const plan::Mesh& mesh = plan.mesh;
-  const std::int64_t filled = mesh.dp_replicate * mesh.dp_shard * mesh.cp * mesh.tp;
+  const std::int64_t filled = mesh.size();
   if (filled != all.size()) {
     core::fail(core::ErrorKind::environment,
                {"parallel", fmt::format("the mesh has {} ranks, the job {}", filled, all.size()),
@@ -27,9 +30,26 @@ World make(const comm::Environment& environment, const plan::Plan& plan) {
   world.world = all;
   world.node = environment.node();
   world.batch = all.split(0, all.rank(), "batch");
-  world.fsdp = all.split(0, all.rank(), "fsdp");
+  const Place place = places(mesh, environment.topology())[static_cast<std::size_t>(all.rank())];
+  world.fsdp = all.split(place.copy, place.shard, "fsdp");
+  world.dp_replicate = all.split(place.shard, place.copy, "dp_replicate");
   world.node_index = environment.topology().node_of_rank[static_cast<std::size_t>(all.rank())];
   return world;
+}
+
+std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology) {
+  std::vector<std::size_t> order(topology.node_of_rank.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return topology.node_of_rank[a] < topology.node_of_rank[b];
+  });
+  std::vector<Place> places(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto position = static_cast<std::int64_t>(i);
+    places[order[i]] = {.copy = static_cast<int>(position / mesh.dp_shard),
+                        .shard = static_cast<int>(position % mesh.dp_shard)};
+  }
+  return places;
 }
 
 World make_alone() {
@@ -49,8 +69,10 @@ std::string to_string(const World& world, const comm::Topology& topology) {
     text += fmt::format(" {} ({})", topology.node_names[static_cast<std::size_t>(node)], ranks);
   }
   if (topology.num_nodes > 16) text += fmt::format(" and {} more", topology.num_nodes - 16);
-  return text + fmt::format("; shard group: {} rank{}", world.fsdp.size(),
-                            world.fsdp.size() == 1 ? "" : "s");
+  text += fmt::format("; {} cop{} of the model, ", world.dp_replicate.size(),
+                      world.dp_replicate.size() == 1 ? "y" : "ies");
+  if (world.fsdp.size() == 1) return text + "each whole on its rank";
+  return text + fmt::format("each over {} ranks{}", world.fsdp.size(), "");
 }
 
 }  // namespace finetune::world

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // With whom: the communicators of this rank, named by use.
 
+#include <vector>
+
 #include "comm/environment.hpp"
 #include "plan/plan.hpp"
 
@@ -13,6 +15,7 @@ struct World {
   comm::Communicator node;   ///< ranks that share memory with this one
   comm::Communicator batch;  ///< ranks that see different samples: dp_replicate x dp_shard
   comm::Communicator fsdp;   ///< ranks that together hold one copy of the model: dp_shard x cp
+  comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
   int node_index = 0;
 };
 
@@ -22,6 +25,14 @@ plan::Ranks count_ranks(const comm::Topology& topology);
 /// Collective on the environment's world. Throws: ErrorKind::environment if the mesh does not fill
 /// it.
 World make(const comm::Environment& environment, const plan::Plan& plan);
+
+/// Where rank `rank` is in the mesh. Ranks are taken node by node, whatever order the launcher
+/// numbered them in, so that a shard group lies inside a node where it can.
+struct Place {
+  int copy = 0;   ///< along dp_replicate
+  int shard = 0;  ///< along dp_shard
+};
+std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology);
 
 /// A world of this process alone, without MPI.
 World make_alone();

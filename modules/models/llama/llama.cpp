@@ -100,15 +100,15 @@ class Llama : public model::Model {
   explicit Llama(Architecture architecture) : architecture_(std::move(architecture)) {}
 
   int embedding_row() const override { return 0; }
-  int final_norm_row() const override { return block_row(architecture_.num_layers); }
+  int final_norm_row() const override { return block_rows(architecture_.num_layers).first; }
   int head_row() const override { return architecture_.tied_embeddings ? 0 : final_norm_row() + 1; }
-  int block_row(std::int64_t i_layer) const override {
-    return 1 + rows_per_block * static_cast<int>(i_layer);
+  model::RowRange block_rows(std::int64_t i_layer) const override {
+    return {1 + rows_per_block * static_cast<int>(i_layer), rows_per_block};
   }
 
   at::Tensor block(model::Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
                    const model::Sequence& sequence) const override {
-    const int first = block_row(i_layer);
+    const int first = block_rows(i_layer).first;
     const model::BlockRows rows{.attention_norm = first,
                                 .qkv = {first + 1, 3},
                                 .attention_out = first + 4,

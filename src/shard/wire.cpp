@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/wire.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "kernels/fixed_point.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/packing.hpp"
+
+namespace finetune::shard {
+namespace {
+
+/// The stream's thread computes alone: beside it the computation has all cores. A launch of one
+/// grain stays on the calling thread.
+constexpr std::int64_t grain = kernels::grain_elements;
+
+template <typename F>
+void by_grains(std::int64_t n, const F& f) {
+  for (std::int64_t first = 0; first < n; first += grain)
+    f(first, std::min(grain, n - first));
+}
+
+template <typename T>
+std::span<const T> part(const at::Tensor& tensor, std::int64_t offset, std::int64_t n) {
+  return {static_cast<const T*>(tensor.const_data_ptr()) + offset, static_cast<std::size_t>(n)};
+}
+
+/// Calls f.operator()<T>() with the kernels' element type.
+template <typename F>
+auto dispatch(at::ScalarType dtype, const F& f) {
+  switch (dtype) {
+    case at::kFloat:
+      return f.template operator()<float>();
+    case at::kHalf:
+      return f.template operator()<kernels::f16>();
+    default:
+      return f.template operator()<kernels::bf16>();
+  }
+}
+
+at::ScalarType wire_type(const plan::Numbers& numbers) {
+  return numbers.reduce == core::DType::f32    ? at::kFloat
+         : numbers.reduce == core::DType::bf16 ? at::kBFloat16
+                                               : at::kHalf;
+}
+
+template <typename From, typename To>
+void convert(std::span<const From> from, std::span<To> to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to.data(), from.data(), from.size_bytes());
+  } else if constexpr (std::is_same_v<To, float>) {
+    kernels::widen(from, to);
+  } else if constexpr (std::is_same_v<From, kernels::f16>) {
+    std::array<float, grain> wide;
+    kernels::widen(from, std::span(wide).first(from.size()));
+    kernels::narrow(std::span<const float>(wide).first(from.size()), to);
+  } else {
+    kernels::narrow(from, to);
+  }
+}
+
+kernels::FixedPoint fixed_point(double limit) {
+  return {.scale_bits = fixed_point_bits, .limit = static_cast<float>(limit)};
+}
+
+}  // namespace
+
+double largest_term(std::int64_t num_terms) {
+  return std::ldexp(1.0, 62 - fixed_point_bits) / static_cast<double>(num_terms);
+}
+
+std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t n,
+                  const plan::Numbers& numbers, double limit, std::byte* wire) {
+  std::int64_t bad = -1;
+  dispatch(gradient.scalar_type(), [&]<typename T>() {
+    by_grains(n, [&](std::int64_t first, std::int64_t count) {
+      const auto from = part<T>(gradient, offset + first, count);
+      if (numbers.is_fixed_point()) {
+        const std::int64_t i = kernels::to_fixed(
+            from, fixed_point(limit),
+            {reinterpret_cast<std::int64_t*>(wire) + first, static_cast<std::size_t>(count)});
+        if (i >= 0 && bad < 0) bad = offset + first + i;
+        return;
+      }
+      dispatch(wire_type(numbers), [&]<typename W>() {
+        convert(from,
+                std::span(reinterpret_cast<W*>(wire) + first, static_cast<std::size_t>(count)));
+      });
+    });
+  });
+  return bad;
+}
+
+void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan::Numbers& numbers,
+         at::Tensor sum) {
+  by_grains(n, [&](std::int64_t first, std::int64_t count) {
+    const auto size = static_cast<std::size_t>(count);
+    if (numbers.is_fixed_point()) {
+      kernels::add(std::span(reinterpret_cast<const std::int64_t*>(wire) + first, size),
+                   std::span(sum.data_ptr<std::int64_t>() + offset + first, size));
+      return;
+    }
+    dispatch(wire_type(numbers), [&]<typename W>() {
+      kernels::add(std::span(reinterpret_cast<const W*>(wire) + first, size),
+                   std::span(sum.data_ptr<float>() + offset + first, size));
+    });
+  });
+}
+
+std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
+                 at::Tensor sum) {
+  const std::int64_t n = gradient.numel();
+  return dispatch(gradient.scalar_type(), [&]<typename T>() -> std::int64_t {
+    if (numbers.is_fixed_point()) {
+      return kernels::add_fixed(part<T>(gradient, 0, n), fixed_point(limit),
+                                {sum.data_ptr<std::int64_t>(), static_cast<std::size_t>(n)});
+    }
+    kernels::add(part<T>(gradient, 0, n),
+                 std::span(sum.data_ptr<float>(), static_cast<std::size_t>(n)));
+    return -1;
+  });
+}
+
+}  // namespace finetune::shard

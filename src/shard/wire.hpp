@@ -1,0 +1,35 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Gradients on their way to other ranks: as they leave, and as they are added where they arrive.
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/numbers.hpp"
+
+namespace finetune::shard {
+
+/// Fixed point holds gradients as multiples of 2^-fixed_point_bits: 5.7e-14, far below what changes
+/// a weight, and up to 2^19 = 524,288.
+inline constexpr int fixed_point_bits = 44;
+
+/// No term may exceed 2^62 / terms, so that no sum can leave 64 bits.
+double largest_term(std::int64_t num_terms);
+
+/// Packs elements [offset, offset + n) of host tensor `gradient` (of the computation's dtype) for
+/// the wire: numbers.reduce, or 64-bit fixed point.
+/// Returns the first element that fixed point cannot hold (not finite, or beyond `limit`), or -1.
+std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t n,
+                  const plan::Numbers& numbers, double limit, std::byte* wire);
+
+/// Adds n packed elements to `sum` (fp32 or, in fixed point, int64) from `offset` on.
+void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan::Numbers& numbers,
+         at::Tensor sum);
+
+/// The same from a whole host tensor, without a wire between, by all threads.
+std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
+                 at::Tensor sum);
+
+}  // namespace finetune::shard
