@@ -31,8 +31,16 @@ KOKKOS_FORCEINLINE_FUNCTION float to_float(bf16 bits) {
   return float_of(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// Rounds to nearest, ties to even; NaN stays NaN. Same results as core::float_to_bf16, which
-/// device code cannot call.
+/// Exact. The product moves the exponent to fp32's bias, also that of subnormals.
+KOKKOS_FORCEINLINE_FUNCTION float to_float(f16 value) {
+  const std::uint32_t bits = value.bits, magnitude = (bits & 0x7FFFu) << 13;
+  const std::uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);
+  const std::uint32_t special = magnitude | 0x7F800000u;
+  return float_of((magnitude >= 0x0F800000u ? special : finite) | (bits & 0x8000u) << 16);
+}
+
+/// Rounds to nearest, ties to even; NaN stays NaN. Same results as core::float_to_bf16 and
+/// core::float_to_f16, which device code cannot call.
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION T round_to(float value);
 template <>
@@ -44,6 +52,18 @@ KOKKOS_FORCEINLINE_FUNCTION bf16 round_to<bf16>(float value) {
   const std::uint32_t bits = bits_of(value);
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   return static_cast<bf16>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+}
+
+template <>
+KOKKOS_FORCEINLINE_FUNCTION f16 round_to<f16>(float value) {
+  const std::uint32_t bits = bits_of(value), magnitude = bits & 0x7FFFFFFFu;
+  const std::uint32_t normal = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+  // Below 2^-14, one unit of a half is one unit of a float near 0.5: the sum rounds.
+  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+  std::uint32_t rounded = magnitude < 0x38800000u ? subnormal : normal;
+  rounded = magnitude >= 0x477FF000u ? 0x7C00u : rounded;  // half of the step above 65504
+  rounded = magnitude > 0x7F800000u ? 0x7E00u : rounded;
+  return f16{static_cast<std::uint16_t>(rounded | (bits >> 16 & 0x8000u))};
 }
 
 /// exp(x) for x <= 88; exactly 0 below -87 and for -infinity, NaN for NaN. Error below 2 ulp.

@@ -1,0 +1,36 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A sum of squares that does not depend on the order, the pieces or the ranks it is added in.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace finetune::kernels {
+
+/// A non-negative integer times 2^-100, in limbs of 40 bits, the lowest first.
+///
+/// Ranks add it with an all_reduce of `limbs` (sum; up to 2^20 ranks) followed by `normalize`, and
+/// of `in_range` (all). Values below 2^140: 2^64 squares of the largest element.
+struct ExactSquares {
+  static constexpr int limb_bits = 40;
+  static constexpr int unit_bits = 100;
+
+  std::array<std::int64_t, 6> limbs{};
+  bool in_range = true;  ///< no element was infinite, NaN or 2^38 and more
+
+  void add(const ExactSquares& other);
+  /// Carries, so that every limb is in [0, 2^40): equal sums have equal limbs.
+  void normalize();
+  /// Of normalized limbs; within 2 units in the last place.
+  double value() const;
+};
+
+/// The sum of the squares of `values`, each rounded to a multiple of 2^-100 on its own (so elements
+/// below 2^-50.5 add nothing). What is not in range is left out, with its neighbours.
+///
+/// Source of the splitting into bins: Demmel and Nguyen 2013, "Fast reproducible floating-point
+/// summation" (ARITH 21).
+ExactSquares exact_squared_sum(std::span<const float> values);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Floating numbers as 64-bit integers, whose sums do not depend on the order of additions.
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/element.hpp"
+
+namespace finetune::kernels {
+
+/// A number is an integer times 2^-scale_bits.
+///
+/// Magnitudes from `limit` on are out of range. Whoever adds n numbers keeps n * limit *
+/// 2^scale_bits below 2^63; then no sum can wrap.
+struct FixedPoint {
+  int scale_bits = 40;
+  float limit = 2048.0f;  ///< at most 2^(62 - scale_bits)
+};
+
+// All spans of a call have the same size (else ErrorKind::bug). T: float, bf16 or f16.
+
+/// target = values * 2^scale_bits, rounded to nearest, ties to even.
+///
+/// Returns the index of the first element that is not finite or out of range, or -1. If there is
+/// one, `target` holds numbers without meaning.
+template <class T>
+std::int64_t to_fixed(std::span<const T> values, const FixedPoint& format,
+                      std::span<std::int64_t> target);
+
+/// As to_fixed, but adds to `sum`, which must stay within 63 bits (see FixedPoint).
+template <class T>
+std::int64_t add_fixed(std::span<const T> values, const FixedPoint& format,
+                       std::span<std::int64_t> sum);
+
+/// target = values * 2^-scale_bits, rounded to fp64 and then to fp32.
+void from_fixed(std::span<const std::int64_t> values, int scale_bits, std::span<float> target);
+
+/// sum += terms, modulo 2^64.
+void add(std::span<const std::int64_t> terms, std::span<std::int64_t> sum);
+
+}  // namespace finetune::kernels
