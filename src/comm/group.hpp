@@ -28,10 +28,10 @@ struct Exchange {
   std::int64_t count = 0;          ///< elements a rank receives from each rank, itself included
   std::int64_t element_bytes = 4;  ///< of an element on the wire
   /// Writes elements [offset, offset + n) of what rank `to` shall add.
-  std::function<void(int to, std::int64_t offset, std::int64_t n, std::byte* wire)> pack;
+  std::function<void(int to, std::int64_t offset, std::int64_t n, std::byte* wire)> pack = {};
   /// Adds elements [offset, offset + n) that a rank packed. The terms of an element come in one
   /// order, whatever the timing.
-  std::function<void(const std::byte* wire, std::int64_t offset, std::int64_t n)> add;
+  std::function<void(const std::byte* wire, std::int64_t offset, std::int64_t n)> add = {};
 };
 
 /// The ranks of one mesh axis. Collectives are started in the same order on every rank, over all

@@ -15,4 +15,7 @@ struct f16 {
   std::uint16_t bits;
 };
 
+/// Elements that a piece of elementwise work has at least: fewer stay on the calling thread.
+inline constexpr std::int64_t grain_elements = 16384;
+
 }  // namespace finetune::kernels

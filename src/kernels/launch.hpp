@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/element.hpp"
+
 namespace finetune::kernels {
 
 /// Whether launches go to a device: a device Kokkos that this rank has initialised. A rank that
@@ -51,9 +53,6 @@ void launch(std::int64_t begin, std::int64_t end, std::int64_t grain, const Func
     local(begin + first * grain, std::min(end, begin + last * grain));
   });
 }
-
-/// Elements that a piece of elementwise work has at least.
-inline constexpr std::int64_t grain_elements = 16384;
 
 /// The grain of a launch over rows of `row_size` elements.
 inline std::int64_t grain_rows(std::int64_t row_size) {

@@ -61,9 +61,10 @@ class Gradients {
   struct OnItsWay {
     int unit = 0;
     comm::Ticket ticket = comm::nothing_started;
-    at::Tensor buffer;  ///< given back when it has left
-    at::Tensor wire;    ///< device: the buffer as it travels
-    at::Tensor terms;   ///< device: added to the sum on arrival; over replicas: the sum, narrowed
+    at::Tensor buffer = {};  ///< given back when it has left
+    at::Tensor wire = {};    ///< device: the buffer as it travels
+    at::Tensor terms =
+        {};  ///< device: added to the sum on arrival; over replicas: the sum, narrowed
     bool is_last = false;
   };
 

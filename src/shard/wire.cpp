@@ -9,14 +9,12 @@
 #include <type_traits>
 
 #include "kernels/fixed_point.hpp"
-#include "kernels/launch.hpp"
 #include "kernels/packing.hpp"
 
 namespace finetune::shard {
 namespace {
 
-/// The stream's thread computes alone: beside it the computation has all cores. A launch of one
-/// grain stays on the calling thread.
+/// The stream's thread computes alone: beside it the computation has all cores.
 constexpr std::int64_t grain = kernels::grain_elements;
 
 template <typename F>
