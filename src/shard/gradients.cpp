@@ -30,7 +30,7 @@ Gradients::Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups
       sums_(shard_sizes_.size()),
       has_sum_(shard_sizes_.size(), 0),
       pool_(to_aten(options.numbers.compute), options.device) {
-  reset(1);
+  limit_ = largest_term(1);
 }
 
 void Gradients::make_sum(int unit) {
@@ -160,6 +160,7 @@ void Gradients::finish() {
 }
 
 void Gradients::reset(std::int64_t num_terms) {
+  finish();
   std::fill(has_sum_.begin(), has_sum_.end(), 0);
   limit_ = largest_term(num_terms);
   const std::lock_guard lock(mutex_);

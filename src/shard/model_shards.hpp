@@ -64,12 +64,12 @@ class ModelShards : public model::Weights {
   void open_gradient(int unit);
   /// Starts to sum the unit's gradients over the ranks and gives the buffer back. Collective on
   /// fsdp and, in the last pass of a step, on dp_replicate.
-  void reduce_gradient(int unit, Gradients::Pass pass);
+  void reduce_gradient(int unit, Gradients::Pass pass = Gradients::Pass::last);
   /// Returns when all sums are complete.
   void finish_gradients() { gradients_.finish(); }
 
   /// Forgets the gradients of the last step. `num_micro_batches` of the next, over all ranks.
-  void reset_gradients(std::int64_t num_micro_batches);
+  void reset_gradients(std::int64_t num_micro_batches = 1);
 
   /// What this rank's gradients had that fixed point cannot hold, in words.
   std::optional<std::string> out_of_range() const;

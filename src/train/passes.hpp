@@ -32,7 +32,7 @@ using Pass = shard::Gradients::Pass;
 /// gathers and reductions are collective on fsdp (the last pass's also on dp_replicate), and
 /// somebody else's weights are among this rank's shards.
 model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
-                                double scale, Pass pass);
+                                double scale, Pass pass = Pass::last);
 
 /// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result tells which targets
 /// are the model's first choice.

@@ -76,7 +76,9 @@ void step(benchmark::State& bench, core::DType dtype) {
   const model::Architecture architecture = llama_60m();
   const model::ParameterTable table = family.describe(architecture);
   const plan::ShardMap map(table, 1);
-  shard::ModelShards shards(table, map, {}, train::to_aten(dtype));
+  shard::Options options;
+  options.numbers.compute = dtype;
+  shard::ModelShards shards(table, map, shard::one_copy({}), options);
   train::randomize(architecture, table, 0, shards);
   const auto model = family.build(architecture);
   model::Ops ops(shards);

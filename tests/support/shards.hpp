@@ -35,7 +35,9 @@ inline float element_of(int row, std::int64_t i) {
 struct OddShards {
   OddShards(const comm::Communicator& fsdp, at::ScalarType dtype,
             model::ParameterTable rows = odd_table())
-      : table(std::move(rows)), map(table, fsdp.size()), shards(table, map, fsdp, dtype) {
+      : table(std::move(rows)),
+        map(table, fsdp.size()),
+        shards(table, map, shard::one_copy(fsdp), options(dtype)) {
     for_each([](int row, std::int64_t i, float& master) { master = element_of(row, i); });
     shards.publish_all();
     // Sums of nothing: an optimizer's tests write to them.
@@ -43,7 +45,13 @@ struct OddShards {
       shards.open_gradient(unit);
       shards.reduce_gradient(unit);
     }
+    shards.finish_gradients();
     shards.reset_gradients();
+  }
+  static shard::Options options(at::ScalarType dtype) {
+    shard::Options options;
+    options.numbers.compute = dtype == at::kFloat ? core::DType::f32 : core::DType::bf16;
+    return options;
   }
   OddShards(const OddShards&) = delete;
   OddShards& operator=(const OddShards&) = delete;
@@ -66,7 +74,8 @@ struct OddShards {
   }
   template <typename F>
   void for_each_gradient(const F& f) {
-    for_each(f, [this](int unit) { return shards.gradient_sum(unit); });
+    shards.finish_gradients();
+    for_each(f, [this](int unit) { return shards.gradient(unit); });
   }
 
   model::ParameterTable table;

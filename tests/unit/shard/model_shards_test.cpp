@@ -102,7 +102,7 @@ TEST(ModelShards, RefuseWhatWouldReadOrWriteNothing) {
 TEST(ModelShards, RefuseAMapForAnotherNumberOfRanks) {
   const model::ParameterTable table = tests::odd_table();
   const plan::ShardMap map(table, tests::world().size() + 1);
-  EXPECT_THROW(ModelShards(table, map, tests::world(), at::kFloat), core::Error);
+  EXPECT_THROW(ModelShards(table, map, one_copy(tests::world()), {}), core::Error);
 }
 
 }  // namespace

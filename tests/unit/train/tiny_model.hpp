@@ -33,31 +33,41 @@ enum class Embeddings { own_head, tied };
 struct TinyModel {
   explicit TinyModel(const comm::Communicator& fsdp, Embeddings embeddings = Embeddings::own_head,
                      std::uint64_t seed = 1)
+      : TinyModel(shard::one_copy(fsdp), in_fp32(), embeddings, seed) {}
+  /// Of options `options` over `groups`.
+  TinyModel(const shard::Groups& groups, const shard::Options& options,
+            Embeddings embeddings = Embeddings::own_head, std::uint64_t seed = 1)
       : architecture(tiny_architecture(embeddings == Embeddings::tied)),
         table(models::llama::family().describe(architecture)),
-        map(table, fsdp.size()),
+        map(table, groups.fsdp->size()),
         model(models::llama::family().build(architecture)),
-        shards(table, map, fsdp, at::kFloat),
+        shards(table, map, groups, options),
         ops(shards) {
     train::randomize(architecture, table, seed, shards);
   }
   TinyModel(const TinyModel&) = delete;
   TinyModel& operator=(const TinyModel&) = delete;
 
+  static shard::Options in_fp32() {
+    shard::Options options;
+    options.numbers.compute = core::DType::f32;
+    return options;
+  }
+
   train::Engine engine() { return {architecture, *model, ops, shards}; }
 
   /// Calls f(row, element of the row, master weight, gradient sum) for this rank's elements; the
   /// gradient is 0 before the first pass.
   template <typename F>
-  void for_each(const F& f) const {
+  void for_each(const F& f) {
+    shards.finish_gradients();
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       const float* master = shards.master(unit).const_data_ptr<float>();
-      const at::Tensor sums = shards.gradient_sum(unit);
-      const float* gradient = sums.defined() ? sums.const_data_ptr<float>() : nullptr;
+      const float* gradient = shards.gradient(unit).const_data_ptr<float>();
       for (const plan::ShardSlice& slice : map.slices(unit, shards.fsdp().rank())) {
         for (std::int64_t i = 0; i < slice.count; ++i)
           f(slice.row, slice.tensor_offset + i, master[slice.shard_offset + i],
-            gradient == nullptr ? 0 : gradient[slice.shard_offset + i]);
+            gradient[slice.shard_offset + i]);
       }
     }
   }
