@@ -18,7 +18,8 @@ const std::string program = FINETUNE_BINARY_DIR "/finetune";
 
 /// One rank for each of `first` and `second`.
 Outcome run_two(const std::vector<std::string>& first, const std::vector<std::string>& second) {
-  std::vector<std::string> words = {FINETUNE_SOURCE_DIR "/tests/support/mpirun.sh", "1", program};
+  std::vector<std::string> words = mpirun(1);
+  words.push_back(program);
   words.insert(words.end(), first.begin(), first.end());
   words.insert(words.end(), {":", "-n", "1", program});
   words.insert(words.end(), second.begin(), second.end());

@@ -52,6 +52,9 @@ inline constexpr std::chrono::seconds run_limit{100};
 Outcome run_program(const std::vector<std::string>& words, const std::filesystem::path& folder,
                     std::chrono::seconds limit = run_limit);
 
+/// The words that start mpirun with `ranks` ranks of what follows.
+std::vector<std::string> mpirun(int ranks);
+
 /// The words that start `build/finetune` with `arguments`: by itself on one rank, otherwise with
 /// mpirun.
 std::vector<std::string> finetune_on(int ranks, const std::vector<std::string>& arguments);
