@@ -46,7 +46,7 @@ class Process {
 };
 
 /// Longer than any run of a test takes on a busy machine.
-inline constexpr std::chrono::seconds run_limit{100};
+inline constexpr std::chrono::seconds run_limit{300};
 
 /// Runs a program to its end.
 Outcome run_program(const std::vector<std::string>& words, const std::filesystem::path& folder,
