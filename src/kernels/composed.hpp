@@ -12,8 +12,8 @@
 
 namespace finetune::kernels::composed {
 
-// Shapes and dtypes as in the headers of the kernels; activations are float or bf16 tensors on any
-// device, and the arithmetic is fp32.
+// Shapes and dtypes as in the headers of the kernels; activations are float, bf16 or float16
+// tensors on any device, and the arithmetic is fp32.
 
 /// x [N, D], weight [D] -> y [N, D], rstd [N] fp32.
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
@@ -37,6 +37,23 @@ at::Tensor swiglu(const at::Tensor& gate_up);
 
 /// dy [N, F], gate_up [N, 2F] -> d_gate_up [N, 2F].
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+
+struct Attention {
+  at::Tensor out;        ///< [B, H, L, K] as q
+  at::Tensor logsumexp;  ///< [B, H, L] fp32
+};
+
+/// Softmax of q k^T / sqrt(K) times v; `is_causal`: query i sees keys 0 .. i. It holds all scores
+/// at once. q [B, H, L, K]; k and v [B, Hkv, M, K], each shared by H / Hkv neighbouring query
+/// heads.
+Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal);
+
+struct AttentionGradients {
+  at::Tensor q, k, v;  ///< shaped like q, k and v
+};
+AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                      const at::Tensor& k, const at::Tensor& v,
+                                      const Attention& attention, bool is_causal);
 
 struct CrossEntropy {
   at::Tensor losses;   ///< [N] fp32

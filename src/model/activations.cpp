@@ -26,9 +26,11 @@ auto dispatch(const at::Tensor& tensor, const F& f) {
                                             : f.template operator()<kernels::bf16>();
 }
 
-/// Kernels run on the CPU; a GPU tensor goes through the compositions until Kokkos has a device.
-bool on_host(const at::Tensor& tensor) {
-  return tensor.is_cpu();
+/// Kernels are for float and bfloat16 on the CPU. Everything else goes through the compositions:
+/// float16, and GPU tensors until Kokkos has a device.
+bool has_kernels(const at::Tensor& tensor, Path path) {
+  return path == Path::kernels && tensor.is_cpu() &&
+         (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
 }
 
 at::Tensor empty_rows(const at::Tensor& like) {
@@ -38,8 +40,9 @@ at::Tensor empty_rows(const at::Tensor& like) {
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
-                                                    const at::Tensor& weight_D, double eps) {
-  if (!on_host(x_ND)) return kernels::composed::rms_norm(x_ND, weight_D, eps);
+                                                    const at::Tensor& weight_D, double eps,
+                                                    Path path) {
+  if (!has_kernels(x_ND, path)) return kernels::composed::rms_norm(x_ND, weight_D, eps);
   at::Tensor y = at::empty_like(x_ND);
   at::Tensor rstd = empty_rows(x_ND);
   dispatch(x_ND, [&]<typename T>() {
@@ -57,8 +60,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
 std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Tensor& x_ND,
                                                                     const at::Tensor& residual_ND,
                                                                     const at::Tensor& weight_D,
-                                                                    double eps) {
-  if (!on_host(x_ND)) {
+                                                                    double eps, Path path) {
+  if (!has_kernels(x_ND, path)) {
     at::Tensor h = x_ND + residual_ND;
     auto [y, rstd] = kernels::composed::rms_norm(h, weight_D, eps);
     return {h, y, rstd};
@@ -82,8 +85,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
                                                      const at::Tensor& x_ND,
                                                      const at::Tensor& weight_D,
                                                      const at::Tensor& rstd_N,
-                                                     const at::Tensor& d_residual_ND) {
-  if (!on_host(x_ND)) {
+                                                     const at::Tensor& d_residual_ND, Path path) {
+  if (!has_kernels(x_ND, path)) {
     auto [dx, dw] = kernels::composed::rms_norm_backward(dy_ND, x_ND, weight_D, rstd_N);
     return {d_residual_ND.defined() ? dx + d_residual_ND : dx, dw};
   }
@@ -91,7 +94,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
   const at::Tensor d_residual =
       d_residual_ND.defined() ? d_residual_ND.contiguous() : d_residual_ND;
   at::Tensor dx = at::empty_like(x_ND);
-  at::Tensor dw = at::zeros({x_ND.size(1)}, at::kFloat);
+  at::Tensor dw = at::zeros({x_ND.size(1)}, x_ND.options().dtype(at::kFloat));
   dispatch(x_ND, [&]<typename T>() {
     kernels::rms_norm_backward(kernels::RmsNormBackward<T>{
         .dy = span_of<const T>(dy),
@@ -105,8 +108,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
   return {dx, dw};
 }
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up) {
-  if (!on_host(gate_up)) return kernels::composed::swiglu(gate_up);
+at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path) {
+  if (!has_kernels(gate_up, path)) return kernels::composed::swiglu(gate_up);
   const std::int64_t features = gate_up.size(1) / 2;
   at::Tensor y = at::empty({gate_up.size(0), features}, gate_up.options());
   dispatch(gate_up, [&]<typename T>() {
@@ -115,8 +118,8 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up) {
   return y;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up) {
-  if (!on_host(gate_up)) return kernels::composed::swiglu_backward(dy_NF, gate_up);
+at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, Path path) {
+  if (!has_kernels(gate_up, path)) return kernels::composed::swiglu_backward(dy_NF, gate_up);
   const at::Tensor dy = dy_NF.contiguous();
   at::Tensor d_gate_up = at::empty_like(gate_up);
   dispatch(gate_up, [&]<typename T>() {
@@ -127,10 +130,10 @@ at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up) {
 }
 
 void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
-            RotateBy direction) {
+            RotateBy direction, Path path) {
   const auto rotation =
       direction == RotateBy::angle ? kernels::Rotation::forward : kernels::Rotation::backward;
-  if (!on_host(qkv)) {
+  if (!has_kernels(qkv, path)) {
     kernels::composed::rope_(qkv, sequence.cos, sequence.sin, sequence.positions,
                              {shape.num_heads, shape.num_kv_heads, shape.head_size}, rotation);
     return;
@@ -148,10 +151,10 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
 }
 
 void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
-                        const at::Tensor& gradient_VD, bool accumulate) {
+                        const at::Tensor& gradient_VD, bool accumulate, Path path) {
   at::Tensor gradient = gradient_VD;
   if (!accumulate) gradient.zero_();
-  if (!on_host(gradient)) {
+  if (!has_kernels(gradient, path)) {
     kernels::composed::embedding_backward_(gradient, d_x_ND, ids_N);
     return;
   }
@@ -162,16 +165,15 @@ void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
   });
 }
 
-ChunkLoss cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
-                        std::optional<double> scale) {
-  if (!on_host(logits)) {
+at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
+                         std::optional<double> scale, Path path) {
+  if (!has_kernels(logits, path)) {
     const auto result = scale
                             ? kernels::composed::cross_entropy_with_gradient(logits, labels, *scale)
                             : kernels::composed::cross_entropy(logits, labels);
     correct.copy_(result.correct.logical_or(labels.eq(kernels::ignored_target)));
     if (scale) logits.copy_(result.gradient);
-    return {result.losses.to(at::kDouble).sum().item<double>(),
-            labels.ne(kernels::ignored_target).sum().item<std::int64_t>()};
+    return result.losses.to(at::kDouble).sum();
   }
   return dispatch(logits, [&]<typename T>() {
     const auto targets = span_of<const std::int64_t>(labels);
@@ -180,7 +182,7 @@ ChunkLoss cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor
                                                                         {}, span_of<bool>(correct))
                               : kernels::cross_entropy<T>(span_of<const T>(logits), targets, {},
                                                           span_of<bool>(correct));
-    return ChunkLoss{totals.loss, totals.targets};
+    return at::scalar_tensor(totals.loss, at::kDouble);
   });
 }
 

@@ -15,29 +15,30 @@ namespace finetune::model {
 
 /// {y [N, D], rstd [N] fp32}.
 std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
-                                                    const at::Tensor& weight_D, double eps);
+                                                    const at::Tensor& weight_D, double eps,
+                                                    Path path);
 
 /// {h = x + residual, y, rstd}.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Tensor& x_ND,
                                                                     const at::Tensor& residual_ND,
                                                                     const at::Tensor& weight_D,
-                                                                    double eps);
+                                                                    double eps, Path path);
 
 /// {dx (plus `d_residual_ND` if defined), dw [D] fp32}.
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
                                                      const at::Tensor& x_ND,
                                                      const at::Tensor& weight_D,
                                                      const at::Tensor& rstd_N,
-                                                     const at::Tensor& d_residual_ND);
+                                                     const at::Tensor& d_residual_ND, Path path);
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up);
-at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up);
+at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path);
+at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, Path path);
 
 enum class RotateBy { angle, minus_angle };
 
 /// Rotates queries and keys inside a contiguous qkv [N, (H + 2 Hkv) K], in place.
 void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
-            RotateBy direction);
+            RotateBy direction, Path path);
 
 /// Views [B, heads, L, K] into a fused qkv.
 struct QkvViews {
@@ -51,30 +52,35 @@ at::Tensor merge_heads(const at::Tensor& out_BHLK);
 
 enum class Causal { no, yes };
 
-/// {out [B, H, L, K], logsumexp}.
-std::tuple<at::Tensor, at::Tensor> attend(const QkvViews& views, Causal causal);
+/// Attention and what its backward pass needs. Undefined: what the kernel that ran does not use.
+struct Attended {
+  at::Tensor out;        ///< [B, H, L, K]
+  at::Tensor logsumexp;  ///< as the kernel likes it
+  at::Tensor philox_seed, philox_offset;
+  std::int64_t kernel = 0;  ///< which one ran, for `attend_backward`
+};
 
-/// Gradient of the fused, rotated qkv.
-at::Tensor attend_backward(const at::Tensor& d_out, const QkvViews& views, const at::Tensor& out,
-                           const at::Tensor& logsumexp, const AttentionShape& shape);
+/// Attends with the fused kernel that libtorch has for the device, dtype and head size. Query heads
+/// may share key heads in groups.
+Attended attend(const QkvViews& views, Causal causal, Path path);
+
+/// Gradient of the fused, rotated qkv, of causal attention. d_out [B L, H K].
+at::Tensor attend_backward(const at::Tensor& d_out, const QkvViews& views,
+                           const Attended& attended);
 
 /// Attention of new tokens to those in the cache and to themselves; appends to the cache. [N, H K].
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, std::int64_t i_layer);
+                         const Sequence& sequence, std::int64_t i_layer, Path path);
 
 /// Adds (or writes, where not `accumulate`) the rows of d_x to the rows `ids` of the gradient [V,
 /// D].
 void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
-                        const at::Tensor& gradient_VD, bool accumulate);
+                        const at::Tensor& gradient_VD, bool accumulate, Path path);
 
-struct ChunkLoss {
-  double loss = 0;
-  std::int64_t num_targets = 0;
-};
-
-/// Cross entropy of logits [n, V] against labels [n]; with `scale`, the logits are overwritten with
-/// the gradient of scale * loss. `correct` [n] bool: argmax hits, true where the label is -100.
-ChunkLoss cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
-                        std::optional<double> scale);
+/// Cross entropy of logits [n, V] against labels [n], summed: a fp64 scalar where the logits are,
+/// so that nobody waits for a GPU. With `scale`, the logits are overwritten with the gradient of
+/// scale * loss. `correct` [n] bool: argmax hits, true where the label is -100.
+at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
+                         std::optional<double> scale, Path path);
 
 }  // namespace finetune::model

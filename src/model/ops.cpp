@@ -39,6 +39,13 @@ RowRange saved_rows(const AutogradContext* ctx) {
           static_cast<int>(ctx->saved_data.at("num").toInt())};
 }
 
+Path saved_path(const AutogradContext* ctx) {
+  return static_cast<Path>(ctx->saved_data.at("path").toInt());
+}
+void save_path(AutogradContext* ctx, Path path) {
+  ctx->saved_data["path"] = static_cast<std::int64_t>(path);
+}
+
 /// dW = dy^T x, into the slot.
 void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND) {
   if (!slot.tensor.defined()) return;
@@ -78,53 +85,57 @@ struct Linear : torch::autograd::Function<Linear> {
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row,
-                          double eps) {
-    auto [y, rstd] = rms_norm_forward(x, weights->weight({row, 1}), eps);
+                          double eps, Path path) {
+    auto [y, rstd] = rms_norm_forward(x, weights->weight({row, 1}), eps, path);
     ctx->save_for_backward({x, rstd});
+    save_path(ctx, path);
     save_rows(ctx, *weights, {row, 1});
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     Weights& weights = saved_weights(ctx);
-    auto [dx, dw] =
-        rms_norm_backward(d[0], saved[0], weights.weight(saved_rows(ctx)), saved[1], {});
+    auto [dx, dw] = rms_norm_backward(d[0], saved[0], weights.weight(saved_rows(ctx)), saved[1], {},
+                                      saved_path(ctx));
     add_vector(weights.gradient(saved_rows(ctx)), dw);
-    return {dx, {}, {}, {}};
+    return {dx, {}, {}, {}, {}};
   }
 };
 
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
-                               Weights* weights, int row, double eps) {
-    auto [h, y, rstd] = add_rms_norm_forward(x, residual, weights->weight({row, 1}), eps);
+                               Weights* weights, int row, double eps, Path path) {
+    auto [h, y, rstd] = add_rms_norm_forward(x, residual, weights->weight({row, 1}), eps, path);
     ctx->save_for_backward({h, rstd});
+    save_path(ctx, path);
     save_rows(ctx, *weights, {row, 1});
     return {h, y};
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     Weights& weights = saved_weights(ctx);
-    auto [dx, dw] =
-        rms_norm_backward(d[1], saved[0], weights.weight(saved_rows(ctx)), saved[1], d[0]);
+    auto [dx, dw] = rms_norm_backward(d[1], saved[0], weights.weight(saved_rows(ctx)), saved[1],
+                                      d[0], saved_path(ctx));
     add_vector(weights.gradient(saved_rows(ctx)), dw);
-    return {dx, dx, {}, {}, {}};
+    return {dx, dx, {}, {}, {}, {}};
   }
 };
 
 struct Attention : torch::autograd::Function<Attention> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
-                          const Sequence& sequence) {
+                          const Sequence& sequence, Path path) {
     at::Tensor rotated =
         qkv;  // the linear op before saved its input, not this output: free to change
-    rotate(rotated, shape, sequence, RotateBy::angle);
+    rotate(rotated, shape, sequence, RotateBy::angle, path);
     const QkvViews views = split_heads(rotated, shape, sequence.batch, sequence.length);
-    auto [out, logsumexp] = attend(views, Causal::yes);
-    ctx->save_for_backward(
-        {rotated, out, logsumexp, sequence.positions, sequence.cos, sequence.sin});
+    const Attended attended = attend(views, Causal::yes, path);
+    ctx->save_for_backward({rotated, sequence.positions, sequence.cos, sequence.sin, attended.out,
+                            attended.logsumexp, attended.philox_seed, attended.philox_offset});
+    ctx->saved_data["kernel"] = attended.kernel;
     ctx->saved_data["shape"] = std::vector<std::int64_t>{
         shape.num_heads, shape.num_kv_heads, shape.head_size, sequence.batch, sequence.length};
-    return merge_heads(out);
+    save_path(ctx, path);
+    return merge_heads(attended.out);
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
@@ -133,23 +144,26 @@ struct Attention : torch::autograd::Function<Attention> {
     Sequence sequence;
     sequence.batch = numbers[3];
     sequence.length = numbers[4];
-    sequence.positions = saved[3];
-    sequence.cos = saved[4];
-    sequence.sin = saved[5];
+    sequence.positions = saved[1];
+    sequence.cos = saved[2];
+    sequence.sin = saved[3];
+    const Attended attended{saved[4], saved[5], saved[6], saved[7],
+                            ctx->saved_data.at("kernel").toInt()};
     const QkvViews views = split_heads(saved[0], shape, sequence.batch, sequence.length);
-    at::Tensor d_qkv = attend_backward(d[0], views, saved[1], saved[2], shape);
-    rotate(d_qkv, shape, sequence, RotateBy::minus_angle);
-    return {d_qkv, {}, {}};
+    at::Tensor d_qkv = attend_backward(d[0], views, attended);
+    rotate(d_qkv, shape, sequence, RotateBy::minus_angle, saved_path(ctx));
+    return {d_qkv, {}, {}, {}};
   }
 };
 
 struct Swiglu : torch::autograd::Function<Swiglu> {
-  static Variable forward(AutogradContext* ctx, const Variable& gate_up) {
+  static Variable forward(AutogradContext* ctx, const Variable& gate_up, Path path) {
     ctx->save_for_backward({gate_up});
-    return swiglu_forward(gate_up);
+    save_path(ctx, path);
+    return swiglu_forward(gate_up, path);
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {swiglu_backward(d[0], ctx->get_saved_variables()[0])};
+    return {swiglu_backward(d[0], ctx->get_saved_variables()[0], saved_path(ctx)), {}};
   }
 };
 
@@ -161,7 +175,7 @@ at::Tensor Ops::embedding(const at::Tensor& ids_N, int row) {
 
 void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) {
   const GradientSlot slot = weights_.gradient({row, 1});
-  if (slot.tensor.defined()) embedding_gradient(ids_N, d_x_ND, slot.tensor, slot.accumulate);
+  if (slot.tensor.defined()) embedding_gradient(ids_N, d_x_ND, slot.tensor, slot.accumulate, path_);
 }
 
 at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
@@ -169,26 +183,26 @@ at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
 }
 
 at::Tensor Ops::rms_norm(const at::Tensor& x_ND, int row, double eps) {
-  return RmsNorm::apply(x_ND, &weights_, row, eps);
+  return RmsNorm::apply(x_ND, &weights_, row, eps, path_);
 }
 
 std::pair<at::Tensor, at::Tensor> Ops::add_rms_norm(const at::Tensor& x_ND,
                                                     const at::Tensor& residual_ND, int row,
                                                     double eps) {
-  auto both = AddRmsNorm::apply(x_ND, residual_ND, &weights_, row, eps);
+  auto both = AddRmsNorm::apply(x_ND, residual_ND, &weights_, row, eps, path_);
   return {both[0], both[1]};
 }
 
 at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
                           const Sequence& sequence, std::int64_t i_layer) {
-  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence);
+  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence, path_);
   at::Tensor rotated = qkv;
-  rotate(rotated, shape, sequence, RotateBy::angle);
-  return attend_cached(rotated, shape, sequence, i_layer);
+  rotate(rotated, shape, sequence, RotateBy::angle, path_);
+  return attend_cached(rotated, shape, sequence, i_layer, path_);
 }
 
 at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
-  return Swiglu::apply(gate_up);
+  return Swiglu::apply(gate_up, path_);
 }
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
@@ -208,7 +222,7 @@ LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, in
                           at::Tensor* d_x_ND) {
   const at::NoGradGuard no_autograd;
   LossSum sum;
-  sum.correct = at::ones(labels_N.sizes(), at::kBool);
+  sum.correct = at::ones(labels_N.sizes(), labels_N.options().dtype(at::kBool));
   // A prompt's tokens have neither loss nor gradient: the head sees the trained ones alone.
   const at::Tensor trained = labels_N.ge(0).nonzero().squeeze(1);
   const bool all_trained = trained.numel() == labels_N.numel();
@@ -230,22 +244,23 @@ at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N,
   constexpr std::int64_t chunk = 1024;
   const at::Tensor weight = weights_.weight({row, 1});
   const std::int64_t num_tokens = x_ND.size(0);
-  at::Tensor correct = at::empty({num_tokens}, at::kBool);
+  at::Tensor correct = at::empty({num_tokens}, labels_N.options().dtype(at::kBool));
+  at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
   for (std::int64_t first = 0; first < num_tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, num_tokens - first);
     const at::Tensor x = x_ND.narrow(0, first, count);
     at::Tensor logits = at::mm(x, weight.t());
     at::Tensor hits = correct.narrow(0, first, count);
-    const ChunkLoss part =
-        cross_entropy(logits, labels_N.narrow(0, first, count), hits,
-                      d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt);
-    sum.loss += part.loss;
-    sum.num_targets += part.num_targets;
+    loss.add_(cross_entropy(logits, labels_N.narrow(0, first, count), hits,
+                            d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt, path_));
     if (!d_x_ND.defined()) continue;
     add_product(weights_.gradient({row, 1}), logits, x);  // logits now hold their gradient
     at::Tensor d_x = d_x_ND.narrow(0, first, count);
     at::mm_out(d_x, logits, weight);
   }
+  // After all chunks: on a GPU the host waits here.
+  sum.loss = loss.item<double>();
+  sum.num_targets = num_tokens;
   return correct;
 }
 

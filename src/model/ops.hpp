@@ -23,14 +23,21 @@ struct AttentionShape {
 struct LossSum {
   double loss = 0;               ///< sum over trained targets of -log p(target), natural logarithm
   std::int64_t num_targets = 0;  ///< targets that count (label other than -100)
-  at::Tensor correct;  ///< [N] bool: the target is the most likely token; true where not trained
+  at::Tensor correct;  ///< [N] bool: the target is the most likely token; true where not trained;
+                       ///< on the labels' device
+};
+
+/// What computes the ops without weights, and the loss.
+enum class Path {
+  kernels,   ///< those of src/kernels for float and bfloat16 on the CPU; else as `composed`
+  composed,  ///< compositions of ATen functions, on any device: lets a CPU run what a GPU runs
 };
 
 /// One device's ops; `shard` may supply tensor-parallel or ring ones behind the same names.
 /// Letters: N = B L tokens, D model, F feed-forward, H heads, K head size, V vocabulary.
 class Ops {
  public:
-  explicit Ops(Weights& weights) : weights_(weights) {}
+  explicit Ops(Weights& weights, Path path = Path::kernels) : weights_(weights), path_(path) {}
   virtual ~Ops() = default;
 
   /// ids_N int64 -> [N, D]. Its gradient is added by `embedding_backward`, not by autograd: the
@@ -73,6 +80,7 @@ class Ops {
 
  protected:
   Weights& weights_;
+  Path path_;
 
  private:
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,

@@ -21,12 +21,15 @@ float llama3_scaled(float frequency, const RopeScaling& scaling) {
 }
 
 void fill_tables(const Architecture& architecture, std::int64_t first, std::int64_t length,
-                 Sequence& sequence) {
+                 at::Device device, Sequence& sequence) {
   const std::vector<float> frequencies = rope_frequencies(architecture);
   const auto half = static_cast<std::int64_t>(frequencies.size());
+  // The copy does not wait for the device: a few bytes of pageable memory are read at once.
   const at::Tensor frequency =
-      at::from_blob(const_cast<float*>(frequencies.data()), {1, half}, at::kFloat).clone();
-  const at::Tensor position = at::arange(first, first + length, at::kFloat).unsqueeze(1);
+      at::from_blob(const_cast<float*>(frequencies.data()), {1, half}, at::kFloat)
+          .to(device, at::kFloat, /*non_blocking=*/true, /*copy=*/true);
+  const at::Tensor position =
+      at::arange(first, first + length, at::TensorOptions(at::kFloat).device(device)).unsqueeze(1);
   const at::Tensor angle = position * frequency;
   sequence.cos = angle.cos();
   sequence.sin = angle.sin();
@@ -47,22 +50,25 @@ std::vector<float> rope_frequencies(const Architecture& architecture) {
   return frequencies;
 }
 
-Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length) {
+Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
+                       at::Device device) {
   Sequence sequence;
   sequence.batch = batch;
   sequence.length = length;
   // Positions index the tables' rows, so both start at 0.
-  sequence.positions = at::arange(length, at::kLong).repeat({batch});
-  fill_tables(architecture, 0, length, sequence);
+  sequence.positions =
+      at::arange(length, at::TensorOptions(at::kLong).device(device)).repeat({batch});
+  fill_tables(architecture, 0, length, device, sequence);
   return sequence;
 }
 
-Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache) {
+Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache,
+                       at::Device device) {
   Sequence sequence;
   sequence.length = length;
   sequence.cache = &cache;
-  sequence.positions = at::arange(length, at::kLong);
-  fill_tables(architecture, cache.length, length, sequence);
+  sequence.positions = at::arange(length, at::TensorOptions(at::kLong).device(device));
+  fill_tables(architecture, cache.length, length, device, sequence);
   return sequence;
 }
 

@@ -15,10 +15,13 @@ namespace finetune::model {
 /// configuration. Computed in fp32, as the models were trained with.
 std::vector<float> rope_frequencies(const Architecture& architecture);
 
-/// A training sequence of [batch, length] tokens at positions 0 .. length - 1.
-Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length);
+/// A training sequence of [batch, length] tokens at positions 0 .. length - 1, whose
+/// activations are on `device`.
+Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
+                       at::Device device = at::kCPU);
 
 /// One sequence of `length` tokens that continues `cache`.
-Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache);
+Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache,
+                       at::Device device = at::kCPU);
 
 }  // namespace finetune::model

@@ -16,6 +16,7 @@ struct KvCache {
   std::int64_t length = 0;  ///< tokens already seen; advanced by the caller after a pass
 };
 
+/// The tensors are where the activations are.
 struct Sequence {
   std::int64_t batch = 1;    ///< B
   std::int64_t length = 0;   ///< L

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "model/ops.hpp"
@@ -17,17 +18,18 @@ using tests::TinyWeights;
 
 const Architecture architecture = tests::rotary(4, 100);
 
-at::Tensor without_cache(const at::Tensor& qkv, const AttentionShape& shape, std::int64_t batch) {
+at::Tensor without_cache(const at::Tensor& qkv, const AttentionShape& shape, std::int64_t batch,
+                         Path path) {
   TinyWeights weights({});
   const Sequence sequence = make_sequence(architecture, batch, qkv.size(0) / batch);
-  return Ops(weights).attention(qkv.clone(), shape, sequence, 0);
+  return Ops(weights, path).attention(qkv.clone(), shape, sequence, 0);
 }
 
 /// Feeds the tokens of one sequence in passes of these lengths.
 at::Tensor with_cache(const at::Tensor& qkv, const AttentionShape& shape,
-                      const std::vector<std::int64_t>& passes) {
+                      const std::vector<std::int64_t>& passes, Path path) {
   TinyWeights weights({});
-  Ops ops(weights);
+  Ops ops(weights, path);
   KvCache cache;
   cache.layers.resize(1);
   std::vector<at::Tensor> outputs;
@@ -58,11 +60,13 @@ at::Tensor plain(const at::Tensor& qkv, const AttentionShape& shape) {
   return at::cat(heads, 1);
 }
 
-class AttentionOf : public testing::TestWithParam<std::int64_t> {
+class AttentionOf : public testing::TestWithParam<std::tuple<std::int64_t, Path>> {
  protected:
-  const AttentionShape shape_{.num_heads = 4, .num_kv_heads = GetParam(), .head_size = 4};
+  const AttentionShape shape_{
+      .num_heads = 4, .num_kv_heads = std::get<0>(GetParam()), .head_size = 4};
+  Path path() const { return std::get<1>(GetParam()); }
   at::Tensor qkv(std::int64_t tokens) const {
-    return normal({tokens, (4 + 2 * GetParam()) * 4}, 3);
+    return normal({tokens, (4 + 2 * shape_.num_kv_heads) * 4}, 3);
   }
 };
 
@@ -72,27 +76,31 @@ TEST_P(AttentionOf, IsASoftmaxOverEarlierTokens) {
   Sequence still = make_sequence(architecture, 1, 6);
   still.cos.fill_(1);
   still.sin.fill_(0);
-  expect_within(Ops(weights).attention(input.clone(), shape_, still, 0), plain(input, shape_),
-                1e-6);
+  expect_within(Ops(weights, path()).attention(input.clone(), shape_, still, 0),
+                plain(input, shape_), 1e-6);
 }
 
 TEST_P(AttentionOf, SequencesOfABatchDoNotSeeEachOther) {
   const at::Tensor input = qkv(10);
-  const at::Tensor both = without_cache(input, shape_, 2);
-  expect_within(both.narrow(0, 0, 5), without_cache(input.narrow(0, 0, 5), shape_, 1), 1e-6);
-  expect_within(both.narrow(0, 5, 5), without_cache(input.narrow(0, 5, 5), shape_, 1), 1e-6);
+  const at::Tensor both = without_cache(input, shape_, 2, path());
+  expect_within(both.narrow(0, 0, 5), without_cache(input.narrow(0, 0, 5), shape_, 1, path()),
+                1e-6);
+  expect_within(both.narrow(0, 5, 5), without_cache(input.narrow(0, 5, 5), shape_, 1, path()),
+                1e-6);
 }
 
 TEST_P(AttentionOf, WithACacheIsThatWithoutOne) {
   const at::Tensor input = qkv(9);
-  const at::Tensor expected = without_cache(input, shape_, 1);
+  const at::Tensor expected = without_cache(input, shape_, 1, path());
   for (const std::vector<std::int64_t>& passes : std::vector<std::vector<std::int64_t>>{
            {9}, {3, 1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 7}}) {
-    expect_within(with_cache(input, shape_, passes), expected, 1e-6);
+    expect_within(with_cache(input, shape_, passes, path()), expected, 1e-6);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(KeyHeads, AttentionOf, testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(KeyHeads, AttentionOf,
+                         testing::Combine(testing::Values(1, 2, 4),
+                                          testing::Values(Path::kernels, Path::composed)));
 
 }  // namespace
 }  // namespace finetune::model

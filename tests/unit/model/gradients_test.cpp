@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op's gradients against central differences of its own forward pass, in fp32.
+// Every op's gradients against central differences of its own forward pass, in fp32; with the
+// kernels and with the compositions.
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -57,9 +58,12 @@ void expect_gradients(const Function& f, const at::Tensor& x, TinyWeights& weigh
   expect_within(weights.gradient_of(row), differences(weights.weight({row, 1}), value), tolerance);
 }
 
-TEST(Gradients, OfLinear) {
+class Gradients : public testing::TestWithParam<Path> {};
+INSTANTIATE_TEST_SUITE_P(Paths, Gradients, testing::Values(Path::kernels, Path::composed));
+
+TEST_P(Gradients, OfLinear) {
   TinyWeights weights({normal({5, 3}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   expect_gradients(
       [&](const at::Tensor& x) {
         return ops.linear(x, {0, 1});
@@ -67,16 +71,16 @@ TEST(Gradients, OfLinear) {
       normal({4, 3}, 2), weights, 0);
 }
 
-TEST(Gradients, OfRmsNorm) {
+TEST_P(Gradients, OfRmsNorm) {
   TinyWeights weights({normal({6}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   expect_gradients([&](const at::Tensor& x) { return ops.rms_norm(x, 0, 1e-3); }, normal({3, 6}, 2),
                    weights, 0);
 }
 
-TEST(Gradients, OfAddRmsNormThroughBothResults) {
+TEST_P(Gradients, OfAddRmsNormThroughBothResults) {
   TinyWeights weights({normal({6}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   const at::Tensor residual = normal({3, 6}, 3);
   expect_gradients(
       [&](const at::Tensor& x) {
@@ -87,37 +91,37 @@ TEST(Gradients, OfAddRmsNormThroughBothResults) {
       normal({3, 6}, 2), weights, 0);
 }
 
-TEST(Gradients, OfSwiglu) {
+TEST_P(Gradients, OfSwiglu) {
   TinyWeights weights({});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   expect_gradients([&](const at::Tensor& x) { return ops.swiglu(x); }, normal({3, 10}, 2), weights,
                    -1);
 }
 
 /// Two sequences of 5 tokens with 4 query heads to each of `num_kv_heads` groups.
-void expect_attention_gradients(std::int64_t num_kv_heads) {
+void expect_attention_gradients(std::int64_t num_kv_heads, Path path) {
   const AttentionShape shape{.num_heads = 4, .num_kv_heads = num_kv_heads, .head_size = 4};
   const Sequence sequence = make_sequence(tests::rotary(4, 100), 2, 5);
   TinyWeights weights({});
-  Ops ops(weights);
+  Ops ops(weights, path);
   expect_gradients(
       // The op rotates its input in place: it gets its own.
       [&](const at::Tensor& qkv) { return ops.attention(qkv.clone(), shape, sequence, 0); },
       normal({10, (4 + 2 * num_kv_heads) * 4}, 2), weights, -1);
 }
 
-TEST(Gradients, OfAttention) {
-  expect_attention_gradients(4);
+TEST_P(Gradients, OfAttention) {
+  expect_attention_gradients(4, GetParam());
 }
 
-TEST(Gradients, OfAttentionWithSharedKeys) {
-  expect_attention_gradients(2);
-  expect_attention_gradients(1);
+TEST_P(Gradients, OfAttentionWithSharedKeys) {
+  expect_attention_gradients(2, GetParam());
+  expect_attention_gradients(1, GetParam());
 }
 
-TEST(Gradients, OfTheLoss) {
+TEST_P(Gradients, OfTheLoss) {
   TinyWeights weights({normal({7, 3}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   const at::Tensor x = normal({4, 3}, 2);
   const at::Tensor labels = at::tensor({6, -100, 0, 3}, at::kLong);
   constexpr double scale = 0.5;
@@ -128,9 +132,9 @@ TEST(Gradients, OfTheLoss) {
   expect_within(weights.gradient_of(0), differences(weights.weight({0, 1}), value), tolerance);
 }
 
-TEST(Gradients, OfTheEmbedding) {
+TEST_P(Gradients, OfTheEmbedding) {
   TinyWeights weights({normal({5, 3}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   const at::Tensor ids = at::tensor({2, 0, 2, 4}, at::kLong);
   ops.embedding_backward(ids, normal({4, 3}, 77), 0);
   expect_within(

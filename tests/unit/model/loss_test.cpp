@@ -20,9 +20,12 @@ at::Tensor labels_of(std::int64_t count) {
   return at::randint(vocabulary, {count}, generator, at::TensorOptions(at::kLong));
 }
 
-TEST(Loss, IsTheLogarithmOfTheTargetsProbability) {
+class Loss : public testing::TestWithParam<Path> {};
+INSTANTIATE_TEST_SUITE_P(Paths, Loss, testing::Values(Path::kernels, Path::composed));
+
+TEST_P(Loss, IsTheLogarithmOfTheTargetsProbability) {
   TinyWeights weights({at::tensor({0.0f, std::log(2.0f), std::log(5.0f)}).view({3, 1})});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   const at::Tensor x = at::ones({3, 1});
   const LossSum sum = ops.loss(x, at::tensor({2, -100, 1}, at::kLong), 0);
   EXPECT_NEAR(sum.loss, -std::log(5.0 / 8) - std::log(2.0 / 8), 1e-6);
@@ -31,7 +34,7 @@ TEST(Loss, IsTheLogarithmOfTheTargetsProbability) {
 }
 
 /// More tokens than one chunk, some of them not trained, equal the pieces added up.
-TEST(Loss, OfManyTokensIsTheSumOverPieces) {
+TEST_P(Loss, OfManyTokensIsTheSumOverPieces) {
   constexpr std::int64_t num_tokens = 1500;
   constexpr double scale = 0.25;
   TinyWeights whole({normal({vocabulary, 4}, 1)});
@@ -44,13 +47,14 @@ TEST(Loss, OfManyTokensIsTheSumOverPieces) {
     pieces.forget_gradients();
 
     at::Tensor d_x;
-    const LossSum sum = Ops(whole).loss_and_gradient(x, labels, 0, scale, d_x);
+    const LossSum sum = Ops(whole, GetParam()).loss_and_gradient(x, labels, 0, scale, d_x);
     LossSum added;
     std::vector<at::Tensor> d_pieces, correct;
     for (std::int64_t first = 0; first < num_tokens; first += 500) {
       at::Tensor d_piece;
-      const LossSum part = Ops(pieces).loss_and_gradient(
-          x.narrow(0, first, 500), labels.narrow(0, first, 500), 0, scale, d_piece);
+      const LossSum part = Ops(pieces, GetParam())
+                               .loss_and_gradient(x.narrow(0, first, 500),
+                                                  labels.narrow(0, first, 500), 0, scale, d_piece);
       added.loss += part.loss;
       added.num_targets += part.num_targets;
       d_pieces.push_back(d_piece);
@@ -65,9 +69,9 @@ TEST(Loss, OfManyTokensIsTheSumOverPieces) {
   }
 }
 
-TEST(Loss, IsTheSameWithAndWithoutItsGradient) {
+TEST_P(Loss, IsTheSameWithAndWithoutItsGradient) {
   TinyWeights weights({normal({vocabulary, 4}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   const at::Tensor x = normal({9, 4}, 2);
   at::Tensor d_x;
   const LossSum with = ops.loss_and_gradient(x, labels_of(9), 0, 3.0, d_x);
@@ -76,9 +80,9 @@ TEST(Loss, IsTheSameWithAndWithoutItsGradient) {
   EXPECT_TRUE(at::equal(with.correct, without.correct));
 }
 
-TEST(Loss, OfAPromptAloneIsNothing) {
+TEST_P(Loss, OfAPromptAloneIsNothing) {
   TinyWeights weights({normal({vocabulary, 4}, 1)});
-  Ops ops(weights);
+  Ops ops(weights, GetParam());
   at::Tensor d_x;
   const LossSum sum =
       ops.loss_and_gradient(normal({3, 4}, 2), at::full({3}, -100, at::kLong), 0, 1.0, d_x);

@@ -34,7 +34,7 @@ class TinyWeights : public model::Weights {
   explicit TinyWeights(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
     // What is overwritten must not show: the ops may not rely on zeros.
     for (const at::Tensor& tensor : tensors_)
-      gradients_.push_back(at::full_like(tensor, 1e30));
+      gradients_.push_back(at::full_like(tensor, tensor.scalar_type() == at::kHalf ? 6e4 : 1e30));
     written_.resize(tensors_.size(), false);
   }
 
