@@ -6,7 +6,6 @@
 #include <string>
 
 #include "comm/agree.hpp"
-#include "comm/nccl_communicator.hpp"
 #include "support/ranks.hpp"
 
 namespace finetune::comm {
@@ -59,16 +58,6 @@ TEST(Device, WithoutGpusEveryRankComputesOnTheCpu) {
   const Device device = choose_device(tests::world(), tests::mpi().node());
   EXPECT_EQ(device.index, -1);
   EXPECT_EQ(device.uuid, "");
-}
-
-TEST(Device, WithoutGpusThereIsNoNccl) {
-  if (num_gpus() > 0) GTEST_SKIP() << "this machine has GPUs";
-  try {
-    NcclCommunicator nccl(tests::world());
-    ADD_FAILURE() << "it was constructed";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.kind(), core::ErrorKind::environment) << error.what();
-  }
 }
 
 }  // namespace

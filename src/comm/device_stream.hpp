@@ -1,0 +1,64 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA stream that collectives run on, beside the one that computes.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "comm/group.hpp"
+
+namespace finetune::comm {
+
+/// A CUDA stream of its own that all groups of a rank share, so that their collectives run in the
+/// order they were started. Made once a rank, after its device was chosen (device.hpp); used by one
+/// thread at a time. Streams are cudaStream_t.
+///
+/// Throws, from any call: ErrorKind::environment if CUDA reports an error, and in builds without
+/// it.
+class DeviceStream {
+ public:
+  /// `compute_stream` returns the stream that computes, asked anew each time it matters.
+  explicit DeviceStream(std::function<void*()> compute_stream);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  void* stream() const;
+
+  /// What is put on the stream from now on runs after what the computing stream holds now.
+  void follow_compute();
+
+  /// Names the point that the stream has been filled to.
+  Ticket mark();
+
+  /// Stretches of time that the computing stream waited, still to be measured: begin and end.
+  using Stalls = std::vector<std::pair<void*, void*>>;
+
+  /// What is put on the computing stream from now on runs after `ticket`; adds to `stalls` unless
+  /// it is done already. The host does not wait.
+  void make_compute_wait(Ticket ticket, Stalls& stalls);
+
+  /// Seconds of the stalls that are over; those that are not stay.
+  double take_s(Stalls& stalls);
+
+  /// Returns when the stream is empty. Meanwhile calls the checks of all groups again and again,
+  /// since a collective that lost a rank would never end.
+  void synchronize();
+
+  /// `check` throws if the group `owner` met an error.
+  void add_check(const void* owner, std::function<void()> check);
+  void remove_check(const void* owner);
+
+ private:
+  struct Events;
+  void run_checks() const;
+
+  std::function<void*()> compute_stream_;
+  std::map<const void*, std::function<void()>> checks_;
+  std::unique_ptr<Events> events_;
+};
+
+}  // namespace finetune::comm
