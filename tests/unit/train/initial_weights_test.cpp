@@ -15,10 +15,13 @@ using tests::TinyModel;
 
 using Elements = std::map<std::pair<int, std::int64_t>, float>;
 
-Elements masters(TinyModel&& tiny) {
+Elements masters(TinyModel& tiny) {
   Elements all;
   tiny.for_each([&](int row, std::int64_t i, float master, float) { all[{row, i}] = master; });
   return all;
+}
+Elements masters(TinyModel&& tiny) {
+  return masters(tiny);
 }
 
 TEST(Randomize, DoesNotDependOnTheRanks) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metrics/step_times.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/json.hpp"
+#include "core/text.hpp"
+
+namespace finetune::metrics {
+namespace {
+
+constexpr std::size_t num_parts = StepTimes::names.size();
+constexpr std::size_t exposed = 1;
+
+TimeReport::Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values.front(), values[values.size() / 2], values.back()};
+}
+
+}  // namespace
+
+void StepTimes::add(const StepTimes& other) {
+  compute_s += other.compute_s;
+  exposed_s += other.exposed_s;
+  data_s += other.data_s;
+  optimizer_s += other.optimizer_s;
+  checkpoint_s += other.checkpoint_s;
+}
+
+TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
+                        std::int64_t num_steps, const std::string& host) {
+  std::array<double, num_parts> mine = sum.values();
+  for (double& value : mine)
+    value /= static_cast<double>(std::max<std::int64_t>(1, num_steps));
+  std::vector<double> all(num_parts * static_cast<std::size_t>(world.size()));
+  world.all_gather(core::DType::f64, mine.data(), all.data(), num_parts);
+
+  TimeReport report;
+  report.num_steps = num_steps;
+  std::vector<double> waits;
+  for (std::size_t part = 0; part < num_parts; ++part) {
+    std::vector<double> values;
+    for (std::size_t i = part; i < all.size(); i += num_parts)
+      values.push_back(all[i]);
+    if (part == exposed) waits = values;
+    report.parts[part] = spread_of(std::move(values));
+  }
+  report.slowest_rank =
+      static_cast<int>(std::min_element(waits.begin(), waits.end()) - waits.begin());
+  report.slowest_host = world.broadcast_text(host, report.slowest_rank);
+  return report;
+}
+
+std::string to_json(const TimeReport& r) {
+  std::string text = fmt::format(R"({{"step": {}, "times": {{"steps": {})", r.step, r.num_steps);
+  for (std::size_t part = 0; part < num_parts; ++part) {
+    text += fmt::format(R"(, "{}": [{}, {}, {}])", StepTimes::names[part],
+                        core::round_trip(r.parts[part].min), core::round_trip(r.parts[part].median),
+                        core::round_trip(r.parts[part].max));
+  }
+  text += fmt::format(R"(, "slowest_rank": {}, "slowest_host": {}}}, "sent_bytes": {{)",
+                      r.slowest_rank, core::Json(r.slowest_host).dump());
+  for (std::size_t i = 0; i < r.sent_bytes.size(); ++i) {
+    text += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", r.sent_bytes[i].first,
+                        r.sent_bytes[i].second);
+  }
+  return text + "}}";
+}
+
+std::string to_string(const TimeReport& r) {
+  const auto of = [&](std::size_t part, const char* name) {
+    const TimeReport::Spread& s = r.parts[part];
+    return fmt::format("{} {:.3f} s ({:.3f} to {:.3f})", name, s.median, s.min, s.max);
+  };
+  std::string text = "a step, median over ranks: " + of(0, "compute") + ", " +
+                     of(1, "waiting for others") + ", " + of(2, "data") + ", " +
+                     of(3, "optimizer") + ", " + of(4, "checkpoint");
+  text += fmt::format("; slowest: rank {} on {}", r.slowest_rank, r.slowest_host);
+  for (const auto& [axis, bytes] : r.sent_bytes)
+    text += fmt::format("; sent a rank over {}: {}", axis, core::human_bytes(bytes));
+  return text;
+}
+
+}  // namespace finetune::metrics

@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of a step goes, on the fastest, the middle and the slowest rank.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace finetune::metrics {
+
+/// Seconds of one rank in one step, or sums of them over several.
+struct StepTimes {
+  double compute_s = 0;  ///< what is left of the step: forward, backward, norms
+  double exposed_s = 0;  ///< communication that no computation hid, and waiting for slower ranks
+  double data_s = 0;     ///< making micro-batches
+  double optimizer_s = 0;
+  double checkpoint_s = 0;  ///< the step was blocked by a save
+
+  static constexpr std::array names = {"compute_s", "exposed_s", "data_s", "optimizer_s",
+                                       "checkpoint_s"};
+  std::array<double, 5> values() const {
+    return {compute_s, exposed_s, data_s, optimizer_s, checkpoint_s};
+  }
+  void add(const StepTimes& other);
+};
+
+/// Means a step of the ranks.
+struct TimeReport {
+  struct Spread {
+    double min = 0, median = 0, max = 0;
+  };
+  std::int64_t step = 0;       ///< the last it covers
+  std::int64_t num_steps = 0;  ///< it covers
+  std::array<Spread, 5> parts;
+  /// The rank the others wait for: it waited least itself.
+  int slowest_rank = 0;
+  std::string slowest_host;
+  /// Bytes a step that the root sent, by mesh axis.
+  std::vector<std::pair<std::string, std::int64_t>> sent_bytes;
+};
+
+/// `sum` over `num_steps` steps of this rank; `host` is where it is. Collective on `world`; the
+/// result is for the root.
+TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
+                        std::int64_t num_steps, const std::string& host);
+
+/// A line of metrics.jsonl.
+std::string to_json(const TimeReport& report);
+
+/// For people: "a step: compute 1.20 s, ...; slowest: rank 3 on node2".
+std::string to_string(const TimeReport& report);
+
+}  // namespace finetune::metrics
