@@ -87,9 +87,15 @@ function(finetune_add_test name)
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.r${ranks}
       COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun.sh ${ranks} $<TARGET_FILE:${target}>)
+    # What Open MPI holds when a rank ends depends on when the last messages of the others came, so its
+    # leaks come and go with the load. The run on one rank looks for leaks in the same tests.
+    set(rank_environment ${environment})
+    if(ranks GREATER 1)
+      list(TRANSFORM rank_environment REPLACE "^(ASAN_OPTIONS=.*)$" "\\1:detect_leaks=0")
+    endif()
     set_tests_properties(${name}.r${ranks} PROPERTIES
       PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}"
-      ENVIRONMENT "${environment}"
+      ENVIRONMENT "${rank_environment}"
       SKIP_REGULAR_EXPRESSION "no mpirun here")
   endforeach()
 endfunction()
