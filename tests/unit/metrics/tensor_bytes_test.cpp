@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "metrics/memory.hpp"
+
+namespace finetune::metrics {
+namespace {
+
+constexpr std::int64_t mebi = std::int64_t{1} << 20;
+/// What the allocator may round a block up by.
+constexpr std::int64_t rounding = 8192;
+
+class TensorBytesTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { count_tensor_bytes(); }
+};
+
+TEST_F(TensorBytesTest, CountATensorWhileItLives) {
+  const std::int64_t before = tensor_bytes().live;
+  {
+    const at::Tensor tensor = at::empty({mebi}, at::kFloat);
+    const at::Tensor view = tensor.narrow(0, 0, 10);
+    EXPECT_GE(tensor_bytes().live - before, 4 * mebi);
+    EXPECT_LE(tensor_bytes().live - before, 4 * mebi + rounding);
+  }
+  EXPECT_EQ(tensor_bytes().live, before);
+}
+
+TEST_F(TensorBytesTest, RememberTheirPeak) {
+  reset_peak();
+  const std::int64_t before = tensor_bytes().live;
+  at::empty({3 * mebi}, at::kByte);
+  const at::Tensor kept = at::empty({mebi}, at::kByte);
+  EXPECT_GE(tensor_bytes().peak - before, 3 * mebi);
+  EXPECT_LE(tensor_bytes().peak - before, 3 * mebi + rounding);
+  reset_peak();
+  EXPECT_EQ(tensor_bytes().peak, tensor_bytes().live);
+}
+
+TEST_F(TensorBytesTest, KeepValuesAndAlignment) {
+  const at::Tensor tensor = at::arange(1000, at::kLong);
+  const at::Tensor copy = tensor.clone();
+  EXPECT_TRUE(copy.equal(tensor));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(copy.data_ptr()) % 64, 0u);
+  EXPECT_EQ(at::empty({0}).numel(), 0);
+}
+
+TEST_F(TensorBytesTest, CountGrowingStorage) {
+  const std::int64_t before = tensor_bytes().live;
+  {
+    at::Tensor tensor = at::empty({10}, at::kByte);
+    tensor.resize_({2 * mebi});
+    EXPECT_GE(tensor_bytes().live - before, 2 * mebi);
+    EXPECT_LE(tensor_bytes().live - before, 2 * mebi + rounding);
+  }
+  EXPECT_EQ(tensor_bytes().live, before);
+}
+
+TEST_F(TensorBytesTest, CountOnSeveralThreads) {
+  const std::int64_t before = tensor_bytes().live;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int k = 0; k < 200; ++k)
+        at::empty({100 + k}, at::kFloat);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(tensor_bytes().live, before);
+  EXPECT_GE(tensor_bytes().peak, before);
+}
+
+TEST_F(TensorBytesTest, CountOnceThoughAskedTwice) {
+  count_tensor_bytes();
+  const std::int64_t before = tensor_bytes().live;
+  const at::Tensor tensor = at::empty({mebi}, at::kByte);
+  EXPECT_LE(tensor_bytes().live - before, mebi + rounding);
+}
+
+}  // namespace
+}  // namespace finetune::metrics
