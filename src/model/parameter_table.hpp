@@ -17,6 +17,8 @@ struct Parameter {
   std::string name;                 ///< as in the Hugging Face file
   std::vector<std::int64_t> shape;  ///< of the logical tensor
   int unit = 0;                     ///< index into ParameterTable::units
+  int part = 0;  ///< of the unit, where parallel.bucket = "LAYER" may split it: rows that are read
+                 ///< as one matrix have the same
   bool trainable = true;
   bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
   Init init = Init::normal;

@@ -1,54 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/memory.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "plan/activations.hpp"
+#include "plan/buffers.hpp"
 
 namespace finetune::plan {
 namespace {
 
-/// What a forward pass keeps for backward, elements a token and block: the block's input, both
-/// norms' outputs, the residual after attention, q k v, attention's output, gate and up, and their
-/// product.
-std::int64_t saved_elements_per_token(const model::Architecture& a) {
-  const std::int64_t q = a.num_heads * a.head_size;
-  const std::int64_t kv = a.num_kv_heads * a.head_size;
-  return 4 * a.d_model + (q + 2 * kv) + q + 2 * a.d_ff + a.d_ff;
+/// Measured: libtorch, MPI and HDF5 loaded, thread pools started, nothing computed yet.
+constexpr std::int64_t program_bytes = std::int64_t{250} << 20;
+/// comm::MpiGroup sends and receives two pieces of so many elements at a time.
+constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
+
+std::string name_of(core::DType dtype) {
+  return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
 }
 
-/// What the backward pass of one block holds besides: gradients of its widest tensors.
-std::int64_t transient_elements_per_token(const model::Architecture& a) {
-  return 2 * a.d_model + 3 * a.d_ff + 2 * (a.num_heads + 2 * a.num_kv_heads) * a.head_size;
-}
+class MemoryPlan {
+ public:
+  MemoryPlan(const Request& request, const Mesh& mesh, const ShardMap& shards)
+      : request_(request), numbers_(request.numbers), mesh_(mesh), shards_(shards) {
+    for (const UnitLayout& unit : shards.units())
+      largest_shard_ = std::max(largest_shard_, unit.shard_size);
+  }
+
+  std::vector<MemoryItem> items() {
+    add_shards();
+    add_buffers();
+    add_activations();
+    add_communication();
+    add(Category::other, "program and libraries", program_bytes);
+    std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
+      return a.category < b.category;
+    });
+    return std::move(items_);
+  }
+
+ private:
+  void add(Category category, std::string name, std::int64_t bytes, Place place = Place::device) {
+    if (bytes > 0) items_.push_back({category, std::move(name), bytes, place});
+  }
+
+  /// What each rank keeps of every unit, from start to end.
+  void add_shards() {
+    const std::int64_t shard = shards_.shard_elements();
+    const Place optimizer =
+        request_.offloads_optimizer && request_.on_gpu ? Place::host : Place::device;
+    add(Category::weights, "master copy, " + name_of(numbers_.master),
+        core::size_bytes(numbers_.master) * shard, optimizer);
+    if (numbers_.compute != numbers_.master || optimizer == Place::host)
+      add(Category::weights, "copy to compute with, " + name_of(numbers_.compute),
+          core::size_bytes(numbers_.compute) * shard);
+    add(Category::states, "AdamW moments, " + name_of(numbers_.moments),
+        2 * core::size_bytes(numbers_.moments) * shard, optimizer);
+    add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
+        numbers_.sum_bytes() * shard, optimizer);
+    if (numbers_.is_fixed_point())
+      add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_, optimizer);
+  }
+
+  bool sums_in_place() const {
+    return mesh_.dp_shard == 1 && numbers_.compute == core::DType::f32 &&
+           !numbers_.is_fixed_point() && !request_.offloads_optimizer;
+  }
+
+  void add_buffers() {
+    const std::int64_t element = core::size_bytes(numbers_.compute);
+    const BufferElements buffers =
+        count_buffers(shards_, {.sharding = mesh_.sharding,
+                                .overlaps = request_.parallel.overlap,
+                                .tied_embeddings = request_.architecture.tied_embeddings,
+                                .sums_in_place = sums_in_place()});
+    add(Category::gathered, "whole units, " + name_of(numbers_.compute),
+        element * buffers.gathered);
+    add(Category::gradients, "of open units, " + name_of(numbers_.compute),
+        element * buffers.gradients);
+  }
+
+  void add_activations() {
+    const ActivationBytes bytes = plan_activations(request_);
+    add(Category::activations, "kept for backward", bytes.kept);
+    add(Category::activations,
+        bytes.worst_is_head ? "in flight, at the head with its loss"
+                            : "in flight, at the backward pass of a block",
+        bytes.in_flight);
+  }
+
+  void add_communication() {
+    if (request_.ranks.world_size == 1) return;
+    if (request_.on_gpu) {
+      const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
+      add(Category::communication, "gradients of a unit as they are sent",
+          numbers_.wire_bytes() * ((has_copy ? shards_.largest_unit() : 0) + largest_shard_));
+      return;
+    }
+    const std::int64_t piece = std::min(piece_elements, largest_shard_);
+    add(Category::communication, "pieces on their way", 4 * piece * numbers_.wire_bytes());
+    // An all-reduce adds beside its target.
+    if (mesh_.dp_replicate > 1)
+      add(Category::communication, "sums over copies of the model",
+          numbers_.sum_bytes() * ((largest_shard_ + mesh_.dp_replicate - 1) / mesh_.dp_replicate));
+  }
+
+  const Request& request_;
+  const Numbers& numbers_;
+  const Mesh& mesh_;
+  const ShardMap& shards_;
+  std::int64_t largest_shard_ = 0;
+  std::vector<MemoryItem> items_;
+};
 
 }  // namespace
 
-std::vector<MemoryItem> plan_memory(const Request& request, const ShardMap& shards) {
-  const model::Architecture& a = request.architecture;
-  const std::int64_t compute = core::size_bytes(request.numbers.compute);
-  const std::int64_t shard = shards.shard_elements();
-  const std::int64_t largest = shards.largest_unit();
-  const bool is_one_rank = shards.num_shards() == 1;
-  const bool is_fp32 = request.numbers.compute == core::DType::f32;
-  const std::int64_t tokens = request.micro_batch * request.max_seq_length;
-  // The head's product is made for this many tokens at a time (see model::Ops::loss).
-  const std::int64_t chunk = std::min<std::int64_t>(tokens, 1024);
-
-  std::vector<MemoryItem> items;
-  items.push_back({"master weights, fp32", 4 * shard});
-  items.push_back({"AdamW moments, fp32", 8 * shard});
-  items.push_back({"gradient sums, fp32", 4 * shard});
-  if (!is_fp32) items.push_back({"weights to compute with, bf16", compute * shard});
-  // A tied head keeps its gradient open beside the block's; two units are gathered at most.
-  if (!is_one_rank) items.push_back({"gathered units", 2 * compute * largest});
-  if (!is_one_rank || !is_fp32) items.push_back({"gradients of open units", 2 * compute * largest});
-  if (!is_one_rank && !is_fp32) items.push_back({"gradients on their way, fp32", 4 * largest});
-  items.push_back({"activations kept for backward",
-                   compute * tokens * a.num_layers * saved_elements_per_token(a)});
-  items.push_back({"activations in flight", compute * tokens * transient_elements_per_token(a)});
-  items.push_back({"logits of a chunk", compute * chunk * a.vocab_size});
-  // Measured: libtorch, MPI and HDF5 loaded, thread pools started, nothing computed yet.
-  items.push_back({"program and libraries", std::int64_t{250} << 20});
-  return items;
+std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
+                                    const ShardMap& shards) {
+  return MemoryPlan(request, mesh, shards).items();
 }
 
 }  // namespace finetune::plan

@@ -8,6 +8,8 @@
 
 namespace finetune::plan {
 
-std::vector<MemoryItem> plan_memory(const Request& request, const ShardMap& shards);
+/// The largest of all ranks: padding counts on each. Items of no bytes are left out.
+std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
+                                    const ShardMap& shards);
 
 }  // namespace finetune::plan

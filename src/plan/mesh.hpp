@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "plan/settings.hpp"
 
@@ -31,9 +32,19 @@ struct Ranks {
   bool is_even = true;  ///< every node has as many ranks
 };
 
-/// The mesh of `settings` on `ranks`.
-/// Throws: ErrorKind::deck if they do not factor, naming sizes that would.
-Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks);
+/// The mesh of `settings` on `ranks`; dp_shard x dp_replicate is the world.
+///
+/// Where neither is set, FULL_SHARD and SHARD_GRAD_OP split the model over all ranks, HYBRID_SHARD
+/// over those of a node, NO_SHARD not at all. Where one is set, the other follows, and FULL_SHARD
+/// and SHARD_GRAD_OP may have several copies too. Ranks that share a copy are neighbours in the
+/// order of the nodes; a set dp_shard may let them lie on several nodes (see `warnings`).
+/// Throws: ErrorKind::deck if they do not factor, naming sizes that would; `deck` is its path.
+Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks,
+               const std::string& deck = "parallel");
+
+/// What a person may not have meant, a message each: copies of the model that lie across nodes
+/// though there are several of them, and a HYBRID_SHARD that splits nothing.
+std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks);
 
 std::string to_string(Sharding sharding);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/text.hpp"
+#include "plan/bucket.hpp"
 #include "plan/memory.hpp"
 
 namespace finetune::plan {
@@ -19,25 +20,79 @@ BatchPlan plan_batch(const Request& request, std::int64_t data_ranks) {
   return batch;
 }
 
+template <typename Counts>
+std::int64_t sum(const std::vector<MemoryItem>& items, const Counts& counts) {
+  std::int64_t bytes = 0;
+  for (const MemoryItem& item : items)
+    bytes += counts(item) ? item.bytes : 0;
+  return bytes;
+}
+
+/// A line a category with its total, and one for each of its items if it has several.
+template <typename Line>
+void add_memory(const Plan& plan, Place place, const Line& line) {
+  for (int i = 0; i <= static_cast<int>(Category::other); ++i) {
+    const auto category = static_cast<Category>(i);
+    std::vector<MemoryItem> items;
+    for (const MemoryItem& item : plan.memory)
+      if (item.category == category && item.place == place) items.push_back(item);
+    if (items.empty()) continue;
+    const std::string total = core::human_bytes(sum(items, [](const MemoryItem&) { return true; }));
+    const std::string name = "  " + to_string(category);
+    line(name.c_str(), fmt::format("{:>10}{}", total,
+                                   items.size() == 1 ? "             " + items.front().name : ""));
+    if (items.size() == 1) continue;
+    for (const MemoryItem& item : items)
+      line("", fmt::format("{:>21}  {}", core::human_bytes(item.bytes), item.name));
+  }
+}
+
 }  // namespace
 
+std::string to_string(Category category) {
+  switch (category) {
+    case Category::weights:
+      return "weights";
+    case Category::gathered:
+      return "gathered";
+    case Category::gradients:
+      return "gradients";
+    case Category::states:
+      return "states";
+    case Category::activations:
+      return "activations";
+    case Category::communication:
+      return "communication";
+    default:
+      return "other";
+  }
+}
+
 std::int64_t Plan::memory_bytes() const {
-  std::int64_t sum = 0;
-  for (const MemoryItem& item : memory)
-    sum += item.bytes;
-  return sum;
+  return sum(memory, [](const MemoryItem& item) { return item.place == Place::device; });
+}
+
+std::int64_t Plan::host_bytes() const {
+  return sum(memory, [](const MemoryItem& item) { return item.place == Place::host; });
+}
+
+std::int64_t Plan::bytes_of(Category category) const {
+  return sum(memory, [&](const MemoryItem& item) {
+    return item.place == Place::device && item.category == category;
+  });
 }
 
 Plan make(const Request& request, const model::ParameterTable& table) {
-  const Mesh mesh = make_mesh(request.parallel, request.ranks);
+  const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   Plan plan{.mesh = mesh,
-            .shards = ShardMap(table, mesh.dp_shard),
+            .shards = ShardMap(regroup(table, request.parallel.bucket), mesh.dp_shard),
             .batch = plan_batch(request, mesh.data_ranks()),
             .memory = {},
             .num_parameters = table.num_parameters(),
             .numbers = request.numbers,
-            .ranks = request.ranks};
-  plan.memory = plan_memory(request, plan.shards);
+            .ranks = request.ranks,
+            .warnings = warnings(mesh, request.ranks)};
+  plan.memory = plan_memory(request, mesh, plan.shards);
   return plan;
 }
 
@@ -66,9 +121,11 @@ std::string to_string(const Plan& plan) {
     line("", fmt::format("{} of {} passes idle: micro-batches do not divide by the ranks", idle,
                          plan.batch.accumulation * plan.mesh.data_ranks()));
   }
-  line("memory a rank", core::human_bytes(plan.memory_bytes()));
-  for (const MemoryItem& item : plan.memory) {
-    line("", fmt::format("{:>10}  {}", core::human_bytes(item.bytes), item.name));
+  line("memory a rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
+  add_memory(plan, Place::device, line);
+  if (plan.host_bytes() > 0) {
+    line("host memory a rank", core::human_bytes(plan.host_bytes()));
+    add_memory(plan, Place::host, line);
   }
   text.pop_back();
   return text;

@@ -25,20 +25,29 @@ struct BatchPlan {
   std::int64_t max_tokens_per_step() const { return global_batch * max_seq_length; }
 };
 
-/// Bytes of one rank, by what they hold.
+/// What memory is for, in the order in which a plan lists it.
+enum class Category { weights, gathered, gradients, states, activations, communication, other };
+std::string to_string(Category category);
+
+enum class Place { device, host };
+
+/// Bytes of one rank, by what they hold. On a CPU rank everything is on the "device".
 struct MemoryItem {
+  Category category = Category::other;
   std::string name;
   std::int64_t bytes = 0;
+  Place place = Place::device;
 };
 
 enum class ActivationCheckpointing { none, selective, full };
 
 struct Request {
+  std::string deck = "parallel";  ///< its path, for messages
   model::Architecture architecture;
   ParallelSettings parallel;
   Numbers numbers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  bool offloads_optimizer = false;  ///< master weights and moments in host memory
+  bool offloads_optimizer = false;  ///< on a GPU: master weights, moments, sums in host memory
   bool on_gpu = false;
   Ranks ranks;
   std::int64_t global_batch = 1;
@@ -55,9 +64,16 @@ struct Plan {
   Numbers numbers;
   Ranks ranks;
 
+  std::vector<std::string> warnings;  ///< what the user may not have meant
+
+  /// On the device that computes, at the peak of a step; and besides in the host's memory.
   std::int64_t memory_bytes() const;
+  std::int64_t host_bytes() const;
+  std::int64_t bytes_of(Category category) const;  ///< on the device
 };
 
+/// `table` is the family's; its units are grouped by `request.parallel.bucket`.
+/// Throws: ErrorKind::deck if the ranks do not form the mesh.
 Plan make(const Request& request, const model::ParameterTable& table);
 
 /// The table a person reads: parameters, batch, mesh, memory a rank by category.

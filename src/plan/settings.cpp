@@ -39,6 +39,12 @@ void ParallelSettings::bind(deck::Table& table) {
                  .sentence = "Communicate behind the computation: gather the next weights early "
                              "and reduce gradients while backward goes on."},
                 overlap);
+  table.real({.name = "memory_gib",
+              .restart = Restart::free,
+              .sentence = "Memory a rank may use: a run that needs more is refused before weights "
+                          "are read. 0: its share of what the node has, or its GPU.",
+              .unit = "GiB"},
+             memory_gib, {.min = 0});
 }
 
 void PrecisionSettings::bind(deck::Table& table) {

@@ -17,6 +17,7 @@ struct ParallelSettings {
   std::string bucket = "BLOCK";
   std::string reduce_dtype = "fp32";
   bool overlap = true;
+  double memory_gib = 0;  ///< 0: what the node or the GPU has
 
   void bind(deck::Table& table);
 };

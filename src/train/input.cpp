@@ -106,6 +106,7 @@ plan::Numbers Input::numbers() const {
 
 plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   plan::Request request;
+  request.deck = deck_path.string();
   request.architecture = architecture;
   request.parallel = parallel;
   request.numbers = numbers();

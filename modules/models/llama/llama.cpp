@@ -50,13 +50,16 @@ void describe_block(const Architecture& a, std::int64_t i_layer, int unit,
   const std::string prefix = fmt::format("model.layers.{}.", i_layer);
   const std::int64_t q = a.num_heads * a.head_size;
   const std::int64_t kv = a.num_kv_heads * a.head_size;
+  int part = 0;  // attention, then feed-forward
   const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
-    rows.push_back({.name = prefix + name + ".weight", .shape = {out, in}, .unit = unit});
+    rows.push_back(
+        {.name = prefix + name + ".weight", .shape = {out, in}, .unit = unit, .part = part});
   };
   const auto norm = [&](const char* name) {
     rows.push_back({.name = prefix + name + ".weight",
                     .shape = {a.d_model},
                     .unit = unit,
+                    .part = part,
                     .decayed = false,
                     .init = model::Init::ones});
   };
@@ -66,6 +69,7 @@ void describe_block(const Architecture& a, std::int64_t i_layer, int unit,
   matrix("self_attn.k_proj", kv, a.d_model);
   matrix("self_attn.v_proj", kv, a.d_model);
   matrix("self_attn.o_proj", a.d_model, q);
+  part = 1;
   norm("post_attention_layernorm");
   matrix("mlp.gate_proj", a.d_ff, a.d_model);
   matrix("mlp.up_proj", a.d_ff, a.d_model);

@@ -11,7 +11,9 @@ namespace {
 using tests::block_table;
 using tests::request;
 
-/// Bytes of the category whose name begins so; -1 if there is none.
+constexpr std::int64_t block = 1001 * 1001 + 1001;
+
+/// Bytes of the item whose name begins so; -1 if there is none.
 std::int64_t bytes_of(const Plan& plan, const std::string& beginning) {
   for (const MemoryItem& item : plan.memory) {
     if (item.name.starts_with(beginning)) return item.bytes;
@@ -19,7 +21,14 @@ std::int64_t bytes_of(const Plan& plan, const std::string& beginning) {
   return -1;
 }
 
-TEST(Memory, IsTheSumOfItsCategories) {
+Request with(std::int64_t ranks, const std::string& sharding,
+             core::DType dtype = core::DType::bf16) {
+  Request changed = request(ranks, dtype);
+  changed.parallel.sharding = sharding;
+  return changed;
+}
+
+TEST(Memory, IsTheSumOfItsItems) {
   const Plan plan = make(request(2), block_table(16));
   std::int64_t sum = 0;
   for (const MemoryItem& item : plan.memory) {
@@ -27,22 +36,55 @@ TEST(Memory, IsTheSumOfItsCategories) {
     sum += item.bytes;
   }
   EXPECT_EQ(plan.memory_bytes(), sum);
+  EXPECT_EQ(plan.host_bytes(), 0);
 }
 
-TEST(Memory, HoldsMasterWeightsMomentsAndGradientsInFp32) {
+TEST(Memory, HasEveryCategoryInOrder) {
+  const Plan plan = make(request(2), block_table(16));
+  auto last = Category::weights;
+  std::int64_t sum = 0;
+  for (const MemoryItem& item : plan.memory) {
+    EXPECT_GE(item.category, last);
+    last = item.category;
+  }
+  for (int i = 0; i <= static_cast<int>(Category::other); ++i) {
+    EXPECT_GT(plan.bytes_of(static_cast<Category>(i)), 0) << to_string(static_cast<Category>(i));
+    sum += plan.bytes_of(static_cast<Category>(i));
+  }
+  EXPECT_EQ(plan.memory_bytes(), sum);
+}
+
+TEST(Memory, OfShardsCountsPadding) {
   const Plan plan = make(request(3), block_table(16));
-  const std::int64_t shard = 16 * ((1001 * 1001 + 1001 + 2) / 3);
-  EXPECT_EQ(bytes_of(plan, "master weights"), 4 * shard);
+  const std::int64_t shard = 16 * ((block + 2) / 3);
+  EXPECT_EQ(bytes_of(plan, "master copy"), 4 * shard);
   EXPECT_EQ(bytes_of(plan, "AdamW moments"), 8 * shard);
-  EXPECT_EQ(bytes_of(plan, "gradient sums"), 4 * shard);
-  EXPECT_EQ(bytes_of(plan, "weights to compute with"), 2 * shard);
+  EXPECT_EQ(bytes_of(plan, "sums"), 4 * shard);
+  EXPECT_EQ(bytes_of(plan, "copy to compute with"), 2 * shard);
+}
+
+TEST(Memory, OfPureBf16NeedsNoSecondCopyOfTheWeights) {
+  Request pure = request(1);
+  pure.numbers.master = pure.numbers.moments = core::DType::bf16;
+  const Plan plan = make(pure, block_table(16));
+  EXPECT_EQ(bytes_of(plan, "master copy"), 2 * 16 * block);
+  EXPECT_EQ(bytes_of(plan, "AdamW moments"), 4 * 16 * block);
+  EXPECT_EQ(bytes_of(plan, "copy to compute with"), -1);
+}
+
+TEST(Memory, OfFixedPointSumsGradientsInEightBytes) {
+  Request fixed = request(2);
+  fixed.numbers.determinism = Determinism::topology;
+  const Plan plan = make(fixed, block_table(16));
+  EXPECT_EQ(bytes_of(plan, "sums, 64-bit"), 8 * 16 * block / 2);
+  EXPECT_EQ(bytes_of(plan, "sums of a unit, fp32"), 4 * block / 2);
 }
 
 TEST(Memory, ShrinksWithTheRanks) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f32}) {
-    std::int64_t before = make(request(1, dtype), block_table(16)).memory_bytes();
-    for (const std::int64_t ranks : {2, 3, 4, 8}) {
-      const std::int64_t bytes = make(request(ranks, dtype), block_table(16)).memory_bytes();
+    std::int64_t before = make(request(2, dtype), block_table(64)).memory_bytes();
+    for (const std::int64_t ranks : {3, 4, 8}) {
+      const std::int64_t bytes = make(request(ranks, dtype), block_table(64)).memory_bytes();
       EXPECT_LT(bytes, before) << ranks << " ranks";
       before = bytes;
     }
@@ -51,23 +93,114 @@ TEST(Memory, ShrinksWithTheRanks) {
 
 TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
   const Plan plan = make(request(1, core::DType::f32), block_table(16));
-  EXPECT_EQ(bytes_of(plan, "weights to compute with"), -1);
-  EXPECT_EQ(bytes_of(plan, "gathered units"), -1);
-  EXPECT_EQ(bytes_of(plan, "gradients of open units"), -1);
+  EXPECT_EQ(bytes_of(plan, "copy to compute with"), -1);
+  EXPECT_EQ(plan.bytes_of(Category::gathered), 0);
+  EXPECT_EQ(bytes_of(plan, "of open units"), -1);
+  EXPECT_EQ(plan.bytes_of(Category::communication), 0);
+}
+
+TEST(Memory, OfReplicasSumsGradientsWithoutOpenBuffersInFp32) {
+  EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD", core::DType::f32), block_table(16)), "of open"), -1);
+  EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD"), block_table(16)), "of open"), 2 * block);
+}
+
+TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
+  const auto gathered = [](const Request& request) {
+    return make(request, block_table(16)).bytes_of(Category::gathered);
+  };
+  // Two of 16 units rotate; with the last block, which waits for its backward pass, and the next
+  // one gathered early, three are open at the head.
+  Request calm = request(2);
+  calm.parallel.overlap = false;
+  EXPECT_EQ(gathered(calm), 2 * 2 * block);
+  EXPECT_EQ(gathered(request(2)), 2 * 2 * block);
+  EXPECT_EQ(gathered(with(2, "SHARD_GRAD_OP")), 16 * 2 * block);
+  EXPECT_EQ(gathered(with(2, "NO_SHARD")), 0);
+  Request whole = request(2);
+  whole.parallel.bucket = "NONE";
+  EXPECT_EQ(gathered(whole), 16 * 2 * block);
+}
+
+TEST(Memory, OfATiedHeadHasTheEmbeddingOpenBesides) {
+  model::ParameterTable table = block_table(16);
+  table.rows[0].shape = {1001, 4004};  // the embedding is large
+  Request tied = request(2);
+  tied.architecture.tied_embeddings = true;
+  const std::int64_t embedding = 1001 * 4004 + 1001;
+  const Plan plan = make(tied, table);
+  // The head, the last block, and the embedding again.
+  EXPECT_GE(bytes_of(plan, "whole units"), 2 * (2 * block + embedding));
+  EXPECT_GE(bytes_of(plan, "of open units"), 2 * block);
+}
+
+TEST(Memory, OfSmallerBucketsIsNeverMore) {
+  const auto bytes = [](const char* bucket) {
+    Request changed = request(2);
+    changed.parallel.bucket = bucket;
+    return make(changed, block_table(16)).memory_bytes();
+  };
+  EXPECT_LE(bytes("LAYER"), bytes("BLOCK"));
+  EXPECT_LT(bytes("BLOCK"), bytes("NONE"));
 }
 
 TEST(Memory, OfActivationsGrowsWithTheTokensOfAPass) {
   Request larger = request(2);
   larger.micro_batch *= 3;
-  const auto kept = "activations kept for backward";
-  EXPECT_EQ(bytes_of(make(larger, block_table(16)), kept),
-            3 * bytes_of(make(request(2), block_table(16)), kept));
+  EXPECT_EQ(bytes_of(make(larger, block_table(16)), "kept for backward"),
+            3 * bytes_of(make(request(2), block_table(16)), "kept for backward"));
+}
+
+TEST(Memory, OfKeptActivationsIsCountedByHand) {
+  // A token and block: input, two norms, sum after attention (4 x 64), q k v (128), attention's
+  // output (64), gate, up and product (3 x 96) in bf16; two norms and four heads in fp32.
+  const auto kept = [](ActivationCheckpointing mode) {
+    Request changed = request(2);
+    changed.activation_checkpointing = mode;
+    return bytes_of(make(changed, block_table(16)), "kept for backward");
+  };
+  constexpr std::int64_t tokens_and_blocks = 2 * 32 * 16;
+  EXPECT_EQ(kept(ActivationCheckpointing::none),
+            tokens_and_blocks * (2 * (4 * 64 + 128 + 64 + 3 * 96) + 4 * 6));
+  EXPECT_EQ(kept(ActivationCheckpointing::selective),
+            tokens_and_blocks * (2 * (2 * 64 + 128 + 64 + 2 * 96) + 4 * 6));
+  EXPECT_EQ(kept(ActivationCheckpointing::full), tokens_and_blocks * 2 * 64);
+}
+
+TEST(Memory, OfActivationsShrinksWithEachModeOfCheckpointing) {
+  Request changed = request(2);
+  const auto bytes = [&](ActivationCheckpointing mode) {
+    changed.activation_checkpointing = mode;
+    return make(changed, block_table(16)).bytes_of(Category::activations);
+  };
+  const std::int64_t none = bytes(ActivationCheckpointing::none);
+  const std::int64_t selective = bytes(ActivationCheckpointing::selective);
+  EXPECT_LT(selective, none);
+  EXPECT_LT(bytes(ActivationCheckpointing::full), selective);
 }
 
 TEST(Memory, OfLogitsStopsGrowingAtAChunk) {
-  Request larger = request(2);
-  larger.max_seq_length = 1 << 20;
-  EXPECT_EQ(bytes_of(make(larger, block_table(16)), "logits"), 2 * 1024 * 1000);
+  const auto in_flight = [](std::int64_t tokens, std::int64_t vocabulary) {
+    Request changed = request(2);
+    changed.micro_batch = 1;
+    changed.max_seq_length = tokens;
+    changed.architecture.vocab_size = vocabulary;
+    return bytes_of(make(changed, block_table(16)), "in flight");
+  };
+  constexpr std::int64_t many = 1'000'000;
+  EXPECT_EQ(in_flight(512, 2 * many) - in_flight(512, many), 2 * 512 * many);
+  EXPECT_EQ(in_flight(4096, 2 * many) - in_flight(4096, many), 2 * 1024 * many);
+}
+
+TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
+  Request offloaded = request(2);
+  offloaded.on_gpu = offloaded.offloads_optimizer = true;
+  const Plan plan = make(offloaded, block_table(16));
+  const std::int64_t shard = 16 * block / 2;
+  EXPECT_EQ(plan.host_bytes(), (4 + 8 + 4) * shard);
+  EXPECT_EQ(plan.bytes_of(Category::weights), 2 * shard);
+  EXPECT_EQ(plan.bytes_of(Category::states), 0);
+  offloaded.on_gpu = false;
+  EXPECT_EQ(make(offloaded, block_table(16)).host_bytes(), 0) << "a CPU rank has one memory";
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ TEST(Plan, TellsAPersonBatchRanksAndMemory) {
   const std::string text = to_string(plan_of(4, 8, 2));
   for (const char* part :
        {"parameters               2,006,004\n", "ranks                    4 on 2 nodes\n",
-        "FULL_SHARD over 4 ranks\n",
+        "FULL_SHARD: 1 copy of the model, each over 4 ranks\n",
         "8 sequences = 4 micro-batches of 2, 1 pass a rank, at most 256 tokens\n",
-        "  master weights, fp32\n"}) {
+        " at the peak of a step\n", "    weights ", "  master copy, fp32\n", "    other "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "is not in\n" << text;
   }
   EXPECT_EQ(text.find("idle"), std::string::npos) << text;
@@ -60,6 +60,20 @@ TEST(Plan, TellsAPersonBatchRanksAndMemory) {
 TEST(Plan, NamesIdlePasses) {
   const std::string text = to_string(plan_of(2, 8, 3));
   EXPECT_NE(text.find("1 of 4 passes idle"), std::string::npos) << text;
+}
+
+TEST(Plan, ListsTheHostsMemoryApart) {
+  Request request = tests::request(1);
+  request.on_gpu = request.offloads_optimizer = true;
+  const std::string text = to_string(make(request, block_table(2)));
+  EXPECT_NE(text.find("host memory a rank"), std::string::npos) << text;
+  EXPECT_LT(text.find("host memory a rank"), text.find("AdamW moments")) << text;
+}
+
+TEST(Plan, GroupsUnitsByTheBucketOfTheDeck) {
+  Request request = tests::request(1);
+  request.parallel.bucket = "LAYER";
+  EXPECT_EQ(make(request, block_table(2)).shards.units().size(), 4u);
 }
 
 TEST(Plan, SpeaksOfOneRankInTheSingular) {

@@ -18,22 +18,56 @@ Settings read(const std::string& text, const char* name) {
   return settings;
 }
 
-TEST(PrecisionSettings, NameTheDtypeToComputeIn) {
-  const auto dtype = [](const char* text) {
-    return read<PrecisionSettings>(text, "precision").compute_dtype();
-  };
-  EXPECT_EQ(dtype(""), core::DType::bf16);
-  EXPECT_EQ(dtype("[precision]\nmode = \"bf16-mixed\"\n"), core::DType::bf16);
-  EXPECT_EQ(dtype("[precision]\nmode = \"32-true\"\n"), core::DType::f32);
-  EXPECT_THROW(dtype("[precision]\nmode = \"16-mixed\"\n"), core::Error);
+Numbers numbers(const std::string& mode, const std::string& reduce_dtype = "fp32") {
+  return read<PrecisionSettings>("[precision]\nmode = \"" + mode + "\"\n", "precision")
+      .numbers(reduce_dtype, Determinism::run);
 }
 
-TEST(ParallelSettings, RefuseShardingThatIsNotThere) {
-  const auto sharding = [](const char* text) {
-    return read<ParallelSettings>(text, "parallel").sharding;
+TEST(PrecisionSettings, ComputeInHalfPrecisionWithMasterWeightsByDefault) {
+  const Numbers found = read<PrecisionSettings>("", "precision").numbers("fp32", Determinism::off);
+  EXPECT_EQ(found.compute, core::DType::bf16);
+  EXPECT_EQ(found.master, core::DType::f32);
+  EXPECT_EQ(found.moments, core::DType::f32);
+  EXPECT_EQ(found.reduce, core::DType::f32);
+  EXPECT_FALSE(found.scales_loss);
+}
+
+TEST(PrecisionSettings, NameTheNumberFormats) {
+  EXPECT_EQ(numbers("32-true").compute, core::DType::f32);
+  EXPECT_EQ(numbers("32-true").master, core::DType::f32);
+  EXPECT_EQ(numbers("bf16-true").compute, core::DType::bf16);
+  EXPECT_EQ(numbers("bf16-true").master, core::DType::bf16);
+  EXPECT_EQ(numbers("bf16-true").moments, core::DType::bf16);
+  EXPECT_EQ(numbers("16-mixed").compute, core::DType::f16);
+  EXPECT_EQ(numbers("16-mixed").master, core::DType::f32);
+  EXPECT_TRUE(numbers("16-mixed").scales_loss);
+  EXPECT_THROW(numbers("8-mixed"), core::Error);
+}
+
+TEST(PrecisionSettings, ReduceInTheDtypeOfTheDeck) {
+  EXPECT_EQ(numbers("bf16-mixed", "bf16").wire_bytes(), 2);
+  EXPECT_EQ(numbers("bf16-mixed", "fp16").reduce, core::DType::f16);
+  EXPECT_EQ(numbers("bf16-mixed").wire_bytes(), 4);
+}
+
+TEST(Numbers, AreWiderInFixedPoint) {
+  const Numbers fixed = PrecisionSettings{}.numbers("bf16", Determinism::topology);
+  EXPECT_EQ(fixed.sum_bytes(), 8);
+  EXPECT_EQ(fixed.wire_bytes(), 8);
+  EXPECT_EQ(numbers("bf16-mixed").sum_bytes(), 4);
+}
+
+TEST(ParallelSettings, RefuseUnknownShardingsAndNegativeMemory) {
+  const auto refused = [](const char* text) {
+    EXPECT_THROW(read<ParallelSettings>(text, "parallel"), core::Error) << text;
   };
-  EXPECT_EQ(sharding("[parallel]\nsharding = \"FULL_SHARD\"\n"), "FULL_SHARD");
-  EXPECT_THROW(sharding("[parallel]\nsharding = \"HYBRID_SHARD\"\n"), core::Error);
+  EXPECT_EQ(
+      read<ParallelSettings>("[parallel]\nsharding = \"HYBRID_SHARD\"\n", "parallel").sharding,
+      "HYBRID_SHARD");
+  refused("[parallel]\nsharding = \"HALF_SHARD\"\n");
+  refused("[parallel]\nbucket = \"TENSOR\"\n");
+  refused("[parallel]\ndp_shard = -1\n");
+  refused("[parallel]\nmemory_gib = -1.0\n");
 }
 
 }  // namespace

@@ -72,12 +72,14 @@ TEST_F(ReadInput, GivesEveryRankTheRootsDeckAndModel) {
   EXPECT_EQ(input.family->name, "llama");
   EXPECT_GT(input.parameters.num_parameters(), 0);
   EXPECT_EQ(format_of(input, modules::registry()).name, input.data.format);
-  const plan::Request request = input.plan_request(3, 2);
-  EXPECT_EQ(request.world_size, 3);
-  EXPECT_EQ(request.ranks_per_node, 2);
+  const plan::Request request =
+      input.plan_request({.world_size = 3, .ranks_per_node = 2, .num_nodes = 2, .is_even = false});
+  EXPECT_EQ(request.ranks.world_size, 3);
+  EXPECT_EQ(request.ranks.ranks_per_node, 2);
+  EXPECT_EQ(request.deck, input.deck_path.string());
   EXPECT_EQ(request.global_batch, 6);
   EXPECT_EQ(request.max_seq_length, 32);
-  EXPECT_EQ(request.compute_dtype, core::DType::f32);
+  EXPECT_EQ(request.numbers.compute, core::DType::f32);
 }
 
 TEST_F(ReadInput, RefusesSequencesLongerThanTheModel) {

@@ -1,0 +1,21 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of activations at the peak of a pass, from the tensors that the ops of src/model keep.
+
+#include <cstdint>
+
+#include "plan/plan.hpp"
+
+namespace finetune::plan {
+
+struct ActivationBytes {
+  std::int64_t kept = 0;       ///< by all blocks, from forward to backward
+  std::int64_t in_flight = 0;  ///< besides, at the worst moment of a pass
+  bool worst_is_head = false;  ///< that moment is the head with its loss, not a block's backward
+};
+
+/// Of one micro-batch with `request.micro_batch` sequences of `request.max_seq_length` tokens that
+/// are all trained.
+ActivationBytes plan_activations(const Request& request);
+
+}  // namespace finetune::plan

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/fits.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/memory.hpp"
+#include "core/text.hpp"
+
+namespace finetune::plan {
+namespace {
+
+constexpr std::size_t most_remedies = 3;
+
+struct Candidate {
+  std::string change;
+  Request request;
+};
+
+/// Changes from the cheapest on: first what costs nothing or little time, then what costs more,
+/// then what trains something else or needs other ranks.
+class Candidates {
+ public:
+  Candidates(const Request& request, const Mesh& mesh) : request_(request), mesh_(mesh) {
+    change_the_bucket();
+    change_the_sharding();
+    change_the_activations();
+    offload_the_optimizer();
+    change_the_numbers();
+    change_the_job();
+  }
+
+  const std::vector<Candidate>& all() const { return all_; }
+
+ private:
+  template <typename Change>
+  void add(std::string text, const Change& change) {
+    all_.push_back({std::move(text), request_});
+    change(all_.back().request);
+  }
+
+  void change_the_bucket() {
+    if (request_.parallel.bucket == "NONE")
+      add("parallel.bucket = \"BLOCK\"", [](Request& r) { r.parallel.bucket = "BLOCK"; });
+  }
+
+  void change_the_sharding() {
+    if (mesh_.sharding == Sharding::shard_grad_op && mesh_.dp_shard > 1) {
+      add("parallel.sharding = \"FULL_SHARD\"",
+          [](Request& r) { r.parallel.sharding = "FULL_SHARD"; });
+    }
+    if (mesh_.dp_replicate == 1) return;
+    const bool is_set = request_.parallel.dp_shard > 0 || request_.parallel.dp_replicate > 0;
+    add(is_set ? "parallel.sharding = \"FULL_SHARD\" with dp_shard and dp_replicate 0"
+               : "parallel.sharding = \"FULL_SHARD\"",
+        [](Request& r) {
+          r.parallel.sharding = "FULL_SHARD";
+          r.parallel.dp_shard = r.parallel.dp_replicate = 0;
+        });
+  }
+
+  void change_the_activations() {
+    using enum ActivationCheckpointing;
+    const auto checkpoint = [&](const char* name, ActivationCheckpointing mode) {
+      add(fmt::format("train.activation_checkpointing = \"{}\"", name),
+          [&](Request& r) { r.activation_checkpointing = mode; });
+    };
+    if (request_.activation_checkpointing == none) checkpoint("selective", selective);
+    if (request_.micro_batch > 1) {
+      const std::int64_t half = (request_.micro_batch + 1) / 2;
+      add(fmt::format("train.micro_batch = {}", half), [&](Request& r) { r.micro_batch = half; });
+    }
+    if (request_.activation_checkpointing != full) checkpoint("full", full);
+    if (request_.parallel.overlap)
+      add("parallel.overlap = false", [](Request& r) { r.parallel.overlap = false; });
+  }
+
+  void offload_the_optimizer() {
+    if (request_.on_gpu && !request_.offloads_optimizer)
+      add("optimizer.offload = true", [](Request& r) { r.offloads_optimizer = true; });
+  }
+
+  void change_the_numbers() {
+    const Numbers& numbers = request_.numbers;
+    if (numbers.is_fixed_point())
+      add("train.determinism = \"run\"",
+          [](Request& r) { r.numbers.determinism = Determinism::run; });
+    if (numbers.compute == core::DType::f32)
+      add("precision.mode = \"bf16-mixed\"",
+          [](Request& r) { r.numbers.compute = core::DType::bf16; });
+    if (numbers.master == core::DType::f32)
+      add("precision.mode = \"bf16-true\"", [](Request& r) {
+        r.numbers.compute = r.numbers.master = r.numbers.moments = core::DType::bf16;
+        r.numbers.scales_loss = false;
+      });
+  }
+
+  void change_the_job() {
+    const std::int64_t half = request_.max_seq_length / 2;
+    if (half >= 2)
+      add(fmt::format("data.max_seq_length = {}", half),
+          [&](Request& r) { r.max_seq_length = half; });
+    // More ranks on the same nodes would share the same memory.
+    const Ranks& ranks = request_.ranks;
+    add(fmt::format("{} ranks on {} nodes", 2 * ranks.world_size, 2 * ranks.num_nodes),
+        [](Request& r) {
+          r.ranks.world_size *= 2;
+          r.ranks.num_nodes *= 2;
+        });
+  }
+
+  const Request& request_;
+  const Mesh& mesh_;
+  std::vector<Candidate> all_;
+};
+
+std::string sentence(const std::vector<Remedy>& remedies, std::int64_t available) {
+  if (remedies.empty()) return "Nothing that can be set would save memory: use a smaller model.";
+  std::vector<std::string> parts;
+  bool fits = false;
+  for (const Remedy& remedy : remedies) {
+    parts.push_back(
+        fmt::format("{} saves {}", remedy.change, core::human_bytes(remedy.saved_bytes)));
+    if (remedy.bytes > available) continue;
+    parts.back() += " and fits";
+    fits = true;
+  }
+  return fmt::format("{}: {}.",
+                     fits ? "The cheapest remedies for this run"
+                          : "No single change is enough; the cheapest for this run",
+                     fmt::join(parts, "; "));
+}
+
+}  // namespace
+
+std::vector<Remedy> remedies(const Request& request, const model::ParameterTable& table,
+                             std::int64_t available_bytes) {
+  const Plan plan = make(request, table);
+  const std::int64_t now = plan.memory_bytes();
+  std::vector<Remedy> all;
+  const Candidates candidates(request, plan.mesh);
+  for (const Candidate& candidate : candidates.all()) {
+    const std::int64_t bytes = make(candidate.request, table).memory_bytes();
+    if (now - bytes >= now / 100 && bytes < now)
+      all.push_back({candidate.change, bytes, now - bytes});
+  }
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const Remedy& remedy) { return remedy.bytes <= available_bytes; });
+  // Where nothing is enough alone, what saves most is worth more than what is cheap.
+  if (!all.empty() && all.front().bytes > available_bytes) {
+    std::stable_sort(all.begin(), all.end(), [](const Remedy& a, const Remedy& b) {
+      return a.saved_bytes > b.saved_bytes;
+    });
+  }
+  if (all.size() > most_remedies) all.resize(most_remedies);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Remedy& a, const Remedy& b) { return a.saved_bytes > b.saved_bytes; });
+  return all;
+}
+
+std::int64_t available_bytes(const Request& request, std::int64_t there_bytes) {
+  const double gib = request.parallel.memory_gib;
+  return gib > 0 ? static_cast<std::int64_t>(gib * 0x1p30) : there_bytes;
+}
+
+std::int64_t share_of_node(std::int64_t ranks_on_node) {
+  return core::available_memory_bytes() / ranks_on_node + core::resident_bytes();
+}
+
+void require_fits(const Plan& plan, const Request& request, const model::ParameterTable& table,
+                  std::int64_t available_bytes) {
+  if (plan.memory_bytes() <= available_bytes) return;
+  core::fail(core::ErrorKind::environment,
+             {request.deck,
+              fmt::format("needs {} of memory a rank", core::human_bytes(plan.memory_bytes())),
+              fmt::format("{} are there", core::human_bytes(available_bytes)),
+              sentence(remedies(request, table, available_bytes), available_bytes)});
+}
+
+}  // namespace finetune::plan
