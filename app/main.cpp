@@ -13,12 +13,25 @@
 #include "commands.hpp"
 #include "core/build_info.hpp"
 #include "core/log.hpp"
+#include "plan/fits.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
 #include "train/run.hpp"
 
 namespace finetune {
 namespace {
+
+/// A mesh that the ranks cannot form, or a run that does not fit, is refused before weights are
+/// read.
+plan::Plan make_plan(const comm::Environment& env, const plan::Request& request,
+                     const model::ParameterTable& parameters) {
+  return comm::agree(env.world(), [&] {
+    plan::Plan plan = plan::make(request, parameters);
+    const std::int64_t there = plan::share_of_node(env.node().size());
+    plan::require_fits(plan, request, parameters, plan::available_bytes(request, there));
+    return plan;
+  });
+}
 
 int train_on_ranks(int argc, char** argv) {
   comm::Environment env(argc, argv);
@@ -31,14 +44,17 @@ int train_on_ranks(int argc, char** argv) {
     at::set_num_threads(env.cores());
 
     const auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
-    const auto plan =
-        plan::make(input.plan_request(world::count_ranks(env.topology())), input.parameters);
+    const auto request = input.plan_request(world::count_ranks(env.topology()));
+    const auto plan = make_plan(env, request, input.parameters);
     const auto world = world::make(env, plan);
     log::info(
         fmt::format("finetune {} on {}", arguments.path, world::to_string(world, env.topology())));
     log::info(fmt::format("plan for {} ({}, {} thread{} a rank)\n{}", input.model_folder.string(),
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
+
+    for (const std::string& warning : plan.warnings)
+      log::warn(warning);
 
     train::Run run(input, plan, world, registry);
     return run.loop();
