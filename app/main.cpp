@@ -10,6 +10,8 @@
 #include "cli.hpp"
 #include "comm/agree.hpp"
 #include "comm/environment.hpp"
+#include "comm/nccl_settings.hpp"
+#include "comm/watchdog.hpp"
 #include "commands.hpp"
 #include "core/build_info.hpp"
 #include "core/log.hpp"
@@ -56,6 +58,8 @@ int train_on_ranks(int argc, char** argv) {
     for (const std::string& warning : plan.warnings)
       log::warn(warning);
 
+    comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
+    const comm::Watchdog watchdog(env, input.train.hang_timeout_s);
     train::Run run(input, plan, world, registry);
     return run.loop();
   } catch (const std::exception& error) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "comm/activity.hpp"
 #include "comm/handle.hpp"
 #include "core/error.hpp"
 
@@ -44,6 +45,24 @@ MPI_Datatype mpi_type_of_size(std::int64_t bytes) {
   }
 }
 
+/// Without MPI there is nothing to wait for, and nobody to tell. Communicators of one rank tell,
+/// so that a node with one rank counts as many collectives as a node with several.
+template <typename Handle>
+Activity::Scope inside(const Handle& handle, const char* collective) {
+  return {handle ? handle->activity.get() : nullptr, Track::main, collective,
+          handle ? handle->name : name_of_one};
+}
+
+/// Moves any number of bytes, in pieces that MPI can count.
+void broadcast_pieces(MPI_Comm comm, std::span<std::byte> bytes, int root) {
+  constexpr std::size_t piece = std::size_t{1} << 30;
+  while (!bytes.empty()) {
+    const std::size_t n = std::min(bytes.size(), piece);
+    check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, root, comm), "MPI_Bcast");
+    bytes = bytes.subspan(n);
+  }
+}
+
 }  // namespace
 
 Communicator::Handle::~Handle() {
@@ -64,39 +83,59 @@ const std::string& Communicator::name() const {
   return handle_ ? handle_->name : name_of_one;
 }
 
+Activity* Communicator::activity() const {
+  return handle_ ? handle_->activity.get() : nullptr;
+}
+
 Communicator Communicator::split(int color, int key, std::string name) const {
   if (!handle_) return *this;
+  const auto scope = inside(handle_, "split");
   auto handle = std::make_shared<Handle>();
+  handle->activity = handle_->activity;
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));
   return Communicator(std::move(handle));
 }
 
+Communicator Communicator::dup(std::string name) const {
+  if (!handle_) return *this;
+  const auto scope = inside(handle_, "dup");
+  auto handle = std::make_shared<Handle>();
+  handle->activity = handle_->activity;
+  check_mpi(MPI_Comm_dup(handle_->comm, &handle->comm), "MPI_Comm_dup");
+  handle->complete(std::move(name));
+  return Communicator(std::move(handle));
+}
+
 void Communicator::barrier() const {
+  const auto scope = inside(handle_, "barrier");
   if (handle_) check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   if (!handle_) return;
-  constexpr std::size_t piece = std::size_t{1} << 30;
-  while (!bytes.empty()) {
-    const std::size_t n = std::min(bytes.size(), piece);
-    check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, root, handle_->comm),
-              "MPI_Bcast");
-    bytes = bytes.subspan(n);
-  }
+  const auto scope = inside(handle_, "broadcast");
+  broadcast_pieces(handle_->comm, bytes, root);
 }
 
 std::string Communicator::broadcast_text(std::string text, int root) const {
+  if (!handle_) return text;
+  const auto scope = inside(handle_, "broadcast");
   auto size = static_cast<std::int64_t>(text.size());
-  broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
+  broadcast_pieces(handle_->comm, std::as_writable_bytes(std::span(&size, 1)), root);
   text.resize(static_cast<std::size_t>(size));
-  broadcast(std::as_writable_bytes(std::span(text)), root);
+  broadcast_pieces(handle_->comm, std::as_writable_bytes(std::span(text)), root);
   return text;
 }
 
 void Communicator::all_gather(core::DType dtype, const void* shard, void* full,
                               std::int64_t count) const {
+  const auto scope = inside(handle_, "all_gather");
+  all_gather_inside(dtype, shard, full, count);
+}
+
+void Communicator::all_gather_inside(core::DType dtype, const void* shard, void* full,
+                                     std::int64_t count) const {
   const std::int64_t element_bytes = core::size_bytes(dtype);
   const auto* own_part = static_cast<std::byte*>(full) + rank() * count * element_bytes;
   const bool in_place = shard == own_part;
@@ -112,6 +151,7 @@ void Communicator::all_gather(core::DType dtype, const void* shard, void* full,
 }
 
 void Communicator::reduce_scatter(const float* full, float* shard, std::int64_t count) const {
+  const auto scope = inside(handle_, "reduce_scatter");
   if (!handle_ || size() == 1) {
     if (full != shard && count != 0)
       std::memcpy(shard, full, static_cast<std::size_t>(count) * sizeof(float));
@@ -124,6 +164,7 @@ void Communicator::reduce_scatter(const float* full, float* shard, std::int64_t 
 
 void Communicator::all_reduce(std::span<double> values, Reduce op) const {
   if (!handle_) return;
+  const auto scope = inside(handle_, "all_reduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_DOUBLE,
                           mpi_op(op), handle_->comm),
             "MPI_Allreduce");
@@ -131,6 +172,7 @@ void Communicator::all_reduce(std::span<double> values, Reduce op) const {
 
 void Communicator::all_reduce(std::span<float> values, Reduce op) const {
   if (!handle_) return;
+  const auto scope = inside(handle_, "all_reduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_FLOAT,
                           mpi_op(op), handle_->comm),
             "MPI_Allreduce");
@@ -138,6 +180,7 @@ void Communicator::all_reduce(std::span<float> values, Reduce op) const {
 
 void Communicator::all_reduce(std::span<std::int64_t> values, Reduce op) const {
   if (!handle_) return;
+  const auto scope = inside(handle_, "all_reduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_INT64_T,
                           mpi_op(op), handle_->comm),
             "MPI_Allreduce");
@@ -155,15 +198,17 @@ double Communicator::all_reduce(double value, Reduce op) const {
 
 std::vector<std::vector<std::byte>> Communicator::all_gather_bytes(
     std::span<const std::byte> bytes) const {
+  // One collective to whoever counts them, however many ranks there are.
+  const auto scope = inside(handle_, "all_gather");
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
   const std::int64_t own = std::ssize(bytes);
-  all_gather(core::DType::i64, &own, sizes.data(), 1);
+  all_gather_inside(core::DType::i64, &own, sizes.data(), 1);
   std::vector<std::vector<std::byte>> parts;
   // One broadcast a rank: no displacement arithmetic in 32 bits, and no second copy of everything.
   for (int root = 0; root < size(); ++root) {
     std::vector<std::byte> part(static_cast<std::size_t>(sizes[static_cast<std::size_t>(root)]));
     if (root == rank()) std::copy(bytes.begin(), bytes.end(), part.begin());
-    broadcast(part, root);
+    if (handle_) broadcast_pieces(handle_->comm, part, root);
     parts.push_back(std::move(part));
   }
   return parts;

@@ -14,15 +14,16 @@
 
 namespace finetune::comm {
 
+class Activity;
+
 enum class Reduce { sum, min, max };
 
 /// A cheap handle to a communicator over MPI. Default-constructed it is a world of one rank that
 /// needs no MPI: every collective then copies its input.
 ///
-/// All functions but rank(), size(), is_root() and name() are collective on the communicator:
-/// every rank calls them, in the same order. They block. Counts are elements.
-/// Throws: ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI cannot
-/// take.
+/// All functions but rank(), size(), is_root(), name() and activity() are collective on the
+/// communicator: every rank calls them, in the same order. They block. Counts are elements. Throws:
+/// ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI cannot take.
 class Communicator {
  public:
   Communicator() = default;
@@ -31,9 +32,14 @@ class Communicator {
   int size() const;
   bool is_root() const { return rank() == 0; }
   const std::string& name() const;
+  /// Where this rank tells what it is doing; every blocking collective does, on Track::main.
+  /// nullptr without MPI.
+  Activity* activity() const;
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank.
   Communicator split(int color, int key, std::string name) const;
+  /// The same ranks, whose messages never meet those of this one: for another thread.
+  Communicator dup(std::string name) const;
 
   void barrier() const;
 
@@ -63,6 +69,10 @@ class Communicator {
   friend class MpiGroup;
   struct Handle;
   explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
+
+  /// all_gather as a part of a collective that is already told.
+  void all_gather_inside(core::DType dtype, const void* shard, void* full,
+                         std::int64_t count) const;
 
   std::shared_ptr<const Handle> handle_;
 };

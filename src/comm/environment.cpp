@@ -75,11 +75,13 @@ Environment::Environment(int& argc, char**& argv) {
   auto world = std::make_shared<Communicator::Handle>();
   world->comm = MPI_COMM_WORLD;
   world->owned = false;
+  world->activity = activity_;
   world->complete("world");
   world_ = Communicator(world);
   log::set_root(world_.is_root());
 
   auto node = std::make_shared<Communicator::Handle>();
+  node->activity = activity_;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
                                 &node->comm),
             "MPI_Comm_split_type");

@@ -3,9 +3,11 @@
 // MPI from start to end: the world communicator, where its ranks are, and how a run ends.
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/activity.hpp"
 #include "comm/communicator.hpp"
 
 namespace finetune::comm {
@@ -32,6 +34,8 @@ class Environment {
   /// The ranks that share this rank's memory (MPI_COMM_TYPE_SHARED).
   const Communicator& node() const { return node_; }
   const Topology& topology() const { return topology_; }
+  /// What this rank is doing, told by all communicators that come from here.
+  Activity& activity() const { return *activity_; }
 
   /// Processor cores this rank may use: OMP_NUM_THREADS if it is set, those it is bound to, or its
   /// share of those it is bound to together with other ranks.
@@ -43,6 +47,7 @@ class Environment {
   int report(const std::exception& error) const;
 
  private:
+  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   Communicator world_;
   Communicator node_;
   Topology topology_;

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Private to comm: what a Communicator holds.
 
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "comm/activity.hpp"
 #include "comm/communicator.hpp"
 #include "comm/mpi.hpp"
 
@@ -16,6 +18,7 @@ struct Communicator::Handle {
   int size = 1;
   bool owned = true;  ///< freed with the handle; false for MPI_COMM_WORLD
   std::string name;
+  std::shared_ptr<Activity> activity;  ///< of this rank; every communicator of it tells the same
 
   Handle() = default;
   Handle(const Handle&) = delete;

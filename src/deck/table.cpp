@@ -56,6 +56,15 @@ std::optional<std::int64_t> as_integer(const Value& value) {
   return static_cast<std::int64_t>(*number);
 }
 
+/// A string, an integer or a boolean as what a variable of the environment holds; nothing for
+/// other kinds.
+std::optional<std::string> as_text(const Value& value) {
+  if (value.kind == Kind::text) return value.text;
+  if (value.kind == Kind::boolean) return value.written == "true" ? "1" : "0";
+  const auto number = value.kind == Kind::integer ? parse_integer(value.written) : std::nullopt;
+  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+}
+
 std::string remedy_for_type(const Row& row, const Value& value) {
   const bool wants_number = row.type == Type::integer || row.type == Type::real;
   if (wants_number && value.kind == Kind::text) {
@@ -78,12 +87,15 @@ std::string remedy_for_type(const Row& row, const Value& value) {
 
 }  // namespace
 
+bool Table::is_bound(const std::string& key) const {
+  return std::any_of(contents_->rows.begin(), contents_->rows.end(),
+                     [&](const Row& row) { return row.table == name_ && row.key == key; });
+}
+
 Row Table::row(const Key& key, Type type) const {
   const std::string name(key.name);
-  for (const Row& other : contents_->rows) {
-    if (other.table == name_ && other.key == name)
-      core::check(false, fmt::format("deck: {}.{} is bound twice", name_, name).c_str());
-  }
+  if (is_bound(name))
+    core::check(false, fmt::format("deck: {}.{} is bound twice", name_, name).c_str());
   Row row;
   row.table = name_;
   row.key = name;
@@ -170,9 +182,7 @@ void Table::text(const Key& key, std::string& value) {
     if (!is_text && found->place.argument.empty()) {
       wrong_type(row, *found);
     } else if (is_text && found->text.find('\0') != std::string::npos) {
-      contents_->problems.add({found->place,
-                               fmt::format("{}.{} holds the character U+0000", row.table, row.key),
-                               "names of files and folders end there", "Remove it."});
+      zero_character(row, *found);
     } else {
       value = is_text ? found->text : found->written;
     }
@@ -202,6 +212,33 @@ void Table::choice(const Key& key, std::string& value, const std::vector<std::st
   }
   row.value = to_toml(value);
   contents_->rows.push_back(std::move(row));
+}
+
+void Table::others(Restart restart, const std::function<bool(const std::string& key)>& accepts,
+                   std::map<std::string, std::string>& values) {
+  const auto section = contents_->document.sections.find(name_);
+  if (section == contents_->document.sections.end()) return;
+  for (const auto& [key, found] : section->second.values) {
+    const bool is_table = found.kind == Kind::table || found.kind == Kind::table_array;
+    if (is_table || is_bound(key) || !accepts(key)) continue;
+    Row row = this->row({.name = key, .restart = restart, .sentence = ""}, Type::text);
+    const auto text = as_text(found);
+    if (!text) {
+      wrong_type(row, found);
+    } else if (text->find('\0') != std::string::npos) {
+      zero_character(row, found);
+    } else {
+      values[key] = *text;
+      row.value = found.kind == Kind::text ? to_toml(*text) : found.written;
+    }
+    contents_->rows.push_back(std::move(row));
+  }
+}
+
+void Table::zero_character(const Row& row, const Value& value) {
+  contents_->problems.add({value.place,
+                           fmt::format("{}.{} holds the character U+0000", row.table, row.key),
+                           "texts handed to the system end there", "Remove it."});
 }
 
 void Table::wrong_type(const Row& row, const Value& value) {

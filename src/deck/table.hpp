@@ -3,6 +3,8 @@
 // One table of the deck, to which the members of a settings struct are bound.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,12 @@ class Table {
   /// A string that is one of `choices`.
   void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
 
+  /// All other keys of the table that the deck has and `accepts` says yes to: for tables whose keys
+  /// somebody else defines. Strings, integers and booleans, which become "1" and "0". To be called
+  /// after the table's own keys are bound; the reference does not list such keys.
+  void others(Restart restart, const std::function<bool(const std::string& key)>& accepts,
+              std::map<std::string, std::string>& values);
+
   /// Notes a contradiction found later. It points at the key's value in the deck or at its
   /// override; without either at the table, or else at the file.
   void problem(std::string_view key, const std::string& problem, const std::string& why,
@@ -42,7 +50,9 @@ class Table {
 
   Row row(const Key& key, Type type) const;
   void require_default(const Row& row, bool is_allowed) const;
+  bool is_bound(const std::string& key) const;
   const Value* given(const Row& row);
+  void zero_character(const Row& row, const Value& value);
   void wrong_type(const Row& row, const Value& value);
   void out_of_range(const Row& row, const Value& value);
   void not_a_choice(const Row& row, const Value& value, const std::vector<std::string>& choices);

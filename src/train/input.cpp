@@ -35,6 +35,10 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   table("train", "Batches, length and output of the run.", input.train);
   table("checkpoint", "When to save, what to keep, where to go on.", input.checkpoint);
   table("metrics", "What a run tells about itself.", input.metrics);
+  table("nccl",
+        "Environment variables for NCCL, set before it starts. Besides the key below any NCCL_* "
+        "variable, in lower case without the prefix or as it is: socket_ifname = \"eth0\".",
+        input.nccl);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Input {
   TrainSettings train;
   checkpoint::Settings checkpoint;
   MetricsSettings metrics;
+  NcclTable nccl;
 
   std::filesystem::path deck_path;
   std::string resolved_deck;

@@ -8,6 +8,7 @@
 
 #include "checkpoint/find.hpp"
 #include "checkpoint/retire.hpp"
+#include "comm/activity.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -178,6 +179,7 @@ void Run::print_answers() {
 }
 
 void Run::step() {
+  if (comm::Activity* activity = world_.world.activity()) activity->set_step(steps_done_ + 1);
   const core::Stopwatch watch;
   const optim::Schedule schedule(input_.optimizer, num_steps_);
   const data::StepData data = corpus_.training.step(steps_done_);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/settings.hpp"
 
+#include <algorithm>
+
+#include "comm/nccl_settings.hpp"
+
 namespace finetune::train {
 
 using deck::Restart;
@@ -84,6 +88,12 @@ void TrainSettings::bind(deck::Table& table) {
                  .sentence = "Compare a hash of the weights of all copies of the model after each "
                              "step, and stop if they differ."},
                 check_replicas);
+  table.real({.name = "hang_timeout_s",
+              .restart = Restart::free,
+              .sentence = "End the job with exit code 74 and the names of the late ranks once a "
+                          "rank has waited so long for others; 0: wait for ever.",
+              .unit = "s"},
+             hang_timeout_s, {.min = 0.0});
   if (output.empty()) {
     table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
   }
@@ -111,6 +121,27 @@ void MetricsSettings::bind(deck::Table& table) {
                  .sentence = "Longest such answer.",
                  .unit = "tokens"},
                 answer_tokens, {.min = 1});
+}
+
+void NcclTable::bind(deck::Table& table) {
+  table.boolean({.name = "override_environment",
+                 .restart = Restart::free,
+                 .sentence = "Where the deck and the environment both set a variable, the deck's "
+                             "value holds; otherwise the environment's does, with a warning."},
+                override_environment);
+  const auto is_name = [](const std::string& key) {
+    return std::all_of(key.begin(), key.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+  };
+  std::map<std::string, std::string> values;
+  table.others(Restart::free, is_name, values);
+  for (const auto& [key, value] : values) {
+    const std::string name = comm::nccl_variable(key);
+    if (variables.emplace(name, value).second) continue;
+    table.problem(key, name + " is set twice", "in two spellings of the same variable",
+                  "Keep one.");
+  }
 }
 
 }  // namespace finetune::train

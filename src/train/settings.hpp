@@ -1,8 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The tables [model], [train] and [metrics].
+// The tables [model], [train], [metrics] and [nccl].
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "deck/deck.hpp"
@@ -28,6 +29,7 @@ struct TrainSettings {
   std::string determinism = "run";
   std::string activation_checkpointing = "none";
   bool check_replicas = false;
+  double hang_timeout_s = 600;
 
   void bind(deck::Table& table);
 };
@@ -36,6 +38,14 @@ struct MetricsSettings {
   std::int64_t log_steps = 10;
   std::int64_t answers = 0;
   std::int64_t answer_tokens = 64;
+
+  void bind(deck::Table& table);
+};
+
+/// Variables for NCCL, named as it does or in lower case without the prefix.
+struct NcclTable {
+  bool override_environment = false;
+  std::map<std::string, std::string> variables;  ///< "NCCL_DEBUG" to "INFO"
 
   void bind(deck::Table& table);
 };
