@@ -15,6 +15,7 @@
 #include "commands.hpp"
 #include "core/build_info.hpp"
 #include "core/log.hpp"
+#include "metrics/memory.hpp"
 #include "plan/fits.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
@@ -72,6 +73,7 @@ int train_on_ranks(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   finetune::app::keep_freed_memory();
+  finetune::metrics::count_tensor_bytes();
   if (finetune::app::is_training(argc, argv)) return finetune::train_on_ranks(argc, argv);
   try {
     return finetune::app::run(finetune::app::parse(argc, argv));

@@ -179,7 +179,7 @@ Ticket MpiGroup::start(const char* name, std::int64_t sent_bytes,
   const core::Stopwatch watch;
   const Ticket ticket = worker_->post([this, name, work = std::move(work)] {
     MPI_Comm comm = comm_.handle_ ? comm_.handle_->comm : MPI_COMM_NULL;
-    const Activity::Scope scope(nullptr, Track::stream, name, comm_.name());
+    const Activity::Scope scope(comm_.activity(), Track::stream, name, comm_.name());
     Rounds rounds(comm, *worker_, comm_.rank(), comm_.size());
     work(rounds);
   });

@@ -47,7 +47,8 @@ class Gradients {
   /// Returns when all sums are complete. Throws: ErrorKind::environment.
   void finish();
 
-  /// Forgets the sums of the last step, complete or not. `num_terms`: micro-batches of the next one over all ranks.
+  /// Forgets the sums of the last step, complete or not. `num_terms`: micro-batches of the next one
+  /// over all ranks.
   void reset(std::int64_t num_terms);
 
   /// This rank's part of the gradient, fp32 [shard_size] on the computation's device. Valid until

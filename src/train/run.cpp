@@ -13,10 +13,13 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
+#include "core/memory.hpp"
 #include "core/text.hpp"
+#include "metrics/memory.hpp"
 #include "optim/schedule.hpp"
 #include "train/answers.hpp"
 #include "train/initial_weights.hpp"
+#include "train/replicas.hpp"
 #include "train/resume.hpp"
 #include "train/step.hpp"
 #include "train/stop.hpp"
@@ -52,6 +55,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       // First of all the output: who cannot write should not wait for the tokenizer to hear it.
       corpus_((make_output_folder(), load_corpus(input, registry, world))),
       state_(input, plan, world),
+      times_(world.world, state_.shards().groups(), world.host),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
   if (input.metrics.answers > 0 && !corpus_.questions) {
     log::warn(
@@ -150,6 +154,7 @@ void Run::save() {
       checkpoint::save(world_.world, world_.node, world_.node_index, input_.train.output,
                        steps_done_, describe(), slices, options);
   last_saved_ = steps_done_;
+  times_.add_checkpoint_s(report.total_s);
   log::info(fmt::format("saved {} ({} in {:.2f} s)", report.folder.string(),
                         core::human_bytes(report.payload_bytes), report.total_s));
   checkpoint::retire(world_.world, input_.train.output, input_.checkpoint.save_total_limit,
@@ -183,12 +188,19 @@ void Run::step() {
   const core::Stopwatch watch;
   const optim::Schedule schedule(input_.optimizer, num_steps_);
   const data::StepData data = corpus_.training.step(steps_done_);
+  const double data_s = watch.seconds();
   const double lr = schedule.lr(steps_done_);
-  const StepResult result =
-      run_step(state_.engine(), world_.batch, data, state_.optimizer(),
-               {.step = steps_done_, .lr = lr, .max_grad_norm = input_.optimizer.max_grad_norm});
+  const StepResult result = run_step(state_.engine(), world_.batch, data, state_.optimizer(),
+                                     {.step = steps_done_,
+                                      .lr = lr,
+                                      .max_grad_norm = input_.optimizer.max_grad_norm,
+                                      .loss_scale = state_.loss_scale()});
   ++steps_done_;
   const double step_s = watch.seconds();
+  times_.add({.compute_s = step_s - data_s - result.exposed_s - result.optimizer_s,
+              .exposed_s = result.exposed_s,
+              .data_s = data_s,
+              .optimizer_s = result.optimizer_s});
   const metrics::StepRecord record{.step = steps_done_,
                                    .loss = result.loss,
                                    .grad_norm = result.grad_norm,
@@ -198,6 +210,33 @@ void Run::step() {
                                    .step_s = step_s};
   progress_.step(record);
   if (records_) records_->append(metrics::to_json(record));
+  if (result.is_skipped) {
+    progress_.pause();
+    log::warn(
+        fmt::format("step {}: gradients overflowed float16, the step is skipped; the loss "
+                    "scale is now {}",
+                    steps_done_, state_.loss_scale()->scale()));
+  }
+  if (steps_done_ % input_.metrics.log_steps == 0) tell_times();
+  if (input_.train.check_replicas) require_equal_replicas(state_.shards(), world_, steps_done_);
+}
+
+void Run::tell_times() {
+  const metrics::TimeReport report = times_.report(steps_done_);
+  if (records_) records_->append(metrics::to_json(report));
+}
+
+void Run::tell_memory() {
+  const std::int64_t tensors =
+      world_.world.all_reduce(metrics::tensor_bytes().peak, comm::Reduce::max);
+  const std::int64_t process =
+      world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);
+  log::info(
+      fmt::format("memory of the rank that needed most: planned {}, {} of it for tensors; "
+                  "tensors took {}, the process {}",
+                  core::human_bytes(plan_.memory_bytes()),
+                  core::human_bytes(plan_.memory_bytes() - plan_.bytes_of(plan::Category::other)),
+                  core::human_bytes(tensors), core::human_bytes(process)));
 }
 
 bool Run::any_rank_is_asked_to_stop() const {
@@ -237,6 +276,10 @@ int Run::loop() {
   }
   if (last_saved_ != steps_done_) save();
   progress_.pause();
+  if (steps_done_ > first) {
+    log::info(metrics::to_string(times_.total(steps_done_)));
+    tell_memory();
+  }
   if (steps_done_ < num_steps_) {
     const bool goes_on = input_.checkpoint.resume == "auto";
     log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,

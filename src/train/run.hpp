@@ -14,6 +14,7 @@
 #include "train/evaluate.hpp"
 #include "train/input.hpp"
 #include "train/state.hpp"
+#include "train/time_keeper.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -37,6 +38,8 @@ class Run {
   void initialise();
   core::Json describe() const;
   void step();
+  void tell_times();
+  void tell_memory();
   void save();
   void validate(const char* when);
   void print_answers();
@@ -48,6 +51,7 @@ class Run {
   const world::World& world_;
   Corpus corpus_;
   State state_;
+  TimeKeeper times_;
   std::int64_t num_steps_ = 0;
   std::int64_t steps_done_ = 0;
   std::int64_t last_saved_ = -1;

@@ -33,7 +33,9 @@ World make(const comm::Environment& environment, const plan::Plan& plan) {
   const Place place = places(mesh, environment.topology())[static_cast<std::size_t>(all.rank())];
   world.fsdp = all.split(place.copy, place.shard, "fsdp");
   world.dp_replicate = all.split(place.shard, place.copy, "dp_replicate");
-  world.node_index = environment.topology().node_of_rank[static_cast<std::size_t>(all.rank())];
+  const comm::Topology& topology = environment.topology();
+  world.node_index = topology.node_of_rank[static_cast<std::size_t>(all.rank())];
+  world.host = topology.node_names[static_cast<std::size_t>(world.node_index)];
   return world;
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // With whom: the communicators of this rank, named by use.
 
+#include <string>
 #include <vector>
 
 #include "comm/environment.hpp"
@@ -17,6 +18,7 @@ struct World {
   comm::Communicator fsdp;   ///< ranks that together hold one copy of the model: dp_shard x cp
   comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
   int node_index = 0;
+  std::string host = "localhost";  ///< of this rank
 };
 
 /// The job's ranks as a plan counts them.

@@ -1,0 +1,18 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Whether all copies of the model are the same.
+
+#include <cstdint>
+
+#include "shard/model_shards.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+/// Compares a hash of this rank's master weights with those of the ranks that keep the same shards
+/// of other copies. Collective on the world and on dp_replicate.
+/// Throws: AgreedError of ErrorKind::numbers naming a unit and the ranks that differ.
+void require_equal_replicas(const shard::ModelShards& shards, const world::World& world,
+                            std::int64_t step);
+
+}  // namespace finetune::train

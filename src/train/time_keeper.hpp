@@ -1,0 +1,45 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Gathers where the time of steps went, and what was sent meanwhile.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "metrics/step_times.hpp"
+#include "shard/options.hpp"
+
+namespace finetune::train {
+
+class TimeKeeper {
+ public:
+  /// `host`: where this rank is.
+  TimeKeeper(const comm::Communicator& world, const shard::Groups& groups, std::string host);
+
+  void add(const metrics::StepTimes& step);
+  /// A save or another thing that is no part of a step, until the next report.
+  void add_checkpoint_s(double seconds) { sum_.checkpoint_s += seconds; }
+
+  /// Means of the steps since the last report; `step` is the last of them. Collective on the world.
+  metrics::TimeReport report(std::int64_t step);
+  bool is_empty() const { return num_steps_ == 0; }
+
+  /// Means of all steps so far. Collective on the world.
+  metrics::TimeReport total(std::int64_t step);
+
+ private:
+  using SentBytes = std::vector<std::pair<std::string, std::int64_t>>;
+  SentBytes sent_bytes() const;
+
+  comm::Communicator world_;
+  shard::Groups groups_;
+  std::string host_;
+  metrics::StepTimes sum_;
+  std::int64_t num_steps_ = 0;
+  metrics::StepTimes total_;
+  std::int64_t total_steps_ = 0;
+  SentBytes sent_before_;    ///< the last report
+  SentBytes sent_at_first_;  ///< before the first step
+};
+
+}  // namespace finetune::train
