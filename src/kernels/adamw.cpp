@@ -8,26 +8,33 @@
 namespace finetune::kernels {
 namespace {
 
-struct Step {
-  float *weight, *exp_avg, *exp_avg_sq;
-  const float* gradient;
-  bf16* weight_bf16;  // or null
+struct Numbers {
   float gradient_scale, keep, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
+};
+
+template <class Weight, class Moment, class Copy>
+struct Step {
+  Weight* weight;
+  Moment *exp_avg, *exp_avg_sq;
+  const float* gradient;
+  Copy* copy;  // or null
+  Numbers by;
 
   KOKKOS_FORCEINLINE_FUNCTION float update(std::int64_t i) const {
-    const float g = gradient[i] * gradient_scale;
-    const float m = exp_avg[i] + lerp1 * (g - exp_avg[i]);
-    const float v = exp_avg_sq[i] * beta2 + rest2 * g * g;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    const float denominator = std::sqrt(v) / root_correction2 + epsilon;
-    const float updated = weight[i] * keep - step_size * m / denominator;
-    weight[i] = updated;
+    const float g = gradient[i] * by.gradient_scale;
+    const float before = to_float(exp_avg[i]);
+    const float m = before + by.lerp1 * (g - before);
+    const float v = to_float(exp_avg_sq[i]) * by.beta2 + by.rest2 * g * g;
+    exp_avg[i] = round_to<Moment>(m);
+    exp_avg_sq[i] = round_to<Moment>(v);
+    const float denominator = std::sqrt(v) / by.root_correction2 + by.epsilon;
+    const float updated = to_float(weight[i]) * by.keep - by.step_size * m / denominator;
+    weight[i] = round_to<Weight>(updated);
     return updated;
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
-    if (weight_bf16 == nullptr) {
+    if (copy == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = first; i < last; ++i)
         update(i);
@@ -35,29 +42,57 @@ struct Step {
     }
 #pragma GCC ivdep
     for (std::int64_t i = first; i < last; ++i)
-      weight_bf16[i] = round_to<bf16>(update(i));
+      copy[i] = round_to<Copy>(update(i));
   }
 };
 
+template <class Weight, class Moment>
+Numbers numbers(const AdamWStep<Weight, Moment>& args) {
+  const double correction1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
+  const double correction2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
+  const auto single = [](double value) { return static_cast<float>(value); };
+  return {.gradient_scale = args.gradient_scale,
+          .keep = single(1.0 - args.lr * args.weight_decay),
+          .lerp1 = single(1.0 - args.beta1),
+          .beta2 = single(args.beta2),
+          .rest2 = single(1.0 - args.beta2),
+          .root_correction2 = single(std::sqrt(correction2)),
+          .epsilon = single(args.epsilon),
+          .step_size = single(args.lr / correction1)};
+}
+
+template <class Weight, class Moment, class Copy>
+void step(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
+  launch(0, static_cast<std::int64_t>(args.weight.size()), grain_elements,
+         Step<Weight, Moment, Copy>{args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(),
+                                    args.gradient.data(), copy.empty() ? nullptr : copy.data(),
+                                    numbers(args)});
+}
+
 }  // namespace
 
-void adamw(const AdamWStep& args) {
+template <class Weight, class Moment>
+void adamw(const AdamWStep<Weight, Moment>& args) {
   const std::size_t count = args.weight.size();
   core::check(args.exp_avg.size() == count && args.exp_avg_sq.size() == count &&
                   args.gradient.size() == count,
               "adamw: weight, moments and gradient have the same size");
   core::check(args.weight_bf16.empty() || args.weight_bf16.size() == count,
               "adamw: the bf16 copy has the size of the weight");
+  core::check(args.weight_f16.empty() || args.weight_f16.size() == count,
+              "adamw: the f16 copy has the size of the weight");
+  core::check(args.weight_bf16.empty() || args.weight_f16.empty(), "adamw: one copy at most");
   core::check(args.step >= 1, "adamw: steps count from 1");
-  const double correction1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
-  const double correction2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
-  const auto single = [](double value) { return static_cast<float>(value); };
-  launch(0, static_cast<std::int64_t>(count), grain_elements,
-         Step{args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(), args.gradient.data(),
-              args.weight_bf16.empty() ? nullptr : args.weight_bf16.data(), args.gradient_scale,
-              single(1.0 - args.lr * args.weight_decay), single(1.0 - args.beta1),
-              single(args.beta2), single(1.0 - args.beta2), single(std::sqrt(correction2)),
-              single(args.epsilon), single(args.lr / correction1)});
+  if (args.weight_f16.empty()) {
+    step(args, args.weight_bf16);
+  } else {
+    step(args, args.weight_f16);
+  }
 }
+
+template void adamw(const AdamWStep<float, float>&);
+template void adamw(const AdamWStep<float, bf16>&);
+template void adamw(const AdamWStep<bf16, float>&);
+template void adamw(const AdamWStep<bf16, bf16>&);
 
 }  // namespace finetune::kernels

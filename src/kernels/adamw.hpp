@@ -9,23 +9,28 @@
 
 namespace finetune::kernels {
 
-/// All spans have the same N elements, except `weight_bf16`, which may be empty.
+/// All spans have the same N elements, except the copies, which may be empty. Weight, Moment: float
+/// or bf16.
+template <class Weight, class Moment = Weight>
 struct AdamWStep {
-  std::span<float> weight;
-  std::span<float> exp_avg, exp_avg_sq;
+  std::span<Weight> weight;
+  std::span<Moment> exp_avg, exp_avg_sq;
   std::span<const float> gradient;
-  std::span<bf16> weight_bf16;  ///< receives the new weights, rounded; or empty
+  std::span<bf16> weight_bf16;     ///< receives the new weights, rounded; or empty
+  std::span<f16> weight_f16 = {};  ///< or this one
   double lr, beta1, beta2, epsilon, weight_decay;
   std::int64_t step;            ///< counts from 1
   float gradient_scale = 1.0f;  ///< the gradient is multiplied by it first (clipping)
 };
 
 /// Updates `weight`, `exp_avg` and `exp_avg_sq` with the arithmetic of torch.optim.AdamW: bias
-/// corrections in fp64, the rest in fp32, epsilon outside the square root, decoupled decay.
-/// Elementwise: any cut of the parameters into calls gives the same bits.
+/// corrections in fp64, the rest in fp32, epsilon outside the square root, decoupled decay. What
+/// is stored as bf16 is rounded to nearest at the end of the step; the weight's update uses the
+/// moments before that. Elementwise: any cut of the parameters into calls gives the same bits.
 ///
 /// Throws: ErrorKind::bug if sizes do not fit or step < 1.
 /// Source: Loshchilov and Hutter 2019 (arXiv 1711.05101).
-void adamw(const AdamWStep& args);
+template <class Weight, class Moment>
+void adamw(const AdamWStep<Weight, Moment>& args);
 
 }  // namespace finetune::kernels

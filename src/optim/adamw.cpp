@@ -3,23 +3,39 @@
 
 #include <span>
 
+#include "core/error.hpp"
 #include "kernels/adamw.hpp"
+#include "kernels/composed.hpp"
 
 namespace finetune::optim {
 namespace {
 
-std::span<float> part(const at::Tensor& tensor, std::int64_t offset, std::int64_t count) {
-  return {tensor.data_ptr<float>() + offset, static_cast<std::size_t>(count)};
+/// Elements as the kernels know them: bfloat16 and half travel as their bits.
+template <typename T>
+std::span<T> part(const at::Tensor& tensor, std::int64_t offset, std::int64_t count) {
+  return {static_cast<T*>(tensor.data_ptr()) + offset, static_cast<std::size_t>(count)};
+}
+
+/// Calls f.operator()<T>() with the kernels' element type of what the optimizer keeps.
+template <typename F>
+void dispatch(at::ScalarType dtype, const F& f) {
+  core::check(dtype == at::kFloat || dtype == at::kBFloat16,
+              "the optimizer keeps its state in fp32 or bf16");
+  if (dtype == at::kFloat) {
+    f.template operator()<float>();
+  } else {
+    f.template operator()<kernels::bf16>();
+  }
 }
 
 }  // namespace
 
 AdamW::AdamW(const Settings& settings, const model::ParameterTable& table,
-             const shard::ModelShards& shards)
+             const shard::ModelShards& shards, at::ScalarType moments_dtype)
     : settings_(settings), table_(table) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    exp_avg_.push_back(at::zeros_like(shards.master(unit)));
-    exp_avg_sq_.push_back(at::zeros_like(shards.master(unit)));
+    exp_avg_.push_back(at::zeros_like(shards.master(unit), moments_dtype));
+    exp_avg_sq_.push_back(at::zeros_like(shards.master(unit), moments_dtype));
   }
 }
 
@@ -39,31 +55,73 @@ std::vector<AdamW::Run> AdamW::runs(const shard::ModelShards& shards, int unit) 
   return runs;
 }
 
+template <typename Weight, typename Moment>
+void AdamW::update(shard::ModelShards& shards, int unit, const Run& run, const Step& step) {
+  const at::Tensor published = shards.published(unit);
+  kernels::AdamWStep<Weight, Moment> args{
+      .weight = part<Weight>(shards.master(unit), run.offset, run.count),
+      .exp_avg = part<Moment>(exp_avg(unit), run.offset, run.count),
+      .exp_avg_sq = part<Moment>(exp_avg_sq(unit), run.offset, run.count),
+      .gradient = part<const float>(step.gradient, run.offset, run.count),
+      .weight_bf16 = {},
+      .weight_f16 = {},
+      .lr = step.lr,
+      .beta1 = settings_.beta1,
+      .beta2 = settings_.beta2,
+      .epsilon = settings_.eps,
+      .weight_decay = run.decayed ? settings_.weight_decay : 0.0,
+      .step = step.number + 1,
+      .gradient_scale = static_cast<float>(step.gradient_scale)};
+  if (published.is_cpu() && !published.is_same(shards.master(unit))) {
+    if (published.scalar_type() == at::kBFloat16)
+      args.weight_bf16 = part<kernels::bf16>(published, run.offset, run.count);
+    if (published.scalar_type() == at::kHalf)
+      args.weight_f16 = part<kernels::f16>(published, run.offset, run.count);
+  }
+  kernels::adamw(args);
+}
+
+void AdamW::update_on_device(shard::ModelShards& shards, int unit, const Run& run,
+                             const Step& step) {
+  const auto part = [&](const at::Tensor& tensor) {
+    return tensor.narrow(0, run.offset, run.count);
+  };
+  const auto keep = [](at::Tensor target, const at::Tensor& value) {
+    if (!target.is_same(value)) target.copy_(value);
+  };
+  const at::Tensor weight = part(shards.master(unit));
+  const at::Tensor first = part(exp_avg(unit));
+  const at::Tensor second = part(exp_avg_sq(unit));
+  at::Tensor w = weight.to(at::kFloat), m = first.to(at::kFloat), v = second.to(at::kFloat);
+  kernels::composed::adamw_(w, m, v, part(step.gradient).mul(step.gradient_scale),
+                            {.lr = step.lr,
+                             .beta1 = settings_.beta1,
+                             .beta2 = settings_.beta2,
+                             .epsilon = settings_.eps,
+                             .weight_decay = run.decayed ? settings_.weight_decay : 0.0,
+                             .step = step.number + 1});
+  keep(weight, w);
+  keep(first, m);
+  keep(second, v);
+}
+
 void AdamW::step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     const at::Tensor master = shards.master(unit);
-    const at::Tensor published = shards.published(unit);
-    const at::Tensor gradient = shards.gradient(unit);
-    const bool has_copy = published.scalar_type() == at::kBFloat16;
-    for (const Run& run : runs(shards, unit)) {
-      kernels::AdamWStep args{.weight = part(master, run.offset, run.count),
-                              .exp_avg = part(exp_avg(unit), run.offset, run.count),
-                              .exp_avg_sq = part(exp_avg_sq(unit), run.offset, run.count),
-                              .gradient = part(gradient, run.offset, run.count),
-                              .weight_bf16 = {},
-                              .lr = lr,
-                              .beta1 = settings_.beta1,
-                              .beta2 = settings_.beta2,
-                              .epsilon = settings_.eps,
-                              .weight_decay = run.decayed ? settings_.weight_decay : 0.0,
-                              .step = step + 1,
-                              .gradient_scale = static_cast<float>(gradient_scale)};
-      if (has_copy) {
-        auto* bits = reinterpret_cast<kernels::bf16*>(published.data_ptr<at::BFloat16>());
-        args.weight_bf16 = {bits + run.offset, static_cast<std::size_t>(run.count)};
-      }
-      kernels::adamw(args);
+    const Step numbers{shards.gradient(unit).to(master.device()), step, lr, gradient_scale};
+    if (!master.is_cpu()) {
+      for (const Run& run : runs(shards, unit))
+        update_on_device(shards, unit, run, numbers);
+    } else {
+      dispatch(master.scalar_type(), [&]<typename Weight>() {
+        dispatch(exp_avg(unit).scalar_type(), [&]<typename Moment>() {
+          for (const Run& run : runs(shards, unit))
+            update<Weight, Moment>(shards, unit, run, numbers);
+        });
+      });
     }
+    // On the host the kernel has written the copy in the same pass.
+    if (!shards.published(unit).is_cpu()) shards.publish(unit);
   }
 }
 

@@ -249,18 +249,18 @@ struct Optimizer {
 void adamw_kernel(benchmark::State& state) {
   const Optimizer o(state.range(0));
   for (auto _ : state) {
-    adamw(AdamWStep{.weight = elements<float>(o.weight),
-                    .exp_avg = elements<float>(o.exp_avg),
-                    .exp_avg_sq = elements<float>(o.exp_avg_sq),
-                    .gradient = elements<float>(o.gradient),
-                    .weight_bf16 = elements<bf16>(o.copy),
-                    .lr = 1e-4,
-                    .beta1 = 0.9,
-                    .beta2 = 0.95,
-                    .epsilon = 1e-8,
-                    .weight_decay = 0.1,
-                    .step = 10,
-                    .gradient_scale = 0.5f});
+    adamw(AdamWStep<float>{.weight = elements<float>(o.weight),
+                           .exp_avg = elements<float>(o.exp_avg),
+                           .exp_avg_sq = elements<float>(o.exp_avg_sq),
+                           .gradient = elements<float>(o.gradient),
+                           .weight_bf16 = elements<bf16>(o.copy),
+                           .lr = 1e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .epsilon = 1e-8,
+                           .weight_decay = 0.1,
+                           .step = 10,
+                           .gradient_scale = 0.5f});
   }
   set_bytes(state, state.range(0) * 30);
 }

@@ -17,13 +17,14 @@ struct State {
         copy(at::zeros({count}, at::kBFloat16)) {}
 
   /// Spans do not keep a tensor alive, so temporaries are refused.
-  AdamWStep step(at::Tensor&& gradient, std::int64_t number) const = delete;
-  AdamWStep step(const at::Tensor& gradient, std::int64_t number) const {
+  AdamWStep<float> step(at::Tensor&& gradient, std::int64_t number) const = delete;
+  AdamWStep<float> step(const at::Tensor& gradient, std::int64_t number) const {
     return {.weight = elements<float>(weight),
             .exp_avg = elements<float>(exp_avg),
             .exp_avg_sq = elements<float>(exp_avg_sq),
             .gradient = elements<float>(gradient),
             .weight_bf16 = elements<bf16>(copy),
+            .weight_f16 = {},
             .lr = 1e-3,
             .beta1 = 0.9,
             .beta2 = 0.95,
@@ -56,7 +57,7 @@ TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
   const State state(3);
   const at::Tensor before = state.weight.clone();
   const at::Tensor gradient = at::tensor({0.5f, -2.0f, 1e-3f});
-  AdamWStep step = state.step(gradient, 1);
+  AdamWStep<float> step = state.step(gradient, 1);
   step.weight_decay = 0.0;
   adamw(step);
   expect_close(before - state.weight, at::tensor({1e-3f, -1e-3f, 1e-3f}), 2e-4);
@@ -69,11 +70,48 @@ TEST(AdamW, WritesTheRoundedWeights) {
   EXPECT_TRUE(same_bits(state.copy, state.weight.to(at::kBFloat16)));
 }
 
+TEST(AdamW, WritesTheWeightsRoundedToHalves) {
+  const State state(37);
+  const at::Tensor gradient = gradient_at(1, 37), copy = at::zeros({37}, at::kHalf);
+  AdamWStep<float> step = state.step(gradient, 1);
+  step.weight_bf16 = {};
+  step.weight_f16 = elements<f16>(copy);
+  adamw(step);
+  EXPECT_TRUE(same_bits(copy, state.weight.to(at::kHalf)));
+}
+
+TEST(AdamW, RoundsEachStoredBf16Once) {
+  // One step in fp32 from the same bf16 numbers, and its results rounded.
+  const at::ScalarType brain = at::kBFloat16;
+  const State wide(37);
+  wide.weight.copy_(wide.weight.to(brain));
+  wide.exp_avg.copy_(gradient_at(2, 37).to(brain));
+  wide.exp_avg_sq.copy_(gradient_at(3, 37).square().to(brain));
+  const at::Tensor weight = wide.weight.to(brain), exp_avg = wide.exp_avg.to(brain),
+                   exp_avg_sq = wide.exp_avg_sq.to(brain), gradient = gradient_at(4, 37);
+  adamw(AdamWStep<bf16>{.weight = elements<bf16>(weight),
+                        .exp_avg = elements<bf16>(exp_avg),
+                        .exp_avg_sq = elements<bf16>(exp_avg_sq),
+                        .gradient = elements<float>(gradient),
+                        .weight_bf16 = {},
+                        .weight_f16 = {},
+                        .lr = 1e-3,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .epsilon = 1e-8,
+                        .weight_decay = 0.1,
+                        .step = 4});
+  adamw(wide.step(gradient, 4));
+  EXPECT_TRUE(same_bits(weight, wide.weight.to(brain)));
+  EXPECT_TRUE(same_bits(exp_avg, wide.exp_avg.to(brain)));
+  EXPECT_TRUE(same_bits(exp_avg_sq, wide.exp_avg_sq.to(brain)));
+}
+
 TEST(AdamW, HasTheSameBitsWithoutARoundedCopy) {
   const State with(37), without(37);
   const at::Tensor gradient = gradient_at(1, 37);
   adamw(with.step(gradient, 1));
-  AdamWStep step = without.step(gradient, 1);
+  AdamWStep<float> step = without.step(gradient, 1);
   step.weight_bf16 = {};
   adamw(step);
   EXPECT_TRUE(same_bits(with.weight, without.weight));
@@ -82,7 +120,7 @@ TEST(AdamW, HasTheSameBitsWithoutARoundedCopy) {
 TEST(AdamW, ScalesTheGradient) {
   const State scaled(37), plain(37);
   const at::Tensor gradient = gradient_at(1, 37), quarter = gradient * 0.25f;
-  AdamWStep step = scaled.step(gradient, 1);
+  AdamWStep<float> step = scaled.step(gradient, 1);
   step.gradient_scale = 0.25f;
   adamw(step);
   adamw(plain.step(quarter, 1));
@@ -95,7 +133,7 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
   const at::Tensor gradient = gradient_at(1, 1003);
   adamw(whole.step(gradient, 1));
   for (const auto& [begin, count] : {std::pair<std::size_t, std::size_t>{0, 5}, {5, 998}}) {
-    AdamWStep step = parts.step(gradient, 1);
+    AdamWStep<float> step = parts.step(gradient, 1);
     step.weight = step.weight.subspan(begin, count);
     step.exp_avg = step.exp_avg.subspan(begin, count);
     step.exp_avg_sq = step.exp_avg_sq.subspan(begin, count);

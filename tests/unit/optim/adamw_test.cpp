@@ -95,6 +95,20 @@ TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
   }
 }
 
+TEST(AdamW, KeepsMomentsInBf16) {
+  OddShards odd(tests::world(), at::kFloat);
+  AdamW optimizer(settings(), odd.table, odd.shards, at::kBFloat16);
+  AdamW wide(settings(), odd.table, odd.shards);
+  odd.for_each_gradient(
+      [](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 0); });
+  optimizer.step(odd.shards, 0, lr, clip);
+  wide.step(odd.shards, 0, lr, clip);
+  for (int unit = 0; unit < odd.shards.num_units(); ++unit) {
+    EXPECT_TRUE(at::equal(optimizer.exp_avg(unit), wide.exp_avg(unit).to(at::kBFloat16)));
+    EXPECT_TRUE(at::equal(optimizer.exp_avg_sq(unit), wide.exp_avg_sq(unit).to(at::kBFloat16)));
+  }
+}
+
 TEST(AdamW, LeavesPaddingAtZero) {
   OddShards odd(tests::world(), at::kFloat);
   train(odd);
