@@ -36,13 +36,18 @@ LossScale::LossScale(const core::Json& state, const std::string& where) {
   scale_ = entry->get<double>();
   good_steps_ = count_of(state, "good_steps");
   skipped_ = count_of(state, "skipped");
+  skipped_in_all_ = count_of(state, "skipped_in_all");
   if (!(scale_ >= 1 && scale_ <= max_scale) || !is_power_of_two(scale_)) refuse("scale");
   if (good_steps_ < 0 || good_steps_ >= growth_interval) refuse("good_steps");
   if (skipped_ < 0) refuse("skipped");
+  if (skipped_in_all_ < skipped_) refuse("skipped_in_all");
 }
 
 core::Json LossScale::to_json() const {
-  return {{"scale", scale_}, {"good_steps", good_steps_}, {"skipped", skipped_}};
+  return {{"scale", scale_},
+          {"good_steps", good_steps_},
+          {"skipped", skipped_},
+          {"skipped_in_all", skipped_in_all_}};
 }
 
 void LossScale::step_taken() {
@@ -55,6 +60,7 @@ void LossScale::step_taken() {
 void LossScale::step_skipped() {
   good_steps_ = 0;
   ++skipped_;
+  ++skipped_in_all_;
   if (scale_ == 1 && skipped_ >= max_skipped) {
     core::fail(core::ErrorKind::numbers,
                {"", fmt::format("gradients overflowed {} steps in a row", skipped_),

@@ -33,6 +33,8 @@ class LossScale {
   double scale() const { return scale_; }
   /// Steps skipped since the last one that was taken.
   std::int64_t skipped() const { return skipped_; }
+  /// Steps skipped in the whole run: the optimizer has updated the weights so many times less.
+  std::int64_t skipped_in_all() const { return skipped_in_all_; }
 
   /// The gradients were finite and the optimizer has used them.
   void step_taken();
@@ -44,6 +46,7 @@ class LossScale {
   double scale_ = initial_scale;
   std::int64_t good_steps_ = 0;  ///< since the scale changed last
   std::int64_t skipped_ = 0;
+  std::int64_t skipped_in_all_ = 0;
 };
 
 }  // namespace finetune::optim

@@ -18,6 +18,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
           {"metrics_bytes", facts.metrics_bytes},
           {"data_fingerprint", facts.data_fingerprint},
           {"source_dtypes", facts.source_dtypes},
+          {"loss_scale", facts.loss_scale},
           {"model_folder", (error ? input.model_folder : model_folder).string()},
           {"fixed", fixed},
           {"deck", input.resolved_deck},

@@ -17,6 +17,7 @@ struct RunFacts {
       0;  ///< length of metrics.jsonl; what comes later belongs to lost steps
   std::string data_fingerprint;
   core::Json source_dtypes;  ///< tensor name -> dtype of the file it came from
+  core::Json loss_scale;     ///< null where the precision needs none
 };
 
 /// state.json of a checkpoint: everything but tensors. Learning rate and data position follow from

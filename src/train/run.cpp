@@ -126,6 +126,8 @@ void Run::restore_or_initialise() {
     steps_done_ = found->step;
     last_saved_ = found->step;
     source_dtypes_ = found->state.at("source_dtypes");
+    if (optim::LossScale* scale = state_.loss_scale())
+      *scale = optim::LossScale(found->state.at("loss_scale"), found->folder.string());
     metrics_bytes = found->state.at("metrics_bytes").get<std::int64_t>();
     log::info(fmt::format("goes on from {} (step {} of {})", found->folder.string(), steps_done_,
                           num_steps_));
@@ -140,10 +142,13 @@ void Run::restore_or_initialise() {
 }
 
 core::Json Run::describe() const {
-  return describe_run(input_, {.step = steps_done_,
-                               .metrics_bytes = records_ ? records_->size_bytes() : 0,
-                               .data_fingerprint = corpus_.fingerprint,
-                               .source_dtypes = source_dtypes_});
+  return describe_run(
+      input_, {.step = steps_done_,
+               .metrics_bytes = records_ ? records_->size_bytes() : 0,
+               .data_fingerprint = corpus_.fingerprint,
+               .source_dtypes = source_dtypes_,
+               .loss_scale =
+                   state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json()});
 }
 
 void Run::save() {

@@ -30,7 +30,7 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
       shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
               shard_options(input, plan)),
       ops_(std::make_unique<model::Ops>(shards_)),
-      optimizer_(input.optimizer, input.parameters, shards_) {
+      optimizer_(input.optimizer, input.parameters, shards_, shard::to_aten(plan.numbers.moments)) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
 

@@ -30,6 +30,7 @@ class State {
   optim::AdamW& optimizer() { return optimizer_; }
   /// Null where the precision needs none.
   optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
+  const optim::LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   /// What this rank stores of weights and moments in a checkpoint: copies of the model share the
   /// work.

@@ -108,8 +108,10 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
 
   if (settings.loss_scale != nullptr) {
     result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
-    settings.loss_scale->update(result.is_skipped);
-    if (result.is_skipped) return result;
+    if (result.is_skipped) {
+      comm::agree_all(batch, [&] { settings.loss_scale->step_skipped(); });
+      return result;
+    }
   }
   if (out_of_range) {
     fail(settings.step, *out_of_range, "64-bit fixed point does not hold it",
@@ -117,9 +119,11 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   }
   require_finite(result, settings.step);
   const core::Stopwatch watch;
-  optimizer.step(shards, settings.step - (settings.loss_scale ? settings.loss_scale->skipped() : 0),
-                 settings.lr,
+  const std::int64_t skipped =
+      settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;
+  optimizer.step(shards, settings.step - skipped, settings.lr,
                  optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
+  if (settings.loss_scale != nullptr) settings.loss_scale->step_taken();
   result.optimizer_s = watch.seconds();
   return result;
 }
