@@ -28,6 +28,9 @@ struct Case {
   std::size_t num_waiting = 0;
   std::vector<std::size_t> late = {};  ///< silent, or behind and not waiting for anybody themselves
   std::vector<std::size_t> behind_but_waiting = {};
+
+  /// How much it explains.
+  int told() const { return !late.empty() ? 2 : !behind_but_waiting.empty() ? 1 : 0; }
 };
 
 class Judge {
@@ -161,7 +164,7 @@ std::optional<core::Message> judge(std::span<const RankState> ranks,
   std::optional<Case> best;
   for (const Track track : tracks) {
     const auto found = judge.look_at(track);
-    if (found && (!best || (best->late.empty() && !found->late.empty()))) best = found;
+    if (found && (!best || found->told() > best->told())) best = found;
   }
   if (!best) return std::nullopt;
   return judge.tell(*best);

@@ -101,8 +101,9 @@ TEST(Hang, SpeaksOfTheCollectiveThatHoldsUpAllOthers) {
 TEST(Hang, NamesRanksThatWaitForEachOtherInDifferentCollectives) {
   const std::string text =
       verdict({on_main(inside(9, 13)), on_main(inside(8, 1, "broadcast", "world"))});
-  EXPECT_TRUE(has(text, "rank 1 on b is missing in all_gather on fsdp: inside broadcast on world "
-                        "for 1 s"))
+  EXPECT_TRUE(has(text,
+                  "rank 1 on b is missing in all_gather on fsdp: inside broadcast on world "
+                  "for 1 s"))
       << text;
   EXPECT_TRUE(has(text, "wait for each other in different collectives")) << text;
 }
@@ -146,13 +147,16 @@ TEST(Hang, ExpectsNothingMoreOfARankThatHasFinished) {
 }
 
 TEST(Hang, KnowsRanksThatNeverBegan) {
-  const std::string text = verdict(
-      {{.tracks = {Doing{.sequence = 1, .is_inside = true, .collective = "barrier",
-                         .axis = "world", .seconds = 11},
-                   Doing()}},
-       on_main(Doing())});
-  EXPECT_TRUE(has(text, "before the first step: rank 1 on b is late in barrier on world: busy "
-                        "without any collective so far"))
+  const std::string text = verdict({{.tracks = {Doing{.sequence = 1,
+                                                      .is_inside = true,
+                                                      .collective = "barrier",
+                                                      .axis = "world",
+                                                      .seconds = 11},
+                                                Doing()}},
+                                    on_main(Doing())});
+  EXPECT_TRUE(has(text,
+                  "before the first step: rank 1 on b is late in barrier on world: busy "
+                  "without any collective so far"))
       << text;
 }
 

@@ -58,8 +58,8 @@ TEST(NcclSettings, WarnOfNamesThatNcclDoesNotKnow) {
 }
 
 TEST(NcclSettings, KnowTheVariablesOfInstallations) {
-  EXPECT_TRUE(plan_nccl_exports({}, {{"NCCL_VERSION", "2.28.3-1"}, {"NCCL_HOME", "/x"}})
-                  .warnings.empty());
+  EXPECT_TRUE(
+      plan_nccl_exports({}, {{"NCCL_VERSION", "2.28.3-1"}, {"NCCL_HOME", "/x"}}).warnings.empty());
 }
 
 TEST(NcclNames, AreSortedAndEachThereOnce) {
