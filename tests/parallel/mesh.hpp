@@ -1,0 +1,194 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a test as a mesh, and a tiny model that trains on it.
+
+#include <memory>
+#include <vector>
+
+#include "core/hash.hpp"
+#include "data/stream.hpp"
+#include "plan/bucket.hpp"
+#include "train/step.hpp"
+#include "unit/train/tiny_model.hpp"
+#include "world/world.hpp"
+
+namespace finetune::tests {
+
+/// `all` as size / dp_shard copies of the model. Collective on `all`.
+inline world::World mesh_of(const comm::Communicator& all, int dp_shard) {
+  world::World world;
+  world.world = world.batch = all;
+  world.fsdp = all.split(all.rank() / dp_shard, all.rank(), "fsdp");
+  world.dp_replicate = all.split(all.rank() % dp_shard, all.rank(), "dp_replicate");
+  return world;
+}
+
+/// What a run is made of besides its data.
+struct Arrangement {
+  const char* name = "";
+  int dp_shard = 1;
+  plan::Sharding sharding = plan::Sharding::full_shard;
+  plan::Numbers numbers = {};
+  bool overlap = true;
+  train::Blocks blocks = train::Blocks::kept;
+  Embeddings embeddings = Embeddings::own_head;
+  const char* bucket = "BLOCK";
+};
+
+/// Everything that a number of ranks may not change.
+struct Trajectory {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<float> weights;  ///< of the whole model, row by row
+
+  bool operator==(const Trajectory&) const = default;
+};
+
+class Trainer {
+ public:
+  Trainer(const comm::Communicator& all, const Arrangement& setup)
+      : setup_(setup),
+        world_(mesh_of(all, setup.dp_shard)),
+        groups_(shard::make_groups(world_, setup.overlap)),
+        architecture_(tiny_architecture(setup.embeddings == Embeddings::tied)),
+        table_(plan::regroup(models::llama::family().describe(architecture_), setup.bucket)),
+        map_(table_, setup.dp_shard),
+        model_(models::llama::family().build(architecture_)),
+        shards_(table_, map_, groups_, options(setup)),
+        ops_(shards_),
+        optimizer_(optimizer_settings(), table_, shards_, shard::to_aten(setup.numbers.moments)) {
+    train::randomize(architecture_, table_, 3, shards_);
+  }
+
+  train::Engine engine() {
+    return {.architecture = architecture_,
+            .model = *model_,
+            .ops = ops_,
+            .shards = shards_,
+            .blocks = setup_.blocks};
+  }
+  shard::ModelShards& shards() { return shards_; }
+  const world::World& world() const { return world_; }
+  const shard::Groups& groups() const { return groups_; }
+
+  train::StepResult step(std::int64_t number) {
+    return train::run_step(engine(), world_.batch, data(number), optimizer_,
+                           {.step = number, .lr = 5e-3, .max_grad_norm = 1.0});
+  }
+
+  /// Collective on the world.
+  Trajectory train(std::int64_t num_steps) {
+    Trajectory trajectory;
+    for (std::int64_t i = 0; i < num_steps; ++i) {
+      const train::StepResult result = step(i);
+      trajectory.losses.push_back(result.loss);
+      trajectory.norms.push_back(result.grad_norm);
+    }
+    trajectory.weights = weights();
+    return trajectory;
+  }
+
+  /// The whole model's, on every rank. Collective on fsdp.
+  std::vector<float> weights() {
+    std::vector<float> all(static_cast<std::size_t>(table_.num_parameters()), 0.0f);
+    std::vector<std::size_t> first_of_row;
+    std::size_t first = 0;
+    for (const model::Parameter& row : table_.rows) {
+      first_of_row.push_back(first);
+      first += static_cast<std::size_t>(row.count());
+    }
+    for (int unit = 0; unit < shards_.num_units(); ++unit) {
+      const at::Tensor master = shards_.master(unit).to(at::kFloat);
+      for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
+        const float* from = master.const_data_ptr<float>() + slice.shard_offset;
+        std::copy(
+            from, from + slice.count,
+            all.begin() +
+                static_cast<std::ptrdiff_t>(first_of_row[static_cast<std::size_t>(slice.row)]) +
+                slice.tensor_offset);
+      }
+    }
+    world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
+    return all;
+  }
+
+ private:
+  static shard::Options options(const Arrangement& setup) {
+    return {.numbers = setup.numbers, .sharding = setup.sharding, .overlap = setup.overlap};
+  }
+  static optim::Settings optimizer_settings() {
+    optim::Settings settings;
+    settings.weight_decay = 0.1;
+    return settings;
+  }
+
+  /// Seven samples of different lengths, two a micro-batch: four micro-batches, the last of one.
+  data::StepData data(std::int64_t step) const {
+    auto tokens = std::make_shared<std::vector<data::PackedToken>>();
+    std::vector<data::Span> samples;
+    for (std::int32_t i = 0; i < 7; ++i) {
+      const std::int32_t length = 4 + (3 * i + static_cast<std::int32_t>(step)) % 9;
+      samples.push_back({std::ssize(*tokens), length});
+      for (std::int32_t k = 0; k < length; ++k)
+        tokens->emplace_back((3 * i + k * k + static_cast<std::int32_t>(step)) % 11, k > 1);
+    }
+    data::Stream stream(data::Dataset(tokens, samples), {7, 7, 1, data::Order::as_read},
+                        {2, world_.batch.size(), world_.batch.rank()}, 0);
+    return stream.step(0);
+  }
+
+  Arrangement setup_;
+  world::World world_;
+  shard::Groups groups_;
+  model::Architecture architecture_;
+  model::ParameterTable table_;
+  plan::ShardMap map_;
+  std::unique_ptr<model::Model> model_;
+  shard::ModelShards shards_;
+  model::Ops ops_;
+  optim::AdamW optimizer_;
+};
+
+inline plan::Numbers numbers(core::DType compute, plan::Determinism determinism) {
+  plan::Numbers numbers = {};
+  numbers.compute = compute;
+  numbers.determinism = determinism;
+  return numbers;
+}
+
+/// Every arrangement that this number of ranks allows.
+inline std::vector<Arrangement> arrangements(int world_size, const plan::Numbers& numbers) {
+  using plan::Sharding;
+  std::vector<Arrangement> all = {
+      {.name = "FULL_SHARD", .dp_shard = world_size, .numbers = numbers},
+      {.name = "FULL_SHARD, no overlap",
+       .dp_shard = world_size,
+       .numbers = numbers,
+       .overlap = false},
+      {.name = "FULL_SHARD, LAYER", .dp_shard = world_size, .numbers = numbers, .bucket = "LAYER"},
+      {.name = "FULL_SHARD, NONE", .dp_shard = world_size, .numbers = numbers, .bucket = "NONE"},
+      {.name = "FULL_SHARD, blocks again",
+       .dp_shard = world_size,
+       .numbers = numbers,
+       .blocks = train::Blocks::recomputed},
+      {.name = "SHARD_GRAD_OP",
+       .dp_shard = world_size,
+       .sharding = Sharding::shard_grad_op,
+       .numbers = numbers},
+      {.name = "NO_SHARD", .dp_shard = 1, .sharding = Sharding::no_shard, .numbers = numbers}};
+  if (world_size % 2 == 0) {
+    all.push_back({.name = "HYBRID_SHARD",
+                   .dp_shard = 2,
+                   .sharding = Sharding::hybrid_shard,
+                   .numbers = numbers});
+    all.push_back({.name = "HYBRID_SHARD, no overlap, blocks again",
+                   .dp_shard = 2,
+                   .sharding = Sharding::hybrid_shard,
+                   .numbers = numbers,
+                   .overlap = false,
+                   .blocks = train::Blocks::recomputed});
+  }
+  return all;
+}
+
+}  // namespace finetune::tests

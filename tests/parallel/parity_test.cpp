@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// However ranks share the work, they train the same model.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "comm/agree.hpp"
+#include "parallel/mesh.hpp"
+#include "train/replicas.hpp"
+
+namespace finetune::tests {
+namespace {
+
+using plan::Determinism;
+
+Trajectory alone(plan::Numbers numbers, std::int64_t num_steps,
+                 Embeddings embeddings = Embeddings::own_head) {
+  return Trainer({}, {.numbers = numbers, .embeddings = embeddings}).train(num_steps);
+}
+
+class EveryPrecision : public testing::TestWithParam<core::DType> {};
+
+TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
+  for (const Embeddings embeddings : {Embeddings::own_head, Embeddings::tied}) {
+    const plan::Numbers exact = numbers(GetParam(), Determinism::topology);
+    const Trajectory expected = alone(exact, 20, embeddings);
+    for (Arrangement setup : arrangements(world().size(), exact)) {
+      setup.embeddings = embeddings;
+      const Trajectory got = Trainer(world(), setup).train(20);
+      EXPECT_EQ(got.losses, expected.losses) << setup.name;
+      EXPECT_EQ(got.norms, expected.norms) << setup.name;
+      EXPECT_TRUE(got.weights == expected.weights) << setup.name;
+    }
+  }
+}
+
+TEST_P(EveryPrecision, RunGivesTheSameBitsOnTheSameRanks) {
+  for (const Arrangement& setup :
+       arrangements(world().size(), numbers(GetParam(), Determinism::run))) {
+    const Trajectory first = Trainer(world(), setup).train(5);
+    EXPECT_TRUE(Trainer(world(), setup).train(5) == first) << setup.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, EveryPrecision,
+                         testing::Values(core::DType::f32, core::DType::bf16),
+                         [](const auto& info) {
+                           return info.param == core::DType::f32 ? "fp32" : "bf16";
+                         });
+
+TEST(Parity, EveryStrategyHasTheLossesOfNoSharding) {
+  const plan::Numbers single = numbers(core::DType::f32, Determinism::off);
+  const Trajectory expected = alone(single, 10);
+  for (const Arrangement& setup : arrangements(world().size(), single)) {
+    const Trajectory got = Trainer(world(), setup).train(10);
+    for (std::size_t i = 0; i < expected.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << setup.name << ", step " << i;
+    // Before the first update nothing but the order of sums differs.
+    EXPECT_NEAR(got.norms[0], expected.norms[0], 1e-6 * expected.norms[0]) << setup.name;
+  }
+}
+
+TEST(Parity, FixedPointChangesLessThanRounding) {
+  const Trajectory exact = alone(numbers(core::DType::f32, Determinism::topology), 10);
+  const Trajectory usual = alone(numbers(core::DType::f32, Determinism::off), 10);
+  for (std::size_t i = 0; i < exact.losses.size(); ++i)
+    EXPECT_NEAR(exact.losses[i], usual.losses[i], 1e-5);
+}
+
+TEST(Parity, GradientsOnTheWireMayBeNarrower) {
+  const Trajectory expected = alone(numbers(core::DType::f32, Determinism::off), 10);
+  for (const core::DType wire : {core::DType::bf16, core::DType::f16}) {
+    plan::Numbers narrow = numbers(core::DType::f32, Determinism::off);
+    narrow.reduce = wire;
+    for (const Arrangement& setup : arrangements(world().size(), narrow)) {
+      const Trajectory got = Trainer(world(), setup).train(10);
+      // Eight bits of a mantissa at least; the mean over many elements is closer.
+      EXPECT_NEAR(got.norms[0], expected.norms[0], 2e-3 * expected.norms[0]) << setup.name;
+      for (std::size_t i = 0; i < 4; ++i)
+        EXPECT_NEAR(got.losses[i], expected.losses[i], 2e-2) << setup.name << ", step " << i;
+    }
+  }
+}
+
+TEST(Parity, CopiesOfTheModelAreTheSameAfterEachStep) {
+  for (const core::DType compute : {core::DType::f32, core::DType::bf16}) {
+    for (const Arrangement& setup :
+         arrangements(world().size(), numbers(compute, Determinism::off))) {
+      Trainer trainer(world(), setup);
+      for (std::int64_t i = 0; i < 5; ++i) {
+        trainer.step(i);
+        EXPECT_NO_THROW(train::require_equal_replicas(trainer.shards(), trainer.world(), i));
+      }
+    }
+  }
+}
+
+TEST(Parity, ACopyThatDiffersIsNamed) {
+  if (world().size() == 1) GTEST_SKIP() << "one rank has no other copy";
+  Trainer trainer(world(), {.dp_shard = 1, .sharding = plan::Sharding::no_shard});
+  if (world().rank() == 1) trainer.shards().master(2)[0] += 1e-6;
+  try {
+    train::require_equal_replicas(trainer.shards(), trainer.world(), 7);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const comm::AgreedError& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::numbers);
+    EXPECT_TRUE(std::string(error.what())
+                    .starts_with("step 7: copy 1 of the model has other weights than copy 0 in "
+                                 "unit \"layers.1\""))
+        << error.what();
+  }
+}
+
+/// One rank's gradient is beyond 2^18 and more: every rank hears which it is, and no weight
+/// changes.
+TEST(Parity, AGradientOutOfRangeIsAnErrorWithAName) {
+  for (const Arrangement& setup :
+       arrangements(world().size(), numbers(core::DType::f32, Determinism::topology))) {
+    Trainer trainer(world(), setup);
+    // Norm weights this large make gradients of 1e10 in the rows before them.
+    for (int unit = 0; unit < trainer.shards().num_units(); ++unit)
+      trainer.shards().master(unit).mul_(1e3);
+    trainer.shards().publish_all();
+    const std::vector<float> before = trainer.weights();
+    try {
+      trainer.step(4);
+      ADD_FAILURE() << setup.name << ": nothing thrown";
+    } catch (const comm::AgreedError& error) {
+      EXPECT_EQ(error.kind(), core::ErrorKind::numbers);
+      EXPECT_TRUE(std::string(error.what()).starts_with("step 5: the gradient of "))
+          << error.what();
+    }
+    EXPECT_TRUE(trainer.weights() == before) << setup.name;
+  }
+}
+
+TEST(Parity, BytesSentAreThoseOfTheFormulas) {
+  const int n = world().size();
+  for (const Arrangement& setup : arrangements(n, numbers(core::DType::bf16, Determinism::off))) {
+    if (std::string(setup.bucket) != "BLOCK" || setup.blocks == train::Blocks::recomputed) continue;
+    Trainer trainer(world(), setup);
+    trainer.step(0);
+    std::int64_t shard = 0;       // elements a rank keeps
+    std::int64_t last_block = 0;  // of them, those of the last block, which stays gathered
+    for (int unit = 0; unit < trainer.shards().num_units(); ++unit)
+      shard += trainer.shards().master(unit).numel();
+    last_block = trainer.shards().master(trainer.shards().num_units() - 2).numel();
+    const std::int64_t embedding = trainer.shards().master(0).numel();
+    const std::int64_t head = trainer.shards().master(trainer.shards().num_units() - 1).numel();
+
+    const std::int64_t others = setup.dp_shard - 1;
+    const std::int64_t passes = (4 + n - 1) / n;  // of four micro-batches
+    // Forward gathers everything, backward the blocks but the last; SHARD_GRAD_OP once a step.
+    const std::int64_t gathered = setup.sharding == plan::Sharding::shard_grad_op
+                                      ? shard
+                                      : passes * (2 * shard - last_block - embedding - head);
+    const std::int64_t reduced = passes * shard;
+    EXPECT_EQ(trainer.groups().fsdp->traffic().sent_bytes, others * (2 * gathered + 4 * reduced))
+        << setup.name;
+    // An all-reduce sends (copies - 1) / copies of the shard twice, up to rounding by unit.
+    const std::int64_t copies = n / setup.dp_shard;
+    const auto sent = static_cast<double>(trainer.groups().dp_replicate->traffic().sent_bytes);
+    const double expected =
+        4.0 * 2 * static_cast<double>((copies - 1) * shard) / static_cast<double>(copies);
+    EXPECT_NEAR(sent, expected,
+                4.0 * 2 * static_cast<double>(copies * trainer.shards().num_units()))
+        << setup.name;
+  }
+}
+
+}  // namespace
+}  // namespace finetune::tests
