@@ -38,8 +38,8 @@ endfunction()
 #                   [ATEN] [TIMEOUT s] [LABELS ...])
 # Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one
 # ctest a rank count, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
-# With FINETUNE_SANITIZE: named sanitized/unit/core..., on two ranks at most, and built by the target
-# sanitized_tests.
+# With FINETUNE_SANITIZE: named sanitized/unit/core... (threads/unit/comm... with the thread sanitizer),
+# on two ranks at most, and built by the target sanitized_tests.
 function(finetune_add_test name)
   cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -52,7 +52,11 @@ function(finetune_add_test name)
       add_custom_target(sanitized_tests)
     endif()
     add_dependencies(sanitized_tests ${target})
-    string(PREPEND name "sanitized/")
+    if(FINETUNE_SANITIZE STREQUAL thread)
+      string(PREPEND name "threads/")
+    else()
+      string(PREPEND name "sanitized/")
+    endif()
     list(APPEND arg_LABELS sanitized)
     list(FILTER arg_RANKS EXCLUDE REGEX "^([3-9]|[0-9][0-9]+)$")
     math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
@@ -61,7 +65,8 @@ function(finetune_add_test name)
     set(environment
       "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0"
       "ASAN_OPTIONS=fast_unwind_on_malloc=0:detect_container_overflow=0"
-      "UBSAN_OPTIONS=print_stacktrace=1")
+      "UBSAN_OPTIONS=print_stacktrace=1"
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:print_suppressions=0")
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
