@@ -105,7 +105,7 @@ TEST(KilledRank, EndsTheJob) {
 }
 
 TEST(SlowRank, IsWaitedFor) {
-  // Its pauses are far below the timeout; it reaches the end though all of them together are not.
+  // Its pauses are far below the timeout, which a busy machine must not reach by itself either.
   LongRun run("slow", "20", "200");
   bool is_running = true;
   for (int i = 0; i < 20 && is_running; ++i) {
