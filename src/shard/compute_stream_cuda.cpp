@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/compute_stream.hpp"
+
+#include <c10/cuda/CUDAStream.h>
+
+namespace finetune::shard {
+
+void* compute_stream() {
+  return c10::cuda::getCurrentCUDAStream().stream();
+}
+
+}  // namespace finetune::shard

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/compute_stream.hpp"
+
+namespace finetune::shard {
+
+void* compute_stream() {
+  return nullptr;
+}
+
+}  // namespace finetune::shard
