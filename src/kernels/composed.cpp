@@ -91,11 +91,21 @@ void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
   const auto step = static_cast<double>(numbers.step);
   const double correction1 = 1.0 - std::pow(numbers.beta1, step);
   const double correction2 = 1.0 - std::pow(numbers.beta2, step);
-  weight.mul_(1.0 - numbers.lr * numbers.weight_decay);
-  exp_avg.lerp_(gradient, 1.0 - numbers.beta1);
-  exp_avg_sq.mul_(numbers.beta2).addcmul_(gradient, gradient, 1.0 - numbers.beta2);
-  const at::Tensor denominator = (exp_avg_sq.sqrt() / std::sqrt(correction2)).add_(numbers.epsilon);
-  weight.addcdiv_(exp_avg, denominator, -numbers.lr / correction1);
+  // The same tensors where they are fp32 already.
+  at::Tensor w = weight.to(at::kFloat), m = exp_avg.to(at::kFloat), v = exp_avg_sq.to(at::kFloat);
+  at::Tensor g = gradient.to(at::kFloat);
+  if (numbers.gradient_scale != 1.0) g = g * numbers.gradient_scale;
+  w.mul_(1.0 - numbers.lr * numbers.weight_decay);
+  m.lerp_(g, 1.0 - numbers.beta1);
+  v.mul_(numbers.beta2).addcmul_(g, g, 1.0 - numbers.beta2);
+  const at::Tensor denominator = (v.sqrt() / std::sqrt(correction2)).add_(numbers.epsilon);
+  w.addcdiv_(m, denominator, -numbers.lr / correction1);
+  const auto round_back = [](at::Tensor& stored, const at::Tensor& wide) {
+    if (!stored.is_same(wide)) stored.copy_(wide);
+  };
+  round_back(weight, w);
+  round_back(exp_avg, m);
+  round_back(exp_avg_sq, v);
 }
 
 at::Tensor squared_sum(const at::Tensor& values) {

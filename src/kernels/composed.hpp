@@ -76,9 +76,11 @@ void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Te
 struct AdamWNumbers {
   double lr, beta1, beta2, epsilon, weight_decay;
   std::int64_t step;
+  double gradient_scale = 1.0;
 };
 
-/// All [N] fp32; weight and moments change in place.
+/// All [N]; weight and moments change in place. Computed in fp32; what is bf16 is rounded at the
+/// end of the step.
 void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
             const at::Tensor& gradient, const AdamWNumbers& numbers);
 

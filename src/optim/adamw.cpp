@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/composed.hpp"
+#include "shard/host_copy.hpp"
 
 namespace finetune::optim {
 namespace {
@@ -86,33 +87,29 @@ void AdamW::update_on_device(shard::ModelShards& shards, int unit, const Run& ru
   const auto part = [&](const at::Tensor& tensor) {
     return tensor.narrow(0, run.offset, run.count);
   };
-  const auto keep = [](at::Tensor target, const at::Tensor& value) {
-    if (!target.is_same(value)) target.copy_(value);
-  };
-  const at::Tensor weight = part(shards.master(unit));
-  const at::Tensor first = part(exp_avg(unit));
-  const at::Tensor second = part(exp_avg_sq(unit));
-  at::Tensor w = weight.to(at::kFloat), m = first.to(at::kFloat), v = second.to(at::kFloat);
-  kernels::composed::adamw_(w, m, v, part(step.gradient).mul(step.gradient_scale),
+  at::Tensor weight = part(shards.master(unit));
+  at::Tensor m = part(exp_avg(unit));
+  at::Tensor v = part(exp_avg_sq(unit));
+  kernels::composed::adamw_(weight, m, v, part(step.gradient),
                             {.lr = step.lr,
                              .beta1 = settings_.beta1,
                              .beta2 = settings_.beta2,
                              .epsilon = settings_.eps,
                              .weight_decay = run.decayed ? settings_.weight_decay : 0.0,
-                             .step = step.number + 1});
-  keep(weight, w);
-  keep(first, m);
-  keep(second, v);
+                             .step = step.number + 1,
+                             .gradient_scale = step.gradient_scale});
 }
 
 void AdamW::step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     const at::Tensor master = shards.master(unit);
-    const Step numbers{shards.gradient(unit).to(master.device()), step, lr, gradient_scale};
     if (!master.is_cpu()) {
+      const Step numbers{shards.gradient(unit), step, lr, gradient_scale};
       for (const Run& run : runs(shards, unit))
         update_on_device(shards, unit, run, numbers);
     } else {
+      const shard::HostCopy gradient(shards.gradient(unit));
+      const Step numbers{gradient.host(), step, lr, gradient_scale};
       dispatch(master.scalar_type(), [&]<typename Weight>() {
         dispatch(exp_avg(unit).scalar_type(), [&]<typename Moment>() {
           for (const Run& run : runs(shards, unit))

@@ -52,6 +52,26 @@ TEST(AdamW, FollowsTorchForTwentySteps) {
   expect_close(ours.exp_avg_sq, theirs.exp_avg_sq, 1e-6);
 }
 
+TEST(AdamW, OfItsCompositionScalesTheGradientAndRoundsWhatIsBfloat16) {
+  State wide(37), scaled(37), narrow(37);
+  for (at::Tensor* tensor : {&narrow.weight, &narrow.exp_avg, &narrow.exp_avg_sq})
+    *tensor = tensor->to(at::kBFloat16);
+  wide.weight = narrow.weight.to(at::kFloat);
+  scaled.weight = wide.weight.clone();
+  const at::Tensor gradient = gradient_at(1, 37);
+  const at::Tensor half = gradient * 0.5;
+  composed::adamw_(wide.weight, wide.exp_avg, wide.exp_avg_sq, half,
+                   {1e-3, 0.9, 0.95, 1e-8, 0.1, 1});
+  composed::adamw_(scaled.weight, scaled.exp_avg, scaled.exp_avg_sq, gradient,
+                   {1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 0.5});
+  composed::adamw_(narrow.weight, narrow.exp_avg, narrow.exp_avg_sq, half,
+                   {1e-3, 0.9, 0.95, 1e-8, 0.1, 1});
+  EXPECT_TRUE(same_bits(scaled.weight, wide.weight));
+  EXPECT_TRUE(same_bits(narrow.weight, wide.weight.to(at::kBFloat16)));
+  EXPECT_TRUE(same_bits(narrow.exp_avg, wide.exp_avg.to(at::kBFloat16)));
+  EXPECT_TRUE(same_bits(narrow.exp_avg_sq, wide.exp_avg_sq.to(at::kBFloat16)));
+}
+
 TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
   // exp_avg / sqrt(exp_avg_sq) is the gradient's sign once both biases are corrected.
   const State state(3);
