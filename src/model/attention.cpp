@@ -52,7 +52,8 @@ Kernel choose_on_gpu(const QkvViews& views, bool is_causal) {
   }
   switch (backend) {
     case at::SDPBackend::flash_attention:
-      return Kernel::flash;
+      // Heads of other sizes would have to be padded first.
+      return views.q.size(3) % 8 == 0 ? Kernel::flash : Kernel::composed;
     case at::SDPBackend::efficient_attention:
       return Kernel::efficient;
     case at::SDPBackend::cudnn_attention:

@@ -12,10 +12,10 @@
 namespace finetune::train {
 namespace {
 
-at::Tensor to_tensor(std::span<const std::int32_t> ids) {
+at::Tensor to_tensor(std::span<const std::int32_t> ids, at::Device device) {
   at::Tensor tensor = at::empty({std::ssize(ids)}, at::kLong);
   std::copy(ids.begin(), ids.end(), tensor.data_ptr<std::int64_t>());
-  return tensor;
+  return tensor.to(device);
 }
 
 }  // namespace
@@ -55,14 +55,16 @@ std::vector<std::int32_t> generate(const Engine& engine, std::span<const std::in
   const model::Architecture& architecture = engine.architecture;
   const std::int64_t room = architecture.max_positions - std::ssize(prompt);
   const std::int64_t limit = std::min(sampling.max_tokens, room);
+  const at::Device device = engine.shards.options().device;
   model::KvCache cache;
   cache.layers.resize(static_cast<std::size_t>(architecture.num_layers));
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());
   while (std::ssize(tokens) < limit) {
-    const model::Sequence sequence = model::make_sequence(architecture, std::ssize(input), cache);
+    const model::Sequence sequence =
+        model::make_sequence(architecture, std::ssize(input), cache, device);
     const at::Tensor logits_V =
-        logits(engine, to_tensor(input), sequence, Positions::last).contiguous();
+        logits(engine, to_tensor(input, device), sequence, Positions::last).cpu().contiguous();
     cache.length += std::ssize(input);
     const std::span<const float> values(logits_V.const_data_ptr<float>(),
                                         static_cast<std::size_t>(logits_V.numel()));

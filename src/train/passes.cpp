@@ -17,15 +17,16 @@ struct Tokens {
   model::Sequence sequence;
 };
 
-at::Tensor to_tensor(const std::vector<std::int64_t>& values) {
+at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device) {
   return at::from_blob(const_cast<std::int64_t*>(values.data()), {std::ssize(values)}, at::kLong)
-      .clone();
+      .to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
 }
 
 std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   if (!batch) return std::nullopt;
-  return Tokens{to_tensor(batch->ids), to_tensor(batch->labels),
-                model::make_sequence(engine.architecture, batch->batch, batch->length)};
+  const at::Device device = engine.shards.options().device;
+  return Tokens{to_tensor(batch->ids, device), to_tensor(batch->labels, device),
+                model::make_sequence(engine.architecture, batch->batch, batch->length, device)};
 }
 
 Stages stages_of(const Engine& engine) {
