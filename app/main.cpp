@@ -16,25 +16,14 @@
 #include "core/build_info.hpp"
 #include "core/log.hpp"
 #include "metrics/memory.hpp"
-#include "plan/fits.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
+#include "train/device.hpp"
+#include "train/planning.hpp"
 #include "train/run.hpp"
 
 namespace finetune {
 namespace {
-
-/// A mesh that the ranks cannot form, or a run that does not fit, is refused before weights are
-/// read.
-plan::Plan make_plan(const comm::Environment& env, const plan::Request& request,
-                     const model::ParameterTable& parameters) {
-  return comm::agree(env.world(), [&] {
-    plan::Plan plan = plan::make(request, parameters);
-    const std::int64_t there = plan::share_of_node(env.node().size());
-    plan::require_fits(plan, request, parameters, plan::available_bytes(request, there));
-    return plan;
-  });
-}
 
 int train_on_ranks(int argc, char** argv) {
   comm::Environment env(argc, argv);
@@ -47,19 +36,16 @@ int train_on_ranks(int argc, char** argv) {
     at::set_num_threads(env.cores());
 
     const auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
-    const auto request = input.plan_request(world::count_ranks(env.topology()));
-    const auto plan = make_plan(env, request, input.parameters);
-    const auto world = world::make(env, plan);
+    comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
+    const auto device = train::prepare_device(env, input.numbers());
+    const auto plan = train::make_plan(env, input, device);
+    const auto world = world::make(env, plan, device);
     log::info(
         fmt::format("finetune {} on {}", arguments.path, world::to_string(world, env.topology())));
     log::info(fmt::format("plan for {} ({}, {} thread{} a rank)\n{}", input.model_folder.string(),
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
 
-    for (const std::string& warning : plan.warnings)
-      log::warn(warning);
-
-    comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
     const comm::Watchdog watchdog(env, input.train.hang_timeout_s);
     train::Run run(input, plan, world, registry);
     return run.loop();

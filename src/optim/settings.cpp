@@ -48,6 +48,11 @@ void Settings::bind(deck::Table& table) {
               .restart = Restart::fixed,
               .sentence = "Gradients are scaled down to this global norm; 0 turns clipping off."},
              max_grad_norm, {.min = 0});
+  table.boolean({.name = "offload",
+                 .restart = Restart::free,
+                 .sentence = "Where ranks compute on GPUs: keep master weights and moments in host "
+                             "memory and update them there."},
+                offload);
   if (warmup_steps > 0 && warmup_ratio > 0) {
     table.problem("warmup_ratio", "both warmup_steps and warmup_ratio are set",
                   "they mean the same thing", "Remove one of them.");

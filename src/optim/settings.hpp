@@ -20,6 +20,7 @@ struct Settings {
   double eps = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;
+  bool offload = false;  ///< master weights and moments in host memory
 
   void bind(deck::Table& table);
 };

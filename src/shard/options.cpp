@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/options.hpp"
 
+#include "comm/group_factory.hpp"
 #include "comm/mpi_group.hpp"
 #include "core/error.hpp"
+#include "shard/compute_stream.hpp"
 
 namespace finetune::shard {
 
 Groups make_groups(const world::World& world, bool overlap) {
+  if (world.device.index >= 0) {
+    const auto stream = std::make_shared<comm::DeviceStream>(compute_stream);
+    return {.fsdp = comm::make_nccl_group(world.fsdp, stream),
+            .dp_replicate = comm::make_nccl_group(world.dp_replicate, stream)};
+  }
   const bool is_behind = overlap && world.batch.size() > 1;
   const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind
                                                                : comm::Worker::Where::inline_);

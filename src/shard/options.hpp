@@ -20,7 +20,8 @@ struct Groups {
   std::shared_ptr<comm::Group> dp_replicate;
 };
 
-/// The groups of a run's mesh. Collective on `world`.
+/// The groups of a run's mesh: over NCCL where ranks compute on GPUs, else over MPI. Collective on
+/// `world`.
 Groups make_groups(const world::World& world, bool overlap);
 
 /// Groups of host memory: every rank of `fsdp` has a shard of the only copy. Collective on `fsdp`.

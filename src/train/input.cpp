@@ -118,6 +118,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
       train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
       : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
                                                       : plan::ActivationCheckpointing::none;
+  request.offloads_optimizer = optimizer.offload;
   request.ranks = ranks;
   request.global_batch = train.global_batch;
   request.micro_batch = train.micro_batch;

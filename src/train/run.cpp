@@ -122,6 +122,7 @@ void Run::restore_or_initialise() {
       checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
+    state_.take_wanted();
     state_.shards().publish_all();
     steps_done_ = found->step;
     last_saved_ = found->step;
@@ -132,6 +133,7 @@ void Run::restore_or_initialise() {
     log::info(fmt::format("goes on from {} (step {} of {})", found->folder.string(), steps_done_,
                           num_steps_));
   } else {
+    state_.release();
     initialise();
   }
   comm::agree_all(world_.world, [&] {
@@ -158,6 +160,7 @@ void Run::save() {
   const auto report =
       checkpoint::save(world_.world, world_.node, world_.node_index, input_.train.output,
                        steps_done_, describe(), slices, options);
+  state_.release();
   last_saved_ = steps_done_;
   times_.add_checkpoint_s(report.total_s);
   log::info(fmt::format("saved {} ({} in {:.2f} s)", report.folder.string(),

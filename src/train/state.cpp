@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/state.hpp"
 
+#include "train/device.hpp"
 #include "train/initial_weights.hpp"
 
 namespace finetune::train {
@@ -14,11 +15,14 @@ std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
   return static_cast<std::byte*>(shard.data_ptr()) + offset * shard.element_size();
 }
 
-shard::Options shard_options(const Input& input, const plan::Plan& plan) {
+shard::Options shard_options(const Input& input, const plan::Plan& plan,
+                             const world::World& world) {
   shard::Options options;
   options.numbers = plan.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = input.parallel.overlap;
+  options.device = to_aten(world.device);
+  options.state_device = input.optimizer.offload ? at::Device(at::kCPU) : options.device;
   return options;
 }
 
@@ -28,7 +32,7 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
     : input_(input),
       model_(input.family->build(input.architecture)),
       shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
-              shard_options(input, plan)),
+              shard_options(input, plan, world)),
       ops_(std::make_unique<model::Ops>(shards_)),
       optimizer_(input.optimizer, input.parameters, shards_, shard::to_aten(plan.numbers.moments)) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
@@ -44,9 +48,17 @@ Engine State::engine() {
 }
 
 template <typename Slice>
-std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts) {
+std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
+                                 shard::HostCopy::Contents contents) {
   std::vector<Slice> all;
+  on_host_.clear();
   for (int unit = 0; unit < shards_.num_units(); ++unit) {
+    const auto on_host = [&](const at::Tensor& shard) {
+      return on_host_.emplace_back(shard, contents).host();
+    };
+    const at::Tensor master = on_host(shards_.master(unit));
+    const at::Tensor exp_avg = on_host(optimizer_.exp_avg(unit));
+    const at::Tensor exp_avg_sq = on_host(optimizer_.exp_avg_sq(unit));
     for (const plan::ShardSlice& whole : shards_.map().slices(unit, shards_.fsdp().rank())) {
       const std::int64_t first = whole.count * i_part / num_parts;
       const std::int64_t last = whole.count * (i_part + 1) / num_parts;
@@ -59,9 +71,9 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts) {
         tensor.dtype = dtype_of(shard);
         all.push_back({kind, tensor, bytes_at(shard, slice.shard_offset)});
       };
-      add(kind_master, shards_.master(unit));
-      add(kind_exp_avg, optimizer_.exp_avg(unit));
-      add(kind_exp_avg_sq, optimizer_.exp_avg_sq(unit));
+      add(kind_master, master);
+      add(kind_exp_avg, exp_avg);
+      add(kind_exp_avg_sq, exp_avg_sq);
     }
   }
   return all;
@@ -69,11 +81,19 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts) {
 
 std::vector<checkpoint::StoredSlice> State::stored() {
   const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
-  return slices<checkpoint::StoredSlice>(copies.rank(), copies.size());
+  return slices<checkpoint::StoredSlice>(copies.rank(), copies.size(),
+                                         shard::HostCopy::Contents::wanted);
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {
-  return slices<checkpoint::WantedSlice>(0, 1);
+  // Padding is read by nobody and stays as it is.
+  return slices<checkpoint::WantedSlice>(0, 1, shard::HostCopy::Contents::wanted);
+}
+
+void State::take_wanted() {
+  for (shard::HostCopy& copy : on_host_)
+    copy.write_back();
+  release();
 }
 
 }  // namespace finetune::train

@@ -12,6 +12,7 @@
 #include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
 #include "plan/plan.hpp"
+#include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 #include "train/input.hpp"
 #include "train/passes.hpp"
@@ -33,15 +34,18 @@ class State {
   const optim::LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   /// What this rank stores of weights and moments in a checkpoint: copies of the model share the
-  /// work.
+  /// work. Valid until `release`: what is on a GPU is copied to host memory for as long.
   std::vector<checkpoint::StoredSlice> stored();
-  /// What it needs from one: all of its shards.
+  /// What it needs from one: all of its shards. Once they are read: `take_wanted`.
   std::vector<checkpoint::WantedSlice> wanted();
+  void take_wanted();
+  void release() { on_host_.clear(); }
 
  private:
   /// Part `i_part` of `num_parts` of every slice of this rank's shards.
   template <typename Slice>
-  std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts);
+  std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts,
+                            shard::HostCopy::Contents contents);
 
   const Input& input_;
   std::unique_ptr<model::Model> model_;
@@ -49,6 +53,7 @@ class State {
   std::unique_ptr<model::Ops> ops_;
   optim::AdamW optimizer_;
   std::optional<optim::LossScale> loss_scale_;
+  std::vector<shard::HostCopy> on_host_;
 };
 
 /// Kinds of states in a checkpoint.

@@ -17,7 +17,7 @@ plan::Ranks count_ranks(const comm::Topology& topology) {
           .is_even = topology.world_size == topology.num_nodes * topology.ranks_per_node};
 }
 
-World make(const comm::Environment& environment, const plan::Plan& plan) {
+World make(const comm::Environment& environment, const plan::Plan& plan, comm::Device device) {
   const comm::Communicator& all = environment.world();
   const plan::Mesh& mesh = plan.mesh;
   const std::int64_t filled = mesh.size();
@@ -28,6 +28,7 @@ World make(const comm::Environment& environment, const plan::Plan& plan) {
   }
   World world;
   world.world = all;
+  world.device = std::move(device);
   world.node = environment.node();
   world.batch = all.split(0, all.rank(), "batch");
   const Place place = places(mesh, environment.topology())[static_cast<std::size_t>(all.rank())];

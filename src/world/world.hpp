@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/device.hpp"
 #include "comm/environment.hpp"
 #include "plan/plan.hpp"
 
@@ -19,6 +20,7 @@ struct World {
   comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
   int node_index = 0;
   std::string host = "localhost";  ///< of this rank
+  comm::Device device;             ///< what this rank computes with
 };
 
 /// The job's ranks as a plan counts them.
@@ -26,7 +28,7 @@ plan::Ranks count_ranks(const comm::Topology& topology);
 
 /// Collective on the environment's world. Throws: ErrorKind::environment if the mesh does not fill
 /// it.
-World make(const comm::Environment& environment, const plan::Plan& plan);
+World make(const comm::Environment& environment, const plan::Plan& plan, comm::Device device = {});
 
 /// Where rank `rank` is in the mesh. Ranks are taken node by node, whatever order the launcher
 /// numbered them in, so that a shard group lies inside a node where it can.
