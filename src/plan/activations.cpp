@@ -50,9 +50,8 @@ std::int64_t backward_of_block(const Widths& w, ActivationCheckpointing mode) {
   // The block's output, and its gradient.
   std::int64_t base = 2 * w.model;
   if (mode == ActivationCheckpointing::full) base += w.all() - w.model;
-  // Gradients of the product and of gate and up meet at the activation function; what made the
-  // product is freed by then.
-  const std::int64_t at_activation = recomputes ? 4 * w.feed_forward : 2 * w.feed_forward;
+  // Gradients of the product and of gate and up meet at the activation function.
+  const std::int64_t at_activation = 3 * w.feed_forward;
   // Gradients of attention's output and of q, k and v, which are then joined into one tensor;
   // everything of the feed-forward half is freed.
   const std::int64_t freed =

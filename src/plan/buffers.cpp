@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <vector>
 
 namespace finetune::plan {
@@ -33,130 +32,158 @@ class Pool {
   std::int64_t total_ = 0;
 };
 
-/// Replays micro-steps. Units are numbered in the order of the forward pass: the embedding, blocks,
-/// the head.
+/// Units of each stage of a pass: the embedding, the blocks, the head; as train::Stages has them.
+using Stages = std::vector<std::vector<int>>;
+
+Stages stages_of(const ShardMap& shards, const BufferRules& rules) {
+  const auto num_units = static_cast<std::int64_t>(shards.units().size());
+  if (num_units == 1) return Stages(static_cast<std::size_t>(rules.num_layers) + 2, {0});
+  const std::int64_t units_a_block = std::max<std::int64_t>(1, (num_units - 2) / rules.num_layers);
+  Stages stages = {{0}};
+  for (int unit = 1; unit < num_units - 1; ++unit) {
+    if ((unit - 1) % units_a_block == 0) stages.emplace_back();
+    stages.back().push_back(unit);
+  }
+  stages.push_back({static_cast<int>(num_units) - 1});
+  if (rules.tied_embeddings) stages.back().push_back(0);
+  return stages;
+}
+
+/// Replays train::forward_backward: what shard::ModelShards and shard::Gradients take of their
+/// pools.
 class Replay {
  public:
   Replay(const ShardMap& shards, const BufferRules& rules)
       : shards_(shards),
         rules_(rules),
         gathers_(shards.num_shards() > 1),
-        last_(static_cast<int>(shards.units().size()) - 1) {}
+        stages_(stages_of(shards, rules)),
+        num_open_(shards.units().size(), 0) {}
 
   void micro_step() {
-    forward();
-    head();
-    for (int unit = last_ - 1; unit > 0; --unit)
-      block_backward(unit);
-    open_gradient(0);
-    reduce(0);
-    release_in_flight();
+    const int head = static_cast<int>(stages_.size()) - 1;
+    for (int stage = 0; stage < head; ++stage) {
+      open(stage);
+      // The last block stays open: backward begins with it.
+      if (stage > 0 && stage == head - 1) open(stage);
+      prefetch(stage + 1);
+      close(stage);
+    }
+    open(head);
+    backward(head);
+    close(head);
+    for (int stage = head - 1; stage > 0; --stage) {
+      open(stage);
+      if (stage == head - 1) close(stage);
+      if (stage > 1) prefetch(stage - 1);
+      backward(stage);
+      close(stage);
+    }
+    backward(0);
   }
 
-  /// The whole model is one unit: it is open from the first gather to the last gradient.
-  void whole_model() {
-    open(0);
-    open_gradient(0);
-    reduce(0);
-    close(0);
-    release_in_flight();
+  /// All sums are complete; SHARD_GRAD_OP lets go of what it kept.
+  void finish() {
+    on_their_way_.clear_into(gradients_);
+    for (const auto& [unit, whole] : gathered_)
+      weights_.put(whole);
+    gathered_.clear();
   }
 
-  BufferElements elements() const { return {most_gathered_, pool_.total() - most_gathered_}; }
+  BufferElements elements() const { return {weights_.total(), gradients_.total()}; }
 
  private:
-  void forward() {
-    for (int unit = 0; unit < last_; ++unit) {
-      open(unit);
-      if (rules_.overlaps) open_stage(unit + 1);
-      // The last block stays open: backward begins with it.
-      if (unit != last_ - 1 || unit == 0) close(unit);
+  /// Gradients that leave while the next are made.
+  struct OnTheirWay {
+    std::vector<std::int64_t> buffers;
+
+    void arrive(Pool& pool) {
+      pool.put(buffers.front());
+      buffers.erase(buffers.begin());
     }
-  }
-
-  /// Units that a stage reads: the head, if tied, the embedding as well.
-  void open_stage(int unit) {
-    open(unit);
-    if (unit == last_ && rules_.tied_embeddings) open(0);
-  }
-
-  void head() {
-    open_stage(last_);
-    open_gradient(last_);
-    if (rules_.tied_embeddings) open_gradient(0);
-    close(last_);
-    if (rules_.tied_embeddings) close(0);
-    reduce(last_);
-  }
-
-  void block_backward(int unit) {
-    open(unit);
-    if (rules_.overlaps && unit > 1) open(unit - 1);
-    open_gradient(unit);
-    reduce(unit);
-    close(unit);
-  }
+    void clear_into(Pool& pool) {
+      while (!buffers.empty())
+        arrive(pool);
+    }
+  };
 
   std::int64_t padded(int unit) const {
     return shards_.units()[static_cast<std::size_t>(unit)].padded_count(shards_.num_shards());
   }
-
-  void open(int unit) {
-    if (!gathers_ || gathered_.contains(unit)) return;
-    gathered_[unit] = pool_.take(padded(unit));
-    std::int64_t now = 0;
-    for (const auto& [ignored, whole] : gathered_)
-      now += whole;
-    most_gathered_ = std::max(most_gathered_, now);
+  const std::vector<int>& units(int stage) const {
+    return stages_[static_cast<std::size_t>(stage)];
   }
 
-  void close(int unit) {
-    if (rules_.sharding == Sharding::shard_grad_op || !gathered_.contains(unit)) return;
-    pool_.put(gathered_.at(unit));
-    gathered_.erase(unit);
+  void gather(int unit) {
+    if (gathers_ && !gathered_.contains(unit)) gathered_[unit] = weights_.take(padded(unit));
   }
 
-  void open_gradient(int unit) {
-    if (rules_.sums_in_place || gradients_.contains(unit)) return;
-    gradients_[unit] = pool_.take(padded(unit));
+  void prefetch(int stage) {
+    if (!rules_.overlaps) return;
+    for (const int unit : units(stage))
+      gather(unit);
   }
 
-  /// The gradient is on its way until the next one is.
-  void reduce(int unit) {
+  void open(int stage) {
+    for (const int unit : units(stage)) {
+      gather(unit);
+      ++num_open_[static_cast<std::size_t>(unit)];
+    }
+  }
+
+  void close(int stage) {
+    for (const int unit : units(stage)) {
+      const bool is_last = --num_open_[static_cast<std::size_t>(unit)] == 0;
+      if (!gathers_ || !is_last || rules_.sharding == Sharding::shard_grad_op) continue;
+      weights_.put(gathered_.at(unit));
+      gathered_.erase(unit);
+    }
+  }
+
+  /// Whether no earlier stage has the unit: its gradient is then complete.
+  bool is_complete(int unit, int stage) const {
+    return std::none_of(stages_.begin(), stages_.begin() + stage, [&](const auto& earlier) {
+      return std::find(earlier.begin(), earlier.end(), unit) != earlier.end();
+    });
+  }
+
+  void backward(int stage) {
     if (rules_.sums_in_place) return;
-    release_in_flight();
-    in_flight_ = gradients_.at(unit);
-    gradients_.erase(unit);
-    if (!rules_.overlaps || !gathers_) release_in_flight();
-  }
-
-  void release_in_flight() {
-    if (in_flight_) pool_.put(*in_flight_);
-    in_flight_.reset();
+    for (const int unit : units(stage)) {
+      if (open_gradients_.contains(unit)) continue;
+      while (on_their_way_.buffers.size() >= 2)
+        on_their_way_.arrive(gradients_);
+      open_gradients_[unit] = gradients_.take(padded(unit));
+    }
+    for (const int unit : units(stage)) {
+      if (!is_complete(unit, stage)) continue;
+      on_their_way_.buffers.push_back(open_gradients_.at(unit));
+      open_gradients_.erase(unit);
+      if (!gathers_ || !rules_.overlaps) on_their_way_.clear_into(gradients_);
+    }
   }
 
   const ShardMap& shards_;
   const BufferRules& rules_;
   bool gathers_;
-  int last_;
-  Pool pool_;
-  std::map<int, std::int64_t> gathered_;   ///< by unit, its buffer
-  std::map<int, std::int64_t> gradients_;  ///< likewise
-  std::optional<std::int64_t> in_flight_;
-  std::int64_t most_gathered_ = 0;
+  Stages stages_;
+  Pool weights_;
+  Pool gradients_;
+  std::vector<int> num_open_;
+  std::map<int, std::int64_t> gathered_;        ///< by unit, its buffer
+  std::map<int, std::int64_t> open_gradients_;  ///< likewise
+  OnTheirWay on_their_way_;
 };
 
 }  // namespace
 
 BufferElements count_buffers(const ShardMap& shards, const BufferRules& rules) {
   Replay replay(shards, rules);
-  // The second finds what the first left in the pool, as every later one does.
-  for (int i = 0; i < 2; ++i) {
-    if (shards.units().size() == 1) {
-      replay.whole_model();
-    } else {
-      replay.micro_step();
-    }
+  // Later micro-steps and steps find what earlier ones left in the pools.
+  for (int step = 0; step < 2; ++step) {
+    replay.micro_step();
+    replay.micro_step();
+    replay.finish();
   }
   return replay.elements();
 }

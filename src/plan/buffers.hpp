@@ -13,7 +13,8 @@ namespace finetune::plan {
 /// What decides how units are opened.
 struct BufferRules {
   Sharding sharding = Sharding::full_shard;
-  bool overlaps = true;          ///< the next unit is gathered, the last gradient reduced meanwhile
+  bool overlaps = true;  ///< the next unit is gathered, the last gradient reduced meanwhile
+  std::int64_t num_layers = 1;
   bool tied_embeddings = false;  ///< the head reads the first unit
   bool sums_in_place = false;    ///< gradients are written straight into their sums
 };

@@ -58,14 +58,14 @@ class MemoryPlan {
     add(Category::states, "AdamW moments, " + name_of(numbers_.moments),
         2 * core::size_bytes(numbers_.moments) * shard, optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
-        numbers_.sum_bytes() * shard, optimizer);
+        numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
-      add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_, optimizer);
+      add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_);
   }
 
   bool sums_in_place() const {
     return mesh_.dp_shard == 1 && numbers_.compute == core::DType::f32 &&
-           !numbers_.is_fixed_point() && !request_.offloads_optimizer;
+           !numbers_.is_fixed_point();
   }
 
   void add_buffers() {
@@ -73,6 +73,7 @@ class MemoryPlan {
     const BufferElements buffers =
         count_buffers(shards_, {.sharding = mesh_.sharding,
                                 .overlaps = request_.parallel.overlap,
+                                .num_layers = request_.architecture.num_layers,
                                 .tied_embeddings = request_.architecture.tied_embeddings,
                                 .sums_in_place = sums_in_place()});
     add(Category::gathered, "whole units, " + name_of(numbers_.compute),
@@ -91,19 +92,35 @@ class MemoryPlan {
   }
 
   void add_communication() {
+    if (request_.on_gpu) add_wire_on_gpu();
     if (request_.ranks.world_size == 1) return;
-    if (request_.on_gpu) {
-      const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
-      add(Category::communication, "gradients of a unit as they are sent",
-          numbers_.wire_bytes() * ((has_copy ? shards_.largest_unit() : 0) + largest_shard_));
-      return;
+    if (!request_.on_gpu) {
+      const std::int64_t piece = std::min(piece_elements, largest_shard_);
+      add(Category::communication, "pieces on their way", 4 * piece * numbers_.wire_bytes());
     }
-    const std::int64_t piece = std::min(piece_elements, largest_shard_);
-    add(Category::communication, "pieces on their way", 4 * piece * numbers_.wire_bytes());
-    // An all-reduce adds beside its target.
-    if (mesh_.dp_replicate > 1)
+    if (mesh_.dp_replicate == 1) return;
+    const std::int64_t replicas = mesh_.dp_replicate;
+    // An all-reduce of MPI's groups adds beside its target.
+    if (!request_.on_gpu)
       add(Category::communication, "sums over copies of the model",
-          numbers_.sum_bytes() * ((largest_shard_ + mesh_.dp_replicate - 1) / mesh_.dp_replicate));
+          numbers_.sum_bytes() * ((largest_shard_ + replicas - 1) / replicas));
+    // All units' sums leave in the last pass of a step.
+    if (numbers_.wire_bytes() != numbers_.sum_bytes())
+      add(Category::communication, "sums as they are sent to other copies",
+          numbers_.wire_bytes() * shards_.shard_elements());
+  }
+
+  /// Units as they are sent; fixed point is made by way of fp64.
+  void add_wire_on_gpu() {
+    if (sums_in_place()) return;
+    const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
+    const bool is_alone = mesh_.dp_shard == 1;
+    const std::int64_t at_once = is_alone || !request_.parallel.overlap ? 1 : 2;
+    const std::int64_t wire = has_copy ? numbers_.wire_bytes() * shards_.largest_unit() : 0;
+    const std::int64_t terms = is_alone ? 0 : numbers_.wire_bytes() * largest_shard_;
+    const std::int64_t fp64 = numbers_.is_fixed_point() ? 8 * shards_.largest_unit() : 0;
+    add(Category::communication, "gradients of units as they are sent",
+        at_once * (wire + terms) + fp64);
   }
 
   const Request& request_;

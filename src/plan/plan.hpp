@@ -47,7 +47,7 @@ struct Request {
   ParallelSettings parallel;
   Numbers numbers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  bool offloads_optimizer = false;  ///< on a GPU: master weights, moments, sums in host memory
+  bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;
   Ranks ranks;
   std::int64_t global_batch = 1;

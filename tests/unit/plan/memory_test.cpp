@@ -108,8 +108,8 @@ TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
   const auto gathered = [](const Request& request) {
     return make(request, block_table(16)).bytes_of(Category::gathered);
   };
-  // Two of 16 units rotate; with the last block, which waits for its backward pass, and the next
-  // one gathered early, three are open at the head.
+  // Two of 16 units rotate: the one that computes, and the next one or the last block, which waits
+  // for its backward pass.
   Request calm = request(2);
   calm.parallel.overlap = false;
   EXPECT_EQ(gathered(calm), 2 * 2 * block);
@@ -196,7 +196,7 @@ TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
   offloaded.on_gpu = offloaded.offloads_optimizer = true;
   const Plan plan = make(offloaded, block_table(16));
   const std::int64_t shard = 16 * block / 2;
-  EXPECT_EQ(plan.host_bytes(), (4 + 8 + 4) * shard);
+  EXPECT_EQ(plan.host_bytes(), (4 + 8) * shard);
   EXPECT_EQ(plan.bytes_of(Category::weights), 2 * shard);
   EXPECT_EQ(plan.bytes_of(Category::states), 0);
   offloaded.on_gpu = false;
