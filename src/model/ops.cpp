@@ -67,6 +67,13 @@ void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
   }
 }
 
+/// dW into the slot; returns dx.
+at::Tensor linear_backward(Weights& weights, RowRange rows, const at::Tensor& dy_NF,
+                           const at::Tensor& x_ND) {
+  add_product(weights.gradient(rows), dy_NF, x_ND);
+  return at::mm(dy_NF, weights.weight(rows));
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
                           RowRange rows) {
@@ -76,10 +83,7 @@ struct Linear : torch::autograd::Function<Linear> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const Variable x = ctx->get_saved_variables()[0];
-    Weights& weights = saved_weights(ctx);
-    const RowRange rows = saved_rows(ctx);
-    add_product(weights.gradient(rows), d[0], x);
-    return {at::mm(d[0], weights.weight(rows)), {}, {}};
+    return {linear_backward(saved_weights(ctx), saved_rows(ctx), d[0], x), {}, {}};
   }
 };
 
@@ -118,6 +122,96 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                       d[0], saved_path(ctx));
     add_vector(weights.gradient(saved_rows(ctx)), dw);
     return {dx, dx, {}, {}, {}, {}};
+  }
+};
+
+/// How a product keeps its input, and what computes that again.
+struct Keep {
+  Recompute recompute;
+  Path path;
+};
+
+/// A norm's row and epsilon, and the rows of the product that reads it.
+struct NormedRows {
+  int norm_row = 0;
+  RowRange rows;
+  double eps = 0;
+};
+
+/// `h_ND` is what was normed to `normed_ND`, which is kept only if it is not computed again.
+void save_norm_linear(AutogradContext* ctx, Weights& weights, const NormedRows& of, Keep keep,
+                      variable_list h_and_rstd, const at::Tensor& normed_ND) {
+  if (keep.recompute == Recompute::nothing) h_and_rstd.push_back(normed_ND);
+  ctx->save_for_backward(std::move(h_and_rstd));
+  save_rows(ctx, weights, of.rows);
+  save_path(ctx, keep.path);
+  ctx->saved_data["norm"] = std::int64_t{of.norm_row};
+  ctx->saved_data["eps"] = of.eps;
+}
+
+/// dh, with the gradient that reaches h by the residual, if any.
+at::Tensor norm_linear_backward(AutogradContext* ctx, const at::Tensor& dy_NF,
+                                const at::Tensor& d_residual_ND) {
+  const auto saved = ctx->get_saved_variables();
+  Weights& weights = saved_weights(ctx);
+  const RowRange norm{static_cast<int>(ctx->saved_data.at("norm").toInt()), 1};
+  at::Tensor normed =
+      saved.size() > 2
+          ? saved[2]
+          : std::get<0>(rms_norm_forward(saved[0], weights.weight(norm),
+                                         ctx->saved_data.at("eps").toDouble(), saved_path(ctx)));
+  const at::Tensor d_normed = linear_backward(weights, saved_rows(ctx), dy_NF, normed);
+  normed.reset();
+  auto [dh, dw] = rms_norm_backward(d_normed, saved[0], weights.weight(norm), saved[1],
+                                    d_residual_ND, saved_path(ctx));
+  add_vector(weights.gradient(norm), dw);
+  return dh;
+}
+
+struct NormLinear : torch::autograd::Function<NormLinear> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
+                          const NormedRows& of, Keep keep) {
+    auto [normed, rstd] = rms_norm_forward(x, weights->weight({of.norm_row, 1}), of.eps, keep.path);
+    save_norm_linear(ctx, *weights, of, keep, {x, rstd}, normed);
+    return at::mm(normed, weights->weight(of.rows).t());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    return {norm_linear_backward(ctx, d[0], {}), {}, {}, {}};
+  }
+};
+
+struct AddNormLinear : torch::autograd::Function<AddNormLinear> {
+  static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
+                               Weights* weights, const NormedRows& of, Keep keep) {
+    auto [h, normed, rstd] =
+        add_rms_norm_forward(x, residual, weights->weight({of.norm_row, 1}), of.eps, keep.path);
+    save_norm_linear(ctx, *weights, of, keep, {h, rstd}, normed);
+    return {h, at::mm(normed, weights->weight(of.rows).t())};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const at::Tensor dh = norm_linear_backward(ctx, d[1], d[0]);
+    return {dh, dh, {}, {}, {}};
+  }
+};
+
+struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
+  static Variable forward(AutogradContext* ctx, const Variable& gate_up, Weights* weights,
+                          RowRange rows, Keep keep) {
+    const at::Tensor activated = swiglu_forward(gate_up, keep.path);
+    variable_list kept{gate_up};
+    if (keep.recompute == Recompute::nothing) kept.push_back(activated);
+    ctx->save_for_backward(std::move(kept));
+    save_rows(ctx, *weights, rows);
+    save_path(ctx, keep.path);
+    return at::mm(activated, weights->weight(rows).t());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    at::Tensor activated = saved.size() > 1 ? saved[1] : swiglu_forward(saved[0], saved_path(ctx));
+    const at::Tensor d_activated =
+        linear_backward(saved_weights(ctx), saved_rows(ctx), d[0], activated);
+    activated.reset();
+    return {swiglu_backward(d_activated, saved[0], saved_path(ctx)), {}, {}, {}};
   }
 };
 
@@ -191,6 +285,23 @@ std::pair<at::Tensor, at::Tensor> Ops::add_rms_norm(const at::Tensor& x_ND,
                                                     double eps) {
   auto both = AddRmsNorm::apply(x_ND, residual_ND, &weights_, row, eps, path_);
   return {both[0], both[1]};
+}
+
+at::Tensor Ops::norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps) {
+  return NormLinear::apply(x_ND, &weights_, NormedRows{norm_row, rows, eps},
+                           Keep{recompute_, path_});
+}
+
+std::pair<at::Tensor, at::Tensor> Ops::add_norm_linear(const at::Tensor& x_ND,
+                                                       const at::Tensor& residual_ND, int norm_row,
+                                                       RowRange rows, double eps) {
+  auto both = AddNormLinear::apply(x_ND, residual_ND, &weights_, NormedRows{norm_row, rows, eps},
+                                   Keep{recompute_, path_});
+  return {both[0], both[1]};
+}
+
+at::Tensor Ops::swiglu_linear(const at::Tensor& gate_up, RowRange rows) {
+  return SwigluLinear::apply(gate_up, &weights_, rows, Keep{recompute_, path_});
 }
 
 at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,

@@ -33,11 +33,17 @@ enum class Path {
   composed,  ///< compositions of ATen functions, on any device: lets a CPU run what a GPU runs
 };
 
+/// What the backward pass computes again instead of keeping it: nothing, or what costs no matrix
+/// product (norms and SwiGLU; RoPE rotates in place, so there is nothing to save).
+enum class Recompute { nothing, cheap };
+
 /// One device's ops; `shard` may supply tensor-parallel or ring ones behind the same names.
 /// Letters: N = B L tokens, D model, F feed-forward, H heads, K head size, V vocabulary.
 class Ops {
  public:
-  explicit Ops(Weights& weights, Path path = Path::kernels) : weights_(weights), path_(path) {}
+  explicit Ops(Weights& weights, Path path = Path::kernels,
+               Recompute recompute = Recompute::nothing)
+      : weights_(weights), path_(path), recompute_(recompute) {}
   virtual ~Ops() = default;
 
   /// ids_N int64 -> [N, D]. Its gradient is added by `embedding_backward`, not by autograd: the
@@ -55,6 +61,18 @@ class Ops {
   virtual std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x_ND,
                                                          const at::Tensor& residual_ND, int row,
                                                          double eps);
+
+  /// linear(rms_norm(x)). Gradients have the same bits whatever is computed again.
+  virtual at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps);
+
+  /// h = x + residual; returns {h, linear(rms_norm(h))}.
+  virtual std::pair<at::Tensor, at::Tensor> add_norm_linear(const at::Tensor& x_ND,
+                                                            const at::Tensor& residual_ND,
+                                                            int norm_row, RowRange rows,
+                                                            double eps);
+
+  /// linear(swiglu(gate_up)): [N, 2 F], weight [D, F] -> [N, D].
+  virtual at::Tensor swiglu_linear(const at::Tensor& gate_up, RowRange rows);
 
   /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
   /// attends causally. [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys
@@ -81,6 +99,7 @@ class Ops {
  protected:
   Weights& weights_;
   Path path_;
+  Recompute recompute_;
 
  private:
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,

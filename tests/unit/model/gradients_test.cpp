@@ -98,6 +98,23 @@ TEST_P(Gradients, OfSwiglu) {
                    -1);
 }
 
+TEST_P(Gradients, OfNormedAndActivatedProducts) {
+  for (const Recompute recompute : {Recompute::nothing, Recompute::cheap}) {
+    TinyWeights weights({normal({6}, 1), normal({10, 6}, 4), normal({6, 5}, 5)});
+    Ops ops(weights, GetParam(), recompute);
+    const at::Tensor residual = normal({3, 6}, 3);
+    const auto f = [&](const at::Tensor& x) {
+      const auto [h, gate_up] = ops.add_norm_linear(x, residual + x, 0, {1, 1}, 1e-3);
+      const at::Tensor y = h + ops.swiglu_linear(gate_up, {2, 1});
+      return ops.norm_linear(y, 0, {1, 1}, 1e-3);
+    };
+    for (const int row : {0, 1, 2}) {
+      weights.forget_gradients();
+      expect_gradients(f, normal({3, 6}, 2), weights, row);
+    }
+  }
+}
+
 /// Two sequences of 5 tokens with 4 query heads to each of `num_kv_heads` groups.
 void expect_attention_gradients(std::int64_t num_kv_heads, Path path) {
   const AttentionShape shape{.num_heads = 4, .num_kv_heads = num_kv_heads, .head_size = 4};
