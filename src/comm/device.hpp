@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which GPU a rank computes on, and that no two ranks share one.
 
+#include <cstdint>
 #include <string>
 
 #include "comm/communicator.hpp"
@@ -18,6 +19,9 @@ std::string gpu_uuid(int device);
 /// Makes `device` the current one of this process.
 /// Throws: ErrorKind::environment if it cannot be used.
 void use_gpu(int device);
+
+/// Memory of the current GPU that nobody has taken; 0 without CUDA.
+std::int64_t free_gpu_bytes();
 
 /// The device of a rank that sees `num_visible` of them: its own if the launcher gave it one, else
 /// that of its rank within the node.

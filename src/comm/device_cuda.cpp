@@ -32,6 +32,13 @@ std::string gpu_uuid(int device) {
   return text;
 }
 
+std::int64_t free_gpu_bytes() {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free_bytes);
+}
+
 void use_gpu(int device) {
   check_cuda(cudaSetDevice(device), "cudaSetDevice");
 }

@@ -18,6 +18,10 @@ int num_gpus() {
   return 0;
 }
 
+std::int64_t free_gpu_bytes() {
+  return 0;
+}
+
 std::string gpu_uuid(int) {
   fail_without_cuda();
 }
