@@ -7,6 +7,7 @@
 #include "optim/adamw.hpp"
 #include "plan/bucket.hpp"
 #include "plan/memory.hpp"
+#include "shard/options.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
 #include "train/state.hpp"
@@ -23,6 +24,11 @@ struct Case {
   std::int64_t micro_batch;
   core::DType compute;
   bool tied = false;
+  const char* sharding = "FULL_SHARD";
+  plan::Determinism determinism = plan::Determinism::off;
+  plan::ActivationCheckpointing checkpointing = plan::ActivationCheckpointing::none;
+  const char* bucket = "BLOCK";
+  bool overlap = true;
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -47,7 +53,11 @@ model::Architecture architecture(const Case& run) {
 plan::Request request(const Case& run) {
   plan::Request request;
   request.architecture = architecture(run);
-  request.parallel.sharding = "FULL_SHARD";
+  request.parallel.sharding = run.sharding;
+  request.parallel.bucket = run.bucket;
+  request.parallel.overlap = run.overlap;
+  request.numbers.determinism = run.determinism;
+  request.activation_checkpointing = run.checkpointing;
   request.numbers.compute = run.compute;
   const std::int64_t ranks = tests::world().size();
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
@@ -78,15 +88,23 @@ std::int64_t measure(const plan::Request& request, const plan::Plan& plan,
   const std::int64_t before = metrics::tensor_bytes().live;
   const auto family = models::llama::family();
   const auto model = family.build(request.architecture);
-  shard::ModelShards shards(table, plan.shards, tests::world(), to_aten(request.numbers.compute));
+  const world::World world = world::make(tests::mpi(), plan);
+  shard::Options options;
+  options.numbers = request.numbers;
+  options.sharding = plan.mesh.sharding;
+  options.overlap = request.parallel.overlap;
+  shard::ModelShards shards(table, plan.shards, shard::make_groups(world, request.parallel.overlap),
+                            options);
   model::Ops ops(shards);
   optim::AdamW optimizer({}, table, shards);
   randomize(request.architecture, table, 1, shards);
-  const Engine engine{request.architecture, *model, ops, shards};
+  const bool recomputes = request.activation_checkpointing == plan::ActivationCheckpointing::full;
+  const Engine engine{request.architecture, *model, ops, shards,
+                      recomputes ? Blocks::recomputed : Blocks::kept};
   const data::StepData data = step_data(request);
   for (std::int64_t step = 0; step < 2; ++step) {
     metrics::reset_peak();
-    run_step(engine, tests::world(), data, optimizer, {.step = step, .lr = 1e-4});
+    run_step(engine, world.batch, data, optimizer, {.step = step, .lr = 1e-4});
   }
   return metrics::tensor_bytes().peak - before;
 }
@@ -98,8 +116,8 @@ class MemoryOfAStep : public testing::TestWithParam<Case> {
 
 TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   const plan::Request wanted = request(GetParam());
-  const auto table = plan::regroup(models::llama::family().describe(wanted.architecture),
-                                   wanted.parallel.bucket);
+  const auto table =
+      plan::regroup(models::llama::family().describe(wanted.architecture), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
   // Neither the program nor what MPI is given is a tensor.
   const std::int64_t planned = plan.memory_bytes() - plan.bytes_of(plan::Category::other) -
@@ -111,15 +129,31 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
 }
 
 using core::DType;
+constexpr auto full = plan::ActivationCheckpointing::full;
+constexpr auto topology = plan::Determinism::topology;
+constexpr auto off = plan::Determinism::off;
+constexpr auto none = plan::ActivationCheckpointing::none;
+
 INSTANTIATE_TEST_SUITE_P(
     Runs, MemoryOfAStep,
-    testing::Values(Case{"FullOfWeights", 12, 200, 1, DType::bf16},
-                    Case{"FullOfWeightsInFp32", 12, 200, 1, DType::f32},
-                    Case{"FullOfActivations", 4, 200, 8, DType::bf16},
-                    Case{"FullOfActivationsInFp32", 4, 200, 8, DType::f32},
-                    Case{"FullOfLogits", 1, 40000, 4, DType::bf16},
-                    Case{"WithATiedHead", 2, 10000, 2, DType::bf16, true},
-                    Case{"WithATiedHeadInFp32", 2, 10000, 2, DType::f32, true}),
+    testing::Values(
+        Case{"FullOfWeights", 12, 200, 1, DType::bf16},
+        Case{"FullOfWeightsInFp32", 12, 200, 1, DType::f32},
+        Case{"FullOfActivations", 4, 200, 8, DType::bf16},
+        Case{"FullOfActivationsInFp32", 4, 200, 8, DType::f32},
+        Case{"FullOfLogits", 1, 12000, 2, DType::bf16},
+        Case{"WithATiedHead", 2, 4000, 2, DType::bf16, true},
+        Case{"WithATiedHeadInFp32", 2, 4000, 2, DType::f32, true},
+        Case{"InFixedPoint", 12, 200, 1, DType::bf16, false, "FULL_SHARD", topology},
+        Case{"InFixedPointAndFp32", 12, 200, 1, DType::f32, false, "NO_SHARD", topology},
+        Case{"WithWeightsKept", 12, 200, 1, DType::bf16, true, "SHARD_GRAD_OP"},
+        Case{"WithReplicas", 12, 200, 1, DType::bf16, false, "NO_SHARD"},
+        Case{"WithReplicasInFp32", 12, 200, 1, DType::f32, false, "NO_SHARD"},
+        Case{"WithBlocksComputedAgain", 6, 200, 8, DType::bf16, false, "FULL_SHARD", off, full},
+        Case{"ByLayer", 12, 200, 1, DType::bf16, false, "FULL_SHARD", off, none, "LAYER"},
+        Case{"ByModel", 12, 200, 1, DType::bf16, false, "FULL_SHARD", off, none, "NONE"},
+        Case{"WithoutOverlap", 2, 4000, 1, DType::bf16, true, "FULL_SHARD", off, none, "BLOCK",
+             false}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
