@@ -31,6 +31,7 @@ struct Arrangement {
   plan::Numbers numbers = {};
   bool overlap = true;
   train::Blocks blocks = train::Blocks::kept;
+  model::Recompute recompute = model::Recompute::nothing;
   Embeddings embeddings = Embeddings::own_head;
   const char* bucket = "BLOCK";
 };
@@ -55,7 +56,7 @@ class Trainer {
         map_(table_, setup.dp_shard),
         model_(models::llama::family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),
-        ops_(shards_),
+        ops_(shards_, model::Path::kernels, setup.recompute),
         optimizer_(optimizer_settings(), table_, shards_, shard::to_aten(setup.numbers.moments)) {
     train::randomize(architecture_, table_, 3, shards_);
   }
@@ -171,6 +172,10 @@ inline std::vector<Arrangement> arrangements(int world_size, const plan::Numbers
        .dp_shard = world_size,
        .numbers = numbers,
        .blocks = train::Blocks::recomputed},
+      {.name = "FULL_SHARD, norms again",
+       .dp_shard = world_size,
+       .numbers = numbers,
+       .recompute = model::Recompute::cheap},
       {.name = "SHARD_GRAD_OP",
        .dp_shard = world_size,
        .sharding = Sharding::shard_grad_op,

@@ -25,7 +25,8 @@ checkpoint::Found checkpoint_of(const Input& input) {
   found.state = describe_run(input, {.step = 7,
                                      .metrics_bytes = 123,
                                      .data_fingerprint = "abc",
-                                     .source_dtypes = {{"w", "BF16"}}});
+                                     .source_dtypes = {{"w", "BF16"}},
+                                     .loss_scale = {}});
   return found;
 }
 
