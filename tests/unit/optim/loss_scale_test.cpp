@@ -71,7 +71,9 @@ TEST(LossScale, FailsIfSmallerScalesDoNotHelp) {
 }
 
 TEST(LossScale, AllowsManyOverflowsFromALargeScale) {
-  LossScale scale(core::Json{{"scale", 0x1p30}, {"good_steps", 0}, {"skipped", 0}}, "state");
+  LossScale scale(
+      core::Json{{"scale", 0x1p30}, {"good_steps", 0}, {"skipped", 0}, {"skipped_in_all", 0}},
+      "state");
   skip(scale, 30);
   EXPECT_EQ(scale.scale(), 1);
 }
