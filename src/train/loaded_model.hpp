@@ -18,6 +18,9 @@ class LoadedModel {
   /// Throws: ErrorKind::input.
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
               const comm::Communicator& fsdp, core::DType compute_dtype);
+  /// The same over any groups. Collective on both.
+  LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+              const shard::Groups& groups, const shard::Options& options);
 
   Engine engine() { return {architecture_, *model_, *ops_, *shards_}; }
   const model::Architecture& architecture() const { return architecture_; }

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "comm/agree.hpp"
-#include "parallel/mesh.hpp"
+#include "parallel/trainer.hpp"
 #include "train/replicas.hpp"
 
 namespace finetune::tests {

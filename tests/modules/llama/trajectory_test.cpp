@@ -8,6 +8,7 @@
 #include "optim/schedule.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
+#include "support/mesh.hpp"
 #include "support/ranks.hpp"
 #include "train/loaded_model.hpp"
 #include "train/step.hpp"
@@ -55,15 +56,39 @@ data::StepData step_data(const weights::ModelFiles& files, std::int64_t step, st
   return data;
 }
 
-/// Micro-batches of two rows, and of one: more passes or more ranks, the same numbers.
-class Trajectory : public testing::TestWithParam<std::int64_t> {};
+/// How the ranks share the work: `dp_shard` of them (0: all) have one copy of the model.
+struct Sharing {
+  const char* name;
+  std::int64_t rows_a_pass;
+  plan::Sharding sharding;
+  int dp_shard;
+  plan::Determinism determinism = plan::Determinism::run;
+};
+
+using plan::Sharding;
+// Micro-batches of two rows, and of one: more passes or more ranks, the same numbers.
+const Sharing sharings[] = {
+    {"FullShardByTwoRows", 2, Sharding::full_shard, 0},
+    {"FullShardByRow", 1, Sharding::full_shard, 0},
+    {"FullShardInFixedPoint", 1, Sharding::full_shard, 0, plan::Determinism::topology},
+    {"ShardGradOp", 1, Sharding::shard_grad_op, 0},
+    {"NoShard", 1, Sharding::no_shard, 1},
+    {"HybridShard", 1, Sharding::hybrid_shard, 2}};
+
+class Trajectory : public testing::TestWithParam<Sharing> {};
 
 TEST_P(Trajectory, IsThatOfTorch) {
   const core::Json golden = core::read_json(tests::golden("train/full.json"), 1 << 20);
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   const auto& world = tests::world();
-  train::LoadedModel loaded(tests::golden("models/llama"), modules::registry(), world,
-                            core::DType::f32);
+  const int dp_shard = GetParam().dp_shard == 0 ? world.size() : GetParam().dp_shard;
+  if (world.size() % dp_shard != 0) GTEST_SKIP() << "needs a multiple of " << dp_shard << " ranks";
+  const world::World mesh = tests::mesh_of(world, dp_shard);
+  shard::Options options{.numbers = {}, .sharding = GetParam().sharding};
+  options.numbers.compute = core::DType::f32;
+  options.numbers.determinism = GetParam().determinism;
+  train::LoadedModel loaded(tests::golden("models/llama"), modules::registry(),
+                            shard::make_groups(mesh, true), options);
   const auto engine = loaded.engine();
   optim::Settings settings;
   settings.lr = 1e-3;
@@ -77,7 +102,7 @@ TEST_P(Trajectory, IsThatOfTorch) {
     const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
     EXPECT_NEAR(schedule.lr(step), expected["lr"].get<double>(), 1e-12);
     const auto result = train::run_step(
-        engine, world, step_data(files, step, GetParam()), optimizer,
+        engine, world, step_data(files, step, GetParam().rows_a_pass), optimizer,
         {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
     EXPECT_NEAR(result.loss, expected["loss"].get<double>(), 1e-5) << "step " << step;
     const double norm = expected["grad_norm"].get<double>();
@@ -88,7 +113,7 @@ TEST_P(Trajectory, IsThatOfTorch) {
       weights::ModelFiles::open(tests::golden("train/full_final.safetensors"));
   for (int unit = 0; unit < engine.shards.num_units(); ++unit) {
     const at::Tensor master = engine.shards.master(unit);
-    for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
+    for (const auto& slice : engine.shards.map().slices(unit, mesh.fsdp.rank())) {
       const std::string& name = loaded.parameters().rows[static_cast<std::size_t>(slice.row)].name;
       const auto expected =
           tests::read_golden<float>(final_weights, name, slice.tensor_offset, slice.count);
@@ -99,7 +124,8 @@ TEST_P(Trajectory, IsThatOfTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(RowsAPass, Trajectory, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Sharings, Trajectory, testing::ValuesIn(sharings),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace finetune

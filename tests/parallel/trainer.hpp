@@ -1,27 +1,17 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a test as a mesh, and a tiny model that trains on it.
+// A tiny model that trains on any mesh of a test's ranks.
 
 #include <memory>
 #include <vector>
 
-#include "core/hash.hpp"
 #include "data/stream.hpp"
 #include "plan/bucket.hpp"
+#include "support/mesh.hpp"
 #include "train/step.hpp"
 #include "unit/train/tiny_model.hpp"
-#include "world/world.hpp"
 
 namespace finetune::tests {
-
-/// `all` as size / dp_shard copies of the model. Collective on `all`.
-inline world::World mesh_of(const comm::Communicator& all, int dp_shard) {
-  world::World world;
-  world.world = world.batch = all;
-  world.fsdp = all.split(all.rank() / dp_shard, all.rank(), "fsdp");
-  world.dp_replicate = all.split(all.rank() % dp_shard, all.rank(), "dp_replicate");
-  return world;
-}
 
 /// What a run is made of besides its data.
 struct Arrangement {
