@@ -182,7 +182,7 @@ BufferElements count_buffers(const ShardMap& shards, const BufferRules& rules) {
   // Later micro-steps and steps find what earlier ones left in the pools.
   for (int step = 0; step < 2; ++step) {
     replay.micro_step();
-    replay.micro_step();
+    if (rules.accumulation > 1) replay.micro_step();
     replay.finish();
   }
   return replay.elements();

@@ -14,6 +14,7 @@ namespace finetune::plan {
 struct BufferRules {
   Sharding sharding = Sharding::full_shard;
   bool overlaps = true;  ///< the next unit is gathered, the last gradient reduced meanwhile
+  std::int64_t accumulation = 1;  ///< micro-steps a step: one's gradients leave while the next runs
   std::int64_t num_layers = 1;
   bool tied_embeddings = false;  ///< the head reads the first unit
   bool sums_in_place = false;    ///< gradients are written straight into their sums

@@ -68,11 +68,17 @@ class MemoryPlan {
            !numbers_.is_fixed_point();
   }
 
+  std::int64_t accumulation() const {
+    const std::int64_t together = request_.micro_batch * mesh_.data_ranks();
+    return (request_.global_batch + together - 1) / together;
+  }
+
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
     const BufferElements buffers =
         count_buffers(shards_, {.sharding = mesh_.sharding,
                                 .overlaps = request_.parallel.overlap,
+                                .accumulation = accumulation(),
                                 .num_layers = request_.architecture.num_layers,
                                 .tied_embeddings = request_.architecture.tied_embeddings,
                                 .sums_in_place = sums_in_place()});
