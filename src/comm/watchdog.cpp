@@ -79,9 +79,12 @@ RankState to_state(const Beat& beat) {
 class AwakeClock {
  public:
   explicit AwakeClock(double longest_s) : longest_s_(longest_s) {}
-  void look() {
-    seconds_ += std::min(watch_.seconds(), longest_s_);
+  /// Whether this process was stopped since the last look.
+  bool look() {
+    const double passed_s = watch_.seconds();
+    seconds_ += std::min(passed_s, longest_s_);
     watch_.restart();
+    return passed_s > longest_s_;
   }
   double seconds() const { return seconds_; }
 
@@ -177,7 +180,8 @@ class Watchdog::Guard {
 
   void watch() {
     for (Wish wish = Wish::go_on; wish != Wish::abandon; wish = rest(wish)) {
-      clock_.look();
+      // Who was stopped knows old news only; the others may be about to say so.
+      if (clock_.look()) quiet_until_s_ = clock_.seconds() + timeout_s_;
       look_at_myself(wish == Wish::finish);
       send();
       if (is_monitor()) receive();
@@ -240,6 +244,7 @@ class Watchdog::Guard {
   }
 
   void decide() {
+    if (clock_.seconds() < quiet_until_s_) return;
     own_wait_s_ = 0;
     for (const Doing& doing : own().tracks)
       if (doing.is_inside) own_wait_s_ = std::max(own_wait_s_, doing.seconds);
@@ -310,6 +315,7 @@ class Watchdog::Guard {
   Wish wish_ = Wish::go_on;
 
   AwakeClock clock_;
+  double quiet_until_s_ = 0;         ///< on the clock: no judgement before
   std::array<double, 2> since_s_{};  ///< on the clock, when each track began what it does
   double own_wait_s_ = 0;
   std::vector<Outbox> outboxes_;

@@ -59,23 +59,45 @@ World make_alone() {
   return {};
 }
 
-std::string to_string(const World& world, const comm::Topology& topology) {
+namespace {
+
+// Of a large job a few tell what is usual.
+constexpr int listed = 16;
+
+/// " n1 (0,2) n2 (1)": ranks by group, of which there may be names.
+std::string groups_of(const std::vector<int>& group_of_rank, int num_groups,
+                      const std::vector<std::string>& names) {
+  std::string text;
+  for (int group = 0; group < num_groups && group < listed; ++group) {
+    std::string ranks;
+    for (std::size_t rank = 0; rank < group_of_rank.size(); ++rank) {
+      if (group_of_rank[rank] == group)
+        ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", rank);
+    }
+    if (!names.empty()) text += " " + names[static_cast<std::size_t>(group)];
+    text += fmt::format(" ({})", ranks);
+  }
+  if (num_groups > listed) text += fmt::format(" and {} more", num_groups - listed);
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
   std::string text = fmt::format("{} rank{} on {} node{}:", topology.world_size,
                                  topology.world_size == 1 ? "" : "s", topology.num_nodes,
                                  topology.num_nodes == 1 ? "" : "s");
-  for (int node = 0; node < topology.num_nodes && node < 16; ++node) {
-    std::string ranks;
-    for (std::size_t rank = 0; rank < topology.node_of_rank.size(); ++rank) {
-      if (topology.node_of_rank[rank] == node)
-        ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", rank);
-    }
-    text += fmt::format(" {} ({})", topology.node_names[static_cast<std::size_t>(node)], ranks);
-  }
-  if (topology.num_nodes > 16) text += fmt::format(" and {} more", topology.num_nodes - 16);
-  text += fmt::format("; {} cop{} of the model, ", world.dp_replicate.size(),
-                      world.dp_replicate.size() == 1 ? "y" : "ies");
-  if (world.fsdp.size() == 1) return text + "each whole on its rank";
-  return text + fmt::format("each over {} ranks{}", world.fsdp.size(), "");
+  text += groups_of(topology.node_of_rank, topology.num_nodes, topology.node_names);
+  if (mesh.dp_replicate == 1 && mesh.dp_shard == 1) return text + "; one copy of the model";
+  if (mesh.dp_shard == 1) return text + "; a copy of the model on every rank";
+  std::vector<int> copy_of_rank;
+  for (const Place& place : places(mesh, topology))
+    copy_of_rank.push_back(place.copy);
+  const auto num_copies = static_cast<int>(mesh.dp_replicate);
+  return text +
+         fmt::format("; {} cop{} of the model, over ranks", num_copies,
+                     num_copies == 1 ? "y" : "ies") +
+         groups_of(copy_of_rank, num_copies, {});
 }
 
 }  // namespace finetune::world

@@ -42,6 +42,6 @@ std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology
 World make_alone();
 
 /// The first lines of a run: ranks, nodes, and which ranks form a shard group.
-std::string to_string(const World& world, const comm::Topology& topology);
+std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology);
 
 }  // namespace finetune::world

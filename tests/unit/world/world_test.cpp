@@ -56,8 +56,39 @@ TEST(World, TellsWhichRanksAreOnWhichNode) {
                                 .ranks_per_node = 2,
                                 .node_names = {"n1", "n2"},
                                 .node_of_rank = {0, 1, 0}};
-  EXPECT_EQ(to_string(make_alone(), topology),
-            "3 ranks on 2 nodes: n1 (0,2) n2 (1); shard group: 1 rank");
+  EXPECT_EQ(to_string(plan::Mesh{.dp_shard = 3}, topology),
+            "3 ranks on 2 nodes: n1 (0,2) n2 (1); 1 copy of the model, over ranks (0,1,2)");
+  EXPECT_EQ(to_string(plan::Mesh{.dp_replicate = 3}, topology),
+            "3 ranks on 2 nodes: n1 (0,2) n2 (1); a copy of the model on every rank");
+}
+
+/// Some launchers deal ranks to the nodes in turns.
+TEST(World, FormsShardGroupsInsideNodesWhateverTheOrderOfRanks) {
+  const comm::Topology topology{.world_size = 4,
+                                .num_nodes = 2,
+                                .ranks_per_node = 2,
+                                .node_names = {"n1", "n2"},
+                                .node_of_rank = {0, 1, 0, 1}};
+  const plan::Mesh mesh{.dp_replicate = 2, .dp_shard = 2};
+  const std::vector<Place> got = places(mesh, topology);
+  const std::vector<std::pair<int, int>> expected = {{0, 0}, {1, 0}, {0, 1}, {1, 1}};
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(std::pair(got[rank].copy, got[rank].shard), expected[rank]) << "rank " << rank;
+  EXPECT_EQ(to_string(mesh, topology),
+            "4 ranks on 2 nodes: n1 (0,2) n2 (1,3); 2 copies of the model, over ranks (0,2) (1,3)");
+}
+
+TEST(World, SplitsIntoShardGroupsAndTheirReplicas) {
+  const int size = tests::world().size();
+  if (size % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
+  plan::Plan plan = plan_for(size);
+  plan.mesh = {.dp_replicate = size / 2, .dp_shard = 2};
+  const World world = make(tests::mpi(), plan);
+  EXPECT_EQ(world.fsdp.size(), 2);
+  EXPECT_EQ(world.fsdp.rank(), world.world.rank() % 2);
+  EXPECT_EQ(world.dp_replicate.size(), size / 2);
+  EXPECT_EQ(world.dp_replicate.rank(), world.world.rank() / 2);
+  EXPECT_EQ(world.dp_replicate.name(), "dp_replicate");
 }
 
 TEST(World, CutsTheListOfNodesShort) {
@@ -67,7 +98,7 @@ TEST(World, CutsTheListOfNodesShort) {
     topology.node_names.push_back(fmt::format("n{}", i));
     topology.node_of_rank.push_back(i);
   }
-  const std::string text = to_string(make_alone(), topology);
+  const std::string text = to_string(plan::Mesh{.dp_shard = 18}, topology);
   EXPECT_NE(text.find(" n15 (15) and 2 more;"), std::string::npos) << text;
 }
 
