@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,21 @@ class Patience {
 
  private:
   int looks_ = 0;
+};
+
+/// Keeps what `owner` holds from being freed while an exception unwinds.
+template <typename T>
+class Leak {
+ public:
+  explicit Leak(std::unique_ptr<T>& owner) : owner_(owner) {}
+  ~Leak() {
+    if (std::uncaught_exceptions() > 0) owner_.release();
+  }
+  Leak(const Leak&) = delete;
+  Leak& operator=(const Leak&) = delete;
+
+ private:
+  std::unique_ptr<T>& owner_;
 };
 
 }  // namespace
@@ -118,11 +135,17 @@ class MpiGroup::Rounds {
 };
 
 void MpiGroup::Rounds::exchange(const Exchange& e, Own own) const {
+  struct Staging {
+    std::array<std::vector<std::byte>, window> out, in;
+    std::array<MPI_Request, window> sending, receiving;
+  };
   const std::int64_t piece = std::min(piece_elements, std::max<std::int64_t>(1, e.count));
   const auto piece_bytes = static_cast<std::size_t>(piece * e.element_bytes);
   const std::int64_t num_pieces = (e.count + piece - 1) / piece;
-  std::array<std::vector<std::byte>, window> out, in;
-  std::array<MPI_Request, window> sending, receiving;
+  // Left behind where the exchange is given up: MPI may still write to it.
+  auto staging = std::make_unique<Staging>();
+  auto& [out, in, sending, receiving] = *staging;
+  const Leak leak(staging);
   sending.fill(MPI_REQUEST_NULL);
   receiving.fill(MPI_REQUEST_NULL);
   for (std::size_t slot = 0; slot < window; ++slot) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/file.hpp"
+#include "metrics/step_times.hpp"
 
 namespace finetune::metrics {
 
@@ -19,6 +20,7 @@ struct StepRecord {
   std::int64_t tokens = 0;  ///< positions computed, padding left out
   double tokens_per_s = 0;
   double step_s = 0;
+  std::optional<TimeReport> times = {};  ///< of the steps since the last that had one
 };
 
 struct ValidationRecord {

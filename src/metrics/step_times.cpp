@@ -53,8 +53,8 @@ TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
   return report;
 }
 
-std::string to_json(const TimeReport& r) {
-  std::string text = fmt::format(R"({{"step": {}, "times": {{"steps": {})", r.step, r.num_steps);
+std::string to_json_fields(const TimeReport& r) {
+  std::string text = fmt::format(R"("times": {{"steps": {})", r.num_steps);
   for (std::size_t part = 0; part < num_parts; ++part) {
     text += fmt::format(R"(, "{}": [{}, {}, {}])", StepTimes::names[part],
                         core::round_trip(r.parts[part].min), core::round_trip(r.parts[part].median),
@@ -66,7 +66,7 @@ std::string to_json(const TimeReport& r) {
     text += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", r.sent_bytes[i].first,
                         r.sent_bytes[i].second);
   }
-  return text + "}}";
+  return text + "}";
 }
 
 std::string to_string(const TimeReport& r) {

@@ -33,7 +33,6 @@ struct TimeReport {
   struct Spread {
     double min = 0, median = 0, max = 0;
   };
-  std::int64_t step = 0;       ///< the last it covers
   std::int64_t num_steps = 0;  ///< it covers
   std::array<Spread, 5> parts;
   /// The rank the others wait for: it waited least itself.
@@ -48,8 +47,8 @@ struct TimeReport {
 TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
                         std::int64_t num_steps, const std::string& host);
 
-/// A line of metrics.jsonl.
-std::string to_json(const TimeReport& report);
+/// Fields of a step's object in metrics.jsonl: "times": {...}, "sent_bytes": {...}
+std::string to_json_fields(const TimeReport& report);
 
 /// For people: "a step: compute 1.20 s, ...; slowest: rank 3 on node2".
 std::string to_string(const TimeReport& report);

@@ -137,6 +137,19 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::
 
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
   std::vector<std::string> texts;
+  if (mesh.sharding == Sharding::hybrid_shard && mesh.dp_replicate == 1 && ranks.world_size > 1) {
+    texts.push_back(core::to_string(
+        {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
+         "there is one node, or one group spans them all",
+         "Set parallel.dp_shard to less than the ranks for more copies of the model."}));
+  }
+  if (mesh.sharding == Sharding::full_shard && mesh.dp_replicate == 1 && ranks.num_nodes > 1 &&
+      ranks.ranks_per_node > 1 && !ranks.is_even) {
+    texts.push_back(core::to_string(
+        {"parallel", "weights are gathered across nodes",
+         "the nodes have different numbers of ranks, so none can hold a copy of the model alone",
+         "Start as many ranks on every node for HYBRID_SHARD."}));
+  }
   if (mesh.dp_replicate == 1) return texts;
   const bool is_inside = ranks.is_even && ranks.ranks_per_node % mesh.dp_shard == 0;
   if (mesh.dp_shard > 1 && ranks.num_nodes > 1 && !is_inside) {

@@ -53,6 +53,9 @@ ModelShards::~ModelShards() {
   if (std::uncaught_exceptions() > 0) {
     groups_.fsdp->abandon();
     groups_.dp_replicate->abandon();
+    // Messages that never arrived are still MPI's to write: their memory outlives this process.
+    new auto(std::move(units_));
+    new auto(std::move(pool_));
     return;
   }
   try {

@@ -48,6 +48,7 @@ void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
     log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", shown(question.prompt),
                           tokenizer.decode(answer), question.expected));
   }
+  engine.shards.release_all();
 }
 
 }  // namespace finetune::train

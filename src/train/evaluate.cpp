@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/evaluate.hpp"
 
+#include "train/loss_total.hpp"
+
 namespace finetune::train {
 namespace {
 
@@ -11,7 +13,7 @@ std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correc
 }  // namespace
 
 Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data::Stream& stream) {
-  double loss = 0;
+  LossTotal loss(engine.shards.options().numbers.is_fixed_point(), stream.dataset().num_samples());
   std::int64_t num_targets = 0;
   std::int64_t num_exact = 0;
   Evaluation result;
@@ -21,12 +23,12 @@ Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data:
     num_targets += data.num_trained_tokens;
     for (const auto& micro_batch : data.micro_steps) {
       const model::LossSum sum = forward(engine, micro_batch);
-      loss += sum.loss;
+      loss.add(sum.loss);
       if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct);
     }
   }
   engine.shards.release_all();
-  result.loss = batch.all_reduce(loss, comm::Reduce::sum) / static_cast<double>(num_targets);
+  result.loss = loss.all_reduce(batch) / static_cast<double>(num_targets);
   result.exact_match = static_cast<double>(batch.all_reduce(num_exact, comm::Reduce::sum)) /
                        static_cast<double>(result.num_samples);
   return result;

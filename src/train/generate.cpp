@@ -68,7 +68,10 @@ std::vector<std::int32_t> generate(const Engine& engine, std::span<const std::in
     cache.length += std::ssize(input);
     const std::span<const float> values(logits_V.const_data_ptr<float>(),
                                         static_cast<std::size_t>(logits_V.numel()));
-    const std::int32_t token = choose(values, sampling, static_cast<std::uint64_t>(tokens.size()));
+    std::int32_t token = choose(values, sampling, static_cast<std::uint64_t>(tokens.size()));
+    // Ranks with other threads may round a near-tie otherwise, and one would stop before the
+    // others.
+    engine.shards.fsdp().broadcast(std::as_writable_bytes(std::span(&token, 1)));
     if (std::find(sampling.stop.begin(), sampling.stop.end(), token) != sampling.stop.end()) break;
     tokens.push_back(token);
     if (on_token) on_token(token);

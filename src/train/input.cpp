@@ -41,6 +41,18 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
         input.nccl);
 }
 
+/// What no single table can see.
+void require_consistent(const Input& input) {
+  if (input.train.determinism == "topology" && input.parallel.reduce_dtype != "fp32") {
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("parallel.reduce_dtype = \"{}\" contradicts train.determinism = "
+                            "\"topology\"",
+                            input.parallel.reduce_dtype),
+                "its gradients travel as 64-bit fixed point", "Remove one of them."});
+  }
+}
+
 }  // namespace
 
 std::filesystem::path resolve(const std::filesystem::path& path,
@@ -75,6 +87,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     deck::Deck deck(text, deck_path.string(), overrides);
     bind(deck, input, registry);
     deck.finish();
+    require_consistent(input);
     input.resolved_deck = deck.resolved();
     input.fixed_values = deck.fixed_values();
   });

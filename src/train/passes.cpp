@@ -107,6 +107,7 @@ Saved run_block(const Engine& engine, const Tokens& tokens, std::int64_t i_layer
 model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                                 double scale, Pass pass) {
   const Stages stages = stages_of(engine);
+  const OpenStage all_along(engine.shards, stages.everywhere());
   const std::optional<Tokens> tokens = prepare(engine, batch);
   std::vector<Saved> saved(static_cast<std::size_t>(engine.architecture.num_layers));
   // Only the head comes between the last block's forward and its backward.
@@ -156,6 +157,7 @@ model::LossSum forward_backward(const Engine& engine, const std::optional<data::
 model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   const at::NoGradGuard no_autograd;
   const Stages stages = stages_of(engine);
+  const OpenStage all_along(engine.shards, stages.everywhere());
   const std::optional<Tokens> tokens = prepare(engine, batch);
   const at::Tensor x_ND = run_blocks(
       engine, stages, tokens ? &tokens->ids_N : nullptr, [&](std::int64_t i, const at::Tensor& x) {
@@ -171,6 +173,7 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
                   Positions positions) {
   const at::NoGradGuard no_autograd;
   const Stages stages = stages_of(engine);
+  const OpenStage all_along(engine.shards, stages.everywhere());
   at::Tensor x_ND = run_blocks(engine, stages, &ids_N, [&](std::int64_t i, const at::Tensor& x) {
     return engine.model.block(engine.ops, i, x, sequence);
   });

@@ -1,12 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/planning.hpp"
 
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
 #include "comm/agree.hpp"
 #include "core/log.hpp"
 #include "plan/fits.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
+
+namespace {
+
+/// Sums inside a product follow the threads that share it.
+void require_equal_threads(const comm::Communicator& world) {
+  const std::int64_t threads = at::get_num_threads();
+  const std::int64_t least = world.all_reduce(threads, comm::Reduce::min);
+  const std::int64_t most = world.all_reduce(threads, comm::Reduce::max);
+  if (least == most) return;
+  throw comm::AgreedError(
+      core::ErrorKind::environment,
+      core::to_string({"train.determinism = \"topology\"",
+                       fmt::format("ranks have {} to {} threads", least, most),
+                       "a micro-batch gets the same bits only from as many threads",
+                       "Set OMP_NUM_THREADS to one number for all ranks."}));
+}
+
+}  // namespace
 
 plan::Plan make_plan(const comm::Environment& environment, const Input& input,
                      const comm::Device& device) {
@@ -19,6 +40,7 @@ plan::Plan make_plan(const comm::Environment& environment, const Input& input,
     plan::require_fits(made, request, input.parameters, plan::available_bytes(request, there));
     return made;
   });
+  if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
   if (input.optimizer.offload && !request.on_gpu)

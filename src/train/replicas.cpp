@@ -21,23 +21,26 @@ std::string hash_of(const at::Tensor& shard) {
 
 }  // namespace
 
-void require_equal_replicas(const shard::ModelShards& shards, const world::World& world,
-                            std::int64_t step) {
+void require_equal_replicas(const shard::ModelShards& shards, const optim::AdamW& optimizer,
+                            const world::World& world, std::int64_t step) {
   const comm::Communicator& copies = world.dp_replicate;
   comm::agree_all(world.world, [&] {
     for (int unit = 0; unit < shards.num_units(); ++unit) {
-      const auto hashes = copies.all_gather_text(hash_of(shards.master(unit)));
+      const auto hashes =
+          copies.all_gather_text(hash_of(shards.master(unit)) + hash_of(optimizer.exp_avg(unit)) +
+                                 hash_of(optimizer.exp_avg_sq(unit)));
       const auto other = std::find_if(hashes.begin(), hashes.end(),
                                       [&](const auto& hash) { return hash != hashes.front(); });
       if (other == hashes.end()) continue;
-      core::fail(core::ErrorKind::numbers,
-                 {fmt::format("step {}", step),
-                  fmt::format("copy {} of the model has other weights than copy 0 in unit \"{}\"",
-                              other - hashes.begin(),
-                              shards.map().units()[static_cast<std::size_t>(unit)].name),
-                  "replicated state is the same on every rank, bit for bit",
-                  "Start again from the last checkpoint; if it happens again, look at the memory "
-                  "of the nodes that differ."});
+      core::fail(
+          core::ErrorKind::numbers,
+          {fmt::format("step {}", step),
+           fmt::format(
+               "copy {} of the model has other weights or moments than copy 0 in unit \"{}\"",
+               other - hashes.begin(), shards.map().units()[static_cast<std::size_t>(unit)].name),
+           "replicated state is the same on every rank, bit for bit",
+           "Start again from the last checkpoint; if it happens again, look at the memory "
+           "of the nodes that differ."});
     }
   });
 }

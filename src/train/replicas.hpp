@@ -4,15 +4,16 @@
 
 #include <cstdint>
 
+#include "optim/adamw.hpp"
 #include "shard/model_shards.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
 
-/// Compares a hash of this rank's master weights with those of the ranks that keep the same shards
-/// of other copies. Collective on the world and on dp_replicate.
-/// Throws: AgreedError of ErrorKind::numbers naming a unit and the ranks that differ.
-void require_equal_replicas(const shard::ModelShards& shards, const world::World& world,
-                            std::int64_t step);
+/// Compares a hash of this rank's master weights and moments with those of the ranks that keep the
+/// same shards of other copies. Collective on the world and on dp_replicate. Throws: AgreedError of
+/// ErrorKind::numbers naming a unit and the ranks that differ.
+void require_equal_replicas(const shard::ModelShards& shards, const optim::AdamW& optimizer,
+                            const world::World& world, std::int64_t step);
 
 }  // namespace finetune::train

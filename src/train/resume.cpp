@@ -19,6 +19,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
           {"data_fingerprint", facts.data_fingerprint},
           {"source_dtypes", facts.source_dtypes},
           {"loss_scale", facts.loss_scale},
+          {"threads", facts.threads},
           {"model_folder", (error ? input.model_folder : model_folder).string()},
           {"fixed", fixed},
           {"deck", input.resolved_deck},

@@ -18,6 +18,7 @@ struct RunFacts {
   std::string data_fingerprint;
   core::Json source_dtypes;  ///< tensor name -> dtype of the file it came from
   core::Json loss_scale;     ///< null where the precision needs none
+  std::int64_t threads = 1;  ///< of a rank
 };
 
 /// state.json of a checkpoint: everything but tensors. Learning rate and data position follow from

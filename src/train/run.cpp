@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run.hpp"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,6 +123,13 @@ void Run::restore_or_initialise() {
       checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
+    const std::int64_t threads = found->state.value("threads", std::int64_t{0});
+    if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
+      log::warn(
+          fmt::format("{} was trained with {} threads a rank, this start has {}: its bits will "
+                      "not be those of an uninterrupted run (OMP_NUM_THREADS sets them)",
+                      found->folder.string(), threads, at::get_num_threads()));
+    }
     state_.take_wanted();
     state_.shards().publish_all();
     steps_done_ = found->step;
@@ -145,12 +153,13 @@ void Run::restore_or_initialise() {
 
 core::Json Run::describe() const {
   return describe_run(
-      input_, {.step = steps_done_,
-               .metrics_bytes = records_ ? records_->size_bytes() : 0,
-               .data_fingerprint = corpus_.fingerprint,
-               .source_dtypes = source_dtypes_,
-               .loss_scale =
-                   state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json()});
+      input_,
+      {.step = steps_done_,
+       .metrics_bytes = records_ ? records_->size_bytes() : 0,
+       .data_fingerprint = corpus_.fingerprint,
+       .source_dtypes = source_dtypes_,
+       .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
+       .threads = at::get_num_threads()});
 }
 
 void Run::save() {
@@ -209,13 +218,16 @@ void Run::step() {
               .exposed_s = result.exposed_s,
               .data_s = data_s,
               .optimizer_s = result.optimizer_s});
+  std::optional<metrics::TimeReport> times;
+  if (steps_done_ % input_.metrics.log_steps == 0) times = times_.report();
   const metrics::StepRecord record{.step = steps_done_,
                                    .loss = result.loss,
                                    .grad_norm = result.grad_norm,
                                    .lr = lr,
                                    .tokens = data.num_tokens,
                                    .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
-                                   .step_s = step_s};
+                                   .step_s = step_s,
+                                   .times = times};
   progress_.step(record);
   if (records_) records_->append(metrics::to_json(record));
   if (result.is_skipped) {
@@ -225,13 +237,8 @@ void Run::step() {
                     "scale is now {}",
                     steps_done_, state_.loss_scale()->scale()));
   }
-  if (steps_done_ % input_.metrics.log_steps == 0) tell_times();
-  if (input_.train.check_replicas) require_equal_replicas(state_.shards(), world_, steps_done_);
-}
-
-void Run::tell_times() {
-  const metrics::TimeReport report = times_.report(steps_done_);
-  if (records_) records_->append(metrics::to_json(report));
+  if (input_.train.check_replicas)
+    require_equal_replicas(state_.shards(), state_.optimizer(), world_, steps_done_);
 }
 
 void Run::tell_memory() {
@@ -285,7 +292,7 @@ int Run::loop() {
   if (last_saved_ != steps_done_) save();
   progress_.pause();
   if (steps_done_ > first) {
-    log::info(metrics::to_string(times_.total(steps_done_)));
+    log::info(metrics::to_string(times_.total()));
     tell_memory();
   }
   if (steps_done_ < num_steps_) {

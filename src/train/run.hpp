@@ -38,7 +38,6 @@ class Run {
   void initialise();
   core::Json describe() const;
   void step();
-  void tell_times();
   void tell_memory();
   void save();
   void validate(const char* when);

@@ -23,6 +23,13 @@ Stages::Stages(const model::Model& model, std::int64_t num_layers, const shard::
   units_.back().push_back(shards.unit_of(model.final_norm_row()));
   insert(units_.back(), shards.unit_of(model.head_row()));
 
+  for (const int unit : units_.front()) {
+    const bool is_everywhere = std::all_of(units_.begin(), units_.end(), [&](const auto& units) {
+      return std::find(units.begin(), units.end(), unit) != units.end();
+    });
+    if (is_everywhere) everywhere_.push_back(unit);
+  }
+
   std::vector<int> seen;
   for (std::size_t stage = 0; stage < units_.size(); ++stage) {
     for (const int unit : units_[stage]) {

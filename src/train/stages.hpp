@@ -22,6 +22,8 @@ class Stages {
   int head() const { return static_cast<int>(units_.size()) - 1; }
 
   const std::vector<int>& units(int stage) const { return units_[static_cast<std::size_t>(stage)]; }
+  /// Units that every stage has: gathered once a pass.
+  const std::vector<int>& everywhere() const { return everywhere_; }
   /// Units whose gradient is complete once backward has passed `stage`: no earlier one has them.
   const std::vector<int>& completed(int stage) const {
     return completed_[static_cast<std::size_t>(stage)];
@@ -30,6 +32,7 @@ class Stages {
  private:
   std::vector<std::vector<int>> units_;
   std::vector<std::vector<int>> completed_;
+  std::vector<int> everywhere_;
 };
 
 /// Units of a stage that are gathered for as long as this lives. Collective on fsdp.

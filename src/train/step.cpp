@@ -8,12 +8,11 @@
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "optim/clip.hpp"
+#include "shard/wire.hpp"
+#include "train/loss_total.hpp"
 
 namespace finetune::train {
 namespace {
-
-// Of sums of losses in fixed point: 2.3e-10, and up to 2^31.
-constexpr int loss_bits = 32;
 
 /// Without the sign that a NaN may have.
 std::string readable(double value) {
@@ -51,28 +50,6 @@ std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
   return batch.broadcast_text(found.value_or(""), static_cast<int>(last));
 }
 
-/// The sum over micro-batches and ranks of losses, each of which is the same whoever computed it.
-class LossTotal {
- public:
-  explicit LossTotal(bool is_exact) : is_exact_(is_exact) {}
-  void add(double loss) {
-    // A loss that is not finite has no integer; it stays visible in the other sum.
-    if (std::isfinite(loss)) fixed_ += std::llrint(std::ldexp(loss, loss_bits));
-    sum_ += loss;
-  }
-  double all_reduce(const comm::Communicator& batch) const {
-    const double sum = batch.all_reduce(sum_, comm::Reduce::sum);
-    if (!is_exact_) return sum;
-    const std::int64_t fixed = batch.all_reduce(fixed_, comm::Reduce::sum);
-    return std::isfinite(sum) ? std::ldexp(static_cast<double>(fixed), -loss_bits) : sum;
-  }
-
- private:
-  bool is_exact_;
-  std::int64_t fixed_ = 0;
-  double sum_ = 0;
-};
-
 double take_exposed_s(const shard::ModelShards& shards) {
   return shards.groups().fsdp->take_exposed_s() + shards.groups().dp_replicate->take_exposed_s();
 }
@@ -87,8 +64,9 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   const double loss_scale = settings.loss_scale != nullptr ? settings.loss_scale->scale() : 1.0;
   const auto num_passes = std::ssize(data.micro_steps);
   take_exposed_s(shards);
-  shards.reset_gradients(num_passes * batch.size());
-  LossTotal total(shards.options().numbers.is_fixed_point());
+  // As many terms as samples: at least the micro-batches, and the same on any number of ranks.
+  shards.reset_gradients(data.num_samples);
+  LossTotal total(shards.options().numbers.is_fixed_point(), data.num_samples);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
     total.add(forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)],
@@ -114,7 +92,9 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
     }
   }
   if (out_of_range) {
-    fail(settings.step, *out_of_range, "64-bit fixed point does not hold it",
+    fail(settings.step, *out_of_range,
+         fmt::format("with {} samples a step, 64-bit fixed point holds gradients below {:g}",
+                     data.num_samples, shard::largest_term(data.num_samples)),
          "Look at the data of this step, or set train.determinism = \"run\" in a new run.");
   }
   require_finite(result, settings.step);

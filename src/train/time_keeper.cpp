@@ -36,9 +36,8 @@ void TimeKeeper::add(const metrics::StepTimes& step) {
   ++num_steps_;
 }
 
-metrics::TimeReport TimeKeeper::report(std::int64_t step) {
+metrics::TimeReport TimeKeeper::report() {
   metrics::TimeReport report = metrics::gather_times(world_, sum_, num_steps_, host_);
-  report.step = step;
   SentBytes now = sent_bytes();
   report.sent_bytes = per_step(now, sent_before_, num_steps_);
   sent_before_ = std::move(now);
@@ -47,12 +46,11 @@ metrics::TimeReport TimeKeeper::report(std::int64_t step) {
   return report;
 }
 
-metrics::TimeReport TimeKeeper::total(std::int64_t step) {
+metrics::TimeReport TimeKeeper::total() {
   metrics::StepTimes sum = total_;
   sum.add(sum_);
   const std::int64_t num_steps = total_steps_ + num_steps_;
   metrics::TimeReport report = metrics::gather_times(world_, sum, num_steps, host_);
-  report.step = step;
   report.sent_bytes = per_step(sent_bytes(), sent_at_first_, num_steps);
   return report;
 }

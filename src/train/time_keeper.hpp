@@ -20,12 +20,11 @@ class TimeKeeper {
   /// A save or another thing that is no part of a step, until the next report.
   void add_checkpoint_s(double seconds) { sum_.checkpoint_s += seconds; }
 
-  /// Means of the steps since the last report; `step` is the last of them. Collective on the world.
-  metrics::TimeReport report(std::int64_t step);
-  bool is_empty() const { return num_steps_ == 0; }
+  /// Means of the steps since the last report. Collective on the world.
+  metrics::TimeReport report();
 
   /// Means of all steps so far. Collective on the world.
-  metrics::TimeReport total(std::int64_t step);
+  metrics::TimeReport total();
 
  private:
   using SentBytes = std::vector<std::pair<std::string, std::int64_t>>;

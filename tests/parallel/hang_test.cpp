@@ -86,7 +86,9 @@ TEST_P(StoppedRank, IsNamedAndTheJobEnds) {
   EXPECT_TRUE(run.send(GetParam(), SIGSTOP));
   const Outcome outcome = run.process().wait(run_limit);
   EXPECT_FALSE(outcome.timed_out);
-  EXPECT_EQ(outcome.exit_code, exit_io) << outcome.text();
+  // The stopped rank is woken to be killed. It may crash inside Open MPI first, whose daemon is
+  // already leaving, and mpirun passes on that signal instead of the code.
+  EXPECT_TRUE(outcome.exit_code == exit_io || outcome.exit_code == 128 + SIGSEGV) << outcome.text();
   EXPECT_EQ(count(outcome.err, "error: step "), 1) << outcome.text();
   EXPECT_EQ(
       count(outcome.err, "rank " + std::to_string(GetParam()) + " on " + host() + " is late in "),

@@ -8,6 +8,7 @@
 #include "data/stream.hpp"
 #include "plan/bucket.hpp"
 #include "support/mesh.hpp"
+#include "train/evaluate.hpp"
 #include "train/step.hpp"
 #include "unit/train/tiny_model.hpp"
 
@@ -31,9 +32,15 @@ struct Trajectory {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<float> weights;  ///< of the whole model, row by row
+  double validation_loss = 0;
 
   bool operator==(const Trajectory&) const = default;
 };
+
+/// This model's gradients are large: at 2^16, the first step would overflow.
+inline optim::LossScale modest_scale() {
+  return {{{"scale", 0x1p9}, {"good_steps", 0}, {"skipped", 0}, {"skipped_in_all", 0}}, "test"};
+}
 
 class Trainer {
  public:
@@ -64,8 +71,13 @@ class Trainer {
 
   train::StepResult step(std::int64_t number) {
     return train::run_step(engine(), world_.batch, data(number), optimizer_,
-                           {.step = number, .lr = 5e-3, .max_grad_norm = 1.0});
+                           {.step = number,
+                            .lr = 5e-3,
+                            .max_grad_norm = 1.0,
+                            .loss_scale = setup_.numbers.scales_loss ? &loss_scale_ : nullptr});
   }
+  optim::LossScale& loss_scale() { return loss_scale_; }
+  optim::AdamW& optimizer() { return optimizer_; }
 
   /// Collective on the world.
   Trajectory train(std::int64_t num_steps) {
@@ -76,6 +88,7 @@ class Trainer {
       trajectory.norms.push_back(result.grad_norm);
     }
     trajectory.weights = weights();
+    trajectory.validation_loss = validation_loss();
     return trajectory;
   }
 
@@ -113,8 +126,15 @@ class Trainer {
     return settings;
   }
 
+  double validation_loss() {
+    data::Stream stream = this->stream(100);
+    return train::evaluate(engine(), world_.batch, stream).loss;
+  }
+
+  data::StepData data(std::int64_t step) const { return stream(step).step(0); }
+
   /// Seven samples of different lengths, two a micro-batch: four micro-batches, the last of one.
-  data::StepData data(std::int64_t step) const {
+  data::Stream stream(std::int64_t step) const {
     auto tokens = std::make_shared<std::vector<data::PackedToken>>();
     std::vector<data::Span> samples;
     for (std::int32_t i = 0; i < 7; ++i) {
@@ -123,9 +143,10 @@ class Trainer {
       for (std::int32_t k = 0; k < length; ++k)
         tokens->emplace_back((3 * i + k * k + static_cast<std::int32_t>(step)) % 11, k > 1);
     }
-    data::Stream stream(data::Dataset(tokens, samples), {7, 7, 1, data::Order::as_read},
-                        {2, world_.batch.size(), world_.batch.rank()}, 0);
-    return stream.step(0);
+    return {data::Dataset(tokens, samples),
+            {7, 7, 1, data::Order::as_read},
+            {2, world_.batch.size(), world_.batch.rank()},
+            0};
   }
 
   Arrangement setup_;
@@ -138,11 +159,13 @@ class Trainer {
   shard::ModelShards shards_;
   model::Ops ops_;
   optim::AdamW optimizer_;
+  optim::LossScale loss_scale_ = modest_scale();
 };
 
 inline plan::Numbers numbers(core::DType compute, plan::Determinism determinism) {
   plan::Numbers numbers = {};
   numbers.compute = compute;
+  numbers.scales_loss = compute == core::DType::f16;
   numbers.determinism = determinism;
   return numbers;
 }

@@ -51,7 +51,12 @@ TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
   int num_validations = 0;
   for (const std::string& line : lines_of(job_->output() / "metrics.jsonl")) {
     const bool is_step = line.find("\"loss\"") != std::string::npos;
-    EXPECT_EQ(names_in(line), is_step ? step : validation) << line;
+    // Every tenth step also tells where the time went.
+    const std::size_t times = line.find(", \"times\": {");
+    EXPECT_EQ(names_in(line.substr(0, times)), is_step ? step : validation) << line;
+    if (is_step) {
+      EXPECT_EQ(times != line.npos, (num_steps + 1) % 10 == 0) << line;
+    }
     ++(is_step ? num_steps : num_validations);
   }
   EXPECT_EQ(num_steps, 20);
@@ -63,7 +68,8 @@ TEST_F(MetricsFile, NumbersReadBackToTheSameBits) {
   int num_reals = 0;
   for (const std::string& line : lines_of(job_->output() / "metrics.jsonl")) {
     const core::Json row = core::parse_json(line, "metrics.jsonl");
-    for (std::sregex_iterator i(line.begin(), line.end(), field), end; i != end; ++i) {
+    const std::string top = line.substr(0, line.find(", \"times\": {"));
+    for (std::sregex_iterator i(top.begin(), top.end(), field), end; i != end; ++i) {
       const core::Json& value = row.at((*i)[1]);
       if (!value.is_number_float()) continue;
       EXPECT_EQ(core::round_trip(value.get<double>()), (*i)[2]) << line;

@@ -26,7 +26,8 @@ checkpoint::Found checkpoint_of(const Input& input) {
                                      .metrics_bytes = 123,
                                      .data_fingerprint = "abc",
                                      .source_dtypes = {{"w", "BF16"}},
-                                     .loss_scale = {}});
+                                     .loss_scale = {},
+                                     .threads = 1});
   return found;
 }
 
