@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs an MPI program on two "nodes" of this machine: namespaces with a host name, a network and shared
+# memory of their own, joined by one cable. MPI sees two hosts.
+#
+#   two_nodes.sh [--ranks-per-node N] [--rate RATE] [--launcher mpirun|slurm] [--traffic FILE] [--] PROGRAM [ARGS...]
+#
+#   --ranks-per-node N   2 if not said
+#   --rate RATE          shapes the cable, for example 1gbit
+#   --launcher slurm     srun of a Slurm cluster of these nodes that lives as long as the program
+#   --traffic FILE       a line "node1 BYTES" for each node: what it sent over the cable
+#
+# All of it lives in namespaces that end with this process, however it ends: nothing of it is seen outside,
+# and there is nothing to clean up. Root is not needed where users may make namespaces (Slurm needs it).
+# Exit code: the program's; 77 if this machine lacks something, which is named.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# Covered by an empty file system in the namespace, so all that is written there goes with it.
+run=/run
+nodes=(node1 node2)
+ranks_per_node=2
+rate=
+launcher=mpirun
+traffic=
+
+skip() {
+  printf 'skipped: %s\n' "$*" >&2
+  exit 77
+}
+
+usage() {
+  sed -n '3,/^set /{/^# \{0,1\}/s///p}' "${BASH_SOURCE[0]}" >&2
+  exit 64
+}
+
+read_arguments() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --ranks-per-node) ranks_per_node=${2:?} ;;
+      --rate) rate=${2:?} ;;
+      --launcher) launcher=${2:?} ;;
+      --traffic) traffic=$(realpath "${2:?}") ;;
+      --) shift && break ;;
+      -*) usage ;;
+      *) break ;;
+    esac
+    shift 2
+  done
+  [ $# -gt 0 ] || usage
+  program=("$@")
+}
+
+require_tools() {
+  local tool tools=(unshare nsenter setpriv ip mpirun)
+  [ -z "$rate" ] || tools+=(tc)
+  case $launcher in
+    mpirun) ;;
+    slurm)
+      tools+=(munged slurmctld slurmd srun)
+      [ "$(id -u)" -eq 0 ] || skip "Slurm's daemons need root"
+      ;;
+    *) usage ;;
+  esac
+  for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || skip "there is no $tool here"
+  done
+}
+
+# enter NODE COMMAND...: runs a command on a node.
+enter() {
+  local node=$1 place=$run/$1
+  shift
+  nsenter --net="$run/netns/$node" --uts="$place/uts" --ipc="$place/ipc" -- "$@"
+}
+
+make_nodes() {
+  local i node place
+  mount -t tmpfs tmpfs $run
+  mount -t tmpfs tmpfs /dev/shm
+  printf '127.0.0.1 localhost\n' >$run/hosts
+  for i in 0 1; do
+    node=${nodes[i]}
+    place=$run/$node
+    mkdir -p "$place/tmp" $run/netns
+    touch "$run/netns/$node" "$place"/{uts,ipc}
+    unshare --net="$run/netns/$node" --uts="$place/uts" --ipc="$place/ipc" true
+    printf '10.77.0.%d %s\n' $((i + 1)) "$node" >>$run/hosts
+  done
+  mount --bind $run/hosts /etc/hosts
+  enter node1 ip link add cable1 type veth peer name cable2
+  enter node1 ip link set cable2 netns node2  # looked for in /run/netns
+  for i in 0 1; do
+    enter "${nodes[i]}" "$BASH" -euc "
+      hostname ${nodes[i]}
+      ip link set lo up
+      ip link set cable$((i + 1)) name eth0
+      ip address add 10.77.0.$((i + 1))/24 dev eth0
+      ip link set eth0 up
+      # A burst holds the largest packet that the network stack hands down in one piece.
+      [ -z '$rate' ] || tc qdisc add dev eth0 root tbf rate '$rate' burst 256kb latency 50ms"
+  done
+}
+
+# What mpirun calls to reach a node, in the place of ssh: remote_shell HOST COMMAND...
+write_remote_shell() {
+  cat >$run/remote_shell <<EOF
+#!$BASH
+run=$run
+$(declare -f enter)
+node=\$1
+shift
+export TMPDIR=$run/\$node/tmp
+enter "\$node" sh -c "\$*"
+EOF
+  chmod +x $run/remote_shell
+}
+
+launch_with_mpirun() {
+  local hosts=${nodes[0]}:$ranks_per_node,${nodes[1]}:$ranks_per_node
+  write_remote_shell
+  TMPDIR=$run/node1/tmp enter node1 "$here/../support/mpirun.sh" $((2 * ranks_per_node)) \
+    --host "$hosts" --mca plm rsh --mca plm_rsh_agent $run/remote_shell "${program[@]}"
+}
+
+write_slurm_conf() {
+  cat >$run/slurm.conf <<EOF
+ClusterName=two_nodes
+SlurmctldHost=${nodes[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+StateSaveLocation=$run/state
+SlurmdSpoolDir=$run/%n/spool
+SlurmctldPidFile=$run/slurmctld.pid
+SlurmdPidFile=$run/%n/slurmd.pid
+TmpFS=$run/%n/tmp
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+# The ranks may be more than the cores.
+SlurmdParameters=config_overrides
+NodeName=${nodes[0]},${nodes[1]} CPUs=$ranks_per_node
+PartitionName=all Nodes=ALL Default=YES State=UP
+EOF
+  mkdir -p $run/state $run/node1/spool $run/node2/spool
+}
+
+start_slurm() {
+  local node
+  (umask 077 && head -c 64 /dev/urandom >$run/munge.key && mkdir -p $run/log)
+  mkdir -p $run/munge
+  munged --key-file=$run/munge.key --log-file=$run/log/munged --seed-file=$run/munge.seed --num-threads=2 2>$run/log/munged.start
+  write_slurm_conf
+  export SLURM_CONF=$run/slurm.conf
+  enter node1 slurmctld -D &>$run/log/slurmctld &
+  for node in "${nodes[@]}"; do
+    enter "$node" slurmd -D -N "$node" &>"$run/log/$node" &
+  done
+  SECONDS=0
+  until [ "$(enter node1 sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 2 ]; do
+    if [ $SECONDS -gt 60 ]; then
+      tail -n 20 $run/log/* >&2
+      return 1
+    fi
+    sleep 0.1
+  done
+}
+
+launch_with_slurm() {
+  start_slurm
+  enter node1 srun --mpi=pmix --nodes=2 --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 -- "${program[@]}"
+}
+
+write_traffic() {
+  local node
+  for node in "${nodes[@]}"; do
+    # shellcheck disable=SC2016  # /proc/net/dev: name, eight numbers of what came in, bytes that went out, ...
+    echo "$node $(enter "$node" awk '$1 == "eth0:" { print $10 }' /proc/net/dev)"
+  done
+}
+
+# In the namespace, as its first process: all others end with it.
+run_inside() {
+  local code=0
+  make_nodes
+  "launch_with_$launcher" || code=$?
+  [ -z "$traffic" ] || write_traffic >"$traffic"
+  exit $code
+}
+
+# unshare ignores signals, so this process gets them: when it ends, unshare is killed, and with it the first
+# process in the namespaces and so all others.
+in_namespaces() {
+  local command=(unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc --propagation private)
+  command=(setpriv --pdeathsig KILL "${command[@]}")
+  # First, because a change of rights forgets who is to be killed.
+  [ "$(id -u)" -eq 0 ] || command=(unshare --user --map-root-user "${command[@]}")
+  "${command[@]}" "$@" &
+  wait $!
+}
+
+read_arguments "$@"
+if [ -n "${FINETUNE_TWO_NODES_INSIDE:-}" ]; then
+  unset FINETUNE_TWO_NODES_INSIDE
+  run_inside
+fi
+require_tools
+in_namespaces ip link add cable1 type veth peer name cable2 2>/dev/null ||
+  skip "namespaces with networks cannot be made here (they need root, and may be forbidden in a container)"
+trap 'exit 143' INT TERM
+FINETUNE_TWO_NODES_INSIDE=1 in_namespaces "$BASH" "${BASH_SOURCE[0]}" "$@"
