@@ -74,6 +74,12 @@ enter() {
   nsenter --net="$run/netns/$node" --uts="$place/uts" --ipc="$place/ipc" -- "$@"
 }
 
+# shape DEVICE: the command that does it. A burst holds the largest packet that the network stack hands down in
+# one piece.
+shape() {
+  [ -z "$rate" ] || echo "tc qdisc add dev $1 root tbf rate '$rate' burst 256kb latency 50ms"
+}
+
 make_nodes() {
   local i node place
   mount -t tmpfs tmpfs $run
@@ -97,8 +103,7 @@ make_nodes() {
       ip link set cable$((i + 1)) name eth0
       ip address add 10.77.0.$((i + 1))/24 dev eth0
       ip link set eth0 up
-      # A burst holds the largest packet that the network stack hands down in one piece.
-      [ -z '$rate' ] || tc qdisc add dev eth0 root tbf rate '$rate' burst 256kb latency 50ms"
+      $(shape eth0)"
   done
 }
 
@@ -207,7 +212,10 @@ if [ -n "${FINETUNE_TWO_NODES_INSIDE:-}" ]; then
   run_inside
 fi
 require_tools
-in_namespaces ip link add cable1 type veth peer name cable2 2>/dev/null ||
+probe='mount -t tmpfs tmpfs /dev/shm && ip link add cable1 type veth peer name cable2'
+in_namespaces "$BASH" -c "$probe" 2>/dev/null ||
   skip "namespaces with networks cannot be made here (they need root, and may be forbidden in a container)"
+[ -z "$rate" ] || in_namespaces "$BASH" -c "$probe && $(shape cable1)" 2>/dev/null ||
+  skip "tc cannot shape a cable to $rate here"
 trap 'exit 143' INT TERM
 FINETUNE_TWO_NODES_INSIDE=1 in_namespaces "$BASH" "${BASH_SOURCE[0]}" "$@"

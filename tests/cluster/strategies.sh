@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Trains a model of 4.8 million parameters on two nodes of two ranks with every sharding strategy, over a free
+# cable and a shaped one, and prints what a step took and sent as a table.
+#   strategies.sh [FINETUNE [FOLDER]]      build/finetune and build/tests/strategies if not said
+# RATES="free 1gbit" and STRATEGIES="FULL_SHARD ..." choose rows; STEPS=24; two_nodes.sh says what it needs.
+set -euo pipefail
+export LC_ALL=C
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(cd "$here/../.." && pwd -P)
+finetune=$(realpath "${1:-$root/build/finetune}")
+folder=$(realpath -m "${2:-$root/build/tests/strategies}")
+read -ra rates <<<"${RATES:-free 1gbit}"
+read -ra strategies <<<"${STRATEGIES:-FULL_SHARD SHARD_GRAD_OP HYBRID_SHARD NO_SHARD}"
+num_steps=${STEPS:-24}
+
+# Large enough that a step's bytes take longer on the shaped cable than their latency; one pass a rank.
+write_deck() {
+  mkdir -p "$folder/model"
+  cp "$root"/inputs/smoke/model/tokenizer*.json "$folder/model"
+  cat >"$folder/model/config.json" <<'EOF'
+{
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "hidden_size": 256,
+  "intermediate_size": 688,
+  "num_hidden_layers": 6,
+  "num_attention_heads": 4,
+  "num_key_value_heads": 4,
+  "hidden_act": "silu",
+  "max_position_embeddings": 512,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 10000.0,
+  "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 257
+}
+EOF
+  cat >"$folder/deck.toml" <<EOF
+[model]
+path = "$folder/model"
+init = "random"
+[data]
+path = "$root/inputs/smoke/counting.txt"
+format = "text"
+max_seq_length = 64
+[precision]
+mode = "bf16-mixed"
+[train]
+output = "$folder/output"
+max_steps = $num_steps
+global_batch = 4
+micro_batch = 1
+[metrics]
+log_steps = $num_steps
+EOF
+}
+
+# Median and least of the lines' numbers, in milliseconds.
+median_and_least_ms() {
+  sort -g | awk '{ v[NR] = 1000 * $1 }
+    END { printf "%.1f %.1f\n", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2, v[1] }'
+}
+
+mb() {
+  awk -v bytes="$1" 'BEGIN { printf "%.2f", bytes / 1e6 }'
+}
+
+# number NAME: its last value in metrics.jsonl.
+number() {
+  sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$folder/output/metrics.jsonl" | tail -n 1
+}
+
+run_one() {
+  local rate=$1 strategy=$2 shape=() cable median least
+  [ "$rate" = free ] || shape=(--rate "$rate")
+  rm -rf "$folder/output"
+  if ! "$here/two_nodes.sh" "${shape[@]}" --traffic "$folder/traffic" -- \
+    "$finetune" "$folder/deck.toml" parallel.sharding="$strategy" >"$folder/log" 2>&1; then
+    cat "$folder/log" >&2
+    return 1
+  fi
+  # The first step allocates.
+  read -r median least < <(sed -n 's/.*"step_s": \([^,}]*\).*/\1/p' "$folder/output/metrics.jsonl" |
+    tail -n +2 | median_and_least_ms)
+  cable=$(awk -v steps="$num_steps" '{ sum += $2 } END { print sum / NR / steps }' "$folder/traffic")
+  printf '| %-5s | %-13s | %8s | %9s | %8s | %16s | %16s |\n' "$rate" "$strategy" "$median" "$least" \
+    "$(mb "$(number fsdp)")" "$(mb "$(number dp_replicate)")" "$(mb "$cable")"
+}
+
+write_deck
+echo "Two nodes of two ranks, $num_steps steps. MB a step: sent by the first rank over each axis of the mesh, and by a node"
+echo "over the cable (counted by its network device, with what starting and ending sends)."
+echo
+echo '| cable | sharding      | step, ms | least, ms | fsdp, MB | dp_replicate, MB | node to node, MB |'
+echo '|-------|---------------|---------:|----------:|---------:|-----------------:|-----------------:|'
+for rate in "${rates[@]}"; do
+  for strategy in "${strategies[@]}"; do
+    run_one "$rate" "$strategy"
+  done
+done
