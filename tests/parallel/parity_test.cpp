@@ -109,6 +109,24 @@ TEST(Parity, EveryStrategyHasTheLossesOfNoSharding) {
   }
 }
 
+TEST(Parity, AnySplitOfABatchGivesTheSameGradient) {
+  const plan::Numbers single = numbers(core::DType::f32, Determinism::off);
+  const std::vector<float> expected = Trainer({}, {.numbers = single, .micro_batch = 7}).gradient();
+  float largest = 0;
+  for (const float value : expected)
+    largest = std::max(largest, std::abs(value));
+  for (const std::int64_t micro_batch : {1, 2, 3, 7}) {
+    for (Arrangement setup : arrangements(world().size(), single)) {
+      setup.micro_batch = micro_batch;
+      const std::vector<float> got = Trainer(world(), setup).gradient();
+      float difference = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        difference = std::max(difference, std::abs(got[i] - expected[i]));
+      EXPECT_LE(difference, 1e-6f * largest) << setup.name << ", micro-batches of " << micro_batch;
+    }
+  }
+}
+
 TEST(Parity, FixedPointChangesLessThanRounding) {
   const Trajectory exact = alone(numbers(core::DType::f32, Determinism::topology), 10);
   const Trajectory usual = alone(numbers(core::DType::f32, Determinism::off), 10);

@@ -25,6 +25,7 @@ struct Arrangement {
   model::Recompute recompute = model::Recompute::nothing;
   Embeddings embeddings = Embeddings::own_head;
   const char* bucket = "BLOCK";
+  std::int64_t micro_batch = 2;
 };
 
 /// Everything that a number of ranks may not change.
@@ -69,10 +70,10 @@ class Trainer {
   const world::World& world() const { return world_; }
   const shard::Groups& groups() const { return groups_; }
 
-  train::StepResult step(std::int64_t number) {
+  train::StepResult step(std::int64_t number, double lr = 5e-3) {
     return train::run_step(engine(), world_.batch, data(number), optimizer_,
                            {.step = number,
-                            .lr = 5e-3,
+                            .lr = lr,
                             .max_grad_norm = 1.0,
                             .loss_scale = setup_.numbers.scales_loss ? &loss_scale_ : nullptr});
   }
@@ -92,33 +93,37 @@ class Trainer {
     return trajectory;
   }
 
-  /// The whole model's, on every rank. Collective on fsdp.
+  /// The whole model's weights, on every rank. Collective on fsdp.
   std::vector<float> weights() {
-    std::vector<float> all(static_cast<std::size_t>(table_.num_parameters()), 0.0f);
-    std::vector<std::size_t> first_of_row;
-    std::size_t first = 0;
-    for (const model::Parameter& row : table_.rows) {
-      first_of_row.push_back(first);
-      first += static_cast<std::size_t>(row.count());
-    }
-    for (int unit = 0; unit < shards_.num_units(); ++unit) {
-      const at::Tensor master = shards_.master(unit).to(at::kFloat);
-      for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
-        const float* from = master.const_data_ptr<float>() + slice.shard_offset;
-        std::copy(
-            from, from + slice.count,
-            all.begin() +
-                static_cast<std::ptrdiff_t>(first_of_row[static_cast<std::size_t>(slice.row)]) +
-                slice.tensor_offset);
-      }
-    }
-    world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
-    return all;
+    return whole([this](int unit) { return shards_.master(unit); });
+  }
+  /// The whole model's gradient of one step, on every rank. Collective on the world.
+  std::vector<float> gradient() {
+    step(0, 0.0);
+    return whole([this](int unit) { return shards_.gradient(unit); });
   }
 
  private:
   static shard::Options options(const Arrangement& setup) {
     return {.numbers = setup.numbers, .sharding = setup.sharding, .overlap = setup.overlap};
+  }
+  /// Elements of all units' shards of all ranks, row by row.
+  template <typename ShardOf>
+  std::vector<float> whole(const ShardOf& shard_of) {
+    std::vector<float> all(static_cast<std::size_t>(table_.num_parameters()), 0.0f);
+    std::vector<std::int64_t> first_of_row = {0};
+    for (const model::Parameter& row : table_.rows)
+      first_of_row.push_back(first_of_row.back() + row.count());
+    for (int unit = 0; unit < shards_.num_units(); ++unit) {
+      const at::Tensor shard = shard_of(unit).to(at::kFloat);
+      for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
+        const float* from = shard.template const_data_ptr<float>() + slice.shard_offset;
+        const std::int64_t first = first_of_row[static_cast<std::size_t>(slice.row)];
+        std::copy(from, from + slice.count, all.begin() + first + slice.tensor_offset);
+      }
+    }
+    world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
+    return all;
   }
   static optim::Settings optimizer_settings() {
     optim::Settings settings;
@@ -133,7 +138,7 @@ class Trainer {
 
   data::StepData data(std::int64_t step) const { return stream(step).step(0); }
 
-  /// Seven samples of different lengths, two a micro-batch: four micro-batches, the last of one.
+  /// Seven samples of different lengths: with two a micro-batch, the last of four has one.
   data::Stream stream(std::int64_t step) const {
     auto tokens = std::make_shared<std::vector<data::PackedToken>>();
     std::vector<data::Span> samples;
@@ -145,7 +150,7 @@ class Trainer {
     }
     return {data::Dataset(tokens, samples),
             {7, 7, 1, data::Order::as_read},
-            {2, world_.batch.size(), world_.batch.rank()},
+            {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
             0};
   }
 

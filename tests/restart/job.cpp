@@ -32,11 +32,11 @@ bool is_time(const std::string& field) {
   return field == "tokens_per_s" || field == "step_s";
 }
 
-/// The bits of every number of `row` by name, times left out.
+/// The bits of every number of `row` by name, times and what tells about them left out.
 std::vector<std::pair<std::string, std::uint64_t>> bits_of(const core::Json& row) {
   std::vector<std::pair<std::string, std::uint64_t>> bits;
   for (const auto& item : row.items()) {
-    if (!is_time(item.key()))
+    if (!is_time(item.key()) && !item.value().is_object())
       bits.emplace_back(item.key(), std::bit_cast<std::uint64_t>(item.value().get<double>()));
   }
   return bits;

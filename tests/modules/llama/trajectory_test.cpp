@@ -44,6 +44,7 @@ data::StepData step_data(const weights::ModelFiles& files, std::int64_t step, st
       pieces.push_back(micro_batch(files, accumulation * step + micro, row, size));
     }
   }
+  data.num_samples = accumulation * micro_size;
   for (const auto& piece : pieces) {
     data.num_trained_tokens += std::count_if(piece.labels.begin(), piece.labels.end(),
                                              [](std::int64_t label) { return label >= 0; });

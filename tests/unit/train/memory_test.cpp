@@ -77,6 +77,7 @@ data::StepData step_data(const plan::Request& request) {
     batch.labels.push_back(i * 7 % 199);
   }
   data::StepData data;
+  data.num_samples = request.global_batch;
   data.num_tokens = data.num_trained_tokens = tokens * request.ranks.world_size;
   data.micro_steps.emplace_back(std::move(batch));
   return data;
