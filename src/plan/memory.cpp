@@ -33,7 +33,7 @@ class MemoryPlan {
     add_buffers();
     add_activations();
     add_communication();
-    add(Category::other, "program and libraries", program_bytes);
+    add_untracked(Category::other, "program and libraries", program_bytes);
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
       return a.category < b.category;
     });
@@ -43,6 +43,11 @@ class MemoryPlan {
  private:
   void add(Category category, std::string name, std::int64_t bytes, Place place = Place::device) {
     if (bytes > 0) items_.push_back({category, std::move(name), bytes, place});
+  }
+
+  /// Main memory that libtorch's allocator knows nothing of.
+  void add_untracked(Category category, std::string name, std::int64_t bytes) {
+    if (bytes > 0) items_.push_back({category, std::move(name), bytes, Place::device, false});
   }
 
   /// What each rank keeps of every unit, from start to end.
@@ -102,14 +107,15 @@ class MemoryPlan {
     if (request_.ranks.world_size == 1) return;
     if (!request_.on_gpu) {
       const std::int64_t piece = std::min(piece_elements, largest_shard_);
-      add(Category::communication, "pieces on their way", 4 * piece * numbers_.wire_bytes());
+      add_untracked(Category::communication, "pieces on their way",
+                    4 * piece * numbers_.wire_bytes());
     }
     if (mesh_.dp_replicate == 1) return;
     const std::int64_t replicas = mesh_.dp_replicate;
     // An all-reduce of MPI's groups adds beside its target.
     if (!request_.on_gpu)
-      add(Category::communication, "sums over copies of the model",
-          numbers_.sum_bytes() * ((largest_shard_ + replicas - 1) / replicas));
+      add_untracked(Category::communication, "sums over copies of the model",
+                    numbers_.sum_bytes() * ((largest_shard_ + replicas - 1) / replicas));
     // All units' sums leave in the last pass of a step.
     if (numbers_.wire_bytes() != numbers_.sum_bytes())
       add(Category::communication, "sums as they are sent to other copies",

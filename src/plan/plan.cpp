@@ -82,6 +82,11 @@ std::int64_t Plan::bytes_of(Category category) const {
   });
 }
 
+std::int64_t Plan::tensor_bytes() const {
+  return sum(memory,
+             [](const MemoryItem& item) { return item.place == Place::device && item.is_tensor; });
+}
+
 Plan make(const Request& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   Plan plan{.mesh = mesh,

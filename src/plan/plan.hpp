@@ -37,6 +37,7 @@ struct MemoryItem {
   std::string name;
   std::int64_t bytes = 0;
   Place place = Place::device;
+  bool is_tensor = true;  ///< libtorch's allocator hands it out
 };
 
 enum class ActivationCheckpointing { none, selective, full };
@@ -70,6 +71,7 @@ struct Plan {
   std::int64_t memory_bytes() const;
   std::int64_t host_bytes() const;
   std::int64_t bytes_of(Category category) const;  ///< on the device
+  std::int64_t tensor_bytes() const;               ///< on the device, of libtorch's allocator
 };
 
 /// `table` is the family's; its units are grouped by `request.parallel.bucket`.

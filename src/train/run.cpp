@@ -249,8 +249,7 @@ void Run::tell_memory() {
   log::info(
       fmt::format("memory of the rank that needed most: planned {}, {} of it for tensors; "
                   "tensors took {}, the process {}",
-                  core::human_bytes(plan_.memory_bytes()),
-                  core::human_bytes(plan_.memory_bytes() - plan_.bytes_of(plan::Category::other)),
+                  core::human_bytes(plan_.memory_bytes()), core::human_bytes(plan_.tensor_bytes()),
                   core::human_bytes(tensors), core::human_bytes(process)));
 }
 
