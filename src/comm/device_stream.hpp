@@ -3,8 +3,8 @@
 // The CUDA stream that collectives run on, beside the one that computes.
 
 #include <functional>
-#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,7 +14,8 @@ namespace finetune::comm {
 
 /// A CUDA stream of its own that all groups of a rank share, so that their collectives run in the
 /// order they were started. Made once a rank, after its device was chosen (device.hpp); used by one
-/// thread at a time. Streams are cudaStream_t.
+/// thread at a time. A thread of its own watches over what runs on it, and tells the rank's
+/// Activity. Streams are cudaStream_t.
 ///
 /// Throws, from any call: ErrorKind::environment if CUDA reports an error, and in builds without
 /// it.
@@ -31,8 +32,9 @@ class DeviceStream {
   /// What is put on the stream from now on runs after what the computing stream holds now.
   void follow_compute();
 
-  /// Names the point that the stream has been filled to.
-  Ticket mark();
+  /// Names what was put on the stream since `follow_compute`: `collective` (a name that lives for
+  /// ever) of the ranks of `comm`.
+  Ticket mark(const char* collective, const Communicator& comm);
 
   /// Stretches of time that the computing stream waited, still to be measured: begin and end.
   using Stalls = std::vector<std::pair<void*, void*>>;
@@ -44,20 +46,26 @@ class DeviceStream {
   /// Seconds of the stalls that are over; those that are not stay.
   double take_s(Stalls& stalls);
 
-  /// Returns when the stream is empty. Meanwhile calls the checks of all groups again and again,
+  /// Returns when the stream is empty. Meanwhile looks for errors of all groups again and again,
   /// since a collective that lost a rank would never end.
   void synchronize();
 
-  /// `check` throws if the group `owner` met an error.
-  void add_check(const void* owner, std::function<void()> check);
-  void remove_check(const void* owner);
+  /// `check` throws if the group `owner` met an error, and `abort` ends what it started; threads of
+  /// the stream call them too.
+  void add_group(const void* owner, std::function<void()> check, std::function<void()> abort);
+  void remove_group(const void* owner);
+
+  /// Runs `f`. If it throws, or an error was found since the last call, aborts all groups and
+  /// throws the first error.
+  void run(const std::function<void()>& f);
+
+  /// Aborts all groups and returns when nothing runs on the stream any more.
+  void abandon();
 
  private:
   struct Events;
-  void run_checks() const;
 
   std::function<void*()> compute_stream_;
-  std::map<const void*, std::function<void()>> checks_;
   std::unique_ptr<Events> events_;
 };
 

@@ -14,7 +14,8 @@ namespace finetune::comm {
 /// memory. Traffic is counted by the ring formulas, whatever algorithm NCCL chooses.
 ///
 /// Not for hosts' clocks: nothing but `synchronize` waits for the device. An error that NCCL
-/// reports aborts the communicator, so that kernels which wait for a lost rank end.
+/// reports aborts all communicators of the stream, so that kernels which wait for a lost rank end;
+/// the next call throws it. The ranks are connected when this returns.
 ///
 /// Collective on `comm`, whose ranks have each made their own device current (device.hpp).
 /// Throws: AgreedError of ErrorKind::environment with NCCL's text, also in builds without CUDA.

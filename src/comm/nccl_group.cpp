@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -20,8 +22,8 @@
 namespace finetune::comm {
 namespace {
 
-// How long NCCL may take to connect the ranks, at the start and in a first collective, and to part
-// them. Thousands of ranks take a minute; a wrong network interface takes for ever.
+// How long NCCL may take to connect the ranks, to put a collective on its way, and to part them.
+// Thousands of ranks take a minute; a wrong network interface takes for ever.
 constexpr double connect_timeout_s = 300;
 constexpr std::chrono::microseconds poll_interval{100};
 
@@ -46,27 +48,38 @@ std::size_t nccl_count(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-std::string reason(ncclResult_t code, ncclComm_t comm) {
-  std::string text = ncclGetErrorString(code);
-  const char* details = ncclGetLastError(comm);
-  if (details != nullptr && *details != '\0') text += fmt::format(": {}", details);
-  return text;
-}
+/// A float for each rank, zeros, on the device.
+class WarmUpMemory {
+ public:
+  explicit WarmUpMemory(int num_ranks) {
+    const auto bytes = static_cast<std::size_t>(num_ranks) * sizeof(float);
+    check_cuda(cudaMalloc(&floats_, bytes), "cudaMalloc");
+    check_cuda(cudaMemset(floats_, 0, bytes), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  ~WarmUpMemory() { cudaFree(floats_); }
+  WarmUpMemory(const WarmUpMemory&) = delete;
+  WarmUpMemory& operator=(const WarmUpMemory&) = delete;
+
+  float* get() const { return static_cast<float*>(floats_); }
+
+ private:
+  void* floats_ = nullptr;
+};
 
 }  // namespace
 
 /// Owns the NCCL communicator. It never blocks the host: what a call does not finish at once is
-/// polled for.
+/// polled for. Calls may come from several threads; NCCL gets one at a time.
 class NcclGroup::Handle {
  public:
   explicit Handle(const Communicator& comm)
       : where_(fmt::format("\"{}\", rank {} of {}", comm.name(), comm.rank(), comm.size())) {}
   ~Handle() {
-    if (comm_ == nullptr) return;
     // A destructor has nobody to tell, and the job is ending in either case.
     if (std::uncaught_exceptions() > exceptions_before_ || !finalize()) {
-      ncclCommAbort(comm_);
-    } else {
+      abort();
+    } else if (comm_ != nullptr) {
       ncclCommDestroy(comm_);
     }
   }
@@ -76,53 +89,103 @@ class NcclGroup::Handle {
   void connect(const Communicator& comm, const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    finish(ncclCommInitRankConfig(&comm_, comm.size(), id, comm.rank(), &config),
-           "ncclCommInitRankConfig");
-  }
-
-  ncclComm_t get() const {
-    core::check(comm_ != nullptr, "nothing is started after an error of NCCL");
-    return comm_;
-  }
-
-  /// Returns once what `call` began is under way. Throws if it failed.
-  void finish(ncclResult_t code, std::string_view call) {
-    const core::Stopwatch watch;
-    while (code == ncclInProgress) {
-      if (watch.seconds() > connect_timeout_s) {
-        fail(call, fmt::format("it has not connected the ranks within {} s", connect_timeout_s));
-      }
-      std::this_thread::sleep_for(poll_interval);
-      code = state(call);
+    const std::string_view call = "ncclCommInitRankConfig";
+    ncclResult_t code = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      code = ncclCommInitRankConfig(&comm_, comm.size(), id, comm.rank(), &config);
     }
-    if (code != ncclSuccess) fail(call, reason(code, comm_));
+    finish(code, call);
+  }
+
+  /// Puts on a stream what `enqueue` makes of the communicator; returns once it is under way.
+  template <typename Enqueue>
+  void call(std::string_view name, const Enqueue& enqueue) {
+    ncclResult_t code = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ != nullptr) code = enqueue(comm_);
+    }
+    finish(code, name);
+  }
+
+  /// Returns when the stream is empty.
+  void drain(cudaStream_t stream, std::string_view call) {
+    const core::Stopwatch watch;
+    for (cudaError_t code = cudaStreamQuery(stream);; code = cudaStreamQuery(stream)) {
+      check();
+      if (code != cudaErrorNotReady) {
+        check_cuda(code, "cudaStreamQuery");
+        return;
+      }
+      cudaGetLastError();  // forgets it, or torch's next check would report it
+      rest(watch, call);
+    }
   }
 
   /// Throws if NCCL met an error since the last call, for example because another rank died.
   void check() {
-    if (comm_ == nullptr) return;
     const ncclResult_t code = state("ncclCommGetAsyncError");
-    if (code != ncclSuccess && code != ncclInProgress) fail("a collective", reason(code, comm_));
+    if (code != ncclSuccess && code != ncclInProgress) fail("a collective", code);
   }
 
-  [[noreturn]] void fail(std::string_view call, const std::string& why) {
-    // Ends the kernels that wait for others: whoever synchronises with the device gets out.
+  /// Ends the kernels that wait for others: whoever synchronises with the device gets out. Nothing
+  /// can be started after it.
+  void abort() noexcept {
+    const std::lock_guard lock(mutex_);
     if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+
+  [[noreturn]] void fail(std::string_view call, ncclResult_t code) {
+    std::string why = ncclGetErrorString(code);
+    {
+      const std::lock_guard lock(mutex_);
+      const char* details = ncclGetLastError(comm_);
+      if (details != nullptr && *details != '\0') why += fmt::format(": {}", details);
+    }
+    fail(call, why);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view call, const std::string& why) const {
     core::fail(core::ErrorKind::environment,
                {fmt::format("{} on {}", call, where_), "NCCL reports an error", why,
                 "Look at the other ranks' output; NCCL_DEBUG=WARN says more."});
   }
 
- private:
+  /// Returns once what `call` began is under way. Throws if it failed.
+  void finish(ncclResult_t code, std::string_view call) {
+    const core::Stopwatch watch;
+    for (; code == ncclInProgress; code = state(call))
+      rest(watch, call);
+    if (code != ncclSuccess) fail(call, code);
+    // Not before: another thread may have aborted it meanwhile.
+    state(call);
+  }
+
+  void rest(const core::Stopwatch& watch, std::string_view call) const {
+    if (watch.seconds() > connect_timeout_s)
+      fail(call, fmt::format("it has not begun on all ranks within {} s", connect_timeout_s));
+    std::this_thread::sleep_for(poll_interval);
+  }
+
   ncclResult_t state(std::string_view call) {
     ncclResult_t code = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &code);
-    if (asked != ncclSuccess) fail(call, reason(asked, comm_));
+    ncclResult_t asked = ncclSuccess;
+    bool is_aborted = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_aborted = comm_ == nullptr;
+      if (!is_aborted) asked = ncclCommGetAsyncError(comm_, &code);
+    }
+    if (is_aborted) fail(call, std::string("its communicator was aborted"));
+    if (asked != ncclSuccess) fail(call, asked);
     return code;
   }
 
   /// True if what was started is done and the communicator may be destroyed.
   bool finalize() {
+    if (comm_ == nullptr) return true;
     const core::Stopwatch watch;
     ncclResult_t code = ncclCommFinalize(comm_);
     while (code == ncclInProgress && watch.seconds() < connect_timeout_s) {
@@ -132,58 +195,98 @@ class NcclGroup::Handle {
     return code == ncclSuccess;
   }
 
+  std::mutex mutex_;  ///< of comm_
   ncclComm_t comm_ = nullptr;
   std::string where_;
   int exceptions_before_ = std::uncaught_exceptions();
 };
 
 NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> stream)
-    : comm_(comm), stream_(std::move(stream)), handle_(std::make_unique<Handle>(comm)) {
+    : comm_(comm), stream_(std::move(stream)), handle_(std::make_shared<Handle>(comm)) {
   ncclUniqueId id{};
+  std::optional<WarmUpMemory> memory;
   agree_all(comm, [&] {
+    memory.emplace(comm.size());
     if (!comm.is_root()) return;
     const ncclResult_t code = ncclGetUniqueId(&id);
-    if (code != ncclSuccess) handle_->fail("ncclGetUniqueId", reason(code, nullptr));
+    if (code != ncclSuccess) handle_->fail("ncclGetUniqueId", code);
   });
   comm.broadcast(std::as_writable_bytes(std::span(&id, 1)));
   agree_all(comm, [&] { handle_->connect(comm, id); });
-  stream_->add_check(this, [handle = handle_.get()] { handle->check(); });
+  try {
+    agree_all(comm, [&] { warm_up(memory->get()); });
+  } catch (...) {
+    // Before the memory goes, which waits for the device.
+    handle_->abort();
+    throw;
+  }
+  stream_->add_group(
+      this, [handle = handle_] { handle->check(); }, [handle = handle_] { handle->abort(); });
 }
 
 NcclGroup::~NcclGroup() {
-  stream_->remove_check(this);
+  stream_->remove_group(this);
 }
 
+void NcclGroup::abandon() {
+  stream_->abandon();
+}
+
+/// NCCL connects the ranks in their first collectives; whoever cannot be reached is told of now.
+/// `floats`: one for each rank.
+void NcclGroup::warm_up(float* floats) {
+  const auto stream = static_cast<cudaStream_t>(stream_->stream());
+  handle_->call("ncclAllReduce", [&](ncclComm_t comm) {
+    return ncclAllReduce(floats, floats, 1, ncclFloat32, ncclSum, comm, stream);
+  });
+  handle_->call("ncclAllGather", [&](ncclComm_t comm) {
+    return ncclAllGather(floats + rank(), floats, 1, ncclFloat32, comm, stream);
+  });
+  handle_->call("ncclReduceScatter", [&](ncclComm_t comm) {
+    return ncclReduceScatter(floats, floats + rank(), 1, ncclFloat32, ncclSum, comm, stream);
+  });
+  handle_->drain(stream, "the first collectives");
+}
+
+/// `call`: its name in NCCL, after the collective's.
 template <typename Enqueue>
-Ticket NcclGroup::start(std::string_view call, std::int64_t sent_bytes, const Enqueue& enqueue) {
-  stream_->follow_compute();
-  handle_->finish(enqueue(handle_->get(), static_cast<cudaStream_t>(stream_->stream())), call);
+Ticket NcclGroup::start(const char* collective, const char* call, std::int64_t sent_bytes,
+                        const Enqueue& enqueue) {
+  Ticket ticket = nothing_started;
+  stream_->run([&] {
+    stream_->follow_compute();
+    const auto stream = static_cast<cudaStream_t>(stream_->stream());
+    handle_->call(call, [&](ncclComm_t comm) { return enqueue(comm, stream); });
+    ticket = stream_->mark(collective, comm_);
+  });
   ++traffic_.collectives;
   traffic_.sent_bytes += sent_bytes;
-  return stream_->mark();
+  return ticket;
 }
 
 Ticket NcclGroup::all_gather(core::DType dtype, const void* shard, void* full, std::int64_t count) {
   // Nothing is added up, so bytes will do for every dtype.
   const std::int64_t bytes = count * core::size_bytes(dtype);
-  return start("ncclAllGather", bytes * (size() - 1), [&](ncclComm_t comm, cudaStream_t stream) {
-    return ncclAllGather(shard, full, nccl_count(bytes), ncclUint8, comm, stream);
-  });
+  return start("all_gather", "ncclAllGather", bytes * (size() - 1),
+               [&](ncclComm_t comm, cudaStream_t stream) {
+                 return ncclAllGather(shard, full, nccl_count(bytes), ncclUint8, comm, stream);
+               });
 }
 
 Ticket NcclGroup::reduce_scatter(core::DType dtype, const void* full, void* shard,
                                  std::int64_t count) {
   const ncclDataType_t type = nccl_type(dtype);
   const std::int64_t sent = count * core::size_bytes(dtype) * (size() - 1);
-  return start("ncclReduceScatter", sent, [&](ncclComm_t comm, cudaStream_t stream) {
-    return ncclReduceScatter(full, shard, nccl_count(count), type, ncclSum, comm, stream);
-  });
+  return start(
+      "reduce_scatter", "ncclReduceScatter", sent, [&](ncclComm_t comm, cudaStream_t stream) {
+        return ncclReduceScatter(full, shard, nccl_count(count), type, ncclSum, comm, stream);
+      });
 }
 
 Ticket NcclGroup::all_reduce(core::DType dtype, void* values, std::int64_t count) {
   const ncclDataType_t type = nccl_type(dtype);
   const std::int64_t sent = 2 * count * core::size_bytes(dtype) * (size() - 1) / size();
-  return start("ncclAllReduce", sent, [&](ncclComm_t comm, cudaStream_t stream) {
+  return start("all_reduce", "ncclAllReduce", sent, [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclAllReduce(values, values, nccl_count(count), type, ncclSum, comm, stream);
   });
 }

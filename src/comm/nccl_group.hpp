@@ -3,7 +3,6 @@
 // Private to comm: a Group over NCCL. Made by group_factory.hpp.
 
 #include <memory>
-#include <string_view>
 
 #include "comm/device_stream.hpp"
 #include "comm/group.hpp"
@@ -28,17 +27,21 @@ class NcclGroup : public Group {
 
   void wait(Ticket ticket) override;
   void synchronize() override;
+  /// All groups of the stream: one of them could not end alone.
+  void abandon() override;
   Traffic traffic() const override { return traffic_; }
   double take_exposed_s() override;
 
  private:
   class Handle;
   template <typename Enqueue>
-  Ticket start(std::string_view call, std::int64_t sent_bytes, const Enqueue& enqueue);
+  Ticket start(const char* collective, const char* call, std::int64_t sent_bytes,
+               const Enqueue& enqueue);
+  void warm_up(float* floats);
 
   Communicator comm_;
   std::shared_ptr<DeviceStream> stream_;
-  std::unique_ptr<Handle> handle_;
+  std::shared_ptr<Handle> handle_;
   DeviceStream::Stalls stalls_;
   Traffic traffic_;
 };

@@ -27,7 +27,7 @@ void* DeviceStream::stream() const {
   return nullptr;
 }
 void DeviceStream::follow_compute() {}
-Ticket DeviceStream::mark() {
+Ticket DeviceStream::mark(const char*, const Communicator&) {
   return nothing_started;
 }
 void DeviceStream::make_compute_wait(Ticket, Stalls&) {}
@@ -35,8 +35,10 @@ double DeviceStream::take_s(Stalls&) {
   return 0;
 }
 void DeviceStream::synchronize() {}
-void DeviceStream::add_check(const void*, std::function<void()>) {}
-void DeviceStream::remove_check(const void*) {}
+void DeviceStream::add_group(const void*, std::function<void()>, std::function<void()>) {}
+void DeviceStream::remove_group(const void*) {}
+void DeviceStream::run(const std::function<void()>&) {}
+void DeviceStream::abandon() {}
 
 std::unique_ptr<Group> make_nccl_group(const Communicator&, std::shared_ptr<DeviceStream>) {
   fail_without_cuda();
