@@ -11,6 +11,11 @@ constexpr std::int64_t tokens_a_chunk = 1024;
 constexpr std::int64_t float_bytes = 4;
 constexpr std::int64_t index_bytes = 8;
 
+/// Kernels know fp32 and bf16 on the CPU; the rest is put together from ATen's functions, in fp32.
+bool is_composed(const Request& request) {
+  return request.on_gpu || request.numbers.compute == core::DType::f16;
+}
+
 /// Sizes of a block's tensors a token, in bytes of the computation's dtype.
 struct Widths {
   explicit Widths(const Request& request) {
@@ -22,8 +27,11 @@ struct Widths {
     feed_forward = element * a.d_ff;
     // Both norms' 1 / rms, and the logarithm of each head's sum of exponentials.
     statistics = float_bytes * (2 + a.num_heads);
+    if (is_composed(request)) composed_swiglu = 7 * float_bytes * a.d_ff;
   }
   std::int64_t model, queries, qkv, feed_forward, statistics;
+  /// fp32 temporaries of kernels::composed::swiglu_backward.
+  std::int64_t composed_swiglu = 0;
 
   /// What autograd keeps of a block: its input, the first norm's output, q k v, attention's output,
   /// the sum after attention, the second norm's output, gate and up, and their product.
@@ -51,7 +59,7 @@ std::int64_t backward_of_block(const Widths& w, ActivationCheckpointing mode) {
   std::int64_t base = 2 * w.model;
   if (mode == ActivationCheckpointing::full) base += w.all() - w.model;
   // Gradients of the product and of gate and up meet at the activation function.
-  const std::int64_t at_activation = 3 * w.feed_forward;
+  const std::int64_t at_activation = 3 * w.feed_forward + w.composed_swiglu;
   // Gradients of attention's output and of q, k and v, which are then joined into one tensor;
   // everything of the feed-forward half is freed.
   const std::int64_t freed =
@@ -62,8 +70,11 @@ std::int64_t backward_of_block(const Widths& w, ActivationCheckpointing mode) {
 
 /// The last block's output, its norm, the gradient of that, and the logits of a chunk.
 std::int64_t head(const Widths& w, const Request& request, std::int64_t tokens) {
-  const std::int64_t logits = core::size_bytes(request.numbers.compute) *
-                              std::min(tokens, tokens_a_chunk) * request.architecture.vocab_size;
+  // A composition makes the softmax beside the logits.
+  const std::int64_t element =
+      core::size_bytes(request.numbers.compute) + (is_composed(request) ? float_bytes : 0);
+  const std::int64_t logits =
+      element * std::min(tokens, tokens_a_chunk) * request.architecture.vocab_size;
   return tokens * (3 * w.model + float_bytes) + logits;
 }
 

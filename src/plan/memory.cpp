@@ -116,10 +116,15 @@ class MemoryPlan {
     if (!request_.on_gpu)
       add_untracked(Category::communication, "sums over copies of the model",
                     numbers_.sum_bytes() * ((largest_shard_ + replicas - 1) / replicas));
-    // All units' sums leave in the last pass of a step.
-    if (numbers_.wire_bytes() != numbers_.sum_bytes())
+    // All units' sums leave in the last backward pass, as its activations go: the first unit's meet
+    // all of these, the last unit's none.
+    if (numbers_.wire_bytes() != numbers_.sum_bytes()) {
+      const ActivationBytes activations = plan_activations(request_);
+      const std::int64_t all = numbers_.wire_bytes() * shards_.shard_elements();
+      const std::int64_t first = numbers_.wire_bytes() * largest_shard_;
       add(Category::communication, "sums as they are sent to other copies",
-          numbers_.wire_bytes() * shards_.shard_elements());
+          std::max(first, all - activations.kept - activations.in_flight));
+    }
   }
 
   /// Units as they are sent; fixed point is made by way of fp64.
