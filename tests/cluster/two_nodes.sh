@@ -103,6 +103,8 @@ make_nodes() {
       ip link set cable$((i + 1)) name eth0
       ip address add 10.77.0.$((i + 1))/24 dev eth0
       ip link set eth0 up
+      # Every kernel has it. bbr, the choice of some, takes a busy core for a slow cable.
+      echo reno >/proc/sys/net/ipv4/tcp_congestion_control
       $(shape eth0)"
   done
 }
