@@ -31,12 +31,13 @@ std::optional<std::span<const std::int64_t>> MicroBatchGrid::samples(
 }
 
 MicroBatch collate(const Dataset& dataset, std::span<const std::int64_t> indices,
-                   std::int64_t pad_id) {
+                   std::int64_t pad_id, std::int64_t step) {
   core::check(!indices.empty(), "a micro-batch has samples");
   MicroBatch micro_batch;
   micro_batch.batch = std::ssize(indices);
   for (const std::int64_t i : indices)
     micro_batch.length = std::max(micro_batch.length, std::ssize(dataset.sample(i)) - 1);
+  micro_batch.length = divide_up(micro_batch.length, step) * step;
   const auto count = static_cast<std::size_t>(micro_batch.batch * micro_batch.length);
   micro_batch.ids.assign(count, pad_id);
   micro_batch.labels.assign(count, not_trained);

@@ -13,7 +13,7 @@ StepData Stream::step(std::int64_t step) {
   for (std::int64_t k = 0; k < grid_.num_micro_steps(data.num_samples); ++k) {
     const auto samples = grid_.samples(batch, k);
     data.micro_steps.emplace_back();
-    if (samples) data.micro_steps.back() = collate(dataset_, *samples, pad_id_);
+    if (samples) data.micro_steps.back() = collate(dataset_, *samples, pad_id_, length_step);
   }
   return data;
 }

@@ -6,7 +6,8 @@
 
 A Llama of 26M parameters (512 wide, 8 blocks) with random weights, sequences of 512 tokens, one thread a rank, one
 micro-batch a rank and step (weak scaling). Prints for each arrangement: median step, the part of it in which the ranks
-waited for communication, bytes that rank 0 sent beside what the formula says, and peak memory of the tensors beside the plan.
+waited for communication, bytes that rank 0 sent beside what the formula says, and peak memory of tensors and process beside
+the plan.
 Needs no Python packages; mpirun, and as many cores as ranks.
 """
 import argparse
@@ -78,7 +79,7 @@ def run(args, folder, ranks, overrides):
         raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     rows = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
     times = next(row for row in rows if "times" in row)
-    memory = re.search(r"planned .*?, (\S+ \S+) of it for tensors; tensors took (\S+ \S+), the process (\S+ \S+)",
+    memory = re.search(r"planned (\S+ \S+), (\S+ \S+) of it for tensors; tensors took (\S+ \S+), the process (\S+ \S+)",
                        done.stdout)
     # The first steps fill buffers and caches.
     steps = [row["step_s"] for row in rows if "loss" in row][2:]
@@ -115,15 +116,15 @@ def main():
                 results[name].append(run(args, folder, ranks, overrides))
     base = statistics.median(r["step_s"] for r in results[arrangements[0][0]])
     print(f"{'arrangement':26} {'step s (range)':26} {'efficiency':>10} {'waiting s':>10} {'sent MB':>9} {'formula':>9}"
-          f" {'tensors':>11} {'planned':>11}")
+          f" {'tensors':>9} {'planned':>9} {'process':>9} {'planned':>9}")
     for name, ranks, overrides in arrangements:
         rounds = results[name]
         steps = sorted(r["step_s"] for r in rounds)
         median = statistics.median(steps)
-        planned, tensors, _ = rounds[0]["memory"]
+        planned_process, planned, tensors, process = rounds[0]["memory"]
         print(f"{name:26} {median:6.3f} ({steps[0]:.3f} to {steps[-1]:.3f})     {base / median:10.2f}"
               f" {statistics.median(r['exposed_s'] for r in rounds):10.3f} {rounds[0]['sent'] / 1e6:9.2f}"
-              f" {formula(ranks, overrides, vocabulary) / 1e6:9.2f} {tensors:>11} {planned:>11}")
+              f" {formula(ranks, overrides, vocabulary) / 1e6:9.2f} {tensors:>9} {planned:>9} {process:>9} {planned_process:>9}")
 
 
 if __name__ == "__main__":

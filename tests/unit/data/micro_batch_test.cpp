@@ -76,6 +76,15 @@ TEST(Collate, ShiftsLabelsAndPadsToTheLongest) {
   EXPECT_EQ(micro_batch.labels, (Indices{6, -100, -100, 2, -100, 4}));
 }
 
+TEST(Collate, RoundsLengthsUpToMultiples) {
+  for (const auto& [step, length] : {std::pair{2, 4}, {3, 3}, {8, 8}}) {
+    const MicroBatch micro_batch = collate(three_samples(), Indices{1, 0}, 9, step);
+    EXPECT_EQ(micro_batch.length, length);
+    EXPECT_EQ(std::ssize(micro_batch.ids), 2 * length);
+    EXPECT_EQ(std::count(micro_batch.ids.begin(), micro_batch.ids.end(), 9), 2 * length - 4);
+  }
+}
+
 TEST(Collate, HasAsManyLabelsAsTrainedTokensWereCounted) {
   const Dataset dataset = three_samples();
   for (const Indices& indices : {Indices{0}, Indices{1}, Indices{0, 1, 2}, Indices{2, 1}}) {
