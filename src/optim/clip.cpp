@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/exact_squares.hpp"
+#include "shard/host_copy.hpp"
 
 namespace finetune::optim {
 namespace {
@@ -15,10 +16,12 @@ std::span<const float> values(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-double squares_on_host(shard::ModelShards& shards) {
+double exact_squares(shard::ModelShards& shards) {
   kernels::ExactSquares sum;
-  for (int unit = 0; unit < shards.num_units(); ++unit)
-    sum.add(kernels::exact_squared_sum(values(shards.gradient(unit))));
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    const shard::HostCopy gradient(shards.gradient(unit));
+    sum.add(kernels::exact_squared_sum(values(gradient.host())));
+  }
   sum.normalize();
   shards.fsdp().all_reduce(std::span(sum.limbs), comm::Reduce::sum);
   const bool in_range =
@@ -27,7 +30,7 @@ double squares_on_host(shard::ModelShards& shards) {
   return in_range ? sum.value() : std::nan("");
 }
 
-double squares_on_device(shard::ModelShards& shards) {
+double squares_by_device(shard::ModelShards& shards) {
   double sum = 0;
   for (int unit = 0; unit < shards.num_units(); ++unit)
     sum += shards.gradient(unit).to(at::kDouble).square_().sum().item<double>();
@@ -37,8 +40,9 @@ double squares_on_device(shard::ModelShards& shards) {
 }  // namespace
 
 double gradient_norm(shard::ModelShards& shards) {
-  const bool on_host = shards.options().device.is_cpu();
-  const double squares = on_host ? squares_on_host(shards) : squares_on_device(shards);
+  const shard::Options& options = shards.options();
+  const bool is_exact = options.device.is_cpu() || options.numbers.is_fixed_point();
+  const double squares = is_exact ? exact_squares(shards) : squares_by_device(shards);
   // Replicas clip by one number: a copy that rounds otherwise would drift away from the others.
   const auto& copies = shards.groups().dp_replicate->communicator();
   std::array<double, 1> agreed = {squares};
