@@ -101,9 +101,8 @@ void Gradients::start_on_host(int unit, at::Tensor buffer) {
 at::Tensor Gradients::to_wire_on_device(int unit, const at::Tensor& gradient) {
   if (!options_.numbers.is_fixed_point()) return gradient.to(to_aten(options_.numbers.reduce));
   const at::Tensor scaled = gradient.to(at::kDouble).mul_(std::ldexp(1.0, fixed_point_bits));
-  // Looked at when the step ends: asking now would stop the device.
-  const double limit = std::ldexp(limit_, fixed_point_bits);
-  checks_.emplace_back(unit, scaled.abs().lt(limit).logical_not_().any());
+  // Looked at when the step ends.
+  checks_.emplace_back(unit, find_bad(gradient, scaled, std::ldexp(limit_, fixed_point_bits)));
   return scaled.round_().to(at::kLong);
 }
 
@@ -153,8 +152,9 @@ void Gradients::finish() {
     if (way.terms.defined()) sum(way.unit).copy_(way.terms);
   }
   over_replicas_.clear();
-  for (const auto& [unit, is_bad] : checks_) {
-    if (is_bad.item<bool>()) note(unit, 0, NAN);
+  for (const auto& [unit, found] : checks_) {
+    if (!found.is_good.item<bool>())
+      note(unit, found.element.item<std::int64_t>(), found.value.item<float>());
   }
   checks_.clear();
 }

@@ -13,6 +13,7 @@
 
 #include "shard/buffer_pool.hpp"
 #include "shard/options.hpp"
+#include "shard/wire.hpp"
 
 namespace finetune::shard {
 
@@ -90,7 +91,7 @@ class Gradients {
   BufferPool pool_;
   std::deque<OnItsWay> on_their_way_;
   std::vector<OnItsWay> over_replicas_;
-  std::vector<std::pair<int, at::Tensor>> checks_;  ///< device: of each unit, whether it is bad
+  std::vector<std::pair<int, FirstBad>> checks_;  ///< device: of units that were sent
   mutable std::mutex mutex_;  ///< of out_of_range_, which the stream's thread writes
   std::optional<OutOfRange> out_of_range_;
 };

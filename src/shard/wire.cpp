@@ -124,4 +124,14 @@ std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, doubl
   });
 }
 
+FirstBad find_bad(const at::Tensor& gradient, const at::Tensor& scaled, double limit) {
+  // NaN is neither below nor above.
+  const at::Tensor good = scaled.lt(limit).logical_and_(scaled.gt(-limit));
+  // Of equal elements argmin finds the first.
+  const at::Tensor element = good.view(at::kByte).argmin().view(1);
+  return {.is_good = good.index_select(0, element),
+          .element = element,
+          .value = gradient.index_select(0, element)};
+}
+
 }  // namespace finetune::shard

@@ -32,4 +32,16 @@ void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan:
 std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
                  at::Tensor sum);
 
+/// The first element that fixed point cannot hold, if there is one: tensors [1] on the gradient's
+/// device, since asking for their values would stop it.
+struct FirstBad {
+  at::Tensor is_good;  ///< bool: there is none
+  at::Tensor element;  ///< int64
+  at::Tensor value;    ///< of the gradient's dtype
+};
+
+/// `scaled` [N]: `gradient` [N] as multiples of fixed point's unit, fp64; good below `limit`, in
+/// the same multiples.
+FirstBad find_bad(const at::Tensor& gradient, const at::Tensor& scaled, double limit);
+
 }  // namespace finetune::shard
