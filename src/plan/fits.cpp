@@ -181,4 +181,14 @@ void require_fits(const Plan& plan, const Request& request, const model::Paramet
               sentence(remedies(request, table, available_bytes), available_bytes)});
 }
 
+void require_host_fits(const Plan& plan, const Request& request, std::int64_t available_bytes) {
+  if (plan.host_bytes() <= available_bytes) return;
+  core::fail(core::ErrorKind::environment,
+             {request.deck,
+              fmt::format("needs {} of host memory a rank", core::human_bytes(plan.host_bytes())),
+              fmt::format("{} of the node's are there for each of its ranks",
+                          core::human_bytes(available_bytes)),
+              "Ask for more memory a node, put fewer ranks on each, or use more nodes."});
+}
+
 }  // namespace finetune::plan

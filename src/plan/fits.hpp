@@ -36,4 +36,8 @@ std::int64_t share_of_node(std::int64_t ranks_on_node);
 void require_fits(const Plan& plan, const Request& request, const model::ParameterTable& table,
                   std::int64_t available_bytes);
 
+/// Refuses a run on GPUs that needs more of the host's memory a rank than `available_bytes`.
+/// Throws: ErrorKind::environment.
+void require_host_fits(const Plan& plan, const Request& request, std::int64_t available_bytes);
+
 }  // namespace finetune::plan

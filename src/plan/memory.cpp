@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "plan/activations.hpp"
 #include "plan/buffers.hpp"
@@ -35,6 +36,7 @@ class MemoryPlan {
     add_activations();
     add_communication();
     add_untracked(Category::other, "program and libraries", program_bytes);
+    if (request_.on_gpu) add_host_of_gpu();
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
       return a.category < b.category;
     });
@@ -139,6 +141,28 @@ class MemoryPlan {
     const std::int64_t fp64 = numbers_.is_fixed_point() ? 8 * shards_.largest_unit() : 0;
     add(Category::communication, "gradients of units as they are sent",
         at_once * (wire + terms) + fp64);
+  }
+
+  /// Pinned memory comes in powers of two, and is kept for the next copy.
+  std::int64_t pinned(core::DType dtype, std::int64_t count) const {
+    return static_cast<std::int64_t>(
+        std::bit_ceil(static_cast<std::uint64_t>(core::size_bytes(dtype) * count)));
+  }
+
+  /// A checkpoint copies the states of all units before it writes. What is on the host already is
+  /// written from where it is.
+  void add_host_of_gpu() {
+    add(Category::other, "program and libraries", program_bytes, Place::host);
+    const bool copies_gradients = request_.offloads_optimizer || numbers_.is_fixed_point();
+    if (copies_gradients)
+      add(Category::gradients, "sums of a unit, copied from the device",
+          pinned(core::DType::f32, largest_shard_), Place::host);
+    if (request_.offloads_optimizer) return;
+    std::int64_t bytes = 0;
+    for (const UnitLayout& unit : shards_.units())
+      bytes +=
+          pinned(numbers_.master, unit.shard_size) + 2 * pinned(numbers_.moments, unit.shard_size);
+    add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }
 
   const Request& request_;

@@ -35,9 +35,10 @@ plan::Plan make_plan(const comm::Environment& environment, const Input& input,
   request.on_gpu = device.index >= 0;
   plan::Plan plan = comm::agree(environment.world(), [&] {
     plan::Plan made = plan::make(request, input.parameters);
-    const std::int64_t there =
-        request.on_gpu ? comm::free_gpu_bytes() : plan::share_of_node(environment.node().size());
+    const std::int64_t of_node = plan::share_of_node(environment.node().size());
+    const std::int64_t there = request.on_gpu ? comm::free_gpu_bytes() : of_node;
     plan::require_fits(made, request, input.parameters, plan::available_bytes(request, there));
+    plan::require_host_fits(made, request, of_node);
     return made;
   });
   if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());

@@ -147,5 +147,22 @@ TEST(AvailableBytes, AreTheDecksIfItNamesThem) {
   EXPECT_EQ(available_bytes(request, 7), std::int64_t{3} << 29);
 }
 
+TEST(RequireHostFits, ComparesWhatIsNotOnTheGpu) {
+  Request request = replicas();
+  request.deck = "input.toml";
+  request.on_gpu = request.offloads_optimizer = true;
+  const Plan plan = make(request, block_table(32));
+  EXPECT_NO_THROW(require_host_fits(plan, request, plan.host_bytes()));
+  try {
+    require_host_fits(plan, request, plan.host_bytes() - 1);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("input.toml: needs ")) << text;
+    EXPECT_NE(text.find("of host memory a rank"), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace finetune::plan

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan {
@@ -191,12 +194,33 @@ TEST(Memory, OfLogitsStopsGrowingAtAChunk) {
   EXPECT_EQ(in_flight(4096, 2 * many) - in_flight(4096, many), 2 * 1024 * many);
 }
 
+TEST(Memory, OfAGpusHostHoldsWhatACheckpointCopies) {
+  Request request = tests::request(1);
+  request.on_gpu = true;
+  const Plan plan = make(request, block_table(3));
+  std::int64_t copied = 0;
+  for (const UnitLayout& unit : plan.shards.units())
+    copied += 3 * static_cast<std::int64_t>(
+                      std::bit_ceil(static_cast<std::uint64_t>(4 * unit.shard_size)));
+  const auto item =
+      std::find_if(plan.memory.begin(), plan.memory.end(),
+                   [](const MemoryItem& found) { return found.name == "copies for a checkpoint"; });
+  ASSERT_NE(item, plan.memory.end());
+  EXPECT_EQ(item->bytes, copied);
+  EXPECT_EQ(item->place, Place::host);
+}
+
 TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
   Request offloaded = request(2);
   offloaded.on_gpu = offloaded.offloads_optimizer = true;
   const Plan plan = make(offloaded, block_table(16));
   const std::int64_t shard = 16 * block / 2;
-  EXPECT_EQ(plan.host_bytes(), (4 + 8) * shard);
+  std::int64_t on_host = 0;
+  for (const MemoryItem& item : plan.memory) {
+    const bool is_state = item.category == Category::weights || item.category == Category::states;
+    if (is_state && item.place == Place::host) on_host += item.bytes;
+  }
+  EXPECT_EQ(on_host, (4 + 8) * shard);
   EXPECT_EQ(plan.bytes_of(Category::weights), 2 * shard);
   EXPECT_EQ(plan.bytes_of(Category::states), 0);
   offloaded.on_gpu = false;
