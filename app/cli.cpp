@@ -48,6 +48,7 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   plan->add_option("--ranks", arguments.ranks, "Ranks of the job")->check(CLI::Range(1, 1 << 24));
   plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")
       ->check(CLI::Range(1, 1 << 16));
+  plan->add_flag("--gpu", arguments.on_gpu, "Each rank computes on a GPU of its own");
   plan->add_option("--memory", arguments.memory,
                    "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
 }

@@ -20,6 +20,7 @@ struct Arguments {
   std::optional<std::int64_t> ranks;           ///< plan
   std::optional<std::int64_t> ranks_per_node;  ///< plan
   std::optional<std::string> memory;           ///< plan: "80GiB"
+  bool on_gpu = false;                         ///< plan: each rank has one
 
   double temperature = 0;         ///< generate
   double top_p = 1;               ///< generate

@@ -18,11 +18,12 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
   const std::int64_t ranks = arguments.ranks.value_or(1);
   const std::int64_t ranks_per_node = arguments.ranks_per_node.value_or(ranks);
-  const plan::Request request =
+  plan::Request request =
       input.plan_request({.world_size = ranks,
                           .ranks_per_node = std::min(ranks, ranks_per_node),
                           .num_nodes = (ranks + ranks_per_node - 1) / ranks_per_node,
                           .is_even = ranks < ranks_per_node || ranks % ranks_per_node == 0});
+  request.on_gpu = arguments.on_gpu;
   const plan::Plan plan = plan::make(request, input.parameters);
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));

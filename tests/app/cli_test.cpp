@@ -93,6 +93,8 @@ TEST(CommandLine, ReadsPlan) {
   EXPECT_EQ(arguments.ranks_per_node, 4);
   EXPECT_EQ(arguments.memory, "80GiB");
   EXPECT_EQ(parsed({"plan", "input.toml"}).ranks, std::nullopt);
+  EXPECT_FALSE(arguments.on_gpu);
+  EXPECT_TRUE(parsed({"plan", "--gpu", "input.toml"}).on_gpu);
 }
 
 TEST(CommandLine, ReadsGenerate) {
