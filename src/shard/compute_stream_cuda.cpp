@@ -9,4 +9,8 @@ void* compute_stream() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
+void wait_for_compute(at::Device device) {
+  if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
+}
+
 }  // namespace finetune::shard

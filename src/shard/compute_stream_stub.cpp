@@ -7,4 +7,6 @@ void* compute_stream() {
   return nullptr;
 }
 
+void wait_for_compute(at::Device) {}
+
 }  // namespace finetune::shard

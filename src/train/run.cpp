@@ -18,6 +18,7 @@
 #include "core/text.hpp"
 #include "metrics/memory.hpp"
 #include "optim/schedule.hpp"
+#include "shard/device_memory.hpp"
 #include "train/answers.hpp"
 #include "train/initial_weights.hpp"
 #include "train/replicas.hpp"
@@ -242,8 +243,10 @@ void Run::step() {
 }
 
 void Run::tell_memory() {
-  const std::int64_t tensors =
-      world_.world.all_reduce(metrics::tensor_bytes().peak, comm::Reduce::max);
+  const at::Device device = state_.shards().options().device;
+  const std::int64_t tensors = world_.world.all_reduce(
+      device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device),
+      comm::Reduce::max);
   const std::int64_t process =
       world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);
   log::info(

@@ -8,6 +8,7 @@
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "optim/clip.hpp"
+#include "shard/compute_stream.hpp"
 #include "shard/wire.hpp"
 #include "train/loss_total.hpp"
 
@@ -75,6 +76,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   }
   shards.finish_gradients();
   shards.release_all();
+  shard::wait_for_compute(shards.options().device);
 
   StepResult result;
   const core::Stopwatch waiting;
@@ -104,6 +106,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   optimizer.step(shards, settings.step - skipped, settings.lr,
                  optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
   if (settings.loss_scale != nullptr) settings.loss_scale->step_taken();
+  shard::wait_for_compute(shards.options().device);
   result.optimizer_s = watch.seconds();
   return result;
 }

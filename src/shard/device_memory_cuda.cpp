@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/device_memory.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace finetune::shard {
+
+std::int64_t peak_device_bytes(at::Device device) {
+  if (!device.is_cuda()) return 0;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  // Its figures are by kind of pool; the first is of all.
+  return stats.allocated_bytes[0].peak;
+}
+
+}  // namespace finetune::shard
