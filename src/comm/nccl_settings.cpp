@@ -62,7 +62,12 @@ void choose_interface(const Environment& environment) {
   // One rank's script may set it and another's not; NCCL would then mix two choices.
   const bool is_set = std::getenv(interface_name.c_str()) != nullptr;
   const std::int64_t num_set = environment.world().all_reduce(std::int64_t{is_set}, Reduce::sum);
+  const int world_size = environment.world().size();
+  const std::int64_t first_without = environment.world().all_reduce(
+      std::int64_t{is_set ? world_size : environment.world().rank()}, Reduce::min);
   const auto chosen = common_interface(interfaces_of_nodes(environment));
+  if (const auto warning = warn_if_partly_set(num_set, world_size, first_without))
+    log::warn(*warning);
   if (num_set > 0) return;
   if (!chosen) {
     log::info(
@@ -115,6 +120,15 @@ Variables nccl_environment() {
       found.emplace(text.substr(0, end), text.substr(end + 1));
   }
   return found;
+}
+
+std::optional<std::string> warn_if_partly_set(std::int64_t num_set, std::int64_t num_ranks,
+                                              std::int64_t first_without) {
+  if (num_set == 0 || num_set == num_ranks) return std::nullopt;
+  return core::to_string(
+      {"environment", fmt::format("rank {} has no {}", first_without, interface_name),
+       fmt::format("{} of {} ranks have it, and NCCL chooses for the others", num_set, num_ranks),
+       "Set it for all ranks or for none, or set nccl.socket_ifname."});
 }
 
 void prepare_nccl(const Environment& environment, const NcclSettings& settings) {

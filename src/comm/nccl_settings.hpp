@@ -3,7 +3,9 @@
 // What NCCL finds in the environment when it starts: the deck's [nccl] table, checked names, and
 // the network interface between the nodes.
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +38,11 @@ NcclExports plan_nccl_exports(const NcclSettings& settings, const Variables& env
 
 /// The NCCL_* variables of this process.
 Variables nccl_environment();
+
+/// The warning that only `num_set` of the ranks have NCCL_SOCKET_IFNAME; `first_without` is the
+/// first that has not.
+std::optional<std::string> warn_if_partly_set(std::int64_t num_set, std::int64_t num_ranks,
+                                              std::int64_t first_without);
 
 /// Sets the variables, chooses NCCL_SOCKET_IFNAME if there is more than one node and nobody has,
 /// prints all that are set and warns (on the root). Without a GPU NCCL does not run, and there is

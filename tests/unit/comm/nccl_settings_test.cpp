@@ -69,5 +69,15 @@ TEST(NcclNames, AreSortedAndEachThereOnce) {
   EXPECT_TRUE(std::binary_search(names.begin(), names.end(), "NCCL_IB_HCA"));
 }
 
+TEST(NcclInterface, OfSomeRanksOnlyIsWarnedOfNamingTheFirstWithoutIt) {
+  const auto warning = warn_if_partly_set(3, 4, 2);
+  ASSERT_TRUE(warning);
+  EXPECT_NE(warning->find("rank 2 has no NCCL_SOCKET_IFNAME (3 of 4 ranks have it"),
+            std::string::npos)
+      << *warning;
+  EXPECT_FALSE(warn_if_partly_set(0, 4, 0));
+  EXPECT_FALSE(warn_if_partly_set(4, 4, 4));
+}
+
 }  // namespace
 }  // namespace finetune::comm
