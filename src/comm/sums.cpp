@@ -37,6 +37,7 @@ void Sum::add(const std::byte* terms, std::int64_t offset, std::int64_t n) {
 }
 
 void Sum::finish() {
+  if (count_ == 0) return;
   if (dtype_ == core::DType::i64) {
     std::memcpy(target_, integers_.data(), integers_.size() * sizeof(std::int64_t));
   } else if (dtype_ == core::DType::f32) {
