@@ -124,8 +124,8 @@ class MpiGroup::Rounds {
     }
   }
 
-  enum class Own { included, left_out };
-  void exchange(const Exchange& exchange, Own own) const;
+  /// This rank's own terms come first.
+  void exchange(const Exchange& exchange) const;
 
  private:
   MPI_Comm comm_;
@@ -134,7 +134,7 @@ class MpiGroup::Rounds {
   int size_;
 };
 
-void MpiGroup::Rounds::exchange(const Exchange& e, Own own) const {
+void MpiGroup::Rounds::exchange(const Exchange& e) const {
   struct Staging {
     std::array<std::vector<std::byte>, window> out, in;
     std::array<MPI_Request, window> sending, receiving;
@@ -155,7 +155,7 @@ void MpiGroup::Rounds::exchange(const Exchange& e, Own own) const {
   const auto offset_of = [&](std::int64_t k) { return k % num_pieces * piece; };
   const auto count_of = [&](std::int64_t k) { return std::min(piece, e.count - offset_of(k)); };
 
-  for (std::int64_t k = 0; own == Own::included && k < num_pieces; ++k) {
+  for (std::int64_t k = 0; k < num_pieces; ++k) {
     e.pack(rank_, offset_of(k), count_of(k), out[0].data());
     e.add(out[0].data(), offset_of(k), count_of(k));
   }
@@ -183,7 +183,7 @@ void MpiGroup::Rounds::exchange(const Exchange& e, Own own) const {
 
 MpiGroup::MpiGroup(const Communicator& comm, std::shared_ptr<Worker> worker)
     // Its own context: the thread that computes may use `comm` at the same time.
-    : comm_(comm.split(0, comm.rank(), comm.name())), worker_(std::move(worker)) {}
+    : comm_(comm.dup(comm.name())), worker_(std::move(worker)) {}
 
 MpiGroup::~MpiGroup() {
   // Work that was posted refers to this group.
@@ -236,7 +236,7 @@ Ticket MpiGroup::reduce_scatter(core::DType dtype, const void* full, void* shard
     const auto add = [&](const std::byte* wire, std::int64_t offset, std::int64_t n) {
       sum.add(wire, offset, n);
     };
-    rounds.exchange({count, element, pack, add}, Rounds::Own::included);
+    rounds.exchange({count, element, pack, add});
     sum.finish();
   });
 }
@@ -264,7 +264,7 @@ Ticket MpiGroup::all_reduce(core::DType dtype, void* values, std::int64_t count)
     const auto add = [&](const std::byte* wire, std::int64_t offset, std::int64_t n) {
       sum.add(wire, offset, std::clamp<std::int64_t>(own - offset, 0, n));
     };
-    rounds.exchange({part, element, pack, add}, Rounds::Own::included);
+    rounds.exchange({part, element, pack, add});
     sum.finish();
     rounds.gather(own_part, own * element, [&](int rank) {
       return std::pair(whole + rank * part * element, size_of(rank) * element);
@@ -274,9 +274,8 @@ Ticket MpiGroup::all_reduce(core::DType dtype, void* values, std::int64_t count)
 
 Ticket MpiGroup::exchange(Exchange exchange) {
   const std::int64_t sent = exchange.count * exchange.element_bytes * (size() - 1);
-  return start("reduce_scatter", sent, [exchange = std::move(exchange)](Rounds& rounds) {
-    rounds.exchange(exchange, Rounds::Own::included);
-  });
+  return start("reduce_scatter", sent,
+               [exchange = std::move(exchange)](Rounds& rounds) { rounds.exchange(exchange); });
 }
 
 void MpiGroup::wait(Ticket ticket) {

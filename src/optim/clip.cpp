@@ -6,6 +6,7 @@
 #include <cmath>
 #include <span>
 
+#include "kernels/composed.hpp"
 #include "kernels/exact_squares.hpp"
 #include "shard/host_copy.hpp"
 
@@ -33,7 +34,7 @@ double exact_squares(shard::ModelShards& shards) {
 double squares_by_device(shard::ModelShards& shards) {
   double sum = 0;
   for (int unit = 0; unit < shards.num_units(); ++unit)
-    sum += shards.gradient(unit).to(at::kDouble).square_().sum().item<double>();
+    sum += kernels::composed::squared_sum(shards.gradient(unit)).item<double>();
   return shards.fsdp().all_reduce(sum, comm::Reduce::sum);
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/fixed_point.hpp"
 #include "kernels/packing.hpp"
+#include "shard/options.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -39,12 +40,6 @@ auto dispatch(at::ScalarType dtype, const F& f) {
     default:
       return f.template operator()<kernels::bf16>();
   }
-}
-
-at::ScalarType wire_type(const plan::Numbers& numbers) {
-  return numbers.reduce == core::DType::f32    ? at::kFloat
-         : numbers.reduce == core::DType::bf16 ? at::kBFloat16
-                                               : at::kHalf;
 }
 
 template <typename From, typename To>
@@ -85,7 +80,7 @@ std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t 
         if (i >= 0 && bad < 0) bad = offset + first + i;
         return;
       }
-      dispatch(wire_type(numbers), [&]<typename W>() {
+      dispatch(to_aten(numbers.reduce), [&]<typename W>() {
         convert(from,
                 std::span(reinterpret_cast<W*>(wire) + first, static_cast<std::size_t>(count)));
       });
@@ -103,7 +98,7 @@ void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan:
                    std::span(sum.data_ptr<std::int64_t>() + offset + first, size));
       return;
     }
-    dispatch(wire_type(numbers), [&]<typename W>() {
+    dispatch(to_aten(numbers.reduce), [&]<typename W>() {
       kernels::add(std::span(reinterpret_cast<const W*>(wire) + first, size),
                    std::span(sum.data_ptr<float>() + offset + first, size));
     });

@@ -4,18 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "deck/deck.hpp"
+#include "support/settings.hpp"
 
 namespace finetune::checkpoint {
 namespace {
 
 Settings read(const std::string& text) {
-  deck::Deck deck(text, "input.toml", {});
-  deck::Table table = deck.table("checkpoint", "When to save, and what to go on from.");
-  Settings settings;
-  settings.bind(table);
-  deck.finish();
-  return settings;
+  return tests::read_table<Settings>(text, "checkpoint");
 }
 
 std::string refusal(const std::string& text) {

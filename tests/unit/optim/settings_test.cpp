@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "support/settings.hpp"
 
 namespace finetune::optim {
 namespace {
 
 Settings read(const std::string& text) {
-  deck::Deck deck("[optimizer]\n" + text, "input.toml", {});
-  deck::Table table = deck.table("optimizer", "A table.");
-  Settings settings;
-  settings.bind(table);
-  deck.finish();
-  return settings;
+  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer");
 }
 
 std::string refusal(const std::string& text) {

@@ -4,27 +4,19 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "support/settings.hpp"
 
 namespace finetune::plan {
 namespace {
 
-template <typename Settings>
-Settings read(const std::string& text, const char* name) {
-  deck::Deck deck(text, "input.toml", {});
-  deck::Table table = deck.table(name, "A table.");
-  Settings settings;
-  settings.bind(table);
-  deck.finish();
-  return settings;
-}
-
 Numbers numbers(const std::string& mode, const std::string& reduce_dtype = "fp32") {
-  return read<PrecisionSettings>("[precision]\nmode = \"" + mode + "\"\n", "precision")
+  return tests::read_table<PrecisionSettings>("[precision]\nmode = \"" + mode + "\"\n", "precision")
       .numbers(reduce_dtype, Determinism::run);
 }
 
 TEST(PrecisionSettings, ComputeInHalfPrecisionWithMasterWeightsByDefault) {
-  const Numbers found = read<PrecisionSettings>("", "precision").numbers("fp32", Determinism::off);
+  const Numbers found =
+      tests::read_table<PrecisionSettings>("", "precision").numbers("fp32", Determinism::off);
   EXPECT_EQ(found.compute, core::DType::bf16);
   EXPECT_EQ(found.master, core::DType::f32);
   EXPECT_EQ(found.moments, core::DType::f32);
@@ -59,10 +51,11 @@ TEST(Numbers, AreWiderInFixedPoint) {
 
 TEST(ParallelSettings, RefuseUnknownShardingsAndNegativeMemory) {
   const auto refused = [](const char* text) {
-    EXPECT_THROW(read<ParallelSettings>(text, "parallel"), core::Error) << text;
+    EXPECT_THROW(tests::read_table<ParallelSettings>(text, "parallel"), core::Error) << text;
   };
   EXPECT_EQ(
-      read<ParallelSettings>("[parallel]\nsharding = \"HYBRID_SHARD\"\n", "parallel").sharding,
+      tests::read_table<ParallelSettings>("[parallel]\nsharding = \"HYBRID_SHARD\"\n", "parallel")
+          .sharding,
       "HYBRID_SHARD");
   refused("[parallel]\nsharding = \"HALF_SHARD\"\n");
   refused("[parallel]\nbucket = \"TENSOR\"\n");

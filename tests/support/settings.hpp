@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A table of a deck as its settings read it.
+
+#include <string>
+
+#include "deck/deck.hpp"
+
+namespace finetune::tests {
+
+/// The settings that bind table `name`, from a whole deck that has no other.
+/// Throws: ErrorKind::deck with all problems.
+template <typename Settings>
+Settings read_table(const std::string& deck_text, const char* name) {
+  deck::Deck deck(deck_text, "input.toml", {});
+  deck::Table table = deck.table(name, "A table.");
+  Settings settings;
+  settings.bind(table);
+  deck.finish();
+  return settings;
+}
+
+}  // namespace finetune::tests
