@@ -7,28 +7,125 @@
 
 namespace finetune::checkpoint {
 
+using deck::Restart;
+
 void Settings::bind(deck::Table& table) {
-  using deck::Restart;
+  bind_when(table);
+  bind_retention(table);
+  bind_how(table);
+  bind_local_level(table);
+  bind_resume(table);
+}
+
+void Settings::bind_when(deck::Table& table) {
   table.integer({.name = "save_steps",
                  .restart = Restart::free,
                  .sentence = "Save every so many steps, and at the end; 0 = at the end only.",
                  .unit = "steps"},
                 save_steps, {.min = 0});
+  table.real({.name = "save_minutes",
+              .restart = Restart::free,
+              .sentence = "Save whenever so much time has passed since the last save; 0: never.",
+              .unit = "min"},
+             save_minutes, {.min = 0});
+  table.boolean({.name = "probe",
+                 .restart = Restart::free,
+                 .sentence = "Save after the first step of a start, and end the run if that fails: "
+                             "proves space, path and speed before the hours are spent."},
+                probe);
+}
+
+void Settings::bind_retention(deck::Table& table) {
   table.integer({.name = "save_total_limit",
                  .restart = Restart::free,
                  .sentence = "How many checkpoints to keep; older ones go after a newer one is "
                              "safely on disk."},
                 save_total_limit, {.min = 1});
+  table.integer({.name = "keep_every",
+                 .restart = Restart::free,
+                 .sentence = "Keep those of every so many steps for good, besides; 0: none.",
+                 .unit = "steps"},
+                keep_every, {.min = 0});
+  table.integer({.name = "keep_best",
+                 .restart = Restart::free,
+                 .sentence = "Keep so many with the lowest validation loss, besides; a checkpoint "
+                             "has one if it was saved right after a validation."},
+                keep_best, {.min = 0});
+}
+
+void Settings::bind_how(deck::Table& table) {
   table.choice({.name = "files",
                 .restart = Restart::free,
                 .sentence = "One HDF5 file a node, or one a rank. Any number of ranks reads both."},
                files, {"node", "rank"});
+  table.choice({.name = "access",
+                .restart = Restart::free,
+                .sentence = "Who may read checkpoints and metrics: their owner alone, the group, "
+                            "or all."},
+               access, {"owner", "group", "all"});
+  table.boolean({.name = "async",
+                 .restart = Restart::free,
+                 .sentence = "Copy weights and moments to host memory and write them while "
+                             "training goes on; false: training waits, and needs no such memory."},
+                is_async);
+  table.choice({.name = "when_busy",
+                .restart = Restart::free,
+                .sentence = "If a save is due while the last one is still being written: wait for "
+                            "it, or skip the new one."},
+               when_busy, {"wait", "skip"});
+  table.choice({.name = "on_error",
+                .restart = Restart::free,
+                .sentence = "If a save fails: continue training with the older checkpoint (until "
+                            "three in a row have failed), or stop."},
+               on_error, {"continue", "stop"});
+  table.boolean({.name = "read_back",
+                 .restart = Restart::free,
+                 .sentence = "Read every byte back and compare checksums before a checkpoint "
+                             "counts and older ones go."},
+                read_back);
+}
+
+void Settings::bind_local_level(deck::Table& table) {
+  table.text({.name = "local_dir",
+              .restart = Restart::free,
+              .sentence = "Folder on a disk of each node for checkpoints in between; every node "
+                          "also keeps its neighbour's part. Empty: none."},
+             local_dir);
+  table.integer({.name = "local_steps",
+                 .restart = Restart::free,
+                 .sentence = "Save to local_dir every so many steps; 0: never.",
+                 .unit = "steps"},
+                local_steps, {.min = 0});
+  table.real({.name = "local_minutes",
+              .restart = Restart::free,
+              .sentence = "Save to local_dir whenever so much time has passed; 0: never.",
+              .unit = "min"},
+             local_minutes, {.min = 0});
+  const bool has_interval = local_steps > 0 || local_minutes > 0;
+  if (has_local_level() && !has_interval) {
+    table.problem("local_dir", "checkpoint.local_dir is set without an interval",
+                  "nothing would be saved there",
+                  "Set checkpoint.local_minutes or checkpoint.local_steps.");
+  }
+  if (!has_local_level() && has_interval) {
+    table.problem(local_steps > 0 ? "local_steps" : "local_minutes",
+                  "checkpoint.local_dir is not set", "an interval alone saves nothing",
+                  "Name a folder on a disk of the node, for example /tmp.");
+  }
+}
+
+void Settings::bind_resume(deck::Table& table) {
   table.text(
       {.name = "resume",
        .restart = Restart::free,
        .sentence = "\"auto\" goes on from the newest good checkpoint, \"never\" starts anew, "
                    "\"step-0000000200\" goes on from that one."},
       resume);
+  table.integer({.name = "max_starts",
+                 .restart = Restart::free,
+                 .sentence = "Refuse to start (exit code 79) after so many starts of the same deck "
+                             "from the same step that ended without a new checkpoint; 0: never."},
+                max_starts, {.min = 0});
   if (resume != "auto" && resume != "never" && !step_of(resume)) {
     table.problem("resume",
                   fmt::format("checkpoint.resume = \"{}\" is not a checkpoint's name", resume),

@@ -16,6 +16,7 @@
 #include "comm/agree.hpp"
 #include "comm/handle.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/log.hpp"
 
 namespace finetune::comm {
@@ -79,6 +80,7 @@ Environment::Environment(int& argc, char**& argv) {
   world->complete("world");
   world_ = Communicator(world);
   log::set_root(world_.is_root());
+  core::fault::set_rank(world_.rank());
 
   auto node = std::make_shared<Communicator::Handle>();
   node->activity = activity_;

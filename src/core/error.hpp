@@ -23,6 +23,10 @@ enum class ErrorKind : int {
 inline constexpr int exit_done = 0;
 /// Stopped early with a new checkpoint: submit the same command again.
 inline constexpr int exit_resubmit = 75;
+/// Stopped early without a new checkpoint, but there is an older one: submit again.
+inline constexpr int exit_resubmit_older = 76;
+/// Start after start has ended without progress: do not submit again.
+inline constexpr int exit_no_progress = 79;
 
 class Error : public std::runtime_error {
  public:

@@ -72,6 +72,12 @@ void TrainSettings::bind(deck::Table& table) {
            "Stop this start after so many steps with a checkpoint and exit code 75; 0: never.",
        .unit = "steps"},
       stop_after_steps, {.min = 0});
+  table.real({.name = "max_seconds",
+              .restart = Restart::free,
+              .sentence = "Time this start may take, as the scheduler allots it: the last "
+                          "checkpoint is begun early enough, and the exit code is 75; 0: no limit.",
+              .unit = "s"},
+             max_seconds, {.min = 0});
   table.choice({.name = "determinism",
                 .restart = Restart::fixed,
                 .sentence = "off: sums may come in any order; run: the same ranks give the same "

@@ -26,6 +26,7 @@ struct TrainSettings {
   std::int64_t seed = 42;
   std::int64_t validate_steps = 0;
   std::int64_t stop_after_steps = 0;
+  double max_seconds = 0;
   std::string determinism = "run";
   std::string activation_checkpointing = "none";
   bool check_replicas = false;
