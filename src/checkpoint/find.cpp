@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -76,6 +77,12 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
 }
 
 }  // namespace
+
+double validation_loss(const core::Json& state) {
+  const auto entry = state.find("validation_loss");
+  return entry != state.end() && entry->is_number() ? entry->get<double>()
+                                                    : std::numeric_limits<double>::quiet_NaN();
+}
 
 Candidate read_candidate(const fs::path& folder) {
   Candidate candidate{folder, {}, {}};

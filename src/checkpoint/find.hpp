@@ -22,6 +22,9 @@ struct Found {
   Manifest manifest;
 };
 
+/// The validation loss that a state says its checkpoint has; NaN if it says none.
+double validation_loss(const core::Json& state);
+
 inline constexpr std::int64_t any_step = std::numeric_limits<std::int64_t>::max();
 
 /// Finds the checkpoint in `root` that `resume` asks for: "auto" the newest good one of a step

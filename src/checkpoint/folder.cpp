@@ -15,24 +15,18 @@
 
 #include "checkpoint/layout.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/file.hpp"
+#include "core/text.hpp"
 
 namespace finetune::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t owner_only_folder = 0700;
-
-void make_root(const fs::path& root) {
-  std::error_code error;
-  if (fs::is_directory(root, error)) return;
-  const fs::path parent = root.has_parent_path() ? root.parent_path() : fs::path(".");
-  fs::create_directories(parent, error);
-  if (!error && ::mkdir(root.c_str(), owner_only_folder) == 0) return core::sync_folder(parent);
-  const std::string reason = error ? error.message() : core::system_reason();
-  core::fail(core::ErrorKind::create, {root.string(), "the checkpoint folder cannot be created",
-                                       reason, "Choose a folder you may write to (train.output)."});
+[[noreturn]] void refuse_root(const fs::path& root, const char* problem, const char* why) {
+  core::fail(core::ErrorKind::create,
+             {root.string(), problem, why, "Name a folder of your own (train.output)."});
 }
 
 /// `root`/`prefix`NNNNNNNNNN.XXXXXX, new and empty.
@@ -53,10 +47,48 @@ fs::path make_unique_folder(const fs::path& root, std::string_view prefix, std::
 
 }  // namespace
 
-fs::path make_temporary_folder(const fs::path& root, std::int64_t step) {
-  make_root(root);
+void make_root(const fs::path& root, Access access) {
+  std::error_code error;
+  const fs::path parent = root.has_parent_path() ? root.parent_path() : fs::path(".");
+  if (!fs::exists(root, error)) {
+    fs::create_directories(parent, error);
+    if (!error && ::mkdir(root.c_str(), folder_mode(access)) == 0) {
+      ::chmod(root.c_str(), folder_mode(access));  // whatever the umask says
+      return core::sync_folder(parent);
+    }
+    const std::string reason = error ? error.message() : core::system_reason();
+    if (error || errno != EEXIST) {
+      core::fail(core::ErrorKind::create,
+                 {root.string(), "the checkpoint folder cannot be created", reason,
+                  "Choose a folder you may write to (train.output)."});
+    }
+  }
+  struct stat status;
+  if (::stat(root.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    refuse_root(root, "is not a folder", "checkpoints need one");
+  if (status.st_uid != ::geteuid())
+    refuse_root(root, "belongs to another user", "its owner could change what is written there");
+  if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
+    refuse_root(root, "everybody may write into it", "anybody could change what is written there");
+}
+
+void require_space(const fs::path& root, std::int64_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(root, error);
+  if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;
+  core::fail(core::ErrorKind::io,
+             {root.string(), fmt::format("a checkpoint needs {}", core::human_bytes(bytes)),
+              fmt::format("the file system has {} free",
+                          core::human_bytes(static_cast<std::int64_t>(space.available))),
+              "Free some space or lower checkpoint.save_total_limit."});
+}
+
+fs::path make_temporary_folder(const fs::path& root, std::int64_t step, Access access) {
+  make_root(root, access);
   remove_leftovers(root);
-  return make_unique_folder(root, temporary_prefix, step);
+  fs::path folder = make_unique_folder(root, temporary_prefix, step);
+  ::chmod(folder.c_str(), folder_mode(access));
+  return folder;
 }
 
 void remove_leftovers(const fs::path& root) {
@@ -71,23 +103,26 @@ void remove_leftovers(const fs::path& root) {
     remove_quietly(leftover);
 }
 
-void write_new_file(const fs::path& path, std::string_view text) {
+void write_new_file(const fs::path& path, std::string_view text, mode_t mode) {
   core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
-  ::fchmod(file.descriptor(), owner_only_file);
+  ::fchmod(file.descriptor(), mode);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.sync();
   file.close();
 }
 
-void write_manifest_file(const fs::path& folder, std::string_view text) {
+void write_manifest_file(const fs::path& folder, std::string_view text, mode_t mode) {
   const fs::path temporary = folder / ".MANIFEST.tmp";
-  write_new_file(temporary, text);
+  write_new_file(temporary, text, mode);
+  core::fault::hit("ckpt.manifest_tmp", temporary.native());
   if (::rename(temporary.c_str(), (folder / manifest_name).c_str()) != 0) fail_rename(temporary);
+  core::fault::hit("ckpt.manifest_rename", folder.native());
   core::sync_folder(folder);
 }
 
 void publish(const fs::path& temporary, const fs::path& root, std::int64_t step) {
   const fs::path folder = root / folder_name(step);
+  core::fault::hit("ckpt.dir_rename", folder.native());
   const auto rename_with = [&](unsigned flags) {
     return ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, folder.c_str(), flags) == 0;
   };
@@ -98,6 +133,7 @@ void publish(const fs::path& temporary, const fs::path& root, std::int64_t step)
     if (fs::exists(fs::symlink_status(folder, ignored))) remove_checkpoint(root, step);
     if (::rename(temporary.c_str(), folder.c_str()) != 0) fail_rename(temporary);
   }
+  core::fault::hit("ckpt.dir_fsync", folder.native());
   core::sync_folder(root);
   if (exchanged) remove_quietly(temporary);
 }
@@ -113,6 +149,7 @@ void remove_checkpoint(const fs::path& root, std::int64_t step) {
     fail_rename(folder);
   }
   core::sync_folder(root);
+  core::fault::hit("ckpt.retire", grave.native());
   remove_quietly(grave);
 }
 

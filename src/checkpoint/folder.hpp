@@ -11,24 +11,32 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/layout.hpp"
+
 namespace finetune::checkpoint {
 
-/// Mode of the files of a checkpoint; the folder keeps others out too.
-inline constexpr mode_t owner_only_file = 0600;
+/// Creates `root` if it is missing, and the folders above it.
+/// Throws: ErrorKind::create with the system's reason, or if it is not this user's or everybody may
+/// write into it: what is written there would be at their mercy.
+void make_root(const std::filesystem::path& root, Access access);
 
-/// Creates `root` if it is missing (only its owner may enter) and in it a new temporary folder for
-/// `step`. Throws: ErrorKind::create with the system's reason.
-std::filesystem::path make_temporary_folder(const std::filesystem::path& root, std::int64_t step);
+/// Fails if the file system of `root` has less free than `bytes`. Quotas are not seen here; taking
+/// the space finds them. Throws: ErrorKind::io.
+void require_space(const std::filesystem::path& root, std::int64_t bytes);
+
+/// Creates in `root`, made if it is missing, a new temporary folder for `step`, after removing what
+/// others left. Throws: ErrorKind::create with the system's reason.
+std::filesystem::path make_temporary_folder(const std::filesystem::path& root, std::int64_t step,
+                                            Access access);
 
 /// Removes what interrupted saves and removals left in `root`; what resists stays.
 void remove_leftovers(const std::filesystem::path& root);
 
-/// Creates `path` readable by its owner only, writes, syncs and closes.
-/// Throws: ErrorKind::create or io.
-void write_new_file(const std::filesystem::path& path, std::string_view text);
+/// Creates `path`, writes, syncs and closes. Throws: ErrorKind::create or io.
+void write_new_file(const std::filesystem::path& path, std::string_view text, mode_t mode);
 
 /// As write_new_file for the manifest, under another name until it is whole; then syncs `folder`.
-void write_manifest_file(const std::filesystem::path& folder, std::string_view text);
+void write_manifest_file(const std::filesystem::path& folder, std::string_view text, mode_t mode);
 
 /// Makes the finished `temporary` folder the checkpoint of `step`, durably. A checkpoint of the
 /// same step is replaced and then removed; there is no moment without either where the file system

@@ -26,6 +26,14 @@ bool is_upper(char c) {
 
 }  // namespace
 
+mode_t folder_mode(Access access) {
+  return access == Access::owner ? 0700 : access == Access::group ? 0750 : 0755;
+}
+
+mode_t file_mode(Access access) {
+  return access == Access::owner ? 0600 : access == Access::group ? 0640 : 0644;
+}
+
 std::string folder_name(std::int64_t step) {
   return fmt::format("{}{:010}", step_prefix, step);
 }

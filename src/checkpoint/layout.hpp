@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of the folders, files, kinds and tensors of a checkpoint, and which of them are accepted.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +21,11 @@ inline constexpr std::int64_t largest_step = 9'999'999'999;
 
 /// Who shares a file: all ranks of a node, or nobody.
 enum class Files { node, rank };
+
+/// Who may read a checkpoint. Nobody but its owner may ever write.
+enum class Access { owner, group, all };
+mode_t folder_mode(Access access);
+mode_t file_mode(Access access);
 
 /// "step-0000000200".
 std::string folder_name(std::int64_t step);

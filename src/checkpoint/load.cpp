@@ -85,13 +85,14 @@ LoadReport load(const comm::Communicator& world, const Found& found,
 
 std::optional<Found> find_and_load(const comm::Communicator& world,
                                    const std::filesystem::path& root, const std::string& resume,
-                                   std::span<const WantedSlice> wanted) {
+                                   std::span<const WantedSlice> wanted, LoadReport* report) {
   std::int64_t before_step = any_step;
   while (true) {
     std::optional<Found> found = find(world, root, resume, before_step);
     if (!found) return found;
     try {
-      load(world, *found, wanted);
+      const LoadReport loaded = load(world, *found, wanted);
+      if (report != nullptr) *report = loaded;
       return found;
     } catch (const comm::AgreedError& error) {
       const bool is_damaged =

@@ -37,10 +37,11 @@ LoadReport load(const comm::Communicator& world, const Found& found,
                 std::span<const WantedSlice> wanted);
 
 /// find and load together: goes on to older checkpoints while "auto" finds damaged data, with a
-/// warning for each. Collective on `world`. Throws: as find and load; if no checkpoint is good, or
-/// one fits another model.
+/// warning for each. `report`, if given, is of the one that was loaded. Collective on `world`.
+/// Throws: as find and load; if no checkpoint is good, or one fits another model.
 std::optional<Found> find_and_load(const comm::Communicator& world,
                                    const std::filesystem::path& root, const std::string& resume,
-                                   std::span<const WantedSlice> wanted);
+                                   std::span<const WantedSlice> wanted,
+                                   LoadReport* report = nullptr);
 
 }  // namespace finetune::checkpoint

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
@@ -12,36 +17,51 @@
 namespace finetune::checkpoint {
 namespace {
 
-bool is_good(const std::filesystem::path& folder) {
+std::optional<Kept> look_at(const std::filesystem::path& folder) {
   try {
-    check_file_sizes(parse(read_candidate(folder)));
-    return true;
+    const Found found = parse(read_candidate(folder));
+    check_file_sizes(found);
+    return Kept{found.step, validation_loss(found.state)};
   } catch (const core::Error&) {
-    return false;
-  }
-}
-
-void retire_here(const std::filesystem::path& root, std::int64_t keep, std::int64_t newest_step) {
-  std::int64_t good = 0;
-  for (const std::int64_t step : list_steps(root)) {
-    if (step > newest_step || !is_good(root / folder_name(step))) continue;
-    if (++good > keep) remove_checkpoint(root, step);
+    return std::nullopt;
   }
 }
 
 }  // namespace
 
-void retire(const comm::Communicator& world, const std::filesystem::path& root, std::int64_t keep,
-            std::int64_t newest_step) {
-  core::check(keep >= 1, "at least one checkpoint is kept");
-  if (world.is_root()) {
-    try {
-      retire_here(root, keep, newest_step);
-    } catch (const core::Error& error) {
-      log::warn(fmt::format("old checkpoints stay: {}", error.what()));
-    }
+std::vector<std::int64_t> superfluous(std::span<const Kept> good, const Retention& retention) {
+  std::vector<Kept> by_loss;
+  for (const Kept& kept : good) {
+    if (!std::isnan(kept.validation_loss)) by_loss.push_back(kept);
   }
-  world.barrier();
+  // Of equal losses the newest comes first, as it does in `good`.
+  std::ranges::stable_sort(by_loss, {}, &Kept::validation_loss);
+  by_loss.resize(std::min(by_loss.size(), static_cast<std::size_t>(retention.best)));
+  std::vector<std::int64_t> steps;
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    const std::int64_t step = good[i].step;
+    const bool stays = static_cast<std::int64_t>(i) < retention.newest ||
+                       (retention.every > 0 && step % retention.every == 0) ||
+                       std::ranges::find(by_loss, step, &Kept::step) != by_loss.end();
+    if (!stays) steps.push_back(step);
+  }
+  return steps;
+}
+
+void retire(const std::filesystem::path& root, const Retention& retention,
+            std::int64_t newest_step) {
+  core::check(retention.newest >= 1, "at least one checkpoint is kept");
+  try {
+    std::vector<Kept> good;
+    for (const std::int64_t step : list_steps(root)) {
+      if (step > newest_step) continue;
+      if (const auto kept = look_at(root / folder_name(step))) good.push_back(*kept);
+    }
+    for (const std::int64_t step : superfluous(good, retention))
+      remove_checkpoint(root, step);
+  } catch (const core::Error& error) {
+    log::warn(fmt::format("old checkpoints stay: {}", error.what()));
+  }
 }
 
 }  // namespace finetune::checkpoint

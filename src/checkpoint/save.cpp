@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/save.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <optional>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/background.hpp"
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
-#include "checkpoint/hdf5.hpp"
-#include "checkpoint/payload.hpp"
-#include "checkpoint/records.hpp"
+#include "checkpoint/job.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
-#include "core/clock.hpp"
-#include "core/file.hpp"
+#include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/hash.hpp"
 #include "core/text.hpp"
 
@@ -29,37 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The ranks that share one file. Its root makes the skeleton.
-struct Group {
-  comm::Communicator ranks;
-  std::string file_name;
-};
-
-/// What a rank holds between the skeleton and the manifest.
-struct PendingSave {
-  fs::path folder;
-  std::optional<FileEntry> file;  ///< on the group's root
-  PayloadJob job;
-  std::vector<std::size_t> stored;  ///< the slices that the job's payloads belong to
-};
-
-void check_arguments(std::int64_t step, std::span<const StoredSlice> slices,
-                     const SaveOptions& options) {
-  core::check(step >= 0 && step <= largest_step, "the step of a checkpoint has ten digits");
-  core::check(options.block_bytes >= smallest_block_bytes &&
-                  options.block_bytes <= largest_block_bytes && options.block_bytes % 8 == 0,
-              "the block size of a checkpoint is between 64 bytes and 64 MiB");
-  for (const StoredSlice& stored : slices) {
-    const core::TensorSlice& slice = stored.slice;
-    core::check(is_kind(stored.kind) && is_tensor_name(slice.name),
-                "names in a checkpoint are those of layout.hpp");
-    core::check(slice.offset >= 0 && slice.count >= 0 &&
-                    slice.offset + slice.count <= core::num_elements(slice.shape),
-                "a slice lies inside its tensor");
-    core::check(slice.count == 0 || stored.data != nullptr, "a slice has data");
-  }
-}
-
 std::int64_t total_bytes(std::span<const StoredSlice> slices) {
   std::int64_t total = 0;
   for (const StoredSlice& stored : slices)
@@ -67,93 +32,8 @@ std::int64_t total_bytes(std::span<const StoredSlice> slices) {
   return total;
 }
 
-/// Better now than after writing most of it. Quotas are not seen here; the allocation finds them.
-void require_space(const fs::path& folder, std::int64_t bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;
-  core::fail(core::ErrorKind::io,
-             {folder.parent_path().string(),
-              fmt::format("a checkpoint needs {}", core::human_bytes(bytes)),
-              fmt::format("the file system has {} free",
-                          core::human_bytes(static_cast<std::int64_t>(space.available))),
-              "Free some space or lower checkpoint.save_total_limit."});
-}
-
-/// Takes the space of the whole file, so that a full disk is noticed before the data are written.
-void allocate(const core::File& file, std::int64_t bytes) {
-  bool is_done = ::ftruncate(file.descriptor(), bytes) == 0;
-  if (is_done && bytes > 0) is_done = ::fallocate(file.descriptor(), 0, 0, bytes) == 0;
-  // Some file systems cannot take space in advance; the writes will tell there.
-  if (is_done || errno == EOPNOTSUPP || errno == ENOSYS) return;
-  core::fail(core::ErrorKind::io,
-             {file.path().string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
-              core::system_reason(), "Free some space or lower checkpoint.save_total_limit."});
-}
-
-void write_skeleton(const fs::path& path, const Skeleton& skeleton) {
-  core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
-  ::fchmod(file.descriptor(), owner_only_file);
-  allocate(file, skeleton.size_bytes);
-  for (const auto& [position, bytes] : skeleton.metadata)
-    file.write_at(position, bytes);
-  file.close();  // synced by whoever writes the data
-}
-
-FileEntry make_file(const fs::path& path, std::span<const Dataset> datasets,
-                    std::vector<std::int64_t>& positions) {
-  Skeleton skeleton = make_skeleton(datasets);
-  write_skeleton(path, skeleton);
-  std::vector<ByteRange> ranges;
-  for (std::size_t i = 0; i < datasets.size(); ++i) {
-    const std::int64_t begin = skeleton.positions[i];
-    ranges.push_back({begin, begin + datasets[i].slice.size_bytes()});
-  }
-  positions = std::move(skeleton.positions);
-  const std::uint32_t crc = crc32c_outside(path, skeleton.size_bytes, std::move(ranges));
-  return {path.filename(), skeleton.size_bytes, crc};
-}
-
-/// Makes the file of each group and tells every rank where its slices go.
-PendingSave prepare(const comm::Communicator& world, const Group& group, const fs::path& folder,
-                    std::span<const StoredSlice> slices, std::int64_t block_bytes) {
-  PendingSave pending;
-  pending.folder = folder;
-  const GroupDatasets all = gather_datasets(group.ranks, slices);
-  std::vector<std::int64_t> positions(all.datasets.size());
-  const fs::path path = folder / group.file_name;
-  comm::agree(world, [&] {
-    if (group.ranks.is_root()) pending.file = make_file(path, all.datasets, positions);
-  });
-  group.ranks.broadcast(std::as_writable_bytes(std::span(positions)));
-
-  pending.job = {path, block_bytes, {}};
-  std::size_t next = all.first_own;
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    const core::TensorSlice& slice = slices[i].slice;
-    if (slice.count == 0) continue;
-    pending.job.payloads.push_back(
-        {positions[next++], {slices[i].data, static_cast<std::size_t>(slice.size_bytes())}});
-    pending.stored.push_back(i);
-  }
-  return pending;
-}
-
-std::vector<SliceRecord> slice_records(const PendingSave& pending, Checksums checksums,
-                                       std::span<const StoredSlice> slices) {
-  std::vector<SliceRecord> records;
-  for (std::size_t i = 0; i < pending.stored.size(); ++i) {
-    const StoredSlice& stored = slices[pending.stored[i]];
-    records.push_back(
-        {stored.kind, stored.slice, pending.job.payloads[i].position, std::move(checksums[i])});
-  }
-  for (const StoredSlice& stored : slices) {
-    if (stored.slice.count == 0) records.push_back({stored.kind, stored.slice, 0, {}});
-  }
-  return records;
-}
-
-/// What the root sees of the other nodes' files. A folder that each node has for itself ends here.
+/// What a publisher sees of the files that ranks wrote. A "shared" folder that each node has for
+/// itself ends here.
 void require_files(const fs::path& folder, const std::vector<FileEntry>& files) {
   for (const FileEntry& file : files) {
     std::error_code error;
@@ -166,73 +46,197 @@ void require_files(const fs::path& folder, const std::vector<FileEntry>& files) 
   }
 }
 
-void write_manifest(Manifest manifest, const fs::path& folder, const std::string& state) {
+/// The manifest's text, checked.
+std::string describe_all(Manifest manifest, const std::vector<std::string>& records,
+                         const std::string& state) {
+  add_records(manifest, records);
   manifest.created_by = core::build_stamp();
   manifest.state_bytes = std::ssize(state);
   manifest.state_fingerprint = core::fingerprint(state);
-  require_files(folder, manifest.files);
   validate(manifest, "the slices to be saved", core::ErrorKind::bug);
-  const std::string text = to_text(manifest);
+  std::string text = to_text(manifest);
   core::check(
       std::ssize(text) <= largest_manifest_bytes && std::ssize(state) <= largest_state_bytes,
       "manifest and state stay below the sizes that are read");
-  write_new_file(folder / state_name, state);
-  write_manifest_file(folder, text);
-}
-
-Group make_group(const comm::Communicator& world, const comm::Communicator& node, int node_index,
-                 Files files) {
-  if (files == Files::rank) return {comm::Communicator(), file_name(files, world.rank())};
-  return {node, file_name(files, node_index)};
-}
-
-/// Everything after the temporary folder exists.
-void fill(const comm::Communicator& world, const Group& group, const fs::path& folder,
-          Manifest header, const core::Json& state, std::span<const StoredSlice> slices) {
-  PendingSave pending = prepare(world, group, folder, slices, header.block_bytes);
-  Checksums checksums = comm::agree(world, [&] { return write_payload(pending.job); });
-  const std::string record = to_record(pending.file, group.file_name,
-                                       slice_records(pending, std::move(checksums), slices));
-  const auto records = world.all_gather_text(record);
-  comm::agree(world, [&] {
-    if (!world.is_root()) return;
-    add_records(header, records);
-    write_manifest(std::move(header), folder, state.dump(1));
-    publish(folder, folder.parent_path(), header.step);
-  });
+  return text;
 }
 
 }  // namespace
 
+/// What exists until the checkpoint counts. The thread comes last, so that it has ended before what
+/// it works on goes.
+struct Saving::Parts {
+  enum class Phase { writing, describing, publishing, done };
+
+  Phase phase = Phase::writing;
+  fs::path folder;  ///< the temporary one
+  std::string state;
+  RankJob job;
+  std::vector<comm::Communicator::Delivery> of_partners;
+  PayloadResult result;
+  std::vector<std::string> records;
+  Manifest header;
+  std::vector<FileEntry> files;
+  std::string manifest;
+  Background thread;
+};
+
+template <typename F>
+auto Saving::guarded(F&& f) {
+  const core::Stopwatch watch;
+  try {
+    auto result = f();
+    report_.blocked_s += watch.seconds();
+    return result;
+  } catch (const comm::AgreedError&) {
+    give_up();
+    throw;
+  }
+}
+
+Saving::Saving(Writers writers, const fs::path& root, std::int64_t step, const core::Json& state,
+               std::span<const StoredSlice> slices, const SaveOptions& options)
+    : writers_(std::move(writers)),
+      root_(root),
+      options_(options),
+      parts_(std::make_unique<Parts>()) {
+  report_.folder = root / folder_name(step);
+  report_.step = step;
+  guarded([&] {
+    begin(state, slices);
+    return true;
+  });
+}
+
+Saving::~Saving() = default;
+
+bool Saving::is_publisher() const {
+  return options_.level == Level::shared ? writers_.world.is_root() : writers_.node.is_root();
+}
+
+bool Saving::needs_data() const {
+  return parts_ && parts_->phase == Parts::Phase::writing;
+}
+
+void Saving::begin(const core::Json& state, std::span<const StoredSlice> slices) {
+  const comm::Communicator& world = writers_.world;
+  const comm::Communicator& viewers = options_.level == Level::shared ? world : writers_.node;
+  comm::agree(world, [&] { check_arguments(report_.step, slices, options_); });
+  const std::int64_t own_bytes = total_bytes(slices);
+  report_.payload_bytes = world.all_reduce(own_bytes, comm::Reduce::sum);
+  const std::int64_t bytes_here =
+      viewers.all_reduce(own_bytes, comm::Reduce::sum) * (writers_.partner ? 2 : 1);
+
+  const std::string name = viewers.broadcast_text(comm::agree(world, [&]() -> std::string {
+    if (!is_publisher()) return "";
+    core::fault::hit("ckpt.mkdir", root_.native());
+    require_space(root_, bytes_here);
+    return make_temporary_folder(root_, report_.step, options_.access).filename().string();
+  }));
+  Parts& parts = *parts_;
+  parts.folder = root_ / name;
+  parts.state = state.dump(1);
+  parts.header.step = report_.step;
+  parts.header.world_size = world.size();
+  parts.header.block_bytes = options_.block_bytes;
+  parts.job = make_job(writers_, parts.folder, slices, options_);
+  if (writers_.partner)
+    parts.of_partners = world.deliver(pack(parts.job.payload), *writers_.partner);
+  parts.thread = Background([&parts](const std::stop_token& stop) {
+    parts.result = write_payload(parts.job.payload, stop);
+    for (const auto& delivery : parts.of_partners)
+      write_payload(unpack(delivery.bytes, parts.folder, parts.job.payload), stop);
+  });
+}
+
+bool Saving::advance() {
+  if (!parts_) return true;
+  return guarded([&] { return go_on(); });
+}
+
+const SaveReport& Saving::finish() {
+  while (!advance())
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return report_;
+}
+
+bool Saving::go_on() {
+  Parts& parts = *parts_;
+  std::int64_t unfinished = parts.thread.is_finished() ? 0 : 1;
+  if (writers_.world.all_reduce(unfinished, comm::Reduce::max) != 0) return false;
+  comm::agree(writers_.world, [&] { parts.thread.finish(); });
+  if (parts.phase == Parts::Phase::writing) {
+    describe();
+    return false;
+  }
+  if (parts.phase == Parts::Phase::describing) {
+    publish();
+    return false;
+  }
+  report_.total_s = watch_.seconds();
+  parts_.reset();
+  return true;
+}
+
+/// The records go to the root, which makes the manifest of them.
+void Saving::describe() {
+  Parts& parts = *parts_;
+  double times[] = {parts.result.write_s, parts.result.read_back_s};
+  writers_.world.all_reduce(std::span<double>(times), comm::Reduce::max);
+  report_.write_s = times[0];
+  report_.read_back_s = times[1];
+  std::vector<SliceRecord> slices = std::move(parts.job.slices);
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    slices[i].crc32c = std::move(parts.result.checksums[i]);
+  slices.insert(slices.end(), parts.job.empty.begin(), parts.job.empty.end());
+  const std::string file_name = parts.job.payload.file.filename();
+  std::optional<FileEntry> file;
+  if (parts.job.lays_out_file)
+    file = {file_name, parts.job.payload.file_bytes, parts.result.skeleton_crc32c};
+  comm::agree(writers_.world, [&] { core::fault::hit("ckpt.gather", root_.native()); });
+  parts.records = writers_.world.gather_text(to_record(file, file_name, slices));
+  parts.of_partners.clear();
+  parts.phase = Parts::Phase::describing;
+  if (!writers_.world.is_root()) return;
+  parts.thread = Background([&parts](const std::stop_token&) {
+    parts.manifest = describe_all(std::move(parts.header), parts.records, parts.state);
+  });
+}
+
+/// Whoever made a temporary folder makes it a checkpoint.
+void Saving::publish() {
+  Parts& parts = *parts_;
+  parts.phase = Parts::Phase::publishing;
+  if (options_.level == Level::local) {
+    parts.manifest = writers_.world.broadcast_text(std::move(parts.manifest));
+    parts.state = writers_.world.broadcast_text(std::move(parts.state));
+  }
+  if (!is_publisher()) return;
+  parts.thread = Background([this, &parts](const std::stop_token&) {
+    if (options_.level == Level::shared)
+      require_files(parts.folder, parse_manifest(parts.manifest, "the manifest").files);
+    write_new_file(parts.folder / state_name, parts.state, file_mode(options_.access));
+    write_manifest_file(parts.folder, parts.manifest, file_mode(options_.access));
+    checkpoint::publish(parts.folder, root_, report_.step);
+    if (options_.retention) retire(root_, *options_.retention, report_.step);
+  });
+}
+
+void Saving::give_up() {
+  if (!parts_) return;
+  const fs::path folder = parts_->folder;
+  parts_.reset();  // ends the thread
+  // Ranks share the folder: nobody may still be writing when it goes.
+  writers_.world.barrier();
+  if (!folder.empty() && is_publisher()) remove_quietly(folder);
+}
+
 SaveReport save(const comm::Communicator& world, const comm::Communicator& node, int node_index,
                 const fs::path& root, std::int64_t step, const core::Json& state,
                 std::span<const StoredSlice> slices, const SaveOptions& options) {
-  const core::Stopwatch watch;
-  comm::agree(world, [&] { check_arguments(step, slices, options); });
-  SaveReport report;
-  report.folder = root / folder_name(step);
-  report.payload_bytes = world.all_reduce(total_bytes(slices), comm::Reduce::sum);
-
-  const std::string name = world.broadcast_text(comm::agree(world, [&]() -> std::string {
-    return world.is_root() ? make_temporary_folder(root, step).filename().string() : "";
-  }));
-  const fs::path folder = root / name;
-  Manifest header;
-  header.step = step;
-  header.world_size = world.size();
-  header.block_bytes = options.block_bytes;
-  try {
-    comm::agree(world, [&] {
-      if (world.is_root()) require_space(folder, report.payload_bytes);
-    });
-    fill(world, make_group(world, node, node_index, options.files), folder, header, state, slices);
-  } catch (const comm::AgreedError&) {
-    if (world.is_root()) remove_quietly(folder);
-    throw;
-  }
-  report.total_s = watch.seconds();
-  report.blocked_s = report.total_s;
-  return report;
+  Saving saving({.world = world, .node = node, .node_index = node_index}, root, step, state, slices,
+                options);
+  return saving.finish();
 }
 
 }  // namespace finetune::checkpoint

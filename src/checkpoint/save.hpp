@@ -1,15 +1,21 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Saving: slices in memory become a checkpoint folder, whole or not at all.
+// Saving: slices in memory become a checkpoint folder, whole or not at all, while the caller goes
+// on with something else.
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "checkpoint/layout.hpp"
+#include "checkpoint/payload.hpp"
+#include "checkpoint/retire.hpp"
 #include "comm/communicator.hpp"
+#include "core/clock.hpp"
 #include "core/json.hpp"
 #include "core/tensor_slice.hpp"
 
@@ -22,32 +28,98 @@ struct StoredSlice {
   const std::byte* data = nullptr;  ///< slice.size_bytes() bytes
 };
 
+/// Who writes what.
+struct Writers {
+  comm::Communicator world;
+  comm::Communicator node;  ///< the ranks that share a file with Files::node
+  int node_index = 0;       ///< the number of that file
+  /// The rank on another node that keeps a copy of what this rank writes (its folder is on a disk
+  /// of the node); nothing: no copy. Given on all ranks or on none.
+  std::optional<int> partner = {};
+};
+
+/// Where the folder of a checkpoint is: on a file system that all nodes share, or once on a disk of
+/// each node.
+enum class Level { shared, local };
+
 struct SaveOptions {
+  Level level = Level::shared;
   Files files = Files::node;
+  Access access = Access::owner;
+  Durability durability = {};
   /// Bytes a checksum covers, and so the least a reader reads; a multiple of 8.
   std::int64_t block_bytes = std::int64_t{1} << 20;
+  /// What goes once the new checkpoint is there; nothing: all stay.
+  std::optional<Retention> retention = {};
 };
 
 struct SaveReport {
   std::filesystem::path folder;
+  std::int64_t step = 0;
   std::int64_t payload_bytes = 0;  ///< of all ranks
-  double total_s = 0;
-  double blocked_s = 0;  ///< during which the caller's data had to stay as they are
+  double blocked_s = 0;            ///< of this rank's caller, inside calls of Saving
+  double write_s = 0;              ///< of the slowest rank, synced
+  double read_back_s = 0;          ///< the same
+  double total_s = 0;              ///< until the checkpoint counts
 
-  double gb_per_s() const { return total_s > 0 ? 1e-9 * double(payload_bytes) / total_s : 0; }
+  double write_gb_per_s() const { return write_s > 0 ? 1e-9 * double(payload_bytes) / write_s : 0; }
 };
 
-/// Writes the checkpoint `root`/step-NNNNNNNNNN. Together the ranks pass every element of every
-/// tensor exactly once (replicas divide a tensor among them, or one of them passes it); a slice of
-/// no elements only says that the tensor exists. `state` is the root's; what the others pass is
-/// ignored. `node` holds the ranks that share a file, `node_index` is that file's number.
+/// One checkpoint on its way to `root`/step-NNNNNNNNNN. Data are written by a thread on every rank;
+/// what ranks have to tell each other is told when they call `advance` together.
 ///
-/// When it returns, the checkpoint is on disk and will be found. When it throws, every rank throws,
-/// the temporary folder is gone and older checkpoints are untouched.
-///
-/// Collective on `world`, on its main threads (HDF5).
-/// Throws: AgreedError of kind create or io with the reason; bug for slices that overlap or leave
-/// something out.
+/// Whatever throws, every rank throws the same AgreedError (kind create or io with the reason; bug
+/// for slices that overlap or leave something out), the temporary folder is gone and older
+/// checkpoints are untouched. Destroying an unfinished one gives it up in the same way, except that
+/// the temporary folder may stay until the next save removes it.
+class Saving {
+ public:
+  /// Together the ranks pass every element of every tensor exactly once (replicas divide a tensor
+  /// among them, or one of them passes it); a slice of no elements only says that the tensor
+  /// exists. What slices point to stays as it is while `needs_data`. `state` is the root's; what
+  /// the others pass is ignored.
+  ///
+  /// Collective on the world, on its main threads (HDF5).
+  Saving(Writers writers, const std::filesystem::path& root, std::int64_t step,
+         const core::Json& state, std::span<const StoredSlice> slices,
+         const SaveOptions& options = {});
+  ~Saving();
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+
+  /// Goes as far as is possible without waiting. True once the checkpoint is on disk and will be
+  /// found. Collective on the world.
+  bool advance();
+
+  /// Waits for the end. Collective on the world.
+  const SaveReport& finish();
+
+  /// Whether the data are still being read.
+  bool needs_data() const;
+
+  std::int64_t step() const { return report_.step; }
+  const SaveReport& report() const { return report_; }
+
+ private:
+  struct Parts;
+  void begin(const core::Json& state, std::span<const StoredSlice> slices);
+  bool go_on();
+  void describe();
+  void publish();
+  void give_up();
+  bool is_publisher() const;
+  template <typename F>
+  auto guarded(F&& f);
+
+  Writers writers_;
+  std::filesystem::path root_;
+  SaveOptions options_;
+  SaveReport report_;
+  core::Stopwatch watch_;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// A whole save in one call. Collective on `world`. Throws: as Saving.
 SaveReport save(const comm::Communicator& world, const comm::Communicator& node, int node_index,
                 const std::filesystem::path& root, std::int64_t step, const core::Json& state,
                 std::span<const StoredSlice> slices, const SaveOptions& options = {});

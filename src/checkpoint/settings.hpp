@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checkpoint/layout.hpp"
+#include "checkpoint/retire.hpp"
 
 namespace finetune::deck {
 class Table;
@@ -35,6 +36,12 @@ struct Settings {
   void bind(deck::Table& table);
 
   Files layout() const { return files == "rank" ? Files::rank : Files::node; }
+  Access who() const {
+    return access == "group" ? Access::group : access == "all" ? Access::all : Access::owner;
+  }
+  Retention retention() const {
+    return {.newest = save_total_limit, .every = keep_every, .best = keep_best};
+  }
   /// Whether training goes on after some saves, so that a copy in host memory pays.
   bool saves_while_training() const {
     return save_steps > 0 || save_minutes > 0 || has_local_level();

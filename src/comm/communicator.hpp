@@ -64,6 +64,22 @@ class Communicator {
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) const;
   std::vector<std::string> all_gather_text(std::string_view text) const;
 
+  /// Bytes of every rank, one entry a rank, on the root; nothing elsewhere.
+  std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> bytes) const;
+  std::vector<std::string> gather_text(std::string_view text) const;
+
+  /// Hands `bytes` to the rank `distance` further on, in a ring; returns those of the rank that is
+  /// as far behind. `distance` is the same on every rank and may be negative.
+  std::vector<std::byte> shift(std::span<const std::byte> bytes, int distance) const;
+
+  struct Delivery {
+    int from = 0;
+    std::vector<std::byte> bytes;
+  };
+  /// Hands `bytes` to the rank `to`, which each rank chooses; returns what others handed to this
+  /// one, by rank.
+  std::vector<Delivery> deliver(std::span<const std::byte> bytes, int to) const;
+
  private:
   friend class Environment;
   friend class MpiGroup;

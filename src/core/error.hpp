@@ -18,6 +18,7 @@ enum class ErrorKind : int {
   create = 73,        ///< an output cannot be created
   io = 74,            ///< reading or writing failed, or a rank fell silent
   deck = 78,          ///< the deck is wrong, or the ranks disagree about it
+  no_progress = 79,   ///< start after start has ended without a new checkpoint: do not submit again
 };
 
 inline constexpr int exit_done = 0;
@@ -25,8 +26,6 @@ inline constexpr int exit_done = 0;
 inline constexpr int exit_resubmit = 75;
 /// Stopped early without a new checkpoint, but there is an older one: submit again.
 inline constexpr int exit_resubmit_older = 76;
-/// Start after start has ended without progress: do not submit again.
-inline constexpr int exit_no_progress = 79;
 
 class Error : public std::runtime_error {
  public:

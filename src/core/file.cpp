@@ -24,6 +24,8 @@ int flags(File::Mode mode) {
       return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     case File::Mode::write_existing:
       return O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    case File::Mode::create_or_write:
+      return O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     default:
       return O_RDONLY | O_CLOEXEC;
   }

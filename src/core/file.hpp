@@ -16,7 +16,7 @@ namespace finetune::core {
 /// A file descriptor that closes itself. Movable, not copyable.
 class File {
  public:
-  enum class Mode { read, create_new, write_existing };
+  enum class Mode { read, create_new, write_existing, create_or_write };
 
   /// Throws: `kind` with the path and the system's reason.
   File(const std::filesystem::path& path, Mode mode, ErrorKind kind = ErrorKind::input);

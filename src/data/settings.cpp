@@ -48,6 +48,11 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
                  .restart = Restart::fixed,
                  .sentence = "Draw the samples of each epoch in an order of its own."},
                 data.shuffle);
+  table.boolean({.name = "allow_changed",
+                 .restart = Restart::free,
+                 .sentence = "Go on from a checkpoint although the training data are not those it "
+                             "was trained on; otherwise that is an error."},
+                data.allow_changed);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct DataSettings {
   std::string on_overlong = "truncate";
   std::string on_masked = "error";
   bool shuffle = true;
+  bool allow_changed = false;
 
   /// `formats` are the names data.format may have.
   void bind(deck::Table& table, const std::vector<std::string>& formats);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/log.hpp"
 #include "core/text.hpp"
 
 namespace finetune::metrics {
@@ -22,6 +23,12 @@ core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
   const bool exists = std::filesystem::exists(path, ignored);
   core::File file(path, exists ? core::File::Mode::write_existing : core::File::Mode::create_new,
                   core::ErrorKind::create);
+  if (file.size_bytes() < keep_bytes) {
+    log::warn(
+        fmt::format("{} has {} bytes, the checkpoint knows of {}: rows of earlier steps are "
+                    "missing in it",
+                    path.string(), file.size_bytes(), keep_bytes));
+  }
   if (::ftruncate(file.descriptor(), std::min(keep_bytes, file.size_bytes())) != 0) {
     core::fail(core::ErrorKind::io,
                {path.string(), "cannot be cut to the checkpoint's length", core::system_reason(),
@@ -45,6 +52,18 @@ std::string to_json(const ValidationRecord& r) {
       fmt::format(R"({{"step": {}, "validation_loss": {})", r.step, number(r.validation_loss));
   if (r.exact_match) text += fmt::format(R"(, "exact_match": {})", number(*r.exact_match));
   return text + "}";
+}
+
+std::string to_json(const CheckpointRecord& r) {
+  return fmt::format(
+      R"({{"step": {}, "checkpoint": {{"level": "{}", "bytes": {}, "blocked_s": {}, "write_s": {}, "read_back_s": {}, "total_s": {}}}}})",
+      r.step, r.level, r.bytes, number(r.blocked_s), number(r.write_s), number(r.read_back_s),
+      number(r.total_s));
+}
+
+std::string to_json(const ResumeRecord& r) {
+  return fmt::format(R"({{"step": {}, "resume": {{"bytes": {}, "read_s": {}}}}})", r.step, r.bytes,
+                     number(r.read_s));
 }
 
 RecordFile::RecordFile(const std::filesystem::path& path, std::int64_t keep_bytes)

@@ -30,16 +30,39 @@ struct ValidationRecord {
       exact_match;  ///< part of the samples whose every trained token is the most likely one
 };
 
+/// A save that is done.
+struct CheckpointRecord {
+  std::int64_t step = 0;
+  std::string level;       ///< "shared" or "local"
+  std::int64_t bytes = 0;  ///< of tensors, over all ranks
+  double blocked_s = 0;    ///< training waited
+  double write_s = 0;      ///< of the slowest rank, synced
+  double read_back_s = 0;  ///< the same
+  double total_s = 0;      ///< until the checkpoint counted
+};
+
+/// A start from a checkpoint.
+struct ResumeRecord {
+  std::int64_t step = 0;
+  std::int64_t bytes = 0;  ///< read from files, over all ranks
+  double read_s = 0;
+};
+
 std::string to_json(const StepRecord& record);
 std::string to_json(const ValidationRecord& record);
+std::string to_json(const CheckpointRecord& record);
+std::string to_json(const ResumeRecord& record);
 
 /// Appends lines to a file. Only the root rank has one.
 class RecordFile {
  public:
-  /// Continues a file at `keep_bytes`: what a killed run wrote after its last checkpoint goes.
+  /// Continues a file at `keep_bytes`: what a killed run wrote after its last checkpoint goes. A
+  /// shorter one has lost rows, which is a warning.
   RecordFile(const std::filesystem::path& path, std::int64_t keep_bytes);
 
   void append(const std::string& line);
+  /// What was appended is on disk when it returns: before a checkpoint that counts on it.
+  void sync() const { file_.sync(); }
   std::int64_t size_bytes() const { return size_bytes_; }
 
  private:

@@ -50,7 +50,7 @@ void ParallelSettings::bind(deck::Table& table) {
 void PrecisionSettings::bind(deck::Table& table) {
   table.choice(
       {.name = "mode",
-       .restart = deck::Restart::fixed,
+       .restart = deck::Restart::free,
        .sentence =
            "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
            "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "

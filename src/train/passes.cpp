@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/fault.hpp"
 #include "model/rope.hpp"
 #include "train/stages.hpp"
 
@@ -132,6 +133,7 @@ model::LossSum forward_backward(const Engine& engine, const std::optional<data::
     const OpenStage open(engine.shards, stages.units(stages.head()));
     open_gradients(engine, stages.units(stages.head()));
     if (tokens) loss = head_forward_backward(engine, *tokens, x_ND, scale, d_x);
+    core::fault::hit("step.bwd");
     reduce_gradients(engine, stages.completed(stages.head()), pass);
   }
   for (std::int64_t i = engine.architecture.num_layers - 1; i >= 0; --i) {

@@ -5,6 +5,7 @@
 
 #include "core/build_info.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 
 namespace finetune::train {
 
@@ -14,16 +15,20 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
     fixed[key] = value;
   std::error_code error;
   const auto model_folder = std::filesystem::absolute(input.model_folder, error);
-  return {{"step", facts.step},
-          {"metrics_bytes", facts.metrics_bytes},
-          {"data_fingerprint", facts.data_fingerprint},
-          {"source_dtypes", facts.source_dtypes},
-          {"loss_scale", facts.loss_scale},
-          {"threads", facts.threads},
-          {"model_folder", (error ? input.model_folder : model_folder).string()},
-          {"fixed", fixed},
-          {"deck", input.resolved_deck},
-          {"build", core::build_stamp()}};
+  core::Json state = {{"step", facts.step},
+                      {"metrics_bytes", facts.metrics_bytes},
+                      {"data_fingerprint", facts.data_fingerprint},
+                      {"source_dtypes", facts.source_dtypes},
+                      {"loss_scale", facts.loss_scale},
+                      {"threads", facts.threads},
+                      {"model_folder", (error ? input.model_folder : model_folder).string()},
+                      {"fixed", fixed},
+                      {"deck", input.resolved_deck},
+                      {"precision", input.precision.mode},
+                      {"run_id", facts.run_id},
+                      {"build", core::build_stamp()}};
+  if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
+  return state;
 }
 
 void require_same_run(const Input& input, const std::string& data_fingerprint,
@@ -45,12 +50,27 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
                 "what it trained so far rests on them",
                 "Restore them, or set another train.output to begin a new run." + differences});
   }
+  const std::string precision = found.state.value("precision", input.precision.mode);
+  if (precision != input.precision.mode) {
+    log::warn(
+        fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
+                    "weights and moments are converted, and the numbers will differ",
+                    found.folder.string(), precision, input.precision.mode));
+  }
   if (found.state.at("data_fingerprint").get<std::string>() != data_fingerprint) {
+    if (input.data.allow_changed) {
+      log::warn(
+          fmt::format("{} is not what the run in {} was trained on; it goes on with the "
+                      "samples that the changed data have in its place (data.allow_changed)",
+                      input.data.path, found.folder.string()));
+      return;
+    }
     core::fail(core::ErrorKind::deck,
                {input.data.path,
                 fmt::format("is not what the run in {} was trained on", found.folder.string()),
                 "the data position of the checkpoint means nothing in other data",
-                "Restore the data, or set another train.output to begin a new run."});
+                "Restore the data, set data.allow_changed = true to go on with them as they are, "
+                "or set another train.output to begin a new run."});
   }
 }
 

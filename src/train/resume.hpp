@@ -3,6 +3,7 @@
 // What a checkpoint says about its run besides tensors, and whether a restart fits it.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "checkpoint/find.hpp"
@@ -19,12 +20,15 @@ struct RunFacts {
   core::Json source_dtypes;  ///< tensor name -> dtype of the file it came from
   core::Json loss_scale;     ///< null where the precision needs none
   std::int64_t threads = 1;  ///< of a rank
+  std::string run_id = {};
+  std::optional<double> validation_loss = {};  ///< of these very weights
 };
 
 /// state.json of a checkpoint: everything but tensors. Learning rate and data position follow from
 /// the step.
 core::Json describe_run(const Input& input, const RunFacts& facts);
 
+/// Warns of other precision, and of changed data where data.allow_changed takes them.
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found);

@@ -5,14 +5,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <span>
+#include <sstream>
 #include <vector>
 
 #include "checkpoint/find.hpp"
-#include "checkpoint/retire.hpp"
+#include "checkpoint/load.hpp"
 #include "comm/activity.hpp"
 #include "comm/agree.hpp"
+#include "core/build_info.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/file.hpp"
+#include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/memory.hpp"
 #include "core/text.hpp"
@@ -35,16 +41,11 @@ std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
                                     : input.train.epochs * sampler.steps_per_epoch();
 }
 
-/// A new run in the folder of an old one begins its own metrics and leaves the old ones beside.
-void keep_old_metrics(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::file_size(path, error) == 0 || error) return;
-  std::filesystem::path kept;
-  for (int i = 1; kept.empty() || std::filesystem::exists(kept); ++i) {
-    kept = path.string() + fmt::format(".old-{}", i);
-  }
-  std::filesystem::rename(path, kept);
-  log::warn(fmt::format("{} of an older run is now {}", path.string(), kept.string()));
+/// How long a first save may take, as long as none was seen: slow disks write so much a node.
+double first_save_s(const State& state, const world::World& world) {
+  constexpr double slow_bytes_per_s = 0.2e9;
+  return 5 + static_cast<double>(world.node.all_reduce(state.stored_bytes(), comm::Reduce::sum)) /
+                 slow_bytes_per_s;
 }
 
 }  // namespace
@@ -55,9 +56,14 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       plan_(plan),
       world_(world),
       // First of all the output: who cannot write should not wait for the tokenizer to hear it.
-      corpus_((make_output_folder(), load_corpus(input, registry, world))),
+      corpus_((claim_output_folder(), load_corpus(input, registry, world))),
       state_(input, plan, world),
       times_(world.world, state_.shards().groups(), world.host),
+      checkpoints_(
+          input.checkpoint, input.train.output, {}, world, state_, folder_.get(),
+          [this] { return describe(); },
+          [this](const auto& report, checkpoint::Level level) { tell_saved(report, level); }),
+      time_limit_(input.train.max_seconds, first_save_s(state_, world)),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
   if (input.metrics.answers > 0 && !corpus_.questions) {
     log::warn(
@@ -74,115 +80,34 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
   progress_ = metrics::Progress(style, num_steps_, input_.metrics.log_steps);
 }
 
-void Run::make_output_folder() {
-  comm::agree_all(world_.world, [&] {
-    if (!world_.world.is_root()) return;
-    std::error_code error;
-    std::filesystem::create_directories(input_.train.output, error);
-    if (error) {
-      core::fail(core::ErrorKind::create,
-                 {input_.train.output, "cannot be created", error.message(),
-                  "Set train.output to a folder you may write to."});
-    }
-  });
-}
-
-void Run::write_resolved_deck() {
-  comm::agree_all(world_.world, [&] {
-    if (!world_.world.is_root()) return;
-    core::write_text_atomically(std::filesystem::path(input_.train.output) / "input.resolved.toml",
-                                input_.resolved_deck);
-  });
-}
-
-void Run::initialise() {
-  if (input_.model.init == "random") {
-    randomize(input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed),
-              state_.shards());
-    for (const model::Parameter& row : input_.parameters.rows) {
-      source_dtypes_[row.name] = core::name(input_.architecture.file_dtype);
-    }
-    log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
-    return;
-  }
-  const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
-  comm::agree_all(world_.world, [&] {
-    import_weights(files, input_.architecture, input_.parameters, state_.shards());
-  });
-  for (const model::Parameter& row : input_.parameters.rows) {
-    source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
-  }
-  log::info(fmt::format("starts from {} ({})", input_.model_folder.string(),
-                        core::human_bytes(files.size_bytes())));
-}
-
-void Run::restore_or_initialise() {
-  const std::filesystem::path root = input_.train.output;
-  std::int64_t metrics_bytes = 0;
-  const auto wanted = state_.wanted();
-  const auto found =
-      checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted);
-  if (found) {
-    comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
-    const std::int64_t threads = found->state.value("threads", std::int64_t{0});
-    if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
-      log::warn(
-          fmt::format("{} was trained with {} threads a rank, this start has {}: its bits will "
-                      "not be those of an uninterrupted run (OMP_NUM_THREADS sets them)",
-                      found->folder.string(), threads, at::get_num_threads()));
-    }
-    state_.take_wanted();
-    state_.shards().publish_all();
-    steps_done_ = found->step;
-    last_saved_ = found->step;
-    source_dtypes_ = found->state.at("source_dtypes");
-    if (optim::LossScale* scale = state_.loss_scale())
-      *scale = optim::LossScale(found->state.at("loss_scale"), found->folder.string());
-    metrics_bytes = found->state.at("metrics_bytes").get<std::int64_t>();
-    log::info(fmt::format("goes on from {} (step {} of {})", found->folder.string(), steps_done_,
-                          num_steps_));
-  } else {
-    state_.release();
-    initialise();
-  }
-  comm::agree_all(world_.world, [&] {
-    if (!world_.world.is_root()) return;
-    if (!found) keep_old_metrics(root / "metrics.jsonl");
-    records_.emplace(root / "metrics.jsonl", metrics_bytes);
-  });
-}
-
-core::Json Run::describe() const {
-  return describe_run(
-      input_,
-      {.step = steps_done_,
-       .metrics_bytes = records_ ? records_->size_bytes() : 0,
-       .data_fingerprint = corpus_.fingerprint,
-       .source_dtypes = source_dtypes_,
-       .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
-       .threads = at::get_num_threads()});
-}
-
-void Run::save() {
+void Run::tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
+  time_limit_.add_save(report.total_s);
+  times_.add_checkpoint_s(checkpoints_.take_blocked_s());
+  tell_signals(true);
+  const bool is_shared = level == checkpoint::Level::shared;
   progress_.pause();
-  const auto slices = state_.stored();
-  const checkpoint::SaveOptions options{.files = input_.checkpoint.layout()};
-  const auto report =
-      checkpoint::save(world_.world, world_.node, world_.node_index, input_.train.output,
-                       steps_done_, describe(), slices, options);
-  state_.release();
-  last_saved_ = steps_done_;
-  times_.add_checkpoint_s(report.total_s);
-  log::info(fmt::format("saved {} ({} in {:.2f} s)", report.folder.string(),
-                        core::human_bytes(report.payload_bytes), report.total_s));
-  checkpoint::retire(world_.world, input_.train.output, input_.checkpoint.save_total_limit,
-                     steps_done_);
+  std::string text =
+      fmt::format("saved {}: {}, training blocked {:.2f} s, written in {:.2f} s ({:.2f} GB/s)",
+                  report.folder.string(), core::human_bytes(report.payload_bytes), report.blocked_s,
+                  report.write_s, report.write_gb_per_s());
+  if (report.read_back_s > 0) text += fmt::format(", read back in {:.2f} s", report.read_back_s);
+  log::info(text + fmt::format(", {:.2f} s in all", report.total_s));
+  if (!records_) return;
+  records_->append(
+      metrics::to_json(metrics::CheckpointRecord{.step = report.step,
+                                                 .level = is_shared ? "shared" : "local",
+                                                 .bytes = report.payload_bytes,
+                                                 .blocked_s = report.blocked_s,
+                                                 .write_s = report.write_s,
+                                                 .read_back_s = report.read_back_s,
+                                                 .total_s = report.total_s}));
 }
 
 void Run::validate(const char* when) {
   if (!corpus_.validation) return;
   progress_.pause();
   const Evaluation result = evaluate(state_.engine(), world_.batch, *corpus_.validation);
+  validation_loss_ = result.loss;
   metrics::ValidationRecord record{
       .step = steps_done_, .validation_loss = result.loss, .exact_match = std::nullopt};
   std::string text = fmt::format("{}: validation loss {:.4f}", when, result.loss);
@@ -205,6 +130,7 @@ void Run::step() {
   if (comm::Activity* activity = world_.world.activity()) activity->set_step(steps_done_ + 1);
   const core::Stopwatch watch;
   const optim::Schedule schedule(input_.optimizer, num_steps_);
+  core::fault::hit("data.next");
   const data::StepData data = corpus_.training.step(steps_done_);
   const double data_s = watch.seconds();
   const double lr = schedule.lr(steps_done_);
@@ -214,6 +140,7 @@ void Run::step() {
                                       .max_grad_norm = input_.optimizer.max_grad_norm,
                                       .loss_scale = state_.loss_scale()});
   ++steps_done_;
+  validation_loss_.reset();
   const double step_s = watch.seconds();
   times_.add({.compute_s = step_s - data_s - result.exposed_s - result.optimizer_s,
               .exposed_s = result.exposed_s,
@@ -256,54 +183,97 @@ void Run::tell_memory() {
                   core::human_bytes(tensors), core::human_bytes(process)));
 }
 
-bool Run::any_rank_is_asked_to_stop() const {
-  // A signal may reach one rank only, or reach the ranks in different steps.
-  return world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0;
+bool Run::is_validation_due() const {
+  return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
 }
 
-bool Run::is_save_due() const {
-  return input_.checkpoint.save_steps > 0 && steps_done_ % input_.checkpoint.save_steps == 0;
+bool Run::between_steps() {
+  using checkpoint::Level;
+  checkpoints_.advance();
+  // Clocks differ and a signal may reach one rank only, or the ranks in different steps: what one
+  // rank sees, all do.
+  std::int64_t seen[] = {stop_is_asked(), time_limit_.is_due(process_age_s()),
+                         checkpoints_.minutes_are_due(Level::shared),
+                         checkpoints_.minutes_are_due(Level::local)};
+  world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
+  if (seen[1] != 0) {
+    log::info(
+        fmt::format("train.max_seconds = {:.0f}: {:.0f} s are left, {:.0f} s are kept for the "
+                    "last checkpoint",
+                    input_.train.max_seconds, input_.train.max_seconds - process_age_s(),
+                    time_limit_.margin_s()));
+  }
+  if (seen[0] != 0 || seen[1] != 0) return true;
+  if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
+    if (records_) records_->sync();
+    checkpoints_.begin(Level::shared, steps_done_);
+  } else if (checkpoints_.is_due(Level::local, steps_done_, seen[3] != 0)) {
+    checkpoints_.begin(Level::local, steps_done_);
+  }
+  return false;
+}
+
+bool Run::save_last() {
+  progress_.pause();
+  const bool is_finished = steps_done_ >= num_steps_;
+  try {
+    if (records_) records_->sync();
+    checkpoints_.save_now(steps_done_);
+    return true;
+  } catch (const comm::AgreedError& error) {
+    // The next start goes on from an older one; a finished run has no next start.
+    if (is_finished || !checkpoints_.newest()) throw;
+    log::warn(fmt::format("the last checkpoint could not be saved: {}", error.what()));
+    return false;
+  }
+}
+
+int Run::stopped(std::int64_t first, bool has_checkpoint) {
+  const bool goes_on = input_.checkpoint.resume == "auto";
+  log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,
+                        goes_on ? "start the same command again to go on"
+                                : "set checkpoint.resume = \"auto\" and start again to go on"));
+  return has_checkpoint && steps_done_ > first ? core::exit_resubmit : core::exit_resubmit_older;
 }
 
 int Run::loop() {
   watch_signals();
+  tell_signals(checkpoints_.newest().has_value());
   const core::Stopwatch watch;
   const std::int64_t first = steps_done_;
   const std::int64_t stop_at = input_.train.stop_after_steps > 0
                                    ? std::min(num_steps_, first + input_.train.stop_after_steps)
                                    : num_steps_;
+  if (first < num_steps_) note_start();
   if (first == 0) {
     validate("before training");
     print_answers();
   }
+  core::Stopwatch since_last_step;
   while (steps_done_ < stop_at) {
     step();
     if (steps_done_ == num_steps_) break;
     // Validation first: a checkpoint covers the metrics written before it, and a restart drops
     // later ones.
-    const bool validation_due =
-        input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
-    if (validation_due) validate(fmt::format("step {}", steps_done_).c_str());
-    if (is_save_due()) save();
-    if (any_rank_is_asked_to_stop()) break;
+    if (is_validation_due()) validate(fmt::format("step {}", steps_done_).c_str());
+    time_limit_.add_step(since_last_step.seconds());
+    if (input_.checkpoint.probe && steps_done_ == first + 1) {
+      if (records_) records_->sync();
+      checkpoints_.save_now(steps_done_);
+    }
+    if (between_steps()) break;
+    since_last_step.restart();
   }
   if (steps_done_ >= num_steps_ && (steps_done_ > first || num_steps_ == 0)) {
     validate("after training");
     print_answers();
   }
-  if (last_saved_ != steps_done_) save();
-  progress_.pause();
+  const bool has_checkpoint = save_last();
   if (steps_done_ > first) {
     log::info(metrics::to_string(times_.total()));
     tell_memory();
   }
-  if (steps_done_ < num_steps_) {
-    const bool goes_on = input_.checkpoint.resume == "auto";
-    log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,
-                          goes_on ? "start the same command again to go on"
-                                  : "set checkpoint.resume = \"auto\" and start again to go on"));
-    return core::exit_resubmit;
-  }
+  if (steps_done_ < num_steps_) return stopped(first, has_checkpoint);
   if (steps_done_ == first && first > 0) {
     log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
   } else {

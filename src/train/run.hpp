@@ -4,16 +4,22 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "checkpoint/find.hpp"
+#include "checkpoint/run_folder.hpp"
+#include "checkpoint/save.hpp"
 #include "core/clock.hpp"
 #include "metrics/progress.hpp"
 #include "metrics/records.hpp"
+#include "train/checkpoints.hpp"
 #include "train/corpus.hpp"
 #include "train/evaluate.hpp"
 #include "train/input.hpp"
 #include "train/state.hpp"
+#include "train/stop.hpp"
 #include "train/time_keeper.hpp"
 #include "world/world.hpp"
 
@@ -27,33 +33,44 @@ class Run {
   Run(const Input& input, const plan::Plan& plan, const world::World& world,
       const Registry& registry);
 
-  /// Trains to the end. Returns core::exit_done, or core::exit_resubmit if train.stop_after_steps
-  /// or a signal to any rank ended it earlier with a checkpoint.
+  /// Trains to the end. Returns core::exit_done, or if train.stop_after_steps, train.max_seconds or
+  /// a signal to any rank ended it earlier core::exit_resubmit with a new checkpoint and
+  /// core::exit_resubmit_older with an older one.
   int loop();
 
  private:
-  void make_output_folder();
+  void claim_output_folder();
   void write_resolved_deck();
+  void note_start();
   void restore_or_initialise();
   void initialise();
+  void tell_resumed(const checkpoint::Found& found);
   core::Json describe() const;
   void step();
   void tell_memory();
-  void save();
+  void tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void validate(const char* when);
   void print_answers();
-  bool is_save_due() const;
-  bool any_rank_is_asked_to_stop() const;
+  bool is_validation_due() const;
+  /// What the ranks decide together between two steps. True: the run stops here.
+  bool between_steps();
+  /// The checkpoint that a run ends with. Returns whether there is one.
+  bool save_last();
+  int stopped(std::int64_t first, bool has_checkpoint);
 
   const Input& input_;
   const plan::Plan& plan_;
   const world::World& world_;
+  std::unique_ptr<checkpoint::RunFolder> folder_;  ///< on the root
   Corpus corpus_;
   State state_;
   TimeKeeper times_;
+  Checkpoints checkpoints_;
+  TimeLimit time_limit_;
+  std::string run_id_;
   std::int64_t num_steps_ = 0;
   std::int64_t steps_done_ = 0;
-  std::int64_t last_saved_ = -1;
+  std::optional<double> validation_loss_;            ///< of the weights as they are
   core::Json source_dtypes_ = core::Json::object();  ///< by tensor: how an export writes it
   std::optional<metrics::RecordFile> records_;       ///< on the root
   metrics::Progress progress_{metrics::Progress::Style::silent, 0, 1};

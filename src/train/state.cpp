@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/state.hpp"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "core/fault.hpp"
 #include "train/device.hpp"
 #include "train/initial_weights.hpp"
 
@@ -13,6 +20,20 @@ core::DType dtype_of(const at::Tensor& tensor) {
 
 std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
   return static_cast<std::byte*>(shard.data_ptr()) + offset * shard.element_size();
+}
+
+/// A part of a copy that one thread does.
+struct CopyPiece {
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::int64_t bytes = 0;
+};
+
+void add_pieces(const std::byte* source, std::byte* target, std::int64_t bytes,
+                std::vector<CopyPiece>& pieces) {
+  constexpr std::int64_t largest = std::int64_t{4} << 20;  // enough for many threads, few to count
+  for (std::int64_t begin = 0; begin < bytes; begin += largest)
+    pieces.push_back({source + begin, target + begin, std::min(largest, bytes - begin)});
 }
 
 shard::Options shard_options(const Input& input, const plan::Plan& plan,
@@ -82,10 +103,52 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
   return all;
 }
 
+std::int64_t State::stored_bytes() const {
+  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
+  std::int64_t bytes = 0;
+  for (int unit = 0; unit < shards_.num_units(); ++unit) {
+    const std::int64_t element_bytes = shards_.master(unit).element_size() +
+                                       optimizer_.exp_avg(unit).element_size() +
+                                       optimizer_.exp_avg_sq(unit).element_size();
+    for (const plan::ShardSlice& whole : shards_.map().slices(unit, shards_.fsdp().rank())) {
+      const std::int64_t first = whole.count * copies.rank() / copies.size();
+      const std::int64_t last = whole.count * (copies.rank() + 1) / copies.size();
+      bytes += (last - first) * element_bytes;
+    }
+  }
+  return bytes;
+}
+
 std::vector<checkpoint::StoredSlice> State::stored() {
   const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
   return slices<checkpoint::StoredSlice>(copies.rank(), copies.size(),
                                          shard::HostCopy::Contents::wanted);
+}
+
+std::vector<checkpoint::StoredSlice> State::snapshot() {
+  core::fault::hit("ckpt.snapshot");
+  std::vector<checkpoint::StoredSlice> slices = stored();
+  // What comes from a GPU is a copy already.
+  if (!shards_.options().state_device.is_cpu()) return slices;
+  std::int64_t bytes = 0;
+  for (const checkpoint::StoredSlice& stored : slices)
+    bytes += stored.slice.size_bytes();
+  if (!snapshot_.defined() || snapshot_.numel() != bytes) {
+    snapshot_ = at::empty({bytes}, at::kByte);
+  }
+  auto* target = static_cast<std::byte*>(snapshot_.data_ptr());
+  std::vector<CopyPiece> pieces;
+  for (checkpoint::StoredSlice& stored : slices) {
+    add_pieces(stored.data, target, stored.slice.size_bytes(), pieces);
+    stored.data = target;
+    target += stored.slice.size_bytes();
+  }
+  at::parallel_for(0, std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (const CopyPiece& piece : std::span(pieces).subspan(static_cast<std::size_t>(begin),
+                                                            static_cast<std::size_t>(end - begin)))
+      std::memcpy(piece.target, piece.source, static_cast<std::size_t>(piece.bytes));
+  });
+  return slices;
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {

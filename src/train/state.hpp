@@ -36,6 +36,11 @@ class State {
   /// What this rank stores of weights and moments in a checkpoint: copies of the model share the
   /// work. Valid until `release`: what is on a GPU is copied to host memory for as long.
   std::vector<checkpoint::StoredSlice> stored();
+  /// Bytes of that.
+  std::int64_t stored_bytes() const;
+  /// The same in memory that later steps leave as it is, until `release`. Host memory for the copy
+  /// is kept for the next time.
+  std::vector<checkpoint::StoredSlice> snapshot();
   /// What it needs from one: all of its shards. Once they are read: `take_wanted`.
   std::vector<checkpoint::WantedSlice> wanted();
   void take_wanted();
@@ -54,6 +59,7 @@ class State {
   optim::AdamW optimizer_;
   std::optional<optim::LossScale> loss_scale_;
   std::vector<shard::HostCopy> on_host_;
+  at::Tensor snapshot_;  ///< bytes
 };
 
 /// Kinds of states in a checkpoint.

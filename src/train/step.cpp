@@ -7,6 +7,7 @@
 
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
+#include "core/fault.hpp"
 #include "optim/clip.hpp"
 #include "shard/compute_stream.hpp"
 #include "shard/wire.hpp"
@@ -69,11 +70,13 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   shards.reset_gradients(data.num_samples);
   LossTotal total(shards.options().numbers.is_fixed_point(), data.num_samples);
   for (std::int64_t i = 0; i < num_passes; ++i) {
+    core::fault::hit("step.fwd");
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
     total.add(forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)],
                                per_token * loss_scale, pass)
                   .loss);
   }
+  core::fault::hit("step.allreduce");
   shards.finish_gradients();
   shards.release_all();
   shard::wait_for_compute(shards.options().device);
@@ -100,6 +103,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
          "Look at the data of this step, or set train.determinism = \"run\" in a new run.");
   }
   require_finite(result, settings.step);
+  core::fault::hit("step.optim");
   const core::Stopwatch watch;
   const std::int64_t skipped =
       settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;

@@ -37,6 +37,7 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   const comm::Topology& topology = environment.topology();
   world.node_index = topology.node_of_rank[static_cast<std::size_t>(all.rank())];
   world.host = topology.node_names[static_cast<std::size_t>(world.node_index)];
+  world.partner = partner_of(all.rank(), topology);
   return world;
 }
 
@@ -82,6 +83,19 @@ std::string groups_of(const std::vector<int>& group_of_rank, int num_groups,
 }
 
 }  // namespace
+
+std::optional<int> partner_of(int rank, const comm::Topology& topology) {
+  if (topology.num_nodes < 2) return std::nullopt;
+  const std::vector<int>& node_of = topology.node_of_rank;
+  const int own_node = node_of[static_cast<std::size_t>(rank)];
+  const auto before = std::count(node_of.begin(), node_of.begin() + rank, own_node);
+  std::vector<int> next;
+  for (std::size_t other = 0; other < node_of.size(); ++other) {
+    if (node_of[other] == (own_node + 1) % topology.num_nodes)
+      next.push_back(static_cast<int>(other));
+  }
+  return next[static_cast<std::size_t>(before) % next.size()];
+}
 
 std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
   std::string text = fmt::format("{} rank{} on {} node{}:", topology.world_size,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // With whom: the communicators of this rank, named by use.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct World {
   comm::Communicator fsdp;   ///< ranks that together hold one copy of the model: dp_shard x cp
   comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
   int node_index = 0;
+  /// The rank on the next node that keeps copies of what this one saves on its node; nothing if all
+  /// ranks are on one node.
+  std::optional<int> partner = {};
   std::string host = "localhost";  ///< of this rank
   comm::Device device;             ///< what this rank computes with
 };
@@ -37,6 +41,10 @@ struct Place {
   int shard = 0;  ///< along dp_shard
 };
 std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology);
+
+/// The rank on the node after that of `rank`, the last one's being the first, that has as many
+/// ranks of its node before it; round again where that node has fewer. Nothing on one node.
+std::optional<int> partner_of(int rank, const comm::Topology& topology);
 
 /// A world of this process alone, without MPI.
 World make_alone();

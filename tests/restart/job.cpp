@@ -71,8 +71,11 @@ Outcome Job::run(int ranks, const std::vector<std::string>& more) const {
 std::vector<core::Json> Job::metrics() const {
   std::vector<core::Json> rows;
   std::ifstream file(output() / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);)
-    rows.push_back(core::parse_json(line, "metrics.jsonl"));
+  for (std::string line; std::getline(file, line);) {
+    core::Json row = core::parse_json(line, "metrics.jsonl");
+    // When a save ends is a matter of time.
+    if (!row.contains("checkpoint") && !row.contains("resume")) rows.push_back(std::move(row));
+  }
   return rows;
 }
 

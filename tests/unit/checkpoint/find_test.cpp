@@ -141,7 +141,7 @@ TEST_F(Find, RetireKeepsTheNewestGoodOnes) {
     save(step);
   spoil(3);
   // 90 is of another run, 3 is damaged: neither counts nor goes.
-  retire({}, root(), 2, 4);
+  retire(root(), {.newest = 2}, 4);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-0000000002", "step-0000000003",
                                                "step-0000000004", "step-0000000090"}));
 }
@@ -154,7 +154,7 @@ TEST_F(Find, RetireFollowsNoLinks) {
   tests::write_file(victim / "precious", "x");
   fs::create_directory_symlink(victim, root() / "step-0000000001/link");
   fs::create_directory_symlink(victim, root() / "step-0000000000");
-  retire({}, root(), 1);
+  retire(root(), {.newest = 1}, any_step);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-0000000000", "step-0000000002", "victim"}));
   EXPECT_TRUE(fs::exists(victim / "precious"));
 }

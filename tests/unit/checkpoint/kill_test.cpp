@@ -70,7 +70,7 @@ class Saver {
     for (std::int64_t step = first;; ++step) {
       tests::save_model({}, root, step, model);
       if (::write(reports, &step, sizeof(step)) != sizeof(step)) ::_exit(1);
-      retire({}, root, 2, step);
+      retire(root, {.newest = 2}, step);
     }
   }
 

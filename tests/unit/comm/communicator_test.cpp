@@ -54,6 +54,37 @@ TEST(Communicator, GathersTextsOfDifferentLength) {
     EXPECT_EQ(texts[rank].size(), rank);
 }
 
+TEST(Communicator, GathersTextsOnTheRootAlone) {
+  const auto& world = tests::world();
+  const auto texts = world.gather_text(std::string(static_cast<std::size_t>(world.rank()), 'x'));
+  ASSERT_EQ(std::ssize(texts), world.is_root() ? world.size() : 0);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    EXPECT_EQ(texts[rank], std::string(rank, 'x'));
+}
+
+/// As many bytes as the rank's number, each of that value.
+std::vector<std::byte> bytes_of(int rank) {
+  return std::vector<std::byte>(static_cast<std::size_t>(rank), static_cast<std::byte>(rank));
+}
+
+TEST(Communicator, ShiftsBytesAroundTheRing) {
+  const auto& world = tests::world();
+  for (int distance = -world.size(); distance <= world.size(); ++distance) {
+    const int from = (world.rank() - distance + 2 * world.size()) % world.size();
+    EXPECT_EQ(world.shift(bytes_of(world.rank()), distance), bytes_of(from)) << distance;
+  }
+}
+
+TEST(Communicator, DeliversToOneRankWhatAllHandIt) {
+  const auto& world = tests::world();
+  const auto received = world.deliver(bytes_of(world.rank()), world.size() - 1);
+  ASSERT_EQ(std::ssize(received), world.rank() == world.size() - 1 ? world.size() : 0);
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    EXPECT_EQ(received[i].from, static_cast<int>(i));
+    EXPECT_EQ(received[i].bytes, bytes_of(static_cast<int>(i)));
+  }
+}
+
 TEST(Communicator, SplitsByColour) {
   const auto& world = tests::world();
   const Communicator half = world.split(world.rank() % 2, world.rank(), "half");

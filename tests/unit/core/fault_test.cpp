@@ -22,7 +22,7 @@ TEST(Fault, ActsAtItsPointItsRankAndItsHitOnly) {
     ADD_FAILURE() << "the second hit passed";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::io);
-    EXPECT_STREQ(error.what(), "file.h5: planted fault (Input/output error)");
+    EXPECT_STREQ(error.what(), "file.h5: planted fault (Input/output error).");
   }
   EXPECT_EQ(fault::hit("disk"), fault::Action::none);
   for (int i = 0; i < 3; ++i)

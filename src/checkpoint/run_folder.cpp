@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/run_folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <random>
+#include <system_error>
+
+#include "checkpoint/folder.hpp"
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* lock_name = ".lock";
+constexpr const char* note_name = ".run.json";
+constexpr std::int64_t largest_note_bytes = 4096;
+
+fs::path made(const fs::path& root, Access access) {
+  make_root(root, access);
+  return root;
+}
+
+/// Who holds a lock, in the words of whoever took it.
+std::string describe_this_job() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID"}) {
+    if (const char* id = std::getenv(name)) return fmt::format("job {} on {}", id, host.data());
+  }
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+core::File lock(const fs::path& root, Access access) {
+  core::File file(root / lock_name, core::File::Mode::create_or_write, core::ErrorKind::create);
+  ::fchmod(file.descriptor(), file_mode(access));
+  struct flock range = {};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  if (::fcntl(file.descriptor(), F_OFD_SETLK, &range) == 0) {
+    const std::string owner = describe_this_job();
+    if (::ftruncate(file.descriptor(), 0) == 0) file.write_at(0, std::as_bytes(std::span(owner)));
+    return file;
+  }
+  if (errno == EAGAIN || errno == EACCES) {
+    std::string owner = "another job";
+    if (file.size_bytes() > 0 && file.size_bytes() < largest_note_bytes) {
+      owner = core::printable(core::read_text(root / lock_name, largest_note_bytes));
+    }
+    core::fail(core::ErrorKind::create,
+               {root.string(), "is in use by " + owner, "two runs would overwrite each other",
+                "Wait until it ends, or set another train.output."});
+  }
+  log::warn(fmt::format("{} cannot be locked ({}): see to it that no second job uses it",
+                        root.string(), core::system_reason()));
+  return file;
+}
+
+/// All that a save will do, with a file of a few bytes. Better to fail now than after hours.
+void try_out(const fs::path& root, Access access) {
+  const fs::path file = root / fmt::format(".try.{}", ::getpid());
+  const fs::path renamed = file.string() + ".renamed";
+  try {
+    write_new_file(file, "finetune", file_mode(access));
+    std::error_code error;
+    fs::rename(file, renamed, error);
+    if (!error) fs::remove(renamed, error);
+    if (error) {
+      core::fail(core::ErrorKind::create, {root.string(), "files in it cannot be renamed",
+                                           error.message(), "Set train.output to another folder."});
+    }
+    core::sync_folder(root);
+  } catch (const core::Error& error) {
+    remove_quietly(file);
+    throw core::Error(core::ErrorKind::create, error.what());
+  }
+}
+
+std::string new_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const fs::path& root, Access access)
+    : root_(made(root, access)),
+      access_(access),
+      lock_((try_out(root, access), lock(root, access))) {
+  std::error_code ignored;
+  if (fs::exists(root_ / note_name, ignored)) {
+    try {
+      const core::Json note = core::parse_json(
+          read_regular_file(root_ / note_name, largest_note_bytes), (root_ / note_name).string());
+      run_id_ = note.at("id").get<std::string>();
+      fingerprint_ = note.at("fingerprint").get<std::string>();
+      step_ = note.at("step").get<std::int64_t>();
+      starts_ = note.at("starts").get<std::int64_t>();
+      return;
+    } catch (const std::exception&) {
+      // A note that cannot be read is worth no more than none.
+      starts_ = 0;
+    }
+  }
+  run_id_ = new_id();
+}
+
+void RunFolder::set_run_id(const std::string& id) {
+  run_id_ = id.empty() ? new_id() : id;
+}
+
+void RunFolder::begin(std::int64_t step, const std::string& fingerprint, std::int64_t max_starts) {
+  const bool is_same = step == step_ && fingerprint == fingerprint_;
+  if (is_same && max_starts > 0 && starts_ >= max_starts) {
+    core::fail(
+        core::ErrorKind::no_progress,
+        {root_.string(),
+         fmt::format("{} starts from step {} have ended without a new checkpoint", starts_, step),
+         "another would most likely end in the same way",
+         fmt::format("Look at what they printed; save more often (checkpoint.save_minutes), change "
+                     "the deck, or remove {} to try again.",
+                     (root_ / note_name).string())});
+  }
+  starts_ = is_same ? starts_ + 1 : 1;
+  step_ = step;
+  fingerprint_ = fingerprint;
+  write();
+}
+
+void RunFolder::note_progress() {
+  if (starts_ == 0) return;
+  starts_ = 0;
+  step_ = -1;
+  write();
+}
+
+void RunFolder::write() const {
+  const core::Json note = {
+      {"id", run_id_}, {"fingerprint", fingerprint_}, {"step", step_}, {"starts", starts_}};
+  core::write_text_atomically(root_ / note_name, note.dump() + "\n");
+  ::chmod((root_ / note_name).c_str(), file_mode(access_));
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,48 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a run: made, proven and held by one job at a time, with a note of its starts.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "checkpoint/layout.hpp"
+#include "core/file.hpp"
+
+namespace finetune::checkpoint {
+
+/// One rank of a job has one. Without MPI.
+class RunFolder {
+ public:
+  /// Makes the folder if it is missing, tries that files can be written, synced, renamed and
+  /// removed in it, and locks it (`.lock`) until this object goes or the process ends.
+  /// Throws: ErrorKind::create with the reason, or naming the job that holds it.
+  RunFolder(const std::filesystem::path& root, Access access);
+
+  /// Tells this run from others that used the same folder before; checkpoints on disks of nodes
+  /// carry it.
+  const std::string& run_id() const { return run_id_; }
+  /// The run goes on under the id that its checkpoint has, or under a new one ("").
+  void set_run_id(const std::string& id);
+
+  /// Notes a start from `step` with a deck and program of this fingerprint.
+  /// Throws: ErrorKind::no_progress if `max_starts` before it (0: any number) ended without a
+  /// checkpoint; ErrorKind::create if the note cannot be written.
+  void begin(std::int64_t step, const std::string& fingerprint, std::int64_t max_starts);
+
+  /// A new checkpoint: starts count from nothing again.
+  void note_progress();
+
+ private:
+  void write() const;
+
+  std::filesystem::path root_;
+  Access access_;
+  core::File lock_;
+  std::string run_id_;
+  std::string fingerprint_;
+  std::int64_t step_ = -1;
+  std::int64_t starts_ = 0;
+};
+
+}  // namespace finetune::checkpoint

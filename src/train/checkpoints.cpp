@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/log.hpp"
+
+namespace finetune::train {
+namespace {
+
+using checkpoint::Level;
+
+/// So many saves that fail in a row are no accident.
+constexpr int max_failures = 3;
+
+const char* name(Level level) {
+  return level == Level::shared ? "the checkpoint" : "the node-local checkpoint";
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const checkpoint::Settings& settings, std::filesystem::path root,
+                         std::filesystem::path local_root, const world::World& world, State& state,
+                         checkpoint::RunFolder* run_folder, Describe describe, Report report)
+    : settings_(settings),
+      root_(std::move(root)),
+      local_root_(std::move(local_root)),
+      world_(world),
+      state_(state),
+      run_folder_(run_folder),
+      describe_(std::move(describe)),
+      report_(std::move(report)) {}
+
+void Checkpoints::start_from(std::int64_t step) {
+  newest_ = step;
+}
+
+const std::filesystem::path& Checkpoints::root(Level level) const {
+  return level == Level::shared ? root_ : local_root_;
+}
+
+checkpoint::SaveOptions Checkpoints::options(Level level) const {
+  checkpoint::SaveOptions options;
+  options.level = level;
+  options.files = settings_.layout();
+  options.access = settings_.who();
+  options.retention = settings_.retention();
+  options.durability.read_back = settings_.read_back;
+  if (level == Level::local) {
+    // It need not outlive the machine: a node that is lost is what its partner is for. Two are kept
+    // because a node may die after some nodes have the newest and others have not.
+    options.durability = {.sync = false, .read_back = false};
+    options.retention = checkpoint::Retention{.newest = 2};
+  }
+  return options;
+}
+
+bool Checkpoints::minutes_are_due(Level level) const {
+  const double minutes = level == Level::shared ? settings_.save_minutes : settings_.local_minutes;
+  const auto& since = level == Level::shared ? since_shared_ : since_local_;
+  return minutes > 0 && since.seconds() >= 60 * minutes;
+}
+
+bool Checkpoints::is_due(Level level, std::int64_t step, bool minutes_due) const {
+  if (level == Level::local && !settings_.has_local_level()) return false;
+  const std::int64_t steps = level == Level::shared ? settings_.save_steps : settings_.local_steps;
+  return minutes_due || (steps > 0 && step % steps == 0);
+}
+
+template <typename F>
+bool Checkpoints::attempt(F&& f) {
+  try {
+    f();
+    return true;
+  } catch (const comm::AgreedError& error) {
+    failed(error);
+    return false;
+  }
+}
+
+void Checkpoints::advance() {
+  if (!saving_) return;
+  attempt([&] {
+    const bool is_done = saving_->advance();
+    if (!saving_->needs_data()) state_.release();
+    if (is_done) done();
+  });
+}
+
+void Checkpoints::wait_quietly() {
+  if (!saving_) return;
+  saving_->finish();
+  done();
+}
+
+void Checkpoints::wait() {
+  attempt([&] { wait_quietly(); });
+}
+
+void Checkpoints::begin(Level level, std::int64_t step) {
+  if (level == Level::shared && newest_ == step) return;
+  if (saving_) {
+    // Those on the node come often and are not worth a stop.
+    const bool is_skipped = settings_.when_busy == "skip" || level == Level::local;
+    const std::string text =
+        fmt::format("{} of step {} is due while that of step {} is still being written",
+                    name(level), step, saving_->step());
+    if (is_skipped) return log::warn(text + ": it is skipped (checkpoint.when_busy)");
+    log::warn(text + ": training waits (checkpoint.when_busy)");
+    wait();
+  }
+  if (!settings_.is_async && level == Level::shared) {
+    attempt([&] { save_now(step); });
+    return;
+  }
+  (level == Level::shared ? since_shared_ : since_local_).restart();
+  attempt([&] {
+    const core::Stopwatch watch;
+    const auto slices = comm::agree(world_.world, [&] { return state_.snapshot(); });
+    copy_s_ = watch.seconds();
+    level_ = level;
+    const checkpoint::Writers writers{
+        .world = world_.world,
+        .node = world_.node,
+        .node_index = world_.node_index,
+        .partner = level == Level::local ? world_.partner : std::nullopt};
+    saving_ = std::make_unique<checkpoint::Saving>(writers, root(level), step, describe_(), slices,
+                                                   options(level));
+  });
+}
+
+void Checkpoints::save_now(std::int64_t step) {
+  try {
+    wait_quietly();
+  } catch (const comm::AgreedError& error) {
+    // The newer one, if there is to be one, may still succeed.
+    log::warn(fmt::format("{} of step {} could not be saved: {}", name(level_), saving_->step(),
+                          error.what()));
+    saving_.reset();
+    state_.release();
+  }
+  if (newest_ == step) return;
+  copy_s_ = 0;
+  level_ = Level::shared;
+  since_shared_.restart();
+  try {
+    const auto slices = state_.stored();
+    saving_ = std::make_unique<checkpoint::Saving>(
+        checkpoint::Writers{world_.world, world_.node, world_.node_index}, root_, step, describe_(),
+        slices, options(level_));
+    saving_->finish();
+  } catch (const comm::AgreedError&) {
+    saving_.reset();
+    state_.release();
+    throw;
+  }
+  state_.release();
+  done();
+}
+
+void Checkpoints::done() {
+  checkpoint::SaveReport report = saving_->report();
+  saving_.reset();
+  state_.release();
+  report.blocked_s += copy_s_;
+  report.total_s += copy_s_;
+  blocked_s_ += report.blocked_s;
+  failures_ = 0;
+  if (level_ == Level::shared) {
+    newest_ = report.step;
+    comm::agree(world_.world, [&] {
+      if (run_folder_ != nullptr) run_folder_->note_progress();
+    });
+  }
+  report_(report, level_);
+}
+
+void Checkpoints::failed(const comm::AgreedError& error) {
+  const std::int64_t step = saving_ ? saving_->step() : -1;
+  saving_.reset();
+  state_.release();
+  const bool is_of_files =
+      error.kind() == core::ErrorKind::create || error.kind() == core::ErrorKind::io;
+  if (!is_of_files) throw error;
+  // Those on the node are an extra: losing one must not end a run.
+  if (level_ == Level::shared && settings_.on_error == "stop") throw error;
+  if (++failures_ >= max_failures) {
+    throw comm::AgreedError(core::ErrorKind::io,
+                            fmt::format("{} saves in a row have failed, the last because of: {}",
+                                        failures_, error.what()));
+  }
+  log::warn(fmt::format(
+      "{}{} could not be saved: {} Training goes on {} (checkpoint.on_error).", name(level_),
+      step >= 0 ? fmt::format(" of step {}", step) : "", error.what(),
+      newest_ ? fmt::format("with that of step {}", *newest_) : std::string("without one")));
+}
+
+double Checkpoints::take_blocked_s() {
+  return std::exchange(blocked_s_, 0.0);
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a run begins: its folder, its weights, or the checkpoint it goes on from.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "checkpoint/find.hpp"
+#include "checkpoint/load.hpp"
+#include "comm/agree.hpp"
+#include "core/build_info.hpp"
+#include "core/file.hpp"
+#include "core/hash.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "train/initial_weights.hpp"
+#include "train/resume.hpp"
+#include "train/run.hpp"
+#include "weights/model_files.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// A new run in the folder of an old one begins its own metrics and leaves the old ones beside.
+void keep_old_metrics(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) == 0 || error) return;
+  std::filesystem::path kept;
+  for (int i = 1; kept.empty() || std::filesystem::exists(kept); ++i) {
+    kept = path.string() + fmt::format(".old-{}", i);
+  }
+  std::filesystem::rename(path, kept);
+  log::warn(fmt::format("{} of an older run is now {}", path.string(), kept.string()));
+}
+
+/// Every start of a batch job has another limit, and is yet a start of the same run.
+std::string without_time_limit(const std::string& deck) {
+  std::istringstream lines(deck);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("max_seconds")) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+void Run::claim_output_folder() {
+  const checkpoint::Access access = input_.checkpoint.who();
+  ::umask(0777 & ~checkpoint::folder_mode(access));  // also for metrics.jsonl and the like
+  comm::agree_all(world_.world, [&] {
+    if (world_.world.is_root())
+      folder_ = std::make_unique<checkpoint::RunFolder>(input_.train.output, access);
+  });
+}
+
+void Run::write_resolved_deck() {
+  comm::agree_all(world_.world, [&] {
+    if (!world_.world.is_root()) return;
+    core::write_text_atomically(std::filesystem::path(input_.train.output) / "input.resolved.toml",
+                                input_.resolved_deck);
+  });
+}
+
+void Run::initialise() {
+  if (input_.model.init == "random") {
+    randomize(input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed),
+              state_.shards());
+    for (const model::Parameter& row : input_.parameters.rows) {
+      source_dtypes_[row.name] = core::name(input_.architecture.file_dtype);
+    }
+    log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
+    return;
+  }
+  const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
+  comm::agree_all(world_.world, [&] {
+    import_weights(files, input_.architecture, input_.parameters, state_.shards());
+  });
+  for (const model::Parameter& row : input_.parameters.rows) {
+    source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
+  }
+  log::info(fmt::format("starts from {} ({})", input_.model_folder.string(),
+                        core::human_bytes(files.size_bytes())));
+}
+
+void Run::restore_or_initialise() {
+  const std::filesystem::path root = input_.train.output;
+  const core::Stopwatch watch;
+  const auto wanted = state_.wanted();
+  checkpoint::LoadReport report;
+  const auto found =
+      checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted, &report);
+  if (found) {
+    comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
+    state_.take_wanted();
+    state_.shards().publish_all();
+    tell_resumed(*found);
+  } else {
+    state_.release();
+    initialise();
+  }
+  run_id_ = found ? found->state.value("run_id", std::string()) : std::string();
+  comm::agree_all(world_.world, [&] {
+    if (!world_.world.is_root()) return;
+    folder_->set_run_id(run_id_);
+    run_id_ = folder_->run_id();
+    if (!found) keep_old_metrics(root / "metrics.jsonl");
+    records_.emplace(root / "metrics.jsonl",
+                     found ? found->state.at("metrics_bytes").get<std::int64_t>() : 0);
+    if (!found) return;
+    records_->append(metrics::to_json(metrics::ResumeRecord{
+        .step = found->step, .bytes = report.bytes_read, .read_s = watch.seconds()}));
+  });
+  run_id_ = world_.world.broadcast_text(run_id_);
+}
+
+void Run::tell_resumed(const checkpoint::Found& found) {
+  const std::int64_t threads = found.state.value("threads", std::int64_t{0});
+  if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
+    log::warn(
+        fmt::format("{} was trained with {} threads a rank, this start has {}: its bits will "
+                    "not be those of an uninterrupted run (OMP_NUM_THREADS sets them)",
+                    found.folder.string(), threads, at::get_num_threads()));
+  }
+  steps_done_ = found.step;
+  checkpoints_.start_from(found.step);
+  source_dtypes_ = found.state.at("source_dtypes");
+  const core::Json& scale = found.state.at("loss_scale");
+  if (state_.loss_scale() != nullptr && !scale.is_null())
+    *state_.loss_scale() = optim::LossScale(scale, found.folder.string());
+  const double loss = checkpoint::validation_loss(found.state);
+  if (!std::isnan(loss)) validation_loss_ = loss;
+  log::info(fmt::format("goes on from {} (step {} of {})", found.folder.string(), steps_done_,
+                        num_steps_));
+}
+
+core::Json Run::describe() const {
+  return describe_run(
+      input_,
+      {.step = steps_done_,
+       .metrics_bytes = records_ ? records_->size_bytes() : 0,
+       .data_fingerprint = corpus_.fingerprint,
+       .source_dtypes = source_dtypes_,
+       .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
+       .threads = at::get_num_threads(),
+       .run_id = run_id_,
+       .validation_loss = validation_loss_});
+}
+
+void Run::note_start() {
+  comm::agree_all(world_.world, [&] {
+    if (folder_)
+      folder_->begin(
+          steps_done_,
+          core::fingerprint(without_time_limit(input_.resolved_deck) + core::build_stamp()),
+          input_.checkpoint.max_starts);
+  });
+}
+
+}  // namespace finetune::train
