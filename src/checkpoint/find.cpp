@@ -13,6 +13,7 @@
 #include "checkpoint/layout.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -63,6 +64,13 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
                   fmt::format("\"{}\" is not a checkpoint's name", core::printable(resume)),
                   "they are called step-0000000200 and so on",
                   "Use \"auto\", \"never\" or the name of a folder."});
+    }
+    const std::vector<std::int64_t> steps = list_steps(root);
+    if (!steps.empty() && steps.front() > *step_of(resume)) {
+      log::warn(
+          fmt::format("{} holds checkpoints up to step {}. They stay: move them away, or a "
+                      "later start with checkpoint.resume = \"auto\" goes on from them.",
+                      root.string(), steps.front()));
     }
     return check_folder(root / resume);
   }
@@ -131,6 +139,7 @@ core::Message no_checkpoint_in(const fs::path& path) {
 
 std::optional<Found> find(const comm::Communicator& world, const fs::path& root,
                           const std::string& resume, std::int64_t before_step) {
+  core::fault::hit("load.manifest", root.native());
   auto chosen = comm::agree(world, [&]() -> std::optional<Candidate> {
     return world.is_root() ? choose(root, resume, before_step) : std::nullopt;
   });

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/manifest.hpp"
 #include "comm/communicator.hpp"
@@ -20,6 +21,12 @@ struct Found {
   std::int64_t step = 0;
   core::Json state;
   Manifest manifest;
+  /// By file of the manifest, whether this rank can read it; empty: all of them.
+  std::vector<bool> files_here = {};
+
+  bool is_here(std::int64_t file) const {
+    return files_here.empty() || files_here[static_cast<std::size_t>(file)];
+  }
 };
 
 /// The validation loss that a state says its checkpoint has; NaN if it says none.

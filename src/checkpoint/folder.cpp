@@ -72,6 +72,17 @@ void make_root(const fs::path& root, Access access) {
     refuse_root(root, "everybody may write into it", "anybody could change what is written there");
 }
 
+void make_private_root(const fs::path& root) {
+  struct stat status;
+  if (::lstat(root.c_str(), &status) == 0 &&
+      (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0)) {
+    core::fail(core::ErrorKind::create, {root.string(), "is not a folder that only you may enter",
+                                         "others could have put it there",
+                                         "Remove it, or set another checkpoint.local_dir."});
+  }
+  make_root(root, Access::owner);
+}
+
 void require_space(const fs::path& root, std::int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(root, error);

@@ -20,6 +20,10 @@ namespace finetune::checkpoint {
 /// write into it: what is written there would be at their mercy.
 void make_root(const std::filesystem::path& root, Access access);
 
+/// As make_root for a folder that lies where others write too, such as /tmp: a link, or a folder
+/// that anybody but this user may enter, is refused.
+void make_private_root(const std::filesystem::path& root);
+
 /// Fails if the file system of `root` has less free than `bytes`. Quotas are not seen here; taking
 /// the space finds them. Throws: ErrorKind::io.
 void require_space(const std::filesystem::path& root, std::int64_t bytes);

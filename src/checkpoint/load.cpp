@@ -4,29 +4,31 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/convert.hpp"
 #include "checkpoint/layout.hpp"
-#include "checkpoint/read.hpp"
+#include "checkpoint/local.hpp"
+#include "checkpoint/share.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/log.hpp"
 
 namespace finetune::checkpoint {
 namespace {
 
-[[noreturn]] void fail_other_model(const Found& found, std::string problem, std::string why) {
+[[noreturn]] void fail_other_model(const Found& found, const std::string& problem,
+                                   const std::string& why) {
   core::fail(core::ErrorKind::deck,
-             {found.folder.string(), std::move(problem), std::move(why),
-              "Go on with the model and precision the checkpoint was made with, or set "
-              "checkpoint.resume = \"never\"."});
+             {found.folder.string(), problem, why,
+              "Go on with the model and precision the checkpoint was made with, or set another "
+              "train.output to begin a new run."});
 }
 
-/// Index of the tensor that `wanted` is a slice of.
+/// The stored tensor that `wanted` is a slice of.
 std::int64_t find_tensor(const Found& found, const WantedSlice& wanted) {
   const core::TensorSlice& slice = wanted.slice;
   const std::int64_t index = found.manifest.find(wanted.kind, slice.name);
@@ -35,7 +37,7 @@ std::int64_t find_tensor(const Found& found, const WantedSlice& wanted) {
                      "this run needs it");
   }
   const TensorEntry& stored = found.manifest.tensors[static_cast<std::size_t>(index)];
-  if (stored.dtype != slice.dtype || stored.shape != slice.shape) {
+  if (stored.shape != slice.shape || !can_convert(stored.dtype, slice.dtype)) {
     fail_other_model(found,
                      fmt::format("{} {} is {} [{}]", wanted.kind, slice.name,
                                  core::name(stored.dtype), fmt::join(stored.shape, ", ")),
@@ -45,20 +47,6 @@ std::int64_t find_tensor(const Found& found, const WantedSlice& wanted) {
   return index;
 }
 
-/// All that this rank reads, in the order it lies in the files.
-std::vector<ReadPart> plan_reads(const Found& found, std::span<const WantedSlice> wanted) {
-  std::vector<ReadPart> parts;
-  for (const WantedSlice& want : wanted) {
-    const std::int64_t tensor = find_tensor(found, want);
-    const auto more = parts_of(found, tensor, want.slice.offset, want.slice.count, want.data);
-    parts.insert(parts.end(), more.begin(), more.end());
-  }
-  std::ranges::sort(parts, {}, [](const ReadPart& part) {
-    return std::tuple(part.extent->file, part.extent->position, part.first);
-  });
-  return parts;
-}
-
 std::int64_t total_bytes(std::span<const WantedSlice> wanted) {
   std::int64_t total = 0;
   for (const WantedSlice& want : wanted)
@@ -66,29 +54,59 @@ std::int64_t total_bytes(std::span<const WantedSlice> wanted) {
   return total;
 }
 
+/// As find. Where there is a local checkpoint, a shared level without a good one is no error.
+std::optional<Found> find_beside(const comm::Communicator& world, const Sources& sources,
+                                 std::int64_t before_step, bool has_local) {
+  try {
+    return find(world, sources.root, sources.resume, before_step);
+  } catch (const comm::AgreedError& error) {
+    if (!has_local || error.kind() != core::ErrorKind::input) throw;
+    log::warn(error.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 LoadReport load(const comm::Communicator& world, const Found& found,
                 std::span<const WantedSlice> wanted) {
   const core::Stopwatch watch;
+  core::fault::hit("load.read", found.folder.native());
   // Two agreements: a run of another model is refused before anybody reads.
-  const auto parts = comm::agree(world, [&] { return plan_reads(found, wanted); });
-  Reader reader(found);
-  comm::agree(world, [&] {
-    for (const ReadPart& part : parts)
-      reader.read(part);
+  std::vector<Converted> converted;
+  const auto parts = comm::agree(world, [&] {
+    std::vector<ReadPart> all;
+    for (const WantedSlice& want : wanted) {
+      const std::int64_t tensor = find_tensor(found, want);
+      const core::DType stored = found.manifest.tensors[static_cast<std::size_t>(tensor)].dtype;
+      std::byte* target = want.data;
+      if (stored != want.slice.dtype) target = converted.emplace_back(stored, want).stored_bytes();
+      const auto more = parts_of(found, tensor, want.slice.offset, want.slice.count, target);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
   });
-  std::int64_t totals[] = {reader.bytes_read(), total_bytes(wanted)};
+  std::int64_t totals[] = {read_once(world, found, parts), total_bytes(wanted)};
+  for (Converted& slice : converted)
+    slice.convert();
   world.all_reduce(std::span<std::int64_t>(totals), comm::Reduce::sum);
   return {totals[0], totals[1], watch.seconds()};
 }
 
-std::optional<Found> find_and_load(const comm::Communicator& world,
-                                   const std::filesystem::path& root, const std::string& resume,
+std::optional<Found> find_and_load(const comm::Communicator& world, const Sources& sources,
                                    std::span<const WantedSlice> wanted, LoadReport* report) {
   std::int64_t before_step = any_step;
+  std::int64_t before_local_step = any_step;
+  const bool has_local = sources.resume == "auto" && !sources.local_root.empty();
   while (true) {
-    std::optional<Found> found = find(world, root, resume, before_step);
+    std::optional<Found> local;
+    if (has_local) {
+      local =
+          find_local(world, sources.node, sources.local_root, sources.run_id, before_local_step);
+    }
+    std::optional<Found> found = find_beside(world, sources, before_step, local.has_value());
+    const bool is_local = local && (!found || local->step > found->step);
+    if (is_local) found = std::move(local);
     if (!found) return found;
     try {
       const LoadReport loaded = load(world, *found, wanted);
@@ -97,9 +115,9 @@ std::optional<Found> find_and_load(const comm::Communicator& world,
     } catch (const comm::AgreedError& error) {
       const bool is_damaged =
           error.kind() == core::ErrorKind::input || error.kind() == core::ErrorKind::io;
-      if (resume != "auto" || !is_damaged) throw;
+      if (sources.resume != "auto" || !is_damaged) throw;
       log::warn(fmt::format("{} is passed over: {}", folder_name(found->step), error.what()));
-      before_step = found->step;
+      (is_local ? before_local_step : before_step) = found->step;
     }
   }
 }

@@ -36,11 +36,21 @@ struct LoadReport {
 LoadReport load(const comm::Communicator& world, const Found& found,
                 std::span<const WantedSlice> wanted);
 
-/// find and load together: goes on to older checkpoints while "auto" finds damaged data, with a
-/// warning for each. `report`, if given, is of the one that was loaded. Collective on `world`.
-/// Throws: as find and load; if no checkpoint is good, or one fits another model.
-std::optional<Found> find_and_load(const comm::Communicator& world,
-                                   const std::filesystem::path& root, const std::string& resume,
+/// Where a run looks for a checkpoint to go on from.
+struct Sources {
+  std::filesystem::path root;
+  std::string resume = "auto";
+  /// Where nodes keep checkpoints of their own; empty: nowhere. Looked at with "auto" only.
+  std::filesystem::path local_root = {};
+  comm::Communicator node = {};  ///< the ranks that see the same local_root
+  std::string run_id = {};       ///< of the run whose local checkpoints count
+};
+
+/// find and load together, on both levels: the newest wins. Goes on to older checkpoints while
+/// "auto" finds damaged data, with a warning for each. `report`, if given, is of the one that was
+/// loaded. Collective on `world`. Throws: as find and load; if no checkpoint is good, or one fits
+/// another model.
+std::optional<Found> find_and_load(const comm::Communicator& world, const Sources& sources,
                                    std::span<const WantedSlice> wanted,
                                    LoadReport* report = nullptr);
 

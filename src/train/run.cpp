@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
 #include "comm/activity.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
@@ -56,11 +55,12 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       plan_(plan),
       world_(world),
       // First of all the output: who cannot write should not wait for the tokenizer to hear it.
-      corpus_((claim_output_folder(), load_corpus(input, registry, world))),
+      local_root_((claim_output_folder(), claim_local_folder())),
+      corpus_(load_corpus(input, registry, world)),
       state_(input, plan, world),
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(
-          input.checkpoint, input.train.output, {}, world, state_, folder_.get(),
+          input.checkpoint, input.train.output, local_root_, world, state_, folder_.get(),
           [this] { return describe(); },
           [this](const auto& report, checkpoint::Level level) { tell_saved(report, level); }),
       time_limit_(input.train.max_seconds, first_save_s(state_, world)),

@@ -40,6 +40,7 @@ class Run {
 
  private:
   void claim_output_folder();
+  std::filesystem::path claim_local_folder();
   void write_resolved_deck();
   void note_start();
   void restore_or_initialise();
@@ -62,6 +63,7 @@ class Run {
   const plan::Plan& plan_;
   const world::World& world_;
   std::unique_ptr<checkpoint::RunFolder> folder_;  ///< on the root
+  std::filesystem::path local_root_;               ///< empty without a node-local level
   Corpus corpus_;
   State state_;
   TimeKeeper times_;

@@ -9,6 +9,7 @@
 
 #include "checkpoint/find.hpp"
 #include "checkpoint/load.hpp"
+#include "checkpoint/local.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
 #include "core/file.hpp"
@@ -56,6 +57,16 @@ void Run::claim_output_folder() {
   });
 }
 
+std::filesystem::path Run::claim_local_folder() {
+  if (!input_.checkpoint.has_local_level()) return {};
+  const auto root =
+      checkpoint::local_root(input_.checkpoint.local_dir, input_.train.output, world_.host);
+  comm::agree_all(world_.world, [&] {
+    if (world_.node.is_root()) checkpoint::make_local_root(root);
+  });
+  return root;
+}
+
 void Run::write_resolved_deck() {
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
@@ -90,8 +101,13 @@ void Run::restore_or_initialise() {
   const core::Stopwatch watch;
   const auto wanted = state_.wanted();
   checkpoint::LoadReport report;
-  const auto found =
-      checkpoint::find_and_load(world_.world, root, input_.checkpoint.resume, wanted, &report);
+  run_id_ = world_.world.broadcast_text(folder_ ? folder_->run_id() : "");
+  const checkpoint::Sources sources{.root = root,
+                                    .resume = input_.checkpoint.resume,
+                                    .local_root = local_root_,
+                                    .node = world_.node,
+                                    .run_id = run_id_};
+  const auto found = checkpoint::find_and_load(world_.world, sources, wanted, &report);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
     state_.take_wanted();
@@ -101,7 +117,10 @@ void Run::restore_or_initialise() {
     state_.release();
     initialise();
   }
-  run_id_ = found ? found->state.value("run_id", std::string()) : std::string();
+  // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
+  // no longer counts.
+  const bool is_same_run = found && input_.checkpoint.resume == "auto";
+  run_id_ = is_same_run ? found->state.value("run_id", std::string()) : std::string();
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
     folder_->set_run_id(run_id_);
@@ -109,11 +128,13 @@ void Run::restore_or_initialise() {
     if (!found) keep_old_metrics(root / "metrics.jsonl");
     records_.emplace(root / "metrics.jsonl",
                      found ? found->state.at("metrics_bytes").get<std::int64_t>() : 0);
-    if (!found) return;
+    if (!found || steps_done_ >= num_steps_) return;  // a finished run stays as it is
     records_->append(metrics::to_json(metrics::ResumeRecord{
         .step = found->step, .bytes = report.bytes_read, .read_s = watch.seconds()}));
   });
   run_id_ = world_.world.broadcast_text(run_id_);
+  if (!local_root_.empty() && world_.node.is_root())
+    checkpoint::remove_other_runs(local_root_, run_id_);
 }
 
 void Run::tell_resumed(const checkpoint::Found& found) {

@@ -47,9 +47,18 @@ TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
   const std::vector<std::string> step = {"step",   "loss",         "grad_norm", "lr",
                                          "tokens", "tokens_per_s", "step_s"};
   const std::vector<std::string> validation = {"step", "validation_loss", "exact_match"};
+  const std::vector<std::string> checkpoint = {
+      "step",    "checkpoint",  "level",  "bytes", "blocked_s",
+      "write_s", "read_back_s", "total_s"};
   int num_steps = 0;
   int num_validations = 0;
+  int num_checkpoints = 0;
   for (const std::string& line : lines_of(job_->output() / "metrics.jsonl")) {
+    if (line.find("\"checkpoint\"") != std::string::npos) {
+      EXPECT_EQ(names_in(line), checkpoint) << line;
+      ++num_checkpoints;
+      continue;
+    }
     const bool is_step = line.find("\"loss\"") != std::string::npos;
     // Every tenth step also tells where the time went.
     const std::size_t times = line.find(", \"times\": {");
@@ -60,6 +69,7 @@ TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
     ++(is_step ? num_steps : num_validations);
   }
   EXPECT_EQ(num_steps, 20);
+  EXPECT_EQ(num_checkpoints, 4);  // after 6, 12, 18 and 20 steps
   EXPECT_EQ(num_validations, 4);  // before, after 8 and 16 steps, at the end
 }
 
@@ -68,6 +78,7 @@ TEST_F(MetricsFile, NumbersReadBackToTheSameBits) {
   int num_reals = 0;
   for (const std::string& line : lines_of(job_->output() / "metrics.jsonl")) {
     const core::Json row = core::parse_json(line, "metrics.jsonl");
+    if (row.contains("checkpoint")) continue;
     const std::string top = line.substr(0, line.find(", \"times\": {"));
     for (std::sregex_iterator i(top.begin(), top.end(), field), end; i != end; ++i) {
       const core::Json& value = row.at((*i)[1]);

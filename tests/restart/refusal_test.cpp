@@ -55,7 +55,11 @@ TEST_P(Refusal, OfChangedDataNamesThem) {
   expect_refused(job.run(GetParam()),
                  {"error: data.json: is not what the run in output/step-0000000002 was trained on "
                   "(the data position of the checkpoint means nothing in other data). Restore the "
-                  "data, or set another train.output to begin a new run.\n"});
+                  "data, set data.allow_changed = true to go on with them as they are, or set "
+                  "another train.output to begin a new run.\n"});
+  const Outcome allowed = job.run(GetParam(), {"data.allow_changed=true"});
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.text();
+  EXPECT_EQ(count(allowed.err, "warning: data.json is not what the run in"), 1) << allowed.err;
 }
 
 TEST_P(Refusal, OfAnotherModelNamesATensor) {

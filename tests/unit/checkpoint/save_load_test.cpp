@@ -127,6 +127,46 @@ TEST(SaveLoad, EachByteIsReadOnceWhereShardsEndAtBlocks) {
   EXPECT_EQ(report.bytes_read, 48 * 64);
 }
 
+TEST(SaveLoad, EachByteIsReadOnceWhereRanksShareBlocksOrWantTheSame) {
+  const SharedFolder folder(world());
+  const std::vector<tests::TestTensor> model = {{"param", "w", {101, 7}, core::DType::f32},
+                                                {"param", "v", {997}, core::DType::bf16}};
+  const SaveReport report = tests::save_model(world(), folder.path(), 1, model);
+  const auto found = find(world(), folder.path(), "auto");
+  // In five shards, of which one rank may have several; whole, on every rank; and on the last
+  // alone.
+  const int last = world().size() - 1;
+  for (const int num_shards : {5, 1, 0}) {
+    tests::Shard shard;
+    for (int i = world().rank(); i < num_shards; i += world().size()) {
+      const tests::Shard more = tests::cut(model, i, num_shards);
+      shard.kinds.insert(shard.kinds.end(), more.kinds.begin(), more.kinds.end());
+      shard.slices.insert(shard.slices.end(), more.slices.begin(), more.slices.end());
+      shard.data.insert(shard.data.end(), more.data.begin(), more.data.end());
+    }
+    if (num_shards == 1 || (num_shards == 0 && world().rank() == last))
+      shard = tests::cut(model, 0, 1);
+    const LoadReport loaded = load(world(), *found, shard.wanted());
+    EXPECT_EQ(loaded.bytes_read, report.payload_bytes) << num_shards;
+    EXPECT_EQ(tests::wrong_bytes(model, shard, 1), 0) << num_shards;
+  }
+}
+
+TEST(SaveLoad, ConvertsBetweenFloatingDtypes) {
+  const SharedFolder folder(world());
+  const float value = 1.0f + 1.0f / 128 + 1.0f / 65536;
+  const StoredSlice stored{"param",
+                           {"w", {1}, core::DType::f32, 0, world().is_root() ? 1 : 0},
+                           reinterpret_cast<const std::byte*>(&value)};
+  save(world(), world(), 0, folder.path(), 1, {}, std::span(&stored, 1));
+  const auto found = find(world(), folder.path(), "auto");
+  std::uint16_t narrow = 0;
+  const WantedSlice wanted{
+      "param", {"w", {1}, core::DType::bf16, 0, 1}, reinterpret_cast<std::byte*>(&narrow)};
+  load(world(), *found, std::span(&wanted, 1));
+  EXPECT_EQ(narrow, core::float_to_bf16(value));
+}
+
 TEST(SaveLoad, ReadTensorConvertsAnyPieceToFloat) {
   const SharedFolder folder(world());
   std::vector<std::uint16_t> values(100);
@@ -159,9 +199,9 @@ TEST(SaveLoad, RefusesAnotherDtypeShapeOrName) {
     return outcome([&] { load(world(), *found, shard.wanted()); });
   };
   EXPECT_EQ(load_like(model[0]).first, 0);
-  const auto dtype = load_like({"param", "w", {7, 3}, core::DType::bf16});
+  const auto dtype = load_like({"param", "w", {7, 3}, core::DType::i32});
   EXPECT_EQ(dtype.first, 78);
-  EXPECT_NE(dtype.second.find("param w is F32 [7, 3] (this run needs BF16 [7, 3])"),
+  EXPECT_NE(dtype.second.find("param w is F32 [7, 3] (this run needs I32 [7, 3])"),
             std::string::npos)
       << dtype.second;
   EXPECT_EQ(load_like({"param", "w", {3, 7}, core::DType::f32}).first, 78);
@@ -244,7 +284,7 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
 
   tests::Shard shard = tests::cut(model, world().rank(), world().size());
   testing::internal::CaptureStderr();
-  const auto found = find_and_load(world(), folder.path(), "auto", shard.wanted());
+  const auto found = find_and_load(world(), {folder.path(), "auto"}, shard.wanted());
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(found->step, 1);
   EXPECT_EQ(tests::wrong_bytes(model, shard, 1), 0);
@@ -255,8 +295,9 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
     EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
   }
   // Asked for by name there is no other.
-  const auto named =
-      outcome([&] { find_and_load(world(), folder.path(), "step-0000000002", shard.wanted()); });
+  const auto named = outcome([&] {
+    find_and_load(world(), {folder.path(), "step-0000000002"}, shard.wanted());
+  });
   EXPECT_EQ(named.first, 65) << named.second;
 }
 

@@ -37,7 +37,8 @@ TEST(CheckpointSettings, HaveDefaultsAndAreRead) {
 TEST(CheckpointSettings, RefuseWhatCannotBeDone) {
   for (const char* line :
        {"save_steps = -1", "save_total_limit = 0", "files = \"shared\"", "resume = \"latest\"",
-        "resume = \"../step-0000000200\"", "async = true"})
+        "resume = \"../step-0000000200\"", "asynchronous = true", "access = \"0777\"",
+        "local_dir = \"/tmp\"", "local_steps = 5", "on_error = \"ignore\"", "keep_every = -1"})
     EXPECT_NE(refusal("[checkpoint]\n" + std::string(line) + "\n"), "accepted") << line;
   EXPECT_NE(refusal("[checkpoint]\nresume = \"latest\"\n").find("input.toml:2"), std::string::npos);
 }
