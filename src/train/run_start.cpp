@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -23,6 +24,12 @@
 
 namespace finetune::train {
 namespace {
+
+std::int64_t bytes_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<std::int64_t>(bytes);
+}
 
 /// A new run in the folder of an old one begins its own metrics and leaves the old ones beside.
 void keep_old_metrics(const std::filesystem::path& path) {
@@ -126,8 +133,11 @@ void Run::restore_or_initialise() {
     folder_->set_run_id(run_id_);
     run_id_ = folder_->run_id();
     if (!found) keep_old_metrics(root / "metrics.jsonl");
-    records_.emplace(root / "metrics.jsonl",
-                     found ? found->state.at("metrics_bytes").get<std::int64_t>() : 0);
+    std::int64_t keep_bytes = found ? found->state.at("metrics_bytes").get<std::int64_t>() : 0;
+    // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
+    if (found && steps_done_ >= num_steps_)
+      keep_bytes = std::max(keep_bytes, bytes_of(root / "metrics.jsonl"));
+    records_.emplace(root / "metrics.jsonl", keep_bytes);
     if (!found || steps_done_ >= num_steps_) return;  // a finished run stays as it is
     records_->append(metrics::to_json(metrics::ResumeRecord{
         .step = found->step, .bytes = report.bytes_read, .read_s = watch.seconds()}));

@@ -80,6 +80,54 @@ TEST(Restart, OnOtherNumbersOfRanksFollowsTheSameLosses) {
   }
 }
 
+// With fixed-point sums the numbers do not depend on who computes what, nor on how the state was
+// cut.
+TEST(Restart, InTopologyModeAnyChainOfRanksAndStrategiesEndsWithTheSameBits) {
+  ::setenv("OMP_NUM_THREADS", "1", 1);
+  for (const std::string precision : {"32-true", "bf16-mixed"}) {
+    std::vector<std::string> settings = short_run(precision);
+    settings.emplace_back("train.determinism=topology");
+    const Job straight("chain.straight." + precision, settings);
+    EXPECT_EQ(straight.run(2).exit_code, 0);
+    const Job chain("chain.moved." + precision, settings);
+    const std::vector<std::pair<int, std::vector<std::string>>> starts = {
+        {1, {}},
+        {2, {"parallel.sharding=FULL_SHARD", "checkpoint.files=rank"}},
+        {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+        {3, {"parallel.sharding=NO_SHARD"}},
+        {1, {}}};
+    int step = 0;
+    for (const auto& [ranks, more] : starts) {
+      std::vector<std::string> arguments = more;
+      arguments.emplace_back("train.stop_after_steps=4");
+      const Outcome outcome = chain.run(ranks, arguments);
+      EXPECT_EQ(outcome.exit_code, step == 16 ? 0 : exit_resubmit) << outcome.text();
+      EXPECT_EQ(count(outcome.out, "goes on from output/step-"), step == 0 ? 0 : 1);
+      step += 4;
+    }
+    expect_same_metrics(chain, straight);
+    EXPECT_TRUE(chain.exported() == straight.exported());
+  }
+  ::unsetenv("OMP_NUM_THREADS");
+}
+
+TEST(Restart, InAnotherPrecisionConvertsTheState) {
+  const Job job("precision", short_run("32-true"));
+  EXPECT_EQ(job.run(2, {"train.stop_after_steps=10"}).exit_code, exit_resubmit);
+  const Outcome outcome = job.run(1, {"precision.mode=bf16-true"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.err,
+                  "was trained with precision.mode = \"32-true\", this start has "
+                  "\"bf16-true\""),
+            1)
+      << outcome.err;
+  const auto rows = job.steps();
+  ASSERT_EQ(rows.size(), 20u);
+  // The loss goes on from where it was, not from where it began.
+  EXPECT_NEAR(rows[10].at("loss").get<double>(), rows[9].at("loss").get<double>(), 1.0);
+  EXPECT_GT(rows[0].at("loss").get<double>(), rows[10].at("loss").get<double>() + 1.0);
+}
+
 /// Runs `job` until its metrics hold `step`, then kills every process of it. False if it came to
 /// its end before.
 bool kill_after(const Job& job, int ranks, int step) {

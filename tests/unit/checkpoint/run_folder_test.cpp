@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/run_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "unit/checkpoint/support.hpp"
+
+namespace finetune::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Exit code of what `f` throws, 0 if nothing.
+template <typename F>
+int exit_code(F&& f) {
+  try {
+    f();
+  } catch (const core::Error& error) {
+    return error.exit_code();
+  }
+  return 0;
+}
+
+class RunFolderTest : public testing::Test {
+ protected:
+  fs::path root() const { return folder_.path() / "output"; }
+
+  tests::SharedFolder folder_;
+};
+
+TEST_F(RunFolderTest, IsMadeForItsOwnerAndLeavesNothingOfTheTrial) {
+  const RunFolder folder(root(), Access::owner);
+  struct stat status;
+  ASSERT_EQ(::stat(root().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(root()), fs::directory_iterator()), 1);  // .lock
+}
+
+TEST_F(RunFolderTest, IsHeldByOneJobAtATime) {
+  auto first = std::make_unique<RunFolder>(root(), Access::owner);
+  EXPECT_EQ(exit_code([&] { RunFolder second(root(), Access::owner); }), 73);
+  first.reset();
+  EXPECT_EQ(exit_code([&] { RunFolder third(root(), Access::owner); }), 0);
+}
+
+TEST_F(RunFolderTest, RefusesStartsThatLeadNowhere) {
+  for (int start = 0; start < 4; ++start) {
+    RunFolder folder(root(), Access::owner);
+    EXPECT_EQ(exit_code([&] { folder.begin(7, "deck", 3); }), start < 3 ? 0 : 79) << start;
+  }
+  // Another deck, another step, no limit, or a checkpoint begin the count anew.
+  EXPECT_EQ(exit_code([&] { RunFolder(root(), Access::owner).begin(7, "deck", 0); }), 0);
+  EXPECT_EQ(exit_code([&] { RunFolder(root(), Access::owner).begin(7, "changed", 3); }), 0);
+  for (int start = 0; start < 6; ++start) {
+    RunFolder folder(root(), Access::owner);
+    EXPECT_EQ(exit_code([&] { folder.begin(8, "deck", 3); }), 0) << start;
+    if (start % 2 == 1) folder.note_progress();
+  }
+}
+
+TEST_F(RunFolderTest, KeepsTheIdOfItsRun) {
+  std::string id;
+  {
+    RunFolder folder(root(), Access::owner);
+    id = folder.run_id();
+    EXPECT_FALSE(id.empty());
+    folder.begin(0, "deck", 3);
+  }
+  EXPECT_EQ(RunFolder(root(), Access::owner).run_id(), id);
+  RunFolder folder(root(), Access::owner);
+  folder.set_run_id("");
+  EXPECT_NE(folder.run_id(), id);
+}
+
+TEST_F(RunFolderTest, ANoteThatCannotBeReadIsNone) {
+  fs::create_directory(root());
+  tests::write_file(root() / ".run.json", "{\"id\": 7");
+  RunFolder folder(root(), Access::owner);
+  EXPECT_EQ(exit_code([&] { folder.begin(0, "deck", 1); }), 0);
+}
+
+TEST_F(RunFolderTest, RefusesFoldersOfOthersFilesAndFoldersThatAllMayWriteInto) {
+  const auto refuses = [&] { return exit_code([&] { RunFolder(root(), Access::owner); }) == 73; };
+  tests::write_file(root(), "a file");
+  EXPECT_TRUE(refuses());
+  fs::remove(root());
+  fs::create_directory(root());
+  fs::permissions(root(), fs::perms::all);
+  EXPECT_TRUE(refuses());
+  fs::permissions(root(), fs::perms::owner_all);
+  EXPECT_FALSE(refuses());
+  if (::geteuid() != 0) return;  // nobody else can give a folder away
+  ASSERT_EQ(::chown(root().c_str(), 65534, 65534), 0);
+  EXPECT_TRUE(refuses());
+}
+
+}  // namespace
+}  // namespace finetune::checkpoint
