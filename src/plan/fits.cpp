@@ -29,6 +29,7 @@ class Candidates {
     change_the_bucket();
     change_the_sharding();
     change_the_activations();
+    save_in_turn();
     offload_the_optimizer();
     change_the_numbers();
     change_the_job();
@@ -77,6 +78,12 @@ class Candidates {
     if (request_.activation_checkpointing != full) checkpoint("full", full);
     if (request_.parallel.overlap)
       add("parallel.overlap = false", [](Request& r) { r.parallel.overlap = false; });
+  }
+
+  void save_in_turn() {
+    const bool is_on_device = !request_.on_gpu;
+    if (request_.saves_beside_training && !request_.has_partner_copies && is_on_device)
+      add("checkpoint.async = false", [](Request& r) { r.saves_beside_training = false; });
   }
 
   void offload_the_optimizer() {

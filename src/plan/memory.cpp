@@ -35,6 +35,7 @@ class MemoryPlan {
     add_buffers();
     add_activations();
     add_communication();
+    add_copy_to_save();
     add_untracked(Category::other, "program and libraries", program_bytes);
     if (request_.on_gpu) add_host_of_gpu();
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
@@ -69,6 +70,21 @@ class MemoryPlan {
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
       add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_);
+  }
+
+  /// What is on a GPU is copied anyway, see add_host_of_gpu.
+  void add_copy_to_save() {
+    if (!request_.saves_beside_training || (request_.on_gpu && !request_.offloads_optimizer))
+      return;
+    const Place place = request_.on_gpu ? Place::host : Place::device;
+    const std::int64_t bytes =
+        (core::size_bytes(numbers_.master) + 2 * core::size_bytes(numbers_.moments)) *
+        (shards_.shard_elements() / mesh_.dp_replicate);
+    add(Category::states, "copy to be saved beside training", bytes, place);
+    // As a message to the next node, and the one of the node before.
+    if (request_.has_partner_copies && request_.ranks.num_nodes > 1)
+      items_.push_back({Category::states, "copies for the next node and of the one before",
+                        2 * bytes, place, false});
   }
 
   bool sums_in_place() const {

@@ -50,6 +50,8 @@ struct Request {
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;
+  bool saves_beside_training = false;  ///< a copy of the state is written meanwhile
+  bool has_partner_copies = false;     ///< and nodes hold each other's, if there are several
   Ranks ranks;
   std::int64_t global_batch = 1;
   std::int64_t micro_batch = 1;

@@ -132,6 +132,9 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
       : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
                                                       : plan::ActivationCheckpointing::none;
   request.offloads_optimizer = optimizer.offload;
+  request.saves_beside_training =
+      checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());
+  request.has_partner_copies = checkpoint.has_local_level();
   request.ranks = ranks;
   request.global_batch = train.global_batch;
   request.micro_batch = train.micro_batch;

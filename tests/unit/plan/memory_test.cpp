@@ -94,6 +94,22 @@ TEST(Memory, ShrinksWithTheRanks) {
   }
 }
 
+TEST(Memory, OfSavingBesideTrainingIsACopyOfTheStatesThatReplicasShare) {
+  Request saving = with(4, "HYBRID_SHARD");
+  saving.parallel.dp_shard = 2;
+  saving.ranks = {.world_size = 4, .ranks_per_node = 4, .num_nodes = 1};
+  EXPECT_EQ(bytes_of(make(saving, block_table(16)), "copy to be saved"), -1);
+  saving.saves_beside_training = true;
+  const Plan plan = make(saving, block_table(16));
+  EXPECT_EQ(2 * bytes_of(plan, "copy to be saved"),
+            bytes_of(plan, "master copy") + bytes_of(plan, "AdamW moments"));
+  saving.has_partner_copies = true;
+  EXPECT_EQ(bytes_of(make(saving, block_table(16)), "copies for the next node"), -1);
+  saving.ranks = {.world_size = 4, .ranks_per_node = 2, .num_nodes = 2};
+  const Plan local = make(saving, block_table(16));
+  EXPECT_EQ(bytes_of(local, "copies for the next node"), 2 * bytes_of(local, "copy to be saved"));
+}
+
 TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
   const Plan plan = make(request(1, core::DType::f32), block_table(16));
   EXPECT_EQ(bytes_of(plan, "copy to compute with"), -1);
