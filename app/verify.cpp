@@ -9,15 +9,46 @@
 #include "core/text.hpp"
 
 namespace finetune::app {
+namespace {
+
+const char* plural(std::int64_t count) {
+  return count == 1 ? "" : "s";
+}
+
+/// One line: step, size, good or bad, validation loss.
+void print(const checkpoint::VerifiedCheckpoint& checkpoint) {
+  std::string line =
+      fmt::format("step {:>10}  {:>10}  ", checkpoint.step, core::human_bytes(checkpoint.bytes));
+  line += checkpoint.num_problems == 0 ? "good"
+                                       : fmt::format("bad: {} problem{}", checkpoint.num_problems,
+                                                     plural(checkpoint.num_problems));
+  if (checkpoint.validation_loss)
+    line += fmt::format("  validation loss {:.6g}", *checkpoint.validation_loss);
+  log::info(line);
+}
+
+/// One line a kind: what its tensors hold together.
+void print(const checkpoint::KindSummary& kind) {
+  log::info(fmt::format("{:<12} {:>6} tensor{:1}  {:>10}  L2 norm {:.6g}", kind.kind,
+                        kind.num_tensors, plural(kind.num_tensors), core::human_bytes(kind.bytes),
+                        kind.norm));
+}
+
+}  // namespace
 
 int run_verify(const Arguments& arguments) {
   const checkpoint::Verification result = checkpoint::verify(arguments.path);
   for (const std::string& problem : result.problems)
     log::error(problem);
+  for (const auto& each : result.checkpoints)
+    print(each);
+  if (result.checkpoints.size() == 1)
+    for (const auto& kind : result.checkpoints.front().kinds)
+      print(kind);
   if (!result.problems.empty()) return static_cast<int>(core::ErrorKind::input);
   log::info(fmt::format("{}: good: {} checkpoint{}, {} tensors, {} compared with their checksums",
-                        arguments.path, result.num_checkpoints,
-                        result.num_checkpoints == 1 ? "" : "s", result.num_tensors,
+                        arguments.path, result.checkpoints.size(),
+                        plural(std::ssize(result.checkpoints)), result.num_tensors,
                         core::human_bytes(result.bytes)));
   return core::exit_done;
 }

@@ -3,15 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 #include <system_error>
 #include <utility>
 
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
-#include "checkpoint/payload.hpp"
-#include "checkpoint/read.hpp"
+#include "checkpoint/scan.hpp"
 #include "core/error.hpp"
 
 namespace finetune::checkpoint {
@@ -19,102 +18,151 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t most_problems = 10'000;
+
+/// Where element `element` of `tensor` lies: the path of the file and the name of the block.
+std::pair<std::string, std::string> place_of(const Found& found, std::int64_t tensor,
+                                             std::int64_t element) {
+  const TensorEntry& entry = found.manifest.tensors[static_cast<std::size_t>(tensor)];
+  for (const Extent& extent : found.manifest.extents_of(tensor)) {
+    if (element >= extent.offset + extent.count) continue;
+    const std::int64_t element_bytes = core::size_bytes(entry.dtype);
+    const std::int64_t block =
+        (element - extent.offset) * element_bytes / found.manifest.block_bytes;
+    return {path_of(found, extent.file).string(),
+            fmt::format("block {} of {} {} from element {} on", block, entry.kind, entry.name,
+                        extent.offset)};
+  }
+  core::check(false, "every element lies in an extent");
+  return {};
+}
+
 class Verifier {
  public:
-  explicit Verifier(Verification& result) : result_(result) {}
+  Verifier(const fs::path& folder, Verification& result) : result_(result) {
+    report_.folder = folder;
+    report_.step = step_of(folder.filename().string()).value_or(0);
+  }
 
-  void checkpoint(const fs::path& folder) {
-    ++result_.num_checkpoints;
+  VerifiedCheckpoint run() {
     attempt([&] {
-      const Found found = parse(read_candidate(folder));
-      result_.num_tensors += std::ssize(found.manifest.tensors);
-      // In the order they lie in their file, so that the disk is read from front to back.
-      std::vector<std::vector<const Extent*>> by_file(found.manifest.files.size());
-      for (const Extent& extent : found.manifest.extents)
-        by_file[static_cast<std::size_t>(extent.file)].push_back(&extent);
-      for (std::size_t i = 0; i < by_file.size(); ++i) {
-        std::ranges::sort(by_file[i], {}, &Extent::position);
-        file(found, found.manifest.files[i], by_file[i]);
-      }
+      const Found found = parse(read_candidate(report_.folder));
+      describe(found);
+      data(found);
     });
+    if (report_.num_problems > most_problems) {
+      result_.problems.push_back(core::to_string(
+          {report_.folder.string(),
+           fmt::format("{} more problems", report_.num_problems - most_problems), "", ""}));
+    }
+    return std::move(report_);
   }
 
  private:
+  void problem(std::string text) {
+    if (++report_.num_problems <= most_problems) result_.problems.push_back(std::move(text));
+  }
+
   template <typename F>
   bool attempt(F&& f) {
     try {
       f();
       return true;
     } catch (const core::Error& error) {
-      result_.problems.emplace_back(error.what());
+      problem(error.what());
       return false;
     }
   }
 
-  void file(const Found& found, const FileEntry& entry, const std::vector<const Extent*>& extents) {
-    const fs::path path = found.folder / entry.name;
-    if (!attempt([&] { size(path, entry); })) return;
-    std::vector<ByteRange> ranges;
-    Reader reader(found);
-    for (const Extent* extent : extents) {
-      ranges.push_back({extent->position, extent->position + found.manifest.extent_bytes(*extent)});
-      blocks(found, reader, *extent);
+  /// What needs no look at the data.
+  void describe(const Found& found) {
+    report_.bytes = 0;
+    for (const FileEntry& file : found.manifest.files)
+      report_.bytes += file.size_bytes;
+    result_.num_tensors += std::ssize(found.manifest.tensors);
+    const auto loss = found.state.find("validation_loss");
+    if (loss != found.state.end() && loss->is_number())
+      report_.validation_loss = loss->get<double>();
+    for (const TensorEntry& tensor : found.manifest.tensors) {
+      if (report_.kinds.empty() || report_.kinds.back().kind != tensor.kind)
+        report_.kinds.push_back({tensor.kind});
+      KindSummary& kind = report_.kinds.back();
+      ++kind.num_tensors;
+      kind.bytes += tensor.num_elements() * core::size_bytes(tensor.dtype);
     }
-    attempt([&] { skeleton(path, entry, std::move(ranges)); });
-    result_.bytes += entry.size_bytes;
   }
 
-  static void size(const fs::path& path, const FileEntry& entry) {
+  void data(const Found& found) {
+    std::vector<std::int64_t> files;
+    for (std::int64_t file = 0; file < std::ssize(found.manifest.files); ++file)
+      if (attempt([&] { check_file_size(found, file); })) files.push_back(file);
+    ScanReport report = scan(found, files);
+    for (std::string& text : report.problems)
+      problem(std::move(text));
+    result_.bytes += report.bytes;
+    judge(found, report.tensors);
+  }
+
+  static void check_file_size(const Found& found, std::int64_t file) {
+    const fs::path path = path_of(found, file);
+    const std::int64_t expected = found.manifest.files[static_cast<std::size_t>(file)].size_bytes;
     const std::int64_t bytes = regular_file_bytes(path);
-    if (bytes == entry.size_bytes) return;
+    if (bytes == expected) return;
     core::fail(core::ErrorKind::input,
                {path.string(), fmt::format("has {} bytes", bytes),
-                fmt::format("the manifest says {}", entry.size_bytes), "Restore it from a copy."});
+                fmt::format("the manifest says {}", expected), "Restore it from a copy."});
   }
 
-  /// Block by block, so that every damaged one is named.
-  void blocks(const Found& found, Reader& reader, const Extent& extent) {
-    const std::int64_t element_bytes = found.manifest.extent_bytes(extent) / extent.count;
-    const std::int64_t block_elements = found.manifest.block_bytes / element_bytes;
-    std::vector<std::byte> target(static_cast<std::size_t>(found.manifest.block_bytes));
-    for (std::int64_t first = 0; first < extent.count; first += block_elements) {
-      const std::int64_t last = std::min(first + block_elements, extent.count);
-      attempt([&] { reader.read({&extent, first, last, target.data()}); });
+  /// Adds up the kinds and names tensors with values that should not be.
+  void judge(const Found& found, const std::vector<Numbers>& tensors) {
+    auto kind = report_.kinds.begin();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      while (kind->kind != found.manifest.tensors[i].kind)
+        ++kind;
+      kind->norm += tensors[i].sum_of_squares;
+      const auto tensor = static_cast<std::int64_t>(i);
+      outliers(found, tensor, tensors[i].not_finite, "not finite",
+               "no run goes on from such values");
+      outliers(found, tensor, tensors[i].negative, "negative", "it is a mean of squares");
     }
+    for (KindSummary& each : report_.kinds)
+      each.norm = std::sqrt(each.norm);
   }
 
-  static void skeleton(const fs::path& path, const FileEntry& entry,
-                       std::vector<ByteRange> ranges) {
-    const std::uint32_t crc = crc32c_outside(path, entry.size_bytes, std::move(ranges));
-    if (crc == entry.skeleton_crc32c) return;
-    core::fail(core::ErrorKind::input,
-               {path.string(), "bytes outside the tensors are damaged",
-                fmt::format("their CRC32C is {:08x}, the manifest says {:08x}", crc,
-                            entry.skeleton_crc32c),
-                "The tensors can still be loaded; HDF5 tools may fail on the file."});
+  void outliers(const Found& found, std::int64_t tensor, const Outliers& outliers, const char* what,
+                const char* why) {
+    if (outliers.count == 0) return;
+    const auto [path, block] = place_of(found, tensor, outliers.first);
+    const std::string others =
+        outliers.count == 1 ? ""
+                            : fmt::format(", the first of {} that are {}", outliers.count, what);
+    problem(core::to_string(
+        {path,
+         fmt::format("{} holds {} as element {}{}", block, outliers.value, outliers.first, others),
+         why, "Go on from an older checkpoint."}));
   }
 
   Verification& result_;
+  VerifiedCheckpoint report_;
 };
 
 }  // namespace
 
 Verification verify(const fs::path& path) {
   Verification result;
-  Verifier verifier(result);
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
   if (step_of(clean.filename().string()) || fs::exists(clean / manifest_name, ignored)) {
-    verifier.checkpoint(clean);
+    result.checkpoints.push_back(Verifier(clean, result).run());
     return result;
   }
   try {
     for (const std::int64_t step : list_steps(clean))
-      verifier.checkpoint(clean / folder_name(step));
+      result.checkpoints.push_back(Verifier(clean / folder_name(step), result).run());
   } catch (const core::Error& error) {
     result.problems.emplace_back(error.what());
   }
-  if (result.num_checkpoints == 0 && result.problems.empty())
+  if (result.checkpoints.empty() && result.problems.empty())
     result.problems.push_back(core::to_string(no_checkpoint_in(clean)));
   return result;
 }

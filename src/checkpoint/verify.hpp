@@ -1,24 +1,44 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Reads a whole checkpoint and compares every byte with its checksum.
+// Reads whole checkpoints: compares every byte with its checksum and looks at every number.
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace finetune::checkpoint {
 
+/// All tensors of one kind together.
+struct KindSummary {
+  std::string kind;
+  std::int64_t num_tensors = 0;
+  std::int64_t bytes = 0;
+  double norm = 0;  ///< L2, over all finite elements of good blocks
+};
+
+struct VerifiedCheckpoint {
+  std::filesystem::path folder;
+  std::int64_t step = 0;                  ///< as its folder is called
+  std::int64_t bytes = 0;                 ///< of its data files, as its manifest says
+  std::int64_t num_problems = 0;          ///< its share of Verification::problems
+  std::optional<double> validation_loss;  ///< where state.json has one
+  std::vector<KindSummary> kinds;         ///< by name; empty if the manifest is bad
+};
+
 struct Verification {
-  std::vector<std::string> problems;  ///< one sentence each; empty if all is well
-  std::int64_t num_checkpoints = 0;
-  std::int64_t num_tensors = 0;  ///< (kind, name) pairs
-  std::int64_t bytes = 0;        ///< read and compared
+  std::vector<std::string> problems;            ///< one sentence each; empty if all is well
+  std::vector<VerifiedCheckpoint> checkpoints;  ///< newest first
+  std::int64_t num_tensors = 0;                 ///< (kind, name) pairs
+  std::int64_t bytes = 0;                       ///< read and compared
 };
 
 /// Verifies the checkpoint folder `path`, or all checkpoints in `path`: manifest and state, sizes,
-/// every element of every tensor exactly once, every byte of every file. Goes on after a problem.
-/// Without MPI and HDF5. A path without checkpoints is a problem.
+/// every element of every tensor exactly once, every byte of every file; every floating element is
+/// finite, and none of exp_avg_sq negative. Goes on after a problem, to the end; of more than
+/// 10,000 problems of a checkpoint the rest is counted. On all cores; memory: the manifest and a
+/// block a core. Without MPI and HDF5. A path without checkpoints is a problem.
 Verification verify(const std::filesystem::path& path);
 
 }  // namespace finetune::checkpoint
