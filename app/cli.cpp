@@ -18,7 +18,7 @@ commands:
   finetune plan DECK.toml [key=value ...]  will it fit: parameters, batch, memory a rank
   finetune generate MODEL "prompt"         try a model folder
   finetune export CHECKPOINT OUT           write a Hugging Face folder
-  finetune verify CHECKPOINT               checksums, sizes, completeness
+  finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
   finetune --reference                     every deck key
   finetune --version                       how this binary was built
 )";
@@ -82,6 +82,8 @@ void add_export(CLI::App& app, Arguments& arguments) {
   out->add_option("--dtype", arguments.dtype,
                   "Of all tensors: float32, bfloat16, float16; default: as in the source files")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  out->add_flag("--best", arguments.is_best,
+                "Of an output folder: the checkpoint with the lowest validation loss");
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");
 }
 
@@ -91,9 +93,11 @@ Arguments parse_command(int argc, char** argv) {
   add_plan(app, arguments);
   add_generate(app, arguments);
   add_export(app, arguments);
-  CLI::App* verify =
-      app.add_subcommand("verify", "Check a checkpoint: checksums, sizes, completeness.");
-  verify->add_option("checkpoint", arguments.path, "A step folder")->required();
+  CLI::App* verify = app.add_subcommand(
+      "verify", "Check a checkpoint: checksums, sizes, completeness, finite numbers.");
+  verify
+      ->add_option("checkpoint", arguments.path, "A step folder, or an output folder: all of them")
+      ->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -31,6 +31,7 @@ struct Arguments {
   std::string model;                   ///< export: model folder, if not the one of the run
   std::string dtype;                   ///< export: of all tensors, if not that of the source
   std::string max_shard_size = "5GB";  ///< export
+  bool is_best = false;                ///< export: the lowest validation loss, not the newest
 };
 
 /// Whether MPI is needed: to train with the deck that the command line names, or, if that is wrong

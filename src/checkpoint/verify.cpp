@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/best.hpp"
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
@@ -80,9 +81,7 @@ class Verifier {
     for (const FileEntry& file : found.manifest.files)
       report_.bytes += file.size_bytes;
     result_.num_tensors += std::ssize(found.manifest.tensors);
-    const auto loss = found.state.find("validation_loss");
-    if (loss != found.state.end() && loss->is_number())
-      report_.validation_loss = loss->get<double>();
+    report_.validation_loss = validation_loss(found.state);
     for (const TensorEntry& tensor : found.manifest.tensors) {
       if (report_.kinds.empty() || report_.kinds.back().kind != tensor.kind)
         report_.kinds.push_back({tensor.kind});

@@ -11,6 +11,7 @@
 
 #include "core/dtype.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/file.hpp"
 #include "core/json.hpp"
 #include "core/tensor_slice.hpp"
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t piece_elements = (64 << 20) / 4;
+constexpr std::int64_t piece_elements = (16 << 20) / 4;
 
 [[noreturn]] void fail_create(const fs::path& where, const std::string& problem,
                               const std::string& why, const std::string& remedy) {
@@ -93,6 +94,7 @@ bool describes_model(const std::string& name) {
                                 "special_tokens_map.json",
                                 "added_tokens.json",
                                 "vocab.json",
+                                "vocab.txt",
                                 "merges.txt",
                                 "chat_template.jinja",
                                 "chat_template.json"};
@@ -116,7 +118,8 @@ void copy_file(const fs::path& folder, const std::string& name, const fs::path& 
   copy.sync();
 }
 
-void copy_description(const fs::path& folder, const fs::path& target) {
+void copy_description(const fs::path& folder, const fs::path& target,
+                      const std::map<std::string, std::string>& in_place) {
   std::error_code problem;
   std::vector<std::string> names;
   for (fs::directory_iterator i(folder, problem), end; !problem && i != end; i.increment(problem))
@@ -127,7 +130,7 @@ void copy_description(const fs::path& folder, const fs::path& target) {
   }
   std::ranges::sort(names);
   for (const std::string& name : names) {
-    if (describes_model(name)) copy_file(folder, name, target);
+    if (describes_model(name) && !in_place.contains(name)) copy_file(folder, name, target);
   }
 }
 
@@ -148,6 +151,7 @@ void write_tensor(SafetensorsWriter& writer, const TensorSpec& tensor, const Rea
   const std::int64_t elements = core::num_elements(tensor.shape);
   for (std::int64_t first = 0; first < elements; first += piece_elements) {
     values.resize(static_cast<std::size_t>(std::min(elements - first, piece_elements)));
+    core::fault::hit("export.piece", tensor.name);
     read_piece(tensor.name, first, values);
     check_range(tensor, values);
     const auto bytes = std::as_bytes(std::span(values));
@@ -205,7 +209,9 @@ void export_folder(const fs::path& out, const ExportPlan& plan, const ReadPiece&
                    const fs::path& copy_from) {
   const fs::path target = prepare(out);
   TemporaryFolder folder(target.string() + fmt::format(".tmp.{}", ::getpid()));
-  if (!copy_from.empty()) copy_description(copy_from, folder.path());
+  if (!copy_from.empty()) copy_description(copy_from, folder.path(), plan.texts);
+  for (const auto& [name, text] : plan.texts)
+    core::write_text_atomically(folder.path() / name, text);
   const std::vector<ExportFile> files = plan_files(plan);
   std::vector<float> values;
   std::vector<std::byte> rounded;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ namespace finetune::weights {
 struct ExportPlan {
   std::vector<TensorSpec> tensors;                    ///< dtypes F32, BF16 or F16
   std::int64_t max_shard_size_bytes = 5'000'000'000;  ///< of a file; a larger tensor gets its own
+  std::map<std::string, std::string> texts = {};  ///< further files: name and content
 };
 
 /// A file of the export and its tensors, in the order in which they are written.
@@ -31,17 +33,18 @@ struct ExportFile {
 std::vector<ExportFile> plan_files(const ExportPlan& plan);
 
 /// Gives elements [first_element, first_element + piece.size()) of the row-major tensor `name`.
-/// Called for tensors in the order of plan_files, pieces in order, at most 64 MiB each.
+/// Called for tensors in the order of plan_files, pieces in order, at most 16 MiB each.
 using ReadPiece =
     std::function<void(std::string_view name, std::int64_t first_element, std::span<float> piece)>;
 
 /// Writes the model to the folder `out`, rounded to the plan's dtypes (a value that came from such
 /// a dtype keeps its bits; a NaN in BF16 or F16 becomes the usual one), with the files of the model
 /// folder `copy_from` that describe it (configuration, tokenizer, chat template) byte for byte; an
-/// empty `copy_from` copies nothing. `out` appears when it is complete; before, the files lie in
-/// `out`.tmp.PID, which is removed if something fails. Memory: one piece as fp32 and as written.
-/// Throws: ErrorKind::create if `out` holds something or cannot be made; ErrorKind::numbers if a
-/// finite value would become infinite in F16; ErrorKind::io; what `read_piece` throws.
+/// empty `copy_from` copies nothing. The plan's texts lie beside them, or take their place. `out`
+/// appears when it is complete; before, the files lie in `out`.tmp.PID, which is removed if
+/// something fails. Memory: one piece as fp32 and as written. Throws: ErrorKind::create if `out`
+/// holds something or cannot be made; ErrorKind::numbers if a finite value would become infinite in
+/// F16; ErrorKind::io; what `read_piece` throws.
 void export_folder(const std::filesystem::path& out, const ExportPlan& plan,
                    const ReadPiece& read_piece, const std::filesystem::path& copy_from);
 

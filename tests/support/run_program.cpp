@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,7 +123,9 @@ Outcome Process::wait(std::chrono::seconds limit) {
     break;
   }
   int status = 0;
-  ::waitpid(std::exchange(pid_, -1), &status, 0);
+  rusage usage{};
+  ::wait4(std::exchange(pid_, -1), &status, 0, &usage);
+  outcome.peak_bytes = std::int64_t{usage.ru_maxrss} << 10;
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = text_[0];
   outcome.err = text_[1];

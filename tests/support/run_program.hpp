@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace finetune::tests {
 struct Outcome {
   int exit_code = -1;      ///< 128 + signal if a signal ended it
   bool timed_out = false;  ///< it did not end by itself and was killed
+  std::int64_t peak_bytes = 0;  ///< resident memory of the program or of the largest it waited for
   std::string out;
   std::string err;
 

@@ -87,11 +87,11 @@ TEST(ExportFolder, WritesAnIndexForSeveralFiles) {
   EXPECT_EQ(read_all<float>(files, "b", DType::f32), (std::vector<float>{0, 0.25f, 0.5f}));
 }
 
-TEST(ExportFolder, AsksForPiecesOfAtMost64MiB) {
+TEST(ExportFolder, AsksForPiecesOfAtMost16MiB) {
   const TestFolder folder;
   std::vector<std::pair<std::int64_t, std::size_t>> pieces;
   export_folder(
-      folder / "out", {{{"a", DType::bf16, {(16 << 20) + 3}}}},
+      folder / "out", {{{"a", DType::bf16, {(4 << 20) + 3}}}},
       [&](std::string_view name, std::int64_t first, std::span<float> piece) {
         EXPECT_EQ(name, "a");
         pieces.emplace_back(first, piece.size());
@@ -99,10 +99,10 @@ TEST(ExportFolder, AsksForPiecesOfAtMost64MiB) {
       },
       "");
   EXPECT_EQ(pieces,
-            (std::vector<std::pair<std::int64_t, std::size_t>>{{0, 16 << 20}, {16 << 20, 3}}));
+            (std::vector<std::pair<std::int64_t, std::size_t>>{{0, 4 << 20}, {4 << 20, 3}}));
   const ModelFiles files = ModelFiles::open(folder / "out");
   float last = 0;
-  files.read({"a", {(16 << 20) + 3}, DType::f32, (16 << 20) + 2, 1},
+  files.read({"a", {(4 << 20) + 3}, DType::f32, (4 << 20) + 2, 1},
              std::as_writable_bytes(std::span(&last, 1)));
   EXPECT_EQ(last, 7);
 }
@@ -163,6 +163,20 @@ TEST(ExportFolder, CopiesWhatDescribesTheModelByteForByte) {
     if (name == "model.safetensors") continue;
     EXPECT_EQ(content(folder / ("out/" + name)), content(folder / ("model/" + name))) << name;
   }
+}
+
+TEST(ExportFolder, TextsLieBesideCopiesOrTakeTheirPlace) {
+  const TestFolder folder;
+  fs::create_directory(folder / "model");
+  folder.put("model/config.json", "old");
+  folder.put("model/tokenizer.json", "copied");
+  ExportPlan plan{{{"a", DType::f32, {1}}}};
+  plan.texts = {{"config.json", "new"}, {"README.md", "card"}};
+  export_folder(folder / "out", plan, count_up, folder / "model");
+  EXPECT_EQ(content(folder / "out/config.json"), "new");
+  EXPECT_EQ(content(folder / "out/README.md"), "card");
+  EXPECT_EQ(content(folder / "out/tokenizer.json"), "copied");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "out"), {}), 4);
 }
 
 TEST(ExportFolder, OverwritesNothing) {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_card.hpp"
+
+#include <fmt/format.h>
+
+#include <regex>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "deck/document.hpp"
+
+namespace finetune::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The last part of a path, whether or not a slash ends it; "unknown" without one.
+std::string last_name(const fs::path& path) {
+  const fs::path clean = path.has_filename() ? path : path.parent_path();
+  const std::string name = clean.filename().string();
+  return name.empty() || name == "." || name == ".." ? "unknown" : name;
+}
+
+/// `text` for one line of Markdown outside code.
+std::string in_line(const std::string& text) {
+  std::string line;
+  for (const char c : core::printable(text)) {
+    if (std::string_view("\\`*_|<>[]#").find(c) != std::string_view::npos) line += '\\';
+    line += c == '\n' || c == '\t' ? ' ' : c;
+  }
+  return line;
+}
+
+/// File names of the training and the validation data; empty if the deck cannot be read.
+std::vector<std::pair<std::string, std::string>> data_files(const core::Json& state) {
+  std::vector<std::pair<std::string, std::string>> files;
+  try {
+    const deck::Document document = deck::parse({"deck", state.value("deck", std::string())});
+    for (const auto& [key, what] :
+         {std::pair("path", "trained on"), std::pair("validation_path", "validated on")}) {
+      const deck::Value* value = document.find("data", key);
+      if (value != nullptr && !value->text.empty())
+        files.emplace_back(what, last_name(value->text));
+    }
+  } catch (const core::Error&) {
+    // A card without them is better than no export.
+  }
+  return files;
+}
+
+/// The settings that the run's result rests on, as lines of a deck; those with a path left out.
+std::string settings_lines(const core::Json& state) {
+  std::string lines;
+  const auto fixed = state.find("fixed");
+  if (fixed == state.end()) return lines;
+  for (const auto& [key, value] : fixed->items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (key.ends_with("path") || text.find_first_of("/\\`\n") != std::string::npos) continue;
+    lines += fmt::format("{} = {}\n", key, core::printable(text));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string base_model_name(const core::Json& config, const fs::path& folder) {
+  static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*");
+  static const std::regex cached(
+      "models--([A-Za-z0-9][A-Za-z0-9._-]*)--([A-Za-z0-9][A-Za-z0-9._-]*)");
+  const auto field = config.find("_name_or_path");
+  if (field != config.end() && field->is_string() &&
+      std::regex_match(field->get<std::string>(), hub_name))
+    return field->get<std::string>();
+  // As in the cache of huggingface_hub: models--org--name/snapshots/<revision>
+  for (const fs::path& part : folder) {
+    const std::string name = part.string();
+    std::smatch match;
+    if (std::regex_match(name, match, cached)) return match[1].str() + "/" + match[2].str();
+  }
+  return last_name(folder);
+}
+
+std::string model_card(const core::Json& state, const std::string& base_model) {
+  const std::string name = in_line(base_model);
+  std::string card = fmt::format(
+      "---\n"
+      "base_model: {}\n"
+      "library_name: transformers\n"
+      "# license: yours to add; it has to agree with that of the base model and of the data\n"
+      "---\n\n"
+      "# {}, fine-tuned\n\n"
+      "What it is for, what it was trained on and what it cannot do: yours to add.\n\n"
+      "| | |\n|---|---|\n"
+      "| base model | {} |\n",
+      core::Json(base_model).dump(), name, name);
+  for (const auto& [what, file] : data_files(state))
+    card += fmt::format("| {} | {} |\n", what, in_line(file));
+  card += fmt::format("| optimizer steps | {} |\n", state.value("step", std::int64_t{0}));
+  const auto loss = state.find("validation_loss");
+  if (loss != state.end() && loss->is_number())
+    card += fmt::format("| validation loss | {:.6g} |\n", loss->get<double>());
+  const std::string build = state.value("build", std::string());
+  card += fmt::format("| made with | {} |\n", in_line(build.substr(0, build.find(';'))));
+  if (const std::string lines = settings_lines(state); !lines.empty())
+    card += fmt::format("\nSettings of the run:\n\n```toml\n{}```\n", lines);
+  return card;
+}
+
+std::string generation_config(const core::Json& config) {
+  core::Json result = {{"_from_model_config", true}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto id = config.find(key);
+    if (id != config.end() && !id->is_null()) result[key] = *id;
+  }
+  return result.dump(2) + "\n";
+}
+
+}  // namespace finetune::app

@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The small files of an export that no source folder has: what the model is and how it came about.
+
+#include <filesystem>
+#include <string>
+
+#include "core/json.hpp"
+
+namespace finetune::app {
+
+/// The name of the model in `folder`, whose config.json is `config`: "org/name" where that is
+/// known, otherwise what the folder is called. Never a path.
+std::string base_model_name(const core::Json& config, const std::filesystem::path& folder);
+
+/// README.md of a model made from `base_model`, from the state.json of its checkpoint: a stub that
+/// its author completes. Names files without their folders.
+std::string model_card(const core::Json& state, const std::string& base_model);
+
+/// generation_config.json of a model whose folder has none: the special tokens of its config.json.
+std::string generation_config(const core::Json& config);
+
+}  // namespace finetune::app

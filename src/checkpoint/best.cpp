@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/best.hpp"
+
+#include <fmt/format.h>
+
+#include "checkpoint/candidate.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/layout.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+
+namespace finetune::checkpoint {
+
+std::optional<double> validation_loss(const core::Json& state) {
+  const auto loss = state.find("validation_loss");
+  if (loss == state.end() || !loss->is_number()) return std::nullopt;
+  return loss->get<double>();
+}
+
+Found open_best(const std::filesystem::path& root) {
+  const auto steps = list_steps(root);
+  if (steps.empty()) core::fail(core::ErrorKind::input, no_checkpoint_in(root));
+  std::optional<Found> best;
+  for (const std::int64_t step : steps) {
+    try {
+      Found found = parse(read_candidate(root / folder_name(step)));
+      check_file_sizes(found);
+      const auto loss = validation_loss(found.state);
+      if (loss && (!best || *loss < validation_loss(best->state))) best = std::move(found);
+    } catch (const core::Error& error) {
+      log::warn(fmt::format("{} is passed over: {}", folder_name(step), error.what()));
+    }
+  }
+  if (!best) {
+    core::fail(core::ErrorKind::input,
+               {root.string(), "no good checkpoint there has a validation loss",
+                "one is noted where a checkpoint is saved right after a validation",
+                "Let checkpoint.save_steps be a multiple of train.validate_steps, or name a step "
+                "folder."});
+  }
+  return std::move(*best);
+}
+
+}  // namespace finetune::checkpoint

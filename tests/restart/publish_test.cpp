@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `finetune export` makes besides weights, what it leaves when it is killed, and what memory
+// it takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "restart/job.hpp"
+#include "weights/model_files.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+Outcome export_to(const Job& job, const std::string& out,
+                  const std::vector<std::string>& options = {},
+                  const std::vector<std::string>& environment = {}) {
+  std::vector<std::string> words = {"env"};
+  words.insert(words.end(), environment.begin(), environment.end());
+  for (const std::string& word : finetune_on(1, {"export", "output", out}))
+    words.push_back(word);
+  words.insert(words.end(), options.begin(), options.end());
+  return run_program(words, job.folder());
+}
+
+/// A job whose only checkpoint holds the weights it began with.
+Job begun_job(const std::string& name, const std::vector<std::string>& settings = {}) {
+  std::vector<std::string> all = {"train.max_steps=0", "checkpoint.read_back=false"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  return Job(name, all);
+}
+
+core::Json json_in(const fs::path& path) {
+  return core::read_json(path, 1 << 20);
+}
+
+TEST(Publish, FolderIsReadyToUpload) {
+  const Job job = begun_job("publish");
+  core::Json config = json_in(job.model() / "config.json");
+  config["eos_token_id"] = 7;
+  write_file(job.model() / "config.json", config.dump());
+  for (const char* name : {"special_tokens_map.json", "chat_template.jinja", "merges.txt"})
+    write_file(job.model() / name, name);
+  EXPECT_EQ(job.run(1).exit_code, 0);
+  const Outcome outcome = export_to(job, "out", {"--dtype", "bfloat16"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+
+  const fs::path out = job.folder() / "out";
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(out))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"README.md", "chat_template.jinja", "config.json",
+                                             "generation_config.json", "merges.txt",
+                                             "model.safetensors", "special_tokens_map.json",
+                                             "tokenizer.json", "tokenizer_config.json"}));
+  config["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(json_in(out / "config.json"), config);
+  EXPECT_EQ(json_in(out / "generation_config.json"),
+            (core::Json{{"_from_model_config", true}, {"eos_token_id", 7}}));
+  const std::string card = read_file(out / "README.md");
+  for (const char* part :
+       {"base_model: \"model\"\n", "library_name: transformers\n", "| trained on | data.json |",
+        "| optimizer steps | 0 |", "optimizer.lr = "})
+    EXPECT_EQ(count(card, part), 1) << part << "\n" << card;
+  EXPECT_EQ(count(card, job.folder().string()), 0) << card;
+}
+
+TEST(Publish, GenerationConfigOfTheSourceIsKept) {
+  const Job job = begun_job("publish.generation");
+  write_file(job.model() / "generation_config.json", "{ \"top_k\": 3 }\n");
+  EXPECT_EQ(job.run(1).exit_code, 0);
+  EXPECT_EQ(export_to(job, "out").exit_code, 0);
+  EXPECT_EQ(read_file(job.folder() / "out/generation_config.json"), "{ \"top_k\": 3 }\n");
+}
+
+TEST(Publish, AKilledOrFailedExportLeavesNoFolderOfThatName) {
+  const Job job = begun_job("publish.killed");
+  EXPECT_EQ(job.run(1).exit_code, 0);
+  // The model has more than five tensors.
+  EXPECT_EQ(export_to(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:kill"}).exit_code, 137);
+  EXPECT_FALSE(fs::exists(job.folder() / "out"));
+  EXPECT_EQ(export_to(job, "out", {}, {"FINETUNE_FAULT=export.piece:0:5:enospc"}).exit_code, 74);
+  EXPECT_FALSE(fs::exists(job.folder() / "out"));
+  EXPECT_EQ(export_to(job, "out").exit_code, 0);
+  EXPECT_NO_THROW(weights::ModelFiles::open(job.folder() / "out"));
+  // A second one into the same folder is refused and changes nothing.
+  const std::string before = read_file(job.folder() / "out/model.safetensors");
+  EXPECT_EQ(export_to(job, "out", {"--dtype", "float16"}).exit_code, 73);
+  EXPECT_EQ(read_file(job.folder() / "out/model.safetensors"), before);
+}
+
+TEST(Publish, BestNeedsAValidationLoss) {
+  const Job job = begun_job("publish.best");
+  EXPECT_EQ(job.run(1).exit_code, 0);
+  const Outcome outcome = export_to(job, "out", {"--best"});
+  EXPECT_EQ(outcome.exit_code, 65);
+  EXPECT_EQ(count(outcome.err, "no good checkpoint there has a validation loss"), 1) << outcome.err;
+}
+
+TEST(Publish, MemoryDoesNotGrowWithTheModel) {
+  const Job small = begun_job("publish.small");
+  EXPECT_EQ(small.run(1).exit_code, 0);
+  const Job large = begun_job("publish.large", {"model.init=random"});
+  core::Json config = json_in(large.model() / "config.json");
+  config["hidden_size"] = 768;
+  config["intermediate_size"] = 3072;
+  config["num_hidden_layers"] = 5;
+  write_file(large.model() / "config.json", config.dump());
+  fs::remove(large.model() / "model.safetensors");
+  const Outcome begun = large.run(1);
+  ASSERT_EQ(begun.exit_code, 0) << begun.text();
+
+  const Outcome with_small = export_to(small, "out", {"--dtype", "float32"});
+  const Outcome with_large = export_to(large, "out", {"--dtype", "float32"});
+  ASSERT_EQ(with_small.exit_code, 0) << with_small.text();
+  ASSERT_EQ(with_large.exit_code, 0) << with_large.text();
+  const auto bytes =
+      static_cast<std::int64_t>(fs::file_size(large.folder() / "out/model.safetensors"));
+  const std::int64_t growth = with_large.peak_bytes - with_small.peak_bytes;
+  EXPECT_GT(bytes, 2 * (64 << 20));
+  EXPECT_LT(growth, 64 << 20) << "of a model of " << bytes << " bytes";
+  fs::remove_all(large.folder());
+}
+
+}  // namespace
+}  // namespace finetune::tests
