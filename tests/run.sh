@@ -10,8 +10,8 @@ set -euo pipefail
 # shellcheck source=../jobscripts/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../jobscripts/setup.sh"
 
-# Only the tests call these: h5dump, clang-format, shellcheck, and ip for two nodes on one machine.
-packages+=(hdf5-tools clang-format shellcheck iproute2)
+# Only the tests call these: h5dump and h5py, clang-format, shellcheck, and ip for two nodes on one machine.
+packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck iproute2)
 set_up_machine
 options=(FINETUNE_WERROR=ON "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)")
 configure "$build" "${options[@]}"
