@@ -23,6 +23,8 @@ esac
 
 # shellcheck source=setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+# shellcheck source=env/run.sh
+. "$root/jobscripts/env/run.sh"
 
 set_up_machine
 configure "$build" "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)"
@@ -59,20 +61,11 @@ fi
 export FINETUNE_TERMINAL_COLUMNS=$columns
 
 say "starting $ranks rank$([ "$ranks" -eq 1 ] || echo s): finetune $*"
-"${command[@]}" <&0 &
-job=$!
-# mpirun kills the ranks a second after a SIGTERM, but hands SIGUSR1 on: time for a checkpoint.
-trap 'kill -USR1 $job' TERM USR1
-interrupted=no
-trap 'interrupted=yes' INT  # mpirun gets it from the terminal as well
 code=0
-wait $job || code=$?
-while kill -0 $job 2>/dev/null; do
-  code=0
-  wait $job || code=$?
-done
-if [ $interrupted = yes ]; then
-  exit 130
+run_ranks "${command[@]}" || code=$?
+# Who stopped the run at once knows why it ended.
+if [ $stops -gt 1 ]; then
+  exit $code
 elif [ $code -gt 128 ]; then
   printf 'error: mpirun: a rank was ended by signal %s (9 is mostly memory that ran out). %s\n' \
     $((code - 128)) "The same command goes on from the newest checkpoint." >&2

@@ -14,3 +14,6 @@
 
 # Ranks that local.sh starts. Empty: one a core.
 : "${FINETUNE_RANKS:=}"
+
+# How often a job that stopped in time goes back into the queue (slurm/train.sh, pbs/train.sh).
+: "${FINETUNE_MAX_RESTARTS:=50}"

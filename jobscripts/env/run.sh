@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the jobscripts: runs the ranks so that a signal to the script asks them for a checkpoint.
+
+# run_ranks COMMAND...: runs mpirun or srun and returns its exit code. SIGUSR1 goes to it as it comes;
+# SIGINT or SIGTERM as SIGUSR1 too, because mpirun hands that to every rank and gives them time, where
+# after a SIGTERM it kills them within two seconds. A second SIGINT or SIGTERM does just that.
+run_ranks() {
+  local code signalled=no
+  stops=0
+  ranks_pid=
+  trap 'signalled=yes; [ -z "$ranks_pid" ] || kill -USR1 "$ranks_pid" 2>/dev/null' USR1
+  trap 'signalled=yes; ask_to_stop' INT TERM
+  # In a process group of its own: what a terminal sends to all must not reach it by itself.
+  set -m
+  "$@" </dev/null &
+  ranks_pid=$!
+  set +m
+  while :; do
+    signalled=no
+    code=0
+    wait "$ranks_pid" || code=$?
+    # A signal ends the wait, not what is waited for.
+    [ $signalled = yes ] || break
+  done
+  # A warning that comes too late must not end the script before it has said what is next.
+  trap '' USR1
+  trap - INT TERM
+  return $code
+}
+
+ask_to_stop() {
+  stops=$((stops + 1))
+  if [ $stops -eq 1 ]; then
+    [ -n "$ranks_pid" ] || exit 130
+    printf 'finetune: stopping with a checkpoint; once more: stopping at once\n' >&2
+    kill -USR1 "$ranks_pid" 2>/dev/null
+  else
+    kill -TERM "$ranks_pid" 2>/dev/null
+  fi
+}
+
+# asks_for_another CODE: whether the same command has more to do and gets on with it: 75 and 76. Not
+# 79, which says that start after start ends where it began.
+asks_for_another() {
+  [ "$1" -eq 75 ] || [ "$1" -eq 76 ]
+}
