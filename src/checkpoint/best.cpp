@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <optional>
+#include <utility>
+
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
@@ -10,12 +14,6 @@
 #include "core/log.hpp"
 
 namespace finetune::checkpoint {
-
-std::optional<double> validation_loss(const core::Json& state) {
-  const auto loss = state.find("validation_loss");
-  if (loss == state.end() || !loss->is_number()) return std::nullopt;
-  return loss->get<double>();
-}
 
 Found open_best(const std::filesystem::path& root) {
   const auto steps = list_steps(root);
@@ -25,8 +23,9 @@ Found open_best(const std::filesystem::path& root) {
     try {
       Found found = parse(read_candidate(root / folder_name(step)));
       check_file_sizes(found);
-      const auto loss = validation_loss(found.state);
-      if (loss && (!best || *loss < validation_loss(best->state))) best = std::move(found);
+      const double loss = validation_loss(found.state);
+      if (!std::isnan(loss) && (!best || loss < validation_loss(best->state)))
+        best = std::move(found);
     } catch (const core::Error& error) {
       log::warn(fmt::format("{} is passed over: {}", folder_name(step), error.what()));
     }

@@ -3,15 +3,10 @@
 // Which checkpoint is worth exporting.
 
 #include <filesystem>
-#include <optional>
 
 #include "checkpoint/find.hpp"
-#include "core/json.hpp"
 
 namespace finetune::checkpoint {
-
-/// The validation loss that a checkpoint's state.json has, if it has one.
-std::optional<double> validation_loss(const core::Json& state);
 
 /// Opens the checkpoint in the folder `root` with the lowest validation loss, of equal ones the
 /// newest. Those whose manifest, state or file sizes are bad are passed over with a warning each.

@@ -7,7 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/best.hpp"
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
@@ -81,7 +80,8 @@ class Verifier {
     for (const FileEntry& file : found.manifest.files)
       report_.bytes += file.size_bytes;
     result_.num_tensors += std::ssize(found.manifest.tensors);
-    report_.validation_loss = validation_loss(found.state);
+    const double loss = validation_loss(found.state);
+    if (!std::isnan(loss)) report_.validation_loss = loss;
     for (const TensorEntry& tensor : found.manifest.tensors) {
       if (report_.kinds.empty() || report_.kinds.back().kind != tensor.kind)
         report_.kinds.push_back({tensor.kind});
