@@ -44,8 +44,8 @@ int rank_of(const fs::path& process) {
 std::vector<std::string> command(const Job& job, int ranks, const Environment& environment,
                                  const std::vector<std::string>& more) {
   std::vector<std::string> words = job.command(ranks, more);
-  if (environment.empty()) return words;
-  std::vector<std::string> setting = {"env"};
+  // Two threads of one rank that wait for each other take long on a busy machine.
+  std::vector<std::string> setting = {"env", "OMP_NUM_THREADS=1"};
   setting.insert(setting.end(), environment.begin(), environment.end());
   words.insert(std::ranges::find(words, program.string()), setting.begin(), setting.end());
   return words;

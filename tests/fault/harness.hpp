@@ -34,7 +34,7 @@ using Environment = std::vector<std::string>;
 /// The words that start `job`, its ranks with `environment`.
 std::vector<std::string> command(const Job& job, int ranks, const Environment& environment,
                                  const std::vector<std::string>& more = {});
-Outcome run(const Job& job, int ranks, const Environment& environment,
+Outcome run(const Job& job, int ranks, const Environment& environment = {},
             const std::vector<std::string>& more = {});
 
 /// Variables that put the shim under the output folder of `job`; `more` are FINETUNE_SHIM_... .
