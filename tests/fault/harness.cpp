@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fault/harness.hpp"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,8 +105,10 @@ bool wait_for_step(Process& process, const Job& job, int step) {
 
 std::int64_t last_step(const Job& job) {
   const std::string text = read_all(job.output() / "metrics.jsonl");
-  const std::string whole = text.substr(0, text.rfind('\n') + 1);
-  return number_after(whole, "{\"step\": ").value_or(0);
+  // Saves, starts and validations have rows of their own.
+  const auto loss = text.substr(0, text.rfind('\n') + 1).rfind(", \"loss\": ");
+  return loss == std::string::npos ? 0
+                                   : number_after(text.substr(0, loss), "{\"step\": ").value_or(0);
 }
 
 fs::path step_folder(const Job& job, std::int64_t step) {
@@ -144,6 +147,52 @@ std::optional<std::int64_t> resumed_from(const std::string& log) {
 
 Outcome verify(const Job& job, const std::string& folder) {
   return run_program(finetune_on(1, {"verify", folder}), job.folder());
+}
+
+std::string tensors_of(const Job& job, std::int64_t step) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(step_folder(job, step), error)) {
+    if (entry.path().extension() == ".h5") paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  std::string bytes;
+  for (const fs::path& path : paths)
+    bytes += read_all(path);
+  return bytes;
+}
+
+WholeRun::WholeRun(const std::string& name, int ranks, int num_steps)
+    : ranks_(ranks), num_steps_(num_steps), job_(name, save_every_step(num_steps)) {
+  const Outcome outcome = run(job_, ranks);
+  EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
+  tensors_ = tensors_of(job_, num_steps);
+  EXPECT_FALSE(tensors_.empty());
+}
+
+Outcome WholeRun::expect_good_restart(const Job& job, const std::string& log) const {
+  const auto steps = steps_on_disk(job);
+  if (!steps.empty()) {
+    const Outcome verified = verify(job);
+    EXPECT_EQ(verified.exit_code, exits::done) << verified.text();
+  }
+  const std::int64_t reached = last_step(job);
+  Outcome outcome = run(job, ranks_);
+  EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
+  const std::int64_t resumed = resumed_from(outcome.out).value_or(0);
+  EXPECT_EQ(resumed, steps.empty() ? 0 : steps.back()) << outcome.text();
+  EXPECT_GE(resumed, last_saved(log).value_or(0)) << log;
+  // A save is written while the next step runs: at most that step and the one being saved go.
+  EXPECT_GE(resumed, reached - 2) << log;
+  expect_same_end(job);
+  return outcome;
+}
+
+void WholeRun::expect_same_end(const Job& job) const {
+  EXPECT_EQ(leftovers(job), std::vector<std::string>());
+  EXPECT_EQ(steps_on_disk(job), steps_on_disk(job_));
+  expect_same_metrics(job, job_);
+  EXPECT_TRUE(tensors_of(job, num_steps_) == tensors_) << "the last weights differ";
 }
 
 int count_from_environment(const char* name, int otherwise) {

@@ -68,6 +68,32 @@ std::optional<std::int64_t> resumed_from(const std::string& log);
 /// `finetune verify` on a folder of `job`.
 Outcome verify(const Job& job, const std::string& folder = "output");
 
+/// The bytes of all HDF5 files of a checkpoint: weights and moments. Empty if there are none.
+std::string tensors_of(const Job& job, std::int64_t step);
+
+/// A run that nothing happened to, for comparison with those that something happened to.
+class WholeRun {
+ public:
+  /// Runs save_every_step(num_steps).
+  WholeRun(const std::string& name, int ranks, int num_steps);
+
+  const Job& job() const { return job_; }
+
+  /// After `job`, of the same settings, was interrupted and had printed `log`: expects that all its
+  /// checkpoints verify, and that another start goes on from the newest, which is not older than
+  /// what was reported as saved, to the same end. Returns what that start printed.
+  Outcome expect_good_restart(const Job& job, const std::string& log) const;
+
+  /// Expects the metrics and last weights of this run in `job`, to the bit, and nothing left over.
+  void expect_same_end(const Job& job) const;
+
+ private:
+  int ranks_;
+  int num_steps_;
+  Job job_;
+  std::string tensors_;
+};
+
 /// Value of an environment variable that makes a test longer; `otherwise` if it is not set.
 int count_from_environment(const char* name, int otherwise);
 

@@ -73,33 +73,14 @@ Outcome run_and_kill(const Job& job, Milliseconds delay, std::optional<int> rank
   return outcome;
 }
 
-void expect_good_restart(const Job& job, const Outcome& killed, const Job& reference,
-                         const std::string& weights) {
-  const auto steps = steps_on_disk(job);
-  if (!steps.empty()) {
-    const Outcome verified = verify(job);
-    EXPECT_EQ(verified.exit_code, exits::done) << verified.text();
-  }
-  const std::int64_t reached = last_step(job);
-  const Outcome outcome = job.run(ranks);
-  EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
-  const std::int64_t resumed = resumed_from(outcome.out).value_or(0);
-  EXPECT_GE(resumed, last_saved(killed.out).value_or(0)) << outcome.text();
-  // A save is written while the next step runs: at most that step and the one being saved go.
-  EXPECT_GE(resumed, reached - 2) << outcome.text();
-  EXPECT_EQ(resumed, steps.empty() ? 0 : steps.back()) << outcome.text();
-  EXPECT_EQ(leftovers(job), std::vector<std::string>());
-  expect_same_metrics(job, reference);
-  EXPECT_TRUE(job.exported() == weights);
-}
-
 TEST(KilledRun, GoesOnFromAGoodCheckpointToTheSameBits) {
   const int runs = count_from_environment("FINETUNE_KILL_RUNS", 6);
   const int seed = count_from_environment("FINETUNE_KILL_SEED", 1);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
-  const Job reference("fault.kill.reference", save_every_step(num_steps));
-  const Milliseconds length = time_after_first_step(reference);
-  const std::string weights = reference.exported();
+  const WholeRun whole("fault.kill.whole", ranks, num_steps);
+  const std::string weights = whole.job().exported();
+  const Milliseconds length =
+      time_after_first_step(Job("fault.kill.length", save_every_step(num_steps)));
 
   std::array<std::array<int, 2>, num_moments> landed{};
   int failed = 0;
@@ -114,7 +95,8 @@ TEST(KilledRun, GoesOnFromAGoodCheckpointToTheSameBits) {
         run_and_kill(job, delay, all ? std::nullopt : std::optional<int>(victim));
     ++landed[moment_of(job, killed)][all ? 0 : 1];
     const bool had_failure = testing::Test::HasFailure();
-    expect_good_restart(job, killed, reference, weights);
+    whole.expect_good_restart(job, killed.out);
+    EXPECT_TRUE(job.exported() == weights);
     if (testing::Test::HasFailure() && !had_failure) std::printf("first failure: run %d\n", i);
     // What went wrong stays to be looked at.
     if (testing::Test::HasFailure()) {

@@ -26,7 +26,7 @@ Material::Material(const std::string& name, int ranks, const std::string& files)
     : ranks_(ranks), job_("fault." + name, settings(files)), pristine_(job_.folder() / "pristine") {
   const Job whole("fault." + name + ".whole", settings(files));
   EXPECT_EQ(run(whole, ranks).exit_code, exits::done);
-  expected_bytes_ = last_bytes(whole);
+  expected_tensors_ = tensors_of(whole, num_steps);
 
   const Outcome outcome =
       run(job_, ranks, {}, {"train.stop_after_steps=" + std::to_string(newest)});
@@ -49,7 +49,7 @@ Outcome Material::expect_resumes_from(std::int64_t step) const {
   Outcome outcome = run(job_, ranks_);
   EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
   EXPECT_EQ(resumed_from(outcome.out).value_or(0), step) << outcome.text();
-  EXPECT_TRUE(last_bytes(job_) == expected_bytes_);
+  EXPECT_TRUE(tensors_of(job_, num_steps) == expected_tensors_);
   return outcome;
 }
 
@@ -63,19 +63,6 @@ Outcome Material::expect_refused(int exit_code, const std::string& text,
       << text << "\n"
       << outcome.err;
   return outcome;
-}
-
-std::string Material::last_bytes(const Job& job) {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(step_folder(job, num_steps), error)) {
-    if (entry.path().extension() == ".h5") paths.push_back(entry.path());
-  }
-  std::ranges::sort(paths);
-  std::string bytes;
-  for (const fs::path& path : paths)
-    bytes += read_file(path);
-  return bytes;
 }
 
 }  // namespace finetune::tests

@@ -36,14 +36,11 @@ class Material {
                          const std::vector<std::string>& more = {}) const;
 
  private:
-  /// All tensors after the last step.
-  static std::string last_bytes(const Job& job);
-
   int ranks_;
   Job job_;
   std::filesystem::path pristine_;
   std::vector<std::string> files_;
-  std::string expected_bytes_;
+  std::string expected_tensors_;
 };
 
 }  // namespace finetune::tests

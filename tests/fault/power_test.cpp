@@ -55,27 +55,13 @@ class LostPower : public testing::Test {
 
 TEST_F(LostPower, KeepsWhatWasReportedAsSaved) {
   const int runs = count_from_environment("FINETUNE_POWER_RUNS", 4);
-  const Job reference("fault.power.reference", save_every_step(num_steps));
-  EXPECT_EQ(reference.run(ranks).exit_code, exits::done);
-  const std::string weights = reference.exported();
+  const WholeRun whole("fault.power.whole", ranks, num_steps);
   for (int i = 0; i < runs && !HasFailure(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
     const Job job("fault.power.run" + std::to_string(i), save_every_step(num_steps));
     const int step = 1 + static_cast<int>(random_() % (num_steps - 1));
     const Outcome killed = run_and_lose_power(job, {}, step, random_);
-    const auto steps = steps_on_disk(job);
-    const std::int64_t saved = last_saved(killed.out).value_or(0);
-    EXPECT_GE(steps.empty() ? 0 : steps.back(), saved);
-    if (!steps.empty()) {
-      const Outcome verified = verify(job);
-      EXPECT_EQ(verified.exit_code, exits::done) << verified.text();
-    }
-
-    const Outcome outcome = job.run(ranks);
-    EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
-    EXPECT_GE(resumed_from(outcome.out).value_or(0), saved) << outcome.text();
-    expect_same_metrics(job, reference);
-    EXPECT_TRUE(job.exported() == weights);
+    whole.expect_good_restart(job, killed.out);
     if (!HasFailure()) fs::remove_all(job.folder());
   }
 }
