@@ -79,7 +79,7 @@ TEST(SaveLoad, VerifiesAndKeepsOthersOut) {
       tests::save_model(world(), folder.path() / "new", 3, tests::uneven_model());
   const Verification result = verify(folder.path() / "new");
   EXPECT_EQ(result.problems, std::vector<std::string>());
-  EXPECT_EQ(result.num_checkpoints, 1);
+  EXPECT_EQ(std::ssize(result.checkpoints), 1);
   EXPECT_EQ(result.num_tensors, 15);
   struct stat status = {};
   ::stat(report.folder.c_str(), &status);
