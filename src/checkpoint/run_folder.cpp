@@ -142,7 +142,11 @@ void RunFolder::note_progress() {
   if (starts_ == 0) return;
   starts_ = 0;
   step_ = -1;
-  write();
+  try {
+    write();
+  } catch (const core::Error& error) {
+    log::warn(fmt::format("starts without progress are still counted: {}", error.what()));
+  }
 }
 
 void RunFolder::write() const {

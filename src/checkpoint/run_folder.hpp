@@ -30,7 +30,7 @@ class RunFolder {
   /// checkpoint; ErrorKind::create if the note cannot be written.
   void begin(std::int64_t step, const std::string& fingerprint, std::int64_t max_starts);
 
-  /// A new checkpoint: starts count from nothing again.
+  /// A new checkpoint: starts count from nothing again. A note that cannot be written is a warning.
   void note_progress();
 
  private:

@@ -18,6 +18,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/hash.hpp"
+#include "core/log.hpp"
 #include "core/text.hpp"
 
 namespace finetune::checkpoint {
@@ -31,6 +32,9 @@ std::int64_t total_bytes(std::span<const StoredSlice> slices) {
     total += stored.slice.size_bytes();
   return total;
 }
+
+/// A file system may take its time, but not in silence.
+constexpr double seconds_between_warnings = 60;
 
 /// What a publisher sees of the files that ranks wrote. A "shared" folder that each node has for
 /// itself ends here.
@@ -155,15 +159,22 @@ bool Saving::advance() {
 }
 
 const SaveReport& Saving::finish() {
-  while (!advance())
+  core::Stopwatch since_told;
+  while (!advance()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (since_told.seconds() < seconds_between_warnings) continue;
+    since_told.restart();
+    log::warn(fmt::format("{} is still being written, {:.0f} s so far: rank {} has not finished",
+                          report_.folder.string(), watch_.seconds(), late_rank_));
+  }
   return report_;
 }
 
 bool Saving::go_on() {
   Parts& parts = *parts_;
-  std::int64_t unfinished = parts.thread.is_finished() ? 0 : 1;
-  if (writers_.world.all_reduce(unfinished, comm::Reduce::max) != 0) return false;
+  const std::int64_t unfinished = parts.thread.is_finished() ? -1 : writers_.world.rank();
+  late_rank_ = writers_.world.all_reduce(unfinished, comm::Reduce::max);
+  if (late_rank_ >= 0) return false;
   comm::agree(writers_.world, [&] { parts.thread.finish(); });
   if (parts.phase == Parts::Phase::writing) {
     describe();

@@ -116,6 +116,7 @@ class Saving {
   SaveOptions options_;
   SaveReport report_;
   core::Stopwatch watch_;
+  std::int64_t late_rank_ = -1;  ///< the last that had not finished when the ranks looked
   std::unique_ptr<Parts> parts_;
 };
 

@@ -71,19 +71,17 @@ bool Checkpoints::is_due(Level level, std::int64_t step, bool minutes_due) const
 }
 
 template <typename F>
-bool Checkpoints::attempt(F&& f) {
+void Checkpoints::attempt(std::int64_t step, F&& f) {
   try {
     f();
-    return true;
   } catch (const comm::AgreedError& error) {
-    failed(error);
-    return false;
+    failed(error, step);
   }
 }
 
 void Checkpoints::advance() {
   if (!saving_) return;
-  attempt([&] {
+  attempt(saving_->step(), [&] {
     const bool is_done = saving_->advance();
     if (!saving_->needs_data()) state_.release();
     if (is_done) done();
@@ -97,7 +95,7 @@ void Checkpoints::wait_quietly() {
 }
 
 void Checkpoints::wait() {
-  attempt([&] { wait_quietly(); });
+  if (saving_) attempt(saving_->step(), [&] { wait_quietly(); });
 }
 
 void Checkpoints::begin(Level level, std::int64_t step) {
@@ -108,20 +106,23 @@ void Checkpoints::begin(Level level, std::int64_t step) {
     const std::string text =
         fmt::format("{} of step {} is due while that of step {} is still being written",
                     name(level), step, saving_->step());
-    if (is_skipped) return log::warn(text + ": it is skipped (checkpoint.when_busy)");
+    if (is_skipped) {
+      (level == Level::shared ? since_shared_ : since_local_).restart();
+      return log::warn(text + ": it is skipped (checkpoint.when_busy)");
+    }
     log::warn(text + ": training waits (checkpoint.when_busy)");
     wait();
   }
   if (!settings_.is_async && level == Level::shared) {
-    attempt([&] { save_now(step); });
+    attempt(step, [&] { save_now(step); });
     return;
   }
   (level == Level::shared ? since_shared_ : since_local_).restart();
-  attempt([&] {
+  level_ = level;
+  attempt(step, [&] {
     const core::Stopwatch watch;
     const auto slices = comm::agree(world_.world, [&] { return state_.snapshot(); });
     copy_s_ = watch.seconds();
-    level_ = level;
     const checkpoint::Writers writers{
         .world = world_.world,
         .node = world_.node,
@@ -168,33 +169,34 @@ void Checkpoints::done() {
   report.blocked_s += copy_s_;
   report.total_s += copy_s_;
   blocked_s_ += report.blocked_s;
-  failures_ = 0;
   if (level_ == Level::shared) {
     newest_ = report.step;
-    comm::agree(world_.world, [&] {
-      if (run_folder_ != nullptr) run_folder_->note_progress();
-    });
+    failures_ = 0;
+    if (run_folder_ != nullptr) run_folder_->note_progress();
   }
   report_(report, level_);
 }
 
-void Checkpoints::failed(const comm::AgreedError& error) {
-  const std::int64_t step = saving_ ? saving_->step() : -1;
+void Checkpoints::failed(const comm::AgreedError& error, std::int64_t step) {
   saving_.reset();
   state_.release();
   const bool is_of_files =
       error.kind() == core::ErrorKind::create || error.kind() == core::ErrorKind::io;
   if (!is_of_files) throw error;
-  // Those on the node are an extra: losing one must not end a run.
-  if (level_ == Level::shared && settings_.on_error == "stop") throw error;
+  if (level_ == Level::local) {
+    // Those on the node are an extra: losing some must not end a run.
+    return log::warn(fmt::format("{} of step {} could not be saved: {} Training goes on.",
+                                 name(level_), step, error.what()));
+  }
+  if (settings_.on_error == "stop") throw error;
   if (++failures_ >= max_failures) {
     throw comm::AgreedError(core::ErrorKind::io,
                             fmt::format("{} saves in a row have failed, the last because of: {}",
                                         failures_, error.what()));
   }
   log::warn(fmt::format(
-      "{}{} could not be saved: {} Training goes on {} (checkpoint.on_error).", name(level_),
-      step >= 0 ? fmt::format(" of step {}", step) : "", error.what(),
+      "{} of step {} could not be saved: {} Training goes on {} (checkpoint.on_error).",
+      name(level_), step, error.what(),
       newest_ ? fmt::format("with that of step {}", *newest_) : std::string("without one")));
 }
 

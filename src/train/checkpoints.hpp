@@ -66,9 +66,10 @@ class Checkpoints {
   const std::filesystem::path& root(checkpoint::Level level) const;
   void wait_quietly();
   void done();
-  void failed(const comm::AgreedError& error);
+  void failed(const comm::AgreedError& error, std::int64_t step);
+  /// Runs `f` about the save of `step`; what fails is dealt with as the settings say.
   template <typename F>
-  bool attempt(F&& f);
+  void attempt(std::int64_t step, F&& f);
 
   const checkpoint::Settings& settings_;
   std::filesystem::path root_;
