@@ -172,6 +172,20 @@ compile() {
     "If they are about this project, please report them."
 }
 
+# The fuzz targets, in a build folder of their own, if this machine has a clang++ with libFuzzer.
+build_fuzz_targets() {
+  local clang
+  clang=$(command -v clang++) || clang=
+  if [ -z "$clang" ] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+    "$clang" -x c++ -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null; then
+    say "the fuzz targets are not built: there is no clang++ with libFuzzer here"
+    return
+  fi
+  configure "$build/fuzz" FINETUNE_FUZZ=ON "CMAKE_CXX_COMPILER=$clang" FINETUNE_WERROR=ON \
+    CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
+  compile "$build/fuzz"
+}
+
 set_up_machine() {
   install_packages "${packages[@]}"
   find_libtorch

@@ -176,8 +176,9 @@ std::int64_t Manifest::find(std::string_view kind, std::string_view name) const 
 }
 
 std::span<const Extent> Manifest::extents_of(std::int64_t tensor) const {
-  const auto range = std::ranges::equal_range(extents, tensor, {}, &Extent::tensor);
-  return {range.begin(), range.end()};
+  // Not equal_range: clang 14 cannot compile the subrange of GCC 12's library.
+  const auto begin = std::ranges::lower_bound(extents, tensor, {}, &Extent::tensor);
+  return {begin, std::ranges::upper_bound(begin, extents.end(), tensor, {}, &Extent::tensor)};
 }
 
 std::int64_t Manifest::extent_bytes(const Extent& extent) const {

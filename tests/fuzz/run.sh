@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The long run: builds the fuzz targets and runs them one after the other, then prints a table.
+#   tests/fuzz/run.sh [seconds per target, default 600] [target...]
+# Exit code: 0 without a finding, 1 with one. Findings and logs lie in build/fuzz/findings/.
+set -euo pipefail
+
+# shellcheck source=../../jobscripts/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../jobscripts/setup.sh"
+
+seconds=${1:-600}
+shift || true
+packages+=(clang libclang-rt-dev)
+set_up_machine
+build_fuzz_targets
+[ -d "$build/fuzz" ] || exit 69
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(deck index jsonl manifest reshard safetensors tokenizer)
+
+mkdir -p "$build/fuzz/findings"
+cd "$build/fuzz/findings"
+code=0
+table=$(printf '%-12s %12s %8s %10s %s' target runs seconds coverage findings)
+for target in "${targets[@]}"; do
+  say "fuzzing $target for $seconds s"
+  start=$SECONDS
+  found=0
+  "$root/tests/fuzz/fuzz.sh" "$build/fuzz/fuzz_$target" "-max_total_time=$seconds" \
+    "-artifact_prefix=$target-" >"$target.log" 2>&1 || found=1
+  [ $found = 0 ] || code=1
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$target.log")
+  coverage=$(sed -n 's/.* cov: \([0-9]*\).*/\1/p' "$target.log" | tail -n 1)
+  table+=$'\n'$(printf '%-12s %12s %8s %10s %s' "$target" "${runs:-?}" $((SECONDS - start)) "${coverage:-?}" $found)
+done
+printf '%s\n' "$table"
+exit $code
