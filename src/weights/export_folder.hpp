@@ -18,7 +18,7 @@ namespace finetune::weights {
 struct ExportPlan {
   std::vector<TensorSpec> tensors;                    ///< dtypes F32, BF16 or F16
   std::int64_t max_shard_size_bytes = 5'000'000'000;  ///< of a file; a larger tensor gets its own
-  std::map<std::string, std::string> texts = {};  ///< further files: name and content
+  std::map<std::string, std::string> texts = {};      ///< further files: name and content
 };
 
 /// A file of the export and its tensors, in the order in which they are written.

@@ -47,9 +47,8 @@ TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
   const std::vector<std::string> step = {"step",   "loss",         "grad_norm", "lr",
                                          "tokens", "tokens_per_s", "step_s"};
   const std::vector<std::string> validation = {"step", "validation_loss", "exact_match"};
-  const std::vector<std::string> checkpoint = {
-      "step",    "checkpoint",  "level",  "bytes", "blocked_s",
-      "write_s", "read_back_s", "total_s"};
+  const std::vector<std::string> checkpoint = {"step",      "checkpoint", "level",       "bytes",
+                                               "blocked_s", "write_s",    "read_back_s", "total_s"};
   int num_steps = 0;
   int num_validations = 0;
   int num_checkpoints = 0;

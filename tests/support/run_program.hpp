@@ -14,8 +14,8 @@ namespace finetune::tests {
 
 /// How a program ended.
 struct Outcome {
-  int exit_code = -1;      ///< 128 + signal if a signal ended it
-  bool timed_out = false;  ///< it did not end by itself and was killed
+  int exit_code = -1;           ///< 128 + signal if a signal ended it
+  bool timed_out = false;       ///< it did not end by itself and was killed
   std::int64_t peak_bytes = 0;  ///< resident memory of the program or of the largest it waited for
   std::string out;
   std::string err;
