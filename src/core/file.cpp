@@ -27,7 +27,8 @@ int flags(File::Mode mode) {
     case File::Mode::create_or_write:
       return O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     default:
-      return O_RDONLY | O_CLOEXEC;
+      // Opening a pipe would wait for a writer for ever; files do not mind.
+      return O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   }
 }
 
@@ -47,6 +48,12 @@ File::File(const std::filesystem::path& path, Mode mode, ErrorKind kind) : path_
   if (descriptor_ < 0) {
     const char* verb = mode == Mode::read ? "cannot be opened" : "cannot be created";
     fail(kind, {path.string(), verb, system_reason(), "Check the path and its permissions."});
+  }
+  struct stat status {};
+  if (mode == Mode::read && (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode))) {
+    ::close(descriptor_);
+    fail(kind, {path.string(), "is not a file", "folders, pipes and devices are not read",
+                "Name the file itself."});
   }
 }
 

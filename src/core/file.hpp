@@ -18,7 +18,8 @@ class File {
  public:
   enum class Mode { read, create_new, write_existing, create_or_write };
 
-  /// Throws: `kind` with the path and the system's reason.
+  /// Throws: `kind` with the path and the system's reason, or if there is no file to read but a
+  /// folder, a pipe or a device.
   File(const std::filesystem::path& path, Mode mode, ErrorKind kind = ErrorKind::input);
   ~File();
   File(File&& other) noexcept;

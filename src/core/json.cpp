@@ -32,7 +32,8 @@ std::string reason(const std::string& what) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where, std::int64_t first_line) {
+Json parse_json(std::string_view text, const std::string& where, std::int64_t first_line,
+                std::int64_t most_values) {
   if (const auto bad = invalid_utf8(text)) {
     fail(ErrorKind::input,
          {position(text, *bad, where, first_line),
@@ -45,7 +46,15 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
                             "Mend or remove this entry."});
   }
   std::vector<std::set<std::string>> keys;
+  std::int64_t num_values = 0;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    const bool begins =
+        event != Json::parse_event_t::object_end && event != Json::parse_event_t::array_end;
+    if (begins && event != Json::parse_event_t::key && ++num_values > most_values) {
+      fail(ErrorKind::input,
+           {where, fmt::format("JSON holds more than {} values", with_commas(most_values)),
+            "they would take many times the memory of the text", "Is it the right file?"});
+    }
     if (depth > deepest) {
       fail(ErrorKind::input,
            {where, fmt::format("JSON is nested deeper than {} levels", deepest),
@@ -55,7 +64,7 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
       fail(ErrorKind::input,
-           {where, fmt::format("JSON key \"{}\" occurs twice", value.get<std::string>()),
+           {where, fmt::format("JSON key \"{}\" occurs twice", one_line(value.get<std::string>())),
             "only one of the two could be meant", "Remove one."});
     }
     return true;

@@ -30,6 +30,42 @@ std::size_t sequence_length(std::string_view text) {
   return length;
 }
 
+/// The code point of a valid UTF-8 sequence of two or three bytes; 0 for one of another length.
+unsigned code_point(std::string_view sequence) {
+  const auto bits = [&](std::size_t i, unsigned mask) {
+    return static_cast<unsigned char>(sequence[i]) & mask;
+  };
+  if (sequence.size() == 2) return bits(0, 0x1F) << 6 | bits(1, 0x3F);
+  if (sequence.size() == 3) return bits(0, 0x0F) << 12 | bits(1, 0x3F) << 6 | bits(2, 0x3F);
+  return 0;
+}
+
+/// C1 controls, which some terminals obey, and what reorders the text around it or ends a line.
+bool steers(unsigned code) {
+  return (code >= 0x80 && code <= 0x9F) || code == 0x061C || code == 0x200E || code == 0x200F ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+std::string escaped(std::string_view text, std::string_view kept) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = sequence_length(text.substr(i));
+    const std::string_view character = text.substr(i, std::max<std::size_t>(length, 1));
+    const auto byte = static_cast<unsigned char>(character[0]);
+    const bool control = byte < 0x20 || byte == 0x7F;
+    if (length == 0 || (control && kept.find(character[0]) == std::string_view::npos)) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else if (const unsigned code = code_point(character); steers(code)) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      out += character;
+    }
+    i += character.size();
+  }
+  return out;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j)
@@ -60,18 +96,11 @@ std::optional<std::size_t> invalid_utf8(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    if (control) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
+  return escaped(text, "\n\t");
+}
+
+std::string one_line(std::string_view text) {
+  return escaped(text, "");
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {

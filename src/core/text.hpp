@@ -14,9 +14,13 @@ namespace finetune::core {
 /// Byte offset of the first byte that is not part of valid UTF-8 (RFC 3629), nothing if all is.
 std::optional<std::size_t> invalid_utf8(std::string_view text);
 
-/// `text` with control bytes other than newline and tab written as \xNN, so that a file's content
-/// cannot steer a terminal.
+/// `text` so that a file's content cannot steer a terminal: control characters other than newline
+/// and tab, and bytes that are not UTF-8, are written as \xNN; those of U+0080 to U+009F, and those
+/// that turn the direction of writing or end a line, as \uNNNN.
 std::string printable(std::string_view text);
+
+/// The same with newlines and tabs escaped as well: a name from a file in one line of a message.
+std::string one_line(std::string_view text);
 
 /// The candidate nearest to `name` by edit distance, if it is near enough to be meant.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);

@@ -31,6 +31,20 @@ TEST(Json, RefusesWhatOnlyAttacksContain) {
   EXPECT_NE(message_of(std::string("{}\0garbage", 10)).find("a NUL byte"), std::string::npos);
 }
 
+TEST(Json, RefusesMoreValuesThanAnyFileHas) {
+  std::string many = "[0";
+  for (int i = 0; i < 1'000'000; ++i)
+    many += ",0";
+  EXPECT_NE(message_of(many + "]").find("more than 1,000,000 values"), std::string::npos);
+  EXPECT_EQ(parse_json("[1, {\"a\": 2}]", "a.json", 1, 4).size(), 2u);
+  EXPECT_THROW(parse_json("[1, {\"a\": 2}]", "a.json", 1, 3), Error);
+}
+
+TEST(Json, KeysInMessagesStayInTheirLine) {
+  EXPECT_NE(message_of("{\"a\\nb\": 1, \"a\\nb\": 2}").find("key \"a\\x0ab\" occurs"),
+            std::string::npos);
+}
+
 TEST(Json, SameKeyInTwoObjectsIsFine) {
   EXPECT_EQ(parse_json("[{\"a\": 1}, {\"a\": 2}]", "a.json").size(), 2u);
 }

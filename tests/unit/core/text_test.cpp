@@ -35,6 +35,13 @@ TEST(Text, NumbersReadBackToTheSameBits) {
 
 TEST(Text, EscapesControlCharacters) {
   EXPECT_EQ(printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n");
+  EXPECT_EQ(printable("\u009b2J \x9b"), "\\u009b2J \\x9b");
+  EXPECT_EQ(printable("\u202eabc\u2066\u200f"), "\\u202eabc\\u2066\\u200f");
+  EXPECT_EQ(printable("\t\u00e9\u2581 \U0001f600"), "\t\u00e9\u2581 \U0001f600");
+}
+
+TEST(Text, ANameStaysInItsLine) {
+  EXPECT_EQ(one_line("a\nerror: \tb\r\u2028"), "a\\x0aerror: \\x09b\\x0d\\u2028");
 }
 
 TEST(Hash, Crc32cGivesTheStandardCheckValue) {
