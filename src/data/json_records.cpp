@@ -35,7 +35,7 @@ std::string field_names(const core::Json& object) {
   std::size_t count = 0;
   for (const auto& item : object.items()) {
     if (++count > most) return names + ", ...";
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", core::printable(item.key()));
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", core::one_line(item.key()));
   }
   return names;
 }
@@ -46,11 +46,12 @@ std::string field_names(const core::Json& object) {
   for (const auto& item : object.items())
     names.push_back(item.key());
   const auto meant = core::nearest(name, names);
-  core::fail(core::ErrorKind::input,
-             {where, fmt::format("field \"{}\" is missing", name),
-              names.empty() ? "the object is empty" : "the fields are " + field_names(object),
-              meant ? fmt::format("Did you mean it by \"{}\"? Rename the field.", *meant)
-                    : "Add it, or choose the data.format of these data."});
+  core::fail(
+      core::ErrorKind::input,
+      {where, fmt::format("field \"{}\" is missing", name),
+       names.empty() ? "the object is empty" : "the fields are " + field_names(object),
+       meant ? fmt::format("Did you mean it by \"{}\"? Rename the field.", core::one_line(*meant))
+             : "Add it, or choose the data.format of these data."});
 }
 
 std::string text_of(const core::Json& value, const std::string& name, const std::string& where) {

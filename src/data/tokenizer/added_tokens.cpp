@@ -8,8 +8,9 @@
 namespace finetune::data::tokenizer {
 namespace {
 
-constexpr std::size_t most_tokens = 2'000'000;
-constexpr std::size_t longest_token = 64 * 1024;
+// They are looked for at every byte of a text, so what a text may cost grows with the longest.
+// (Pieces of the vocabulary are looked up whole and may be longer.)
+constexpr std::size_t longest_token = 1024;
 
 AddedToken read_token(const JsonNode& node, const Vocabulary& pieces) {
   node.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
@@ -22,7 +23,7 @@ AddedToken read_token(const JsonNode& node, const Vocabulary& pieces) {
                    node.boolean("special", false)};
   if (token.content.empty() || token.content.size() > longest_token) {
     node.refuse(fmt::format("a token of {} bytes", token.content.size()),
-                "1 to 65536 are possible");
+                fmt::format("1 to {} are possible", longest_token));
   }
   const std::int32_t known = pieces.find(token.content);
   const bool taken = pieces.contains(token.id) && known != token.id;
@@ -148,8 +149,6 @@ AddedTokens AddedTokens::read(const JsonNode& root, const Vocabulary& pieces,
                               const Normalizer& normalizer) {
   std::vector<AddedToken> tokens;
   if (const auto list = root.find("added_tokens")) {
-    if (list->value().size() > most_tokens)
-      list->refuse("too many added tokens", fmt::format("{} are possible", most_tokens));
     for (const JsonNode& node : list->as_list())
       tokens.push_back(read_token(node, pieces));
   }

@@ -102,7 +102,10 @@ void TokenMatcher::split(std::string_view text, bool plain, const Visit& visit) 
     from = found.end;
     if (!accepts(text, found, plain)) continue;
     std::size_t begin = found.begin;
-    if (found.token->lstrip) begin = std::max(done, white_space_before(text, begin));
+    // Only what is left of the text is looked at: tokens that are white space themselves would
+    // look at all of it each time.
+    if (found.token->lstrip && begin > done)
+      begin = done + white_space_before(text.substr(done), begin - done);
     between(begin);
     visit(text.substr(found.begin, found.end - found.begin), begin, found.token);
     done = found.token->rstrip ? white_space_after(text, found.end) : found.end;

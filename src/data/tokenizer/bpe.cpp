@@ -121,7 +121,7 @@ void Bpe::unknown_symbol(std::string_view text, Unknown& unknown, Scratch& scrat
   if (!unknown_) {
     core::fail(
         core::ErrorKind::input,
-        {"tokenizer", fmt::format("the vocabulary has no piece for \"{}\"", core::printable(text)),
+        {"tokenizer", fmt::format("the vocabulary has no piece for \"{}\"", core::one_line(text)),
          "it has no unknown token and no byte fallback either, so the text would vanish",
          "Remove such text from the data or use another tokenizer."});
   }

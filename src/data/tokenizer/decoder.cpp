@@ -163,8 +163,12 @@ std::string Decoder::decode(std::vector<std::string> pieces) const {
   const std::size_t size = total_size(pieces);
   for (const Step& step : steps_) {
     if (const auto* replace = std::get_if<Replace>(&step)) {
-      for (std::string& piece : pieces)
+      std::size_t now = 0;
+      for (std::string& piece : pieces) {
         piece = replace_all(piece, replace->pattern, replace->content, matcher);
+        now += piece.size();
+        check_growth(size, now);  // many pieces, each within its own bound, are too much as well
+      }
     } else if (std::holds_alternative<ByteFallback>(step)) {
       pieces = join_bytes(pieces);
     } else if (std::holds_alternative<Fuse>(step)) {

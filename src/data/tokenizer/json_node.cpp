@@ -10,6 +10,11 @@
 #include "core/text.hpp"
 
 namespace finetune::data::tokenizer {
+namespace {
+
+constexpr std::size_t most_elements = 2'000'000;
+
+}  // namespace
 
 std::optional<JsonNode> JsonNode::find(std::string_view key) const {
   if (!value_->is_object()) refuse("this is not a JSON object", "it must have named members");
@@ -60,6 +65,10 @@ std::int32_t JsonNode::as_id() const {
 
 std::vector<JsonNode> JsonNode::as_list() const {
   if (!value_->is_array()) refuse("this is not a JSON array", "a list is needed here");
+  // Every element gets its place in words, which is longer than most elements.
+  if (value_->size() > most_elements)
+    refuse(fmt::format("{} elements", value_->size()),
+           fmt::format("{} are possible", most_elements));
   std::vector<JsonNode> nodes;
   nodes.reserve(value_->size());
   for (const core::Json& element : *value_)
@@ -94,9 +103,9 @@ void check_growth(std::size_t before, std::size_t after) {
 
 void JsonNode::refuse(const std::string& problem, const std::string& why,
                       const std::string& remedy) const {
-  // Names in the file are somebody else's text and must not steer the terminal.
+  // Names in the file are somebody else's text: they neither steer the terminal nor begin a line.
   core::fail(core::ErrorKind::input,
-             {core::printable(place_), core::printable(problem), core::printable(why), remedy});
+             {core::one_line(place_), core::one_line(problem), core::one_line(why), remedy});
 }
 
 void JsonNode::refuse_type(const std::string& type, const std::string& supported) const {

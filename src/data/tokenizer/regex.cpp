@@ -5,7 +5,11 @@
 #include <pcre2.h>
 
 #include <fmt/format.h>
+#include <time.h>
 
+#include <algorithm>
+
+#include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -18,10 +22,25 @@ constexpr std::uint32_t depth_limit = 100'000;
 constexpr std::uint32_t heap_limit_kib = 64 * 1024;
 constexpr std::size_t longest_pattern = 64 * 1024;
 
+// The match limit counts anew at every byte where a match might start, so it bounds one start and
+// not a text. Hence starts are tried in windows, and the clock is looked at between them. Useful
+// patterns need a hundredth of this.
+constexpr std::size_t window_bytes = 1024;
+constexpr unsigned calls_between_looks = 4;
+constexpr double free_seconds = 2.0;
+constexpr double seconds_per_byte = 1e-5;
+
+/// Processor time of this thread, so that a machine with other things to do refuses nothing.
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 [[noreturn]] void refuse(const std::string& place, const std::string& problem,
                          const std::string& why) {
   core::fail(core::ErrorKind::input,
-             {core::printable(place), core::printable(problem), core::printable(why),
+             {core::one_line(place), core::one_line(problem), core::one_line(why),
               "Use a tokenizer.json with another pattern."});
 }
 
@@ -37,6 +56,10 @@ struct Matcher::State {
   // One pair is enough: only the whole match is asked for.
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  core::Stopwatch watch;
+  double first_thread_seconds = thread_seconds();
+  std::size_t bytes = 0;  // gone through
+  unsigned calls = 0;
 
   State() {
     core::check(data != nullptr && context != nullptr, "PCRE2 has no memory");
@@ -50,6 +73,15 @@ struct Matcher::State {
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  /// Whether the budget is used up after one more call, which moved on by `more_bytes`.
+  bool exhausted(std::size_t more_bytes) {
+    bytes += more_bytes;
+    if (++calls % calls_between_looks != 0) return false;
+    const double budget = free_seconds + seconds_per_byte * static_cast<double>(bytes);
+    // Time on the wall costs little to read and is never less.
+    return watch.seconds() > budget && thread_seconds() - first_thread_seconds > budget;
+  }
 };
 
 Matcher::Matcher() : state_(std::make_unique<State>()) {}
@@ -77,7 +109,7 @@ Regex::Regex(const std::string& pattern, const std::string& place) : place_(plac
   PCRE2_SIZE offset = 0;
   // Ruby's ^ and $ always match at line ends.
   constexpr std::uint32_t options =
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
                                    translated.size(), options, &error, &offset, nullptr);
   if (code == nullptr) {
@@ -88,8 +120,26 @@ Regex::Regex(const std::string& pattern, const std::string& place) : place_(plac
 }
 
 std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matcher& matcher) const {
+  while (true) {
+    const std::size_t last_start = std::min(from + window_bytes, text.size());
+    const std::optional<Range> found = find_between(text, from, last_start, matcher);
+    const std::size_t reached = found ? found->end : last_start;
+    if (matcher.state_->exhausted(reached - from)) {
+      refuse(place_, "the pattern takes too long",
+             fmt::format("after {} bytes of text it was given up", matcher.state_->bytes));
+    }
+    if (found || last_start == text.size()) return found;
+    from = last_start + 1;
+    while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80)
+      ++from;
+  }
+}
+
+std::optional<Range> Regex::find_between(std::string_view text, std::size_t from,
+                                         std::size_t last_start, Matcher& matcher) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const Matcher::State& state = *matcher.state_;
+  pcre2_set_offset_limit(state.context, last_start);
   int found = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit) {
     found = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, state.data,
@@ -103,7 +153,7 @@ std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matche
   if (found < 0) {
     core::fail(
         core::ErrorKind::input,
-        {core::printable(place_), fmt::format("the pattern gave up at byte {} of a text", from),
+        {core::one_line(place_), fmt::format("the pattern gave up at byte {} of a text", from),
          reason(found), "Look at the text there, or split it into shorter samples."});
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state.data);

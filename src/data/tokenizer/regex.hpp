@@ -15,7 +15,8 @@ struct Range {
   std::size_t end;
 };
 
-/// What a thread needs to match: made once a call, not shared between threads.
+/// What a thread needs to match: made once a call, not shared between threads. Its calls of
+/// Regex::find have a budget of processor time together.
 class Matcher {
  public:
   Matcher();
@@ -37,10 +38,15 @@ class Regex {
   Regex(const std::string& pattern, const std::string& place);
 
   /// The leftmost match at or after byte `from` of `text` (valid UTF-8).
-  /// Throws: ErrorKind::input if the match needs more steps or memory than allowed.
+  /// Throws: ErrorKind::input if the match needs more steps or memory than allowed, or all matches
+  /// together more time than any useful pattern: two seconds and ten more for a megabyte.
   std::optional<Range> find(std::string_view text, std::size_t from, Matcher& matcher) const;
 
  private:
+  /// The leftmost match that starts in [from, last_start].
+  std::optional<Range> find_between(std::string_view text, std::size_t from, std::size_t last_start,
+                                    Matcher& matcher) const;
+
   struct Code;
   std::shared_ptr<const Code> code_;
   std::string place_;

@@ -45,8 +45,8 @@ class Translation {
 
   [[noreturn]] void refuse(std::string_view what, std::string_view why) const {
     core::fail(core::ErrorKind::input,
-               {core::printable(place_),
-                core::printable(fmt::format("the pattern {} uses {}", pattern_, what)),
+               {core::one_line(place_),
+                core::one_line(fmt::format("the pattern {} uses {}", pattern_, what)),
                 std::string(why), "Use a tokenizer.json with another pattern."});
   }
 
@@ -82,6 +82,8 @@ class Translation {
         return word_boundary(kind == 'b');
       case 'u':
         return code_point();
+      case 'G':
+        return refuse("\\G", "a text is searched in windows, and it would match where each begins");
       default:
         // \p{...} and the like go over whole: their brace is no quantifier. Of an escaped character
         // of several bytes the rest follow as plain ones.
@@ -129,6 +131,7 @@ class Translation {
       return;
     }
     if (c == '(' && peek(1) == '?') return group();
+    if (c == '(' && peek(1) == '*') refuse("(*", "the two have other words for the matcher");
     if (c == '}' && peek(1) == '+')
       refuse("{n,m}+", "Oniguruma repeats, PCRE2 would not backtrack");
     out_ += c;

@@ -34,6 +34,9 @@ using tokenizer::PreTokenizer;
 namespace {
 
 constexpr std::int64_t file_limit_bytes = 256 << 20;
+// Two million pieces, as many merges of two, and half a million added tokens with all their
+// members.
+constexpr std::int64_t most_values = 12'000'000;
 
 bool has(Encode options, Encode flag) {
   return (static_cast<unsigned>(options) & static_cast<unsigned>(flag)) != 0;
@@ -63,11 +66,17 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& model_folder) 
 /// Encodes the words of one text, one after the other.
 class Words : public tokenizer::WordSink {
  public:
-  Words(const Bpe& bpe, std::vector<std::int32_t>& ids) : bpe_(bpe), ids_(ids) {}
-  void take(std::string_view word) override { bpe_.encode(word, ids_, scratch_); }
+  Words(const Bpe& bpe, std::string_view text, std::vector<std::int32_t>& ids)
+      : bpe_(bpe), text_bytes_(text.size()), ids_(ids) {}
+  void take(std::string_view word) override {
+    bpe_.encode(word, ids_, scratch_);
+    // Each piece between added tokens may grow within its own bound: all of them together, too.
+    tokenizer::check_growth(text_bytes_, ids_.size());
+  }
 
  private:
   const Bpe& bpe_;
+  std::size_t text_bytes_;
   std::vector<std::int32_t>& ids_;
   Bpe::Scratch scratch_;
 };
@@ -118,7 +127,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
   const std::string text = core::read_text(path, file_limit_bytes);
   std::shared_ptr<Parts> parts;
   {
-    const core::Json json = core::parse_json(text, path.string());
+    const core::Json json = core::parse_json(text, path.string(), 1, most_values);
     parts = Parts::read(JsonNode(json, path.string()));
   }
   parts->folder = model_folder.string();
@@ -142,7 +151,7 @@ void Tokenizer::Parts::encode(std::string_view text, Encode options,
   const bool plain = has(options, Encode::plain);
   const bool continues = has(options, Encode::continuation);
   Matcher matcher;
-  Words words(bpe, ids);
+  Words words(bpe, text, ids);
   std::string buffer;
   // Added tokens are taken out of the text before it is normalised, and others of what is left
   // after; what then remains is for the model.

@@ -32,7 +32,8 @@ TEST(Regex, ReadsEscapesAsOnigurumaDoes) {
 }
 
 TEST(Regex, RefusesWhatTheTwoDialectsReadDifferently) {
-  for (const char* pattern : {R"(\p{N}{1,3}+)", "[a[b]]", "[a&&b]", R"([\W])", R"(\u12)", "a\\"}) {
+  for (const char* pattern : {R"(\p{N}{1,3}+)", "[a[b]]", "[a&&b]", R"([\W])", R"(\u12)", "a\\",
+                              R"(\Ga)", "(*COMMIT)a", "(*NO_JIT)a"}) {
     const std::string message = message_of([&] { Regex(pattern, "file: place"); });
     EXPECT_EQ(message.rfind("file: place: the pattern", 0), 0U) << pattern << ": " << message;
   }
@@ -51,6 +52,40 @@ TEST(Regex, GivesUpOnPatternsThatExplode) {
   Matcher matcher;
   const std::string message = message_of([&] { regex.find(text, 0, matcher); });
   EXPECT_NE(message.find("gave up at byte 0"), std::string::npos) << message;
+}
+
+TEST(Regex, FindsTheSameInLongTextsAsInShortOnes) {
+  // Starts are tried in windows: matches that begin at, before and behind their borders.
+  const Regex word("(?<=\u00e9)b+", "test");
+  for (std::size_t before = 1000; before < 1100; ++before) {
+    std::string text;
+    while (text.size() < before)
+      text += before % 2 == 0 ? "\u3042" : "x";
+    const std::size_t begin = text.size() + 2;
+    text += "\u00e9bb" + std::string(3000, 'x');
+    Matcher matcher;
+    const auto found = word.find(text, 0, matcher);
+    ASSERT_TRUE(found) << before;
+    EXPECT_EQ(found->begin, begin);
+    EXPECT_EQ(found->end, begin + 2);
+    EXPECT_FALSE(word.find(text, found->end, matcher)) << before;
+  }
+  Matcher matcher;
+  const auto at_end = Regex("\\z", "test").find(std::string(2048, 'x'), 0, matcher);
+  ASSERT_TRUE(at_end);
+  EXPECT_EQ(at_end->begin, 2048U);
+}
+
+TEST(Regex, GivesUpOnPatternsThatAreSlowEverywhere) {
+  // Below the match limit at each byte, but there are many bytes.
+  std::string pattern;
+  for (int i = 0; i < 14; ++i)
+    pattern += "(?:a|ab)?";
+  const Regex regex(pattern + "[yz]", "place");
+  const std::string text(std::size_t{1} << 20, 'a');
+  Matcher matcher;
+  const std::string message = message_of([&] { regex.find(text, 0, matcher); });
+  EXPECT_NE(message.find("takes too long"), std::string::npos) << message;
 }
 
 TEST(Regex, FindsInTextWithZeroBytes) {

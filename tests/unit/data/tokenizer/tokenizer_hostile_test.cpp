@@ -112,6 +112,9 @@ const std::vector<Damage>& damages() {
        "is there twice"},
       {"added_token_leaves_a_gap", [](Json& f) { f["added_tokens"][0]["id"] = 9; },
        "no token has id 4"},
+      {"long_added_token",
+       [](Json& f) { f["added_tokens"][0]["content"] = std::string(1025, 'x'); },
+       "added_tokens[0]: a token of 1025 bytes"},
       {"added_token_without_text", [](Json& f) { f["added_tokens"][0]["content"] = ""; },
        "added_tokens[0]: a token of 0 bytes"},
       {"template_id_beyond_the_vocabulary",
@@ -237,6 +240,37 @@ TEST(HostileTokenizer, MayNotBlowUpText) {
             std::string::npos);
 }
 
+TEST(HostileTokenizer, MayNotBlowUpTextPieceByPiece) {
+  // Each piece stays within what is always allowed; there are many.
+  const ModelFolder folder;
+  Json file = sound();
+  file["decoder"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100'000, 'x')}};
+  const Tokenizer decoding = folder.load(file);
+  EXPECT_NE(
+      message_of([&] { decoding.decode(std::vector<std::int32_t>(1000, 0)); }).find("blow it"),
+      std::string::npos);
+  file = sound();
+  file["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100'000, 'b')}};
+  const Tokenizer encoding = folder.load(file);
+  std::string text;
+  for (int i = 0; i < 1000; ++i)
+    text += "a<s>";
+  EXPECT_NE(message_of([&] { encoding.encode(text, Encode::document); }).find("blow it"),
+            std::string::npos);
+}
+
+TEST(HostileTokenizer, TokensOfWhiteSpaceTakeLinearTime) {
+  // A token that takes the white space before it and is white space: looking at all of it for each
+  // would take hours.
+  const ModelFolder folder;
+  Json file = sound();
+  file["added_tokens"].push_back({{"id", 5}, {"content", " "}, {"lstrip", true}});
+  const std::string text(std::size_t{1} << 20, ' ');
+  EXPECT_EQ(folder.load(file).encode(text, Encode::continuation).size(), text.size());
+}
+
 TEST(HostileTokenizer, OrdersAMillionMarksInTime) {
   // Above (class 230) and below (220) in turn: a sort that swaps neighbours would take hours.
   const ModelFolder folder;
@@ -264,6 +298,8 @@ TEST(HostileTokenizer, NamesOfTokensDoNotReachTheTerminalRaw) {
   const std::string message = message_of([&] { folder.load(file); });
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
   EXPECT_NE(message.find("\\x1b[2J"), std::string::npos) << message;
+  file["model"]["merges"] = {"a \nerror:"};
+  EXPECT_EQ(message_of([&] { folder.load(file); }).find('\n'), std::string::npos);
 }
 
 }  // namespace
