@@ -40,10 +40,13 @@ class Validator {
 
   void files() const {
     std::string_view before;
+    std::int64_t total = 0;
     for (const FileEntry& file : manifest_.files) {
       require(is_file_name(file.name), "a file name is not of the form node00000.h5");
       require(before < file.name, "files are not in order or one occurs twice");
       require(file.size_bytes >= 0 && file.size_bytes <= largest_size, "a file's size is absurd");
+      total += file.size_bytes;
+      require(total <= largest_size, "the files' sizes are absurd");
       before = file.name;
     }
   }
@@ -52,8 +55,8 @@ class Validator {
     std::pair<std::string_view, std::string_view> before;
     for (const TensorEntry& tensor : manifest_.tensors) {
       if (!is_kind(tensor.kind) || !is_tensor_name(tensor.name)) {
-        refuse(fmt::format("tensor name \"{}\" \"{}\" is not allowed", core::printable(tensor.kind),
-                           core::printable(tensor.name)));
+        refuse(fmt::format("tensor name \"{}\" \"{}\" is not allowed", core::one_line(tensor.kind),
+                           core::one_line(tensor.name)));
       }
       const std::pair<std::string_view, std::string_view> key{tensor.kind, tensor.name};
       require(before < key, "tensors are not in order or one occurs twice");

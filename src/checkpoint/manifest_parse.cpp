@@ -34,9 +34,18 @@ struct Row {
 
 constexpr std::size_t longest_form = 6;
 
+// A row in memory is several times its text. No checkpoint comes near these: 4 kinds of a million
+// tensors, cut by a thousand ranks.
+constexpr std::size_t most_files = 1'000'000;
+constexpr std::size_t most_tensors = 4'000'000;
+constexpr std::size_t most_slices = 8'000'000;
+// The shortest text of a number in a list has two bytes, an average checksum eleven.
+constexpr std::size_t bytes_per_number = 4;
+
 class Reader : public nlohmann::json_sax<Json> {
  public:
-  explicit Reader(const std::string& where) : where_(where) {}
+  Reader(const std::string& where, std::size_t text_bytes)
+      : where_(where), most_numbers_(text_bytes / bytes_per_number) {}
 
   Manifest result() {
     for (const std::string_view name :
@@ -61,6 +70,7 @@ class Reader : public nlohmann::json_sax<Json> {
       refuse(where_, "a number is too large");
     const auto number = static_cast<std::int64_t>(value);
     if (level_ == Level::list) {
+      if (++num_numbers_ > most_numbers_) refuse(where_, "its lists hold too many short numbers");
       row_.list.push_back(number);
       return true;
     }
@@ -84,7 +94,7 @@ class Reader : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (seen_.contains(name))
-      refuse(where_, fmt::format("field \"{}\" occurs twice", core::printable(name)));
+      refuse(where_, fmt::format("field \"{}\" occurs twice", core::one_line(name)));
     field_ = *seen_.insert(name).first;
     return true;
   }
@@ -98,7 +108,7 @@ class Reader : public nlohmann::json_sax<Json> {
     switch (level_) {
       case Level::fields:
         if (field_ != field::files && field_ != field::tensors && field_ != field::slices)
-          refuse(where_, fmt::format("field \"{}\" is a list", core::printable(field_)));
+          refuse(where_, fmt::format("field \"{}\" is a list", core::one_line(field_)));
         level_ = Level::rows;
         return true;
       case Level::rows:
@@ -136,7 +146,7 @@ class Reader : public nlohmann::json_sax<Json> {
     if (level_ == Level::fields) {
       if (row_.form == "t" ? !take_text(row_.texts[0]) : !take_number(row_.numbers[0]))
         refuse(where_,
-               fmt::format("field \"{}\" is unknown or of a wrong type", core::printable(field_)));
+               fmt::format("field \"{}\" is unknown or of a wrong type", core::one_line(field_)));
       row_ = Row();
     }
     return true;
@@ -182,12 +192,14 @@ class Reader : public nlohmann::json_sax<Json> {
   void end_of_row() {
     Row row = std::exchange(row_, Row());
     if (field_ == field::files && row.form == "tnn") {
+      limit(manifest_.files.size(), most_files);
       manifest_.files.push_back(
           {std::move(row.texts[0]), row.numbers[0], checksum(row.numbers[1])});
     } else if (field_ == field::tensors && row.form == "tttl") {
       const auto dtype = core::parse_dtype(row.texts[2]);
       if (!dtype)
-        refuse(where_, fmt::format("dtype \"{}\" is unknown", core::printable(row.texts[2])));
+        refuse(where_, fmt::format("dtype \"{}\" is unknown", core::one_line(row.texts[2])));
+      limit(manifest_.tensors.size(), most_tensors);
       manifest_.tensors.push_back(
           {std::move(row.texts[0]), std::move(row.texts[1]), *dtype, std::move(row.list)});
     } else if (field_ == field::slices && row.form == "nnnnnl") {
@@ -196,10 +208,15 @@ class Reader : public nlohmann::json_sax<Json> {
       extent.crc32c.reserve(row.list.size());
       for (const std::int64_t value : row.list)
         extent.crc32c.push_back(checksum(value));
+      limit(manifest_.extents.size(), most_slices);
       manifest_.extents.push_back(std::move(extent));
     } else {
-      refuse(where_, fmt::format("a row of \"{}\" has a wrong form", core::printable(field_)));
+      refuse(where_, fmt::format("a row of \"{}\" has a wrong form", core::one_line(field_)));
     }
+  }
+
+  void limit(std::size_t rows, std::size_t most) const {
+    if (rows == most) refuse(where_, fmt::format("\"{}\" has more than {} rows", field_, most));
   }
 
   std::uint32_t checksum(std::int64_t value) const {
@@ -209,6 +226,8 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   const std::string& where_;
+  std::size_t most_numbers_;
+  std::size_t num_numbers_ = 0;
   Manifest manifest_;
   Level level_ = Level::outside;
   std::set<std::string, std::less<>> seen_;
@@ -234,7 +253,10 @@ void check_fingerprint(std::string_view text, const std::string& where) {
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   check_fingerprint(text, where);
-  Reader reader(where);
+  // The parser would take it for the end and pass over what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
+    refuse(where, fmt::format("byte {} is NUL", nul));
+  Reader reader(where, text.size());
   Json::sax_parse(text, &reader);
   Manifest manifest = reader.result();
   validate(manifest, where, core::ErrorKind::input);

@@ -149,6 +149,30 @@ TEST(Manifest, NamesTheElementThatIsMissingOrDouble) {
   EXPECT_NE(refusal(to_text(m)).find("element 20 of param w is stored twice"), std::string::npos);
 }
 
+TEST(Manifest, NothingHidesBehindANulByte) {
+  std::string text = to_text(small());
+  text.resize(text.rfind("\"fingerprint\""));
+  text += "\"fingerprint\":\"\"}";
+  text += '\0';
+  text += "\"fingerprint\":\"\"}\n";
+  EXPECT_NE(refusal(tests::sealed(text)).find("is NUL"), std::string::npos);
+}
+
+TEST(Manifest, SizesOfAllFilesCanBeAdded) {
+  Manifest m = small();
+  for (FileEntry& file : m.files)
+    file.size_bytes = std::int64_t{1} << 61;
+  EXPECT_NE(refusal(to_text(m)).find("sizes are absurd"), std::string::npos);
+}
+
+TEST(Manifest, ListsThatGrowInMemoryAreRefusedWhileTheyAreRead) {
+  std::string ones = "1";
+  for (int i = 0; i < 100'000; ++i)
+    ones += ",1";
+  const std::string text = replaced(to_text(small()), "[3]", "[" + ones + "]");
+  EXPECT_NE(refusal(tests::sealed(text)).find("too many short numbers"), std::string::npos);
+}
+
 TEST(Manifest, DeepNestingIsRefusedAtOnce) {
   const std::string text = "{\"files\":" + std::string(1000000, '[') + ",";
   EXPECT_NE(refusal(tests::sealed(text)).find("nested"), std::string::npos);
