@@ -76,7 +76,7 @@ class IndexEvents : public JsonEvents {
       refuse(fmt::format("the name {} has {} bytes", in_quotes(text), text.size()),
              fmt::format("at most {} are read", longest_tensor_name));
     }
-    if (map_.size() > most_tensors) {
+    if (map_.size() == most_tensors) {
       refuse(fmt::format("names more than {} tensors", core::with_commas(most_tensors)),
              "no model has as many");
     }

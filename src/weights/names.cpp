@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
+
 namespace finetune::weights {
 namespace {
 
@@ -28,16 +30,7 @@ std::string_view cut(std::string_view text, std::size_t limit) {
 
 std::string in_quotes(std::string_view text) {
   const std::string_view shown = cut(text, longest_print);
-  std::string out = "\"";
-  for (const char c : shown) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + (shown.size() < text.size() ? "...\"" : "\"");
+  return "\"" + core::one_line(shown) + (shown.size() < text.size() ? "...\"" : "\"");
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
