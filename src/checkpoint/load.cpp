@@ -14,7 +14,6 @@
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
-#include "core/fault.hpp"
 #include "core/log.hpp"
 
 namespace finetune::checkpoint {
@@ -71,7 +70,6 @@ std::optional<Found> find_beside(const comm::Communicator& world, const Sources&
 LoadReport load(const comm::Communicator& world, const Found& found,
                 std::span<const WantedSlice> wanted) {
   const core::Stopwatch watch;
-  core::fault::hit("load.read", found.folder.native());
   // Two agreements: a run of another model is refused before anybody reads.
   std::vector<Converted> converted;
   const auto parts = comm::agree(world, [&] {

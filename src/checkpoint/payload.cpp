@@ -50,10 +50,13 @@ std::vector<std::uint32_t> write_one(const core::File& file, const Payload& payl
   std::vector<std::uint32_t> checksums;
   for_each_block(payload, block_bytes, [&](std::int64_t block, std::span<const std::byte> bytes) {
     if (stop.stop_requested()) return;
-    core::fault::hit("ckpt.pwrite", file.path().native());
+    const auto fault = core::fault::hit("ckpt.pwrite", file.path().native());
     // Checksum first: it brings the block into the cache from which the kernel then copies.
     checksums.push_back(core::crc32c(bytes));
     file.write_at(payload.position + block * block_bytes, bytes);
+    if (fault != core::fault::Action::flip) return;
+    const std::byte flipped = bytes[0] ^ std::byte{1};
+    file.write_at(payload.position + block * block_bytes, std::span(&flipped, 1));
   });
   return checksums;
 }

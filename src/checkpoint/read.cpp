@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "core/hash.hpp"
 
 namespace finetune::checkpoint {
@@ -103,6 +104,7 @@ void Reader::read(const ReadPart& part) {
 }
 
 void Reader::read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target) {
+  core::fault::hit("load.read", found_.folder.native());
   file(extent.file).read_at(extent.position + begin, target);
   bytes_read_ += std::ssize(target);
   const auto block_bytes = static_cast<std::size_t>(found_.manifest.block_bytes);

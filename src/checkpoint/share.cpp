@@ -126,6 +126,7 @@ class Sharing {
   }
 
   void draw_lots() {
+    core::fault::hit("load.reshard", found_.folder.native());
     num_wanting_.assign(static_cast<std::size_t>(blocks_.count()), 0);
     lots_.assign(num_wanting_.size(), 0);
     for_each_part([&](const ReadPart&, std::int64_t first, std::int64_t last) {
@@ -211,7 +212,6 @@ class Sharing {
   void exchange(std::int64_t begin, std::int64_t end) {
     std::map<std::int64_t, std::vector<std::byte>> read;
     comm::agree(world_, [&] {
-      core::fault::hit("load.reshard", found_.folder.native());
       for (std::int64_t block = begin; block < end; ++block) {
         if (is_wanted(block) && is_shared(block) && owner(block) == world_.rank())
           read.emplace(block, read_block(block));
