@@ -196,7 +196,14 @@ bool Run::between_steps() {
                          checkpoints_.minutes_are_due(Level::shared),
                          checkpoints_.minutes_are_due(Level::local)};
   world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
-  if (seen[1] != 0) {
+  if (seen[0] != 0) {
+    progress_.pause();
+    log::info(
+        fmt::format("a signal asks to stop: the last checkpoint is that of step {}; SIGTERM "
+                    "or SIGINT once more ends the run at once",
+                    steps_done_));
+  } else if (seen[1] != 0) {
+    progress_.pause();
     log::info(
         fmt::format("train.max_seconds = {:.0f}: {:.0f} s are left, {:.0f} s are kept for the "
                     "last checkpoint",
