@@ -24,10 +24,17 @@ std::string position(std::string_view text, std::size_t byte, const std::string&
   return fmt::format("{}:{}:{}", where, line, before.size() - line_start + 1);
 }
 
+/// The start of a text that may be as long as the file. (A character cut in two is escaped when it
+/// is printed.)
+std::string start_of(std::string text) {
+  constexpr std::size_t longest = 300;
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
+
 /// "syntax error while parsing object ..." without the library's own prefix and byte position.
 std::string reason(const std::string& what) {
   const std::size_t colon = what.rfind(": ", what.find("; last read"));
-  return colon == std::string::npos ? what : what.substr(colon + 2);
+  return start_of(colon == std::string::npos ? what : what.substr(colon + 2));
 }
 
 }  // namespace
@@ -63,9 +70,10 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      fail(ErrorKind::input,
-           {where, fmt::format("JSON key \"{}\" occurs twice", one_line(value.get<std::string>())),
-            "only one of the two could be meant", "Remove one."});
+      fail(ErrorKind::input, {where,
+                              fmt::format("JSON key \"{}\" occurs twice",
+                                          start_of(one_line(value.get<std::string>()))),
+                              "only one of the two could be meant", "Remove one."});
     }
     return true;
   };

@@ -45,6 +45,13 @@ TEST(Json, KeysInMessagesStayInTheirLine) {
             std::string::npos);
 }
 
+TEST(Json, MessagesAreShortWhateverTheTextHolds) {
+  const std::string name(1 << 20, 'x');
+  EXPECT_LT(message_of("{\"" + name + "\": 1, \"" + name + "\": 2}").size(), 1000u);
+  EXPECT_LT(message_of("{\"a\": \"" + name + "}").size(), 1000u);
+  EXPECT_LT(message_of("[1" + std::string(1 << 20, '0') + "]").size(), 1000u);
+}
+
 TEST(Json, SameKeyInTwoObjectsIsFine) {
   EXPECT_EQ(parse_json("[{\"a\": 1}, {\"a\": 2}]", "a.json").size(), 2u);
 }
