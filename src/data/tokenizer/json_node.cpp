@@ -104,8 +104,13 @@ void check_growth(std::size_t before, std::size_t after) {
 void JsonNode::refuse(const std::string& problem, const std::string& why,
                       const std::string& remedy) const {
   // Names in the file are somebody else's text: they neither steer the terminal nor begin a line.
-  core::fail(core::ErrorKind::input,
-             {core::one_line(place_), core::one_line(problem), core::one_line(why), remedy});
+  // And they may be as long as the file.
+  const auto shown = [](const std::string& text) {
+    constexpr std::size_t longest = 1000;
+    const std::string line = core::one_line(text);
+    return line.size() <= longest ? line : line.substr(0, longest) + "...";
+  };
+  core::fail(core::ErrorKind::input, {shown(place_), shown(problem), shown(why), remedy});
 }
 
 void JsonNode::refuse_type(const std::string& type, const std::string& supported) const {

@@ -298,6 +298,9 @@ TEST(HostileTokenizer, NamesOfTokensDoNotReachTheTerminalRaw) {
   const std::string message = message_of([&] { folder.load(file); });
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
   EXPECT_NE(message.find("\\x1b[2J"), std::string::npos) << message;
+  Json long_name = sound();
+  long_name["model"]["vocab"][std::string(1 << 20, 'x')] = -1;
+  EXPECT_LT(message_of([&] { folder.load(long_name); }).size(), 4000U);
   file["model"]["merges"] = {"a \nerror:"};
   EXPECT_EQ(message_of([&] { folder.load(file); }).find('\n'), std::string::npos);
 }
