@@ -33,8 +33,9 @@ bool accepts(std::string_view where, F&& f) {
     return true;
   } catch (const core::Error& error) {
     const std::string_view message = error.what();
+    static const bool show = std::getenv("FINETUNE_FUZZ_SHOW") != nullptr;
+    if (show || !message.starts_with(where)) std::fprintf(stderr, "refused: %s\n", error.what());
     require(error.kind() != core::ErrorKind::bug, message);
-    if (!message.starts_with(where)) std::fprintf(stderr, "%s\n", error.what());
     require(message.starts_with(where), "a refusal begins with the place");
     return false;
   }

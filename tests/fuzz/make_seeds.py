@@ -139,10 +139,10 @@ fused = true
         "assertion": "[|]",
         "deep_array": "a = " + "[" * 10_000,
         "deep_tables": "a = " + "{a=" * 900 + "1" + "}" * 900,
-        "deep_dots": "a" + ".a" * 1000 + " = 1\n",
+        "deep_dots": "model.path = 'm'\na" + ".a" * 1000 + " = 1\n",
         "long_line": "a = [" + "1," * 2000 + "]",
         "control_byte": "a = '\x1b[2J'\n",
-        "nan": "[optimizer]\nlr = nan\nbeta2 = -inf\n",
+        "nan": "model.path = 'm'\n[optimizer]\nlr = nan\nbeta2 = -inf\n",
         "unfinished": "a = \"\"\"\\u00e",
     }
     for name, content in cases.items():
@@ -244,7 +244,7 @@ def tokenizer_seeds():
         "blown_up": changed(normalizer={"type": "Sequence",
                                         "normalizers": [replace({"String": "a"}, "a" * 60)] * 8}),
         "blown_up_decoder": changed(decoder={"type": "Sequence",
-                                             "decoders": [replace({"Regex": ""}, "aaaa")] * 12}),
+                                             "decoders": [replace({"Regex": "x*"}, "aaaa")] * 12}),
         "deep": '{"model":' + "[" * 3000 + "]" * 3000 + "}",
         "key_twice": '{"version":"1.0","version":"1.0"}',
     }
