@@ -244,7 +244,7 @@ def tokenizer_seeds():
         "blown_up": changed(normalizer={"type": "Sequence",
                                         "normalizers": [replace({"String": "a"}, "a" * 60)] * 8}),
         "blown_up_decoder": changed(decoder={"type": "Sequence",
-                                             "decoders": [replace({"Regex": "x*"}, "aaaa")] * 12}),
+                                             "decoders": [replace({"Regex": "x*"}, "aaaa")] * 3}),
         "deep": '{"model":' + "[" * 3000 + "]" * 3000 + "}",
         "key_twice": '{"version":"1.0","version":"1.0"}',
     }
