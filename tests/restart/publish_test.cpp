@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "restart/job.hpp"
 #include "weights/model_files.hpp"
@@ -97,6 +98,27 @@ TEST(Publish, BestNeedsAValidationLoss) {
   const Outcome outcome = export_to(job, "out", {"--best"});
   EXPECT_EQ(outcome.exit_code, 65);
   EXPECT_EQ(count(outcome.err, "no good checkpoint there has a validation loss"), 1) << outcome.err;
+}
+
+TEST(Publish, BestIsTheLowestValidationLossOfTheRun) {
+  const Job job("publish.lowest",
+                {"train.max_steps=4", "train.validate_steps=1", "data.validation_fraction=0.2",
+                 "checkpoint.save_steps=1", "checkpoint.save_total_limit=4", "train.global_batch=4",
+                 "train.micro_batch=2", "optimizer.lr=0.3", "optimizer.schedule=constant"});
+  const Outcome run = job.run(1);
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  std::map<double, std::string> folders;
+  for (const auto& entry : fs::directory_iterator(job.output())) {
+    if (!fs::exists(entry.path() / "state.json")) continue;
+    const core::Json state = json_in(entry.path() / "state.json");
+    folders[state.at("validation_loss").get<double>()] = entry.path().filename().string();
+  }
+  ASSERT_EQ(folders.size(), 4u);
+  const Outcome outcome = export_to(job, "out", {"--best"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.out, "wrote out from output/" + folders.begin()->second), 1)
+      << outcome.out;
+  EXPECT_EQ(count(read_file(job.folder() / "out/README.md"), "| validation loss | "), 1);
 }
 
 TEST(Publish, MemoryDoesNotGrowWithTheModel) {
