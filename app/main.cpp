@@ -21,6 +21,7 @@
 #include "train/device.hpp"
 #include "train/planning.hpp"
 #include "train/run.hpp"
+#include "train/stop.hpp"
 
 namespace finetune {
 namespace {
@@ -28,6 +29,7 @@ namespace {
 int train_on_ranks(int argc, char** argv) {
   comm::Environment env(argc, argv);
   try {
+    train::watch_signals();
     const auto& registry = modules::registry();
     const auto arguments = comm::agree(env.world(), [&] { return app::parse(argc, argv); });
     comm::require_equal(env.world(), "command line",
@@ -48,7 +50,7 @@ int train_on_ranks(int argc, char** argv) {
 
     const comm::Watchdog watchdog(env, input.train.hang_timeout_s);
     train::Run run(input, plan, world, registry);
-    return run.loop();
+    return run.loop(env);
   } catch (const std::exception& error) {
     return env.report(error);
   }

@@ -44,6 +44,11 @@ if asks_for_another $code; then
     for name in select nodes walltime; do
       if value=$(pbs_field "Resource_List.$name"); then resources+=(-l "$name=$value"); fi
     done
+    # Sites want the second job where the first was.
+    [ -z "${PBS_QUEUE:-}" ] || resources+=(-q "$PBS_QUEUE")
+    if value=$(pbs_field Account_Name); then resources+=(-A "$value"); fi
+    if value=$(pbs_field project) && [ "$value" != _pbs_project_default ]; then resources+=(-P "$value"); fi
+    if value=$(pbs_field Resource_List.place); then resources+=(-l "place=$value"); fi
     echo "finetune: exit code $code: submitting the next job"
     export FINETUNE_ROOT FINETUNE_DECK FINETUNE_RESTARTS=$((restarts + 1))
     # afterany: the next job must not begin before this one has let go of its output.

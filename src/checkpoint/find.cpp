@@ -2,7 +2,9 @@
 #include "checkpoint/find.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -40,11 +42,15 @@ Candidate check_folder(const fs::path& folder) {
               "Restore one from a copy, or set checkpoint.resume = \"never\" to start anew."});
 }
 
-std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step) {
+/// Whether only this user's own checkpoints count: to go on from, not to look at.
+enum class Whose { own, anybodys };
+
+std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step, Whose whose) {
   const std::vector<std::int64_t> steps = list_steps(root);
   for (const std::int64_t step : steps) {
     if (step >= before_step) continue;
     try {
+      if (whose == Whose::own) require_own(root / folder_name(step));
       return check_folder(root / folder_name(step));
     } catch (const core::Error& error) {
       log::warn(fmt::format("{} is passed over: {}", folder_name(step), error.what()));
@@ -54,9 +60,16 @@ std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step) 
   return std::nullopt;
 }
 
+std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
+  std::vector<std::string> names;
+  for (const std::int64_t step : steps)
+    names.push_back(folder_name(step));
+  return names;
+}
+
 std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
                                 std::int64_t before_step) {
-  if (resume == "auto") return newest(root, before_step);
+  if (resume == "auto") return newest(root, before_step, Whose::own);
   if (resume != "never") {
     if (!step_of(resume)) {
       core::fail(core::ErrorKind::input,
@@ -66,7 +79,15 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
                   "Use \"auto\", \"never\" or the name of a folder."});
     }
     const std::vector<std::int64_t> steps = list_steps(root);
-    if (!steps.empty() && steps.front() > *step_of(resume)) {
+    if (std::ranges::find(steps, *step_of(resume)) == steps.end()) {
+      core::fail(core::ErrorKind::input,
+                 {(root / resume).string(), "there is no such checkpoint",
+                  steps.empty() ? std::string("there is none at all")
+                                : fmt::format("there are {}", fmt::join(names_of(steps), ", ")),
+                  "Name one of these (checkpoint.resume)."});
+    }
+    require_own(root / resume);
+    if (steps.front() > *step_of(resume)) {
       log::warn(
           fmt::format("{} holds checkpoints up to step {}. They stay: move them away, or a "
                       "later start with checkpoint.resume = \"auto\" goes on from them.",
@@ -117,6 +138,10 @@ Found parse(const Candidate& candidate) {
                                         "the file is damaged or of another checkpoint", remedy});
   }
   found.state = core::parse_json(candidate.state_text, state_path);
+  if (!found.state.is_object() && !found.state.is_null()) {
+    core::fail(core::ErrorKind::input,
+               {state_path, "holds no object", "it is not what this program writes", remedy});
+  }
   return found;
 }
 
@@ -157,7 +182,7 @@ Found open(const fs::path& path) {
   std::error_code ignored;
   if (step_of(clean.filename().string()) || fs::exists(clean / manifest_name, ignored))
     return parse(check_folder(clean));
-  auto chosen = newest(clean, any_step);
+  auto chosen = newest(clean, any_step, Whose::anybodys);
   if (!chosen) {
     core::fail(core::ErrorKind::input, no_checkpoint_in(clean));
   }

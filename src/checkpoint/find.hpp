@@ -24,6 +24,8 @@ struct Found {
   /// By file of the manifest, whether this rank can read it; empty: all of them.
   std::vector<bool> files_here = {};
 
+  /// Whether it is on disks of nodes.
+  bool is_local() const { return !files_here.empty(); }
   bool is_here(std::int64_t file) const {
     return files_here.empty() || files_here[static_cast<std::size_t>(file)];
   }

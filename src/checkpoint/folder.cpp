@@ -81,6 +81,9 @@ void make_private_root(const fs::path& root) {
                                          "Remove it, or set another checkpoint.local_dir."});
   }
   make_root(root, Access::owner);
+  // Between the two looks somebody may have put a link there.
+  if (::lstat(root.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    refuse_root(root, "is a link", "it could lead anywhere");
 }
 
 void require_space(const fs::path& root, std::int64_t bytes) {
@@ -187,9 +190,20 @@ std::vector<std::int64_t> list_steps(const fs::path& root) {
   return steps;
 }
 
+void require_own(const fs::path& folder) {
+  struct stat status;
+  if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return;  // told by others
+  const bool is_others = status.st_uid != ::geteuid();
+  if (!is_others && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  core::fail(core::ErrorKind::input,
+             {folder.string(), is_others ? "belongs to another user" : "others may write into it",
+              "its numbers could be anybody's",
+              is_others ? "Copy it, so that it is yours." : "Take the right away (chmod go-w)."});
+}
+
 std::string read_regular_file(const fs::path& path, std::int64_t limit_bytes) {
   regular_file_bytes(path);
-  return core::read_text(path, limit_bytes);
+  return core::read_text(path, limit_bytes, core::ErrorKind::input, core::File::Mode::read_no_link);
 }
 
 std::int64_t regular_file_bytes(const fs::path& path) {

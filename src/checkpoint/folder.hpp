@@ -59,6 +59,10 @@ void remove_quietly(const std::filesystem::path& folder);
 /// Empty if `root` does not exist. Throws: ErrorKind::input if it cannot be read.
 std::vector<std::int64_t> list_steps(const std::filesystem::path& root);
 
+/// A checkpoint that another user could have put there or could change is not gone on from.
+/// Throws: ErrorKind::input.
+void require_own(const std::filesystem::path& folder);
+
 /// The text of a regular file, links refused, of at most `limit_bytes`. Throws: ErrorKind::input.
 std::string read_regular_file(const std::filesystem::path& path, std::int64_t limit_bytes);
 

@@ -22,6 +22,10 @@ inline constexpr std::int64_t largest_step = 9'999'999'999;
 /// Who shares a file: all ranks of a node, or nobody.
 enum class Files { node, rank };
 
+/// Where the folder of a checkpoint is: on a file system that all nodes share, or once on a disk of
+/// each node.
+enum class Level { shared, local };
+
 /// Who may read a checkpoint. Nobody but its owner may ever write.
 enum class Access { owner, group, all };
 mode_t folder_mode(Access access);

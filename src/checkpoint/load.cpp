@@ -95,6 +95,7 @@ std::optional<Found> find_and_load(const comm::Communicator& world, const Source
                                    std::span<const WantedSlice> wanted, LoadReport* report) {
   std::int64_t before_step = any_step;
   std::int64_t before_local_step = any_step;
+  bool has_failed = false;
   const bool has_local = sources.resume == "auto" && !sources.local_root.empty();
   while (true) {
     std::optional<Found> local;
@@ -105,8 +106,20 @@ std::optional<Found> find_and_load(const comm::Communicator& world, const Source
     std::optional<Found> found = find_beside(world, sources, before_step, local.has_value());
     const bool is_local = local && (!found || local->step > found->step);
     if (is_local) found = std::move(local);
-    if (!found) return found;
+    if (!found && !has_failed) return found;
+    if (!found) {
+      // What was read of a damaged one must not be taken for a beginning.
+      throw comm::AgreedError(
+          core::ErrorKind::input,
+          core::to_string({sources.root.string(), "no checkpoint of this run can be used",
+                           "the warnings above say why",
+                           "Restore one from a copy, or set checkpoint.resume = \"never\" to "
+                           "start anew."}));
+    }
     try {
+      comm::agree(world, [&] {
+        if (sources.accept) sources.accept(*found);
+      });
       const LoadReport loaded = load(world, *found, wanted);
       if (report != nullptr) *report = loaded;
       return found;
@@ -114,6 +127,7 @@ std::optional<Found> find_and_load(const comm::Communicator& world, const Source
       const bool is_damaged =
           error.kind() == core::ErrorKind::input || error.kind() == core::ErrorKind::io;
       if (sources.resume != "auto" || !is_damaged) throw;
+      has_failed = true;
       log::warn(fmt::format("{} is passed over: {}", folder_name(found->step), error.what()));
       (is_local ? before_local_step : before_step) = found->step;
     }

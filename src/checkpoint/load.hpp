@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,9 @@ struct Sources {
   std::filesystem::path local_root = {};
   comm::Communicator node = {};  ///< the ranks that see the same local_root
   std::string run_id = {};       ///< of the run whose local checkpoints count
+  /// Looks at what was found before it is loaded, on every rank; what it throws of kind input makes
+  /// "auto" pass it over. May be empty.
+  std::function<void(const Found&)> accept = {};
 };
 
 /// find and load together, on both levels: the newest wins. Goes on to older checkpoints while

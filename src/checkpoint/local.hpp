@@ -23,7 +23,8 @@ std::filesystem::path local_root(const std::filesystem::path& local_dir,
 /// Throws: ErrorKind::create if it belongs to somebody else, is a link, or others may enter it.
 void make_local_root(const std::filesystem::path& root);
 
-/// Removes what earlier runs have left there. Without MPI; problems are warnings.
+/// Removes what other runs than `run_id` ("": all runs) have left there. Without MPI; problems are
+/// warnings.
 void remove_other_runs(const std::filesystem::path& root, const std::string& run_id);
 
 /// Finds the newest checkpoint of a step below `before_step` and of the run `run_id` of which the

@@ -183,7 +183,7 @@ PayloadResult write_payload(const PayloadJob& job, const std::stop_token& stop) 
 
 std::uint32_t crc32c_outside(const std::filesystem::path& path, std::int64_t size_bytes,
                              std::vector<ByteRange> ranges) {
-  const core::File file(path, core::File::Mode::read, core::ErrorKind::io);
+  const core::File file(path, core::File::Mode::read_no_link, core::ErrorKind::io);
   std::vector<std::byte> buffer(buffer_bytes);
   std::uint32_t crc = 0;
   for (const ByteRange& gap : gaps(std::move(ranges), size_bytes))

@@ -68,7 +68,7 @@ const core::File& Reader::file(std::int64_t index) {
   if (index != file_index_) {
     file_.reset();
     const FileEntry& entry = found_.manifest.files[static_cast<std::size_t>(index)];
-    file_.emplace(found_.folder / entry.name, core::File::Mode::read);
+    file_.emplace(found_.folder / entry.name, core::File::Mode::read_no_link);
     file_index_ = index;
   }
   return *file_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <optional>
 
@@ -17,10 +18,11 @@
 namespace finetune::checkpoint {
 namespace {
 
-std::optional<Kept> look_at(const std::filesystem::path& folder) {
+std::optional<Kept> look_at(const std::filesystem::path& folder, Level level) {
   try {
     const Found found = parse(read_candidate(folder));
-    check_file_sizes(found);
+    // A node has some of the files only.
+    if (level == Level::shared) check_file_sizes(found);
     return Kept{found.step, validation_loss(found.state)};
   } catch (const core::Error&) {
     return std::nullopt;
@@ -48,18 +50,18 @@ std::vector<std::int64_t> superfluous(std::span<const Kept> good, const Retentio
   return steps;
 }
 
-void retire(const std::filesystem::path& root, const Retention& retention,
-            std::int64_t newest_step) {
+void retire(const std::filesystem::path& root, const Retention& retention, std::int64_t newest_step,
+            Level level) {
   core::check(retention.newest >= 1, "at least one checkpoint is kept");
   try {
     std::vector<Kept> good;
     for (const std::int64_t step : list_steps(root)) {
       if (step > newest_step) continue;
-      if (const auto kept = look_at(root / folder_name(step))) good.push_back(*kept);
+      if (const auto kept = look_at(root / folder_name(step), level)) good.push_back(*kept);
     }
     for (const std::int64_t step : superfluous(good, retention))
       remove_checkpoint(root, step);
-  } catch (const core::Error& error) {
+  } catch (const std::exception& error) {
     log::warn(fmt::format("old checkpoints stay: {}", error.what()));
   }
 }

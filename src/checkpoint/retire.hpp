@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/layout.hpp"
+
 namespace finetune::checkpoint {
 
 /// How many checkpoints stay. One that any of the rules keeps, stays.
@@ -31,7 +33,7 @@ std::vector<std::int64_t> superfluous(std::span<const Kept> good, const Retentio
 ///
 /// To be called after a save, by one rank. Problems are warnings: an old checkpoint too many harms
 /// nobody. Calls neither MPI nor HDF5.
-void retire(const std::filesystem::path& root, const Retention& retention,
-            std::int64_t newest_step);
+void retire(const std::filesystem::path& root, const Retention& retention, std::int64_t newest_step,
+            Level level = Level::shared);
 
 }  // namespace finetune::checkpoint

@@ -42,6 +42,11 @@ std::string describe_this_job() {
   return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
+std::string new_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
 core::File lock(const fs::path& root, Access access) {
   core::File file(root / lock_name, core::File::Mode::create_or_write, core::ErrorKind::create);
   ::fchmod(file.descriptor(), file_mode(access));
@@ -69,7 +74,7 @@ core::File lock(const fs::path& root, Access access) {
 
 /// All that a save will do, with a file of a few bytes. Better to fail now than after hours.
 void try_out(const fs::path& root, Access access) {
-  const fs::path file = root / fmt::format(".try.{}", ::getpid());
+  const fs::path file = root / (".try." + new_id());
   const fs::path renamed = file.string() + ".renamed";
   try {
     write_new_file(file, "finetune", file_mode(access));
@@ -85,11 +90,6 @@ void try_out(const fs::path& root, Access access) {
     remove_quietly(file);
     throw core::Error(core::ErrorKind::create, error.what());
   }
-}
-
-std::string new_id() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ std::int64_t total_bytes(std::span<const StoredSlice> slices) {
   return total;
 }
 
+/// How long training waits for the manifest and the renames, instead of a whole step.
+constexpr double patience_s = 0.05;
+
 /// A file system may take its time, but not in silence.
 constexpr double seconds_between_warnings = 60;
 
@@ -70,7 +73,7 @@ std::string describe_all(Manifest manifest, const std::vector<std::string>& reco
 /// What exists until the checkpoint counts. The thread comes last, so that it has ended before what
 /// it works on goes.
 struct Saving::Parts {
-  enum class Phase { writing, describing, publishing, done };
+  enum class Phase { writing, describing, publishing };
 
   Phase phase = Phase::writing;
   fs::path folder;  ///< the temporary one
@@ -82,6 +85,7 @@ struct Saving::Parts {
   Manifest header;
   std::vector<FileEntry> files;
   std::string manifest;
+  double thread_s = 0;  ///< what the thread took in the last two phases
   Background thread;
 };
 
@@ -159,6 +163,8 @@ bool Saving::advance() {
 }
 
 const SaveReport& Saving::finish() {
+  const core::Stopwatch waiting;
+  const double blocked_before_s = report_.blocked_s;
   core::Stopwatch since_told;
   while (!advance()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -167,25 +173,39 @@ const SaveReport& Saving::finish() {
     log::warn(fmt::format("{} is still being written, {:.0f} s so far: rank {} has not finished",
                           report_.folder.string(), watch_.seconds(), late_rank_));
   }
+  report_.blocked_s = blocked_before_s + waiting.seconds();
   return report_;
 }
 
 bool Saving::go_on() {
+  while (true) {
+    if (!all_have_finished()) return false;
+    switch (parts_->phase) {
+      case Parts::Phase::writing:
+        describe();
+        break;
+      case Parts::Phase::describing:
+        report_.publish_s += parts_->thread_s;
+        publish();
+        break;
+      case Parts::Phase::publishing:
+        report_.publish_s += parts_->thread_s;
+        report_.total_s = watch_.seconds();
+        parts_.reset();
+        return true;
+    }
+    const core::Stopwatch waiting;
+    while (!parts_->thread.is_finished() && waiting.seconds() < patience_s)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+bool Saving::all_have_finished() {
   Parts& parts = *parts_;
   const std::int64_t unfinished = parts.thread.is_finished() ? -1 : writers_.world.rank();
   late_rank_ = writers_.world.all_reduce(unfinished, comm::Reduce::max);
   if (late_rank_ >= 0) return false;
   comm::agree(writers_.world, [&] { parts.thread.finish(); });
-  if (parts.phase == Parts::Phase::writing) {
-    describe();
-    return false;
-  }
-  if (parts.phase == Parts::Phase::describing) {
-    publish();
-    return false;
-  }
-  report_.total_s = watch_.seconds();
-  parts_.reset();
   return true;
 }
 
@@ -210,7 +230,9 @@ void Saving::describe() {
   parts.phase = Parts::Phase::describing;
   if (!writers_.world.is_root()) return;
   parts.thread = Background([&parts](const std::stop_token&) {
+    const core::Stopwatch watch;
     parts.manifest = describe_all(std::move(parts.header), parts.records, parts.state);
+    parts.thread_s = watch.seconds();
   });
 }
 
@@ -219,17 +241,24 @@ void Saving::publish() {
   Parts& parts = *parts_;
   parts.phase = Parts::Phase::publishing;
   if (options_.level == Level::local) {
-    parts.manifest = writers_.world.broadcast_text(std::move(parts.manifest));
-    parts.state = writers_.world.broadcast_text(std::move(parts.state));
+    // Only those who publish need it: it may be large, and the ranks of a node many.
+    const auto publishers =
+        writers_.world.split(is_publisher() ? 0 : 1, writers_.world.rank(), "publishers");
+    if (is_publisher()) {
+      parts.manifest = publishers.broadcast_text(std::move(parts.manifest));
+      parts.state = publishers.broadcast_text(std::move(parts.state));
+    }
   }
   if (!is_publisher()) return;
   parts.thread = Background([this, &parts](const std::stop_token&) {
+    const core::Stopwatch watch;
     if (options_.level == Level::shared)
       require_files(parts.folder, parse_manifest(parts.manifest, "the manifest").files);
     write_new_file(parts.folder / state_name, parts.state, file_mode(options_.access));
     write_manifest_file(parts.folder, parts.manifest, file_mode(options_.access));
     checkpoint::publish(parts.folder, root_, report_.step);
-    if (options_.retention) retire(root_, *options_.retention, report_.step);
+    if (options_.retention) retire(root_, *options_.retention, report_.step, options_.level);
+    parts.thread_s = watch.seconds();
   });
 }
 

@@ -38,10 +38,6 @@ struct Writers {
   std::optional<int> partner = {};
 };
 
-/// Where the folder of a checkpoint is: on a file system that all nodes share, or once on a disk of
-/// each node.
-enum class Level { shared, local };
-
 struct SaveOptions {
   Level level = Level::shared;
   Files files = Files::node;
@@ -57,11 +53,14 @@ struct SaveReport {
   std::filesystem::path folder;
   std::int64_t step = 0;
   std::int64_t payload_bytes = 0;  ///< of all ranks
-  double blocked_s = 0;            ///< of this rank's caller, inside calls of Saving
+  double blocked_s = 0;            ///< of this rank's caller, which waited for calls of Saving
   double write_s = 0;              ///< of the slowest rank, synced
   double read_back_s = 0;          ///< the same
+  double publish_s = 0;            ///< of this rank: manifest, renames, and older ones that went
   double total_s = 0;              ///< until the checkpoint counts
 
+  /// What it would have taken alone: without the steps of training in between.
+  double work_s() const { return blocked_s + write_s + read_back_s + publish_s; }
   double write_gb_per_s() const { return write_s > 0 ? 1e-9 * double(payload_bytes) / write_s : 0; }
 };
 
@@ -87,8 +86,9 @@ class Saving {
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
 
-  /// Goes as far as is possible without waiting. True once the checkpoint is on disk and will be
-  /// found. Collective on the world.
+  /// Goes as far as is possible without waiting for the data; for the small things after them it
+  /// waits a few milliseconds, which would else cost a step of training each. True once the
+  /// checkpoint is on disk and will be found. Collective on the world.
   bool advance();
 
   /// Waits for the end. Collective on the world.
@@ -104,6 +104,7 @@ class Saving {
   struct Parts;
   void begin(const core::Json& state, std::span<const StoredSlice> slices);
   bool go_on();
+  bool all_have_finished();
   void describe();
   void publish();
   void give_up();

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -107,12 +108,16 @@ void set_rank(int rank) {
 
 Action hit(std::string_view point, std::string_view where) {
   static std::deque<Fault> faults = read_environment();
-  Action action = Action::none;
+  // All are counted before one may throw.
+  std::vector<const Fault*> due;
   for (Fault& fault : faults) {
     if (fault.point != point || (fault.rank != any && fault.rank != own_rank)) continue;
     const int count = ++fault.hits;
-    if (fault.hit != any && fault.hit != count) continue;
-    if (act(fault, where) == Action::flip) action = Action::flip;
+    if (fault.hit == any || fault.hit == count) due.push_back(&fault);
+  }
+  Action action = Action::none;
+  for (const Fault* fault : due) {
+    if (act(*fault, where) == Action::flip) action = Action::flip;
   }
   return action;
 }

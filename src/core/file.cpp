@@ -26,10 +26,16 @@ int flags(File::Mode mode) {
       return O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     case File::Mode::create_or_write:
       return O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    case File::Mode::read_no_link:
+      return O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
     default:
       // Opening a pipe would wait for a writer for ever; files do not mind.
       return O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   }
+}
+
+bool reads(File::Mode mode) {
+  return mode == File::Mode::read || mode == File::Mode::read_no_link;
 }
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& problem) {
@@ -46,11 +52,11 @@ std::string system_reason() {
 File::File(const std::filesystem::path& path, Mode mode, ErrorKind kind) : path_(path) {
   descriptor_ = ::open(path.c_str(), flags(mode), 0666);
   if (descriptor_ < 0) {
-    const char* verb = mode == Mode::read ? "cannot be opened" : "cannot be created";
+    const char* verb = reads(mode) ? "cannot be opened" : "cannot be created";
     fail(kind, {path.string(), verb, system_reason(), "Check the path and its permissions."});
   }
   struct stat status {};
-  if (mode == Mode::read && (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode))) {
+  if (reads(mode) && (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode))) {
     ::close(descriptor_);
     fail(kind, {path.string(), "is not a file", "folders, pipes and devices are not read",
                 "Name the file itself."});
@@ -105,12 +111,13 @@ void File::close() {
   if (::close(std::exchange(descriptor_, -1)) != 0) fail_io(path_, "cannot be closed");
 }
 
-std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes, ErrorKind kind) {
+std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes, ErrorKind kind,
+                      File::Mode mode) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     fail(kind, {path.string(), "is a folder", "a file is needed", "Name the file itself."});
   }
-  const File file(path, File::Mode::read, kind);
+  const File file(path, mode, kind);
   const std::int64_t size = file.size_bytes();
   if (size > limit_bytes) {
     fail(kind,
@@ -126,11 +133,17 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
   const std::filesystem::path temporary = path.string() + fmt::format(".tmp.{}", ::getpid());
   std::error_code ignored;
   std::filesystem::remove(temporary, ignored);
-  File file(temporary, File::Mode::create_new, ErrorKind::create);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.sync();
-  file.close();
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io(path, "cannot be renamed into place");
+  try {
+    File file(temporary, File::Mode::create_new, ErrorKind::create);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    file.close();
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      fail_io(path, "cannot be renamed into place");
+  } catch (const Error&) {
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
   sync_folder(path.parent_path().empty() ? "." : path.parent_path());
 }
 

@@ -16,7 +16,7 @@ namespace finetune::core {
 /// A file descriptor that closes itself. Movable, not copyable.
 class File {
  public:
-  enum class Mode { read, create_new, write_existing, create_or_write };
+  enum class Mode { read, read_no_link, create_new, write_existing, create_or_write };
 
   /// Throws: `kind` with the path and the system's reason, or if there is no file to read but a
   /// folder, a pipe or a device.
@@ -50,7 +50,7 @@ class File {
 /// The whole file as text. Throws: `kind` if it is missing, unreadable or larger than
 /// `limit_bytes`.
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes,
-                      ErrorKind kind = ErrorKind::input);
+                      ErrorKind kind = ErrorKind::input, File::Mode mode = File::Mode::read);
 
 /// Writes beside `path`, syncs and renames, so that a reader sees the old or the new text, whole.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);

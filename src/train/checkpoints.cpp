@@ -34,8 +34,9 @@ Checkpoints::Checkpoints(const checkpoint::Settings& settings, std::filesystem::
       describe_(std::move(describe)),
       report_(std::move(report)) {}
 
-void Checkpoints::start_from(std::int64_t step) {
-  newest_ = step;
+void Checkpoints::start_from(Level level, std::int64_t step) {
+  if (level == Level::shared) newest_ = step;
+  has_local_ = level == Level::local;
 }
 
 const std::filesystem::path& Checkpoints::root(Level level) const {
@@ -107,8 +108,12 @@ void Checkpoints::begin(Level level, std::int64_t step) {
         fmt::format("{} of step {} is due while that of step {} is still being written",
                     name(level), step, saving_->step());
     if (is_skipped) {
-      (level == Level::shared ? since_shared_ : since_local_).restart();
-      return log::warn(text + ": it is skipped (checkpoint.when_busy)");
+      // By minutes the next try is after the next step: once is enough to hear of it.
+      const bool is_told = std::exchange(skipped_for_, saving_->step()) == saving_->step();
+      if (!is_told)
+        log::warn(text + ": it is skipped" +
+                  (level == Level::shared ? " (checkpoint.when_busy)" : ""));
+      return;
     }
     log::warn(text + ": training waits (checkpoint.when_busy)");
     wait();
@@ -128,7 +133,8 @@ void Checkpoints::begin(Level level, std::int64_t step) {
         .node = world_.node,
         .node_index = world_.node_index,
         .partner = level == Level::local ? world_.partner : std::nullopt};
-    saving_ = std::make_unique<checkpoint::Saving>(writers, root(level), step, describe_(), slices,
+    const core::Json state = comm::agree(world_.world, describe_);
+    saving_ = std::make_unique<checkpoint::Saving>(writers, root(level), step, state, slices,
                                                    options(level));
   });
 }
@@ -148,9 +154,12 @@ void Checkpoints::save_now(std::int64_t step) {
   level_ = Level::shared;
   since_shared_.restart();
   try {
-    const auto slices = state_.stored();
+    const core::Stopwatch watch;
+    const auto slices = comm::agree(world_.world, [&] { return state_.stored(); });
+    copy_s_ = watch.seconds();
+    const core::Json state = comm::agree(world_.world, describe_);
     saving_ = std::make_unique<checkpoint::Saving>(
-        checkpoint::Writers{world_.world, world_.node, world_.node_index}, root_, step, describe_(),
+        checkpoint::Writers{world_.world, world_.node, world_.node_index}, root_, step, state,
         slices, options(level_));
     saving_->finish();
   } catch (const comm::AgreedError&) {
@@ -169,6 +178,7 @@ void Checkpoints::done() {
   report.blocked_s += copy_s_;
   report.total_s += copy_s_;
   blocked_s_ += report.blocked_s;
+  if (level_ == Level::local) has_local_ = true;
   if (level_ == Level::shared) {
     newest_ = report.step;
     failures_ = 0;

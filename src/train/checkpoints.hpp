@@ -23,7 +23,8 @@ namespace finetune::train {
 /// collective on the world; they throw AgreedError only.
 class Checkpoints {
  public:
-  /// state.json of a checkpoint of the state as it is now; called on every rank, not a collective.
+  /// state.json of a checkpoint of the state as it is now, which may count on files that are synced
+  /// now; called on every rank, not a collective. What it throws fails the save.
   using Describe = std::function<core::Json()>;
   /// Told of every checkpoint that is there, on every rank.
   using Report = std::function<void(const checkpoint::SaveReport&, checkpoint::Level)>;
@@ -34,7 +35,7 @@ class Checkpoints {
               checkpoint::RunFolder* run_folder, Describe describe, Report report);
 
   /// A checkpoint of this step is there already.
-  void start_from(std::int64_t step);
+  void start_from(checkpoint::Level level, std::int64_t step);
 
   /// Whether by this rank's clock so much time has passed that a save is due.
   bool minutes_are_due(checkpoint::Level level) const;
@@ -56,8 +57,8 @@ class Checkpoints {
   /// Waits for the save on its way, if any. Collective.
   void wait();
 
-  /// Step of the newest checkpoint on the shared level; nothing if there is none.
-  std::optional<std::int64_t> newest() const { return newest_; }
+  /// Whether another start would find a checkpoint to go on from, on either level.
+  bool has_any() const { return newest_.has_value() || has_local_; }
   /// Seconds that saves have taken from training so far.
   double take_blocked_s();
 
@@ -85,8 +86,10 @@ class Checkpoints {
   double blocked_s_ = 0;
   core::Stopwatch since_shared_;
   core::Stopwatch since_local_;
-  std::optional<std::int64_t> newest_;
-  int failures_ = 0;  ///< in a row
+  std::optional<std::int64_t> newest_;  ///< step of the newest on the shared level
+  bool has_local_ = false;
+  std::int64_t skipped_for_ = -1;  ///< step of the save for which others were skipped
+  int failures_ = 0;               ///< in a row
 };
 
 }  // namespace finetune::train

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -29,6 +31,37 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                       {"build", core::build_stamp()}};
   if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
   return state;
+}
+
+void require_state(const checkpoint::Found& found) {
+  const auto refuse = [&](const char* field) {
+    core::fail(core::ErrorKind::input,
+               {(found.folder / "state.json").string(),
+                fmt::format("its field \"{}\" is missing or is something else", field),
+                "a restart needs it", "Restore it from a copy."});
+  };
+  const auto require = [&](const char* field, bool (*is_fit)(const core::Json&)) {
+    const auto entry = found.state.find(field);
+    if (entry == found.state.end() || !is_fit(*entry)) refuse(field);
+  };
+  const auto is_count = [](const core::Json& value) {
+    return value.is_number_unsigned() || (value.is_number_integer() && value >= 0);
+  };
+  const auto is_text = [](const core::Json& value) { return value.is_string(); };
+  const auto holds_texts = [](const core::Json& value) {
+    return value.is_object() &&
+           std::ranges::all_of(value, [](const core::Json& entry) { return entry.is_string(); });
+  };
+  require("metrics_bytes", is_count);
+  require("data_fingerprint", is_text);
+  require("fixed", holds_texts);
+  require("source_dtypes", holds_texts);
+  require("loss_scale",
+          [](const core::Json& value) { return value.is_null() || value.is_object(); });
+  // Later versions added these.
+  if (found.state.contains("threads")) require("threads", is_count);
+  if (found.state.contains("precision")) require("precision", is_text);
+  if (found.state.contains("run_id")) require("run_id", is_text);
 }
 
 void require_same_run(const Input& input, const std::string& data_fingerprint,

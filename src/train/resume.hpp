@@ -14,8 +14,7 @@ namespace finetune::train {
 
 struct RunFacts {
   std::int64_t step = 0;
-  std::int64_t metrics_bytes =
-      0;  ///< length of metrics.jsonl; what comes later belongs to lost steps
+  std::int64_t metrics_bytes = 0;  ///< of metrics.jsonl; what comes later belongs to lost steps
   std::string data_fingerprint;
   core::Json source_dtypes;  ///< tensor name -> dtype of the file it came from
   core::Json loss_scale;     ///< null where the precision needs none
@@ -27,6 +26,10 @@ struct RunFacts {
 /// state.json of a checkpoint: everything but tensors. Learning rate and data position follow from
 /// the step.
 core::Json describe_run(const Input& input, const RunFacts& facts);
+
+/// Checks that state.json has what a restart needs, in its types: it comes from a file.
+/// Throws: ErrorKind::input naming it.
+void require_state(const checkpoint::Found& found);
 
 /// Warns of other precision, and of changed data where data.allow_changed takes them.
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/find.hpp"
+#include "checkpoint/local.hpp"
 #include "comm/activity.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
@@ -61,7 +62,10 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(
           input.checkpoint, input.train.output, local_root_, world, state_, folder_.get(),
-          [this] { return describe(); },
+          [this] {
+            if (records_) records_->sync();
+            return describe();
+          },
           [this](const auto& report, checkpoint::Level level) { tell_saved(report, level); }),
       time_limit_(input.train.max_seconds, first_save_s(state_, world)),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
@@ -81,7 +85,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
 }
 
 void Run::tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
-  time_limit_.add_save(report.total_s);
+  time_limit_.add_save(report.work_s());
   times_.add_checkpoint_s(checkpoints_.take_blocked_s());
   tell_signals(true);
   const bool is_shared = level == checkpoint::Level::shared;
@@ -92,15 +96,13 @@ void Run::tell_saved(const checkpoint::SaveReport& report, checkpoint::Level lev
                   report.write_s, report.write_gb_per_s());
   if (report.read_back_s > 0) text += fmt::format(", read back in {:.2f} s", report.read_back_s);
   log::info(text + fmt::format(", {:.2f} s in all", report.total_s));
-  if (!records_) return;
-  records_->append(
-      metrics::to_json(metrics::CheckpointRecord{.step = report.step,
-                                                 .level = is_shared ? "shared" : "local",
-                                                 .bytes = report.payload_bytes,
-                                                 .blocked_s = report.blocked_s,
-                                                 .write_s = report.write_s,
-                                                 .read_back_s = report.read_back_s,
-                                                 .total_s = report.total_s}));
+  write_row(metrics::to_json(metrics::CheckpointRecord{.step = report.step,
+                                                       .level = is_shared ? "shared" : "local",
+                                                       .bytes = report.payload_bytes,
+                                                       .blocked_s = report.blocked_s,
+                                                       .write_s = report.write_s,
+                                                       .read_back_s = report.read_back_s,
+                                                       .total_s = report.total_s}));
 }
 
 void Run::validate(const char* when) {
@@ -117,7 +119,7 @@ void Run::validate(const char* when) {
         fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
   }
   log::info(text);
-  if (records_) records_->append(metrics::to_json(record));
+  write_row(metrics::to_json(record));
 }
 
 void Run::print_answers() {
@@ -157,7 +159,7 @@ void Run::step() {
                                    .step_s = step_s,
                                    .times = times};
   progress_.step(record);
-  if (records_) records_->append(metrics::to_json(record));
+  write_row(metrics::to_json(record));
   if (result.is_skipped) {
     progress_.pause();
     log::warn(
@@ -181,6 +183,19 @@ void Run::tell_memory() {
                   "tensors took {}, the process {}",
                   core::human_bytes(plan_.memory_bytes()), core::human_bytes(plan_.tensor_bytes()),
                   core::human_bytes(tensors), core::human_bytes(process)));
+}
+
+void Run::write_row(const std::string& row) {
+  if (!records_) return;
+  try {
+    records_->append(row);
+  } catch (const core::Error& error) {
+    // A full disk must not end a run that could go on without these rows.
+    if (rows_are_lost_) return;
+    rows_are_lost_ = true;
+    progress_.pause();
+    log::warn(fmt::format("rows of metrics are lost: {}", error.what()));
+  }
 }
 
 bool Run::is_validation_due() const {
@@ -212,7 +227,6 @@ bool Run::between_steps() {
   }
   if (seen[0] != 0 || seen[1] != 0) return true;
   if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
-    if (records_) records_->sync();
     checkpoints_.begin(Level::shared, steps_done_);
   } else if (checkpoints_.is_due(Level::local, steps_done_, seen[3] != 0)) {
     checkpoints_.begin(Level::local, steps_done_);
@@ -224,12 +238,11 @@ bool Run::save_last() {
   progress_.pause();
   const bool is_finished = steps_done_ >= num_steps_;
   try {
-    if (records_) records_->sync();
     checkpoints_.save_now(steps_done_);
     return true;
   } catch (const comm::AgreedError& error) {
     // The next start goes on from an older one; a finished run has no next start.
-    if (is_finished || !checkpoints_.newest()) throw;
+    if (is_finished || !checkpoints_.has_any()) throw;
     log::warn(fmt::format("the last checkpoint could not be saved: {}", error.what()));
     return false;
   }
@@ -243,14 +256,25 @@ int Run::stopped(std::int64_t first, bool has_checkpoint) {
   return has_checkpoint && steps_done_ > first ? core::exit_resubmit : core::exit_resubmit_older;
 }
 
-int Run::loop() {
-  watch_signals();
-  tell_signals(checkpoints_.newest().has_value());
+int Run::loop(const comm::Environment& environment) {
+  try {
+    return train();
+  } catch (const std::exception& error) {
+    return environment.report(error);
+  }
+}
+
+int Run::train() {
+  tell_signals(checkpoints_.has_any());
   const core::Stopwatch watch;
   const std::int64_t first = steps_done_;
   const std::int64_t stop_at = input_.train.stop_after_steps > 0
                                    ? std::min(num_steps_, first + input_.train.stop_after_steps)
                                    : num_steps_;
+  if (world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0) {
+    log::info("a signal asked to stop before the first step");
+    return stopped(first, checkpoints_.has_any());
+  }
   if (first < num_steps_) note_start();
   if (first == 0) {
     validate("before training");
@@ -265,7 +289,6 @@ int Run::loop() {
     if (is_validation_due()) validate(fmt::format("step {}", steps_done_).c_str());
     time_limit_.add_step(since_last_step.seconds());
     if (input_.checkpoint.probe && steps_done_ == first + 1) {
-      if (records_) records_->sync();
       checkpoints_.save_now(steps_done_);
     }
     if (between_steps()) break;
@@ -281,6 +304,8 @@ int Run::loop() {
     tell_memory();
   }
   if (steps_done_ < num_steps_) return stopped(first, has_checkpoint);
+  // A finished run needs them no more, and others need the space.
+  if (!local_root_.empty() && world_.node.is_root()) checkpoint::remove_other_runs(local_root_, "");
   if (steps_done_ == first && first > 0) {
     log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
   } else {

@@ -11,6 +11,7 @@
 #include "checkpoint/find.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/save.hpp"
+#include "comm/environment.hpp"
 #include "core/clock.hpp"
 #include "metrics/progress.hpp"
 #include "metrics/records.hpp"
@@ -36,9 +37,13 @@ class Run {
   /// Trains to the end. Returns core::exit_done, or if train.stop_after_steps, train.max_seconds or
   /// a signal to any rank ended it earlier core::exit_resubmit with a new checkpoint and
   /// core::exit_resubmit_older with an older one.
-  int loop();
+  /// What a rank throws alone is told, and the job aborted, before anything is cleaned up: the
+  /// other ranks wait for it.
+  int loop(const comm::Environment& environment);
 
  private:
+  int train();
+  void write_row(const std::string& row);
   void claim_output_folder();
   std::filesystem::path claim_local_folder();
   void write_resolved_deck();
@@ -75,6 +80,7 @@ class Run {
   std::optional<double> validation_loss_;            ///< of the weights as they are
   core::Json source_dtypes_ = core::Json::object();  ///< by tensor: how an export writes it
   std::optional<metrics::RecordFile> records_;       ///< on the root
+  bool rows_are_lost_ = false;
   metrics::Progress progress_{metrics::Progress::Style::silent, 0, 1};
 };
 

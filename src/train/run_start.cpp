@@ -113,7 +113,8 @@ void Run::restore_or_initialise() {
                                     .resume = input_.checkpoint.resume,
                                     .local_root = local_root_,
                                     .node = world_.node,
-                                    .run_id = run_id_};
+                                    .run_id = run_id_,
+                                    .accept = require_state};
   const auto found = checkpoint::find_and_load(world_.world, sources, wanted, &report);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
@@ -156,7 +157,8 @@ void Run::tell_resumed(const checkpoint::Found& found) {
                     found.folder.string(), threads, at::get_num_threads()));
   }
   steps_done_ = found.step;
-  checkpoints_.start_from(found.step);
+  checkpoints_.start_from(found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared,
+                          found.step);
   source_dtypes_ = found.state.at("source_dtypes");
   const core::Json& scale = found.state.at("loss_scale");
   if (state_.loss_scale() != nullptr && !scale.is_null())
