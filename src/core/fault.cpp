@@ -38,7 +38,7 @@ std::atomic<int> own_rank = 0;
 [[noreturn]] void fail_to_read(std::string_view text) {
   fail(ErrorKind::command_line,
        {"FINETUNE_FAULT", fmt::format("\"{}\" is no fault", text),
-        "tests write <point>:<rank>:<hit>:<kill|stop|exc|eio|enospc|slow=MS|flip>",
+        "tests write <point>:<rank>:<hit>:<kill|stop|usr1|exc|eio|enospc|slow=MS|flip>",
         "Unset the variable."});
 }
 
@@ -72,7 +72,7 @@ void add(std::deque<Fault>& faults, std::string_view text) {
   fault.rank = read(rank);
   fault.hit = read(hit);
   if (fault.action == "slow") fault.milliseconds = read(text);
-  for (const char* known : {"kill", "stop", "exc", "eio", "enospc", "slow", "flip"}) {
+  for (const char* known : {"kill", "stop", "usr1", "exc", "eio", "enospc", "slow", "flip"}) {
     if (fault.action == known) return;
   }
   fail_to_read(whole);
@@ -90,6 +90,7 @@ std::deque<Fault> read_environment() {
 Action act(const Fault& fault, std::string_view where) {
   if (fault.action == "kill") std::raise(SIGKILL);
   if (fault.action == "stop") std::raise(SIGSTOP);
+  if (fault.action == "usr1") std::raise(SIGUSR1);
   if (fault.action == "slow")
     std::this_thread::sleep_for(std::chrono::milliseconds(fault.milliseconds));
   if (fault.action == "exc") throw Error(ErrorKind::bug, "planted fault at " + fault.point);

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
 // Named places where a test may make this process fail, as the environment asks:
-//   FINETUNE_FAULT=<point>:<rank>:<n-th hit>:<kill|stop|exc|eio|enospc|slow=MS|flip>[,...]
+//   FINETUNE_FAULT=<point>:<rank>:<n-th hit>:<kill|stop|usr1|exc|eio|enospc|slow=MS|flip>[,...]
 // A rank of * means every rank, a hit of * every hit. Without the variable a point costs one read.
 
 #include <string_view>
@@ -14,10 +14,10 @@ enum class Action { none, flip };
 /// The rank that faults are compared with. Set once by comm::Environment; 0 without MPI.
 void set_rank(int rank);
 
-/// Counts a hit of `point` and does what was asked of it: kills or stops the process, sleeps, or
-/// throws as if a system call had failed with EIO or ENOSPC (`where` names it in the message).
-/// Thread-safe. Returns Action::flip if the caller shall damage what it holds.
-/// Throws: ErrorKind::io for eio and enospc; ErrorKind::bug for exc; ErrorKind::command_line if the
+/// Counts a hit of `point` and does what was asked of it: kills, stops or signals the process,
+/// sleeps, or throws as if a system call had failed with EIO or ENOSPC (`where` names it in the
+/// message). Thread-safe. Returns Action::flip if the caller shall damage what it holds. Throws:
+/// ErrorKind::io for eio and enospc; ErrorKind::bug for exc; ErrorKind::command_line if the
 /// variable cannot be read.
 Action hit(std::string_view point, std::string_view where = {});
 

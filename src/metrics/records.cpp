@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 
@@ -70,6 +71,7 @@ RecordFile::RecordFile(const std::filesystem::path& path, std::int64_t keep_byte
     : file_(open_at(path, keep_bytes)), size_bytes_(file_.size_bytes()) {}
 
 void RecordFile::append(const std::string& line) {
+  core::fault::hit("metrics.append", file_.path().native());
   const std::string text = line + "\n";
   file_.write_at(size_bytes_, std::as_bytes(std::span(text)));
   size_bytes_ += std::ssize(text);

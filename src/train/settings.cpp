@@ -31,6 +31,22 @@ void TrainSettings::bind(deck::Table& table) {
                           "command continues "
                           "what it finds there."},
              output);
+  bind_length(table);
+  bind_batch(table);
+  bind_stops(table);
+  bind_method(table);
+  if (output.empty()) {
+    table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
+  }
+  if (micro_batch > global_batch) {
+    table.problem("micro_batch",
+                  "train.micro_batch = " + std::to_string(micro_batch) +
+                      " exceeds train.global_batch = " + std::to_string(global_batch),
+                  "a pass is a part of a step", "Lower micro_batch or raise global_batch.");
+  }
+}
+
+void TrainSettings::bind_length(deck::Table& table) {
   table.integer(
       {.name = "max_steps",
        .restart = Restart::free,
@@ -43,6 +59,9 @@ void TrainSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Passes over the training data if max_steps is -1."},
                 epochs, {.min = 1});
+}
+
+void TrainSettings::bind_batch(deck::Table& table) {
   table.integer({.name = "global_batch",
                  .restart = Restart::fixed,
                  .sentence = "Sequences of one optimizer step, over all ranks.",
@@ -59,6 +78,9 @@ void TrainSettings::bind(deck::Table& table) {
                  .restart = Restart::fixed,
                  .sentence = "Of the data order and of random weights."},
                 seed, {.min = 0});
+}
+
+void TrainSettings::bind_stops(deck::Table& table) {
   table.integer({.name = "validate_steps",
                  .restart = Restart::free,
                  .sentence = "Validate every so many steps, besides before the first and after the "
@@ -78,6 +100,9 @@ void TrainSettings::bind(deck::Table& table) {
                           "checkpoint is begun early enough, and the exit code is 75; 0: no limit.",
               .unit = "s"},
              max_seconds, {.min = 0});
+}
+
+void TrainSettings::bind_method(deck::Table& table) {
   table.choice({.name = "determinism",
                 .restart = Restart::fixed,
                 .sentence = "off: sums may come in any order; run: the same ranks give the same "
@@ -100,15 +125,6 @@ void TrainSettings::bind(deck::Table& table) {
                           "rank has waited so long for others; 0: wait for ever.",
               .unit = "s"},
              hang_timeout_s, {.min = 0.0});
-  if (output.empty()) {
-    table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
-  }
-  if (micro_batch > global_batch) {
-    table.problem("micro_batch",
-                  "train.micro_batch = " + std::to_string(micro_batch) +
-                      " exceeds train.global_batch = " + std::to_string(global_batch),
-                  "a pass is a part of a step", "Lower micro_batch or raise global_batch.");
-  }
 }
 
 void MetricsSettings::bind(deck::Table& table) {

@@ -33,6 +33,12 @@ struct TrainSettings {
   double hang_timeout_s = 600;
 
   void bind(deck::Table& table);
+
+ private:
+  void bind_length(deck::Table& table);
+  void bind_batch(deck::Table& table);
+  void bind_stops(deck::Table& table);
+  void bind_method(deck::Table& table);
 };
 
 struct MetricsSettings {

@@ -164,6 +164,79 @@ TEST(Saving, ProbeSavesAfterTheFirstStepAndEndsTheRunIfItCannot) {
   EXPECT_EQ(bad.steps().size(), 1u);
 }
 
+TEST(Saving, InTurnBlocksForAllOfIt) {
+  const Variable fault("FINETUNE_FAULT", "ckpt.fsync:1:1:slow=300");
+  const Job job("saving.blocked", settings({"checkpoint.async=false"}));
+  EXPECT_EQ(job.run(2).exit_code, 0);
+  int num_rows = 0;
+  std::ifstream file(job.output() / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const core::Json row = core::parse_json(line, "metrics.jsonl");
+    if (!row.contains("checkpoint")) continue;
+    ++num_rows;
+    EXPECT_GE(row["checkpoint"]["write_s"].get<double>(), 0.3);
+    EXPECT_GE(row["checkpoint"]["blocked_s"], row["checkpoint"]["write_s"]);
+  }
+  EXPECT_EQ(num_rows, 1);
+}
+
+TEST(Saving, GoesOnWithoutRowsOfMetricsThatTheDiskCannotTake) {
+  const Variable fault("FINETUNE_FAULT",
+                       "metrics.append:0:4:enospc,metrics.append:0:5:enospc,"
+                       "metrics.append:0:9:enospc");
+  const Job job("saving.metrics", settings({"checkpoint.save_steps=4"}));
+  const Outcome outcome = job.run(2);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "warning: rows of metrics are lost: "), 1) << outcome.err;
+  EXPECT_EQ(kept_steps(job), (Steps{8, 12}));
+  EXPECT_LT(job.steps().size(), 12u);
+}
+
+TEST(Saving, ASignalBeforeTheFirstStepEndsTheStart) {
+  const Job job("saving.early", settings({}));
+  EXPECT_EQ(job.run(2, {"train.stop_after_steps=4"}).exit_code, 75);
+  const Variable fault("FINETUNE_FAULT", "load.manifest:1:1:usr1");
+  const Outcome outcome = job.run(2);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.text();
+  EXPECT_EQ(job.steps().size(), 4u);
+}
+
+TEST(LocalLevel, AtTheEndTheSharedLevelHasTheRunAndTheNodeNothing) {
+  const Job job("local.end", settings({"checkpoint.local_dir=local", "checkpoint.local_steps=3"}));
+  fs::create_directory(job.folder() / "local");
+  {
+    const Variable fault("FINETUNE_FAULT", "step.fwd:0:30:kill");
+    EXPECT_NE(job.run(1).exit_code, 0);
+  }
+  EXPECT_EQ(kept_steps(job), Steps());
+  // It stops where the local checkpoint is: that is not yet one that others can see.
+  const Outcome outcome = job.run(1, {"train.max_steps=9"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.out, "goes on from local/finetune-"), 1) << outcome.out;
+  EXPECT_EQ(kept_steps(job), (Steps{9}));
+  for (const auto& entry : fs::recursive_directory_iterator(job.folder() / "local"))
+    EXPECT_TRUE(entry.is_directory()) << entry.path();
+}
+
+TEST(LocalLevel, ADamagedOneIsNoBeginning) {
+  const Job job("local.damaged",
+                settings({"checkpoint.local_dir=local", "checkpoint.local_steps=3"}));
+  fs::create_directory(job.folder() / "local");
+  {
+    const Variable fault("FINETUNE_FAULT", "step.fwd:0:24:kill");
+    EXPECT_NE(job.run(1).exit_code, 0);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(job.folder() / "local")) {
+    if (entry.path().extension() != ".h5") continue;
+    std::string bytes = read_file(entry.path());
+    bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 4);
+    write_file(entry.path(), bytes);
+  }
+  const Outcome outcome = job.run(1);
+  EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "no checkpoint of this run can be used"), 1) << outcome.err;
+}
+
 TEST(Saving, LetsInWhomTheDeckNames) {
   const Job job("saving.access", settings({"checkpoint.access=group"}));
   EXPECT_EQ(job.run(1).exit_code, 0);

@@ -2,6 +2,7 @@
 #include "checkpoint/find.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "checkpoint/retire.hpp"
 #include "core/error.hpp"
@@ -134,6 +135,33 @@ TEST_F(Find, OpenTakesAFolderOrTheFolderOfFolders) {
   EXPECT_EQ(open(root() / "step-0000000001").step, 1);
   EXPECT_EQ(open(root() / "step-0000000001/").step, 1);
   EXPECT_EQ(exit_code([&] { open(root() / "missing"); }), 65);
+}
+
+TEST_F(Find, WhatOthersCouldHaveWrittenIsNotGoneOnFromButMayBeOpened) {
+  save(1);
+  save(2);
+  save(3);
+  fs::permissions(root() / "step-0000000003", fs::perms::group_write, fs::perm_options::add);
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(::chown((root() / "step-0000000002").c_str(), 65534, 65534), 0);
+  }
+  EXPECT_EQ(find({}, root(), "auto")->step, is_root ? 1 : 2);
+  EXPECT_EQ(exit_code([&] { find({}, root(), "step-0000000003"); }), 65);
+  EXPECT_EQ(open(root()).step, 3);
+}
+
+TEST_F(Find, AStepThatIsNotThereIsToldWithThoseThatAre) {
+  save(1);
+  save(4);
+  try {
+    find({}, root(), "step-0000000003");
+    ADD_FAILURE() << "it was found";
+  } catch (const core::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("there are step-0000000004, step-0000000001"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(Find, RetireKeepsTheNewestGoodOnes) {

@@ -54,6 +54,34 @@ TEST(DescribeRun, HoldsWhatARestartNeeds) {
       << "an export may start from another folder";
 }
 
+TEST(RequireState, NamesTheFieldThatIsMissingOrSomethingElse) {
+  const checkpoint::Found good = checkpoint_of(input_of({{"optimizer.lr", "1e-3"}}));
+  require_state(good);
+  const auto refuses = [](const checkpoint::Found& found) {
+    try {
+      require_state(found);
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.kind(), core::ErrorKind::input);
+      return std::string(error.what()).find("state.json: its field \"") != std::string::npos;
+    }
+    return false;
+  };
+  for (const char* field :
+       {"metrics_bytes", "data_fingerprint", "fixed", "source_dtypes", "loss_scale"}) {
+    checkpoint::Found found = good;
+    found.state.erase(field);
+    EXPECT_TRUE(refuses(found)) << field;
+    found.state[field] = -5;
+    EXPECT_TRUE(refuses(found)) << field;
+  }
+  checkpoint::Found found = good;
+  found.state["fixed"] = {{"optimizer.lr", 7}};
+  EXPECT_TRUE(refuses(found));
+  found = good;
+  found.state["run_id"] = {"x"};
+  EXPECT_TRUE(refuses(found));
+}
+
 TEST(RequireSameRun, AcceptsTheSameDeckAndData) {
   const Input input = input_of({{"optimizer.lr", "1e-3"}});
   EXPECT_EQ(refusal(input, "abc", checkpoint_of(input)), "nothing thrown");
