@@ -99,12 +99,6 @@ TEST_F(Trap, OfAFolderOfSomebodyElseIsRefused) {
   material().expect_refused(exits::cannot_create, "output");
 }
 
-TEST_F(Trap, OfACheckpointOfSomebodyElseIsPassedOver) {
-  if (::getuid() != 0) GTEST_SKIP() << "giving a folder away needs root";
-  ASSERT_EQ(::chown(material().folder().c_str(), 65534, 65534), 0);
-  material().expect_resumes_from(newest - 1);
-}
-
 TEST_F(Trap, OfOneChangedByteInTheDataIsSeen) {
   const fs::path data = material().job().data();
   const fs::file_time_type time = fs::last_write_time(data);
