@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/read.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t bytes_ahead = std::int64_t{8} << 20;
 
 const TensorEntry& tensor_of(const Found& found, const Extent& extent) {
   return found.manifest.tensors[static_cast<std::size_t>(extent.tensor)];
@@ -70,6 +72,7 @@ const core::File& Reader::file(std::int64_t index) {
     const FileEntry& entry = found_.manifest.files[static_cast<std::size_t>(index)];
     file_.emplace(found_.folder / entry.name, core::File::Mode::read_no_link);
     file_index_ = index;
+    read_ahead_ = 0;
   }
   return *file_;
 }
@@ -105,7 +108,14 @@ void Reader::read(const ReadPart& part) {
 
 void Reader::read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target) {
   core::fault::hit("load.read", found_.folder.native());
-  file(extent.file).read_at(extent.position + begin, target);
+  const core::File& file = this->file(extent.file);
+  // The disk fetches what comes next while checksums are compared.
+  const std::int64_t end = extent.position + begin + std::ssize(target);
+  if (end + largest_read_bytes > read_ahead_) {
+    ::posix_fadvise(file.descriptor(), end, bytes_ahead, POSIX_FADV_WILLNEED);
+    read_ahead_ = end + bytes_ahead;
+  }
+  file.read_at(extent.position + begin, target);
   bytes_read_ += std::ssize(target);
   const auto block_bytes = static_cast<std::size_t>(found_.manifest.block_bytes);
   std::int64_t block = begin / found_.manifest.block_bytes;

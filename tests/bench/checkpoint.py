@@ -56,7 +56,7 @@ def make_material(folder, layers):
     (folder / "text.txt").write_text("\n".join(" ".join(str(v) for v in s.values()) for s in samples))
     (folder / "deck.toml").write_text(
         f'[model]\npath = "{model}"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
-        f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\nmicro_batch = 1\nmax_steps = 6\n'
+        f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\nmicro_batch = 1\nmax_steps = 60\n'
         f'[metrics]\nlog_steps = 1000000\n')
 
 
@@ -101,9 +101,10 @@ def drop(paths):
 
 def one_round(args, folder, ranks):
     shutil.rmtree(folder / "out", ignore_errors=True)
-    saves = train(args, folder, ranks, ["train.stop_after_steps=4", "checkpoint.save_steps=2", "checkpoint.async=true"])
-    background = next(row["checkpoint"] for row in saves if row["step"] == 2)
-    files = sorted((folder / "out/step-0000000004").glob("*.h5"))
+    # Far enough apart that no save waits for the one before.
+    saves = train(args, folder, ranks, ["train.stop_after_steps=44", "checkpoint.save_steps=15", "checkpoint.async=true"])
+    first, background = (row["checkpoint"] for row in saves if row["step"] in (15, 30))
+    files = sorted((folder / "out/step-0000000044").glob("*.h5"))
     copy = folder / "dd.bin"
     figures = {"dd_write_s": sum(dd([f"if={file}", f"of={copy}", "conv=fsync"]) for file in files)}
     copy.unlink()
@@ -111,13 +112,13 @@ def one_round(args, folder, ranks):
     figures["resident"] = drop(files)
     figures["dd_read_s"] = sum(dd([f"if={file}", "of=/dev/null"]) for file in files)
     figures["resident"] = max(figures["resident"], drop(files))
-    rows = train(args, folder, ranks, ["checkpoint.save_steps=0", "checkpoint.async=false"])
+    rows = train(args, folder, ranks, ["train.stop_after_steps=2", "checkpoint.save_steps=0", "checkpoint.async=false"])
     resume = next(row["resume"] for row in reversed(rows) if "resume" in row)
-    stopped = next(row["checkpoint"] for row in reversed(rows) if row["step"] == 6 and "checkpoint" in row)
+    stopped = next(row["checkpoint"] for row in reversed(rows) if row["step"] == 46 and "checkpoint" in row)
     drop(files)
     start = time.monotonic()
     subprocess.run([f"{args.build}/finetune", "verify", str(files[0].parent)], check=True, capture_output=True)
-    figures.update(verify_s=time.monotonic() - start, background=background, stopped=stopped, resume=resume)
+    figures.update(verify_s=time.monotonic() - start, first=first, background=background, stopped=stopped, resume=resume)
     return figures
 
 
@@ -143,6 +144,7 @@ def report(ranks, rounds):
     line("save while training: training waits", each(lambda r: r["background"]["blocked_s"]), "s", "")
     line("  of the whole", each(lambda r: r["background"]["blocked_s"] / r["background"]["total_s"]), "",
          "aim: 0.1 or less")
+    line("  the first save, into memory that is new", each(lambda r: r["first"]["blocked_s"]), "s", "")
     line("dd to /dev/null", each(lambda r: r["bytes"] / r["dd_read_s"] / 1e9), "GB/s", "")
     line("resume: reading", each(lambda r: r["resume"]["read_s"]), "s", "")
     line("  of what dd takes for these bytes",
