@@ -58,9 +58,8 @@ void make_root(const fs::path& root, Access access) {
     }
     const std::string reason = error ? error.message() : core::system_reason();
     if (error || errno != EEXIST) {
-      core::fail(core::ErrorKind::create,
-                 {root.string(), "the checkpoint folder cannot be created", reason,
-                  "Choose a folder you may write to (train.output)."});
+      core::fail(core::ErrorKind::create, {root.string(), "cannot be created", reason,
+                                           "Set train.output to a folder you may write to."});
     }
   }
   struct stat status;
