@@ -23,7 +23,10 @@ std::filesystem::path material() {
 
 std::string english() {
   const auto real = material() / "datasets/plain-text/input.txt";
-  const auto text = std::filesystem::exists(real) ? real : std::filesystem::path(__FILE__);
+  const auto text =
+      std::filesystem::exists(real)
+          ? real
+          : std::filesystem::path(FINETUNE_SOURCE_DIR "/tests/bench/tokenizer_bench.cpp");
   return core::read_text(text, 1 << 30);
 }
 
