@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,6 +35,20 @@ std::int64_t lot(std::int64_t block, int rank, bool wants) {
   x ^= x >> 31;
   const auto random = static_cast<std::int64_t>(x >> 24) << rank_bits;
   return (wants ? wants_it : 0) | random | rank;
+}
+
+/// How many parts hold the first half of the elements.
+std::size_t first_half(std::span<const ReadPart> parts) {
+  std::int64_t all = 0;
+  for (const ReadPart& part : parts)
+    all += part.last - part.first;
+  std::int64_t elements = 0;
+  std::size_t count = 0;
+  while (count < parts.size() && 2 * elements < all) {
+    elements += parts[count].last - parts[count].first;
+    ++count;
+  }
+  return count;
 }
 
 /// Numbers the blocks of all slices, as they stand in the manifest.
@@ -92,7 +108,7 @@ class Sharing {
       const std::int64_t end = std::min(begin + window, blocks_.count());
       if (has_shared(begin, end)) exchange(begin, end);
     }
-    return reader_.bytes_read();
+    return reader_.bytes_read() + bytes_read_beside_;
   }
 
  private:
@@ -189,9 +205,31 @@ class Sharing {
     std::ranges::sort(own, {}, [](const ReadPart& part) {
       return std::tuple(part.extent->file, part.extent->position, part.first);
     });
-    for (const ReadPart& part : own)
-      reader_.read(part);
+    read_all(own);
     std::ranges::sort(pieces_, {}, &Piece::block);
+  }
+
+  /// In two runs side by side: while one waits for the disk, the other compares checksums.
+  void read_all(std::span<const ReadPart> parts) {
+    const std::size_t half = first_half(parts);
+    std::exception_ptr error;
+    std::int64_t bytes_read = 0;
+    {
+      const std::jthread second([&] {
+        try {
+          Reader reader(found_);
+          for (const ReadPart& part : parts.subspan(half))
+            reader.read(part);
+          bytes_read = reader.bytes_read();
+        } catch (...) {
+          error = std::current_exception();
+        }
+      });
+      for (const ReadPart& part : parts.first(half))
+        reader_.read(part);
+    }
+    if (error) std::rethrow_exception(error);
+    bytes_read_beside_ += bytes_read;
   }
 
   void add_pieces(const ReadPart& run, std::int64_t begin, std::int64_t end,
@@ -268,6 +306,7 @@ class Sharing {
   std::span<const ReadPart> parts_;
   Blocks blocks_;
   Reader reader_;
+  std::int64_t bytes_read_beside_ = 0;
   std::vector<std::int64_t> lots_;         ///< the winner's, by block
   std::vector<std::int64_t> num_wanting_;  ///< parts of all ranks, by block
   std::vector<Piece> pieces_;              ///< by block
