@@ -11,6 +11,7 @@
 #include "checkpoint/find.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/local.hpp"
+#include "checkpoint/retire.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
 #include "core/file.hpp"
@@ -121,6 +122,9 @@ void Run::restore_or_initialise() {
     state_.take_wanted();
     state_.shards().publish_all();
     tell_resumed(*found);
+    // The last start may have died between its last checkpoint and the removal of an older one.
+    if (folder_ && !found->is_local() && input_.checkpoint.resume == "auto")
+      checkpoint::retire(root, input_.checkpoint.retention(), found->step);
   } else {
     state_.release();
     initialise();
