@@ -53,8 +53,8 @@ void require_files(const fs::path& folder, const std::vector<FileEntry>& files) 
   }
 }
 
-/// The manifest's text, checked.
-std::string describe_all(Manifest manifest, const std::vector<std::string>& records,
+/// Completes the manifest from the records; its text, checked.
+std::string describe_all(Manifest& manifest, const std::vector<std::string>& records,
                          const std::string& state) {
   add_records(manifest, records);
   manifest.created_by = core::build_stamp();
@@ -83,7 +83,7 @@ struct Saving::Parts {
   PayloadResult result;
   std::vector<std::string> records;
   Manifest header;
-  std::vector<FileEntry> files;
+  std::vector<FileEntry> files;  ///< on the root, once they are described
   std::string manifest;
   double thread_s = 0;  ///< what the thread took in the last two phases
   Background thread;
@@ -231,7 +231,9 @@ void Saving::describe() {
   if (!writers_.world.is_root()) return;
   parts.thread = Background([&parts](const std::stop_token&) {
     const core::Stopwatch watch;
-    parts.manifest = describe_all(std::move(parts.header), parts.records, parts.state);
+    Manifest manifest = std::move(parts.header);
+    parts.manifest = describe_all(manifest, parts.records, parts.state);
+    parts.files = std::move(manifest.files);
     parts.thread_s = watch.seconds();
   });
 }
@@ -252,8 +254,7 @@ void Saving::publish() {
   if (!is_publisher()) return;
   parts.thread = Background([this, &parts](const std::stop_token&) {
     const core::Stopwatch watch;
-    if (options_.level == Level::shared)
-      require_files(parts.folder, parse_manifest(parts.manifest, "the manifest").files);
+    if (options_.level == Level::shared) require_files(parts.folder, parts.files);
     write_new_file(parts.folder / state_name, parts.state, file_mode(options_.access));
     write_manifest_file(parts.folder, parts.manifest, file_mode(options_.access));
     checkpoint::publish(parts.folder, root_, report_.step);
