@@ -15,6 +15,7 @@ namespace finetune::data {
 struct Segment {
   std::string text;
   bool trained = false;
+  bool markup = false;  ///< a template wrote it: names of special tokens in it are those tokens
 };
 
 struct Sample {
