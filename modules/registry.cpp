@@ -4,6 +4,9 @@
 #include "formats/alpaca/alpaca.hpp"
 #include "formats/text/text.hpp"
 #include "models/llama/llama.hpp"
+#include "models/llama/llama4.hpp"
+#include "models/mistral/mistral.hpp"
+#include "models/qwen/qwen.hpp"
 
 namespace finetune::modules {
 
@@ -12,6 +15,14 @@ const train::Registry& registry() {
   static const train::Registry all{.families =
                                        {
                                            models::llama::family(),
+                                           models::llama::llama4(),
+                                           models::llama::llama4_text(),
+                                           models::mistral::mistral(),
+                                           models::mistral::mixtral(),
+                                           models::qwen::qwen1(),
+                                           models::qwen::qwen2(),
+                                           models::qwen::qwen3(),
+                                           models::qwen::qwen3_moe(),
                                        },
                                    .formats = {
                                        formats::alpaca::format(),

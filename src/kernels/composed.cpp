@@ -35,7 +35,13 @@ void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
   const at::Tensor c = cos.index_select(0, positions).unsqueeze(1);
   at::Tensor s = sin.index_select(0, positions).unsqueeze(1);
   if (rotation == Rotation::backward) s = -s;
-  const auto halves = part.to(at::kFloat).chunk(2, -1);
+  const at::Tensor whole = part.to(at::kFloat);
+  if (heads.pairs == Pairs::neighbours) {
+    const auto both = whole.unflatten(-1, {heads.head_size / 2, 2}).unbind(-1);
+    part.copy_(at::stack({both[0] * c - both[1] * s, both[1] * c + both[0] * s}, -1).flatten(-2));
+    return;
+  }
+  const auto halves = whole.chunk(2, -1);
   part.copy_(at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1));
 }
 

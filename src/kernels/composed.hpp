@@ -26,6 +26,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const
 
 struct RopeHeads {
   std::int64_t query_heads, key_heads, head_size;
+  Pairs pairs = Pairs::halves;
 };
 
 /// qkv [N, (query_heads + 2 key_heads) * K], in place; cos, sin [L, K/2] fp32; positions [N] int64.
@@ -43,17 +44,24 @@ struct Attention {
   at::Tensor logsumexp;  ///< [B, H, L] fp32
 };
 
-/// Softmax of q k^T / sqrt(K) times v; `is_causal`: query i sees keys 0 .. i. It holds all scores
-/// at once. q [B, H, L, K]; k and v [B, Hkv, M, K], each shared by H / Hkv neighbouring query
-/// heads.
-Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal);
+/// Which keys the queries see: all, or those up to their own number, or those a mask [L, M] fp32
+/// does not add -infinity to.
+struct Visible {
+  bool is_causal = false;
+  at::Tensor mask = {};
+};
+
+/// Softmax of q k^T / sqrt(K) times v. It holds all scores at once. q [B, H, L, K]; k and v [B,
+/// Hkv, M, K], each shared by H / Hkv neighbouring query heads.
+Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const Visible& visible);
 
 struct AttentionGradients {
   at::Tensor q, k, v;  ///< shaped like q, k and v
 };
 AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v,
-                                      const Attention& attention, bool is_causal);
+                                      const Attention& attention, const Visible& visible);
 
 struct CrossEntropy {
   at::Tensor losses;   ///< [N] fp32

@@ -25,9 +25,10 @@ double scale_of(const at::Tensor& q) {
 }
 
 /// [B, Hkv, H / Hkv, L, M].
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const Visible& visible) {
   at::Tensor scores = at::matmul(grouped(q, k), shared(k).transpose(-2, -1)).mul_(scale_of(q));
-  if (is_causal) {
+  if (visible.mask.defined()) scores.add_(visible.mask);
+  if (visible.is_causal) {
     const at::Tensor later = at::ones({q.size(2), k.size(2)}, q.options().dtype(at::kBool)).triu(1);
     scores.masked_fill_(later, -std::numeric_limits<float>::infinity());
   }
@@ -36,8 +37,9 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
 
 }  // namespace
 
-Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal) {
-  const at::Tensor s = scores(q, k, is_causal);
+Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const Visible& visible) {
+  const at::Tensor s = scores(q, k, visible);
   const at::Tensor logsumexp = s.logsumexp(-1, /*keepdim=*/true);
   const at::Tensor out = at::matmul((s - logsumexp).exp_(), shared(v));
   return {out.flatten(1, 2).to(q.scalar_type()), logsumexp.squeeze(-1).flatten(1, 2)};
@@ -45,9 +47,9 @@ Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 
 AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v,
-                                      const Attention& attention, bool is_causal) {
+                                      const Attention& attention, const Visible& visible) {
   const at::Tensor logsumexp = grouped(attention.logsumexp.unsqueeze(-1), k);
-  const at::Tensor p = (scores(q, k, is_causal) - logsumexp).exp_();
+  const at::Tensor p = (scores(q, k, visible) - logsumexp).exp_();
   const at::Tensor d = grouped(d_out, k);
   const at::Tensor d_p = at::matmul(d, shared(v).transpose(-2, -1));
   // The softmax takes away the mean of d_p; that mean is d_out . out.

@@ -15,14 +15,28 @@ struct Rotate {
   const std::int64_t* positions;
   std::int64_t row_size, rotated_heads, half;
   float sign;
+  bool are_neighbours;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     for (std::int64_t token = first; token < last; ++token) {
       const float* c = cos + positions[token] * half;
       const float* s = sin + positions[token] * half;
       T* row = qkv + token * row_size;
-      for (std::int64_t head = 0; head < rotated_heads; ++head)
-        turn(row + head * 2 * half, c, s);
+      for (std::int64_t head = 0; head < rotated_heads; ++head) {
+        if (are_neighbours) {
+          turn_neighbours(row + head * 2 * half, c, s);
+        } else {
+          turn(row + head * 2 * half, c, s);
+        }
+      }
+    }
+  }
+
+  KOKKOS_INLINE_FUNCTION void turn_neighbours(T* head, const float* c, const float* s) const {
+    for (std::int64_t j = 0; j < half; ++j) {
+      const float a = to_float(head[2 * j]), b = to_float(head[2 * j + 1]), sine = sign * s[j];
+      head[2 * j] = round_to<T>(a * c[j] - b * sine);
+      head[2 * j + 1] = round_to<T>(b * c[j] + a * sine);
     }
   }
 
@@ -64,7 +78,8 @@ void rope(const Rope<T>& args) {
   launch(0, tokens, grain_rows(row_size),
          Rotate<T>{args.qkv.data(), args.cos.data(), args.sin.data(), args.positions.data(),
                    row_size, args.query_heads + args.key_heads, half,
-                   args.rotation == Rotation::forward ? 1.0f : -1.0f});
+                   args.rotation == Rotation::forward ? 1.0f : -1.0f,
+                   args.pairs == Pairs::neighbours});
 }
 
 template void rope(const Rope<float>&);

@@ -12,8 +12,14 @@ namespace finetune::kernels {
 /// Which way the pairs turn: backward is the transpose, which a gradient needs.
 enum class Rotation { forward, backward };
 
-/// Turns pair (j, j + K/2) of each query and key head by the angle of the token's position
-/// (the "rotate half" convention of Hugging Face's Llama). Values are left alone.
+/// Which channels of a head turn together.
+enum class Pairs {
+  halves,      ///< j with j + K/2: the "rotate half" convention of Hugging Face's Llama
+  neighbours,  ///< 2 j with 2 j + 1: as in the paper, and in Llama 4
+};
+
+/// Turns pair j of each query and key head by the angle of the token's position. Values are left
+/// alone.
 template <class T>
 struct Rope {
   std::span<T> qkv;                         ///< [N, (query_heads + 2 key_heads) * K], in place
@@ -22,6 +28,7 @@ struct Rope {
   std::int64_t query_heads, key_heads;
   std::int64_t head_size;  ///< K, even
   Rotation rotation = Rotation::forward;
+  Pairs pairs = Pairs::halves;
 };
 
 /// T is float or bf16; arithmetic is fp32.

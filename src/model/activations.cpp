@@ -133,9 +133,12 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
             RotateBy direction, Path path) {
   const auto rotation =
       direction == RotateBy::angle ? kernels::Rotation::forward : kernels::Rotation::backward;
+  const auto pairs =
+      shape.rotary == Rotary::pairs ? kernels::Pairs::neighbours : kernels::Pairs::halves;
   if (!has_kernels(qkv, path)) {
     kernels::composed::rope_(qkv, sequence.cos, sequence.sin, sequence.positions,
-                             {shape.num_heads, shape.num_kv_heads, shape.head_size}, rotation);
+                             {shape.num_heads, shape.num_kv_heads, shape.head_size, pairs},
+                             rotation);
     return;
   }
   dispatch(qkv, [&]<typename T>() {
@@ -146,7 +149,8 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
                                    .query_heads = shape.num_heads,
                                    .key_heads = shape.num_kv_heads,
                                    .head_size = shape.head_size,
-                                   .rotation = rotation});
+                                   .rotation = rotation,
+                                   .pairs = pairs});
   });
 }
 

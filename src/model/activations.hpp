@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <vector>
 
+#include "kernels/composed.hpp"
 #include "model/ops.hpp"
 
 namespace finetune::model {
@@ -50,23 +52,37 @@ QkvViews split_heads(const at::Tensor& qkv, const AttentionShape& shape, std::in
 /// [B, H, L, K] -> [B L, H K].
 at::Tensor merge_heads(const at::Tensor& out_BHLK);
 
-enum class Causal { no, yes };
+using kernels::composed::Visible;
 
 /// Attention and what its backward pass needs. Undefined: what the kernel that ran does not use.
 struct Attended {
   at::Tensor out;        ///< [B, H, L, K]
   at::Tensor logsumexp;  ///< as the kernel likes it
   at::Tensor philox_seed, philox_offset;
-  std::int64_t kernel = 0;  ///< which one ran, for `attend_backward`
+  std::int64_t kernel = 0;  ///< which one ran, for the gradients
 };
 
 /// Attends with the fused kernel that libtorch has for the device, dtype and head size. Query heads
-/// may share key heads in groups.
-Attended attend(const QkvViews& views, Causal causal, Path path);
+/// may share key heads in groups. A mask is fp32.
+Attended attend(const QkvViews& views, const Visible& visible, Path path);
 
-/// Gradient of the fused, rotated qkv, of causal attention. d_out [B L, H K].
-at::Tensor attend_backward(const at::Tensor& d_out, const QkvViews& views,
-                           const Attended& attended);
+/// d_out [B, H, L, K] -> gradients of q, k and v, shaped like them.
+QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& attended,
+                         const Visible& visible);
+
+/// Attention of a pass: of whole rows at once where every row is one sample and sees all of itself,
+/// else piece by piece.
+struct AttendedPass {
+  at::Tensor out;                ///< [N, H K]
+  std::vector<Attended> pieces;  ///< `out` undefined: it is part of the whole one's
+};
+AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
+                         const Sequence& sequence, Path path);
+
+/// d_out [N, H K] -> gradient of the fused, rotated qkv.
+at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                                const AttentionShape& shape, const Sequence& sequence,
+                                const AttendedPass& attended);
 
 /// Attention of new tokens to those in the cache and to themselves; appends to the cache. [N, H K].
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,

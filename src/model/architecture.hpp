@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/dtype.hpp"
 
@@ -17,6 +18,50 @@ struct RopeScaling {
   double low_freq_factor = 1;   ///< llama3: wavelengths above original / low are divided by factor
   double high_freq_factor = 4;  ///< llama3: wavelengths below original / high stay
   std::int64_t original_max_positions = 8192;  ///< llama3: context the model was first trained on
+};
+
+/// How a head's channels are paired for rotary positions.
+enum class Rotary {
+  none,    ///< no positions at all
+  halves,  ///< channel i with i + K / 2
+  pairs,   ///< channel 2 i with 2 i + 1
+};
+
+/// Norm of each query and key head before positions.
+enum class HeadNorm {
+  none,
+  weighted,    ///< with a weight a channel
+  weightless,  ///< only divided by the root mean square
+};
+
+/// What layers of one model may differ in.
+struct Layer {
+  bool has_experts = false;
+  Rotary rotary = Rotary::halves;
+  HeadNorm head_norm = HeadNorm::none;
+  std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
+  std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
+  bool tunes_temperature = false;
+};
+
+/// Feed-forward parts of which each token takes a few.
+/// Source: Shazeer et al. 2017 (arXiv 1701.06538), Fedus et al. 2021 (arXiv 2101.03961).
+struct Experts {
+  std::int64_t num = 0;       ///< E
+  std::int64_t top_k = 0;     ///< taken by a token
+  std::int64_t d_ff = 0;      ///< F of one expert
+  std::int64_t d_shared = 0;  ///< F of the expert that every token takes besides; 0: none
+  bool normalizes = true;     ///< the weights of the chosen ones sum to 1
+  /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
+  bool scales_input = false;
+  double balance = 0;  ///< coefficient of the load-balancing term of the loss
+};
+
+/// Queries far into a text grow: 1 + scale log(1 + floor((position + 1) / floor)).
+/// Source: Nakanishi 2025 (arXiv 2501.19399), as published with Llama 4.
+struct Temperature {
+  double scale = 0;
+  double floor = 8192;
 };
 
 /// A decoder-only transformer. Letters as in the design: V vocabulary, D model, H heads, K head
@@ -34,9 +79,17 @@ struct Architecture {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
+  bool qkv_bias = false;
   bool tied_embeddings = false;
+  Experts experts;
+  Temperature temperature;
+  std::vector<Layer> layers;                  ///< one each, or empty: all are `Layer{}`
   double init_std = 0.02;                     ///< of weights made from random numbers
   core::DType file_dtype = core::DType::f32;  ///< of an export when the source files do not tell
+
+  Layer layer(std::int64_t i) const {
+    return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];
+  }
 };
 
 }  // namespace finetune::model

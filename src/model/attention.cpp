@@ -6,7 +6,7 @@
 
 #include <ATen/SDPBackend.h>
 
-#include <limits>
+#include <optional>
 #include <tuple>
 
 namespace finetune::model {
@@ -63,10 +63,12 @@ Kernel choose_on_gpu(const QkvViews& views, bool is_causal) {
   }
 }
 
-Kernel choose(const QkvViews& views, bool is_causal, Path path) {
+Kernel choose(const QkvViews& views, const Visible& visible, Path path) {
   if (path == Path::composed) return Kernel::composed;
   if (views.q.is_cpu()) return Kernel::host;
-  return views.q.is_cuda() ? choose_on_gpu(views, is_causal) : Kernel::composed;
+  // The fused ones want masks aligned in ways of their own.
+  if (visible.mask.defined()) return Kernel::composed;
+  return views.q.is_cuda() ? choose_on_gpu(views, visible.is_causal) : Kernel::composed;
 }
 
 /// [B, Hkv, L, K] -> [B, H, L, K]: each key head once for every query head that shares it.
@@ -74,55 +76,29 @@ at::Tensor repeat_heads(const at::Tensor& k, const at::Tensor& q) {
   return k.size(1) == q.size(1) ? k : k.repeat_interleave(q.size(1) / k.size(1), 1);
 }
 
+/// The mask as libtorch's kernel for the CPU takes it.
+std::optional<at::Tensor> host_mask(const Visible& visible, const at::Tensor& q) {
+  if (!visible.mask.defined()) return std::nullopt;
+  return visible.mask.to(q.scalar_type());
+}
+
 /// The gradient of what repeat_heads read.
 at::Tensor add_up_heads(const at::Tensor& d, const at::Tensor& k) {
   return d.size(1) == k.size(1) ? d : d.unflatten(1, {k.size(1), d.size(1) / k.size(1)}).sum(2);
 }
 
-/// d_out [B, H, L, K] -> gradients of q, k, v, shaped like them.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients(const at::Tensor& d_out,
-                                                         const QkvViews& views, const Attended& a) {
-  const auto& [q, k, v] = views;
-  const std::int64_t length = q.size(2);
-  const at::Tensor none;  // the sequences of a batch have one length, and there is no bias
-  switch (static_cast<Kernel>(a.kernel)) {
-    case Kernel::host:
-      return at::_scaled_dot_product_flash_attention_for_cpu_backward(d_out, q, k, v, a.out,
-                                                                      a.logsumexp, 0.0, true);
-    case Kernel::flash:
-      return at::_scaled_dot_product_flash_attention_backward(d_out, q, k, v, a.out, a.logsumexp,
-                                                              none, none, length, length, 0.0, true,
-                                                              a.philox_seed, a.philox_offset);
-    case Kernel::cudnn:
-      return at::_scaled_dot_product_cudnn_attention_backward(
-          d_out, q, k, v, a.out, a.logsumexp, a.philox_seed, a.philox_offset, none, none, none,
-          length, length, 0.0, true);
-    case Kernel::efficient: {
-      const auto [d_q, d_k, d_v, d_bias] = at::_scaled_dot_product_efficient_attention_backward(
-          d_out, q, repeat_heads(k, q), repeat_heads(v, q), none, a.out, a.logsumexp, a.philox_seed,
-          a.philox_offset, 0.0, {true, true, true, false}, true);
-      return {d_q, add_up_heads(d_k, k), add_up_heads(d_v, v)};
-    }
-    default: {
-      const auto d = kernels::composed::attention_backward(d_out, q, k, v, {a.out, a.logsumexp},
-                                                           /*is_causal=*/true);
-      return {d.q, d.k, d.v};
-    }
-  }
-}
-
 }  // namespace
 
-Attended attend(const QkvViews& views, Causal causal, Path path) {
+Attended attend(const QkvViews& views, const Visible& visible, Path path) {
   const auto& [q, k, v] = views;
-  const bool is_causal = causal == Causal::yes;
-  const Kernel kernel = choose(views, is_causal, path);
+  const bool is_causal = visible.is_causal;
+  const Kernel kernel = choose(views, visible, path);
   Attended a;
   a.kernel = static_cast<std::int64_t>(kernel);
   switch (kernel) {
     case Kernel::host:
-      std::tie(a.out, a.logsumexp) =
-          at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal);
+      std::tie(a.out, a.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
+          q, k, v, 0.0, is_causal, host_mask(visible, q));
       return a;
     case Kernel::flash: {
       const auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal);
@@ -147,7 +123,7 @@ Attended attend(const QkvViews& views, Causal causal, Path path) {
                                                       /*compute_log_sumexp=*/true, 0.0, is_causal);
       return a;
     default: {
-      const auto result = kernels::composed::attention(q, k, v, is_causal);
+      const auto result = kernels::composed::attention(q, k, v, visible);
       a.out = result.out;
       a.logsumexp = result.logsumexp;
       return a;
@@ -155,53 +131,42 @@ Attended attend(const QkvViews& views, Causal causal, Path path) {
   }
 }
 
-at::Tensor attend_backward(const at::Tensor& d_out, const QkvViews& views,
-                           const Attended& attended) {
-  const at::Tensor& out = attended.out;
-  const at::Tensor d_heads =
-      d_out.view({out.size(0), out.size(2), out.size(1), out.size(3)}).transpose(1, 2);
-  auto [dq, dk, dv] = gradients(d_heads, views, attended);
-  return at::cat({merge_heads(dq), merge_heads(dk), merge_heads(dv)}, 1);
-}
-
-namespace {
-
-/// Attention of `length` new tokens to all `total`, where each sees those before it and itself.
-at::Tensor attend_to_earlier(const QkvViews& views, std::int64_t length, std::int64_t total,
-                             Path path) {
-  const bool on_cpu = path == Path::kernels && views.q.is_cpu();
-  at::Tensor mask = at::zeros({length, total}, views.q.options());
-  mask.masked_fill_(
-      at::ones({length, total}, views.q.options().dtype(at::kBool)).triu(total - length + 1),
-      -std::numeric_limits<double>::infinity());
-  if (on_cpu) {
-    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(views.q, views.k, views.v,
-                                                                       0.0, false, mask));
+QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& a,
+                         const Visible& visible) {
+  const auto& [q, k, v] = views;
+  const std::int64_t length = q.size(2);
+  const bool is_causal = visible.is_causal;
+  const at::Tensor none;  // the sequences of a batch have one length, and there is no bias
+  switch (static_cast<Kernel>(a.kernel)) {
+    case Kernel::host: {
+      const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          d_out, q, k, v, a.out, a.logsumexp, 0.0, is_causal, host_mask(visible, q));
+      return {d_q, d_k, d_v};
+    }
+    case Kernel::flash: {
+      const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_backward(
+          d_out, q, k, v, a.out, a.logsumexp, none, none, length, length, 0.0, is_causal,
+          a.philox_seed, a.philox_offset);
+      return {d_q, d_k, d_v};
+    }
+    case Kernel::cudnn: {
+      const auto [d_q, d_k, d_v] = at::_scaled_dot_product_cudnn_attention_backward(
+          d_out, q, k, v, a.out, a.logsumexp, a.philox_seed, a.philox_offset, none, none, none,
+          length, length, 0.0, is_causal);
+      return {d_q, d_k, d_v};
+    }
+    case Kernel::efficient: {
+      const auto [d_q, d_k, d_v, d_bias] = at::_scaled_dot_product_efficient_attention_backward(
+          d_out, q, repeat_heads(k, q), repeat_heads(v, q), none, a.out, a.logsumexp, a.philox_seed,
+          a.philox_offset, 0.0, {true, true, true, false}, is_causal);
+      return {d_q, add_up_heads(d_k, k), add_up_heads(d_v, v)};
+    }
+    default: {
+      const auto d =
+          kernels::composed::attention_backward(d_out, q, k, v, {a.out, a.logsumexp}, visible);
+      return {d.q, d.k, d.v};
+    }
   }
-  return at::scaled_dot_product_attention(views.q, views.k, views.v, mask, 0.0, false, {},
-                                          has_groups(views));
-}
-
-}  // namespace
-
-at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, std::int64_t i_layer, Path path) {
-  const std::int64_t q_size = shape.num_heads * shape.head_size;
-  const at::Tensor q = qkv.narrow(1, 0, q_size);
-  const at::Tensor kv = qkv.narrow(1, q_size, qkv.size(1) - q_size);
-  at::Tensor& cached = sequence.cache->layers.at(static_cast<std::size_t>(i_layer));
-  cached = cached.defined() ? at::cat({cached, kv}, 0) : kv.clone();
-  const std::int64_t total = cached.size(0);
-  const auto heads = [&](const at::Tensor& x) {
-    return x.unflatten(1, {-1, shape.head_size}).transpose(0, 1).unsqueeze(0);
-  };
-  const std::int64_t kv_size = shape.num_kv_heads * shape.head_size;
-  const QkvViews views{heads(q), heads(cached.narrow(1, 0, kv_size)),
-                       heads(cached.narrow(1, kv_size, kv_size))};
-  // New tokens of a prompt see each other causally; a single new token sees everything.
-  if (total == sequence.length) return merge_heads(attend(views, Causal::yes, path).out);
-  if (sequence.length == 1) return merge_heads(attend(views, Causal::no, path).out);
-  return merge_heads(attend_to_earlier(views, sequence.length, total, path));
 }
 
 }  // namespace finetune::model

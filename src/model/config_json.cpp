@@ -66,6 +66,19 @@ std::string ConfigReader::text(const char* key, const std::string& fallback) con
   return value->get<std::string>();
 }
 
+std::vector<std::int64_t> ConfigReader::numbers(const char* key) const {
+  const core::Json* value = find(key);
+  std::vector<std::int64_t> result;
+  if (value == nullptr) return result;
+  if (!value->is_array()) fail(key, "is no list", "a list of whole numbers is expected");
+  for (const core::Json& each : *value) {
+    if (!each.is_number_integer() || each.get<std::int64_t>() < 0)
+      fail(key, "holds " + each.dump(), "whole numbers from 0 are expected");
+    result.push_back(each.get<std::int64_t>());
+  }
+  return result;
+}
+
 void ConfigReader::require_text(const char* key, const std::string& fallback,
                                 std::initializer_list<const char*> accepted) const {
   const std::string value = text(key, fallback);
@@ -78,6 +91,44 @@ void ConfigReader::require_false(const char* key) const {
   if (boolean(key, false)) fail_unsupported(key, "is true", "this program does not compute that");
 }
 
+void read_decoder(const ConfigReader& config, Architecture& a,
+                  std::optional<std::int64_t> default_head_size) {
+  a.num_layers = config.size("num_hidden_layers");
+  if (a.num_layers > most_layers)
+    config.fail("num_hidden_layers", "exceeds 100,000", "a table has rows for each");
+  a.vocab_size = config.size("vocab_size");
+  a.d_model = config.size("hidden_size");
+  a.num_heads = config.size("num_attention_heads");
+  a.num_kv_heads = config.size("num_key_value_heads", a.num_heads);
+  a.d_ff = config.size("intermediate_size");
+  a.max_positions = config.size("max_position_embeddings", 2048);
+  a.norm_eps = config.real("rms_norm_eps", 1e-6);
+  a.init_std = config.real("initializer_range", 0.02);
+  a.tied_embeddings = config.boolean("tie_word_embeddings", false);
+  a.file_dtype = read_dtype(config);
+  read_rope(config, a);
+  config.require_text("hidden_act", "silu", {"silu", "swish"});
+  if (!config.has("head_dim") && !default_head_size && a.d_model % a.num_heads != 0) {
+    config.fail("hidden_size", "is not a multiple of num_attention_heads",
+                "each head has a whole size");
+  }
+  a.head_size = config.size("head_dim", default_head_size.value_or(a.d_model / a.num_heads));
+  if (a.head_size % 2 != 0)
+    config.fail("head_dim", "is odd", "rotary positions turn pairs of channels");
+  if (a.num_heads % a.num_kv_heads != 0) {
+    config.fail("num_key_value_heads", "does not divide num_attention_heads",
+                "query heads share keys in groups");
+  }
+}
+
+double read_balance(const ConfigReader& config) {
+  const double coefficient = config.real("router_aux_loss_coef", 0.001);
+  if (coefficient < 0)
+    config.fail("router_aux_loss_coef", "is negative",
+                "it punishes experts that are used unevenly");
+  return config.boolean("output_router_logits", false) ? coefficient : 0;
+}
+
 void read_rope(const ConfigReader& config, Architecture& architecture) {
   const bool new_style = config.has("rope_parameters");
   const char* key = new_style ? "rope_parameters" : "rope_scaling";
@@ -86,7 +137,7 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
     if (theta <= 0) reader.fail("rope_theta", "is not positive", "angles are powers of it");
     return theta;
   };
-  architecture.rope_theta = base(config, 10000.0);
+  architecture.rope_theta = base(config, architecture.rope_theta);
   if (!config.has(key)) return;
   const ConfigReader rope(config.object().at(key), config.where() + ": " + key);
   if (!rope.object().is_object())

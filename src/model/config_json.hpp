@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.hpp"
 #include "model/architecture.hpp"
@@ -23,7 +24,11 @@ class ConfigReader {
   double real(const char* key, std::optional<double> fallback = std::nullopt) const;
   bool boolean(const char* key, bool fallback) const;
   std::string text(const char* key, const std::string& fallback) const;
+  /// Whole numbers from 0 to 2^40; empty if the key is not there.
+  std::vector<std::int64_t> numbers(const char* key) const;
   bool has(const char* key) const;
+  /// Whether the key is there, be it as null: what is not there has the family's own default.
+  bool names(const char* key) const { return object_.contains(key); }
 
   /// Refuses a setting this family does not implement, unless it has one of the `accepted` values.
   void require_text(const char* key, const std::string& fallback,
@@ -45,7 +50,20 @@ class ConfigReader {
   std::string where_;
 };
 
-/// rope_theta and rope_scaling (transformers 4) or rope_parameters (transformers 5).
+inline constexpr std::int64_t most_layers = 100'000;
+
+/// What configurations of Hugging Face's decoders say under the same keys: sizes, norm, positions,
+/// dtype. `default_head_size`: of a family whose head_dim is not hidden_size / heads where it is
+/// not told.
+void read_decoder(const ConfigReader& config, Architecture& architecture,
+                  std::optional<std::int64_t> default_head_size = std::nullopt);
+
+/// The coefficient of the load-balancing term: router_aux_loss_coef where output_router_logits asks
+/// for it, else 0.
+double read_balance(const ConfigReader& config);
+
+/// rope_theta and rope_scaling (transformers 4) or rope_parameters (transformers 5); a theta that
+/// is not told stays as it is.
 void read_rope(const ConfigReader& config, Architecture& architecture);
 
 /// torch_dtype (transformers 4) or dtype (transformers 5).

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/text.hpp"
+#include "model/config_json.hpp"
 
 namespace finetune::model {
 namespace {
@@ -34,19 +35,22 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
 /// In double: the products of sizes that a file may name do not fit into 64 bits, and a table of
 /// their layers into no memory.
 void require_possible(const Architecture& a, const std::string& where) {
-  constexpr double largest_layers = 1e5;
+  constexpr double largest_experts = 1e6;  // rows of the table
   constexpr double largest_parameters = 0x1p48;
   const auto real = [](std::int64_t size) { return static_cast<double>(size); };
   const double width = real(a.d_model);
   const double block = width * (3 * real(a.d_ff) +
                                 2 * real(a.head_size) * (real(a.num_heads) + real(a.num_kv_heads)));
-  const double parameters = 2 * width * real(a.vocab_size) + real(a.num_layers) * block;
-  if (real(a.num_layers) <= largest_layers && parameters <= largest_parameters) return;
+  const double experts = real(a.experts.num) * real(a.num_layers);
+  const double parameters = 2 * width * real(a.vocab_size) + real(a.num_layers) * block +
+                            3 * width * real(a.experts.d_ff) * experts;
+  if (a.num_layers <= most_layers && experts <= largest_experts && parameters <= largest_parameters)
+    return;
   core::fail(core::ErrorKind::input,
              {where,
               fmt::format("describes a model of {} layers and about {:.1e} parameters",
                           a.num_layers, parameters),
-              "no more than 100,000 layers and 2^48 parameters can be counted",
+              "no more than 100,000 layers, a million experts and 2^48 parameters can be counted",
               "Use the config.json the model was published with."});
 }
 

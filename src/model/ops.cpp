@@ -1,71 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/ops.hpp"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "model/activations.hpp"
+#include "model/autograd_context.hpp"
 
 namespace finetune::model {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
-
-/// Handles travel through the autograd context as integers; they outlive it, because a step's graph
-/// never leaves the step.
-template <typename T>
-std::int64_t as_integer(T* pointer) {
-  return reinterpret_cast<std::int64_t>(pointer);
-}
-template <typename T>
-T& from_integer(const AutogradContext* ctx, const char* key) {
-  return *reinterpret_cast<T*>(ctx->saved_data.at(key).toInt());
-}
-
-void save_rows(AutogradContext* ctx, Weights& weights, RowRange rows) {
-  ctx->saved_data["weights"] = as_integer(&weights);
-  ctx->saved_data["first"] = std::int64_t{rows.first};
-  ctx->saved_data["num"] = std::int64_t{rows.num};
-}
-Weights& saved_weights(const AutogradContext* ctx) {
-  return from_integer<Weights>(ctx, "weights");
-}
-RowRange saved_rows(const AutogradContext* ctx) {
-  return {static_cast<int>(ctx->saved_data.at("first").toInt()),
-          static_cast<int>(ctx->saved_data.at("num").toInt())};
-}
-
-Path saved_path(const AutogradContext* ctx) {
-  return static_cast<Path>(ctx->saved_data.at("path").toInt());
-}
-void save_path(AutogradContext* ctx, Path path) {
-  ctx->saved_data["path"] = static_cast<std::int64_t>(path);
-}
-
-/// dW = dy^T x, into the slot.
-void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND) {
-  if (!slot.tensor.defined()) return;
-  at::Tensor target = slot.tensor;
-  if (slot.accumulate) {
-    target.addmm_(dy_NF.t(), x_ND);
-  } else {
-    at::mm_out(target, dy_NF.t(), x_ND);
-  }
-}
-
-void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
-  if (!slot.tensor.defined()) return;
-  at::Tensor target = slot.tensor;
-  if (slot.accumulate) {
-    target.add_(gradient);
-  } else {
-    target.copy_(gradient);
-  }
-}
 
 /// dW into the slot; returns dx.
 at::Tensor linear_backward(Weights& weights, RowRange rows, const at::Tensor& dy_NF,
@@ -84,6 +27,20 @@ struct Linear : torch::autograd::Function<Linear> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const Variable x = ctx->get_saved_variables()[0];
     return {linear_backward(saved_weights(ctx), saved_rows(ctx), d[0], x), {}, {}};
+  }
+};
+
+/// In place: the product before saved its input, not this.
+struct AddBias : torch::autograd::Function<AddBias> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
+                          RowRange rows) {
+    save_rows(ctx, *weights, rows);
+    at::Tensor sum = x;
+    return sum.add_(weights->weight(rows));
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    add_vector(saved_weights(ctx).gradient(saved_rows(ctx)), d[0].sum(0, false, at::kFloat));
+    return {d[0], {}, {}};
   }
 };
 
@@ -215,41 +172,6 @@ struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
   }
 };
 
-struct Attention : torch::autograd::Function<Attention> {
-  static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
-                          const Sequence& sequence, Path path) {
-    at::Tensor rotated =
-        qkv;  // the linear op before saved its input, not this output: free to change
-    rotate(rotated, shape, sequence, RotateBy::angle, path);
-    const QkvViews views = split_heads(rotated, shape, sequence.batch, sequence.length);
-    const Attended attended = attend(views, Causal::yes, path);
-    ctx->save_for_backward({rotated, sequence.positions, sequence.cos, sequence.sin, attended.out,
-                            attended.logsumexp, attended.philox_seed, attended.philox_offset});
-    ctx->saved_data["kernel"] = attended.kernel;
-    ctx->saved_data["shape"] = std::vector<std::int64_t>{
-        shape.num_heads, shape.num_kv_heads, shape.head_size, sequence.batch, sequence.length};
-    save_path(ctx, path);
-    return merge_heads(attended.out);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
-    const auto numbers = ctx->saved_data.at("shape").toIntVector();
-    const AttentionShape shape{numbers[0], numbers[1], numbers[2]};
-    Sequence sequence;
-    sequence.batch = numbers[3];
-    sequence.length = numbers[4];
-    sequence.positions = saved[1];
-    sequence.cos = saved[2];
-    sequence.sin = saved[3];
-    const Attended attended{saved[4], saved[5], saved[6], saved[7],
-                            ctx->saved_data.at("kernel").toInt()};
-    const QkvViews views = split_heads(saved[0], shape, sequence.batch, sequence.length);
-    at::Tensor d_qkv = attend_backward(d[0], views, attended);
-    rotate(d_qkv, shape, sequence, RotateBy::minus_angle, saved_path(ctx));
-    return {d_qkv, {}, {}, {}};
-  }
-};
-
 struct Swiglu : torch::autograd::Function<Swiglu> {
   static Variable forward(AutogradContext* ctx, const Variable& gate_up, Path path) {
     ctx->save_for_backward({gate_up});
@@ -274,6 +196,10 @@ void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, 
 
 at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
   return Linear::apply(x_ND, &weights_, rows);
+}
+
+at::Tensor Ops::add_bias(const at::Tensor& x_NF, RowRange rows) {
+  return AddBias::apply(x_NF, &weights_, rows);
 }
 
 at::Tensor Ops::rms_norm(const at::Tensor& x_ND, int row, double eps) {
@@ -302,14 +228,6 @@ std::pair<at::Tensor, at::Tensor> Ops::add_norm_linear(const at::Tensor& x_ND,
 
 at::Tensor Ops::swiglu_linear(const at::Tensor& gate_up, RowRange rows) {
   return SwigluLinear::apply(gate_up, &weights_, rows, Keep{recompute_, path_});
-}
-
-at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
-                          const Sequence& sequence, std::int64_t i_layer) {
-  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence, path_);
-  at::Tensor rotated = qkv;
-  rotate(rotated, shape, sequence, RotateBy::angle, path_);
-  return attend_cached(rotated, shape, sequence, i_layer, path_);
 }
 
 at::Tensor Ops::swiglu(const at::Tensor& gate_up) {

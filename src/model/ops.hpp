@@ -8,16 +8,31 @@
 #include <cstdint>
 #include <utility>
 
+#include "model/architecture.hpp"
 #include "model/sequence.hpp"
 #include "model/weights.hpp"
 
 namespace finetune::model {
 
-/// Heads of a fused [N, (H + 2 Hkv) K] tensor of queries, keys and values.
+/// Heads of a fused [N, (H + 2 Hkv) K] tensor of queries, keys and values, and what they see of
+/// each other besides causality.
 struct AttentionShape {
   std::int64_t num_heads = 0;     ///< H
   std::int64_t num_kv_heads = 0;  ///< Hkv
   std::int64_t head_size = 0;     ///< K
+  Rotary rotary = Rotary::halves;
+  std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
+  std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
+
+  std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+};
+
+/// Rows of a layer's experts.
+struct ExpertRows {
+  int router = 0;    ///< [E, D]
+  RowRange gate_up;  ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
+  int down = 0;      ///< of the first expert [D, F]; of all [E, F, D]
+  int stride = 0;    ///< from an expert's rows to the next one's; 0: one row holds all experts
 };
 
 struct LossSum {
@@ -65,6 +80,22 @@ class Ops {
   /// linear(rms_norm(x)). Gradients have the same bits whatever is computed again.
   virtual at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps);
 
+  /// x + bias, in place: x_NF [N, F], bias [F].
+  virtual at::Tensor add_bias(const at::Tensor& x_NF, RowRange rows);
+
+  /// Norm of every query and key head of qkv over its K channels. Rows [K], or -1: weightless.
+  virtual at::Tensor head_norm(const at::Tensor& qkv, const AttentionShape& shape, int query_row,
+                               int key_row, double eps);
+
+  /// Multiplies the queries of qkv by a factor that grows with the token's position, in place.
+  virtual at::Tensor tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
+                                      const Sequence& sequence, const Temperature& temperature);
+
+  /// Feed-forward of every token by those experts that the router chooses for it, weighted:
+  /// x_ND -> [N, D]. Without the shared expert. With `sequence.balance`, its gradient is added.
+  virtual at::Tensor experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
+                             const Sequence& sequence);
+
   /// h = x + residual; returns {h, linear(rms_norm(h))}.
   virtual std::pair<at::Tensor, at::Tensor> add_norm_linear(const at::Tensor& x_ND,
                                                             const at::Tensor& residual_ND,
@@ -75,7 +106,8 @@ class Ops {
   virtual at::Tensor swiglu_linear(const at::Tensor& gate_up, RowRange rows);
 
   /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
-  /// attends causally. [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys
+  /// attends causally within each sample. Nobody sees padding, whose output is zero or unspecified.
+  /// [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys
   /// and values.
   virtual at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape,
                                const Sequence& sequence, std::int64_t i_layer);

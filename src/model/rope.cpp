@@ -67,6 +67,7 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t length, Kv
   Sequence sequence;
   sequence.length = length;
   sequence.cache = &cache;
+  sequence.first_position = cache.length;
   sequence.positions = at::arange(length, at::TensorOptions(at::kLong).device(device));
   fill_tables(architecture, cache.length, length, device, sequence);
   return sequence;

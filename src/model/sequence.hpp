@@ -16,14 +16,34 @@ struct KvCache {
   std::int64_t length = 0;  ///< tokens already seen; advanced by the caller after a pass
 };
 
+/// Consecutive tokens of a pass that may attend to each other: a sample, or padding, which nobody
+/// looks at.
+struct Stretch {
+  std::int64_t begin = 0;
+  std::int64_t length = 0;
+  bool is_padding = false;
+};
+
+/// The load-balancing term of a pass through layers with experts.
+struct Balance {
+  double scale = 0;     ///< factor of its gradient, for a term summed over tokens and layers
+  at::Tensor sample_N;  ///< [N] int64: which sample a token is of; padding: `num_samples`
+  std::int64_t num_samples = 0;
+  at::Tensor sum;  ///< fp64 scalar: of all tokens and layers that backward has passed
+};
+
 /// The tensors are where the activations are.
 struct Sequence {
-  std::int64_t batch = 1;    ///< B
-  std::int64_t length = 0;   ///< L
-  at::Tensor positions;      ///< [B * L] int64
-  at::Tensor cos;            ///< [positions, K / 2] fp32
-  at::Tensor sin;            ///< [positions, K / 2] fp32
-  KvCache* cache = nullptr;  ///< null while training
+  std::int64_t batch = 1;           ///< B
+  std::int64_t length = 0;          ///< L
+  at::Tensor positions;             ///< [B * L] int64
+  at::Tensor cos;                   ///< [positions, K / 2] fp32
+  at::Tensor sin;                   ///< [positions, K / 2] fp32
+  KvCache* cache = nullptr;         ///< null while training
+  std::int64_t first_position = 0;  ///< of the tables' first row
+  /// Cover all B L tokens in order; empty: every row is one.
+  std::vector<Stretch> stretches;
+  Balance* balance = nullptr;  ///< null: no such term
 
   std::int64_t num_tokens() const { return batch * length; }
 };

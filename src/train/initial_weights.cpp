@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/initial_weights.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/random.hpp"
@@ -50,7 +51,7 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 void import_weights(const weights::ModelFiles& files, const model::Architecture& architecture,
                     const model::ParameterTable& table, shard::ModelShards& shards) {
   weights::check(files, expected_tensors(architecture, table),
-                 (files.folder() / "config.json").string());
+                 (files.folder() / "config.json").string(), table.foreign);
   for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
     const core::TensorSlice wanted =
         tensor_slice(table.rows[static_cast<std::size_t>(slice.row)], slice);
@@ -63,12 +64,16 @@ void import_weights(const weights::ModelFiles& files, const model::Architecture&
 void randomize(const model::Architecture& architecture, const model::ParameterTable& table,
                std::uint64_t seed, shard::ModelShards& shards) {
   for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
-    const bool is_one = table.rows[static_cast<std::size_t>(slice.row)].init == model::Init::ones;
+    const model::Init init = table.rows[static_cast<std::size_t>(slice.row)].init;
+    if (init != model::Init::normal) {
+      std::fill_n(first, slice.count, init == model::Init::ones ? 1.0f : 0.0f);
+      return;
+    }
     const core::RandomKey key(seed, core::RandomUse::weights,
                               static_cast<std::uint64_t>(slice.row));
     for (std::int64_t i = 0; i < slice.count; ++i) {
       const double normal = key.normal(static_cast<std::uint64_t>(slice.tensor_offset + i));
-      first[i] = is_one ? 1.0f : static_cast<float>(normal * architecture.init_std);
+      first[i] = static_cast<float>(normal * architecture.init_std);
     }
   });
   shards.publish_all();

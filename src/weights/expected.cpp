@@ -30,7 +30,8 @@ struct Differences {
   bool none() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
 };
 
-Differences compare(const ModelFiles& files, std::span<const ExpectedTensor> expected) {
+Differences compare(const ModelFiles& files, std::span<const ExpectedTensor> expected,
+                    std::span<const std::string> foreign) {
   Differences differences;
   std::set<std::string_view> known;
   for (const ExpectedTensor& tensor : expected) {
@@ -42,7 +43,10 @@ Differences compare(const ModelFiles& files, std::span<const ExpectedTensor> exp
     }
   }
   for (std::string& name : files.names()) {
-    if (!known.contains(name) && !is_computed_buffer(name))
+    const bool is_foreign = std::any_of(foreign.begin(), foreign.end(), [&](const auto& prefix) {
+      return name.starts_with(prefix);
+    });
+    if (!known.contains(name) && !is_computed_buffer(name) && !is_foreign)
       differences.unexpected.push_back(std::move(name));
   }
   return differences;
@@ -82,8 +86,8 @@ std::string list(const Differences& differences, const ModelFiles& files) {
 }  // namespace
 
 void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
-           const std::string& config_path) {
-  const Differences differences = compare(files, expected);
+           const std::string& config_path, std::span<const std::string> foreign) {
+  const Differences differences = compare(files, expected, foreign);
   if (differences.none()) return;
   core::fail(
       core::ErrorKind::input,

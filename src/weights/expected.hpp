@@ -21,8 +21,9 @@ struct ExpectedTensor {
 /// Compares names and shapes with what the model needs. Buffers that older programs saved though
 /// they can be computed (`...rotary_emb.inv_freq`) are passed over.
 /// Throws: one ErrorKind::input with all missing, unexpected and misshapen tensors, ten of each,
-/// and for a missing one the unexpected one that may be meant. `config_path` is named in it.
+/// and for a missing one the unexpected one that may be meant. `config_path` is named in it. Names
+/// that begin as one of `foreign` does are passed over.
 void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
-           const std::string& config_path);
+           const std::string& config_path, std::span<const std::string> foreign = {});
 
 }  // namespace finetune::weights

@@ -46,8 +46,7 @@ struct Pass {
                          .qkv = {1, 1},
                          .attention_out = 2,
                          .feed_forward_norm = 3,
-                         .gate_up = {4, 1},
-                         .down = 5};
+                         .feed_forward = {{4, 1}, 5}};
     const at::Tensor ids = at::tensor({1, 5, 2, 1, 10, 3, 3, 0, 7, 4}, at::kLong);
     const at::Tensor labels = at::tensor({5, 2, -100, 10, 3, 3, 0, 7, 4, 1}, at::kLong);
     const at::Tensor x = ops.embedding(ids, 6).set_requires_grad(true);

@@ -46,8 +46,7 @@ at::Tensor block(Ops& ops, const at::Tensor& x_ND) {
                        .qkv = {1, 1},
                        .attention_out = 2,
                        .feed_forward_norm = 3,
-                       .gate_up = {4, 1},
-                       .down = 5};
+                       .feed_forward = {{4, 1}, 5}};
   const Sequence sequence = make_sequence(architecture(), batch, length);
   return pre_norm_block(ops, architecture(), rows, x_ND, sequence, 0);
 }

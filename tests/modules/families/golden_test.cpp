@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t batch = 2;
 constexpr std::int64_t length = 32;
 
-class LlamaGolden : public testing::TestWithParam<const char*> {
+class Golden : public testing::TestWithParam<const char*> {
  protected:
   weights::ModelFiles case_files() const {
     return weights::ModelFiles::open(
@@ -41,7 +41,7 @@ data::MicroBatch micro_batch(const weights::ModelFiles& files, std::int64_t row)
   return one;
 }
 
-TEST_P(LlamaGolden, LogitsAreThoseOfTransformers) {
+TEST_P(Golden, LogitsAreThoseOfTransformers) {
   const auto files = case_files();
   auto loaded = load();
   const auto sequence = model::make_sequence(loaded.architecture(), batch, length);
@@ -53,7 +53,7 @@ TEST_P(LlamaGolden, LogitsAreThoseOfTransformers) {
   EXPECT_LT(tests::largest_difference({logits.data_ptr<float>(), expected.size()}, expected), 3e-5);
 }
 
-TEST_P(LlamaGolden, LossAndEveryGradientAreThoseOfTransformers) {
+TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
   const auto files = case_files();
   auto loaded = load();
   const auto engine = loaded.engine();
@@ -94,7 +94,7 @@ TEST_P(LlamaGolden, LossAndEveryGradientAreThoseOfTransformers) {
   }
 }
 
-TEST_P(LlamaGolden, GreedyTokensWithTheCacheAreThoseOfTransformers) {
+TEST_P(Golden, GreedyTokensWithTheCacheAreThoseOfTransformers) {
   const auto files = case_files();
   auto loaded = load();
   constexpr std::int64_t prompt_length = 8;
@@ -109,7 +109,9 @@ TEST_P(LlamaGolden, GreedyTokensWithTheCacheAreThoseOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LlamaGolden, testing::Values("llama", "llama_tied"),
+INSTANTIATE_TEST_SUITE_P(Models, Golden,
+                         testing::Values("llama", "llama4", "llama_tied", "mistral", "qwen2",
+                                         "qwen3", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/mistral/mistral.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::mistral {
+namespace {
+
+using model::Architecture;
+
+/// `unsaid`: the window of a configuration without the key; null is none.
+void read_window(const model::ConfigReader& reader, std::int64_t unsaid, Architecture& a) {
+  const std::int64_t window = reader.has("sliding_window")     ? reader.size("sliding_window")
+                              : reader.names("sliding_window") ? 0
+                                                               : unsaid;
+  for (model::Layer& layer : a.layers)
+    layer.window = window;
+}
+
+Architecture read_mistral(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  read_window(reader, 4096, a);
+  return a;
+}
+
+Architecture read_mixtral(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader(config, where);
+  Architecture a;
+  a.rope_theta = 1e6;
+  model::read_decoder(reader, a);
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  for (model::Layer& layer : a.layers)
+    layer.has_experts = true;
+  read_window(reader, 0, a);
+  a.experts.num = reader.size("num_local_experts", 8);
+  a.experts.top_k = reader.size("num_experts_per_tok", 2);
+  a.experts.d_ff = a.d_ff;
+  a.experts.balance = model::read_balance(reader);
+  if (a.experts.top_k > a.experts.num)
+    reader.fail("num_experts_per_tok", "exceeds num_local_experts", "a token takes each once");
+  return a;
+}
+
+/// What Mixtral has besides Mistral's names is used by layers with experts alone.
+model::TensorNames names() {
+  model::TensorNames names;
+  names.router = "block_sparse_moe.gate";
+  names.expert = "block_sparse_moe.experts.";
+  names.expert_gate = ".w1";
+  names.expert_up = ".w3";
+  names.expert_down = ".w2";
+  return names;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a, names()).table;
+}
+
+std::unique_ptr<model::Model> build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a, names()).rows);
+}
+
+}  // namespace
+
+model::ModelFamily mistral() {
+  return {"mistral", {"mistral"}, read_mistral, describe, build};
+}
+
+model::ModelFamily mixtral() {
+  return {"mixtral", {"mixtral"}, read_mixtral, describe, build};
+}
+
+}  // namespace finetune::models::mistral

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Qwen 2, 2.5 and 3.
+#include "models/qwen/qwen.hpp"
+
+#include <algorithm>
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::qwen {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+/// A window is used only where `use_sliding_window` says so, and from layer `max_window_layers` on.
+void read_window(const ConfigReader& reader, Architecture& a) {
+  if (!reader.boolean("use_sliding_window", false)) return;
+  const std::int64_t window = reader.size("sliding_window", 4096);
+  const std::int64_t first = reader.names("max_window_layers") && !reader.has("max_window_layers")
+                                 ? a.num_layers
+                                 : static_cast<std::int64_t>(reader.real("max_window_layers", 28));
+  for (std::int64_t i = std::max<std::int64_t>(first, 0); i < a.num_layers; ++i)
+    a.layers[static_cast<std::size_t>(i)].window = window;
+}
+
+Architecture read_qwen2(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.qkv_bias = true;
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  read_window(reader, a);
+  return a;
+}
+
+void read_normed(const ConfigReader& reader, Architecture& a) {
+  model::read_decoder(reader, a, 128);
+  reader.require_false("attention_bias");
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  for (model::Layer& layer : a.layers)
+    layer.head_norm = model::HeadNorm::weighted;
+}
+
+Architecture read_qwen3(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  read_normed(reader, a);
+  read_window(reader, a);
+  return a;
+}
+
+Architecture read_qwen3_moe(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  read_normed(reader, a);
+  reader.require_false("use_sliding_window");
+  a.experts.num = reader.size(reader.has("num_experts") ? "num_experts" : "num_local_experts", 128);
+  a.experts.top_k = reader.size("num_experts_per_tok", 8);
+  a.experts.d_ff = reader.size("moe_intermediate_size", 768);
+  a.experts.normalizes = reader.boolean("norm_topk_prob", false);
+  a.experts.balance = model::read_balance(reader);
+  if (a.experts.top_k > a.experts.num)
+    reader.fail("num_experts_per_tok", "exceeds the number of experts", "a token takes each once");
+  const std::int64_t step = reader.size("decoder_sparse_step", 1);
+  const std::vector<std::int64_t> dense = reader.numbers("mlp_only_layers");
+  for (std::int64_t i = 0; i < a.num_layers; ++i) {
+    a.layers[static_cast<std::size_t>(i)].has_experts =
+        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+  }
+  return a;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a).table;
+}
+
+std::unique_ptr<model::Model> build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a).rows);
+}
+
+}  // namespace
+
+model::ModelFamily qwen2() {
+  return {"qwen2", {"qwen2"}, read_qwen2, describe, build};
+}
+
+model::ModelFamily qwen3() {
+  return {"qwen3", {"qwen3"}, read_qwen3, describe, build};
+}
+
+model::ModelFamily qwen3_moe() {
+  return {"qwen3_moe", {"qwen3_moe"}, read_qwen3_moe, describe, build};
+}
+
+}  // namespace finetune::models::qwen

@@ -1,0 +1,17 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Qwen 1, 2 and 2.5, 3, and 3 with experts.
+
+#include "model/family.hpp"
+
+namespace finetune::models::qwen {
+
+/// Of 2023, with names of its own. Up to `seq_length` tokens, where neither its dynamic positions
+/// nor its logarithmic attention act.
+model::ModelFamily qwen1();
+
+model::ModelFamily qwen2();
+model::ModelFamily qwen3();
+model::ModelFamily qwen3_moe();
+
+}  // namespace finetune::models::qwen

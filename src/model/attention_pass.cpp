@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of a whole pass, where samples lie one after the other and layers may see only what is
+// near: cut into pieces that a fused kernel computes without looking at what nobody sees.
+
+#include "model/activations.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace finetune::model {
+namespace {
+
+/// Queries of some tokens and the keys they may see. Without a band the keys are the queries' own
+/// tokens, seen causally; with one, they end where the queries do.
+struct Piece {
+  std::int64_t q_begin = 0, q_length = 0;
+  std::int64_t k_begin = 0, k_length = 0;
+  bool has_band = false;
+};
+
+/// Queries a piece of a window: the keys of a piece overlap those of the next by a window, so many
+/// queries waste little, and few keep the mask small.
+std::int64_t queries_a_piece(std::int64_t window) {
+  return std::clamp<std::int64_t>(window, 64, 512);
+}
+
+void add_window(std::vector<Piece>& pieces, std::int64_t begin, std::int64_t length,
+                std::int64_t window) {
+  const std::int64_t step = queries_a_piece(window);
+  for (std::int64_t q = begin; q < begin + length; q += step) {
+    const std::int64_t end = std::min(q + step, begin + length);
+    const std::int64_t k = std::max(begin, q - window + 1);
+    pieces.push_back({q, end - q, k, end - k, true});
+  }
+}
+
+void add_stretch(std::vector<Piece>& pieces, std::int64_t begin, std::int64_t length,
+                 const AttentionShape& shape) {
+  const std::int64_t chunk = shape.chunk > 0 ? shape.chunk : length;
+  for (std::int64_t first = 0; first < length; first += chunk) {
+    const std::int64_t count = std::min(chunk, length - first);
+    if (shape.window > 0 && count > shape.window) {
+      add_window(pieces, begin + first, count, shape.window);
+    } else {
+      pieces.push_back({begin + first, count, begin + first, count, false});
+    }
+  }
+}
+
+bool sees_all(const AttentionShape& shape, std::int64_t length) {
+  return (shape.window == 0 || length <= shape.window) &&
+         (shape.chunk == 0 || length <= shape.chunk);
+}
+
+/// Whether no row holds a second sample. What pads a row's end sees the sample, which is of no
+/// consequence.
+bool has_one_sample_a_row(const Sequence& sequence) {
+  return std::all_of(sequence.stretches.begin(), sequence.stretches.end(), [&](const Stretch& s) {
+    return s.is_padding || s.begin % sequence.length == 0;
+  });
+}
+
+std::vector<Piece> pieces_of(const AttentionShape& shape, const Sequence& sequence) {
+  std::vector<Piece> pieces;
+  if (sequence.stretches.empty()) {
+    for (std::int64_t row = 0; row < sequence.batch; ++row)
+      add_stretch(pieces, row * sequence.length, sequence.length, shape);
+  }
+  for (const Stretch& stretch : sequence.stretches)
+    if (!stretch.is_padding) add_stretch(pieces, stretch.begin, stretch.length, shape);
+  return pieces;
+}
+
+bool is_whole(const AttentionShape& shape, const Sequence& sequence) {
+  return has_one_sample_a_row(sequence) && sees_all(shape, sequence.length);
+}
+
+at::Tensor heads(const at::Tensor& x, std::int64_t begin, std::int64_t length,
+                 std::int64_t head_size) {
+  return x.narrow(0, begin, length).unflatten(1, {-1, head_size}).transpose(0, 1).unsqueeze(0);
+}
+
+/// The parts of a fused tensor that a piece reads, or writes the gradient of.
+QkvViews views_of(const at::Tensor& qkv, const AttentionShape& shape, const Piece& piece) {
+  const std::int64_t q = shape.num_heads * shape.head_size;
+  const std::int64_t kv = shape.num_kv_heads * shape.head_size;
+  return {heads(qkv.narrow(1, 0, q), piece.q_begin, piece.q_length, shape.head_size),
+          heads(qkv.narrow(1, q, kv), piece.k_begin, piece.k_length, shape.head_size),
+          heads(qkv.narrow(1, q + kv, kv), piece.k_begin, piece.k_length, shape.head_size)};
+}
+
+/// Masks by their shape: most pieces of a window have the same.
+class Bands {
+ public:
+  Bands(std::int64_t window, at::Device device) : window_(window), device_(device) {}
+
+  Visible visible(const Piece& piece) {
+    if (!piece.has_band) return {.is_causal = true, .mask = {}};
+    at::Tensor& mask = masks_[{piece.q_length, piece.k_length}];
+    if (!mask.defined()) mask = make(piece.q_length, piece.k_length);
+    return {.is_causal = false, .mask = mask};
+  }
+
+ private:
+  /// Query i stands at key k_length - q_length + i.
+  at::Tensor make(std::int64_t q_length, std::int64_t k_length) const {
+    const at::Tensor all =
+        at::ones({q_length, k_length}, at::TensorOptions(at::kBool).device(device_));
+    const std::int64_t self = k_length - q_length;
+    const at::Tensor seen = all.tril(self).logical_and_(all.triu(self - window_ + 1));
+    return at::zeros({q_length, k_length}, at::TensorOptions(at::kFloat).device(device_))
+        .masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
+  }
+
+  std::int64_t window_;
+  at::Device device_;
+  std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> masks_;
+};
+
+}  // namespace
+
+AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
+                         const Sequence& sequence, Path path) {
+  AttendedPass result;
+  if (is_whole(shape, sequence)) {
+    const QkvViews views = split_heads(qkv, shape, sequence.batch, sequence.length);
+    result.pieces.push_back(attend(views, {.is_causal = true, .mask = {}}, path));
+    result.out = merge_heads(result.pieces.front().out);
+    return result;
+  }
+  // Zeros: what is padding must not be garbage, which may be no number.
+  result.out = at::zeros({qkv.size(0), shape.num_heads * shape.head_size}, qkv.options());
+  Bands bands(shape.window, qkv.device());
+  for (const Piece& piece : pieces_of(shape, sequence)) {
+    Attended attended = attend(views_of(qkv, shape, piece), bands.visible(piece), path);
+    heads(result.out, piece.q_begin, piece.q_length, shape.head_size).copy_(attended.out);
+    attended.out.reset();
+    result.pieces.push_back(std::move(attended));
+  }
+  return result;
+}
+
+namespace {
+
+at::Tensor whole_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                          const AttentionShape& shape, const Sequence& sequence,
+                          const Attended& attended) {
+  const at::Tensor& out = attended.out;
+  const at::Tensor d_heads =
+      d_out.view({out.size(0), out.size(2), out.size(1), out.size(3)}).transpose(1, 2);
+  const QkvViews views = split_heads(qkv, shape, sequence.batch, sequence.length);
+  const QkvViews d = attend_backward(d_heads, views, attended, {.is_causal = true, .mask = {}});
+  return at::cat({merge_heads(d.q), merge_heads(d.k), merge_heads(d.v)}, 1);
+}
+
+}  // namespace
+
+at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                                const AttentionShape& shape, const Sequence& sequence,
+                                const AttendedPass& attended) {
+  if (is_whole(shape, sequence))
+    return whole_backward(d_out, qkv, shape, sequence, attended.pieces.front());
+  const std::vector<Piece> pieces = pieces_of(shape, sequence);
+  // Keys that several pieces read get their gradient in as many parts: added in fp32.
+  const bool overlaps =
+      std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.has_band; });
+  const at::Tensor d_qkv =
+      at::zeros(qkv.sizes(), overlaps ? qkv.options().dtype(at::kFloat) : qkv.options());
+  Bands bands(shape.window, qkv.device());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    Attended of_piece = attended.pieces[i];
+    of_piece.out = heads(attended.out, piece.q_begin, piece.q_length, shape.head_size);
+    const at::Tensor d_heads = heads(d_out, piece.q_begin, piece.q_length, shape.head_size);
+    const QkvViews d =
+        attend_backward(d_heads, views_of(qkv, shape, piece), of_piece, bands.visible(piece));
+    QkvViews target = views_of(d_qkv, shape, piece);
+    target.q.copy_(d.q);
+    target.k.add_(d.k);
+    target.v.add_(d.v);
+  }
+  return d_qkv.to(qkv.scalar_type());
+}
+
+namespace {
+
+/// For `length` new tokens after others: -infinity at the keys of all `total` that each does not
+/// see.
+at::Tensor mask_of_new(const AttentionShape& shape, std::int64_t length, std::int64_t total,
+                       at::Device device) {
+  const at::Tensor key = at::arange(total, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor self = key.narrow(0, total - length, length).unsqueeze(1);
+  at::Tensor hidden = key.gt(self);
+  if (shape.window > 0) hidden = hidden.logical_or(key.le(self - shape.window));
+  if (shape.chunk > 0) hidden = hidden.logical_or(key.lt(self - self.remainder(shape.chunk)));
+  return at::zeros({length, total}, at::TensorOptions(at::kFloat).device(device))
+      .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+}
+
+/// The first key that the last of `total` tokens sees.
+std::int64_t first_seen(const AttentionShape& shape, std::int64_t total) {
+  const std::int64_t of_window =
+      shape.window > 0 ? std::max<std::int64_t>(0, total - shape.window) : 0;
+  const std::int64_t of_chunk = shape.chunk > 0 ? (total - 1) / shape.chunk * shape.chunk : 0;
+  return std::max(of_window, of_chunk);
+}
+
+}  // namespace
+
+at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
+                         const Sequence& sequence, std::int64_t i_layer, Path path) {
+  const std::int64_t q_size = shape.num_heads * shape.head_size;
+  const std::int64_t kv_size = shape.num_kv_heads * shape.head_size;
+  const at::Tensor kv = qkv.narrow(1, q_size, 2 * kv_size);
+  at::Tensor& cached = sequence.cache->layers.at(static_cast<std::size_t>(i_layer));
+  cached = cached.defined() ? at::cat({cached, kv}, 0) : kv.clone();
+  const std::int64_t total = cached.size(0), length = sequence.length;
+  // New tokens of a prompt see each other.
+  if (total == length) return attend_pass(qkv, shape, sequence, path).out;
+
+  const bool is_single = length == 1;
+  const std::int64_t first = is_single ? first_seen(shape, total) : 0;
+  const auto part = [&](const at::Tensor& x, std::int64_t begin) {
+    return heads(x, begin, x.size(0) - begin, shape.head_size);
+  };
+  const QkvViews views{part(qkv.narrow(1, 0, q_size), 0), part(cached.narrow(1, 0, kv_size), first),
+                       part(cached.narrow(1, kv_size, kv_size), first)};
+  Visible visible;
+  if (!is_single) visible.mask = mask_of_new(shape, length, total, qkv.device());
+  return merge_heads(attend(views, visible, path).out);
+}
+
+}  // namespace finetune::model

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layout.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace finetune::model {
+namespace {
+
+class Builder {
+ public:
+  Builder(const Architecture& architecture, const TensorNames& names)
+      : a_(architecture), names_(names) {}
+
+  Layout build() {
+    begin_unit("embedding");
+    layout_.rows.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model);
+    for (std::int64_t i = 0; i < a_.num_layers; ++i)
+      add_block(i);
+    begin_unit("head");
+    layout_.rows.final_norm = norm(names_.final_norm, a_.d_model);
+    layout_.rows.head = a_.tied_embeddings ? layout_.rows.embedding
+                                           : matrix(names_.head, a_.vocab_size, a_.d_model);
+    return std::move(layout_);
+  }
+
+ private:
+  void begin_unit(std::string name) {
+    unit_ = static_cast<int>(layout_.table.units.size());
+    layout_.table.units.push_back(std::move(name));
+    part_ = 0;
+    prefix_.clear();
+  }
+
+  int add(Parameter row) {
+    row.name = prefix_ + row.name;
+    row.unit = unit_;
+    row.part = part_;
+    layout_.table.rows.push_back(std::move(row));
+    return static_cast<int>(layout_.table.rows.size()) - 1;
+  }
+  int matrix(const std::string& name, std::int64_t out, std::int64_t in) {
+    return add({.name = name + ".weight", .shape = {out, in}});
+  }
+  int norm(const std::string& name, std::int64_t size) {
+    return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
+  }
+  int bias(const std::string& name, std::int64_t size) {
+    return add({.name = name + ".bias", .shape = {size}, .decayed = false, .init = Init::zeros});
+  }
+
+  void add_block(std::int64_t i_layer) {
+    begin_unit(fmt::format("layers.{}", i_layer));
+    prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
+    BlockRows rows;
+    rows.all.first = static_cast<int>(layout_.table.rows.size());
+    add_attention(a_.layer(i_layer), rows);
+    part_ = 1;
+    rows.feed_forward_norm = norm(names_.feed_forward_norm, a_.d_model);
+    if (!a_.layer(i_layer).has_experts) {
+      rows.feed_forward = feed_forward(names_.gate, names_.up, names_.down, a_.d_ff);
+    } else {
+      rows.experts = experts();
+      if (a_.experts.d_shared > 0)
+        rows.feed_forward = feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down,
+                                         a_.experts.d_shared);
+    }
+    rows.all.num = static_cast<int>(layout_.table.rows.size()) - rows.all.first;
+    layout_.rows.blocks.push_back(rows);
+  }
+
+  void add_attention(const Layer& layer, BlockRows& rows) {
+    const std::int64_t q = a_.num_heads * a_.head_size;
+    const std::int64_t kv = a_.num_kv_heads * a_.head_size;
+    rows.attention_norm = norm(names_.attention_norm, a_.d_model);
+    if (!names_.qkv.empty()) {
+      rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model), 1};
+      if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv), 1};
+    } else {
+      rows.qkv = {matrix(names_.query, q, a_.d_model), 3};
+      matrix(names_.key, kv, a_.d_model);
+      matrix(names_.value, kv, a_.d_model);
+      if (a_.qkv_bias) {
+        rows.qkv_bias = {bias(names_.query, q), 3};
+        bias(names_.key, kv);
+        bias(names_.value, kv);
+      }
+    }
+    if (layer.head_norm == HeadNorm::weighted) {
+      rows.query_norm = norm(names_.query_norm, a_.head_size);
+      rows.key_norm = norm(names_.key_norm, a_.head_size);
+    }
+    rows.attention_out = matrix(names_.attention_out, a_.d_model, q);
+  }
+
+  FeedForwardRows feed_forward(const std::string& gate, const std::string& up,
+                               const std::string& down, std::int64_t width) {
+    FeedForwardRows rows;
+    rows.gate_up = {matrix(gate, width, a_.d_model), 2};
+    matrix(up, width, a_.d_model);
+    rows.down = matrix(down, a_.d_model, width);
+    return rows;
+  }
+
+  ExpertRows experts() {
+    const Experts& e = a_.experts;
+    ExpertRows rows;
+    rows.router = matrix(names_.router, e.num, a_.d_model);
+    if (!names_.fused_gate_up.empty()) {
+      rows.gate_up = {add({.name = names_.fused_gate_up, .shape = {e.num, a_.d_model, 2 * e.d_ff}}),
+                      1};
+      rows.down = add({.name = names_.fused_down, .shape = {e.num, e.d_ff, a_.d_model}});
+      return rows;
+    }
+    for (std::int64_t i = 0; i < e.num; ++i) {
+      const std::string expert = names_.expert + std::to_string(i);
+      const FeedForwardRows one =
+          feed_forward(expert + names_.expert_gate, expert + names_.expert_up,
+                       expert + names_.expert_down, e.d_ff);
+      if (i > 0) continue;
+      rows.gate_up = one.gate_up;
+      rows.down = one.down;
+      rows.stride = one.down + 1 - one.gate_up.first;
+    }
+    return rows;
+  }
+
+  const Architecture& a_;
+  const TensorNames& names_;
+  Layout layout_;
+  int unit_ = 0;
+  int part_ = 0;
+  std::string prefix_;
+};
+
+}  // namespace
+
+Layout lay_out(const Architecture& architecture, const TensorNames& names) {
+  return Builder(architecture, names).build();
+}
+
+}  // namespace finetune::model

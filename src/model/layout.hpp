@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The parameter table of a decoder, in the order of memory, under the names of a family's files.
+
+#include <string>
+
+#include "model/architecture.hpp"
+#include "model/blocks.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+/// Names of tensors in a family's files, as Hugging Face's Llama calls them unless told otherwise.
+/// Those of a block follow `layers` and the layer's number.
+struct TensorNames {
+  std::string embedding = "model.embed_tokens";
+  std::string layers = "model.layers.";
+  std::string final_norm = "model.norm";
+  std::string head = "lm_head";
+
+  std::string attention_norm = "input_layernorm";
+  std::string qkv;  ///< one tensor of queries, keys and values; empty: three
+  std::string query = "self_attn.q_proj";
+  std::string key = "self_attn.k_proj";
+  std::string value = "self_attn.v_proj";
+  std::string query_norm = "self_attn.q_norm";
+  std::string key_norm = "self_attn.k_norm";
+  std::string attention_out = "self_attn.o_proj";
+  std::string feed_forward_norm = "post_attention_layernorm";
+  std::string gate = "mlp.gate_proj";
+  std::string up = "mlp.up_proj";
+  std::string down = "mlp.down_proj";
+
+  std::string router = "mlp.gate";
+  std::string expert = "mlp.experts.";  ///< an expert's number follows, then these:
+  std::string expert_gate = ".gate_proj";
+  std::string expert_up = ".up_proj";
+  std::string expert_down = ".down_proj";
+  /// One tensor for all experts' gate and up [E, D, 2 F] and one for down [E, F, D]; empty:
+  /// `expert`.
+  std::string fused_gate_up;
+  std::string fused_down;
+  std::string shared_gate;
+  std::string shared_up;
+  std::string shared_down;
+};
+
+struct Layout {
+  ParameterTable table;
+  DecoderRows rows;
+};
+
+/// Units: the embedding, each block, the final norm with the head (unless tied). Within a block q,
+/// k, v lie next to each other, so do their biases, and gate and up.
+Layout lay_out(const Architecture& architecture, const TensorNames& names = {});
+
+}  // namespace finetune::model

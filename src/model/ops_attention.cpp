@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops on fused queries, keys and values.
+
+#include "model/activations.hpp"
+#include "model/autograd_context.hpp"
+#include "model/ops.hpp"
+
+namespace finetune::model {
+namespace {
+
+std::vector<std::int64_t> numbers_of(const AttentionShape& shape) {
+  return {shape.num_heads, shape.num_kv_heads,
+          shape.head_size, static_cast<std::int64_t>(shape.rotary),
+          shape.window,    shape.chunk};
+}
+AttentionShape shape_of(const std::vector<std::int64_t>& numbers) {
+  return {numbers[0], numbers[1], numbers[2], static_cast<Rotary>(numbers[3]),
+          numbers[4], numbers[5]};
+}
+
+void save_sequence(AutogradContext* ctx, const Sequence& sequence) {
+  std::vector<std::int64_t> numbers{sequence.batch, sequence.length};
+  for (const Stretch& stretch : sequence.stretches)
+    numbers.insert(numbers.end(), {stretch.begin, stretch.length, stretch.is_padding ? 1 : 0});
+  ctx->saved_data["sequence"] = std::move(numbers);
+}
+Sequence saved_sequence(const AutogradContext* ctx) {
+  const auto numbers = ctx->saved_data.at("sequence").toIntVector();
+  Sequence sequence;
+  sequence.batch = numbers[0];
+  sequence.length = numbers[1];
+  for (std::size_t i = 2; i < numbers.size(); i += 3)
+    sequence.stretches.push_back({numbers[i], numbers[i + 1], numbers[i + 2] != 0});
+  return sequence;
+}
+
+// Tensors in the order in which the function below keeps them.
+constexpr std::size_t tensors_before_pieces = 5;
+constexpr std::size_t tensors_a_piece = 3;
+
+struct Attention : torch::autograd::Function<Attention> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
+                          const Sequence& sequence, Path path) {
+    at::Tensor rotated =
+        qkv;  // the linear op before saved its input, not this output: free to change
+    if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path);
+    const AttendedPass attended = attend_pass(rotated, shape, sequence, path);
+    variable_list kept{rotated, sequence.positions, sequence.cos, sequence.sin, attended.out};
+    std::vector<std::int64_t> kernels;
+    for (const Attended& piece : attended.pieces) {
+      kept.insert(kept.end(), {piece.logsumexp, piece.philox_seed, piece.philox_offset});
+      kernels.push_back(piece.kernel);
+    }
+    // Of a whole pass the kernel's own view, whose strides its backward may like.
+    if (attended.pieces.size() == 1 && attended.pieces[0].out.defined())
+      kept[4] = attended.pieces[0].out;
+    ctx->saved_data["is_whole"] = kept[4].dim() == 4;
+    ctx->save_for_backward(std::move(kept));
+    ctx->saved_data["kernels"] = std::move(kernels);
+    ctx->saved_data["shape"] = numbers_of(shape);
+    save_sequence(ctx, sequence);
+    save_path(ctx, path);
+    return attended.out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    const AttentionShape shape = shape_of(ctx->saved_data.at("shape").toIntVector());
+    Sequence sequence = saved_sequence(ctx);
+    sequence.positions = saved[1];
+    sequence.cos = saved[2];
+    sequence.sin = saved[3];
+    AttendedPass attended{saved[4], {}};
+    const auto kernels = ctx->saved_data.at("kernels").toIntVector();
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const std::size_t first = tensors_before_pieces + tensors_a_piece * i;
+      attended.pieces.push_back({ctx->saved_data.at("is_whole").toBool() ? saved[4] : at::Tensor(),
+                                 saved[first], saved[first + 1], saved[first + 2], kernels[i]});
+    }
+    at::Tensor d_qkv = attend_pass_backward(d[0], saved[0], shape, sequence, attended);
+    if (shape.rotary != Rotary::none)
+      rotate(d_qkv, shape, sequence, RotateBy::minus_angle, saved_path(ctx));
+    return {d_qkv, {}, {}, {}};
+  }
+};
+
+/// Norm of query heads and of key heads, each as one list of vectors.
+struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
+                          Weights* weights, int query_row, int key_row, double eps, Path path) {
+    const auto part = [&](std::int64_t first_head, std::int64_t num_heads) {
+      return qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
+          .reshape({-1, shape.head_size});
+    };
+    const at::Tensor q = part(0, shape.num_heads);
+    const at::Tensor k = part(shape.num_heads, shape.num_kv_heads);
+    const auto [q_normed, q_rstd] =
+        rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
+    const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
+    ctx->save_for_backward({q, q_rstd, k, k_rstd});
+    ctx->saved_data["weights"] = as_integer(weights);
+    ctx->saved_data["rows"] = std::vector<std::int64_t>{query_row, key_row};
+    ctx->saved_data["shape"] = numbers_of(shape);
+    save_path(ctx, path);
+    return join(q_normed, k_normed, qkv, shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    const AttentionShape shape = shape_of(ctx->saved_data.at("shape").toIntVector());
+    const auto rows = ctx->saved_data.at("rows").toIntVector();
+    Weights& weights = saved_weights(ctx);
+    const at::Tensor d_qkv = d[0].contiguous();
+    const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {
+      const int row = static_cast<int>(rows[i]);
+      const at::Tensor dy =
+          d_qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
+              .reshape({-1, shape.head_size});
+      auto [dx, dw] = rms_norm_backward(dy, saved[2 * i], weight_of(weights, row, dy),
+                                        saved[2 * i + 1], {}, saved_path(ctx));
+      if (row >= 0) add_vector(weights.gradient({row, 1}), dw);
+      return dx;
+    };
+    const at::Tensor d_q = pull(0, shape.num_heads, 0);
+    const at::Tensor d_k = pull(shape.num_heads, shape.num_kv_heads, 1);
+    return {join(d_q, d_k, d_qkv, shape), {}, {}, {}, {}, {}, {}};
+  }
+
+ private:
+  static at::Tensor weight_of(const Weights& weights, int row, const at::Tensor& like) {
+    return row >= 0 ? weights.weight({row, 1}) : at::ones({like.size(1)}, like.options());
+  }
+
+  /// Queries and keys of their own, values of `qkv`.
+  static at::Tensor join(const at::Tensor& q, const at::Tensor& k, const at::Tensor& qkv,
+                         const AttentionShape& shape) {
+    const std::int64_t tokens = qkv.size(0);
+    const std::int64_t values = shape.num_kv_heads * shape.head_size;
+    return at::cat(
+        {q.view({tokens, -1}), k.view({tokens, -1}), qkv.narrow(1, qkv.size(1) - values, values)},
+        1);
+  }
+};
+
+/// Queries times a factor a token, in place in both directions: whoever made them does not need
+/// them again.
+struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv, const at::Tensor& factor_N,
+                          std::int64_t width) {
+    ctx->save_for_backward({factor_N});
+    ctx->saved_data["width"] = width;
+    at::Tensor scaled = qkv;
+    scaled.narrow(1, 0, width).mul_(factor_N.unsqueeze(1));
+    return scaled;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    at::Tensor d_qkv = d[0];
+    d_qkv.narrow(1, 0, ctx->saved_data.at("width").toInt())
+        .mul_(ctx->get_saved_variables()[0].unsqueeze(1));
+    return {d_qkv, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
+                          const Sequence& sequence, std::int64_t i_layer) {
+  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence, path_);
+  at::Tensor rotated = qkv;
+  if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path_);
+  return attend_cached(rotated, shape, sequence, i_layer, path_);
+}
+
+at::Tensor Ops::head_norm(const at::Tensor& qkv, const AttentionShape& shape, int query_row,
+                          int key_row, double eps) {
+  return HeadNormFunction::apply(qkv, shape, &weights_, query_row, key_row, eps, path_);
+}
+
+at::Tensor Ops::tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
+                                 const Sequence& sequence, const Temperature& temperature) {
+  const at::Tensor position =
+      sequence.positions.to(at::kFloat) + static_cast<double>(sequence.first_position);
+  const at::Tensor factor =
+      ((position + 1) / temperature.floor).floor_().log1p_().mul_(temperature.scale).add_(1);
+  return ScaleQueries::apply(qkv, factor.to(qkv.scalar_type()), shape.num_heads * shape.head_size);
+}
+
+}  // namespace finetune::model

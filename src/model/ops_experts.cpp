@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixture of experts: tokens sorted by expert, one product an expert, nothing that depends on the
+// order of threads.
+
+#include <tuple>
+#include <vector>
+
+#include "model/activations.hpp"
+#include "model/autograd_context.hpp"
+#include "model/ops.hpp"
+
+namespace finetune::model {
+namespace {
+
+/// What the router decided: each token's choices, and the copies of tokens in the experts' order.
+struct Routing {
+  at::Tensor probabilities_NE;       ///< fp32; undefined where nothing needs them
+  at::Tensor chosen_Nk;              ///< int64
+  at::Tensor weights_Nk;             ///< fp32
+  at::Tensor order;                  ///< [N k]: which choice comes i-th, experts in turn
+  std::vector<std::int64_t> counts;  ///< of each expert
+
+  std::int64_t top_k() const { return weights_Nk.size(1); }
+  at::Tensor tokens() const { return at::floor_divide(order, top_k()); }
+  at::Tensor sorted_weights() const { return weights_Nk.flatten().index_select(0, order); }
+};
+
+/// [N k, D] in the experts' order -> [N, D], each token's copies added.
+at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
+  const at::Tensor place = at::empty_like(routing.order);
+  place.index_copy_(0, routing.order, at::arange(place.numel(), place.options()));
+  const at::Tensor copies = sorted.index_select(0, place);
+  if (routing.top_k() == 1) return copies;
+  return copies.view({-1, routing.top_k(), sorted.size(1)}).sum(1);
+}
+
+Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balanced) {
+  Routing routing;
+  const at::Tensor logits = logits_NE.to(at::kFloat);
+  if (!experts.scales_input || is_balanced) routing.probabilities_NE = logits.softmax(1);
+  at::Tensor scores;
+  std::tie(scores, routing.chosen_Nk) =
+      (experts.scales_input ? logits : routing.probabilities_NE).topk(experts.top_k, 1);
+  routing.weights_Nk = experts.scales_input ? scores.sigmoid()
+                       : experts.normalizes ? scores / scores.sum(1, /*keepdim=*/true)
+                                            : scores;
+  const at::Tensor expert = routing.chosen_Nk.flatten();
+  routing.order = expert.argsort(/*stable=*/true, 0, false);
+  const at::Tensor counts = expert.bincount({}, experts.num).to(at::kCPU);
+  routing.counts.assign(counts.data_ptr<std::int64_t>(),
+                        counts.data_ptr<std::int64_t>() + counts.numel());
+  return routing;
+}
+
+/// Calls f(expert, first row, rows) for each that has any.
+template <typename F>
+void for_each_expert(const std::vector<std::int64_t>& counts, const F& f) {
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] > 0) f(static_cast<std::int64_t>(e), first, counts[e]);
+    first += counts[e];
+  }
+}
+
+/// An expert's matrices as [out, in], however the file keeps them.
+class Matrices {
+ public:
+  Matrices(Weights& weights, const ExpertRows& rows) : weights_(weights), rows_(rows) {}
+
+  at::Tensor gate_up(std::int64_t expert) const { return matrix(rows_.gate_up, expert); }
+  at::Tensor down(std::int64_t expert) const { return matrix({rows_.down, 1}, expert); }
+
+  /// Adds dy^T x to the gradient of an expert's matrix.
+  void add_gate_up(std::int64_t expert, const at::Tensor& dy, const at::Tensor& x) {
+    add(rows_.gate_up, fused_gate_up_, expert, dy, x);
+  }
+  void add_down(std::int64_t expert, const at::Tensor& dy, const at::Tensor& x) {
+    add({rows_.down, 1}, fused_down_, expert, dy, x);
+  }
+
+ private:
+  RowRange shifted(RowRange first, std::int64_t expert) const {
+    return {first.first + static_cast<int>(expert) * rows_.stride, first.num};
+  }
+
+  at::Tensor matrix(RowRange first, std::int64_t expert) const {
+    if (rows_.stride > 0) return weights_.weight(shifted(first, expert));
+    return weights_.weight(first).select(0, expert).t();
+  }
+
+  void add(RowRange first, GradientSlot& fused, std::int64_t expert, const at::Tensor& dy,
+           const at::Tensor& x) {
+    if (rows_.stride > 0) {
+      add_product(weights_.gradient(shifted(first, expert)), dy, x);
+      return;
+    }
+    if (!fused.accumulate) {
+      fused = weights_.gradient(first);
+      // Experts that no token chose are written by nobody.
+      if (fused.tensor.defined() && !fused.accumulate) fused.tensor.zero_();
+      fused.accumulate = true;
+    }
+    if (fused.tensor.defined()) fused.tensor.select(0, expert).addmm_(x.t(), dy);
+  }
+
+  Weights& weights_;
+  ExpertRows rows_;
+  GradientSlot fused_gate_up_, fused_down_;
+};
+
+/// E * (share of each expert in the choices of a token's sample), for every token; 0 for padding.
+at::Tensor load_of_samples(const at::Tensor& chosen_Nk, std::int64_t num_experts,
+                           const Balance& balance) {
+  const auto options = chosen_Nk.options().dtype(at::kFloat);
+  const at::Tensor takes =
+      at::zeros({chosen_Nk.size(0), num_experts}, options).scatter_(1, chosen_Nk, 1);
+  const std::int64_t num_samples = balance.num_samples + 1;  // the last is padding
+  const at::Tensor taken =
+      at::zeros({num_samples, num_experts}, options).index_add_(0, balance.sample_N, takes);
+  const at::Tensor tokens = at::bincount(balance.sample_N, {}, num_samples).clamp_min_(1);
+  const at::Tensor load = taken.mul_(static_cast<double>(num_experts)).div_(tokens.unsqueeze(1));
+  load[balance.num_samples].zero_();
+  return load.index_select(0, balance.sample_N);
+}
+
+/// Gradient of the weights to one of the router's logits [N, E], fp32; adds to `balance`.
+at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routing,
+                           const Experts& experts, Balance* balance) {
+  const at::Tensor& weights = routing.weights_Nk;
+  at::Tensor d_logits = at::zeros({weights.size(0), experts.num}, weights.options());
+  at::Tensor d_probabilities;
+  if (experts.scales_input) {
+    d_logits.scatter_(1, routing.chosen_Nk, d_weights_Nk * weights * (1 - weights));
+  } else {
+    at::Tensor d_scores = d_weights_Nk;
+    if (experts.normalizes) {
+      const at::Tensor sum = routing.probabilities_NE.gather(1, routing.chosen_Nk).sum(1, true);
+      d_scores = (d_weights_Nk - (d_weights_Nk * weights).sum(1, true)) / sum;
+    }
+    d_probabilities = at::zeros_like(d_logits).scatter_(1, routing.chosen_Nk, d_scores);
+  }
+  if (balance != nullptr) {
+    const at::Tensor load = load_of_samples(routing.chosen_Nk, experts.num, *balance);
+    balance->sum.add_((load * routing.probabilities_NE).sum(at::kDouble));
+    const at::Tensor d_balance = load * balance->scale;
+    d_probabilities = d_probabilities.defined() ? d_probabilities + d_balance : d_balance;
+  }
+  if (d_probabilities.defined()) {
+    const at::Tensor& p = routing.probabilities_NE;
+    d_logits.add_(p * (d_probabilities - (d_probabilities * p).sum(1, /*keepdim=*/true)));
+  }
+  return d_logits;
+}
+
+/// Copies of the tokens in the experts' order, scaled where the weight goes on the input.
+at::Tensor inputs_of(const at::Tensor& x_ND, const Routing& routing, const Experts& experts) {
+  const at::Tensor sorted = x_ND.index_select(0, routing.tokens());
+  if (!experts.scales_input) return sorted;
+  return sorted * routing.sorted_weights().unsqueeze(1).to(x_ND.scalar_type());
+}
+
+struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
+                          const ExpertRows& rows, const Experts& experts, Balance* balance,
+                          Recompute recompute, Path path) {
+    const at::Tensor router = weights->weight({rows.router, 1});
+    const Routing routing = route(at::mm(x, router.t()), experts, balance != nullptr);
+    const Matrices matrices(*weights, rows);
+    const at::Tensor inputs = inputs_of(x, routing, experts);
+    const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
+    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+      at::Tensor part = gate_up.narrow(0, first, count);
+      at::mm_out(part, inputs.narrow(0, first, count), matrices.gate_up(e).t());
+    });
+    const at::Tensor activated = swiglu_forward(gate_up, path);
+    at::Tensor outputs = at::empty_like(inputs);
+    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+      at::Tensor part = outputs.narrow(0, first, count);
+      at::mm_out(part, activated.narrow(0, first, count), matrices.down(e).t());
+    });
+    if (!experts.scales_input)
+      outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
+
+    variable_list kept{
+        x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order, gate_up};
+    if (recompute == Recompute::nothing) kept.push_back(activated);
+    ctx->save_for_backward(std::move(kept));
+    ctx->saved_data["counts"] = routing.counts;
+    ctx->saved_data["weights"] = as_integer(weights);
+    ctx->saved_data["balance"] = as_integer(balance);
+    save_numbers(ctx, rows, experts);
+    save_path(ctx, path);
+    return add_copies(outputs, routing);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    const auto [rows, experts] = saved_numbers(ctx);
+    const Routing routing{saved[1], saved[2], saved[3], saved[4],
+                          ctx->saved_data.at("counts").toIntVector()};
+    const at::Tensor& x = saved[0];
+    const at::Tensor& gate_up = saved[5];
+    const Path path = saved_path(ctx);
+    Weights& weights = saved_weights(ctx);
+    Matrices matrices(weights, rows);
+
+    // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
+    const at::Tensor sorted_weights = routing.sorted_weights().unsqueeze(1);
+    const at::Tensor d_outputs = d[0].index_select(0, routing.tokens());
+    const at::Tensor d_plain =
+        experts.scales_input ? d_outputs : d_outputs * sorted_weights.to(x.scalar_type());
+    at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(gate_up, path);
+    at::Tensor d_activated = at::empty_like(activated);
+    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+      at::Tensor part = d_activated.narrow(0, first, count);
+      at::mm_out(part, d_outputs.narrow(0, first, count), matrices.down(e));
+      matrices.add_down(e, d_plain.narrow(0, first, count), activated.narrow(0, first, count));
+    });
+    at::Tensor d_sorted_weights;
+    if (!experts.scales_input) {
+      d_sorted_weights = (d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat);
+      d_activated.mul_(sorted_weights.to(x.scalar_type()));
+    }
+    activated.reset();
+    const at::Tensor d_gate_up = swiglu_backward(d_activated, gate_up, path);
+    const at::Tensor inputs = inputs_of(x, routing, experts);
+    at::Tensor d_inputs = at::empty_like(inputs);
+    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+      at::Tensor part = d_inputs.narrow(0, first, count);
+      const at::Tensor dy = d_gate_up.narrow(0, first, count);
+      at::mm_out(part, dy, matrices.gate_up(e));
+      matrices.add_gate_up(e, dy, inputs.narrow(0, first, count));
+    });
+    if (experts.scales_input) {
+      d_sorted_weights =
+          (d_inputs * x.index_select(0, routing.tokens())).sum(1, /*keepdim=*/false, at::kFloat);
+      d_inputs.mul_(sorted_weights.to(x.scalar_type()));
+    }
+    const at::Tensor d_weights = at::empty_like(routing.weights_Nk);
+    d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
+    const at::Tensor d_logits =
+        router_backward(d_weights, routing, experts, saved_balance(ctx)).to(x.scalar_type());
+    add_product(weights.gradient({rows.router, 1}), d_logits, x);
+    const at::Tensor dx =
+        add_copies(d_inputs, routing) + at::mm(d_logits, weights.weight({rows.router, 1}));
+    return {dx, {}, {}, {}, {}, {}, {}};
+  }
+
+ private:
+  static void save_numbers(AutogradContext* ctx, const ExpertRows& rows, const Experts& experts) {
+    ctx->saved_data["numbers"] = std::vector<std::int64_t>{rows.router,
+                                                           rows.gate_up.first,
+                                                           rows.gate_up.num,
+                                                           rows.down,
+                                                           rows.stride,
+                                                           experts.num,
+                                                           experts.top_k,
+                                                           experts.d_ff,
+                                                           experts.normalizes ? 1 : 0,
+                                                           experts.scales_input ? 1 : 0};
+  }
+  static std::pair<ExpertRows, Experts> saved_numbers(const AutogradContext* ctx) {
+    const auto n = ctx->saved_data.at("numbers").toIntVector();
+    const auto row = [&](std::size_t i) { return static_cast<int>(n[i]); };
+    Experts experts;
+    experts.num = n[5];
+    experts.top_k = n[6];
+    experts.d_ff = n[7];
+    experts.normalizes = n[8] != 0;
+    experts.scales_input = n[9] != 0;
+    return {{row(0), {row(1), row(2)}, row(3), row(4)}, experts};
+  }
+  static Balance* saved_balance(const AutogradContext* ctx) {
+    return reinterpret_cast<Balance*>(ctx->saved_data.at("balance").toInt());
+  }
+};
+
+}  // namespace
+
+at::Tensor Ops::experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
+                        const Sequence& sequence) {
+  return ExpertsFunction::apply(x_ND, &weights_, rows, experts, sequence.balance, recompute_,
+                                path_);
+}
+
+}  // namespace finetune::model
