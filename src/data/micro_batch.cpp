@@ -12,6 +12,13 @@ std::int64_t divide_up(std::int64_t count, std::int64_t by) {
   return (count + by - 1) / by;
 }
 
+/// A row of one sample.
+void add_stretches(MicroBatch& micro_batch, std::int64_t length) {
+  if (length > 0) micro_batch.stretches.push_back({length, false});
+  const std::int64_t padding = micro_batch.length - length;
+  if (padding > 0) micro_batch.stretches.push_back({padding, true});
+}
+
 }  // namespace
 
 std::int64_t MicroBatchGrid::num_micro_batches(std::int64_t global_batch) const {
@@ -45,6 +52,7 @@ MicroBatch collate(const Dataset& dataset, std::span<const std::int64_t> indices
   for (const std::int64_t i : indices) {
     const std::span<const PackedToken> sample = dataset.sample(i);
     const auto begin = static_cast<std::size_t>(row++ * micro_batch.length);
+    add_stretches(micro_batch, std::ssize(sample) - 1);
     for (std::size_t l = 0; l + 1 < sample.size(); ++l) {
       micro_batch.ids[begin + l] = sample[l].id();
       if (sample[l + 1].trained()) micro_batch.labels[begin + l] = sample[l + 1].id();

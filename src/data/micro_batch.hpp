@@ -11,6 +11,14 @@
 
 namespace finetune::data {
 
+/// Consecutive positions that may attend to each other, and to no others.
+struct Stretch {
+  std::int64_t length = 0;  ///< positions, at least 1
+  bool is_padding = false;  ///< behind the samples of a row: nothing of it is trained
+
+  bool operator==(const Stretch&) const = default;
+};
+
 /// Row-major [batch, length]. labels[b, l] is the target of position l, the token after it (already
 /// shifted); not_trained = -100 where there is none.
 struct MicroBatch {
@@ -18,6 +26,9 @@ struct MicroBatch {
   std::int64_t length = 0;
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> labels;
+  /// Of the rows one after the other: the samples of a row, each a stretch, then its padding if
+  /// there is any. None crosses the end of a row; the lengths sum to batch * length.
+  std::vector<Stretch> stretches = {};
 };
 
 /// How a global batch becomes micro-batches: micro-batch j is samples [j * size, (j + 1) * size),

@@ -76,6 +76,14 @@ TEST(Collate, ShiftsLabelsAndPadsToTheLongest) {
   EXPECT_EQ(micro_batch.labels, (Indices{6, -100, -100, 2, -100, 4}));
 }
 
+TEST(Collate, TellsSamplesAndPaddingApart) {
+  using Stretches = std::vector<Stretch>;
+  EXPECT_EQ(collate(three_samples(), Indices{1, 0}, 9).stretches,
+            (Stretches{{1, false}, {2, true}, {3, false}}));
+  EXPECT_EQ(collate(three_samples(), Indices{1, 0}, 9, 4).stretches,
+            (Stretches{{1, false}, {3, true}, {3, false}, {1, true}}));
+}
+
 TEST(Collate, RoundsLengthsUpToMultiples) {
   for (const auto& [step, length] : {std::pair{2, 4}, {3, 3}, {8, 8}}) {
     const MicroBatch micro_batch = collate(three_samples(), Indices{1, 0}, 9, step);
