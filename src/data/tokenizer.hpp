@@ -26,6 +26,16 @@ enum class Encode : unsigned {
   /// The name of a special token inside the text is ordinary text. Without it the name becomes the
   /// token's id, as in the Hugging Face libraries; use it for text of unknown origin.
   plain = 2,
+  /// The start of a document, with its prefix, but without the tokens of the post-processor: for
+  /// text whose template has written them.
+  no_ends = 4,
+};
+
+/// A stretch of a text that is encoded in one go.
+struct TextPart {
+  std::string_view text;
+  /// Of unknown origin: names of special tokens in it are ordinary text.
+  bool plain = false;
 };
 
 constexpr Encode operator|(Encode a, Encode b) {
@@ -47,6 +57,16 @@ class Tokenizer {
   /// Throws: ErrorKind::input for invalid UTF-8, for a character that the vocabulary cannot express
   /// and would drop, and when a pattern of the file exceeds its matching limits.
   std::vector<std::int32_t> encode(std::string_view text, Encode options) const;
+
+  /// Token ids of the one text that `parts` make when put together. The name of a special token is
+  /// that token only where all of it lies outside of plain parts; what a plain part begins and the
+  /// next one ends is ordinary text. Added tokens that are not special (such as `<think>`) are
+  /// found everywhere: they are words of the vocabulary and steer nothing.
+  std::vector<std::int32_t> encode(std::span<const TextPart> parts, Encode options) const;
+
+  /// Whether `text` (valid UTF-8) holds the name of a special token, which `encode` without
+  /// `Encode::plain` would take for the token.
+  bool names_special(std::string_view text) const;
 
   /// Text of `ids`. Bytes that are not valid UTF-8 become U+FFFD, as in the Hugging Face library.
   /// `skip_special` leaves out special tokens. Throws: ErrorKind::input for an id that is not in

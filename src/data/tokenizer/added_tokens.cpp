@@ -60,6 +60,22 @@ std::int32_t check_dense(const JsonNode& root, const Vocabulary& pieces,
 
 }  // namespace
 
+bool SpecialNames::allow(std::size_t begin, std::size_t end) const {
+  if (count != Count::inside) return true;
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                                      [](std::size_t at, const Range& r) { return at < r.end; });
+  return after != ranges.end() && after->begin <= begin && end <= after->end;
+}
+
+SpecialNames SpecialNames::within(std::size_t begin, std::size_t end) const {
+  SpecialNames part{count, {}};
+  for (const Range& range : ranges) {
+    const Range cut{std::max(range.begin, begin), std::min(range.end, end)};
+    if (cut.begin < cut.end) part.ranges.push_back({cut.begin - begin, cut.end - begin});
+  }
+  return part;
+}
+
 TokenMatcher::TokenMatcher(std::vector<std::pair<std::string, const AddedToken*>> patterns,
                            const JsonNode& place)
     : patterns_(std::move(patterns)) {
@@ -76,7 +92,8 @@ TokenMatcher::TokenMatcher(std::vector<std::pair<std::string, const AddedToken*>
   }
 }
 
-TokenMatcher::Found TokenMatcher::find(std::string_view text, std::size_t from) const {
+TokenMatcher::Found TokenMatcher::find(std::string_view text, std::size_t from,
+                                       const SpecialNames& special) const {
   if (patterns_.empty()) return {0, 0, nullptr};
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<unsigned char>(text[begin])]) continue;
@@ -92,15 +109,18 @@ TokenMatcher::Found TokenMatcher::find(std::string_view text, std::size_t from) 
       low = std::partition_point(low, high, [&](const auto& p) { return at_depth(p) < byte; });
       high = std::partition_point(low, high, [&](const auto& p) { return at_depth(p) == byte; });
       if (low == high) break;
-      if (low->first.size() == depth + 1) found = {begin, begin + depth + 1, low->second};
+      if (low->first.size() != depth + 1) continue;
+      if (!low->second->special || special.allow(begin, begin + depth + 1))
+        found = {begin, begin + depth + 1, low->second};
     }
     if (found.token != nullptr) return found;
   }
   return {0, 0, nullptr};
 }
 
-bool TokenMatcher::accepts(std::string_view text, const Found& found, bool plain) const {
-  if (plain && found.token->special) return false;
+bool TokenMatcher::accepts(std::string_view text, const Found& found,
+                           const SpecialNames& special) const {
+  if (special.count == SpecialNames::Count::passed_over && found.token->special) return false;
   if (!found.token->single_word) return true;
   if (found.begin > 0) {
     std::size_t i = previous_start(text, found.begin);
@@ -108,6 +128,23 @@ bool TokenMatcher::accepts(std::string_view text, const Found& found, bool plain
   }
   std::size_t i = found.end;
   return i == text.size() || !is_word(next_code_point(text, i));
+}
+
+bool TokenMatcher::has_special() const {
+  return std::any_of(patterns_.begin(), patterns_.end(),
+                     [](const auto& pattern) { return pattern.second->special; });
+}
+
+bool TokenMatcher::names_special(std::string_view text) const {
+  // Every start is tried: a name may begin inside of another token's.
+  const SpecialNames everywhere;
+  for (std::size_t from = 0; from < text.size();) {
+    const Found found = find(text, from, everywhere);
+    if (found.token == nullptr) return false;
+    if (found.token->special && accepts(text, found, everywhere)) return true;
+    from = found.begin + 1;
+  }
+  return false;
 }
 
 std::size_t white_space_before(std::string_view text, std::size_t end) {

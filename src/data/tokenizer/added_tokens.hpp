@@ -26,6 +26,19 @@ struct AddedToken {
   bool special;      // left out of decoded text on request
 };
 
+/// Where in a text the names of special tokens stand for these tokens.
+struct SpecialNames {
+  /// `passed_over`: found, and left as text together with what they overlap, as the Hugging Face
+  /// library does when told to split special tokens.
+  enum class Count { everywhere, passed_over, inside };
+  Count count = Count::everywhere;
+  std::vector<Range> ranges;  // `inside` these only: in order, with gaps between them
+
+  bool allow(std::size_t begin, std::size_t end) const;
+  /// The same for a part of the text.
+  SpecialNames within(std::size_t begin, std::size_t end) const;
+};
+
 /// Finds added tokens in a text: the leftmost first, of several there the longest.
 class TokenMatcher {
  public:
@@ -35,9 +48,14 @@ class TokenMatcher {
                const JsonNode& place);
 
   /// Visits all of `text` in order: `visit(piece, begin, token)`, where token is nullptr for text
-  /// between tokens. `plain`: special tokens are passed over.
+  /// between tokens.
   template <typename Visit>
-  void split(std::string_view text, bool plain, const Visit& visit) const;
+  void split(std::string_view text, const SpecialNames& special, const Visit& visit) const;
+
+  /// Whether a special token is among those looked for.
+  bool has_special() const;
+  /// Whether the name of a special token stands in `text`, even inside of another token's.
+  bool names_special(std::string_view text) const;
 
  private:
   struct Found {
@@ -46,8 +64,8 @@ class TokenMatcher {
     const AddedToken* token;  // nullptr: nothing found
   };
 
-  Found find(std::string_view text, std::size_t from) const;
-  bool accepts(std::string_view text, const Found& found, bool plain) const;
+  Found find(std::string_view text, std::size_t from, const SpecialNames& special) const;
+  bool accepts(std::string_view text, const Found& found, const SpecialNames& special) const;
 
   std::vector<std::pair<std::string, const AddedToken*>> patterns_;  // sorted
   std::array<bool, 256> starts_{};
@@ -92,15 +110,17 @@ class AddedTokens {
 };
 
 template <typename Visit>
-void TokenMatcher::split(std::string_view text, bool plain, const Visit& visit) const {
+void TokenMatcher::split(std::string_view text, const SpecialNames& special,
+                         const Visit& visit) const {
   std::size_t done = 0;
   const auto between = [&](std::size_t end) {
     if (done < end) visit(text.substr(done, end - done), done, nullptr);
   };
   std::size_t from = 0;
-  for (Found found = find(text, from); found.token != nullptr; found = find(text, from)) {
+  for (Found found = find(text, from, special); found.token != nullptr;
+       found = find(text, from, special)) {
     from = found.end;
-    if (!accepts(text, found, plain)) continue;
+    if (!accepts(text, found, special)) continue;
     std::size_t begin = found.begin;
     // Only what is left of the text is looked at: tokens that are white space themselves would
     // look at all of it each time.

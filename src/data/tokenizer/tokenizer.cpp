@@ -8,14 +8,7 @@
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "data/tokenizer/added_tokens.hpp"
-#include "data/tokenizer/bpe.hpp"
-#include "data/tokenizer/decoder.hpp"
-#include "data/tokenizer/end_tokens.hpp"
-#include "data/tokenizer/json_node.hpp"
-#include "data/tokenizer/normalizer.hpp"
-#include "data/tokenizer/post_processor.hpp"
-#include "data/tokenizer/pre_tokenizer.hpp"
+#include "data/tokenizer/parts.hpp"
 
 namespace finetune::data {
 
@@ -25,10 +18,8 @@ using tokenizer::Bpe;
 using tokenizer::Decoder;
 using tokenizer::EndTokens;
 using tokenizer::JsonNode;
-using tokenizer::Matcher;
 using tokenizer::Normalizer;
 using tokenizer::PostProcessor;
-using tokenizer::Prefix;
 using tokenizer::PreTokenizer;
 
 namespace {
@@ -37,10 +28,6 @@ constexpr std::int64_t file_limit_bytes = 256 << 20;
 // Two million pieces, as many merges of two, and half a million added tokens with all their
 // members.
 constexpr std::int64_t most_values = 12'000'000;
-
-bool has(Encode options, Encode flag) {
-  return (static_cast<unsigned>(options) & static_cast<unsigned>(flag)) != 0;
-}
 
 /// Settings of the program that saved the file, for batches it made; samples are cut and filled
 /// here by what the deck says.
@@ -63,41 +50,7 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& model_folder) 
   return path;
 }
 
-/// Encodes the words of one text, one after the other.
-class Words : public tokenizer::WordSink {
- public:
-  Words(const Bpe& bpe, std::string_view text, std::vector<std::int32_t>& ids)
-      : bpe_(bpe), text_bytes_(text.size()), ids_(ids) {}
-  void take(std::string_view word) override {
-    bpe_.encode(word, ids_, scratch_);
-    // Each piece between added tokens may grow within its own bound: all of them together, too.
-    tokenizer::check_growth(text_bytes_, ids_.size());
-  }
-
- private:
-  const Bpe& bpe_;
-  std::size_t text_bytes_;
-  std::vector<std::int32_t>& ids_;
-  Bpe::Scratch scratch_;
-};
-
 }  // namespace
-
-struct Tokenizer::Parts {
-  Normalizer normalizer;
-  PreTokenizer pre_tokenizer;
-  Bpe bpe;
-  AddedTokens added;
-  PostProcessor post_processor;
-  Decoder decoder;
-  EndTokens ends;
-  std::string folder;
-  std::string fingerprint;
-
-  static std::shared_ptr<Parts> read(const JsonNode& root);
-  void encode(std::string_view text, Encode options, std::vector<std::int32_t>& ids) const;
-  std::optional<std::int32_t> id(std::string_view token) const;
-};
 
 std::shared_ptr<Tokenizer::Parts> Tokenizer::Parts::read(const JsonNode& root) {
   root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
@@ -144,51 +97,6 @@ std::optional<std::int32_t> Tokenizer::Parts::id(std::string_view token) const {
   const std::int32_t found = bpe.pieces().find(token);
   if (found == tokenizer::Vocabulary::none) return std::nullopt;
   return found;
-}
-
-void Tokenizer::Parts::encode(std::string_view text, Encode options,
-                              std::vector<std::int32_t>& ids) const {
-  const bool plain = has(options, Encode::plain);
-  const bool continues = has(options, Encode::continuation);
-  Matcher matcher;
-  Words words(bpe, text, ids);
-  std::string buffer;
-  // Added tokens are taken out of the text before it is normalised, and others of what is left
-  // after; what then remains is for the model.
-  added.before_normalizer().split(
-      text, plain, [&](std::string_view piece, std::size_t begin, const AddedToken* token) {
-        if (token != nullptr) {
-          ids.push_back(token->id);
-          return;
-        }
-        const Prefix prefix = begin == 0 && continues ? Prefix::left_out : Prefix::allowed;
-        const std::string_view normal = normalizer.apply(piece, prefix, buffer, matcher);
-        added.after_normalizer().split(
-            normal, plain,
-            [&](std::string_view part, std::size_t part_begin, const AddedToken* found) {
-              if (found != nullptr) {
-                ids.push_back(found->id);
-              } else {
-                pre_tokenizer.run(part, begin == 0 && part_begin == 0, prefix, matcher, words);
-              }
-            });
-      });
-}
-
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Encode options) const {
-  if (const auto bad = core::invalid_utf8(text)) {
-    core::fail(core::ErrorKind::input,
-               {"text", fmt::format("byte {} is not valid UTF-8", *bad), "tokens are made of UTF-8",
-                "Convert the data, for example with iconv."});
-  }
-  std::vector<std::int32_t> ids;
-  ids.reserve(text.size() / 4 + 16);
-  const PostProcessor& around = parts_->post_processor;
-  const bool whole = !has(options, Encode::continuation);
-  if (whole) ids = around.before;
-  parts_->encode(text, options, ids);
-  if (whole) ids.insert(ids.end(), around.after.begin(), around.after.end());
-  return ids;
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {

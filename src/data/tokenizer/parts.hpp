@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a tokenizer consists of, whatever file it came from.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.hpp"
+#include "data/tokenizer/added_tokens.hpp"
+#include "data/tokenizer/bpe.hpp"
+#include "data/tokenizer/decoder.hpp"
+#include "data/tokenizer/end_tokens.hpp"
+#include "data/tokenizer/json_node.hpp"
+#include "data/tokenizer/normalizer.hpp"
+#include "data/tokenizer/post_processor.hpp"
+#include "data/tokenizer/pre_tokenizer.hpp"
+
+namespace finetune::data {
+
+struct Tokenizer::Parts {
+  tokenizer::Normalizer normalizer;
+  tokenizer::PreTokenizer pre_tokenizer;
+  tokenizer::Bpe bpe;
+  tokenizer::AddedTokens added;
+  tokenizer::PostProcessor post_processor;
+  tokenizer::Decoder decoder;
+  tokenizer::EndTokens ends;
+  std::string folder;
+  std::string fingerprint;
+
+  static std::shared_ptr<Parts> read(const tokenizer::JsonNode& root);
+
+  /// Ids of `text` (valid UTF-8) and, as `options` say, of what goes around it.
+  std::vector<std::int32_t> encode(std::string_view text, const tokenizer::SpecialNames& special,
+                                   Encode options) const;
+  std::optional<std::int32_t> id(std::string_view token) const;
+
+ private:
+  tokenizer::SpecialNames after_normalizing(std::string_view piece, std::string_view normal,
+                                            const tokenizer::SpecialNames& special,
+                                            tokenizer::Prefix prefix,
+                                            tokenizer::Matcher& matcher) const;
+  void encode_text(std::string_view text, const tokenizer::SpecialNames& special, bool continues,
+                   std::vector<std::int32_t>& ids) const;
+};
+
+}  // namespace finetune::data
