@@ -20,7 +20,8 @@ struct StepRecord {
   std::int64_t tokens = 0;  ///< positions computed, padding left out
   double tokens_per_s = 0;
   double step_s = 0;
-  std::optional<TimeReport> times = {};  ///< of the steps since the last that had one
+  std::optional<double> balance_loss = {};  ///< of experts, where it is part of the training
+  std::optional<TimeReport> times = {};     ///< of the steps since the last that had one
 };
 
 struct ValidationRecord {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that say what a model is, whatever family it belongs to.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -87,6 +88,10 @@ struct Architecture {
   double init_std = 0.02;                     ///< of weights made from random numbers
   core::DType file_dtype = core::DType::f32;  ///< of an export when the source files do not tell
 
+  std::int64_t num_layers_with_experts() const {
+    return std::count_if(layers.begin(), layers.end(),
+                         [](const Layer& layer) { return layer.has_experts; });
+  }
   Layer layer(std::int64_t i) const {
     return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];
   }

@@ -3,6 +3,9 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
+
+#include "core/error.hpp"
 
 namespace finetune::model {
 namespace {
@@ -59,6 +62,20 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std
   sequence.positions =
       at::arange(length, at::TensorOptions(at::kLong).device(device)).repeat({batch});
   fill_tables(architecture, 0, length, device, sequence);
+  return sequence;
+}
+
+Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
+                       std::vector<Stretch> stretches, at::Device device) {
+  Sequence sequence = make_sequence(architecture, batch, length, device);
+  std::vector<std::int64_t> positions;
+  positions.reserve(static_cast<std::size_t>(batch * length));
+  for (const Stretch& stretch : stretches)
+    for (std::int64_t i = 0; i < stretch.length; ++i)
+      positions.push_back(i);
+  core::check(std::ssize(positions) == batch * length, "stretches cover the tokens of a pass");
+  sequence.positions = at::tensor(at::ArrayRef<std::int64_t>(positions), at::kLong).to(device);
+  sequence.stretches = std::move(stretches);
   return sequence;
 }
 

@@ -20,6 +20,11 @@ std::vector<float> rope_frequencies(const Architecture& architecture);
 Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
                        at::Device device = at::kCPU);
 
+/// The same rows where several samples share one: `stretches` cover all batch * length tokens in
+/// order, and positions begin anew in each.
+Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
+                       std::vector<Stretch> stretches, at::Device device = at::kCPU);
+
 /// One sequence of `length` tokens that continues `cache`.
 Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache,
                        at::Device device = at::kCPU);

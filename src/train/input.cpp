@@ -101,6 +101,8 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
         model::identify(config, (input.model_folder / "config.json").string(), registry.families);
     input.family = identified.family;
     input.architecture = identified.architecture;
+    if (input.model.router_aux_loss_coef >= 0)
+      input.architecture.experts.balance = input.model.router_aux_loss_coef;
     input.parameters = input.family->describe(input.architecture);
     if (input.data.max_seq_length > input.architecture.max_positions) {
       core::fail(core::ErrorKind::deck,

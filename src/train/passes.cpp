@@ -23,11 +23,44 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device)
       .to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
 }
 
+std::vector<model::Stretch> stretches_of(const data::MicroBatch& batch) {
+  std::vector<model::Stretch> stretches;
+  std::int64_t begin = 0;
+  for (const data::Stretch& stretch : batch.stretches) {
+    stretches.push_back({begin, stretch.length, stretch.is_padding});
+    begin += stretch.length;
+  }
+  return stretches;
+}
+
 std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   if (!batch) return std::nullopt;
   const at::Device device = engine.shards.options().device;
   return Tokens{to_tensor(batch->ids, device), to_tensor(batch->labels, device),
-                model::make_sequence(engine.architecture, batch->batch, batch->length, device)};
+                batch->stretches.empty()
+                    ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
+                    : model::make_sequence(engine.architecture, batch->batch, batch->length,
+                                           stretches_of(*batch), device)};
+}
+
+/// Which sample every token is of, for the load of experts.
+model::Balance make_balance(const data::MicroBatch& batch, double scale, at::Device device) {
+  model::Balance balance;
+  balance.scale = scale;
+  balance.sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  std::vector<data::Stretch> stretches = batch.stretches;
+  if (stretches.empty())
+    stretches.assign(static_cast<std::size_t>(batch.batch), {batch.length, false});
+  for (const data::Stretch& stretch : stretches)
+    balance.num_samples += stretch.is_padding ? 0 : 1;
+  std::vector<std::int64_t> samples;
+  std::int64_t sample = 0;
+  for (const data::Stretch& stretch : stretches) {
+    const std::int64_t own = stretch.is_padding ? balance.num_samples : sample++;
+    samples.insert(samples.end(), static_cast<std::size_t>(stretch.length), own);
+  }
+  balance.sample_N = to_tensor(samples, device);
+  return balance;
 }
 
 Stages stages_of(const Engine& engine) {
@@ -105,11 +138,16 @@ Saved run_block(const Engine& engine, const Tokens& tokens, std::int64_t i_layer
 
 }  // namespace
 
-model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
-                                double scale, Pass pass) {
+PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
+                            const Scale& scale, Pass pass) {
   const Stages stages = stages_of(engine);
   const OpenStage all_along(engine.shards, stages.everywhere());
-  const std::optional<Tokens> tokens = prepare(engine, batch);
+  std::optional<Tokens> tokens = prepare(engine, batch);
+  model::Balance balance;
+  if (tokens && scale.balance != 0) {
+    balance = make_balance(*batch, scale.balance, engine.shards.options().device);
+    tokens->sequence.balance = &balance;
+  }
   std::vector<Saved> saved(static_cast<std::size_t>(engine.architecture.num_layers));
   // Only the head comes between the last block's forward and its backward.
   std::optional<OpenStage> last_block;
@@ -128,11 +166,14 @@ model::LossSum forward_backward(const Engine& engine, const std::optional<data::
       &last_block);
 
   at::Tensor d_x;
-  model::LossSum loss;
+  PassResult result;
   {
     const OpenStage open(engine.shards, stages.units(stages.head()));
     open_gradients(engine, stages.units(stages.head()));
-    if (tokens) loss = head_forward_backward(engine, *tokens, x_ND, scale, d_x);
+    if (tokens) {
+      static_cast<model::LossSum&>(result) =
+          head_forward_backward(engine, *tokens, x_ND, scale.loss, d_x);
+    }
     core::fault::hit("step.bwd");
     reduce_gradients(engine, stages.completed(stages.head()), pass);
   }
@@ -153,7 +194,8 @@ model::LossSum forward_backward(const Engine& engine, const std::optional<data::
   open_gradients(engine, stages.units(stages.embedding()));
   if (tokens) engine.ops.embedding_backward(tokens->ids_N, d_x, engine.model.embedding_row());
   reduce_gradients(engine, stages.completed(stages.embedding()), pass);
-  return loss;
+  if (balance.sum.defined()) result.balance = balance.sum.item<double>();
+  return result;
 }
 
 model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {

@@ -27,12 +27,26 @@ struct Engine {
 
 using Pass = shard::Gradients::Pass;
 
-/// Forward and backward of one micro-batch; starts to add the gradient of scale * (sum of its token
-/// losses) to the shards' gradient sums. A rank without a micro-batch takes part with nothing: the
-/// gathers and reductions are collective on fsdp (the last pass's also on dp_replicate), and
-/// somebody else's weights are among this rank's shards.
-model::LossSum forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
-                                double scale, Pass pass = Pass::last);
+/// What a pass differentiates: scale.loss * (sum of its token losses) and, for a model with experts
+/// that asks for it, scale.balance * (load-balancing term summed over tokens and layers).
+struct Scale {
+  Scale(double of_loss, double of_balance = 0) : loss(of_loss), balance(of_balance) {}
+
+  double loss;
+  double balance;
+};
+
+/// Sums over the tokens of a pass.
+struct PassResult : model::LossSum {
+  double balance = 0;  ///< the load-balancing term
+};
+
+/// Forward and backward of one micro-batch; starts to add its gradient, scaled, to the shards'
+/// gradient sums. A rank without a micro-batch takes part with nothing: the gathers and reductions
+/// are collective on fsdp (the last pass's also on dp_replicate), and somebody else's weights are
+/// among this rank's shards.
+PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
+                            const Scale& scale, Pass pass = Pass::last);
 
 /// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result tells which targets
 /// are the model's first choice.

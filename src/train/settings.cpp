@@ -22,6 +22,11 @@ void ModelSettings::bind(deck::Table& table) {
                             "weights from train.seed, "
                             "only config.json and tokenizer.json are read."},
                init, {"pretrained", "random"});
+  table.real({.name = "router_aux_loss_coef",
+              .restart = Restart::fixed,
+              .sentence = "Weight of the load-balancing term of a model with experts; -1: what "
+                          "config.json says, and none unless its output_router_logits is true."},
+             router_aux_loss_coef, {.min = -1});
 }
 
 void TrainSettings::bind(deck::Table& table) {

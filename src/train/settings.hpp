@@ -13,6 +13,7 @@ namespace finetune::train {
 struct ModelSettings {
   std::string path;
   std::string init = "pretrained";
+  double router_aux_loss_coef = -1;
 
   void bind(deck::Table& table);
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "comm/agree.hpp"
@@ -69,12 +70,19 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   // As many terms as samples: at least the micro-batches, and the same on any number of ranks.
   shards.reset_gradients(data.num_samples);
   LossTotal total(shards.options().numbers.is_fixed_point(), data.num_samples);
+  LossTotal balance = total;
+  const std::int64_t num_routers = engine.architecture.num_layers_with_experts();
+  const double coefficient = num_routers > 0 ? engine.architecture.experts.balance : 0;
+  const double per_router =
+      1.0 / static_cast<double>(data.num_tokens * std::max<std::int64_t>(num_routers, 1));
+  const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     core::fault::hit("step.fwd");
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
-    total.add(forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)],
-                               per_token * loss_scale, pass)
-                  .loss);
+    const PassResult sums =
+        forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass);
+    total.add(sums.loss);
+    balance.add(sums.balance);
   }
   core::fault::hit("step.allreduce");
   shards.finish_gradients();
@@ -85,6 +93,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   const core::Stopwatch waiting;
   const auto out_of_range = agreed_out_of_range(shards, batch);
   result.loss = total.all_reduce(batch) * per_token;
+  if (coefficient > 0) result.balance_loss = balance.all_reduce(batch) * per_router;
   // Whoever was faster has waited for the others here.
   result.exposed_s = take_exposed_s(shards) + waiting.seconds();
   result.grad_norm = optim::gradient_norm(shards) / loss_scale;

@@ -3,6 +3,7 @@
 // One optimizer step: micro-batches in, new weights out.
 
 #include <cstdint>
+#include <optional>
 
 #include "comm/communicator.hpp"
 #include "data/stream.hpp"
@@ -13,8 +14,11 @@
 namespace finetune::train {
 
 struct StepResult {
-  double loss = 0;          ///< mean over the trained tokens of all ranks and micro-batches
-  double grad_norm = 0;     ///< of the global gradient, before clipping
+  double loss = 0;       ///< mean over the trained tokens of all ranks and micro-batches
+  double grad_norm = 0;  ///< of the global gradient, before clipping
+  /// With experts that are balanced: E * (sum over experts of share in choices * mean probability),
+  /// the mean over tokens and layers. Top-k when the load is even. Not part of `loss`.
+  std::optional<double> balance_loss = {};
   bool is_skipped = false;  ///< 16-mixed: gradients overflowed, the weights are as before
   double exposed_s = 0;     ///< this rank computed nothing because it waited for others
   double optimizer_s = 0;

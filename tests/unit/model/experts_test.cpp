@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts against a composition that lets every expert see every token, differentiated by autograd.
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/ops.hpp"
+#include "model/rope.hpp"
+#include "unit/model/tiny_weights.hpp"
+
+namespace finetune::model {
+namespace {
+
+using tests::expect_within;
+using tests::normal;
+using tests::TinyWeights;
+
+constexpr std::int64_t tokens = 11, width = 6, hidden = 5, num_experts = 4;
+
+Experts experts(std::int64_t top_k, bool normalizes, bool scales_input) {
+  Experts e;
+  e.num = num_experts;
+  e.top_k = top_k;
+  e.d_ff = hidden;
+  e.normalizes = normalizes;
+  e.scales_input = scales_input;
+  return e;
+}
+
+/// Rows: the router, then gate with up (one tensor here) and down of each expert; or fused.
+std::vector<at::Tensor> separate_weights() {
+  std::vector<at::Tensor> all{normal({num_experts, width}, 1)};
+  for (std::uint64_t e = 0; e < num_experts; ++e) {
+    all.push_back(normal({2 * hidden, width}, 10 + e) * 0.5);
+    all.push_back(normal({width, hidden}, 20 + e) * 0.5);
+  }
+  return all;
+}
+constexpr ExpertRows separate_rows{.router = 0, .gate_up = {1, 1}, .down = 2, .stride = 2};
+
+std::vector<at::Tensor> fused_weights() {
+  const auto all = separate_weights();
+  std::vector<at::Tensor> gate_up, down;
+  for (std::size_t e = 0; e < num_experts; ++e) {
+    gate_up.push_back(all[1 + 2 * e].t());
+    down.push_back(all[2 + 2 * e].t());
+  }
+  return {all[0], at::stack(gate_up), at::stack(down)};
+}
+constexpr ExpertRows fused_rows{.router = 0, .gate_up = {1, 1}, .down = 2, .stride = 0};
+
+/// Two samples of 4 and 5 tokens, and two of padding.
+struct Samples {
+  Balance balance;
+  Sequence sequence;
+
+  explicit Samples(double scale) {
+    balance.scale = scale;
+    balance.sample_N = at::tensor({0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2}, at::kLong);
+    balance.num_samples = 2;
+    balance.sum = at::zeros({}, at::kDouble);
+    sequence.length = tokens;
+    sequence.balance = scale != 0 ? &balance : nullptr;
+  }
+};
+
+struct Reference {
+  at::Tensor y, balance;
+};
+
+/// As the papers write it, with every weight a leaf.
+Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& w, const Experts& e) {
+  const at::Tensor logits = at::mm(x, w[0].t());
+  const at::Tensor p = logits.softmax(1);
+  const at::Tensor scores = e.scales_input ? logits : p;
+  const auto [top, chosen] = scores.topk(e.top_k, 1);
+  at::Tensor weight = e.scales_input ? top.sigmoid() : top;
+  if (!e.scales_input && e.normalizes) weight = weight / weight.sum(1, true);
+  at::Tensor y = at::zeros_like(x);
+  for (std::int64_t i = 0; i < e.num; ++i) {
+    const at::Tensor own = (weight * chosen.eq(i)).sum(1, true);
+    const at::Tensor input = e.scales_input ? x * own : x;
+    const auto halves = at::mm(input, w[static_cast<std::size_t>(1 + 2 * i)].t()).chunk(2, 1);
+    const at::Tensor out =
+        at::mm(at::silu(halves[0]) * halves[1], w[static_cast<std::size_t>(2 + 2 * i)].t());
+    y = y + (e.scales_input ? out : out * own);
+  }
+  // Each sample on its own: experts times (share in choices . mean probability), times its tokens.
+  at::Tensor balance = at::zeros({});
+  for (const auto& [begin, length] : {std::pair(0, 4), std::pair(4, 5)}) {
+    const at::Tensor mean = p.narrow(0, begin, length).mean(0);
+    const at::Tensor share =
+        at::one_hot(chosen.narrow(0, begin, length), e.num).to(at::kFloat).sum(0).sum(0) /
+        static_cast<double>(length);
+    balance = balance + static_cast<double>(e.num * length) * (share * mean).sum();
+  }
+  return {y, balance};
+}
+
+struct Variant {
+  const char* name;
+  std::int64_t top_k;
+  bool normalizes, scales_input;
+  double balance;
+};
+
+class ExpertsOf : public testing::TestWithParam<Variant> {};
+
+TEST_P(ExpertsOf, AreTheCompositionWithAllGradients) {
+  const Variant v = GetParam();
+  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  const at::Tensor x = normal({tokens, width}, 3).set_requires_grad(true);
+  const at::Tensor d_y = normal({tokens, width}, 4);
+
+  std::vector<at::Tensor> leaves{x};
+  std::vector<at::Tensor> leaf_weights;
+  for (const at::Tensor& weight : separate_weights()) {
+    leaf_weights.push_back(weight.clone().set_requires_grad(true));
+    leaves.push_back(leaf_weights.back());
+  }
+  const Reference expected = reference(x, leaf_weights, e);
+  const at::Tensor objective = (expected.y * d_y).sum() + v.balance * expected.balance;
+  const auto gradients = torch::autograd::grad({objective}, leaves, {}, {}, false, true);
+
+  for (const Path path : {Path::kernels, Path::composed}) {
+    for (const Recompute recompute : {Recompute::nothing, Recompute::cheap}) {
+      TinyWeights weights(separate_weights());
+      Ops ops(weights, path, recompute);
+      Samples samples(v.balance);
+      const at::Tensor y = ops.experts(x, separate_rows, e, samples.sequence);
+      expect_within(y, expected.y, 1e-5);
+      const at::Tensor d_x = torch::autograd::grad({y}, {x}, {d_y})[0];
+      expect_within(d_x, gradients[0], 2e-5);
+      for (std::size_t row = 0; row < leaf_weights.size(); ++row) {
+        if (!weights.is_written(static_cast<int>(row))) {
+          EXPECT_EQ(gradients[row + 1].abs().max().item<float>(), 0) << row;
+          continue;
+        }
+        expect_within(weights.gradient_of(static_cast<int>(row)), gradients[row + 1], 2e-5);
+      }
+      if (v.balance != 0) {
+        EXPECT_NEAR(samples.balance.sum.item<double>(), expected.balance.item<double>(), 1e-5);
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsOf, AreTheSameInOneTensor) {
+  const Variant v = GetParam();
+  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  const at::Tensor x = normal({tokens, width}, 3).set_requires_grad(true);
+  const at::Tensor d_y = normal({tokens, width}, 4);
+  TinyWeights separate(separate_weights()), fused(fused_weights());
+  Ops of_separate(separate), of_fused(fused);
+  for (int pass = 0; pass < 2; ++pass) {  // the second adds to the gradients of the first
+    Samples samples(v.balance);
+    const at::Tensor a = of_separate.experts(x, separate_rows, e, samples.sequence);
+    const at::Tensor b = of_fused.experts(x, fused_rows, e, samples.sequence);
+    expect_within(b, a, 1e-6);
+    expect_within(torch::autograd::grad({b}, {x}, {d_y})[0],
+                  torch::autograd::grad({a}, {x}, {d_y})[0], 1e-5);
+  }
+  for (std::int64_t i = 0; i < num_experts; ++i) {
+    const int row = static_cast<int>(1 + 2 * i);
+    const at::Tensor of_one = fused.gradient_of(1).select(0, i);
+    if (separate.is_written(row)) {
+      expect_within(of_one.t(), separate.gradient_of(row), 1e-5);
+    } else {
+      EXPECT_EQ(of_one.abs().max().item<float>(), 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
+                         testing::Values(Variant{"Mixtral", 2, true, false, 0},
+                                         Variant{"Qwen", 2, false, false, 0},
+                                         Variant{"Llama4", 1, false, true, 0},
+                                         Variant{"Balanced", 2, true, false, 0.3},
+                                         Variant{"BalancedSigmoid", 2, false, true, 0.3}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ExpertsThatNobodyChose, HaveNoGradient) {
+  auto all = separate_weights();
+  all[0].zero_();
+  all[0].select(0, 2).fill_(5);  // positive inputs choose expert 2
+  TinyWeights weights(all);
+  Ops ops(weights);
+  const at::Tensor x = normal({tokens, width}, 3).abs().set_requires_grad(true);
+  const at::Tensor y = ops.experts(x, separate_rows, experts(1, true, false), Samples(0).sequence);
+  torch::autograd::grad({y}, {x}, {at::ones_like(y)});
+  for (int e = 0; e < num_experts; ++e)
+    EXPECT_EQ(weights.is_written(1 + 2 * e), e == 2) << e;
+}
+
+}  // namespace
+}  // namespace finetune::model
