@@ -206,8 +206,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights().unsqueeze(1);
-    const at::Tensor d_outputs = d[0].index_select(0, routing.tokens());
-    const at::Tensor d_plain =
+    at::Tensor d_outputs = d[0].index_select(0, routing.tokens());
+    at::Tensor d_plain =
         experts.scales_input ? d_outputs : d_outputs * sorted_weights.to(x.scalar_type());
     at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(gate_up, path);
     at::Tensor d_activated = at::empty_like(activated);
@@ -222,8 +222,11 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       d_activated.mul_(sorted_weights.to(x.scalar_type()));
     }
     activated.reset();
-    const at::Tensor d_gate_up = swiglu_backward(d_activated, gate_up, path);
-    const at::Tensor inputs = inputs_of(x, routing, experts);
+    d_outputs.reset();
+    d_plain.reset();
+    at::Tensor d_gate_up = swiglu_backward(d_activated, gate_up, path);
+    d_activated.reset();
+    at::Tensor inputs = inputs_of(x, routing, experts);
     at::Tensor d_inputs = at::empty_like(inputs);
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = d_inputs.narrow(0, first, count);
@@ -231,6 +234,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       at::mm_out(part, dy, matrices.gate_up(e));
       matrices.add_gate_up(e, dy, inputs.narrow(0, first, count));
     });
+    d_gate_up.reset();
+    inputs.reset();
     if (experts.scales_input) {
       d_sorted_weights =
           (d_inputs * x.index_select(0, routing.tokens())).sum(1, /*keepdim=*/false, at::kFloat);

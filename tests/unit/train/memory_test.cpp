@@ -7,6 +7,9 @@
 
 #include "metrics/memory.hpp"
 #include "models/llama/llama.hpp"
+#include "models/llama/llama4.hpp"
+#include "models/mistral/mistral.hpp"
+#include "models/qwen/qwen.hpp"
 #include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
 #include "plan/bucket.hpp"
@@ -37,10 +40,45 @@ struct Case {
   core::DType reduce = core::DType::f32;
   std::int64_t accumulation = 1;
   std::int64_t dp_shard = 0;
+  enum class Kind { llama, normed, window, experts, shared_experts } kind = Kind::llama;
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
   *out << run.name;
+}
+
+model::ModelFamily family(const Case& run) {
+  switch (run.kind) {
+    case Case::Kind::normed:
+      return models::qwen::qwen3();
+    case Case::Kind::window:
+      return models::mistral::mistral();
+    case Case::Kind::experts:
+      return models::qwen::qwen3_moe();
+    case Case::Kind::shared_experts:
+      return models::llama::llama4_text();
+    default:
+      return models::llama::family();
+  }
+}
+
+/// What the layers of such a family are.
+void add_layers(const Case& run, model::Architecture& a) {
+  model::Layer layer;
+  if (run.kind == Case::Kind::window) layer.window = 48;
+  if (run.kind == Case::Kind::normed || run.kind == Case::Kind::experts)
+    layer.head_norm = model::HeadNorm::weighted;
+  if (run.kind == Case::Kind::experts) {
+    layer.has_experts = true;
+    a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
+  }
+  if (run.kind == Case::Kind::shared_experts) {
+    layer.has_experts = true;
+    layer.chunk = 100;
+    layer.head_norm = model::HeadNorm::weightless;
+    a.experts = {.num = 4, .top_k = 1, .d_ff = 176, .d_shared = 176, .scales_input = true};
+  }
+  a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
 }
 
 model::Architecture architecture(const Case& run) {
@@ -55,6 +93,7 @@ model::Architecture architecture(const Case& run) {
   a.d_ff = 352;
   a.max_positions = 256;
   a.tied_embeddings = run.tied;
+  if (run.kind != Case::Kind::llama) add_layers(run, a);
   return a;
 }
 
@@ -97,10 +136,9 @@ data::StepData step_data(const plan::Request& request, std::int64_t accumulation
 }
 
 /// The most that tensors take in the second step, by which every buffer is there.
-std::int64_t measure(const plan::Request& request, const plan::Plan& plan,
-                     const model::ParameterTable& table) {
+std::int64_t measure(const model::ModelFamily& family, const plan::Request& request,
+                     const plan::Plan& plan, const model::ParameterTable& table) {
   const std::int64_t before = metrics::tensor_bytes().live;
-  const auto family = models::llama::family();
   const auto model = family.build(request.architecture);
   const world::World world = world::make(tests::mpi(), plan);
   shard::Options options;
@@ -139,10 +177,12 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
     GTEST_SKIP() << "the ranks do not form copies of " << GetParam().dp_shard;
   const plan::Request wanted = request(GetParam());
   const auto table =
-      plan::regroup(models::llama::family().describe(wanted.architecture), wanted.parallel.bucket);
+      plan::regroup(family(GetParam()).describe(wanted.architecture), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
   const std::int64_t planned = plan.tensor_bytes();
-  const std::int64_t measured = measure(wanted, plan, table);
+  const std::int64_t measured = measure(family(GetParam()), wanted, plan, table);
+  RecordProperty("measured_of_planned",
+                 std::to_string(static_cast<double>(measured) / static_cast<double>(planned)));
   EXPECT_NEAR(static_cast<double>(measured) / static_cast<double>(planned), 1, 0.05)
       << measured << " bytes measured\n"
       << plan::to_string(plan);
@@ -257,6 +297,25 @@ std::vector<Case> passes() {
       run.checkpointing = ActivationCheckpointing::selective;
       run.compute = compute;
     });
+  }
+  for (const auto kind :
+       {Case::Kind::normed, Case::Kind::window, Case::Kind::experts, Case::Kind::shared_experts}) {
+    for (const DType compute : {DType::bf16, DType::f32}) {
+      for (const auto checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::selective,
+            ActivationCheckpointing::full}) {
+        add(activations,
+            kind == Case::Kind::normed    ? "HeadNorms"
+            : kind == Case::Kind::window  ? "Window"
+            : kind == Case::Kind::experts ? "Experts"
+                                          : "SharedExperts",
+            [&](Case& run) {
+              run.kind = kind;
+              run.compute = compute;
+              run.checkpointing = checkpointing;
+            });
+      }
+    }
   }
   for (const std::int64_t accumulation : {2, 3}) {
     for (const char* sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}) {
