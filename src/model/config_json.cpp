@@ -161,8 +161,8 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
   }
   if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
   if (scaling.kind == RopeScaling::Kind::llama3 &&
-      scaling.high_freq_factor <= scaling.low_freq_factor) {
-    rope.fail("high_freq_factor", "does not exceed low_freq_factor",
+      scaling.high_freq_factor < scaling.low_freq_factor) {
+    rope.fail("high_freq_factor", "is below low_freq_factor",
               "the frequencies between are blended");
   }
 }

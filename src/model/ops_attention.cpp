@@ -90,7 +90,8 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
                           Weights* weights, int query_row, int key_row, double eps, Path path) {
     const auto part = [&](std::int64_t first_head, std::int64_t num_heads) {
       return qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
-          .reshape({-1, shape.head_size});
+          .reshape({-1, shape.head_size})
+          .contiguous();
     };
     const at::Tensor q = part(0, shape.num_heads);
     const at::Tensor k = part(shape.num_heads, shape.num_kv_heads);
@@ -115,7 +116,8 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
       const int row = static_cast<int>(rows[i]);
       const at::Tensor dy =
           d_qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
-              .reshape({-1, shape.head_size});
+              .reshape({-1, shape.head_size})
+              .contiguous();
       auto [dx, dw] = rms_norm_backward(dy, saved[2 * i], weight_of(weights, row, dy),
                                         saved[2 * i + 1], {}, saved_path(ctx));
       if (row >= 0) add_vector(weights.gradient({row, 1}), dw);

@@ -18,7 +18,7 @@ float llama3_scaled(float frequency, const RopeScaling& scaling) {
   const auto low = static_cast<float>(scaling.low_freq_factor);
   const auto high = static_cast<float>(scaling.high_freq_factor);
   if (wavelength < original / high) return frequency;
-  if (wavelength > original / low) return frequency / factor;
+  if (wavelength >= original / low) return frequency / factor;
   const float smooth = (original / wavelength - low) / (high - low);
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }

@@ -14,8 +14,8 @@ namespace {
 using plan::Determinism;
 
 Trajectory alone(plan::Numbers numbers, std::int64_t num_steps,
-                 Embeddings embeddings = Embeddings::own_head) {
-  return Trainer({}, {.numbers = numbers, .embeddings = embeddings}).train(num_steps);
+                 TinyKind kind = TinyKind::own_head) {
+  return Trainer({}, {.numbers = numbers, .kind = kind}).train(num_steps);
 }
 
 /// precision.mode.
@@ -34,11 +34,11 @@ struct Precision {
 class EveryPrecision : public testing::TestWithParam<Precision> {};
 
 TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
-  for (const Embeddings embeddings : {Embeddings::own_head, Embeddings::tied}) {
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::tied, TinyKind::experts}) {
     const plan::Numbers exact = GetParam().numbers(Determinism::topology);
-    const Trajectory expected = alone(exact, 20, embeddings);
+    const Trajectory expected = alone(exact, 20, kind);
     for (Arrangement setup : arrangements(world().size(), exact)) {
-      setup.embeddings = embeddings;
+      setup.kind = kind;
       const Trajectory got = Trainer(world(), setup).train(20);
       EXPECT_EQ(got.losses, expected.losses) << setup.name;
       EXPECT_EQ(got.norms, expected.norms) << setup.name;
@@ -109,15 +109,17 @@ TEST(Parity, EveryStrategyHasTheLossesOfNoSharding) {
   }
 }
 
-TEST(Parity, AnySplitOfABatchGivesTheSameGradient) {
-  const plan::Numbers single = numbers(core::DType::f32, Determinism::off);
-  const std::vector<float> expected = Trainer({}, {.numbers = single, .micro_batch = 7}).gradient();
+/// Experts' load is that of each sample, so it does not matter which ones share a micro-batch.
+void expect_any_split(const plan::Numbers& numbers, TinyKind kind) {
+  const std::vector<float> expected =
+      Trainer({}, {.numbers = numbers, .kind = kind, .micro_batch = 7}).gradient();
   float largest = 0;
   for (const float value : expected)
     largest = std::max(largest, std::abs(value));
   for (const std::int64_t micro_batch : {1, 2, 3, 7}) {
-    for (Arrangement setup : arrangements(world().size(), single)) {
+    for (Arrangement setup : arrangements(world().size(), numbers)) {
       setup.micro_batch = micro_batch;
+      setup.kind = kind;
       const std::vector<float> got = Trainer(world(), setup).gradient();
       float difference = 0;
       for (std::size_t i = 0; i < expected.size(); ++i)
@@ -125,6 +127,11 @@ TEST(Parity, AnySplitOfABatchGivesTheSameGradient) {
       EXPECT_LE(difference, 1e-6f * largest) << setup.name << ", micro-batches of " << micro_batch;
     }
   }
+}
+
+TEST(Parity, AnySplitOfABatchGivesTheSameGradient) {
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::experts})
+    expect_any_split(numbers(core::DType::f32, Determinism::off), kind);
 }
 
 TEST(Parity, FixedPointChangesLessThanRounding) {

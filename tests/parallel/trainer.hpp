@@ -23,7 +23,7 @@ struct Arrangement {
   bool overlap = true;
   train::Blocks blocks = train::Blocks::kept;
   model::Recompute recompute = model::Recompute::nothing;
-  Embeddings embeddings = Embeddings::own_head;
+  TinyKind kind = TinyKind::own_head;
   const char* bucket = "BLOCK";
   std::int64_t micro_batch = 2;
 };
@@ -49,10 +49,10 @@ class Trainer {
       : setup_(setup),
         world_(mesh_of(all, setup.dp_shard)),
         groups_(shard::make_groups(world_, setup.overlap)),
-        architecture_(tiny_architecture(setup.embeddings == Embeddings::tied)),
-        table_(plan::regroup(models::llama::family().describe(architecture_), setup.bucket)),
+        architecture_(tiny_architecture(setup.kind)),
+        table_(plan::regroup(tiny_family().describe(architecture_), setup.bucket)),
         map_(table_, setup.dp_shard),
-        model_(models::llama::family().build(architecture_)),
+        model_(tiny_family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),
         ops_(shards_, model::Path::kernels, setup.recompute),
         optimizer_(optimizer_settings(), table_, shards_, shard::to_aten(setup.numbers.moments)) {

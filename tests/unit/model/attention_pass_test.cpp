@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
              0,
              {{0, 4, false}, {4, 1, false}, {5, 3, false}, {8, 1, true}, {9, 9, false}}},
         Case{"Window", 2, 150, 5, 0, {}}, Case{"WindowOfOne", 1, 70, 1, 0, {}},
-        Case{"WindowWiderThanItsPieces", 1, 300, 100, 0, {}},
+        Case{"SmallWindow", 2, 5, 3, 0, {}}, Case{"WindowWiderThanItsPieces", 1, 300, 100, 0, {}},
         Case{"WindowOverPacked",
              1,
              160,

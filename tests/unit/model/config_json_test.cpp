@@ -104,9 +104,9 @@ TEST(ReadRope, RefusesWhatHasNoMeaning) {
   expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})"),
               "known: default, linear, llama3");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,
-                  "low_freq_factor": 4, "high_freq_factor": 4,
+                  "low_freq_factor": 4, "high_freq_factor": 3,
                   "original_max_position_embeddings": 64}})"),
-              "\"high_freq_factor\" does not exceed low_freq_factor");
+              "\"high_freq_factor\" is below low_freq_factor");
 }
 
 TEST(ReadRope, RefusesABaseWithoutAngles) {

@@ -10,7 +10,7 @@
 namespace finetune::train {
 namespace {
 
-using tests::Embeddings;
+using tests::TinyKind;
 using tests::TinyModel;
 
 using Elements = std::map<std::pair<int, std::int64_t>, float>;
@@ -37,7 +37,7 @@ TEST(Randomize, DoesNotDependOnTheRanks) {
 TEST(Randomize, GivesOtherWeightsForOtherSeedsRowsAndElements) {
   TinyModel tiny{comm::Communicator()};
   const Elements first = masters(tiny);
-  const Elements other = masters(TinyModel(comm::Communicator(), Embeddings::own_head, 2));
+  const Elements other = masters(TinyModel(comm::Communicator(), TinyKind::own_head, 2));
   std::map<float, int> times;
   for (const auto& [place, value] : first) {
     if (tiny.table.rows[static_cast<std::size_t>(place.first)].init == model::Init::ones) {

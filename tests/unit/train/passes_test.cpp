@@ -12,7 +12,7 @@
 namespace finetune::train {
 namespace {
 
-using tests::Embeddings;
+using tests::TinyKind;
 using tests::TinyModel;
 
 /// Sequence `number`: ids and labels differ from one to the next; some positions are not trained.
@@ -33,8 +33,8 @@ struct Result {
 };
 
 /// All of these sequences, one a pass, on this process alone.
-Result alone(Embeddings embeddings, const std::vector<data::MicroBatch>& batches) {
-  TinyModel tiny(comm::Communicator(), embeddings);
+Result alone(TinyKind kind, const std::vector<data::MicroBatch>& batches) {
+  TinyModel tiny(comm::Communicator(), kind);
   tiny.shards.reset_gradients();
   Result result;
   for (const auto& batch : batches)
@@ -45,7 +45,7 @@ Result alone(Embeddings embeddings, const std::vector<data::MicroBatch>& batches
   return result;
 }
 
-class Passes : public testing::TestWithParam<Embeddings> {
+class Passes : public testing::TestWithParam<TinyKind> {
  protected:
   /// One pass in which this rank has `mine`; everything equals `expected` in the end.
   void expect_same(const std::optional<data::MicroBatch>& mine, const Result& expected) {
@@ -153,9 +153,12 @@ TEST_P(Passes, GradientsAreTheSlopesOfTheLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Passes, testing::Values(Embeddings::own_head, Embeddings::tied),
+INSTANTIATE_TEST_SUITE_P(Models, Passes,
+                         testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts),
                          [](const auto& info) {
-                           return info.param == Embeddings::tied ? "tied" : "own_head";
+                           return info.param == TinyKind::tied      ? "tied"
+                                  : info.param == TinyKind::experts ? "experts"
+                                                                    : "own_head";
                          });
 
 }  // namespace

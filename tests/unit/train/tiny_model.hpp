@@ -1,18 +1,24 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A Llama of two blocks and odd sizes with random weights, for the tests of passes.
+// Models of two blocks and odd sizes with random weights, for the tests of passes.
 
 #include <memory>
 
 #include "model/family.hpp"
-#include "models/llama/llama.hpp"
+#include "models/qwen/qwen.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
 #include "train/passes.hpp"
 
 namespace finetune::tests {
 
-inline model::Architecture tiny_architecture(bool tied) {
+enum class TinyKind {
+  own_head,
+  tied,
+  experts,  ///< the first layer sees a window, the second has experts; heads are normed
+};
+
+inline model::Architecture tiny_architecture(TinyKind kind) {
   model::Architecture a;
   a.family = "llama";
   a.num_layers = 2;
@@ -23,24 +29,34 @@ inline model::Architecture tiny_architecture(bool tied) {
   a.head_size = 4;
   a.d_ff = 6;
   a.max_positions = 24;
-  a.tied_embeddings = tied;
+  a.tied_embeddings = kind == TinyKind::tied;
   a.init_std = 0.7;
+  if (kind != TinyKind::experts) return a;
+  a.layers.resize(2);
+  for (model::Layer& layer : a.layers)
+    layer.head_norm = model::HeadNorm::weighted;
+  a.layers[0].window = 3;
+  a.layers[1].has_experts = true;
+  a.experts = {.num = 4, .top_k = 2, .d_ff = 5, .balance = 0.2};
   return a;
 }
 
-enum class Embeddings { own_head, tied };
+/// Qwen 3's table is Llama's where a layer has neither experts nor normed heads.
+inline model::ModelFamily tiny_family() {
+  return models::qwen::qwen3_moe();
+}
 
 struct TinyModel {
-  explicit TinyModel(const comm::Communicator& fsdp, Embeddings embeddings = Embeddings::own_head,
+  explicit TinyModel(const comm::Communicator& fsdp, TinyKind kind = TinyKind::own_head,
                      std::uint64_t seed = 1)
-      : TinyModel(shard::one_copy(fsdp), in_fp32(), embeddings, seed) {}
+      : TinyModel(shard::one_copy(fsdp), in_fp32(), kind, seed) {}
   /// Of options `options` over `groups`.
   TinyModel(const shard::Groups& groups, const shard::Options& options,
-            Embeddings embeddings = Embeddings::own_head, std::uint64_t seed = 1)
-      : architecture(tiny_architecture(embeddings == Embeddings::tied)),
-        table(models::llama::family().describe(architecture)),
+            TinyKind kind = TinyKind::own_head, std::uint64_t seed = 1)
+      : architecture(tiny_architecture(kind)),
+        table(tiny_family().describe(architecture)),
         map(table, groups.fsdp->size()),
-        model(models::llama::family().build(architecture)),
+        model(tiny_family().build(architecture)),
         shards(table, map, groups, options),
         ops(shards) {
     train::randomize(architecture, table, seed, shards);
