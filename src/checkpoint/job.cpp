@@ -2,14 +2,15 @@
 #include "checkpoint/job.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
-#include "checkpoint/hdf5.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/json.hpp"
+#include "hdf5/skeleton.hpp"
 
 namespace finetune::checkpoint {
 namespace {
@@ -50,10 +51,24 @@ std::map<std::int64_t, std::vector<std::byte>> outside(
   return result;
 }
 
+hdf5::Dataset to_hdf5(const Dataset& dataset) {
+  const core::TensorSlice& slice = dataset.slice;
+  using Integers = std::vector<std::int64_t>;
+  return {"/" + dataset.kind + "/" + slice.name + "/" + std::to_string(slice.offset),
+          slice.dtype,
+          slice.count,
+          {{"dtype", std::string(core::name(slice.dtype))},
+           {"global_shape", slice.shape},
+           {"offset", Integers{slice.offset}},
+           {"count", Integers{slice.count}}}};
+}
+
 void lay_out(std::span<const Dataset> datasets, PayloadJob& job,
              std::vector<std::int64_t>& positions) {
   core::fault::hit("ckpt.skeleton", job.file.native());
-  Skeleton skeleton = make_skeleton(datasets);
+  std::vector<hdf5::Dataset> described;
+  std::ranges::transform(datasets, std::back_inserter(described), to_hdf5);
+  hdf5::Skeleton skeleton = hdf5::make_skeleton(described);
   job.file_bytes = skeleton.size_bytes;
   std::vector<ByteRange> ranges;
   for (std::size_t i = 0; i < datasets.size(); ++i) {

@@ -9,12 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hdf5.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/save.hpp"
 #include "comm/communicator.hpp"
+#include "core/tensor_slice.hpp"
 
 namespace finetune::checkpoint {
+
+/// Becomes the HDF5 dataset /<kind>/<tensor name>/<offset>.
+struct Dataset {
+  std::string kind;
+  core::TensorSlice slice;  ///< count >= 1
+};
 
 /// Datasets of all ranks of a group, by rank, in the order each rank passed its slices.
 struct GroupDatasets {

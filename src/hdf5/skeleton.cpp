@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/hdf5.hpp"
+#include "hdf5/skeleton.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,16 +8,14 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/hdf5_memory.hpp"
 #include "core/error.hpp"
+#include "hdf5/memory.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::hdf5 {
 namespace {
 
-// Lustre and GPFS like large data to start at a stripe or block boundary. Aligning only what is at
-// least four times as large keeps the padding below a quarter in the worst case.
-constexpr hsize_t alignment_bytes = hsize_t{1} << 20;
-constexpr hsize_t alignment_threshold_bytes = 4 * alignment_bytes;
+constexpr hsize_t alignment = alignment_bytes;
+constexpr hsize_t alignment_threshold = 4 * alignment;
 // What one dataset with its group and attributes needs, so that the metadata of a file lies
 // together.
 constexpr hsize_t metadata_bytes_per_dataset = 1024;
@@ -53,7 +51,7 @@ std::string reason() {
 [[noreturn]] void fail_hdf5(const char* call) {
   core::fail(core::ErrorKind::io,
              {"HDF5", fmt::format("{} failed", call), reason(),
-              "A checkpoint file cannot be laid out; look at the free memory of this node."});
+              "A file cannot be laid out; look at the free memory of this node."});
 }
 
 void check(herr_t status, const char* call) {
@@ -109,17 +107,19 @@ class Writer {
 
   /// Returns the position of the data in the file.
   std::int64_t add_dataset(const Dataset& dataset) {
-    const core::TensorSlice& slice = dataset.slice;
-    const std::string name = fmt::format("/{}/{}/{}", dataset.kind, slice.name, slice.offset);
-    const auto count = static_cast<hsize_t>(slice.count);
+    const auto count = static_cast<hsize_t>(dataset.count);
     const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, "H5Screate_simple");
-    Id id(H5Dcreate2(file_.get(), name.c_str(), type_of(slice.dtype), space.get(), H5P_DEFAULT,
-                     dataset_list_.get(), H5P_DEFAULT),
+    Id id(H5Dcreate2(file_.get(), dataset.path.c_str(), type_of(dataset.dtype), space.get(),
+                     H5P_DEFAULT, dataset_list_.get(), H5P_DEFAULT),
           H5Dclose, "H5Dcreate");
-    add_text(id.get(), "dtype", core::name(slice.dtype));
-    add_integers(id.get(), "global_shape", slice.shape);
-    add_integers(id.get(), "offset", std::span(&slice.offset, 1));
-    add_integers(id.get(), "count", std::span(&slice.count, 1));
+    for (const Attribute& attribute : dataset.attributes) {
+      if (const auto* text = std::get_if<std::string>(&attribute.value)) {
+        add_text(id.get(), attribute.name.c_str(), *text);
+      } else {
+        add_integers(id.get(), attribute.name.c_str(),
+                     std::get<std::vector<std::int64_t>>(attribute.value));
+      }
+    }
     const haddr_t position = H5Dget_offset(id.get());
     if (position == HADDR_UNDEF) fail_hdf5("H5Dget_offset");
     id.close("H5Dclose");
@@ -137,9 +137,8 @@ class Writer {
     // The newest format that 1.10 knows has checksums in its metadata.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110),
           "H5Pset_libver_bounds");
-    check(H5Pset_alignment(access.get(), alignment_threshold_bytes, alignment_bytes),
-          "H5Pset_alignment");
-    check(H5Pset_meta_block_size(access.get(), std::min(metadata, alignment_bytes)),
+    check(H5Pset_alignment(access.get(), alignment_threshold, alignment), "H5Pset_alignment");
+    check(H5Pset_meta_block_size(access.get(), std::min(metadata, alignment)),
           "H5Pset_meta_block_size");
     check(H5Pset_obj_track_times(creation.get(), false), "H5Pset_obj_track_times");
     return H5Fcreate("skeleton", H5F_ACC_TRUNC, creation.get(), access.get());
@@ -222,8 +221,9 @@ Skeleton make_skeleton(std::span<const Dataset> datasets) {
   Writer writer(image, datasets.size());
   // All groups first: the metadata then lies together instead of between the data.
   for (const Dataset& dataset : datasets) {
-    writer.add_group("/" + dataset.kind);
-    writer.add_group("/" + dataset.kind + "/" + dataset.slice.name);
+    for (std::size_t at = dataset.path.find('/', 1); at != std::string::npos;
+         at = dataset.path.find('/', at + 1))
+      writer.add_group(dataset.path.substr(0, at));
   }
   for (const Dataset& dataset : datasets)
     skeleton.positions.push_back(writer.add_dataset(dataset));
@@ -237,4 +237,4 @@ Skeleton make_skeleton(std::span<const Dataset> datasets) {
   return skeleton;
 }
 
-}  // namespace finetune::checkpoint
+}  // namespace finetune::hdf5

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/hdf5_memory.hpp"
+#include "hdf5/memory.hpp"
 
 #if H5_VERSION_GE(1, 13, 0)
 #include <H5FDdevelop.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <new>
 
-namespace finetune::checkpoint {
+namespace finetune::hdf5 {
 namespace {
 
 /// What HDF5 holds a pointer to; its own part comes first.
@@ -155,4 +155,4 @@ herr_t use_memory_driver(hid_t access_list, hid_t driver, SparseImage* image) {
   return H5Pset_driver(access_list, driver, static_cast<const void*>(&image));
 }
 
-}  // namespace finetune::checkpoint
+}  // namespace finetune::hdf5

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Private to checkpoint: a file driver for HDF5 that keeps in memory what is written, and nothing
+// Private to hdf5: a file driver for HDF5 that keeps in memory what is written, and nothing
 // for the rest. A file of any size costs no more than its metadata.
 
 #include <hdf5.h>
@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-namespace finetune::checkpoint {
+namespace finetune::hdf5 {
 
 /// The content of a file; bytes in no page are zero.
 struct SparseImage {
@@ -30,4 +30,4 @@ hid_t register_memory_driver();
 /// Makes files that are opened with the access list write into `image`. Negative on failure.
 herr_t use_memory_driver(hid_t access_list, hid_t driver, SparseImage* image);
 
-}  // namespace finetune::checkpoint
+}  // namespace finetune::hdf5
