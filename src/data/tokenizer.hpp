@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back, as the model's own `tokenizer.json` says.
+// Text to token ids and back, as the file says that the model was published with.
 
 #include <cstdint>
 #include <filesystem>
@@ -42,13 +42,21 @@ constexpr Encode operator|(Encode a, Encode b) {
   return static_cast<Encode>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-/// A byte-pair tokenizer read from a Hugging Face `tokenizer.json`: byte-level (GPT-2, Llama 3,
-/// Qwen) or SentencePiece style (Llama 2, Mistral). Ids equal those of the Hugging Face library.
+/// A tokenizer read from a model folder: `tokenizer.json` of the Hugging Face library (byte-level
+/// BPE as in GPT-2, Llama 3 and Qwen, SentencePiece style as in Llama 2 and Mistral, Unigram),
+/// Mistral's `tekken.json`, tiktoken's `*.tiktoken` (Qwen 1) and `tokenizer.model` (Llama 3), or
+/// SentencePiece's `tokenizer.model`. Ids equal those of the library that the file belongs to.
 /// Cheap to copy; every member function may be called from several threads at once.
+///
+/// Names of special tokens inside a text become the tokens unless `Encode::plain` or a plain part
+/// says otherwise, whatever the file: data of unknown origin is to be encoded as plain text, so
+/// that a sample cannot end a turn or begin a system prompt by spelling it.
 class Tokenizer {
  public:
-  /// Reads `tokenizer.json` of a model folder, and the end and begin tokens from
-  /// `tokenizer_config.json`, else `config.json`, else `generation_config.json`.
+  /// Reads the first that is there of: tokenizer.json, tekken.json, *.tiktoken, tokenizer.model,
+  /// tokenizer.model.v*. The end and begin tokens come from `tokenizer_config.json`, else
+  /// `config.json`, else `generation_config.json`, else the file itself; the former, and
+  /// `added_tokens.json`, may also name more tokens where the file is not tokenizer.json.
   /// Throws: ErrorKind::input if the file is damaged or asks for something not supported here; what
   /// is not supported is named and never ignored.
   static Tokenizer load(const std::filesystem::path& model_folder);
@@ -84,6 +92,9 @@ class Tokenizer {
 
   /// Throws: ErrorKind::input if the model folder names no end token.
   std::int32_t eos_id() const;
+
+  /// The file that was read, for messages.
+  const std::filesystem::path& file() const;
 
   /// Hash of everything that decides ids: the file, the begin and the end token.
   std::string fingerprint() const;

@@ -12,15 +12,7 @@ namespace {
 // (Pieces of the vocabulary are looked up whole and may be longer.)
 constexpr std::size_t longest_token = 1024;
 
-AddedToken read_token(const JsonNode& node, const Vocabulary& pieces) {
-  node.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  AddedToken token{node.id("id"),
-                   node.text("content"),
-                   node.boolean("single_word", false),
-                   node.boolean("lstrip", false),
-                   node.boolean("rstrip", false),
-                   node.boolean("normalized", false),
-                   node.boolean("special", false)};
+void check_token(const AddedToken& token, const Vocabulary& pieces, const JsonNode& node) {
   if (token.content.empty() || token.content.size() > longest_token) {
     node.refuse(fmt::format("a token of {} bytes", token.content.size()),
                 fmt::format("1 to {} are possible", longest_token));
@@ -33,7 +25,24 @@ AddedToken read_token(const JsonNode& node, const Vocabulary& pieces) {
                       : fmt::format("the model's vocabulary gives it {}", known),
                 "The file is damaged: get it again.");
   }
+}
+
+AddedToken read_token(const JsonNode& node, const Vocabulary& pieces) {
+  node.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  AddedToken token{node.id("id"),
+                   node.text("content"),
+                   node.boolean("single_word", false),
+                   node.boolean("lstrip", false),
+                   node.boolean("rstrip", false),
+                   node.boolean("normalized", false),
+                   node.boolean("special", false)};
+  check_token(token, pieces, node);
   return token;
+}
+
+void sort_by_id(std::vector<AddedToken>& tokens) {
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
 }
 
 /// Every id below the largest must stand for something.
@@ -189,8 +198,7 @@ AddedTokens AddedTokens::read(const JsonNode& root, const Vocabulary& pieces,
     for (const JsonNode& node : list->as_list())
       tokens.push_back(read_token(node, pieces));
   }
-  std::sort(tokens.begin(), tokens.end(),
-            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  sort_by_id(tokens);
   const std::int32_t size = check_dense(root, pieces, tokens);
   // Text is searched after it was normalised, so what is searched for must be as well.
   std::vector<std::string> decoded;
@@ -202,6 +210,18 @@ AddedTokens AddedTokens::read(const JsonNode& root, const Vocabulary& pieces,
                              : std::string_view(token.content));
   }
   return AddedTokens(std::move(tokens), std::move(decoded), size, root);
+}
+
+AddedTokens AddedTokens::of(std::vector<AddedToken> tokens, const Vocabulary& pieces,
+                            const JsonNode& place) {
+  std::vector<std::string> decoded;
+  sort_by_id(tokens);
+  for (const AddedToken& token : tokens) {
+    check_token(token, pieces, place);
+    decoded.push_back(token.content);
+  }
+  const std::int32_t size = check_dense(place, pieces, tokens);
+  return AddedTokens(std::move(tokens), std::move(decoded), size, place);
 }
 
 const AddedToken* AddedTokens::find(std::int32_t id) const {

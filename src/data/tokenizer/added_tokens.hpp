@@ -81,6 +81,11 @@ class AddedTokens {
   static AddedTokens read(const JsonNode& root, const Vocabulary& pieces,
                           const Normalizer& normalizer);
 
+  /// `tokens` of another kind of file. Normalised ones are written as they look in
+  /// normalised text. Throws as `read` does, at `place`.
+  static AddedTokens of(std::vector<AddedToken> tokens, const Vocabulary& pieces,
+                        const JsonNode& place);
+
   AddedTokens(AddedTokens&&) = default;  // not copied: the matchers point into `tokens_`
   AddedTokens& operator=(AddedTokens&&) = default;
 

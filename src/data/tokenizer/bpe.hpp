@@ -41,6 +41,22 @@ class Bpe {
   /// are not unique, and merges of pieces that do not exist.
   static Bpe read(const JsonNode& node, bool byte_level);
 
+  struct Options {
+    bool byte_level = false;     // symbols are bytes rather than characters
+    bool whole_words = false;    // a word that is a piece is that piece, without merging
+    bool fuse_unknown = false;   // neighbouring unknown characters are one token
+    bool byte_fallback = false;  // unknown characters are spelled as <0x00> .. <0xFF>
+    std::optional<std::int32_t> unknown;
+  };
+
+  /// Any two neighbours merge that spell a piece together, the one of the lowest rank first: so
+  /// tiktoken and SentencePiece do it. `ranks`: one for each id, `never` for pieces that do not
+  /// take part. With `byte_level` pieces are the bytes themselves. Throws: ErrorKind::input at
+  /// `place` for pieces too long to try all their cuts.
+  static Bpe of_ranks(std::unique_ptr<Vocabulary> pieces, const std::vector<std::uint32_t>& ranks,
+                      const Options& options, const JsonNode& place);
+  static constexpr std::uint32_t never = ~std::uint32_t{0};
+
   /// Appends the ids of `word`. Time O(n log n). Thread-safe with a `scratch` a thread.
   /// Throws: ErrorKind::input for a character that neither the vocabulary nor a fallback expresses.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Scratch& scratch) const;
@@ -57,8 +73,11 @@ class Bpe {
   void read_merges(const JsonNode& node);
   void add_merge(const JsonNode& merge, std::string_view left, std::string_view right,
                  std::uint32_t rank);
+  void add_seam(std::string_view left, std::string_view right);
+  void find_cuts(const std::vector<std::uint32_t>& ranks, const JsonNode& place);
   void read_fallback();
   void make_words(const JsonNode& node);
+  void make_whole();
 
   bool joined(char32_t left, char32_t right) const;
   std::size_t segment_end(std::string_view word, std::size_t begin) const;

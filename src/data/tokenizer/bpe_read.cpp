@@ -29,7 +29,7 @@ char32_t last_code_point(std::string_view text) {
 
 Bpe Bpe::read(const JsonNode& node, bool byte_level) {
   const auto type = node.find("type");  // files older than the member hold byte-pair encoding
-  if (type && type->as_text() != "BPE") node.refuse_type(type->as_text(), "BPE");
+  if (type && type->as_text() != "BPE") node.refuse_type(type->as_text(), "BPE, Unigram");
   node.only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
              "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
   Bpe bpe;
@@ -136,6 +136,10 @@ void Bpe::add_merge(const JsonNode& merges, std::string_view left, std::string_v
   merges_->insert(left_id, right_id, {rank, pieces_->find(together)});
   merges_on_[static_cast<std::size_t>(left_id)] = true;
   merges_on_[static_cast<std::size_t>(right_id)] = true;
+  add_seam(left, right);
+}
+
+void Bpe::add_seam(std::string_view left, std::string_view right) {
   const char32_t before = last_code_point(left);
   const char32_t after = first_code_point(right);
   if (before < 128 && after < 128) {
@@ -174,6 +178,10 @@ void Bpe::make_words(const JsonNode& node) {
     node.refuse(fmt::format("byte_fallback with ByteLevel, and no piece for byte 0x{:02x}", byte),
                 "it would spell the alphabet of the bytes in bytes", "Set it to false.");
   }
+  make_whole();
+}
+
+void Bpe::make_whole() {
   const auto count = static_cast<std::size_t>(pieces_->size());
   whole_ = std::make_unique<std::atomic<Whole>[]>(count);
   for (std::size_t i = 0; i < count; ++i)

@@ -120,6 +120,21 @@ Decoder Decoder::read(const std::optional<JsonNode>& node) {
   return decoder;
 }
 
+Decoder Decoder::of_bytes() {
+  Decoder decoder;
+  decoder.steps_.push_back(Bytes{});
+  return decoder;
+}
+
+Decoder Decoder::of_sentencepiece(bool drops_prefix) {
+  Decoder decoder;
+  decoder.steps_.push_back(Replace{Pattern(std::string("\u2581")), " "});
+  decoder.steps_.push_back(ByteFallback{});
+  decoder.steps_.push_back(Fuse{});
+  if (drops_prefix) decoder.steps_.push_back(Strip{" ", 1, 0});
+  return decoder;
+}
+
 void Decoder::add(const JsonNode& node) {
   node.limit_steps(steps_.size());
   const std::string type = node.text("type");
@@ -175,6 +190,8 @@ std::string Decoder::decode(std::vector<std::string> pieces) const {
       pieces = {join(pieces, "")};
     } else if (std::holds_alternative<ByteLevel>(step)) {
       pieces = {bytes_to_text(pieces)};
+    } else if (std::holds_alternative<Bytes>(step)) {
+      pieces = {lossy_utf8(join(pieces, ""))};
     } else if (const auto* ends = std::get_if<Strip>(&step)) {
       for (std::string& piece : pieces)
         piece = strip_piece(piece, ends->content, ends->start, ends->stop);

@@ -19,6 +19,12 @@ class Decoder {
   /// Reads the value of "decoder"; null joins pieces with spaces, as the Hugging Face library does.
   static Decoder read(const std::optional<JsonNode>& node);
 
+  /// Pieces are bytes, as in tiktoken's files.
+  static Decoder of_bytes();
+  /// Pieces of SentencePiece: U+2581 for spaces, <0x41> for bytes. `drops_prefix`: the space before
+  /// the first word is not of the text.
+  static Decoder of_sentencepiece(bool drops_prefix);
+
   /// The text of `pieces`, always valid UTF-8.
   std::string decode(std::vector<std::string> pieces) const;
 
@@ -39,7 +45,8 @@ class Decoder {
     std::string replacement;
     bool drops_first;
   };
-  using Step = std::variant<Replace, ByteFallback, Fuse, ByteLevel, Strip, Metaspace>;
+  struct Bytes {};
+  using Step = std::variant<Replace, ByteFallback, Fuse, ByteLevel, Strip, Metaspace, Bytes>;
 
   void add(const JsonNode& node);
 

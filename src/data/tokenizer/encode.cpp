@@ -14,8 +14,10 @@ namespace finetune::data {
 using tokenizer::AddedToken;
 using tokenizer::Bpe;
 using tokenizer::Matcher;
+using tokenizer::Model;
 using tokenizer::Prefix;
 using tokenizer::SpecialNames;
+using tokenizer::Unigram;
 
 namespace {
 
@@ -34,19 +36,28 @@ void require_utf8(std::string_view text) {
 /// Encodes the words of one text, one after the other.
 class Words : public tokenizer::WordSink {
  public:
-  Words(const Bpe& bpe, std::string_view text, std::vector<std::int32_t>& ids)
-      : bpe_(bpe), text_bytes_(text.size()), ids_(ids) {}
+  Words(const Model& model, std::string_view text, std::vector<std::int32_t>& ids)
+      : bpe_(std::get_if<Bpe>(&model)),
+        unigram_(std::get_if<Unigram>(&model)),
+        text_bytes_(text.size()),
+        ids_(ids) {}
   void take(std::string_view word) override {
-    bpe_.encode(word, ids_, scratch_);
+    if (bpe_ != nullptr) {
+      bpe_->encode(word, ids_, bpe_scratch_);
+    } else {
+      unigram_->encode(word, ids_, unigram_scratch_);
+    }
     // Each piece between added tokens may grow within its own bound: all of them together, too.
     tokenizer::check_growth(text_bytes_, ids_.size());
   }
 
  private:
-  const Bpe& bpe_;
+  const Bpe* bpe_;
+  const Unigram* unigram_;
   std::size_t text_bytes_;
   std::vector<std::int32_t>& ids_;
-  Bpe::Scratch scratch_;
+  Bpe::Scratch bpe_scratch_;
+  Unigram::Scratch unigram_scratch_;
 };
 
 std::size_t common_start(std::string_view a, std::string_view b) {
@@ -83,7 +94,7 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
 void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& special,
                                    bool continues, std::vector<std::int32_t>& ids) const {
   Matcher matcher;
-  Words words(bpe, text, ids);
+  Words words(model, text, ids);
   std::string buffer;
   const bool maps =
       special.count == SpecialNames::Count::inside && added.after_normalizer().has_special();
@@ -95,7 +106,8 @@ void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& sp
           ids.push_back(token->id);
           return;
         }
-        const Prefix prefix = begin == 0 && continues ? Prefix::left_out : Prefix::allowed;
+        const bool no_prefix = begin == 0 ? continues : prefix_once;
+        const Prefix prefix = no_prefix ? Prefix::left_out : Prefix::allowed;
         const std::string_view normal = normalizer.apply(piece, prefix, buffer, matcher);
         const SpecialNames inside =
             maps ? after_normalizing(piece, normal, special.within(begin, begin + piece.size()),

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Which ids begin and end a text: said by the files beside tokenizer.json.
+// Which ids begin and end a text: said by the files beside the tokenizer's.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,10 +17,12 @@ struct EndTokens {
 
   /// Reads `bos_token` and `eos_token` of `tokenizer_config.json`; where it does not say,
   /// `bos_token_id` and `eos_token_id` (the first of several) of `config.json`, then of
-  /// `generation_config.json`. A `bos_token` of null means none. All files may be absent.
+  /// `generation_config.json`, then what the tokenizer's `file` itself says: `otherwise`. A
+  /// `bos_token` of null means none. All files may be absent.
   /// `id_of` maps a token's text to its id. Throws: ErrorKind::input for tokens without an id and
   /// ids not below `vocab_size`.
-  static EndTokens read(const std::filesystem::path& model_folder, std::int32_t vocab_size,
+  static EndTokens read(const std::filesystem::path& file, std::int32_t vocab_size,
+                        const EndTokens& otherwise,
                         const std::function<std::optional<std::int32_t>(std::string_view)>& id_of);
 };
 

@@ -116,7 +116,7 @@ void JsonNode::refuse(const std::string& problem, const std::string& why,
 void JsonNode::refuse_type(const std::string& type, const std::string& supported) const {
   refuse(fmt::format("type \"{}\" is not supported", type),
          fmt::format("supported here: {}", supported),
-         "Use a model whose tokenizer.json is byte-pair encoding of these parts.");
+         "Use a model whose tokenizer.json consists of these parts.");
 }
 
 }  // namespace finetune::data::tokenizer

@@ -5,110 +5,41 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
-#include <vector>
 
-#include "core/error.hpp"
+#include "data/tokenizer/base64.hpp"
 #include "data/tokenizer/unicode.hpp"
+#include "data/tokenizer/unicode_form.hpp"
 
 namespace finetune::data::tokenizer {
 namespace {
 
 constexpr const char* supported_steps =
-    "Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip";
+    "Sequence, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Lowercase, Strip, "
+    "StripAccents";
 
 constexpr std::size_t longest_prefix = 256;
-
-/// Appends the decomposition of one character.
-void decompose(std::vector<utf8proc_int32_t>& codes, char32_t code, utf8proc_option_t options) {
-  std::array<utf8proc_int32_t, 32> parts;  // the longest has 18
-  int boundary = 0;
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
-                              static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
-  core::check(count >= 0 && static_cast<std::size_t>(count) <= parts.size(),
-              "utf8proc refused a character");
-  codes.insert(codes.end(), parts.begin(), parts.begin() + count);
-}
-
-/// Canonical ordering: each run of marks by combining class, otherwise as they stood. utf8proc's
-/// own takes quadratic time, and texts of a million marks exist.
-void order_marks(std::vector<utf8proc_int32_t>& codes) {
-  const auto rank = [](utf8proc_int32_t code) {
-    return utf8proc_get_property(code)->combining_class;
-  };
-  const auto is_mark = [&](utf8proc_int32_t code) { return rank(code) != 0; };
-  for (auto begin = codes.begin(); begin != codes.end();) {
-    begin = std::find_if(begin, codes.end(), is_mark);
-    const auto end = std::find_if_not(begin, codes.end(), is_mark);
-    std::stable_sort(begin, end, [&](auto a, auto b) { return rank(a) < rank(b); });
-    begin = end;
-  }
-}
-
-/// Unicode normalisation form (Unicode Standard Annex 15) of `text`.
-std::string unicode_form(std::string_view text, int options) {
-  const auto flags = static_cast<utf8proc_option_t>(options);
-  // Composition starts from what decomposition leaves.
-  const auto taking_apart =
-      static_cast<utf8proc_option_t>((options & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE);
-  std::vector<utf8proc_int32_t> codes;
-  codes.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();)
-    decompose(codes, next_code_point(text, i), taking_apart);
-  order_marks(codes);
-  const utf8proc_ssize_t count =
-      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), flags);
-  core::check(count >= 0, "utf8proc refused text that is valid UTF-8");
-  std::string result;
-  result.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i)
-    append_utf8(result, static_cast<char32_t>(codes[static_cast<std::size_t>(i)]));
-  return result;
-}
-
-/// Ranges of characters that are their own canonical composition wherever they stand: quick check
-/// yes and combining class 0 (Unicode's DerivedNormalizationProps), assigned long ago.
-constexpr std::array<std::array<char32_t, 2>, 9> composed_ranges{{{0x0, 0x2FF},
-                                                                  {0x388, 0x482},
-                                                                  {0x48A, 0x590},
-                                                                  {0x1E00, 0x1F70},
-                                                                  {0x2002, 0x20CF},
-                                                                  {0x309B, 0xA66E},
-                                                                  {0xAC00, 0xD7A3},
-                                                                  {0xFE30, 0xFFFF},
-                                                                  {0x1F000, 0x1FAFF}}};
-
-/// Whether a glance is enough to see that NFC would change nothing.
-bool surely_composed(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    if (static_cast<unsigned char>(text[i]) < 0xCC) {  // below U+0300
-      ++i;
-      continue;
-    }
-    const char32_t code = next_code_point(text, i);
-    const bool known = std::any_of(composed_ranges.begin(), composed_ranges.end(),
-                                   [&](const auto& r) { return code >= r[0] && code <= r[1]; });
-    if (!known) return false;
-  }
-  return true;
-}
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
 }
 
-std::string lower_case(std::string_view text) {
+/// `text` with each character replaced: `map(code, out)` appends what comes instead.
+template <typename Map>
+std::string map_characters(std::string_view text, const Map& map) {
   std::string out;
   out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    const char32_t code = next_code_point(text, i);
+  for (std::size_t i = 0; i < text.size();)
+    map(next_code_point(text, i), out);
+  return out;
+}
+
+std::string lower_case(std::string_view text) {
+  return map_characters(text, [](char32_t code, std::string& out) {
     append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
     // The one character whose full lower case has two (SpecialCasing.txt).
     if (code == 0x130) append_utf8(out, 0x307);
-  }
-  return out;
+  });
 }
 
 std::string_view strip(std::string_view text, bool left, bool right) {
@@ -124,6 +55,38 @@ std::string_view strip(std::string_view text, bool left, bool right) {
     text.remove_suffix(text.size() - start);
   }
   return text;
+}
+
+/// Characters that the Nmt step takes out, and those it turns into spaces.
+bool is_dropped(char32_t code) {
+  return (code >= 0x01 && code <= 0x08) || code == 0x0B || (code >= 0x0E && code <= 0x1F) ||
+         code == 0x7F || code == 0x8F || code == 0x9F;
+}
+bool is_blank(char32_t code) {
+  return code == 0x09 || code == 0x0A || code == 0x0C || code == 0x0D || code == 0x1680 ||
+         (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
+         code == 0xFEFF || code == 0xFFFD;
+}
+
+std::string without_controls(std::string_view text) {
+  return map_characters(text, [](char32_t code, std::string& out) {
+    if (!is_dropped(code)) append_utf8(out, is_blank(code) ? U' ' : code);
+  });
+}
+
+std::string without_marks(std::string_view text) {
+  return map_characters(text, [](char32_t code, std::string& out) {
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+    if (category < UTF8PROC_CATEGORY_MN || category > UTF8PROC_CATEGORY_ME) append_utf8(out, code);
+  });
+}
+
+Charsmap read_charsmap(const JsonNode& node) {
+  node.only({"type", "precompiled_charsmap"});
+  const auto blob = from_base64(node.text("precompiled_charsmap"));
+  auto map = blob ? Charsmap::read(*blob) : std::nullopt;
+  if (!map) node.refuse("the precompiled map is damaged", "its trie cannot be read");
+  return std::move(*map);
 }
 
 }  // namespace
@@ -163,6 +126,18 @@ Normalizer Normalizer::read(const std::optional<JsonNode>& node) {
   return normalizer;
 }
 
+Normalizer Normalizer::composed() {
+  Normalizer normalizer;
+  normalizer.steps_.push_back(Form{UTF8PROC_COMPOSE | UTF8PROC_STABLE, true});
+  return normalizer;
+}
+
+Normalizer Normalizer::of(SentencePieceNormalizer step) {
+  Normalizer normalizer;
+  normalizer.steps_.push_back(std::move(step));
+  return normalizer;
+}
+
 void Normalizer::add(const JsonNode& node) {
   node.limit_steps(steps_.size());
   const std::string type = node.text("type");
@@ -194,6 +169,15 @@ void Normalizer::add(const JsonNode& node) {
   } else if (type == "Lowercase") {
     node.only({"type"});
     steps_.push_back(Lowercase{});
+  } else if (type == "Precompiled") {
+    steps_.push_back(Precompiled{read_charsmap(node)});
+  } else if (type == "Nmt" || type == "StripAccents") {
+    node.only({"type"});
+    if (type == "Nmt") {
+      steps_.push_back(Nmt{});
+    } else {
+      steps_.push_back(StripAccents{});
+    }
   } else if (type == "Strip") {
     node.only({"type", "strip_left", "strip_right"});
     steps_.push_back(Strip{node.boolean("strip_left"), node.boolean("strip_right")});
@@ -221,6 +205,14 @@ std::string_view Normalizer::apply(std::string_view text, Prefix prefix, std::st
         keep(unicode_form(now, form->options));
     } else if (std::holds_alternative<Lowercase>(step)) {
       keep(lower_case(now));
+    } else if (std::holds_alternative<Nmt>(step)) {
+      keep(without_controls(now));
+    } else if (std::holds_alternative<StripAccents>(step)) {
+      if (!is_ascii(now)) keep(without_marks(now));
+    } else if (const auto* map = std::get_if<Precompiled>(&step)) {
+      keep(map->map.map_clusters(now));
+    } else if (const auto* pieces = std::get_if<SentencePieceNormalizer>(&step)) {
+      keep(pieces->apply(now, prefix == Prefix::allowed));
     } else {
       const auto& ends = std::get<Strip>(step);
       keep(std::string(strip(now, ends.left, ends.right)));

@@ -8,8 +8,10 @@
 #include <variant>
 #include <vector>
 
+#include "data/tokenizer/charsmap.hpp"
 #include "data/tokenizer/json_node.hpp"
 #include "data/tokenizer/regex.hpp"
+#include "data/tokenizer/sentencepiece_normalizer.hpp"
 
 namespace finetune::data::tokenizer {
 
@@ -47,6 +49,8 @@ class Normalizer {
  public:
   /// Reads the value of "normalizer"; nothing for null.
   static Normalizer read(const std::optional<JsonNode>& node);
+  static Normalizer composed();  // NFC
+  static Normalizer of(SentencePieceNormalizer step);
 
   /// The normalised `text`: a view of it if nothing changed, else of `buffer`.
   std::string_view apply(std::string_view text, Prefix prefix, std::string& buffer,
@@ -69,7 +73,13 @@ class Normalizer {
     bool left;
     bool right;
   };
-  using Step = std::variant<Prepend, Replace, Form, Lowercase, Strip>;
+  struct Precompiled {
+    Charsmap map;
+  };
+  struct Nmt {};
+  struct StripAccents {};
+  using Step = std::variant<Prepend, Replace, Form, Lowercase, Strip, Precompiled, Nmt,
+                            StripAccents, SentencePieceNormalizer>;
 
   void add(const JsonNode& node);
 

@@ -10,29 +10,17 @@
 #include <vector>
 
 #include "data/tokenizer.hpp"
-#include "data/tokenizer/added_tokens.hpp"
-#include "data/tokenizer/bpe.hpp"
-#include "data/tokenizer/decoder.hpp"
+#include "data/tokenizer/definition.hpp"
 #include "data/tokenizer/end_tokens.hpp"
-#include "data/tokenizer/json_node.hpp"
-#include "data/tokenizer/normalizer.hpp"
-#include "data/tokenizer/post_processor.hpp"
-#include "data/tokenizer/pre_tokenizer.hpp"
 
 namespace finetune::data {
 
-struct Tokenizer::Parts {
-  tokenizer::Normalizer normalizer;
-  tokenizer::PreTokenizer pre_tokenizer;
-  tokenizer::Bpe bpe;
-  tokenizer::AddedTokens added;
-  tokenizer::PostProcessor post_processor;
-  tokenizer::Decoder decoder;
+struct Tokenizer::Parts : tokenizer::Definition {
   tokenizer::EndTokens ends;
-  std::string folder;
+  std::filesystem::path file;
   std::string fingerprint;
 
-  static std::shared_ptr<Parts> read(const tokenizer::JsonNode& root);
+  explicit Parts(tokenizer::Definition definition) : tokenizer::Definition(std::move(definition)) {}
 
   /// Ids of `text` (valid UTF-8) and, as `options` say, of what goes around it.
   std::vector<std::int32_t> encode(std::string_view text, const tokenizer::SpecialNames& special,

@@ -54,10 +54,24 @@ void add(PostProcessor& processor, const JsonNode& node, std::int32_t vocab_size
       add(processor, part, vocab_size);
   } else if (type == "TemplateProcessing") {
     surround(processor, node, vocab_size);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    node.only({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+    const auto id = [&](const char* key) {
+      const JsonNode pair = node.at(key);  // ["</s>", 2]
+      const auto parts = pair.as_list();
+      if (parts.size() != 2) pair.refuse("not a token and its id", "both are needed");
+      const std::int32_t value = parts[1].as_id();
+      if (value >= vocab_size)
+        pair.refuse(fmt::format("id {}", value), fmt::format("ids end at {}", vocab_size - 1));
+      return value;
+    };
+    processor.before.insert(processor.before.begin(), id("cls"));
+    processor.after.push_back(id("sep"));
   } else if (type == "ByteLevel") {
     node.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   } else {
-    node.refuse_type(type, "Sequence, TemplateProcessing, ByteLevel");
+    node.refuse_type(type,
+                     "Sequence, TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing");
   }
 }
 

@@ -14,8 +14,9 @@ struct PostProcessor {
   std::vector<std::int32_t> before;
   std::vector<std::int32_t> after;
 
-  /// Reads the value of "post_processor": TemplateProcessing (for single texts), ByteLevel (which
-  /// only moves offsets), Sequence. `vocab_size` bounds the ids.
+  /// Reads the value of "post_processor": TemplateProcessing (for single texts), BertProcessing
+  /// and RobertaProcessing, ByteLevel (which only moves offsets), Sequence. `vocab_size` bounds the
+  /// ids.
   static PostProcessor read(const std::optional<JsonNode>& node, std::int32_t vocab_size);
 };
 

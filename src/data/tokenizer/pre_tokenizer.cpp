@@ -86,6 +86,13 @@ PreTokenizer PreTokenizer::read(const std::optional<JsonNode>& node) {
   return result;
 }
 
+PreTokenizer PreTokenizer::of(const std::string& pattern, const std::string& place) {
+  PreTokenizer result;
+  result.add_regex(pattern, place, Behavior::isolated, false);
+  result.byte_level_ = true;
+  return result;
+}
+
 void PreTokenizer::add(const JsonNode& node) {
   node.limit_steps(stages_.size());
   const std::string type = node.text("type");

@@ -31,6 +31,9 @@ class PreTokenizer {
   /// Reads the value of "pre_tokenizer"; nothing for null.
   static PreTokenizer read(const std::optional<JsonNode>& node);
 
+  /// Cuts text at the matches of `pattern` into words of bytes. `place` begins error messages.
+  static PreTokenizer of(const std::string& pattern, const std::string& place);
+
   /// Cuts `text`. `starts_text`: its first byte is the first of the whole text that is encoded.
   /// `prefix` decides whether a prefix may be put there (it always may elsewhere).
   void run(std::string_view text, bool starts_text, Prefix prefix, Matcher& matcher,

@@ -6,95 +6,51 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
-#include "core/log.hpp"
-#include "core/text.hpp"
+#include "data/tokenizer/model_file.hpp"
 #include "data/tokenizer/parts.hpp"
 
 namespace finetune::data {
 
 using tokenizer::AddedToken;
-using tokenizer::AddedTokens;
-using tokenizer::Bpe;
-using tokenizer::Decoder;
-using tokenizer::EndTokens;
-using tokenizer::JsonNode;
-using tokenizer::Normalizer;
-using tokenizer::PostProcessor;
-using tokenizer::PreTokenizer;
+using tokenizer::Definition;
 
 namespace {
 
 constexpr std::int64_t file_limit_bytes = 256 << 20;
-// Two million pieces, as many merges of two, and half a million added tokens with all their
-// members.
-constexpr std::int64_t most_values = 12'000'000;
 
-/// Settings of the program that saved the file, for batches it made; samples are cut and filled
-/// here by what the deck says.
-void warn_of_batch_settings(const JsonNode& root) {
-  for (const char* key : {"truncation", "padding"}) {
-    if (!root.find(key)) continue;
-    log::warn(fmt::format("{}: \"{}\" is not used (the deck decides lengths).",
-                          core::printable(root.place()), key));
-  }
-}
-
-std::filesystem::path tokenizer_file(const std::filesystem::path& model_folder) {
-  const auto path = model_folder / "tokenizer.json";
-  if (!std::filesystem::exists(path) && std::filesystem::exists(model_folder / "tokenizer.model")) {
-    core::fail(core::ErrorKind::input,
-               {path.string(), "no such file", "only a SentencePiece tokenizer.model is here",
-                "Convert it once: transformers' AutoTokenizer.from_pretrained(FOLDER)"
-                ".save_pretrained(FOLDER) writes tokenizer.json."});
-  }
-  return path;
+Definition read_definition(const std::filesystem::path& path, const std::string& content) {
+  const std::string place = path.string();
+  if (path.filename() == "tokenizer.json") return tokenizer::read_tokenizer_json(content, place);
+  const auto beside = tokenizer::Beside::read(path.parent_path());
+  if (path.filename() == "tekken.json") return tokenizer::read_tekken(content, place, beside);
+  using Kind = tokenizer::TiktokenKind;
+  if (path.extension() == ".tiktoken")
+    return tokenizer::read_tiktoken(content, place, Kind::qwen, beside);
+  // The first byte of SentencePiece's message, its field 1, is no digit of base64.
+  if (!content.empty() && content[0] != '\n')
+    return tokenizer::read_tiktoken(content, place, Kind::llama3, beside);
+  return tokenizer::read_sentencepiece(content, place, beside);
 }
 
 }  // namespace
 
-std::shared_ptr<Tokenizer::Parts> Tokenizer::Parts::read(const JsonNode& root) {
-  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-             "post_processor", "decoder", "model"});
-  if (const auto version = root.find("version"); version && version->as_text() != "1.0")
-    version->refuse("version " + version->as_text(), "this program reads version 1.0");
-  warn_of_batch_settings(root);
-  auto normalizer = Normalizer::read(root.find("normalizer"));
-  auto pre_tokenizer = PreTokenizer::read(root.find("pre_tokenizer"));
-  auto bpe = Bpe::read(root.at("model"), pre_tokenizer.byte_level());
-  auto added = AddedTokens::read(root, bpe.pieces(), normalizer);
-  auto post_processor = PostProcessor::read(root.find("post_processor"), added.vocab_size());
-  auto decoder = Decoder::read(root.find("decoder"));
-  return std::make_shared<Parts>(Parts{std::move(normalizer),
-                                       std::move(pre_tokenizer),
-                                       std::move(bpe),
-                                       std::move(added),
-                                       std::move(post_processor),
-                                       std::move(decoder),
-                                       {},
-                                       {},
-                                       {}});
-}
-
 Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
-  const auto path = tokenizer_file(model_folder);
-  const std::string text = core::read_text(path, file_limit_bytes);
-  std::shared_ptr<Parts> parts;
-  {
-    const core::Json json = core::parse_json(text, path.string(), 1, most_values);
-    parts = Parts::read(JsonNode(json, path.string()));
-  }
-  parts->folder = model_folder.string();
-  parts->ends = EndTokens::read(model_folder, parts->added.vocab_size(),
-                                [&](std::string_view token) { return parts->id(token); });
-  parts->fingerprint =
-      core::fingerprint(fmt::format("{} {} {}", core::fingerprint(text),
-                                    parts->ends.bos.value_or(-1), parts->ends.eos.value_or(-1)));
+  const auto path = tokenizer::find_tokenizer(model_folder);
+  const std::string content = core::read_text(path, file_limit_bytes);
+  auto parts = std::make_shared<Parts>(read_definition(path, content));
+  parts->file = path;
+  parts->ends =
+      tokenizer::EndTokens::read(path, parts->added.vocab_size(), {parts->bos, parts->eos},
+                                 [&](std::string_view token) { return parts->id(token); });
+  parts->fingerprint = core::fingerprint(
+      fmt::format("{} {} {}{}", core::fingerprint(content), parts->ends.bos.value_or(-1),
+                  parts->ends.eos.value_or(-1), parts->settings));
   return Tokenizer(std::move(parts));
 }
 
 std::optional<std::int32_t> Tokenizer::Parts::id(std::string_view token) const {
   if (const AddedToken* found = added.find(token)) return found->id;
-  const std::int32_t found = bpe.pieces().find(token);
+  const std::int32_t found = pieces_of(model).find(token);
   if (found == tokenizer::Vocabulary::none) return std::nullopt;
   return found;
 }
@@ -105,13 +61,13 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= parts_->added.vocab_size()) {
       core::fail(core::ErrorKind::input,
-                 {parts_->folder, fmt::format("no token has id {}", id),
+                 {parts_->file.string(), fmt::format("no token has id {}", id),
                   fmt::format("ids end at {}", parts_->added.vocab_size() - 1),
                   "Take model and tokenizer from the same folder."});
     }
     const AddedToken* token = parts_->added.find(id);
     if (token == nullptr) {
-      pieces.emplace_back(parts_->bpe.pieces().piece(id));
+      pieces.emplace_back(pieces_of(parts_->model).piece(id));
     } else if (!skip_special || !token->special) {
       pieces.emplace_back(parts_->added.decoded(*token));
     }
@@ -133,9 +89,14 @@ std::optional<std::int32_t> Tokenizer::bos_id() const {
 
 std::int32_t Tokenizer::eos_id() const {
   if (parts_->ends.eos) return *parts_->ends.eos;
-  core::fail(core::ErrorKind::input,
-             {parts_->folder, "no end token is named", "answers must end with one",
-              "Add \"eos_token\" to tokenizer_config.json or \"eos_token_id\" to config.json."});
+  core::fail(
+      core::ErrorKind::input,
+      {parts_->file.parent_path().string(), "no end token is named", "answers must end with one",
+       "Add \"eos_token\" to tokenizer_config.json or \"eos_token_id\" to config.json."});
+}
+
+const std::filesystem::path& Tokenizer::file() const {
+  return parts_->file;
 }
 
 std::string Tokenizer::fingerprint() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token for token against the Hugging Face library: three small tokenizers in the common manners,
-// and rules.json, where parts of them were exchanged (tests/golden/tokenizers/make_rules.py).
+// and rules.json, where parts of them were exchanged (tests/golden/tokenizers/make_rules.py). And
+// against the libraries of other kinds of files (make_models.py there).
 
 #include "tokenizer_files.hpp"
 
@@ -13,7 +14,7 @@ using Ids = std::vector<std::int32_t>;
 
 class ReferenceTokenizer : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ReferenceTokenizer, EncodesAndDecodesAsTheHuggingFaceLibraryDoes) {
+TEST_P(ReferenceTokenizer, EncodesAndDecodesAsTheLibraryOfItsFileDoes) {
   const std::string name = GetParam();
   const Tokenizer tokenizer = Tokenizer::load(golden(name));
   const Json cases = golden_json(name + "/cases.json");
@@ -22,14 +23,23 @@ TEST_P(ReferenceTokenizer, EncodesAndDecodesAsTheHuggingFaceLibraryDoes) {
     const auto text = item.at("text").get<std::string>();
     const auto ids = item.at("ids").get<Ids>();
     EXPECT_EQ(tokenizer.encode(text, Encode::document), ids) << text;
-    EXPECT_EQ(tokenizer.decode(ids), item.at("decoded").get<std::string>());
-    EXPECT_EQ(tokenizer.decode(ids, false), item.at("decoded_with_special").get<std::string>());
+    if (!item.at("decoded").is_null()) {
+      EXPECT_EQ(tokenizer.decode(ids), item.at("decoded").get<std::string>());
+    }
+    if (item.contains("decoded_with_special")) {
+      EXPECT_EQ(tokenizer.decode(ids, false), item.at("decoded_with_special").get<std::string>());
+    }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTokenizer,
-                         ::testing::Values("llama3", "qwen2", "mistral"),
-                         [](const auto& info) { return std::string(info.param); });
+                         ::testing::Values("llama3", "qwen2", "mistral", "unigram", "spm-bpe",
+                                           "spm-unigram", "tiktoken", "tekken"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 TEST(Tokenizer, AddsNothingToAContinuation) {
   for (const std::string name : {"llama3", "qwen2"}) {
