@@ -50,7 +50,7 @@ class Printer {
 int run_generate(const Arguments& arguments, const train::Registry& registry) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
   train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32);
-  train::require_vocabulary(tokenizer, loaded.architecture(), arguments.path);
+  train::require_vocabulary(tokenizer, loaded.architecture());
   const std::string text = arguments.is_instruction
                                ? formats::alpaca::alpaca_prompt(arguments.second)
                                : arguments.second;

@@ -38,10 +38,9 @@ std::filesystem::path find_data(const Input& input, const char* key, const std::
 
 }  // namespace
 
-void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture,
-                        const std::filesystem::path& model_folder) {
+void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture) {
   if (tokenizer.vocab_size() <= architecture.vocab_size) return;
-  core::fail(core::ErrorKind::input, {(model_folder / "tokenizer.json").string(),
+  core::fail(core::ErrorKind::input, {tokenizer.file().string(),
                                       fmt::format("has {} tokens, the model's embedding {} rows",
                                                   core::with_commas(tokenizer.vocab_size()),
                                                   core::with_commas(architecture.vocab_size)),
@@ -53,7 +52,7 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
   const data::Format& format = format_of(input, registry);
   data::Tokenizer tokenizer = comm::agree(world.world, [&] {
     data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
-    require_vocabulary(loaded, input.architecture, input.model_folder);
+    require_vocabulary(loaded, input.architecture);
     return loaded;
   });
   const data::Encoder encoder =

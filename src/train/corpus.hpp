@@ -30,7 +30,6 @@ struct Corpus {
 Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world);
 
 /// Refuses a tokenizer whose ids the model's embedding does not have.
-void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture,
-                        const std::filesystem::path& model_folder);
+void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture);
 
 }  // namespace finetune::train
