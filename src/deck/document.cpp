@@ -86,6 +86,10 @@ Value convert(const toml::value& from) {
   value.written = line.substr(column, location.region());
   if (location.region() > value.written.size()) value.written += "\n";  // goes on below
   value.text = from.is_string() ? from.as_string().str : value.written;
+  if (value.kind == Kind::array) {
+    for (const toml::value& element : from.as_array())
+      value.elements.push_back(convert(element));
+  }
   return value;
 }
 

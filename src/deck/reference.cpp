@@ -21,6 +21,10 @@ std::string_view describe(Type type) {
       return "number";
     case Type::boolean:
       return "true or false";
+    case Type::texts:
+      return "text or an array of texts";
+    case Type::reals:
+      return "array of numbers";
     default:
       return "text";
   }

@@ -30,7 +30,7 @@ struct Range {
   std::optional<T> below = {};
 };
 
-enum class Type { integer, real, boolean, text, choice };
+enum class Type { integer, real, boolean, text, choice, texts, reals };
 
 /// A key that was bound, with its value after reading the deck. Values are written as in TOML.
 struct Row {

@@ -11,30 +11,11 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "deck/contents.hpp"
+#include "deck/range.hpp"
 #include "deck/suggest.hpp"
 
 namespace finetune::deck {
 namespace {
-
-template <typename T>
-bool contains(const Range<T>& range, T value) {
-  return !(range.min && value < *range.min) && !(range.max && value > *range.max) &&
-         !(range.above && value <= *range.above) && !(range.below && value >= *range.below);
-}
-
-/// "from 0 to 1", "at least 1", "above 0 and below 1"; empty for no limits.
-template <typename T>
-std::string describe(const Range<T>& range) {
-  if (range.min && range.max)
-    return fmt::format("from {} to {}", to_toml(*range.min), to_toml(*range.max));
-  std::string low;
-  std::string high;
-  if (range.min) low = fmt::format("at least {}", to_toml(*range.min));
-  if (range.above) low = fmt::format("above {}", to_toml(*range.above));
-  if (range.max) high = fmt::format("at most {}", to_toml(*range.max));
-  if (range.below) high = fmt::format("below {}", to_toml(*range.below));
-  return low + (low.empty() || high.empty() ? "" : " and ") + high;
-}
 
 std::string_view expected(Type type) {
   switch (type) {
@@ -44,6 +25,10 @@ std::string_view expected(Type type) {
       return "a number";
     case Type::boolean:
       return "true or false";
+    case Type::texts:
+      return "a string or an array of strings";
+    case Type::reals:
+      return "an array of numbers";
     default:
       return "a string";
   }
@@ -80,6 +65,9 @@ std::string remedy_for_type(const Row& row, const Value& value) {
                          value.kind == Kind::boolean || value.kind == Kind::date;
   if (wants_text && is_scalar)
     return fmt::format("Put it in quotes: {} = \"{}\".", row.key, shown(value));
+  if (row.type == Type::texts)
+    return fmt::format("Write {0} = \"...\" or {0} = [\"...\", \"...\"].", row.key);
+  if (row.type == Type::reals) return fmt::format("Write {} = [1.0, 2.0].", row.key);
   if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row.type));
   return fmt::format("Write {}, for example {} = {}.", expected(row.type), row.key,
                      row.default_value);

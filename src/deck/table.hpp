@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,12 @@ class Table {
   void text(const Key& key, std::string& value);
   /// A string that is one of `choices`.
   void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
+  /// A string or an array of strings, each one of `choices` if there are any. "" is no string. An
+  /// override may leave out quotes: [a,b].
+  void texts(const Key& key, std::vector<std::string>& values,
+             const std::vector<std::string>& choices = {});
+  /// An array of numbers, each within `range`.
+  void reals(const Key& key, std::vector<double>& values, Range<double> range = {});
 
   /// All other keys of the table that the deck has and `accepts` says yes to: for tables whose keys
   /// somebody else defines. Strings, integers and booleans, which become "1" and "0". To be called
@@ -52,6 +59,8 @@ class Table {
   void require_default(const Row& row, bool is_allowed) const;
   bool is_bound(const std::string& key) const;
   const Value* given(const Row& row);
+  std::optional<std::vector<Value>> text_elements(const Row& row, const Value& value);
+  bool is_fit(const Row& row, const Value& value, const std::vector<std::string>& choices);
   void zero_character(const Row& row, const Value& value);
   void wrong_type(const Row& row, const Value& value);
   void out_of_range(const Row& row, const Value& value);

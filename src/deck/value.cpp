@@ -126,4 +126,25 @@ std::string to_toml(std::string_view text) {
   return out + '"';
 }
 
+namespace {
+
+template <typename T>
+std::string array_of(const std::vector<T>& values) {
+  std::string out;
+  for (const T& value : values)
+    out += (out.empty() ? "" : ", ") + to_toml(value);
+  return "[" + out + "]";
+}
+
+}  // namespace
+
+std::string to_toml(const std::vector<std::string>& texts) {
+  if (texts.size() > 1) return array_of(texts);
+  return to_toml(texts.empty() ? std::string() : texts.front());
+}
+
+std::string to_toml(const std::vector<double>& numbers) {
+  return array_of(numbers);
+}
+
 }  // namespace finetune::deck

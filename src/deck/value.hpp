@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deck/source.hpp"
 
@@ -20,6 +21,7 @@ struct Value {
   std::string written;  ///< as in the deck, with quotes; empty for strings over several lines
   Place key_place;
   Place place;
+  std::vector<Value> elements;  ///< of an array
 };
 
 /// "a string", "an integer" ...
@@ -44,5 +46,8 @@ std::string to_toml(std::string_view text);
 inline std::string to_toml(const std::string& text) {
   return to_toml(std::string_view(text));
 }
+/// One text as itself, none as "", several as an array.
+std::string to_toml(const std::vector<std::string>& texts);
+std::string to_toml(const std::vector<double>& numbers);
 
 }  // namespace finetune::deck

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/error.hpp"
+#include "unit/deck/sample.hpp"
+
+namespace finetune::deck {
+namespace {
+
+struct Lists {
+  std::vector<std::string> paths;
+  std::vector<std::string> formats = {"a"};
+  std::vector<double> weights;
+
+  void bind(Deck& deck) {
+    Table table = deck.table("data", "Data.");
+    table.texts({"path", Restart::free, "Files.", "", true}, paths);
+    table.texts({"format", Restart::fixed, "What they hold."}, formats, {"a", "b"});
+    table.reals({"weights", Restart::fixed, "Their shares."}, weights, {.above = 0.0});
+  }
+};
+
+Lists lists(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  Deck deck(text, "input.toml", overrides);
+  Lists read;
+  read.bind(deck);
+  deck.finish();
+  return read;
+}
+
+std::string refusal_of_lists(const std::string& text,
+                             const std::vector<std::string>& overrides = {}) {
+  try {
+    lists(text, overrides);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+using Texts = std::vector<std::string>;
+using Numbers = std::vector<double>;
+
+TEST(DeckLists, AStringAloneIsAListOfOne) {
+  const Lists read = lists("[data]\npath = \"x\"\n");
+  EXPECT_EQ(read.paths, Texts({"x"}));
+  EXPECT_EQ(read.formats, Texts({"a"}));
+  EXPECT_TRUE(read.weights.empty());
+}
+
+TEST(DeckLists, ArraysMayGoOverSeveralLinesWithComments) {
+  const Lists read = lists(
+      "[data]\npath = [\n  \"x\",  # the first\n  \"y\",\n]\nformat = [\"a\", \"b\"]\n"
+      "weights = [1, 0.5]\n");
+  EXPECT_EQ(read.paths, Texts({"x", "y"}));
+  EXPECT_EQ(read.formats, Texts({"a", "b"}));
+  EXPECT_EQ(read.weights, Numbers({1, 0.5}));
+}
+
+TEST(DeckLists, OverridesNeedNoQuotes) {
+  EXPECT_EQ(lists("", {"data.path=[a/b.json, c d]"}).paths, Texts({"a/b.json", "c d"}));
+  EXPECT_EQ(lists("", {"data.path=[\"a,b\",\"c\"]"}).paths, Texts({"a,b", "c"}));
+  EXPECT_EQ(lists("", {"data.path=a,b"}).paths, Texts({"a,b"}));
+  EXPECT_EQ(lists("", {"data.path=7"}).paths, Texts({"7"}));
+  EXPECT_EQ(lists("", {"data.path=x", "data.weights=[2,3]"}).weights, Numbers({2, 3}));
+}
+
+TEST(DeckLists, AnElementOfAnotherTypeIsPointedAt) {
+  EXPECT_EQ(refusal_of_lists("[data]\npath = [\"x\", 7]\n"),
+            "input.toml:2: data.path = 7 is an integer (a string or an array of strings is "
+            "expected). Write path = \"...\" or path = [\"...\", \"...\"].\n"
+            "    path = [\"x\", 7]\n"
+            "                 ^");
+  EXPECT_EQ(
+      refusal_of_lists("[data]\npath = \"x\"\nformat = [\"a\",\n  \"c\"]\n"),
+      "input.toml:4: data.format = \"c\" is not one of its values (they are \"a\", \"b\"). Did "
+      "you mean \"a\"?\n      \"c\"]\n      ^~~");
+  EXPECT_EQ(refusal_of_lists("[data]\npath = \"x\"\nweights = [1.0, -2.0]\n"),
+            "input.toml:3: data.weights = -2.0 is out of range (a value above 0.0 is "
+            "expected). Use a value above 0.0.\n    weights = [1.0, -2.0]\n"
+            "                    ^~~~");
+  EXPECT_NE(refusal_of_lists("[data]\npath = \"x\"\nweights = 3\n").find("an array of numbers"),
+            std::string::npos);
+}
+
+TEST(DeckLists, ARequiredListIsNotEmpty) {
+  EXPECT_NE(refusal_of_lists("[data]\npath = []\n").find("data.path is empty"), std::string::npos);
+  EXPECT_NE(refusal_of_lists("").find("data.path is missing"), std::string::npos);
+}
+
+TEST(DeckLists, TheResolvedDeckReadsBackToTheSameLists) {
+  Deck deck("[data]\npath = [\"x\", \"y\\\"z\"]\nweights = [1, 0.1]\n", "input.toml", {});
+  Lists read;
+  read.bind(deck);
+  deck.finish();
+  const std::string resolved = deck.resolved();
+  EXPECT_NE(resolved.find("path = [\"x\", \"y\\\"z\"]\nformat = \"a\"\nweights = [1.0, 0.1]\n"),
+            std::string::npos)
+      << resolved;
+  EXPECT_EQ(lists(resolved).paths, read.paths);
+  EXPECT_EQ(lists(resolved).weights, read.weights);
+}
+
+}  // namespace
+}  // namespace finetune::deck
