@@ -59,6 +59,16 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate->add_option("prompt", arguments.second, "The text to go on from")->required();
   generate->add_flag("--instruction", arguments.is_instruction,
                      "The prompt is an instruction: wrap it as Alpaca data do");
+  CLI::Option* chat = generate->add_flag(
+      "--chat", arguments.is_chat,
+      "The prompt is what a user says: write it as the model's chat template does");
+  chat->excludes("--instruction");
+  generate
+      ->add_option("--template", arguments.chat_template,
+                   "With --chat: a template by its name, where the model has none that is known")
+      ->needs(chat);
+  generate->add_option("--system", arguments.system, "With --chat: the system message")
+      ->needs(chat);
   generate->add_option("--temperature", arguments.temperature, "0: always the most likely token")
       ->check(CLI::Range(0.0, 100.0));
   generate

@@ -22,11 +22,14 @@ struct Arguments {
   std::optional<std::string> memory;           ///< plan: "80GiB"
   bool on_gpu = false;                         ///< plan: each rank has one
 
-  double temperature = 0;         ///< generate
-  double top_p = 1;               ///< generate
-  std::int64_t max_tokens = 128;  ///< generate
-  std::int64_t seed = 0;          ///< generate
-  bool is_instruction = false;    ///< generate: wrap the prompt as Alpaca data do
+  double temperature = 0;               ///< generate
+  double top_p = 1;                     ///< generate
+  std::int64_t max_tokens = 128;        ///< generate
+  std::int64_t seed = 0;                ///< generate
+  bool is_instruction = false;          ///< generate: wrap the prompt as Alpaca data do
+  bool is_chat = false;                 ///< generate: wrap the prompt as the chat template does
+  std::string chat_template = "model";  ///< generate: the template's name
+  std::string system;                   ///< generate: the system message, if there is one
 
   std::string model;                   ///< export: model folder, if not the one of the run
   std::string dtype;                   ///< export: of all tensors, if not that of the source

@@ -2,12 +2,16 @@
 #include "train/generate.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "data/encoder.hpp"
+#include "data/model_template.hpp"
+#include "data/text_source.hpp"
 #include "data/tokenizer.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "train/corpus.hpp"
@@ -45,24 +49,62 @@ class Printer {
   std::size_t printed_ = 0;
 };
 
+struct Prompt {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> stop;  ///< tokens that end the answer
+};
+
+/// The prompt as what a user says, with the markup of a chat template.
+Prompt chat_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
+                   const train::Registry& registry) {
+  const auto& templates = registry.templates;
+  const auto is_named = [&](const data::ChatTemplate& chat) {
+    return chat.name == arguments.chat_template;
+  };
+  if (arguments.chat_template != "model" && std::ranges::none_of(templates, is_named)) {
+    std::vector<std::string> names;
+    for (const data::ChatTemplate& chat : templates)
+      names.push_back(chat.name);
+    core::fail(core::ErrorKind::command_line,
+               {"finetune generate",
+                fmt::format("there is no chat template \"{}\"", arguments.chat_template),
+                fmt::format("there are {}", fmt::join(names, ", ")), "Use one of these."});
+  }
+  const data::ChatTemplate chat =
+      data::choose_template(arguments.chat_template, arguments.path, tokenizer, templates);
+  data::Conversation conversation;
+  if (!arguments.system.empty())
+    conversation.messages.push_back({data::Role::system, arguments.system, {}, {}});
+  conversation.messages.push_back({data::Role::user, arguments.second, {}, {}});
+  const auto segments = data::render_prompt(chat, conversation, "finetune generate");
+  return {data::tokenise(segments, tokenizer, data::SpecialNames::text, false).ids,
+          {tokenizer.eos_id(), *tokenizer.id(chat.stop)}};
+}
+
+Prompt prompt_of(const Arguments& arguments, const data::Tokenizer& tokenizer,
+                 const train::Registry& registry) {
+  if (arguments.is_chat) return chat_prompt(arguments, tokenizer, registry);
+  const std::string text = arguments.is_instruction
+                               ? formats::alpaca::alpaca_prompt(arguments.second)
+                               : arguments.second;
+  return {data::encode_prompt(tokenizer, text), {tokenizer.eos_id()}};
+}
+
 }  // namespace
 
 int run_generate(const Arguments& arguments, const train::Registry& registry) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
   train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32);
   train::require_vocabulary(tokenizer, loaded.architecture());
-  const std::string text = arguments.is_instruction
-                               ? formats::alpaca::alpaca_prompt(arguments.second)
-                               : arguments.second;
-  const auto prompt = data::encode_prompt(tokenizer, text);
-  if (prompt.empty()) {
+  const Prompt prompt = prompt_of(arguments, tokenizer, registry);
+  if (prompt.ids.empty()) {
     core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
                                                "a text goes on from something", "Give a prompt."});
   }
   const std::int64_t positions = loaded.architecture().max_positions;
-  if (std::ssize(prompt) >= positions) {
+  if (std::ssize(prompt.ids) >= positions) {
     core::fail(core::ErrorKind::command_line,
-               {"finetune generate", fmt::format("the prompt has {} tokens", prompt.size()),
+               {"finetune generate", fmt::format("the prompt has {} tokens", prompt.ids.size()),
                 fmt::format("the model has {} positions, and the answer needs some", positions),
                 "Shorten it."});
   }
@@ -70,9 +112,9 @@ int run_generate(const Arguments& arguments, const train::Registry& registry) {
                                  .top_p = arguments.top_p,
                                  .seed = static_cast<std::uint64_t>(arguments.seed),
                                  .max_tokens = arguments.max_tokens,
-                                 .stop = {tokenizer.eos_id()}};
+                                 .stop = prompt.stop};
   Printer printer(tokenizer);
-  train::generate(loaded.engine(), prompt, sampling,
+  train::generate(loaded.engine(), prompt.ids, sampling,
                   [&](std::int32_t token) { printer.add(token); });
   printer.finish();
   return core::exit_done;

@@ -2,11 +2,15 @@
 #include "registry.hpp"
 
 #include "formats/alpaca/alpaca.hpp"
+#include "formats/chat/chat.hpp"
+#include "formats/completion/completion.hpp"
 #include "formats/text/text.hpp"
+#include "formats/tokens/tokens.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
+#include "templates/templates.hpp"
 
 namespace finetune::modules {
 
@@ -24,10 +28,18 @@ const train::Registry& registry() {
                                            models::qwen::qwen3(),
                                            models::qwen::qwen3_moe(),
                                        },
-                                   .formats = {
-                                       formats::alpaca::format(),
-                                       formats::text::format(),
-                                   }};
+                                   .formats =
+                                       {
+                                           formats::alpaca::format(),
+                                           formats::chat::format(),
+                                           formats::completion::format(),
+                                           formats::chat::messages(),
+                                           formats::chat::qwen(),
+                                           formats::chat::sharegpt(),
+                                           formats::text::format(),
+                                           formats::tokens::format(),
+                                       },
+                                   .templates = templates::all()};
   return all;
 }
 

@@ -63,6 +63,9 @@ File::File(const std::filesystem::path& path, Mode mode, ErrorKind kind) : path_
   }
 }
 
+File::File(int descriptor, std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(descriptor) {}
+
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }

@@ -21,6 +21,8 @@ class File {
   /// Throws: `kind` with the path and the system's reason, or if there is no file to read but a
   /// folder, a pipe or a device.
   File(const std::filesystem::path& path, Mode mode, ErrorKind kind = ErrorKind::input);
+  /// Takes over an open descriptor; `path` is what messages call it.
+  File(int descriptor, std::filesystem::path path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;

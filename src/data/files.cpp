@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -27,12 +28,31 @@ class Chain final : public Reader {
   std::int64_t size() const override { return ends_.back(); }
 
   Sample sample(std::int64_t i) const override {
-    const auto part = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
-    const auto& reader = *parts_.at(static_cast<std::size_t>(part));
-    return reader.sample(i - (ends_[static_cast<std::size_t>(part)] - reader.size()));
+    const auto [reader, within] = find(i);
+    return reader->sample(within);
+  }
+
+  std::string where(std::int64_t i) const override {
+    const auto [reader, within] = find(i);
+    return reader->where(within);
+  }
+
+  std::vector<fs::path> files() const override {
+    std::vector<fs::path> all;
+    for (const auto& part : parts_) {
+      const auto files = part->files();
+      all.insert(all.end(), files.begin(), files.end());
+    }
+    return all;
   }
 
  private:
+  std::pair<const Reader*, std::int64_t> find(std::int64_t i) const {
+    const auto part = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
+    const Reader* reader = parts_.at(static_cast<std::size_t>(part)).get();
+    return {reader, i - (ends_[static_cast<std::size_t>(part)] - reader->size())};
+  }
+
   std::vector<std::unique_ptr<Reader>> parts_;
   std::vector<std::int64_t> ends_;  // ends_[p]: samples in parts 0 .. p
 };
@@ -42,9 +62,11 @@ std::vector<fs::path> files_in(const fs::path& folder,
   std::vector<fs::path> files;
   std::error_code error;
   for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-    const std::string extension = i->path().extension().string();
+    const std::string name = i->path().filename().string();
     const bool wanted =
-        std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
+        std::any_of(extensions.begin(), extensions.end(), [&](std::string_view extension) {
+          return name.ends_with(extension) && name.size() > extension.size();
+        });
     std::error_code ignored;
     if (wanted && i->is_regular_file(ignored)) files.push_back(i->path());
   }

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "data/conversation.hpp"
+#include "data/tokens.hpp"
+
 namespace finetune::data {
 
 /// A piece of a sample's text. Loss is taken on the tokens of trained segments only.
@@ -18,9 +21,15 @@ struct Segment {
   bool markup = false;  ///< a template wrote it: names of special tokens in it are those tokens
 };
 
+/// What a file says of one sample: text in segments, a conversation, or both (then the segments are
+/// the format's own way to write the conversation, and a template of the deck's takes their place);
+/// or tokens and nothing else.
 struct Sample {
   std::vector<Segment> segments;
   std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
+  Conversation conversation = {};
+  Tokens tokens = {};
+  std::uint32_t findings = 0;  ///< bits of Finding that the reader saw
 };
 
 /// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks
@@ -34,10 +43,29 @@ class Reader {
   /// 0 <= i < size(). Throws: ErrorKind::input naming file and line if the sample cannot be used.
   virtual Sample sample(std::int64_t i) const = 0;
 
+  /// "file:line", or "file:line: entry 12", without reading the sample where that can be.
+  virtual std::string where(std::int64_t i) const { return sample(i).where; }
+
+  /// The files that were opened, in order.
+  virtual std::vector<std::filesystem::path> files() const { return {}; }
+
  protected:
   Reader() = default;
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
+};
+
+/// Names of the columns (fields of a record) that the deck chooses; empty: the format's own.
+struct Columns {
+  std::string conversation;
+  std::string prompt;
+  std::string input;
+  std::string answer;
+  std::string text;
+  std::string system;
+  std::string tools;
+  std::string tokens;
+  std::string labels;
 };
 
 enum class Layout {
@@ -49,7 +77,8 @@ struct Format {
   std::string name;
   Layout layout;
   /// Throws: ErrorKind::input if the path cannot be read or holds no sample.
-  std::function<std::unique_ptr<Reader>(const std::filesystem::path&)> open;
+  std::function<std::unique_ptr<Reader>(const std::filesystem::path&, const Columns&)> open;
+  bool needs_template = false;  ///< its samples are conversations and nothing else
 };
 
 }  // namespace finetune::data

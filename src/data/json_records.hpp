@@ -5,42 +5,30 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 
-#include "core/file.hpp"
-#include "core/json.hpp"
 #include "data/json_index.hpp"
+#include "data/plain_file.hpp"
+#include "data/records.hpp"
 
 namespace finetune::data {
 
-/// A file of JSON objects. Thread-safe: reading changes nothing.
-class JsonRecords {
+/// A file of JSON objects, an array of them or one a line.
+class JsonRecords final : public Records {
  public:
   /// Throws: ErrorKind::input as index_json does, or if the file cannot be opened.
   explicit JsonRecords(const std::filesystem::path& path);
+  explicit JsonRecords(PlainFile file);
 
-  std::int64_t size() const { return std::ssize(index_.entries); }
-
-  /// Throws: ErrorKind::input with file, line and column for broken JSON or invalid UTF-8, with
-  /// file and line if the entry is not an object.
-  core::Json object(std::int64_t i) const;
-
-  /// "file:line" in JSONL; "file:line: entry 12" (from 1) in an array, whose entries may share a
-  /// line.
-  std::string where(std::int64_t i) const;
+  std::int64_t size() const override { return std::ssize(index_.entries); }
+  core::Json object(std::int64_t i) const override;
+  OrderedJson ordered(std::int64_t i) const override;
+  std::string where(std::int64_t i) const override;
+  const std::filesystem::path& path() const override { return file_.path(); }
 
  private:
-  core::File file_;
+  PlainFile plain_;
+  const core::File& file_;
   JsonIndex index_;
 };
-
-/// The text of the field `name` of `object`. Throws: ErrorKind::input beginning with `where` if it
-/// is missing or not a string.
-std::string required_text(const core::Json& object, const std::string& name,
-                          const std::string& where);
-
-/// As required_text, but a missing field or null is an empty text.
-std::string optional_text(const core::Json& object, const std::string& name,
-                          const std::string& where);
 
 }  // namespace finetune::data

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/settings.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace finetune::data {
@@ -10,22 +12,104 @@ using deck::Restart;
 
 void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std::string>& formats) {
   // Paths may change on restart: whether the data did is told by their fingerprint.
-  table.text({.name = "path",
-              .restart = Restart::free,
-              .sentence = "Training data: a file, or a folder of files.",
-              .required = true},
-             data.path);
-  table.choice({.name = "format", .restart = Restart::fixed, .sentence = "What the files hold."},
-               data.format, formats);
-  table.text({.name = "validation_path",
-              .restart = Restart::free,
-              .sentence = "Validation data of the same format; empty for none."},
-             data.validation_path);
+  table.texts({.name = "path",
+               .restart = Restart::free,
+               .sentence = "Training data: a file, a folder of files, or an array of several data "
+                           "sets. JSON and JSONL may be compressed by gzip or zstd.",
+               .required = true},
+              data.paths);
+  table.texts({.name = "format",
+               .restart = Restart::fixed,
+               .sentence = "What the files hold: one format, or one for each of data.path."},
+              data.formats, formats);
+  table.reals(
+      {.name = "weights",
+       .restart = Restart::fixed,
+       .sentence = "How often each of data.path is drawn from, in proportion to the others; "
+                   "empty: each sample once an epoch."},
+      data.weights, {.above = 0.0});
+  table.texts({.name = "validation_path",
+               .restart = Restart::free,
+               .sentence = "Validation data of the same format; empty for none."},
+              data.validation_paths);
   table.real({.name = "validation_fraction",
               .restart = Restart::fixed,
               .sentence = "Part of the training data that is held out for validation instead; the "
                           "choice follows train.seed."},
              data.validation_fraction, {.min = 0.0, .below = 1.0});
+}
+
+void bind_columns(deck::Table& table, Columns& columns) {
+  const auto column = [&](const char* name, const char* sentence, std::string& value) {
+    table.text({.name = name, .restart = Restart::fixed, .sentence = sentence}, value);
+  };
+  column("conversation_column",
+         "Chats: the list of messages. Empty: \"messages\", else \"conversations\".",
+         columns.conversation);
+  column("prompt_column", "Empty: \"instruction\" in alpaca, \"prompt\" in completion.",
+         columns.prompt);
+  column("input_column", "Alpaca: what the instruction is about. Empty: \"input\", where there.",
+         columns.input);
+  column("answer_column", "Empty: \"output\" in alpaca, \"completion\" in completion.",
+         columns.answer);
+  column("text_column", "Text in records. Empty: \"text\".", columns.text);
+  column("system_column",
+         "Alpaca, completion and chats: a system message beside the others. Empty: \"system\", "
+         "where there.",
+         columns.system);
+  column("tools_column",
+         "Chats: the functions on offer, a list or its JSON text. Empty: \"tools\", where there.",
+         columns.tools);
+  column("tokens_column", "Tokens: their ids. Empty: \"input_ids\".", columns.tokens);
+  column("labels_column",
+         "Tokens: -100 where a token is not trained, else its id. Empty: \"labels\", where there; "
+         "without labels every token is trained.",
+         columns.labels);
+}
+
+void bind_manner(deck::Table& table, DataSettings& data,
+                 const std::vector<std::string>& template_names) {
+  std::vector<std::string> choices = {"auto", "model"};
+  choices.insert(choices.end(), template_names.begin(), template_names.end());
+  table.choice({.name = "template",
+                .restart = Restart::fixed,
+                .sentence = "How conversations are written for the model. auto: as the format says "
+                            "(alpaca, completion), else as the model does; model: as the model's "
+                            "tokenizer_config.json says, whatever the format."},
+               data.chat_template, choices);
+  table.choice({.name = "train_on",
+                .restart = Restart::fixed,
+                .sentence = "Which tokens are trained: what the model answers, with the token that "
+                            "ends its turn, or everything."},
+               data.train_on, {"answers", "all"});
+  table.choice({.name = "special_names",
+                .restart = Restart::fixed,
+                .sentence = "What the name of a special token inside the data is: text like any "
+                            "other, or that token, as in the Hugging Face libraries."},
+               data.special_names, {"text", "tokens"});
+}
+
+/// Lists that belong together have the same length.
+void require_lengths(deck::Table& table, const DataSettings& data) {
+  const std::size_t n = data.paths.size();
+  if (data.formats.empty() || (data.formats.size() > 1 && data.formats.size() != n)) {
+    table.problem("format",
+                  fmt::format("data.format has {} entries, data.path {}", data.formats.size(), n),
+                  "each data set has one format", "Give one for all, or one for each.");
+  }
+  if (!data.weights.empty() && data.weights.size() != n) {
+    table.problem("weights",
+                  fmt::format("data.weights has {} entries, data.path {}", data.weights.size(), n),
+                  "each data set has one weight", "Give one for each, or none.");
+  }
+  if (data.formats.size() > 1 && !data.validation_paths.empty() &&
+      data.validation_paths.size() != data.formats.size()) {
+    table.problem("validation_path",
+                  fmt::format("data.validation_path has {} entries, data.format {}",
+                              data.validation_paths.size(), data.formats.size()),
+                  "the formats belong to the validation data as well",
+                  "Give as many, or one format for all.");
+  }
 }
 
 void bind_sequences(deck::Table& table, DataSettings& data) {
@@ -57,10 +141,14 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
 
 }  // namespace
 
-void DataSettings::bind(deck::Table& table, const std::vector<std::string>& formats) {
-  bind_sources(table, *this, formats);
+void DataSettings::bind(deck::Table& table, const std::vector<std::string>& format_names,
+                        const std::vector<std::string>& template_names) {
+  bind_sources(table, *this, format_names);
+  bind_columns(table, columns);
+  bind_manner(table, *this, template_names);
   bind_sequences(table, *this);
-  if (validation_fraction > 0 && !validation_path.empty()) {
+  require_lengths(table, *this);
+  if (validation_fraction > 0 && !validation_paths.empty()) {
     table.problem("validation_fraction", "data.validation_path is given too",
                   "validation data come from one of the two", "Remove one.");
   }

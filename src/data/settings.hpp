@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/format.hpp"
 #include "data/load.hpp"
 #include "data/sampler.hpp"
 #include "deck/deck.hpp"
@@ -13,9 +14,14 @@
 namespace finetune::data {
 
 struct DataSettings {
-  std::string path;
-  std::string format = "alpaca";
-  std::string validation_path;
+  std::vector<std::string> paths;
+  std::vector<std::string> formats = {"alpaca"};  ///< one for all paths, or one a path
+  std::vector<double> weights;                    ///< one a path, or none
+  std::vector<std::string> validation_paths;
+  Columns columns;
+  std::string chat_template = "auto";
+  std::string train_on = "answers";
+  std::string special_names = "text";
   double validation_fraction = 0;
   std::int64_t max_seq_length = 512;
   std::string on_overlong = "truncate";
@@ -23,8 +29,14 @@ struct DataSettings {
   bool shuffle = true;
   bool allow_changed = false;
 
-  /// `formats` are the names data.format may have.
-  void bind(deck::Table& table, const std::vector<std::string>& formats);
+  /// `format_names` and `template_names` are the names data.format and data.template may have.
+  void bind(deck::Table& table, const std::vector<std::string>& format_names,
+            const std::vector<std::string>& template_names = {});
+
+  /// The format of paths[i] and of validation_paths[i].
+  const std::string& format_of(std::size_t i) const {
+    return formats.size() == 1 ? formats.front() : formats.at(i);
+  }
 
   /// What `load` needs of these settings. `name` begins the data report: "training data".
   DatasetOptions options(std::string name, std::int64_t vocab_size) const;

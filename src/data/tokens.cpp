@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
+#include "data/format.hpp"
+
 namespace finetune::data {
 
 Tokens tokenise(const Sample& sample, const Encoder& encoder) {
+  if (!sample.tokens.ids.empty()) return sample.tokens;
   Tokens tokens;
   bool any_trained = false;
   bool first = true;

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "data/format.hpp"
-
 namespace finetune::data {
+
+struct Sample;
 
 /// The label of a token that is not trained.
 inline constexpr std::int32_t not_trained = -100;

@@ -22,18 +22,49 @@ data::Dataset load_part(const Input& input, const data::Reader& reader, data::La
   return std::move(loaded.dataset);
 }
 
-/// The file or folder that the deck names as data.<key>.
-std::filesystem::path find_data(const Input& input, const char* key, const std::string& named) {
-  const std::filesystem::path path = resolve(named, input.deck_path);
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return path;
-  core::fail(core::ErrorKind::input,
-             {named, "is not there",
-              path.is_absolute() ? fmt::format("data.{} names it", key)
-                                 : fmt::format("data.{} is looked for from the current folder and "
-                                               "beside the deck {}",
-                                               key, input.deck_path.string()),
-              fmt::format("Correct data.{}.", key)});
+/// The samples of several sources one after the other, as tokens.
+class Samples final : public data::Reader {
+ public:
+  explicit Samples(const std::vector<std::unique_ptr<data::TextSource>>& sources)
+      : sources_(sources) {}
+
+  std::int64_t size() const override {
+    std::int64_t size = 0;
+    for (const auto& source : sources_)
+      size += source->size();
+    return size;
+  }
+
+  data::Sample sample(std::int64_t i) const override {
+    std::size_t s = 0;
+    for (; i >= sources_[s]->size(); ++s)
+      i -= sources_[s]->size();
+    data::Sample sample;
+    sample.where = sources_[s]->where(i);
+    sample.tokens = sources_[s]->sample(i).tokens;
+    return sample;
+  }
+
+ private:
+  const std::vector<std::unique_ptr<data::TextSource>>& sources_;
+};
+
+/// What loading cannot do with several data sets.
+void require_alike(const Input& input, const Registry& registry) {
+  const auto layout = [&](std::size_t i) {
+    return format_named(input.data.format_of(i), registry).layout;
+  };
+  for (std::size_t i = 1; i < input.data.paths.size(); ++i) {
+    if (layout(i) == layout(0)) continue;
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(), "data.path holds running text and separate samples",
+                "the one is cut into blocks, the other is not", "Train on one of them."});
+  }
+  if (!input.data.weights.empty()) {
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(), "data.weights is not supported yet",
+                "each sample is drawn once an epoch", "Remove it."});
+  }
 }
 
 }  // namespace
@@ -49,7 +80,8 @@ void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architect
 }
 
 Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world) {
-  const data::Format& format = format_of(input, registry);
+  const data::Format& format = format_named(input.data.format_of(0), registry);
+  comm::agree_all(world.world, [&] { require_alike(input, registry); });
   data::Tokenizer tokenizer = comm::agree(world.world, [&] {
     data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
     require_vocabulary(loaded, input.architecture);
@@ -57,18 +89,20 @@ Corpus load_corpus(const Input& input, const Registry& registry, const world::Wo
   });
   const data::Encoder encoder =
       comm::agree(world.world, [&] { return data::encoder_of(tokenizer); });
-  const auto open = [&](const char* key, const std::string& path) {
-    return comm::agree(world.world, [&] { return format.open(find_data(input, key, path)); });
+  const auto open = [&](DataPart part) {
+    return comm::agree(world.world, [&] { return open_sources(input, registry, tokenizer, part); });
   };
 
-  std::unique_ptr<data::Reader> reader = open("path", input.data.path);
+  const auto sources = open(DataPart::training);
   data::Dataset training =
-      load_part(input, *reader, format.layout, encoder, world, "training data");
+      load_part(input, Samples(sources), format.layout, encoder, world, "training data");
   std::optional<data::Dataset> validation;
-  std::unique_ptr<data::Reader> questions;
-  if (!input.data.validation_path.empty()) {
-    questions = open("validation_path", input.data.validation_path);
-    validation = load_part(input, *questions, format.layout, encoder, world, "validation data");
+  std::unique_ptr<Questions> questions;
+  if (!input.data.validation_paths.empty()) {
+    auto held_out = open(DataPart::validation);
+    validation =
+        load_part(input, Samples(held_out), format.layout, encoder, world, "validation data");
+    questions = std::make_unique<Questions>(std::move(held_out));
   } else if (input.data.validation_fraction > 0) {
     data::Split split = comm::agree(world.world, [&] {
       return data::split(training, input.data.validation_fraction,

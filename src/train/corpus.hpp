@@ -10,6 +10,7 @@
 #include "data/stream.hpp"
 #include "data/tokenizer.hpp"
 #include "train/input.hpp"
+#include "train/sources.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -21,7 +22,7 @@ struct Corpus {
   std::string fingerprint;   ///< of the training data's tokens
   bool has_answers = false;  ///< samples are questions with answers, not running text
   /// The validation file's samples as text, for printed answers; null without one.
-  std::unique_ptr<data::Reader> questions;
+  std::unique_ptr<Questions> questions;
 };
 
 /// Tokenises on all ranks and prints what was read. Collective on the world.

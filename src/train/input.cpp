@@ -21,6 +21,13 @@ std::vector<std::string> format_names(const Registry& registry) {
   return names;
 }
 
+std::vector<std::string> template_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const data::ChatTemplate& chat : registry.templates)
+    names.push_back(chat.name);
+  return names;
+}
+
 /// Every key of the program, in the order of the chain deck -> metrics.
 void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   const auto table = [&](const char* name, const char* sentence, auto& settings, auto... more) {
@@ -28,7 +35,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
     settings.bind(bound, more...);
   };
   table("model", "The model to train.", input.model);
-  table("data", "What it is trained on.", input.data, format_names(registry));
+  table("data", "What it is trained on.", input.data, format_names(registry),
+        template_names(registry));
   table("parallel", "How the model is spread over the ranks.", input.parallel);
   table("precision", "Number formats.", input.precision);
   table("optimizer", "AdamW and its learning rate.", input.optimizer);
@@ -66,10 +74,9 @@ std::filesystem::path resolve(const std::filesystem::path& path,
   return std::filesystem::equivalent(normal, beside, ignored) ? normal : beside;
 }
 
-const data::Format& format_of(const Input& input, const Registry& registry) {
-  const auto found =
-      std::find_if(registry.formats.begin(), registry.formats.end(),
-                   [&](const data::Format& format) { return format.name == input.data.format; });
+const data::Format& format_named(const std::string& name, const Registry& registry) {
+  const auto found = std::find_if(registry.formats.begin(), registry.formats.end(),
+                                  [&](const data::Format& format) { return format.name == name; });
   core::check(found != registry.formats.end(), "the deck's choices are the registry's formats");
   return *found;
 }

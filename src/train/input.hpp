@@ -57,7 +57,7 @@ std::string reference_deck(const Registry& registry);
 std::filesystem::path resolve(const std::filesystem::path& path,
                               const std::filesystem::path& deck_path);
 
-/// The format named by data.format.
-const data::Format& format_of(const Input& input, const Registry& registry);
+/// The format that the deck calls `name`.
+const data::Format& format_named(const std::string& name, const Registry& registry);
 
 }  // namespace finetune::train

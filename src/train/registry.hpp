@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/chat_template.hpp"
 #include "data/format.hpp"
 #include "model/family.hpp"
 
@@ -13,6 +14,7 @@ namespace finetune::train {
 struct Registry {
   std::vector<model::ModelFamily> families;
   std::vector<data::Format> formats;
+  std::vector<data::ChatTemplate> templates = {};
 
   /// All names in order: ranks compare it, and checkpoints carry it.
   std::string names() const {
@@ -21,6 +23,8 @@ struct Registry {
       text += "model " + family.name + "; ";
     for (const auto& format : formats)
       text += "format " + format.name + "; ";
+    for (const auto& chat : templates)
+      text += "template " + chat.name + "; ";
     return text;
   }
 };

@@ -2,6 +2,7 @@
 #include "train/resume.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -95,11 +96,11 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
       log::warn(
           fmt::format("{} is not what the run in {} was trained on; it goes on with the "
                       "samples that the changed data have in its place (data.allow_changed)",
-                      input.data.path, found.folder.string()));
+                      fmt::format("{}", fmt::join(input.data.paths, ", ")), found.folder.string()));
       return;
     }
     core::fail(core::ErrorKind::deck,
-               {input.data.path,
+               {fmt::format("{}", fmt::join(input.data.paths, ", ")),
                 fmt::format("is not what the run in {} was trained on", found.folder.string()),
                 "the data position of the checkpoint means nothing in other data",
                 "Restore the data, set data.allow_changed = true to go on with them as they are, "

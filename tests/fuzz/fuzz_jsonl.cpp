@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A data file, JSONL or a JSON array: every entry is an object or refused with file and line.
 
+#include "data/fields.hpp"
 #include "data/json_records.hpp"
 #include "fuzz/fuzz.hpp"
 
@@ -16,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::accepts(path + ":", [&] {
         const core::Json object = records.object(i);
         fuzz::require(object.is_object(), "a sample is an object");
-        data::optional_text(object, "input", records.where(i));
-        data::required_text(object, "instruction", records.where(i));
+        data::optional_text_field(object, {"input", ""}, records.where(i));
+        data::text_field(object, {"instruction", ""}, records.where(i));
       });
     }
   });

@@ -4,39 +4,65 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
+#include "data/fields.hpp"
 #include "data/files.hpp"
-#include "data/json_records.hpp"
+#include "data/records.hpp"
 
 namespace finetune::formats::alpaca {
 namespace {
 
+using data::Column;
+
 class AlpacaReader final : public data::Reader {
  public:
-  explicit AlpacaReader(const std::filesystem::path& path) : records_(path) {}
+  AlpacaReader(const std::filesystem::path& path, const data::Columns& columns)
+      : records_(data::open_records(path)),
+        instruction_(Column::of(columns.prompt, "instruction", "data.prompt_column")),
+        input_(Column::of(columns.input, "input", "data.input_column")),
+        output_(Column::of(columns.answer, "output", "data.answer_column")),
+        system_(Column::of(columns.system, "system", "data.system_column")) {}
 
-  std::int64_t size() const override { return records_.size(); }
+  std::int64_t size() const override { return records_->size(); }
+  std::string where(std::int64_t i) const override { return records_->where(i); }
+  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
 
   data::Sample sample(std::int64_t i) const override {
-    const core::Json record = records_.object(i);
-    const std::string where = records_.where(i);
-    const std::string instruction = data::required_text(record, "instruction", where);
-    const std::string input = data::optional_text(record, "input", where);
-    return {{{alpaca_prompt(instruction, input), false},
-             {data::required_text(record, "output", where), true}},
-            where};
+    const core::Json record = records_->object(i);
+    data::Sample sample;
+    sample.where = records_->where(i);
+    const std::string instruction = data::text_field(record, instruction_, sample.where);
+    const std::string input = data::optional_text_field(record, input_, sample.where);
+    const std::string output = data::text_field(record, output_, sample.where);
+    const std::string system = data::optional_text_field(record, system_, sample.where);
+    auto& messages = sample.conversation.messages;
+    std::string prompt = alpaca_prompt(instruction, input);
+    if (!system.empty()) {
+      prompt = system + "\n\n" + prompt;
+      messages.push_back({data::Role::system, system, {}, {}});
+    }
+    messages.push_back(
+        {data::Role::user, input.empty() ? instruction : instruction + "\n" + input, {}, {}});
+    messages.push_back({data::Role::assistant, output, {}, {}});
+    sample.segments = {{std::move(prompt), false}, {output, true}};
+    return sample;
   }
 
  private:
-  data::JsonRecords records_;
+  std::unique_ptr<data::Records> records_;
+  Column instruction_;
+  Column input_;
+  Column output_;
+  Column system_;
 };
 
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const std::filesystem::path& path) {
-    return data::open_files(path, {".json", ".jsonl"}, [](const std::filesystem::path& file) {
-      return std::make_unique<AlpacaReader>(file);
+  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
+      return std::make_unique<AlpacaReader>(file, columns);
     });
   };
   return {"alpaca", data::Layout::separate, open};

@@ -9,9 +9,10 @@
 
 namespace finetune::formats::alpaca {
 
-/// A JSON array or JSONL of {"instruction": ..., "input": ..., "output": ...}, or a folder of .json
-/// and .jsonl files. `input` may be missing, null or empty; other fields are passed over. Loss is
-/// taken on the output only.
+/// Records of {"instruction": ..., "input": ..., "output": ...}, in a file or a folder of files.
+/// `input` may be missing, null or empty, and so may `system`, which goes in front; other fields
+/// are passed over. Loss is taken on the output only. With a chat template, the instruction and
+/// below it the input are what the user says.
 data::Format format();
 
 /// The prompt that an answer follows directly, ending in "### Response:\n". An empty `input` leaves

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "core/text.hpp"
+#include "data/decompress.hpp"
+#include "data/fields.hpp"
 #include "data/files.hpp"
-#include "data/json_records.hpp"
+#include "data/records.hpp"
 
 namespace finetune::formats::text {
 namespace {
@@ -23,20 +26,27 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 /// A document is tokenised whole by one rank, in several times its size of memory.
 constexpr std::int64_t longest_document_bytes = std::int64_t{1} << 30;
 
-/// The "text" of each object of a JSON or JSONL file.
+/// A field of each record.
 class RecordReader final : public data::Reader {
  public:
-  explicit RecordReader(const fs::path& path) : records_(path) {}
+  RecordReader(const fs::path& path, const data::Columns& columns)
+      : records_(data::open_records(path)),
+        text_(data::Column::of(columns.text, "text", "data.text_column")) {}
 
-  std::int64_t size() const override { return records_.size(); }
+  std::int64_t size() const override { return records_->size(); }
+  std::string where(std::int64_t i) const override { return records_->where(i); }
+  std::vector<fs::path> files() const override { return {records_->path()}; }
 
   data::Sample sample(std::int64_t i) const override {
-    const std::string where = records_.where(i);
-    return {{{data::required_text(records_.object(i), "text", where), true}}, where};
+    data::Sample sample;
+    sample.where = records_->where(i);
+    sample.segments = {{data::text_field(records_->object(i), text_, sample.where), true}};
+    return sample;
   }
 
  private:
-  data::JsonRecords records_;
+  std::unique_ptr<data::Records> records_;
+  data::Column text_;
 };
 
 void check_text(const fs::path& path, std::string_view text) {
@@ -63,37 +73,59 @@ void check_text(const fs::path& path, std::string_view text) {
 /// A file that is one document.
 class FileReader final : public data::Reader {
  public:
-  explicit FileReader(const fs::path& path) : path_(path) {
-    if (core::File(path, core::File::Mode::read).size_bytes() == 0) {
+  explicit FileReader(const fs::path& path) : path_(path), file_(data::open_plain(path)) {
+    if (file_.file().size_bytes() == 0) {
       core::fail(core::ErrorKind::input,
                  {path.string(), "is empty", "there is nothing to train on", "Check data.path."});
+    }
+    if (file_.file().size_bytes() > longest_document_bytes) {
+      core::fail(core::ErrorKind::input,
+                 {path.string(),
+                  fmt::format("is larger than {}", core::human_bytes(longest_document_bytes)),
+                  "a file of plain text is one document, which one rank tokenises whole",
+                  "Split it, or put its documents into a JSONL file."});
     }
   }
 
   std::int64_t size() const override { return 1; }
+  std::string where(std::int64_t) const override { return path_.string() + ":1"; }
+  std::vector<fs::path> files() const override { return {path_}; }
 
-  data::Sample sample(std::int64_t) const override {
-    std::string text = core::read_text(path_, longest_document_bytes);
+  data::Sample sample(std::int64_t i) const override {
+    std::string text(static_cast<std::size_t>(file_.file().size_bytes()), '\0');
+    file_.file().read_at(0, std::as_writable_bytes(std::span(text)));
     if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
     check_text(path_, text);
-    return {{{std::move(text), true}}, path_.string() + ":1"};
+    data::Sample sample;
+    sample.where = where(i);
+    sample.segments = {{std::move(text), true}};
+    return sample;
   }
 
  private:
   fs::path path_;
+  data::PlainFile file_;
 };
 
-std::unique_ptr<data::Reader> open_file(const fs::path& path) {
-  if (path.extension() == ".jsonl" || path.extension() == ".json")
-    return std::make_unique<RecordReader>(path);
+std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Columns& columns) {
+  const std::string name = path.filename().string();
+  const auto& records = data::record_endings();
+  if (std::any_of(records.begin(), records.end(),
+                  [&](std::string_view ending) { return name.ends_with(ending); })) {
+    return std::make_unique<RecordReader>(path, columns);
+  }
   return std::make_unique<FileReader>(path);
 }
 
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const fs::path& path) {
-    return data::open_files(path, {".txt", ".jsonl", ".json"}, open_file);
+  const auto open = [](const fs::path& path, const data::Columns& columns) {
+    std::vector<std::string_view> endings = {".txt", ".txt.gz", ".txt.zst"};
+    const auto& records = data::record_endings();
+    endings.insert(endings.end(), records.begin(), records.end());
+    return data::open_files(path, endings,
+                            [&](const fs::path& file) { return open_file(file, columns); });
   };
   return {"text", data::Layout::continuous, open};
 }

@@ -7,10 +7,10 @@
 namespace finetune::formats::text {
 
 /// Documents from
-///  - a .jsonl or .json file: the field "text" of each object; other fields are passed over;
+///  - a file of records (JSON, JSONL, Parquet): the field "text", or data.text_column, of each;
 ///  - any other file: the whole file is one document (UTF-8, taken as it is but for a byte order
 ///    mark);
-///  - a folder: every .txt, .jsonl and .json file directly in it, in the order of their names.
+///  - a folder: every .txt file and file of records directly in it, in the order of their names.
 /// Documents run on, each followed by the end-of-text token, and are cut into full blocks; loss is
 /// taken on every token.
 data::Format format();

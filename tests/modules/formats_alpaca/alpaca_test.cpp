@@ -11,7 +11,7 @@ namespace {
 using tests::TemporaryFolder;
 
 std::vector<data::Sample> read_all(const std::filesystem::path& path) {
-  const auto reader = format().open(path);
+  const auto reader = format().open(path, {});
   std::vector<data::Sample> samples;
   for (std::int64_t i = 0; i < reader->size(); ++i)
     samples.push_back(reader->sample(i));
@@ -82,13 +82,15 @@ TEST(Alpaca, ReadsAFolder) {
 }
 
 TEST(Alpaca, RefusesAMissingField) {
-  EXPECT_EQ(refusal_of("[{\"instruction\": \"a\", \"output\": \"b\"},\n {\"instruction\": \"a\", "
-                       "\"response\": \"b\"}]"),
-            "65: d.json:2: entry 2: field \"output\" is missing (the fields are \"instruction\", "
-            "\"response\"). Add it, or choose the data.format of these data.");
+  EXPECT_EQ(
+      refusal_of("[{\"instruction\": \"a\", \"output\": \"b\"},\n {\"instruction\": \"a\", "
+                 "\"response\": \"b\"}]"),
+      "65: d.json:2: entry 2: field \"output\" is missing (the fields are \"instruction\", "
+      "\"response\"). Add it, name another one in data.answer_column, or choose the data.format of "
+      "these data.");
   EXPECT_EQ(refusal_of("{\"output\": \"b\"}\n", "d.jsonl"),
             "65: d.jsonl:1: field \"instruction\" is missing (the fields are \"output\"). Add it, "
-            "or choose the data.format of these data.");
+            "name another one in data.prompt_column, or choose the data.format of these data.");
 }
 
 TEST(Alpaca, RefusesAWrongType) {

@@ -25,7 +25,7 @@ TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
   data::DatasetOptions options;
   options.max_seq_length = 4096;
   options.vocab_size = tokenizer.vocab_size();
-  const auto reader = format().open(path);
+  const auto reader = format().open(path, {});
   const data::Loaded loaded = data::load(comm::Communicator(), *reader, format().layout,
                                          data::encoder_of(tokenizer), options);
   EXPECT_EQ(loaded.report.num_samples, 1100);

@@ -11,7 +11,7 @@ namespace {
 using tests::TemporaryFolder;
 
 std::vector<std::string> read_all(const std::filesystem::path& path) {
-  const auto reader = format().open(path);
+  const auto reader = format().open(path, {});
   std::vector<std::string> texts;
   for (std::int64_t i = 0; i < reader->size(); ++i) {
     const data::Sample sample = reader->sample(i);
@@ -35,7 +35,7 @@ TEST(Text, ATextFileIsOneDocumentByteForByte) {
   const std::string content = "One.\n\n  Two.\r\n\f\xE2\x82\xAC\n";
   const auto path = folder.write("d.txt", content);
   EXPECT_EQ(read_all(path), Texts{content});
-  EXPECT_EQ(format().open(path)->sample(0).where, path.string() + ":1");
+  EXPECT_EQ(format().open(path, {})->sample(0).where, path.string() + ":1");
   EXPECT_EQ(read_all(folder.write("book.md", "x")), Texts{"x"});
   EXPECT_EQ(read_all(folder.write("windows.txt", "\xEF\xBB\xBFx")), Texts{"x"});
 }
@@ -88,8 +88,8 @@ TEST(Text, RefusesEmptyFiles) {
 
 TEST(Text, RefusesRecordsWithoutText) {
   EXPECT_EQ(refusal_of("d.jsonl", "{\"text\": \"a\"}\n{\"content\": \"b\"}\n"),
-            "65: d.jsonl:2: field \"text\" is missing (the fields are \"content\"). Add it, or "
-            "choose the data.format of these data.");
+            "65: d.jsonl:2: field \"text\" is missing (the fields are \"content\"). Add it, "
+            "name another one in data.text_column, or choose the data.format of these data.");
   EXPECT_EQ(refusal_of("d.jsonl", "{\"text\": null}\n"),
             "65: d.jsonl:1: field \"text\" is of type null (text is needed). Make it a string.");
   EXPECT_TRUE(refusal_of("d.jsonl", "{\"text\": \"a\"\n").starts_with("65: d.jsonl:1:13: broken"))

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
+#include "data/fields.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data {
@@ -171,7 +172,7 @@ TEST(JsonRecords, RefusesAFileThatIsNotThere) {
 
 TEST(TextFields, SayWhichFieldIsMissingAndWhatWasMeant) {
   const auto missing = [](const char* object, const char* name) {
-    return refusal([&] { required_text(core::Json::parse(object), name, "d.json:7"); });
+    return refusal([&] { text_field(core::Json::parse(object), {name, ""}, "d.json:7"); });
   };
   EXPECT_EQ(missing("{\"outputs\": \"x\"}", "output"),
             "65: d.json:7: field \"output\" is missing (the fields are \"outputs\"). Did you mean "
@@ -183,15 +184,35 @@ TEST(TextFields, SayWhichFieldIsMissingAndWhatWasMeant) {
                      "65: d.json:7: field \"output\" is missing (the object is empty)."));
 }
 
+TEST(TextFields, ThatTheDeckChoosesSayWhereItDid) {
+  const core::Json object = {{"question", "x"}, {"answer", "y"}};
+  const Column chosen = Column::of("questoin", "prompt", "data.prompt_column");
+  const std::string message =
+      "65: d.json:7: field \"questoin\" is missing (the fields are \"answer\", \"question\"). "
+      "Did you mean \"question\"? Set data.prompt_column = \"question\".";
+  EXPECT_EQ(refusal([&] { text_field(object, chosen, "d.json:7"); }), message);
+  EXPECT_EQ(refusal([&] { optional_text_field(object, chosen, "d.json:7"); }), message);
+  EXPECT_EQ(refusal([&] {
+              text_field(object, Column::of("", "output", "data.answer_column"), "d.json:7");
+            }),
+            "65: d.json:7: field \"output\" is missing (the fields are \"answer\", \"question\"). "
+            "Add it, name another one in data.answer_column, or choose the data.format of these "
+            "data.");
+}
+
 TEST(TextFields, MustBeText) {
   const core::Json object = {{"n", 1}, {"nothing", nullptr}, {"text", "x"}};
-  EXPECT_EQ(required_text(object, "text", ""), "x");
-  EXPECT_EQ(optional_text(object, "text", ""), "x");
-  EXPECT_EQ(optional_text(object, "absent", ""), "");
-  EXPECT_EQ(optional_text(object, "nothing", ""), "");
-  EXPECT_EQ(refusal([&] { required_text(object, "nothing", "d.json:7"); }),
+  EXPECT_EQ(text_field(object, {"text", ""}, ""), "x");
+  EXPECT_EQ(optional_text_field(object, {"text", ""}, ""), "x");
+  EXPECT_EQ(optional_text_field(object, {"absent", ""}, ""), "");
+  EXPECT_EQ(optional_text_field(object, {"nothing", ""}, ""), "");
+  EXPECT_EQ(refusal([&] {
+              text_field(object, {"nothing", ""}, "d.json:7");
+            }),
             "65: d.json:7: field \"nothing\" is of type null (text is needed). Make it a string.");
-  EXPECT_EQ(refusal([&] { optional_text(object, "n", "d.json:7"); }),
+  EXPECT_EQ(refusal([&] {
+              optional_text_field(object, {"n", ""}, "d.json:7");
+            }),
             "65: d.json:7: field \"n\" is of type number (text is needed). Make it a string.");
 }
 

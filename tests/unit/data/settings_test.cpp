@@ -12,7 +12,7 @@ DataSettings read(const std::string& text) {
   deck::Deck deck(text, "input.toml", {});
   deck::Table table = deck.table("data", "What it is trained on.");
   DataSettings settings;
-  settings.bind(table, {"alpaca", "text"});
+  settings.bind(table, {"alpaca", "text"}, {"llama3"});
   deck.finish();
   return settings;
 }
@@ -36,8 +36,9 @@ TEST(DataSettings, ReadsEveryKey) {
   const DataSettings settings = read(
       "[data]\npath = \"d\"\nformat = \"text\"\nvalidation_fraction = 0.1\nmax_seq_length = 64\n"
       "on_overlong = \"drop\"\non_masked = \"drop\"\nshuffle = false\n");
-  EXPECT_EQ(settings.path, "d");
-  EXPECT_EQ(settings.format, "text");
+  EXPECT_EQ(settings.paths, std::vector<std::string>{"d"});
+  EXPECT_EQ(settings.formats, std::vector<std::string>{"text"});
+  EXPECT_EQ(settings.chat_template, "auto");
   EXPECT_EQ(settings.validation_fraction, 0.1);
   EXPECT_EQ(settings.options("", 1).max_seq_length, 64);
   EXPECT_EQ(settings.options("", 1).on_overlong, OnOverlong::drop);
@@ -45,6 +46,34 @@ TEST(DataSettings, ReadsEveryKey) {
   EXPECT_EQ(settings.order(), Order::as_read);
   EXPECT_EQ(read("[data]\npath = \"d\"\non_overlong = \"error\"\n").options("", 1).on_overlong,
             OnOverlong::error);
+}
+
+TEST(DataSettings, ReadsSeveralDataSets) {
+  const DataSettings settings = read(
+      "[data]\npath = [\"a\", \"b\"]\nformat = [\"text\", \"alpaca\"]\nweights = [1, 2.5]\n"
+      "template = \"llama3\"\ntrain_on = \"all\"\nspecial_names = \"tokens\"\n"
+      "prompt_column = \"q\"\n");
+  EXPECT_EQ(settings.format_of(0), "text");
+  EXPECT_EQ(settings.format_of(1), "alpaca");
+  EXPECT_EQ(settings.weights, (std::vector<double>{1, 2.5}));
+  EXPECT_EQ(settings.columns.prompt, "q");
+  EXPECT_EQ(settings.chat_template, "llama3");
+}
+
+TEST(DataSettings, RefusesListsOfDifferentLengths) {
+  const std::string text = refusal_of(
+      "[data]\npath = [\"a\", \"b\", \"c\"]\nformat = [\"text\", \"alpaca\"]\nweights = [1]\n"
+      "validation_path = \"v\"\n");
+  for (const char* part :
+       {"input.toml:3: data.format has 2 entries, data.path 3 (each data set has one format). Give "
+        "one for all, or one for each.",
+        "input.toml:4: data.weights has 1 entries, data.path 3 (each data set has one weight). "
+        "Give "
+        "one for each, or none.",
+        "input.toml:5: data.validation_path has 1 entries, data.format 2 (the formats belong to "
+        "the validation data as well). Give as many, or one format for all."}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
 }
 
 TEST(DataSettings, RefusesTwoSourcesOfValidationData) {

@@ -11,7 +11,7 @@ namespace {
 Input input_of(std::vector<std::pair<std::string, std::string>> fixed) {
   Input input;
   input.deck_path = "input.toml";
-  input.data.path = "data.json";
+  input.data.paths = {"data.json"};
   input.model_folder = "model";
   input.resolved_deck = "[train]\n";
   input.fixed_values = std::move(fixed);

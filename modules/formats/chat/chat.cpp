@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/chat/chat.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "data/fields.hpp"
+#include "data/files.hpp"
+#include "data/records.hpp"
+#include "data/source.hpp"
+#include "formats/chat/message.hpp"
+
+namespace finetune::formats::chat {
+namespace {
+
+using data::Column;
+
+/// One way to write conversations down.
+struct Dialect {
+  std::string name;
+  std::vector<std::string> columns;  ///< the first that is there counts
+  FieldNames fields;
+};
+
+class ChatReader final : public data::Reader {
+ public:
+  ChatReader(const std::filesystem::path& path, const data::Columns& columns,
+             const Dialect& dialect)
+      : records_(data::open_records(path)),
+        dialect_(dialect),
+        chosen_(columns.conversation),
+        system_(Column::of(columns.system, "system", "data.system_column")),
+        tools_(Column::of(columns.tools, "tools", "data.tools_column")) {}
+
+  std::int64_t size() const override { return records_->size(); }
+  std::string where(std::int64_t i) const override { return records_->where(i); }
+  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
+
+  data::Sample sample(std::int64_t i) const override {
+    const core::Json record = records_->object(i);
+    const data::OrderedJson ordered = records_->ordered(i);
+    data::Sample sample;
+    sample.where = records_->where(i);
+    const Column column = column_of(record);
+    const core::Json& list = data::field(record, column, sample.where);
+    if (!list.is_array()) {
+      core::fail(
+          core::ErrorKind::input,
+          {sample.where,
+           fmt::format("field \"{}\" is of type {}", core::one_line(column.name), list.type_name()),
+           "a conversation is a list of messages",
+           "Mend it, or name another field in data.conversation_column."});
+    }
+    read_messages(ordered.at(column.name), sample);
+    add_system(record, sample);
+    if (data::find_field(record, tools_, sample.where) != nullptr) {
+      sample.conversation.tools = read_tools(
+          ordered.at(tools_.name), fmt::format("{}: field \"{}\"", sample.where, tools_.name));
+    }
+    return sample;
+  }
+
+ private:
+  Column column_of(const core::Json& record) const {
+    const std::string key = "data.conversation_column";
+    if (!chosen_.empty()) return {chosen_, key, true};
+    for (const std::string& name : dialect_.columns) {
+      if (record.contains(name)) return {name, key};
+    }
+    return {dialect_.columns.front(), key};
+  }
+
+  void read_messages(const data::OrderedJson& list, data::Sample& sample) const {
+    std::size_t number = 0;
+    for (const data::OrderedJson& each : list) {
+      const std::string where = fmt::format("{}: message {}", sample.where, ++number);
+      if (auto message = read_message(each, dialect_.fields, where)) {
+        sample.conversation.messages.push_back(*std::move(message));
+      } else {
+        sample.findings |= static_cast<std::uint32_t>(data::Finding::unknown_role);
+      }
+    }
+    if (!sample.conversation.messages.empty()) return;
+    core::fail(core::ErrorKind::input, {sample.where, "the conversation has no message",
+                                        number == 0 ? "there is nothing to learn from it"
+                                                    : "the roles of all its messages are unknown",
+                                        "Remove this sample."});
+  }
+
+  void add_system(const core::Json& record, data::Sample& sample) const {
+    const std::string text = data::optional_text_field(record, system_, sample.where);
+    if (text.empty()) return;
+    auto& messages = sample.conversation.messages;
+    if (messages.front().role == data::Role::system) {
+      if (messages.front().text == text) return;
+      core::fail(core::ErrorKind::input,
+                 {sample.where,
+                  fmt::format("field \"{}\" and the first message are two system messages",
+                              core::one_line(system_.name)),
+                  "only one of the two could be meant", "Remove one."});
+    }
+    messages.insert(messages.begin(), {data::Role::system, text, {}, {}});
+  }
+
+  std::unique_ptr<data::Records> records_;
+  Dialect dialect_;
+  std::string chosen_;
+  Column system_;
+  Column tools_;
+};
+
+data::Format format_of(const Dialect& dialect) {
+  const auto open = [dialect](const std::filesystem::path& path, const data::Columns& columns) {
+    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
+      return std::make_unique<ChatReader>(file, columns, dialect);
+    });
+  };
+  return {dialect.name, data::Layout::separate, open, true};
+}
+
+}  // namespace
+
+data::Format format() {
+  return format_of({"chat",
+                    {"messages", "conversations", "conversation"},
+                    {{"role", "from"}, {"content", "value"}}});
+}
+
+data::Format messages() {
+  return format_of({"messages", {"messages"}, {{"role"}, {"content"}}});
+}
+
+data::Format qwen() {
+  return format_of({"qwen", {"conversations"}, {{"from"}, {"value"}}});
+}
+
+data::Format sharegpt() {
+  return format_of({"sharegpt", {"conversations"}, {{"from"}, {"value"}}});
+}
+
+}  // namespace finetune::formats::chat

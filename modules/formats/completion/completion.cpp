@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/completion/completion.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "data/fields.hpp"
+#include "data/files.hpp"
+#include "data/records.hpp"
+
+namespace finetune::formats::completion {
+namespace {
+
+using data::Column;
+
+class CompletionReader final : public data::Reader {
+ public:
+  CompletionReader(const std::filesystem::path& path, const data::Columns& columns)
+      : records_(data::open_records(path)),
+        prompt_(Column::of(columns.prompt, "prompt", "data.prompt_column")),
+        answer_(Column::of(columns.answer, "completion", "data.answer_column")),
+        system_(Column::of(columns.system, "system", "data.system_column")) {}
+
+  std::int64_t size() const override { return records_->size(); }
+  std::string where(std::int64_t i) const override { return records_->where(i); }
+  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
+
+  data::Sample sample(std::int64_t i) const override {
+    const core::Json record = records_->object(i);
+    data::Sample sample;
+    sample.where = records_->where(i);
+    const std::string prompt = data::text_field(record, prompt_, sample.where);
+    const std::string answer = data::text_field(record, answer_, sample.where);
+    const std::string system = data::optional_text_field(record, system_, sample.where);
+    auto& messages = sample.conversation.messages;
+    if (!system.empty()) messages.push_back({data::Role::system, system, {}, {}});
+    messages.push_back({data::Role::user, prompt, {}, {}});
+    messages.push_back({data::Role::assistant, answer, {}, {}});
+    sample.segments = {{system.empty() ? prompt : system + "\n\n" + prompt, false}, {answer, true}};
+    return sample;
+  }
+
+ private:
+  std::unique_ptr<data::Records> records_;
+  Column prompt_;
+  Column answer_;
+  Column system_;
+};
+
+}  // namespace
+
+data::Format format() {
+  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
+      return std::make_unique<CompletionReader>(file, columns);
+    });
+  };
+  return {"completion", data::Layout::separate, open};
+}
+
+}  // namespace finetune::formats::completion

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/tokens/tokens.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "core/error.hpp"
+#include "data/fields.hpp"
+#include "data/files.hpp"
+#include "data/records.hpp"
+
+namespace finetune::formats::tokens {
+namespace {
+
+using data::Column;
+using Ids = std::vector<std::int32_t>;
+
+/// A list of integers from `least` up.
+Ids integers(const core::Json& value, const std::string& name, std::int32_t least,
+             const std::string& where) {
+  const auto refuse = [&](const std::string& problem) {
+    core::fail(core::ErrorKind::input,
+               {where, fmt::format("field \"{}\" {}", name, problem),
+                fmt::format("a list of whole numbers from {} up is needed", least),
+                "Mend these data, or choose the data.format they have."});
+  };
+  if (!value.is_array()) refuse(fmt::format("is of type {}", value.type_name()));
+  Ids ids;
+  ids.reserve(value.size());
+  for (const core::Json& each : value) {
+    if (!each.is_number_integer()) refuse(fmt::format("holds a {}", each.type_name()));
+    const auto id = each.get<std::int64_t>();
+    if (id < least || id > std::numeric_limits<std::int32_t>::max())
+      refuse(fmt::format("holds {}", each.dump()));
+    ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+void require_length(const Ids& list, const Ids& ids, const std::string& name,
+                    const std::string& where) {
+  if (list.size() == ids.size()) return;
+  core::fail(core::ErrorKind::input,
+             {where, fmt::format("field \"{}\" has {} entries", name, list.size()),
+              fmt::format("there are {} tokens", ids.size()), "Give one for each token."});
+}
+
+void require_unshifted(const Ids& labels, const Ids& ids, const std::string& name,
+                       const std::string& where) {
+  for (std::size_t l = 0; l < ids.size(); ++l) {
+    if (labels[l] == data::not_trained || labels[l] == ids[l]) continue;
+    core::fail(core::ErrorKind::input,
+               {where,
+                fmt::format("field \"{}\" has {} at place {} where the token is {}", name,
+                            labels[l], l + 1, ids[l]),
+                "a label is -100 or the token itself; the shift by one is made in the loss",
+                "Do not shift the labels."});
+  }
+}
+
+class TokensReader final : public data::Reader {
+ public:
+  TokensReader(const std::filesystem::path& path, const data::Columns& columns)
+      : records_(data::open_records(path)),
+        ids_(Column::of(columns.tokens, "input_ids", "data.tokens_column")),
+        labels_(Column::of(columns.labels, "labels", "data.labels_column")) {}
+
+  std::int64_t size() const override { return records_->size(); }
+  std::string where(std::int64_t i) const override { return records_->where(i); }
+  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
+
+  data::Sample sample(std::int64_t i) const override {
+    const core::Json record = records_->object(i);
+    data::Sample sample;
+    sample.where = records_->where(i);
+    const std::string& where = sample.where;
+    Ids ids = integers(data::field(record, ids_, where), ids_.name, 0, where);
+    Ids labels = ids;
+    if (const core::Json* given = data::find_field(record, labels_, where)) {
+      labels = integers(*given, labels_.name, data::not_trained, where);
+      require_length(labels, ids, labels_.name, where);
+      require_unshifted(labels, ids, labels_.name, where);
+    }
+    if (const core::Json* given = data::find_field(record, mask_, where)) {
+      const Ids mask = integers(*given, mask_.name, 0, where);
+      require_length(mask, ids, mask_.name, where);
+      drop_padding(mask, ids, labels, where);
+    }
+    if (ids.empty()) {
+      core::fail(core::ErrorKind::input,
+                 {where, "has no tokens", "there is nothing to learn", "Remove this sample."});
+    }
+    sample.tokens = {std::move(ids), std::move(labels)};
+    return sample;
+  }
+
+ private:
+  void drop_padding(const Ids& mask, Ids& ids, Ids& labels, const std::string& where) const {
+    std::size_t begin = 0;
+    std::size_t end = mask.size();
+    while (begin < end && mask[begin] == 0)
+      ++begin;
+    while (end > begin && mask[end - 1] == 0)
+      --end;
+    for (std::size_t l = begin; l < end; ++l) {
+      if (mask[l] == 1) continue;
+      core::fail(core::ErrorKind::input,
+                 {where, fmt::format("field \"{}\" has {} at place {}", mask_.name, mask[l], l + 1),
+                  "it is 1 for tokens and 0 for padding at the ends",
+                  "Give each sample a record of its own; they are packed here."});
+    }
+    const auto cut = [&](Ids& list) {
+      list.resize(end);
+      list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(begin));
+    };
+    cut(ids);
+    cut(labels);
+  }
+
+  std::unique_ptr<data::Records> records_;
+  Column ids_;
+  Column labels_;
+  Column mask_{"attention_mask", ""};
+};
+
+}  // namespace
+
+data::Format format() {
+  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
+      return std::make_unique<TokensReader>(file, columns);
+    });
+  };
+  return {"tokens", data::Layout::separate, open};
+}
+
+}  // namespace finetune::formats::tokens

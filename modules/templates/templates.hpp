@@ -1,0 +1,14 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Every chat template of this folder: one .toml each.
+
+#include <vector>
+
+#include "data/chat_template.hpp"
+
+namespace finetune::templates {
+
+/// In the order of their names. They are read anew on every call.
+std::vector<data::ChatTemplate> all();
+
+}  // namespace finetune::templates

@@ -1,0 +1,44 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A conversation as a data set tells it, before a chat template gives it its markup.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune::data {
+
+enum class Role { system, user, assistant, tool };
+
+/// A function that the assistant calls.
+struct ToolCall {
+  std::string name;
+  std::string arguments;  ///< JSON, as dump_json writes it
+};
+
+struct Message {
+  Role role = Role::user;
+  std::string text;
+  std::string reasoning = {};        ///< what the assistant thought before it answered
+  std::vector<ToolCall> calls = {};  ///< of the assistant
+  bool trained = true;               ///< false: the data say that this answer is not to be learned
+};
+
+struct Conversation {
+  std::vector<Message> messages;
+  std::vector<std::string> tools;  ///< functions on offer, each JSON as dump_json writes it
+};
+
+/// The role that a name found in data stands for: human and user, gpt and assistant, ...; nothing
+/// for a name that is not known. `is_call`: the text of the message is a call of a function.
+struct NamedRole {
+  Role role;
+  bool is_call = false;
+};
+std::optional<NamedRole> role_named(std::string_view name);
+
+std::string_view name_of(Role role);
+
+}  // namespace finetune::data

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records.hpp"
+
+#include "data/decompress.hpp"
+#include "data/json_records.hpp"
+#include "data/parquet.hpp"
+
+namespace finetune::data {
+
+const std::vector<std::string_view>& record_endings() {
+  static const std::vector<std::string_view> endings = {
+      ".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst", ".parquet"};
+  return endings;
+}
+
+std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
+  if (path.extension() == ".parquet") return open_parquet(path);
+  return std::make_unique<JsonRecords>(open_plain(path));
+}
+
+std::string dump_json(const OrderedJson& value) {
+  if (!value.is_structured()) return value.dump();
+  std::string text;
+  for (const auto& item : value.items()) {
+    if (!text.empty()) text += ", ";
+    if (value.is_object()) text += OrderedJson(item.key()).dump() + ": ";
+    text += dump_json(item.value());
+  }
+  return value.is_object() ? "{" + text + "}" : "[" + text + "]";
+}
+
+}  // namespace finetune::data

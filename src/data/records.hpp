@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A file of records, whatever its kind: JSON, JSONL, one of them compressed, or Parquet.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace finetune::data {
+
+/// JSON whose objects keep the order of their fields: for what is written again as text.
+using OrderedJson = nlohmann::ordered_json;
+
+/// Objects in file order. Thread-safe: reading changes nothing that shows.
+class Records {
+ public:
+  virtual ~Records() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  /// Throws: ErrorKind::input with file, line and column for broken JSON or invalid UTF-8, with
+  /// file and line if the entry is not an object.
+  virtual core::Json object(std::int64_t i) const = 0;
+
+  /// The same with its fields in order. Only for entries that `object` accepted.
+  virtual OrderedJson ordered(std::int64_t i) const = 0;
+
+  /// "file:line" in JSONL; "file:line: entry 12" (from 1) in an array, whose entries may share a
+  /// line; "file: row 12" (from 1) where there are no lines.
+  virtual std::string where(std::int64_t i) const = 0;
+
+  virtual const std::filesystem::path& path() const = 0;
+
+ protected:
+  Records() = default;
+  Records(const Records&) = delete;
+  Records& operator=(const Records&) = delete;
+};
+
+/// Endings of the names of files that open_records reads.
+const std::vector<std::string_view>& record_endings();
+
+/// Opens a file by the ending of its name; whatever is not compressed or Parquet is JSON or JSONL,
+/// told apart by its first character. Throws: ErrorKind::input as index_json does, for a file that
+/// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.
+std::unique_ptr<Records> open_records(const std::filesystem::path& path);
+
+/// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do.
+std::string dump_json(const OrderedJson& value);
+
+}  // namespace finetune::data

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/completion/completion.hpp"
+
+#include <gtest/gtest.h>
+
+#include "unit/data/fake.hpp"
+
+namespace finetune::formats::completion {
+namespace {
+
+using tests::TemporaryFolder;
+
+std::string refusal_of(std::string_view content, const data::Columns& columns = {}) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("d.jsonl", content);
+  return tests::refusal([&] { format().open(path, columns)->sample(0); }, folder.path());
+}
+
+TEST(Completion, TheAnswerFollowsThePromptAsItStands) {
+  const TemporaryFolder folder;
+  const auto sample =
+      format()
+          .open(folder.write("d.jsonl", R"({"prompt": "1+1=", "completion": " 2"})"), {})
+          ->sample(0);
+  ASSERT_EQ(sample.segments.size(), 2u);
+  EXPECT_EQ(sample.segments[0].text, "1+1=");
+  EXPECT_FALSE(sample.segments[0].trained);
+  EXPECT_EQ(sample.segments[1].text, " 2");
+  EXPECT_TRUE(sample.segments[1].trained);
+  ASSERT_EQ(sample.conversation.messages.size(), 2u);
+  EXPECT_EQ(sample.conversation.messages[1].text, " 2");
+}
+
+TEST(Completion, TheDeckNamesTheColumns) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.prompt = "question";
+  columns.answer = "answer";
+  columns.system = "who";
+  const auto path =
+      folder.write("d.json", R"([{"question": "q", "answer": "a", "who": "s", "prompt": 7}])");
+  const auto sample = format().open(path, columns)->sample(0);
+  EXPECT_EQ(sample.segments[0].text, "s\n\nq");
+  EXPECT_EQ(sample.conversation.messages.size(), 3u);
+}
+
+TEST(Completion, AFolderIsAllItsFiles) {
+  const TemporaryFolder folder;
+  folder.write("b.jsonl", R"({"prompt": "2", "completion": ""})");
+  folder.write("a.json", R"([{"prompt": "1", "completion": ""}])");
+  const auto reader = format().open(folder.path(), {});
+  ASSERT_EQ(reader->size(), 2);
+  EXPECT_EQ(reader->sample(1).segments[0].text, "2");
+  EXPECT_EQ(reader->files().size(), 2u);
+}
+
+TEST(Completion, RefusesColumnsThatAreNotThere) {
+  EXPECT_EQ(refusal_of(R"({"question": "q", "answer": "a"})"),
+            "65: d.jsonl:1: field \"prompt\" is missing (the fields are \"answer\", \"question\"). "
+            "Add it, name another one in data.prompt_column, or choose the data.format of these "
+            "data.");
+  data::Columns columns;
+  columns.answer = "answr";
+  EXPECT_EQ(
+      refusal_of(R"({"prompt": "q", "answer": "a"})", columns),
+      "65: d.jsonl:1: field \"answr\" is missing (the fields are \"answer\", \"prompt\"). Did "
+      "you mean \"answer\"? Set data.answer_column = \"answer\".");
+  EXPECT_EQ(refusal_of(R"({"prompt": "q", "completion": ["a"]})"),
+            "65: d.jsonl:1: field \"completion\" is of type array (text is needed). Make it a "
+            "string.");
+}
+
+}  // namespace
+}  // namespace finetune::formats::completion
