@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/text_source.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "unit/data/fake.hpp"
+
+namespace finetune::data {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::refusal;
+
+/// A folder with one of the golden tokenizers and an end token.
+class ModelFolder {
+ public:
+  ModelFolder(const std::string& name, const std::string& config) {
+    fs::copy(fs::path(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers") / name / "tokenizer.json",
+             folder_.path() / "tokenizer.json");
+    folder_.write("tokenizer_config.json", config);
+  }
+  Tokenizer load() const { return Tokenizer::load(folder_.path()); }
+
+ private:
+  const tests::TemporaryFolder folder_;
+};
+
+Tokenizer qwen() {
+  return ModelFolder("qwen2", R"({"eos_token": "<|im_end|>"})").load();
+}
+
+Tokenizer mistral() {
+  return ModelFolder("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})").load();
+}
+
+ChatTemplate chatml() {
+  return ChatTemplate::parse("chatml",
+                             "[template]\nstop = \"<|im_end|>\"\n"
+                             "[user]\nbefore = \"<|im_start|>user\\n\"\nafter = \"<|im_end|>\\n\"\n"
+                             "[assistant]\nprompt = \"<|im_start|>assistant\\n\"\n"
+                             "after = \"<|im_end|>\\n\"\n");
+}
+
+/// Samples in memory that may be anything.
+class Samples final : public Reader {
+ public:
+  explicit Samples(std::vector<Sample> samples) : samples_(std::move(samples)) {}
+  std::int64_t size() const override { return std::ssize(samples_); }
+  Sample sample(std::int64_t i) const override {
+    Sample sample = samples_.at(static_cast<std::size_t>(i));
+    sample.where = "memory:" + std::to_string(i + 1);
+    return sample;
+  }
+
+ private:
+  std::vector<Sample> samples_;
+};
+
+Sample said(std::string question, std::string answer) {
+  Sample sample;
+  sample.conversation.messages = {{Role::user, std::move(question), {}, {}},
+                                  {Role::assistant, std::move(answer), {}, {}}};
+  return sample;
+}
+
+Sample completed(std::string prompt, std::string answer) {
+  Sample sample = said(prompt, answer);
+  sample.segments = {{std::move(prompt), false}, {std::move(answer), true}};
+  return sample;
+}
+
+TextSource source_of(const Sample& sample, const Manner& manner, const Tokenizer& tokenizer) {
+  std::vector<Sample> samples = {sample};
+  const Format format{"test", Layout::separate, {}};
+  return TextSource(std::make_unique<Samples>(std::move(samples)), format, {}, manner, tokenizer);
+}
+
+SourceSample tokens_of(const Sample& sample, const Manner& manner, const Tokenizer& tokenizer) {
+  return source_of(sample, manner, tokenizer).sample(0);
+}
+
+std::string trained_text(const SourceSample& sample, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  for (const std::int32_t label : sample.tokens.labels) {
+    if (label != not_trained) ids.push_back(label);
+  }
+  return tokenizer.decode(ids, false);
+}
+
+std::uint32_t bit(Finding finding) {
+  return static_cast<std::uint32_t>(finding);
+}
+
+Manner by(ChatTemplate chat) {
+  Manner manner;
+  manner.chat = std::move(chat);
+  return manner;
+}
+
+TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
+  const Tokenizer tokenizer = mistral();
+  const SourceSample sample = tokens_of(completed("one", " two"), {}, tokenizer);
+  EXPECT_EQ(sample.tokens.ids.front(), tokenizer.bos_id());
+  EXPECT_EQ(sample.tokens.ids.back(), tokenizer.eos_id());
+  EXPECT_EQ(trained_text(sample, tokenizer), "two</s>");
+  EXPECT_EQ(sample.findings, 0u);
+}
+
+TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
+  const Tokenizer tokenizer = qwen();
+  Manner manner = by(chatml());
+  EXPECT_EQ(tokenizer.decode(tokens_of(completed("a", "b"), manner, tokenizer).tokens.ids, false),
+            "ab<|im_end|>");
+  manner.rewrites = true;
+  const SourceSample sample = tokens_of(completed("a", "b"), manner, tokenizer);
+  EXPECT_EQ(tokenizer.decode(sample.tokens.ids, false),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  EXPECT_EQ(trained_text(sample, tokenizer), "b<|im_end|>");
+  EXPECT_EQ(tokens_of(said("a", "b"), manner, tokenizer).tokens.ids, sample.tokens.ids);
+}
+
+TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
+  const Tokenizer tokenizer = qwen();
+  const std::vector<Segment> parts = {{"the", false}, {"re is", false}, {" th", true}, {"e", true}};
+  const std::vector<Segment> joined = {{"there is", false}, {" the", true}};
+  const Tokens tokens = tokenise(parts, tokenizer, SpecialNames::text, true);
+  EXPECT_EQ(tokens.ids, tokenise(joined, tokenizer, SpecialNames::text, true).ids);
+  EXPECT_EQ(tokens.labels, tokenise(joined, tokenizer, SpecialNames::text, true).labels);
+}
+
+TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise) {
+  const Tokenizer tokenizer = qwen();
+  const std::int32_t end = *tokenizer.id("<|im_end|>");
+  const auto count = [&](const SourceSample& sample) {
+    return std::ranges::count(sample.tokens.ids, end);
+  };
+  Manner manner = by(chatml());
+  const SourceSample text = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
+  EXPECT_EQ(count(text), 2);
+  EXPECT_EQ(text.findings, bit(Finding::special_name));
+  EXPECT_EQ(trained_text(text, tokenizer), "b <|im_end|> c<|im_end|>");
+  manner.special_names = SpecialNames::tokens;
+  const SourceSample names = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
+  EXPECT_EQ(count(names), 3);
+  EXPECT_EQ(names.findings, 0u);
+}
+
+TEST(TextSource, EverythingIsTrainedIfTheDeckSaysSo) {
+  Manner manner;
+  manner.train_on = TrainOn::all;
+  const SourceSample sample = tokens_of(completed("a", "b"), manner, qwen());
+  EXPECT_EQ(sample.tokens.labels, sample.tokens.ids);
+}
+
+TEST(TextSource, AnEmptyAnswerIsFound) {
+  EXPECT_EQ(tokens_of(completed("a", ""), {}, qwen()).findings, bit(Finding::empty_answer));
+  EXPECT_EQ(tokens_of(said("a", " "), by(chatml()), qwen()).findings, bit(Finding::empty_answer));
+}
+
+TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
+  const Tokenizer tokenizer = qwen();
+  Sample sample;
+  sample.tokens = {{5, 6, 7}, {not_trained, 6, 7}};
+  EXPECT_EQ(tokens_of(sample, {}, tokenizer).tokens.ids, sample.tokens.ids);
+  EXPECT_EQ(tokens_of(sample, {}, tokenizer).findings, bit(Finding::no_end_of_turn));
+  const std::int32_t end = tokenizer.eos_id();
+  sample.tokens = {{5, 6, end}, {not_trained, 6, end}};
+  EXPECT_EQ(tokens_of(sample, {}, tokenizer).findings, 0u);
+  sample.tokens = {{5, 100000}, {5, 100000}};
+  EXPECT_EQ(refusal([&] { tokens_of(sample, {}, tokenizer); }),
+            "65: memory:1: token id 100000 is not in the vocabulary (the model's tokenizer has ids "
+            "0 to " +
+                std::to_string(tokenizer.vocab_size() - 1) +
+                "). Make these data with the tokenizer of this model.");
+}
+
+TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
+  const Tokenizer tokenizer = qwen();
+  Sample sample = said("a", "b");
+  sample.conversation.messages.push_back({Role::user, "what", {}, {}});
+  sample.conversation.messages.push_back({Role::assistant, "that", {}, {}});
+  const TextSource source = source_of(sample, by(chatml()), tokenizer);
+  const auto question = source.question(0);
+  ASSERT_TRUE(question);
+  EXPECT_EQ(question->shown, "what");
+  EXPECT_EQ(question->expected, "that");
+  EXPECT_TRUE(tokenizer.decode(question->prompt, false).ends_with("<|im_start|>assistant\n"));
+  EXPECT_FALSE(source_of(completed("a", ""), {}, tokenizer).question(0));
+  EXPECT_EQ(source_of(completed("a", "b"), {}, tokenizer).question(0)->shown, "a");
+}
+
+TEST(TextSource, SettingsDifferWhereTokensDo) {
+  const Tokenizer tokenizer = qwen();
+  const Sample sample = said("a", "b");
+  const std::string plain = source_of(sample, {}, tokenizer).settings();
+  EXPECT_EQ(plain, source_of(said("c", "d"), {}, tokenizer).settings());
+  Manner all;
+  all.train_on = TrainOn::all;
+  Manner names;
+  names.special_names = SpecialNames::tokens;
+  ChatTemplate other = chatml();
+  other.text += "# changed";
+  std::vector<std::string> texts = {plain};
+  for (const Manner& manner : {all, names, by(chatml()), by(other)})
+    texts.push_back(source_of(sample, manner, tokenizer).settings());
+  texts.push_back(source_of(sample, {}, mistral()).settings());
+  std::ranges::sort(texts);
+  EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end());
+}
+
+TEST(TextSource, AConversationNeedsATemplate) {
+  EXPECT_EQ(refusal([] { tokens_of(said("a", "b"), {}, qwen()); }),
+            "65: memory:1: a conversation needs a chat template (data.template names none). Set "
+            "data.template.");
+}
+
+}  // namespace
+}  // namespace finetune::data
