@@ -9,9 +9,17 @@
 
 namespace finetune::core {
 
-std::string fingerprint(std::span<const std::byte> bytes) {
+Digest digest(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return {hash.high64, hash.low64};
+}
+
+std::string to_string(const Digest& digest) {
+  return fmt::format("{:016x}{:016x}", digest[0], digest[1]);
+}
+
+std::string fingerprint(std::span<const std::byte> bytes) {
+  return to_string(digest(bytes));
 }
 
 std::string fingerprint(std::string_view text) {

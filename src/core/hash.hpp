@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fingerprints (XXH3, 128 bits) for comparing decks, data and manifests; not for secrecy.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,13 @@
 #include <string_view>
 
 namespace finetune::core {
+
+/// XXH3-128 of `bytes`, the high half first.
+using Digest = std::array<std::uint64_t, 2>;
+Digest digest(std::span<const std::byte> bytes);
+
+/// 32 hexadecimal digits.
+std::string to_string(const Digest& digest);
 
 /// 32 hexadecimal digits of XXH3-128.
 std::string fingerprint(std::span<const std::byte> bytes);

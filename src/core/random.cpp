@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/random.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numbers>
-#include <utility>
+
+#include "core/error.hpp"
 
 namespace finetune::core {
 namespace {
@@ -47,13 +50,30 @@ double RandomKey::normal(std::uint64_t index) const {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
-std::vector<std::int64_t> permutation(const RandomKey& key, std::int64_t count) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  for (std::size_t i = order.size(); i > 1; --i) {
-    std::swap(order[i - 1], order[key.below(i, i)]);
-  }
-  return order;
+Permutation::Permutation(const RandomKey& key, std::int64_t count)
+    : key_(key), count_(static_cast<std::uint64_t>(count)) {
+  check(count > 0, "a permutation has elements");
+  // At least one bit on either side; less than half of the domain lies outside the range.
+  const int bits = std::max(2, static_cast<int>(std::bit_width(count_ - 1)));
+  low_bits_ = bits / 2;
+  high_bits_ = bits - low_bits_;
+}
+
+std::int64_t Permutation::operator()(std::int64_t i) const {
+  // Four rounds look random to whoever does not know the key (Luby and Rackoff 1988); small domains
+  // need some more to be even.
+  constexpr std::uint64_t rounds = 8;
+  auto x = static_cast<std::uint64_t>(i);
+  do {
+    std::uint64_t low = x & ((std::uint64_t{1} << low_bits_) - 1);
+    std::uint64_t high = x >> low_bits_;
+    for (std::uint64_t round = 0; round < rounds; round += 2) {
+      low ^= key_.bits(round << 32 | high) >> (64 - low_bits_);
+      high ^= key_.bits((round + 1) << 32 | low) >> (64 - high_bits_);
+    }
+    x = high << low_bits_ | low;
+  } while (x >= count_);
+  return static_cast<std::int64_t>(x);
 }
 
 }  // namespace finetune::core

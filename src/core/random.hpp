@@ -5,8 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <numeric>
-#include <vector>
 
 namespace finetune::core {
 
@@ -16,6 +14,7 @@ enum class RandomUse : std::uint32_t {
   shuffle = 2,
   dropout = 3,
   sampling = 4,
+  passes = 5,  ///< over a data set whose epoch is not a whole number of passes
   test = 99
 };
 
@@ -62,7 +61,22 @@ class RandomKey {
   std::uint64_t stream_;
 };
 
-/// A permutation of 0 .. count - 1 (Fisher-Yates), the same on every machine.
-std::vector<std::int64_t> permutation(const RandomKey& key, std::int64_t count);
+/// A permutation of 0 .. count - 1 that takes no memory, the same on every machine: a Feistel
+/// network over the next power of two, walked until it meets the range again (format-preserving
+/// encryption; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+class Permutation {
+ public:
+  /// count > 0.
+  Permutation(const RandomKey& key, std::int64_t count);
+
+  /// Where 0 <= i < count goes.
+  std::int64_t operator()(std::int64_t i) const;
+
+ private:
+  RandomKey key_;
+  std::uint64_t count_;
+  int low_bits_;
+  int high_bits_;
+};
 
 }  // namespace finetune::core

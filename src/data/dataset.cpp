@@ -1,30 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/dataset.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <utility>
 
 #include "core/error.hpp"
-#include "core/hash.hpp"
-#include "core/random.hpp"
 
 namespace finetune::data {
+namespace {
 
-Dataset::Dataset(std::shared_ptr<const std::vector<PackedToken>> tokens, std::vector<Span> samples)
-    : tokens_(std::move(tokens)), samples_(std::move(samples)) {
-  for (std::int64_t i = 0; i < num_samples(); ++i) {
-    num_tokens_ += std::ssize(sample(i));
-    num_trained_tokens_ += num_targets(sample(i));
+/// What a dataset of vectors keeps.
+struct Vectors {
+  std::vector<PackedToken> tokens;
+  std::vector<std::int64_t> bounds = {0};
+  std::vector<std::int32_t> targets;
+};
+
+TokenArrays copy_samples(std::span<const PackedToken> tokens, const std::vector<Span>& samples) {
+  auto vectors = std::make_shared<Vectors>();
+  for (const Span& span : samples) {
+    const auto sample =
+        tokens.subspan(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.length));
+    vectors->tokens.insert(vectors->tokens.end(), sample.begin(), sample.end());
+    vectors->bounds.push_back(std::ssize(vectors->tokens));
+    vectors->targets.push_back(static_cast<std::int32_t>(num_targets(sample)));
   }
+  return {vectors->tokens, vectors->bounds, vectors->targets, 0, vectors};
+}
+
+}  // namespace
+
+std::span<const PackedToken> TokenArrays::sample(std::int64_t i) const {
+  const auto at = static_cast<std::size_t>(i);
+  const std::int64_t begin = bounds[at];
+  return tokens.subspan(static_cast<std::size_t>(begin),
+                        static_cast<std::size_t>(bounds[at + 1] + overlap - begin));
+}
+
+std::int64_t num_targets(std::span<const PackedToken> sample) {
+  if (sample.empty()) return 0;
+  return std::count_if(sample.begin() + 1, sample.end(),
+                       [](PackedToken token) { return token.trained(); });
+}
+
+std::int64_t Dataset::Part::num_samples() const {
+  if (chosen) return std::ssize(*chosen);
+  return arrays.num_samples() - (removed ? std::ssize(*removed) : 0);
+}
+
+std::int64_t Dataset::Part::index(std::int64_t i) const {
+  if (chosen) return (*chosen)[static_cast<std::size_t>(i)];
+  if (!removed) return i;
+  // The k-th of the removed has removed[k] - k kept samples before it.
+  std::int64_t low = 0;
+  std::int64_t high = std::ssize(*removed);
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if ((*removed)[static_cast<std::size_t>(middle)] - middle <= i) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return i + low;
+}
+
+Dataset::Dataset(TokenArrays arrays) {
+  core::check(std::ssize(arrays.bounds) == arrays.num_samples() + 1, "bounds enclose samples");
+  add({std::move(arrays), nullptr, nullptr});
+}
+
+Dataset::Dataset(const std::shared_ptr<const std::vector<PackedToken>>& tokens,
+                 const std::vector<Span>& samples)
+    : Dataset(copy_samples(*tokens, samples)) {}
+
+Dataset Dataset::join(std::span<const Dataset> datasets) {
+  Dataset joined;
+  for (const Dataset& dataset : datasets) {
+    for (const Part& part : dataset.parts_)
+      joined.add(part);
+  }
+  return joined;
+}
+
+void Dataset::add(Part part) {
+  ends_.push_back(num_samples() + part.num_samples());
+  parts_.push_back(std::move(part));
+}
+
+Dataset::Place Dataset::find(std::int64_t i) const {
+  core::check(i >= 0 && i < num_samples(), "a sample is one of the dataset");
+  const auto p =
+      static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin());
+  const Part& part = parts_[p];
+  return {part.arrays, part.index(i - (ends_[p] - part.num_samples()))};
 }
 
 std::span<const PackedToken> Dataset::sample(std::int64_t i) const {
-  const Span& span = samples_.at(static_cast<std::size_t>(i));
-  return std::span(*tokens_).subspan(static_cast<std::size_t>(span.begin),
-                                     static_cast<std::size_t>(span.length));
+  const Place place = find(i);
+  return place.arrays.sample(place.index);
+}
+
+std::int64_t Dataset::length(std::int64_t i) const {
+  const auto [arrays, index] = find(i);
+  const auto at = static_cast<std::size_t>(index);
+  return arrays.bounds[at + 1] + arrays.overlap - arrays.bounds[at];
+}
+
+std::int64_t Dataset::num_targets(std::int64_t i) const {
+  const Place place = find(i);
+  return place.arrays.targets[static_cast<std::size_t>(place.index)];
 }
 
 Tokens Dataset::tokens(std::int64_t i) const {
@@ -36,54 +121,36 @@ Tokens Dataset::tokens(std::int64_t i) const {
   return result;
 }
 
-Dataset Dataset::subset(std::span<const std::int64_t> indices) const {
-  std::vector<Span> samples;
-  samples.reserve(indices.size());
-  for (const std::int64_t i : indices)
-    samples.push_back(samples_.at(static_cast<std::size_t>(i)));
-  return Dataset(tokens_, std::move(samples));
-}
-
-std::string Dataset::fingerprint() const {
-  // Hashed sample by sample: a subset shares tokens that are not its own.
-  std::string digests;
+std::int64_t Dataset::num_tokens() const {
+  std::int64_t sum = 0;
   for (std::int64_t i = 0; i < num_samples(); ++i)
-    digests += core::fingerprint(std::as_bytes(sample(i)));
-  return core::fingerprint(digests);
+    sum += length(i);
+  return sum;
 }
 
-std::int64_t num_targets(std::span<const PackedToken> sample) {
-  if (sample.empty()) return 0;
-  return std::count_if(sample.begin() + 1, sample.end(),
-                       [](PackedToken token) { return token.trained(); });
+std::int64_t Dataset::num_trained_tokens() const {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < num_samples(); ++i)
+    sum += num_targets(i);
+  return sum;
 }
 
-std::int64_t num_trained_tokens(const Dataset& dataset, std::span<const std::int64_t> indices) {
-  std::int64_t count = 0;
-  for (const std::int64_t i : indices)
-    count += num_targets(dataset.sample(i));
-  return count;
+Dataset Dataset::subset(std::vector<std::int64_t> indices) const {
+  core::check(parts_.size() == 1 && !parts_[0].chosen && !parts_[0].removed,
+              "samples are chosen from a data set as it was loaded");
+  Dataset result;
+  result.add({parts_[0].arrays,
+              std::make_shared<const std::vector<std::int64_t>>(std::move(indices)), nullptr});
+  return result;
 }
 
-Split split(const Dataset& dataset, double fraction, std::uint64_t seed) {
-  core::check(fraction > 0 && fraction < 1, "a validation fraction lies between 0 and 1");
-  const std::int64_t num_samples = dataset.num_samples();
-  const auto num_validation =
-      static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(num_samples)));
-  if (num_validation >= num_samples) {
-    core::fail(core::ErrorKind::deck,
-               {"data.validation_fraction",
-                fmt::format("takes all {} samples for validation", num_samples),
-                "none is left to train on", "Use a smaller fraction, or data.validation_path."});
-  }
-  // Epochs are numbered from 0, so the last number is free for this choice.
-  const core::RandomKey key(seed, core::RandomUse::shuffle,
-                            std::numeric_limits<std::uint64_t>::max());
-  std::vector<std::int64_t> order = core::permutation(key, num_samples);
-  const auto middle = order.begin() + num_validation;
-  std::sort(order.begin(), middle);
-  std::sort(middle, order.end());
-  return {dataset.subset({middle, order.end()}), dataset.subset({order.begin(), middle})};
+Dataset Dataset::without(std::vector<std::int64_t> indices) const {
+  core::check(parts_.size() == 1 && !parts_[0].chosen && !parts_[0].removed,
+              "samples are removed from a data set as it was loaded");
+  Dataset result;
+  result.add({parts_[0].arrays, nullptr,
+              std::make_shared<const std::vector<std::int64_t>>(std::move(indices))});
+  return result;
 }
 
 }  // namespace finetune::data

@@ -1,11 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Tokenised samples in one flat array, the same on every rank.
+// Tokenised samples, in memory or in a mapped file, the same on every rank.
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "data/tokens.hpp"
@@ -25,59 +24,79 @@ class PackedToken {
  private:
   std::int32_t bits_ = 0;
 };
+static_assert(sizeof(PackedToken) == sizeof(std::int32_t));
 
-/// Tokens [begin, begin + length) of the flat array: one sequence.
+/// Tokens [begin, begin + length) of an array: one sample.
 struct Span {
   std::int64_t begin = 0;
   std::int64_t length = 0;
 };
 
-/// Sequences for training or validation. Copies share the tokens. Immutable.
-class Dataset {
- public:
-  Dataset() = default;
-  Dataset(std::shared_ptr<const std::vector<PackedToken>> tokens, std::vector<Span> samples);
+/// Samples that lie one behind the other. Sample i is tokens [bounds[i], bounds[i + 1] + overlap).
+struct TokenArrays {
+  std::span<const PackedToken> tokens;
+  std::span<const std::int64_t> bounds;   ///< num_samples() + 1
+  std::span<const std::int32_t> targets;  ///< see num_targets; of every sample
+  std::int64_t overlap = 0;               ///< 1: a sample's last token is the next one's first
+  std::shared_ptr<const void> owner;      ///< keeps the arrays
 
-  std::int64_t num_samples() const { return std::ssize(samples_); }
-  /// Sum of the samples' lengths.
-  std::int64_t num_tokens() const { return num_tokens_; }
-  /// Targets of all samples: see num_trained_tokens(std::span).
-  std::int64_t num_trained_tokens() const { return num_trained_tokens_; }
-
-  /// The tokens of sample i, 0 <= i < num_samples().
+  std::int64_t num_samples() const { return std::ssize(targets); }
   std::span<const PackedToken> sample(std::int64_t i) const;
-
-  /// The same, unpacked.
-  Tokens tokens(std::int64_t i) const;
-
-  /// The samples with these indices, in this order.
-  Dataset subset(std::span<const std::int64_t> indices) const;
-
-  /// 32 hexadecimal digits of all tokens, labels and sample bounds in order. Does not depend on
-  /// the number of ranks that made the dataset, or on the files' names.
-  std::string fingerprint() const;
-
- private:
-  std::shared_ptr<const std::vector<PackedToken>> tokens_;
-  std::vector<Span> samples_;
-  std::int64_t num_tokens_ = 0;
-  std::int64_t num_trained_tokens_ = 0;
 };
 
 /// Trained tokens of one sequence that a preceding token of it predicts: those after its first.
 std::int64_t num_targets(std::span<const PackedToken> sample);
 
-/// Targets of the samples with these indices: the divisor of the loss of a step over them.
-std::int64_t num_trained_tokens(const Dataset& dataset, std::span<const std::int64_t> indices);
+/// Samples for training or validation, numbered 0 .. num_samples() - 1. Copies share the tokens.
+/// Immutable.
+class Dataset {
+ public:
+  Dataset() = default;
+  explicit Dataset(TokenArrays arrays);
+  /// Copies the samples out of `tokens`: for a few in memory.
+  Dataset(const std::shared_ptr<const std::vector<PackedToken>>& tokens,
+          const std::vector<Span>& samples);
 
-struct Split {
-  Dataset training;
-  Dataset validation;
+  /// The samples of all, one data set after the other.
+  static Dataset join(std::span<const Dataset> datasets);
+
+  std::int64_t num_samples() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  // Of sample i, 0 <= i < num_samples(). Only the first and the last read its tokens.
+  std::span<const PackedToken> sample(std::int64_t i) const;
+  std::int64_t length(std::int64_t i) const;       ///< tokens
+  std::int64_t num_targets(std::int64_t i) const;  ///< see data::num_targets
+  Tokens tokens(std::int64_t i) const;
+
+  /// Sum of the samples' lengths, and targets of all samples. Both look at every sample's bounds.
+  std::int64_t num_tokens() const;
+  std::int64_t num_trained_tokens() const;
+
+  /// The samples with these indices, in increasing order, and all the others in theirs. Memory:
+  /// that of `indices` for each.
+  Dataset subset(std::vector<std::int64_t> indices) const;
+  Dataset without(std::vector<std::int64_t> indices) const;
+
+ private:
+  struct Part {
+    TokenArrays arrays;
+    /// What of the arrays belongs to it: these samples, or all but these; null for all.
+    std::shared_ptr<const std::vector<std::int64_t>> chosen;
+    std::shared_ptr<const std::vector<std::int64_t>> removed;
+
+    std::int64_t num_samples() const;
+    std::int64_t index(std::int64_t i) const;
+  };
+  struct Place {
+    const TokenArrays& arrays;
+    std::int64_t index;
+  };
+
+  void add(Part part);
+  Place find(std::int64_t i) const;
+
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> ends_;  ///< samples in parts 0 .. p
 };
-
-/// Takes `fraction` of the samples, rounded up, out of the training data for validation: a choice
-/// that depends on `seed` alone, both parts in file order.
-/// Throws: ErrorKind::deck if no sample would be left for training; fraction in (0, 1).
-Split split(const Dataset& dataset, double fraction, std::uint64_t seed);
 
 }  // namespace finetune::data

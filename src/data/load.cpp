@@ -4,159 +4,171 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
+#include "data/cache.hpp"
+#include "data/duplicates.hpp"
+#include "data/gather.hpp"
 #include "data/part.hpp"
+#include "data/refuse.hpp"
 
 namespace finetune::data {
 namespace {
 
-/// Sums, largest and smallest over the ranks. Collective on `world`.
-Findings combine(const comm::Communicator& world, Findings found) {
-  std::array sums = {found.num_overlong, found.num_truncated, found.num_masked, found.num_dropped,
-                     found.eos_trained};
-  world.all_reduce(std::span<std::int64_t>(sums), comm::Reduce::sum);
-  std::array firsts = {found.first_overlong, found.first_masked, -found.longest};
-  world.all_reduce(std::span<std::int64_t>(firsts), comm::Reduce::min);
-  return {sums[0], sums[1], sums[2], sums[3], sums[4], -firsts[2], firsts[0], firsts[1]};
-}
-
-[[noreturn]] void fail_overlong(const Reader& reader, const Findings& found,
-                                const DatasetOptions& options) {
-  core::fail(
-      core::ErrorKind::input,
-      {reader.sample(found.first_overlong).where,
-       fmt::format("the sample is longer than data.max_seq_length = {}", options.max_seq_length),
-       fmt::format("{} {}, the longest has {} tokens", found.num_overlong,
-                   found.num_overlong == 1 ? "sample is" : "samples are", found.longest),
-       "Raise data.max_seq_length, or set data.on_overlong = \"truncate\" or \"drop\"."});
-}
-
-[[noreturn]] void fail_masked(const Reader& reader, Layout layout, const Encoder& encoder,
-                              const Findings& found, const DatasetOptions& options) {
-  const Sample sample = reader.sample(found.first_masked);
-  const bool cut = layout == Layout::separate &&
-                   std::ssize(tokenise(sample, encoder).ids) > options.max_seq_length;
-  std::string cause = layout == Layout::separate ? "its answer is empty" : "it is empty";
-  if (cut) {
-    cause = fmt::format("its answer lies beyond data.max_seq_length = {}", options.max_seq_length);
-  }
-  core::fail(core::ErrorKind::input,
-             {sample.where, "no token of the sample is trained, " + cause,
-              fmt::format("{} such {} would add nothing to the loss", found.num_masked,
-                          found.num_masked == 1 ? "sample" : "samples"),
-              fmt::format("{}, or set data.on_masked = \"drop\".",
-                          cut ? "Raise data.max_seq_length" : "Mend or remove it")});
-}
-
-[[noreturn]] void fail_nothing_left(const Reader& reader, const Findings& found,
-                                    const DatasetOptions& options) {
-  core::fail(core::ErrorKind::input,
-             {options.name, fmt::format("none of {} samples is left", reader.size()),
-              fmt::format("{} are longer than data.max_seq_length = {}, {} have no trained token",
-                          found.num_overlong, options.max_seq_length, found.num_masked),
-              "Check data.format, data.max_seq_length and data.on_overlong."});
-}
-
-/// Refuses what the options do not allow. Every rank decides the same.
-void check_findings(const Reader& reader, Layout layout, const Encoder& encoder,
-                    const Findings& found, const DatasetOptions& options) {
-  if (found.num_overlong > 0 && options.on_overlong == OnOverlong::error)
-    fail_overlong(reader, found, options);
-  if (found.num_masked > 0 && options.on_masked == OnMasked::error)
-    fail_masked(reader, layout, encoder, found, options);
-  if (found.num_dropped == reader.size()) fail_nothing_left(reader, found, options);
-}
-
-/// The ranks' arrays one after the other, on every rank. Collective on `world`.
-template <typename T>
-std::vector<T> gather(const comm::Communicator& world, const std::vector<T>& own) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
-  const std::int64_t own_size = std::ssize(own);
-  world.all_gather(core::DType::i64, &own_size, sizes.data(), 1);
-  std::vector<T> all(static_cast<std::size_t>(std::reduce(sizes.begin(), sizes.end())));
-  std::size_t begin = 0;
-  // A broadcast a rank, in place: counts may exceed 2^31, and nothing is held twice.
-  for (int root = 0; root < world.size(); ++root) {
-    const auto part = std::span(all).subspan(
-        begin, static_cast<std::size_t>(sizes[static_cast<std::size_t>(root)]));
-    if (root == world.rank()) std::copy(own.begin(), own.end(), part.begin());
-    world.broadcast(std::as_writable_bytes(part), root);
-    begin += part.size();
-  }
-  return all;
-}
-
-std::vector<Span> separate_samples(const std::vector<std::int64_t>& lengths) {
-  std::vector<Span> samples;
-  samples.reserve(lengths.size());
-  std::int64_t begin = 0;
-  for (const std::int64_t length : lengths) {
-    samples.push_back({begin, length});
-    begin += length;
-  }
-  return samples;
-}
-
-/// Blocks of `max_seq_length` positions; the token after the last position is its target.
-std::vector<Span> continuous_samples(std::int64_t num_tokens, std::int64_t max_seq_length) {
-  std::vector<Span> samples;
-  for (std::int64_t begin = 0; begin + 1 < num_tokens; begin += max_seq_length)
-    samples.push_back({begin, std::min(max_seq_length + 1, num_tokens - begin)});
-  return samples;
-}
-
-DataReport make_report(const Dataset& dataset, const Findings& found, std::int64_t num_read) {
-  return {.num_read = num_read,
-          .num_samples = dataset.num_samples(),
-          .num_tokens = dataset.num_tokens(),
-          .num_trained_tokens = dataset.num_trained_tokens(),
-          .num_overlong = found.num_overlong,
-          .num_truncated = found.num_truncated,
-          .num_masked = found.num_masked,
-          .num_dropped = found.num_dropped,
-          .longest = found.longest,
-          .eos_trained = found.eos_trained};
-}
+namespace fs = std::filesystem;
 
 /// Rank r's samples: [size * r / ranks, size * (r + 1) / ranks).
-Part own_part(const comm::Communicator& world, const Reader& reader, Layout layout,
-              const Encoder& encoder, const DatasetOptions& options) {
-  const auto bound = [&](std::int64_t rank) { return reader.size() * rank / world.size(); };
-  return tokenise_part(reader, bound(world.rank()), bound(world.rank() + 1), layout, encoder,
-                       options);
+std::int64_t first_of(const comm::Communicator& world, std::int64_t size, int rank) {
+  return size * rank / world.size();
+}
+
+/// The report of all ranks' samples. Collective on `world`.
+DataReport merge(const comm::Communicator& world, const Part& part, std::int64_t first_index) {
+  DataReport report = part.report;
+  std::vector<std::int64_t> sums = {report.num_read, report.num_dropped, report.tokens_lost,
+                                    report.eos_trained};
+  std::vector<std::int64_t> firsts = {-report.longest,
+                                      report.example < 0 ? Count::none : report.example};
+  for (const Count& count : report.counts) {
+    sums.push_back(count.number);
+    firsts.push_back(count.first);
+  }
+  sums.insert(sums.end(), report.lengths.begin(), report.lengths.end());
+  world.all_reduce(std::span(sums), comm::Reduce::sum);
+  world.all_reduce(std::span(firsts), comm::Reduce::min);
+  report.num_read = sums[0];
+  report.num_dropped = sums[1];
+  report.tokens_lost = sums[2];
+  report.eos_trained = sums[3];
+  for (std::size_t k = 0; k < num_kinds; ++k)
+    report.counts[k] = {sums[4 + k], firsts[2 + k]};
+  std::copy(sums.begin() + 4 + num_kinds, sums.end(), report.lengths.begin());
+  report.longest = -firsts[0];
+  const bool is_mine = part.report.example == firsts[1];
+  const std::int64_t owner =
+      world.all_reduce(std::int64_t{is_mine ? world.rank() : world.size()}, comm::Reduce::min);
+  report.example = firsts[1] == Count::none ? -1 : firsts[1];
+  if (owner < world.size())
+    report.example_text = world.broadcast_text(report.example_text, static_cast<int>(owner));
+  report.of(Kind::duplicate) = count_duplicates(world, part.digests, first_index);
+  return report;
+}
+
+void count_dataset(DataReport& report, const TokenArrays& arrays) {
+  report.num_samples = arrays.num_samples();
+  report.num_tokens =
+      arrays.bounds.back() - arrays.bounds.front() + arrays.overlap * arrays.num_samples();
+  report.num_trained_tokens =
+      std::accumulate(arrays.targets.begin(), arrays.targets.end(), std::int64_t{0});
+}
+
+/// Makes the folder of the cache. What cannot be made is warned about, unless it is required.
+/// Collective on the world.
+bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
+  if (cache.folder.empty() || cache.is_read_only) return false;
+  try {
+    comm::agree_all(ranks.world, [&] {
+      std::error_code error;
+      if (ranks.world.is_root()) fs::create_directories(cache.folder, error);
+      if (!error) return;
+      core::fail(core::ErrorKind::create,
+                 {cache.folder.string(), "cannot be made", error.message(),
+                  "Set data.cache_dir to a folder that can, or data.cache = false."});
+    });
+    return true;
+  } catch (const comm::AgreedError& error) {
+    if (cache.is_required) throw;
+    log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
+    return false;
+  }
+}
+
+/// In the cache, or where that cannot be, in memory. Collective on the world.
+Gathered gather(const Ranks& ranks, const Assembly& assembly, const core::Json& key,
+                DataReport& report, const fs::path& target, bool is_required, Loaded& loaded) {
+  const auto describe = [&](const TokenArrays& arrays) -> core::Json {
+    count_dataset(report, arrays);
+    return {{"key", key}, {"report", to_json(report)}};
+  };
+  if (!target.empty()) {
+    try {
+      NewCacheFile file(ranks, target);
+      Gathered gathered = gather_in_file(ranks.world, assembly, file.path(), describe);
+      file.publish();
+      loaded.cache_file = target;
+      return gathered;
+    } catch (const comm::AgreedError& error) {
+      const bool is_about_files =
+          error.kind() == core::ErrorKind::io || error.kind() == core::ErrorKind::create;
+      if (is_required || !is_about_files) throw;
+      log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
+    }
+  }
+  return gather_in_memory(ranks.world, assembly);
+}
+
+Loaded open_cached(const Source& source, const DatasetOptions& options, const Ranks& ranks,
+                   CacheFile file, fs::path path) {
+  Loaded loaded;
+  loaded.name = options.name;
+  loaded.report =
+      comm::agree(ranks.world, [&] { return report_from_json(file.description.at("report")); });
+  comm::agree_all(ranks.world, [&] { require_limits(source, loaded.report, options); });
+  loaded.fingerprint = content_fingerprint(file.arrays, file.digests);
+  loaded.dataset = Dataset(std::move(file.arrays));
+  loaded.cache_file = std::move(path);
+  loaded.was_cached = true;
+  return loaded;
 }
 
 }  // namespace
 
-Loaded load(const comm::Communicator& world, const Reader& reader, Layout layout,
-            const Encoder& encoder, const DatasetOptions& options) {
+Loaded load(const Ranks& ranks, const Source& source, Layout layout, const DatasetOptions& options,
+            const CacheOptions& cache, int num_threads) {
   core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
+  const comm::Communicator& world = ranks.world;
+  const bool is_written = prepare_folder(ranks, cache);
+  core::Json key;
+  fs::path target;
+  if (is_written || (cache.is_read_only && !cache.folder.empty())) {
+    key = describe_key(ranks, source, layout, options);
+    target = cache_path(cache.folder, key);
+    if (auto found = find_cached(ranks, target, options.vocab_size)) {
+      Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);
+      loaded.layout = layout;
+      return loaded;
+    }
+  }
   comm::require_equal(world, "number of samples in the " + options.name,
-                      std::to_string(reader.size()));
-  const Part part =
-      comm::agree(world, [&] { return own_part(world, reader, layout, encoder, options); });
-  const Findings found = combine(world, part.findings);
-  comm::agree_all(world, [&] { check_findings(reader, layout, encoder, found, options); });
-
-  const std::vector<std::int64_t> lengths = gather(world, part.lengths);
-  auto tokens = std::make_shared<std::vector<PackedToken>>(gather(world, part.tokens));
-  std::vector<Span> samples = layout == Layout::separate
-                                  ? separate_samples(lengths)
-                                  : continuous_samples(std::ssize(*tokens), options.max_seq_length);
-  Loaded loaded;
-  loaded.dataset = Dataset(std::move(tokens), std::move(samples));
+                      std::to_string(source.size()));
+  const std::int64_t first = first_of(world, source.size(), world.rank());
+  const Part part = comm::agree(world, [&] {
+    return tokenise_part(source, first, first_of(world, source.size(), world.rank() + 1), layout,
+                         options, Spool(is_written ? cache.folder : fs::path(), cache.memory_bytes),
+                         num_threads);
+  });
+  DataReport report = merge(world, part, first);
+  comm::agree_all(world, [&] { require_usable(source, layout, report, options); });
+  const Assembly assembly = assemble(world, part, layout, options.max_seq_length);
   // Text of which the tokenizer makes nothing at all leaves nothing to predict.
   comm::agree_all(world, [&] {
-    if (loaded.dataset.num_samples() == 0) fail_nothing_left(reader, found, options);
+    if (assembly.num_samples == 0) fail_nothing_left(report, options);
   });
-  loaded.report = make_report(loaded.dataset, found, reader.size());
+  Loaded loaded;
+  loaded.name = options.name;
+  loaded.layout = layout;
+  Gathered gathered = gather(ranks, assembly, key, report, is_written ? target : fs::path(),
+                             cache.is_required, loaded);
+  count_dataset(report, gathered.arrays);
+  comm::agree_all(world, [&] { require_limits(source, report, options); });
+  loaded.fingerprint = content_fingerprint(gathered.arrays, gathered.digests);
+  loaded.dataset = Dataset(std::move(gathered.arrays));
+  loaded.report = std::move(report);
   return loaded;
 }
 

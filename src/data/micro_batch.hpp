@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "data/dataset.hpp"
+#include "data/packer.hpp"
 
 namespace finetune::data {
 
@@ -31,12 +31,12 @@ struct MicroBatch {
   std::vector<Stretch> stretches = {};
 };
 
-/// How a global batch becomes micro-batches: micro-batch j is samples [j * size, (j + 1) * size),
+/// How a global batch becomes micro-batches: micro-batch j is sequences [j * size, (j + 1) * size),
 /// whoever computes it (the last may be smaller). Rank j % num_ranks takes it in micro-step
 /// j / num_ranks. All ranks have the same number of micro-steps; in the last one some may have
 /// nothing.
 struct MicroBatchGrid {
-  std::int64_t size = 1;       ///< samples a micro-batch, train.micro_batch
+  std::int64_t size = 1;       ///< sequences a micro-batch, train.micro_batch
   std::int64_t num_ranks = 1;  ///< ranks that share a global batch
   std::int64_t rank = 0;       ///< this one
 
@@ -46,9 +46,9 @@ struct MicroBatchGrid {
   /// The micro-batch this rank computes in `micro_step`: its number j.
   std::int64_t index(std::int64_t micro_step) const { return micro_step * num_ranks + rank; }
 
-  /// Its samples, out of those of the global batch; nothing if there is no such micro-batch.
-  std::optional<std::span<const std::int64_t>> samples(std::span<const std::int64_t> global_batch,
-                                                       std::int64_t micro_step) const;
+  /// Its sequences, out of those of the global batch; nothing if there is no such micro-batch.
+  std::optional<std::span<const std::int64_t>> rows(std::span<const std::int64_t> global_batch,
+                                                    std::int64_t micro_step) const;
 };
 
 /// Lengths of micro-batches are multiples of this: libraries compile and keep a product for every
@@ -56,10 +56,15 @@ struct MicroBatchGrid {
 /// cost no more than parts of them.
 inline constexpr std::int64_t length_step = 8;
 
-/// The samples with these indices, padded at the end with `pad_id` and not_trained: to the longest
-/// of them, rounded up to a multiple of `step`. A sequence of n tokens takes n - 1 positions: its
-/// last token is only a target.
-MicroBatch collate(const Dataset& dataset, std::span<const std::int64_t> indices,
+/// `positions` rounded up to a multiple of `step`.
+constexpr std::int64_t padded_length(std::int64_t positions, std::int64_t step) {
+  return (positions + step - 1) / step * step;
+}
+
+/// The sequences with these indices, a row each, padded at the end with `pad_id` and not_trained:
+/// to the longest of them, rounded up to a multiple of `step`. A sample of n tokens takes n - 1
+/// positions: its last token is only a target.
+MicroBatch collate(const Sequences& sequences, std::span<const std::int64_t> indices,
                    std::int64_t pad_id, std::int64_t step = 1);
 
 }  // namespace finetune::data

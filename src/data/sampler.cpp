@@ -2,36 +2,66 @@
 #include "data/sampler.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
 
 namespace finetune::data {
+namespace {
 
-Sampler::Sampler(std::int64_t num_samples, std::int64_t global_batch, std::uint64_t seed,
-                 Order order)
-    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), order_(order) {
-  core::check(num_samples > 0 && global_batch > 0, "a sampler has samples and a batch size");
-  steps_per_epoch_ = (num_samples - 1) / global_batch + 1;
+/// Passes of one set are told apart by their number, sets by the upper bits.
+std::uint64_t pass_stream(std::size_t set, std::int64_t pass) {
+  return static_cast<std::uint64_t>(set) << 32 | static_cast<std::uint64_t>(pass);
 }
 
-std::vector<std::int64_t> Sampler::batch(std::int64_t step) {
+}  // namespace
+
+Sampler::Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
+                 Order order)
+    : global_batch_(global_batch), seed_(seed), order_(order) {
+  std::int64_t first_index = 0;
+  for (const SampledSet& set : sets) {
+    core::check(set.size > 0 && set.weight > 0, "a sampler has sequences to draw");
+    const auto draws =
+        std::max<std::int64_t>(1, std::llround(set.weight * static_cast<double>(set.size)));
+    sets_.push_back({first_index, set.size, epoch_size_, draws});
+    first_index += set.size;
+    epoch_size_ += draws;
+  }
+  core::check(epoch_size_ > 0 && global_batch > 0, "a sampler has samples and a batch size");
+}
+
+std::int64_t Sampler::sequence(std::int64_t epoch, std::int64_t draw) const {
+  const auto set = std::ranges::upper_bound(sets_, draw, {}, &Set::first_draw) -
+                   1;  // the last that begins there
+  // The set's draws of all epochs are one run of passes over it, which epochs cut into pieces.
+  const std::int64_t run = epoch * set->draws + (draw - set->first_draw);
+  const std::int64_t pass = run / set->size;
+  std::int64_t index = run % set->size;
+  // Whole passes are in an order of their own already; which part of a pass comes first is not.
+  if (order_ == Order::shuffled && set->draws % set->size != 0) {
+    const core::RandomKey key(seed_, core::RandomUse::passes,
+                              pass_stream(static_cast<std::size_t>(set - sets_.begin()), pass));
+    index = core::Permutation(key, set->size)(index);
+  }
+  return set->first_index + index;
+}
+
+std::vector<std::int64_t> Sampler::batch(std::int64_t step) const {
   core::check(step >= 0, "steps count from 0");
-  const std::int64_t begin = step % steps_per_epoch_ * global_batch_;
-  const std::int64_t end = begin + std::min(global_batch_, num_samples_ - begin);
-  if (order_ == Order::as_read) {
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(end - begin));
-    std::iota(indices.begin(), indices.end(), begin);
-    return indices;
+  const std::int64_t begin = step % steps_per_epoch() * global_batch_;
+  const std::int64_t end = begin + std::min(global_batch_, epoch_size_ - begin);
+  const core::RandomKey key(seed_, core::RandomUse::shuffle,
+                            static_cast<std::uint64_t>(epoch(step)));
+  const core::Permutation permutation(key, epoch_size_);
+  std::vector<std::int64_t> sequences;
+  sequences.reserve(static_cast<std::size_t>(end - begin));
+  for (std::int64_t draw = begin; draw < end; ++draw) {
+    sequences.push_back(
+        sequence(epoch(step), order_ == Order::shuffled ? permutation(draw) : draw));
   }
-  if (epoch(step) != cached_epoch_) {
-    cached_epoch_ = epoch(step);
-    const core::RandomKey key(seed_, core::RandomUse::shuffle,
-                              static_cast<std::uint64_t>(cached_epoch_));
-    permutation_ = core::permutation(key, num_samples_);
-  }
-  return {permutation_.begin() + begin, permutation_.begin() + end};
+  return sequences;
 }
 
 }  // namespace finetune::data

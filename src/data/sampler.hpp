@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Which samples each optimizer step takes: arithmetic on the step's number, so that a position in
+// Which sequences each optimizer step takes: arithmetic on the step's number, so that a position in
 // the data is one integer and a restart costs nothing.
 
 #include <cstdint>
@@ -10,28 +10,47 @@ namespace finetune::data {
 
 enum class Order { shuffled, as_read };
 
-/// Every epoch visits every sample once; the last batch of an epoch may be smaller. The order
-/// depends on (seed, epoch) alone, never on ranks or on earlier calls.
+/// A data set among others: an epoch makes `weight` passes over its sequences.
+struct SampledSet {
+  std::int64_t size = 0;  ///< sequences, at least 1
+  double weight = 1;      ///< above 0
+};
+
+/// Every epoch takes round(weight * size) sequences of every set, at least one: with a weight of 2
+/// each twice, with 0.5 half of them, and the other half in the next epoch. The last batch of an
+/// epoch may be smaller. The order depends on (seed, epoch) alone, never on ranks or on earlier
+/// calls, and takes no memory: it is computed, not drawn.
 class Sampler {
  public:
-  /// num_samples > 0, global_batch > 0 (samples an optimizer step).
-  Sampler(std::int64_t num_samples, std::int64_t global_batch, std::uint64_t seed, Order order);
+  /// global_batch > 0 (sequences an optimizer step).
+  Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
+          Order order);
 
-  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  std::int64_t epoch(std::int64_t step) const { return step / steps_per_epoch_; }
+  /// One set that an epoch passes over once.
+  Sampler(std::int64_t size, std::int64_t global_batch, std::uint64_t seed, Order order)
+      : Sampler({{size, 1}}, global_batch, seed, order) {}
 
-  /// Sample indices of optimizer step `step` >= 0, in order. Keeps the permutation of the last
-  /// epoch asked for.
-  std::vector<std::int64_t> batch(std::int64_t step);
+  std::int64_t steps_per_epoch() const { return (epoch_size_ - 1) / global_batch_ + 1; }
+  std::int64_t epoch(std::int64_t step) const { return step / steps_per_epoch(); }
+
+  /// Sequences of optimizer step `step` >= 0, in order, numbered through all sets.
+  std::vector<std::int64_t> batch(std::int64_t step) const;
 
  private:
-  std::int64_t num_samples_;
+  struct Set {
+    std::int64_t first_index;  ///< of its sequences
+    std::int64_t size;
+    std::int64_t first_draw;  ///< of its draws in an epoch
+    std::int64_t draws;
+  };
+
+  std::int64_t sequence(std::int64_t epoch, std::int64_t draw) const;
+
+  std::vector<Set> sets_;
+  std::int64_t epoch_size_ = 0;
   std::int64_t global_batch_;
   std::uint64_t seed_;
   Order order_;
-  std::int64_t steps_per_epoch_;
-  std::int64_t cached_epoch_ = -1;
-  std::vector<std::int64_t> permutation_;
 };
 
 }  // namespace finetune::data

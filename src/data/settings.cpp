@@ -128,6 +128,13 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
                 .sentence = "What to do with a sample of which no token is trained: stop, or leave "
                             "it out."},
                data.on_masked, {"error", "drop"});
+  table.boolean(
+      {.name = "packing",
+       .restart = Restart::fixed,
+       .sentence = "Fill sequences with as many samples as fit into max_seq_length, which "
+                   "do not see each other; otherwise each sample is a sequence. Running "
+                   "text is cut into full sequences either way."},
+      data.packing);
   table.boolean({.name = "shuffle",
                  .restart = Restart::fixed,
                  .sentence = "Draw the samples of each epoch in an order of its own."},
@@ -139,6 +146,41 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
                 data.allow_changed);
 }
 
+void bind_cache(deck::Table& table, DataSettings& data) {
+  table.boolean({.name = "cache",
+                 .restart = Restart::free,
+                 .sentence = "Keep the tokens in a file for the next start, which maps it instead "
+                             "of tokenising; otherwise they are in the memory of every rank."},
+                data.cache);
+  table.text({.name = "cache_dir",
+              .restart = Restart::free,
+              .sentence = "Folder of these files, which may be removed while no run uses them; "
+                          "empty for token-cache beside train.output, so that runs on the same "
+                          "data share it."},
+             data.cache_dir);
+}
+
+void bind_limits(deck::Table& table, DataSettings& data) {
+  const auto limit = [&](const char* name, const char* sentence, double& value) {
+    table.real({.name = name, .restart = Restart::free, .sentence = sentence}, value,
+               {.min = 0.0, .max = 1.0});
+  };
+  limit("max_truncated", "Largest share of samples that are cut; more is an error.",
+        data.limits.truncated);
+  limit("max_masked", "Largest share of samples without a trained token, if on_masked drops them.",
+        data.limits.masked);
+  limit("max_duplicates", "Largest share of samples that equal an earlier one of the data set.",
+        data.limits.duplicates);
+  limit("max_empty_answers", "Largest share of samples with an empty answer.",
+        data.limits.empty_answers);
+  limit("max_unknown_roles",
+        "Largest share of samples with a message whose role the template does not know.",
+        data.limits.unknown_roles);
+  limit("max_missing_end_of_turn",
+        "Largest share of samples with a trained answer that no end token follows.",
+        data.limits.missing_end_of_turn);
+}
+
 }  // namespace
 
 void DataSettings::bind(deck::Table& table, const std::vector<std::string>& format_names,
@@ -147,6 +189,8 @@ void DataSettings::bind(deck::Table& table, const std::vector<std::string>& form
   bind_columns(table, columns);
   bind_manner(table, *this, template_names);
   bind_sequences(table, *this);
+  bind_cache(table, *this);
+  bind_limits(table, *this);
   require_lengths(table, *this);
   if (validation_fraction > 0 && !validation_paths.empty()) {
     table.problem("validation_fraction", "data.validation_path is given too",
@@ -162,6 +206,7 @@ DatasetOptions DataSettings::options(std::string name, std::int64_t vocab_size) 
   options.on_overlong = on_overlong == "truncate" ? OnOverlong::truncate
                         : on_overlong == "drop"   ? OnOverlong::drop
                                                   : OnOverlong::error;
+  options.limits = limits;
   options.on_masked = on_masked == "drop" ? OnMasked::drop : OnMasked::error;
   return options;
 }

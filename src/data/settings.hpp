@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/format.hpp"
-#include "data/load.hpp"
+#include "data/options.hpp"
 #include "data/sampler.hpp"
 #include "deck/deck.hpp"
 
@@ -26,8 +26,12 @@ struct DataSettings {
   std::int64_t max_seq_length = 512;
   std::string on_overlong = "truncate";
   std::string on_masked = "error";
+  bool packing = false;
   bool shuffle = true;
   bool allow_changed = false;
+  bool cache = true;
+  std::string cache_dir;
+  Limits limits;
 
   /// `format_names` and `template_names` are the names data.format and data.template may have.
   void bind(deck::Table& table, const std::vector<std::string>& format_names,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/micro_batch.hpp"
+#include "data/packer.hpp"
 #include "data/sampler.hpp"
 
 namespace finetune::data {
@@ -16,27 +17,52 @@ namespace finetune::data {
 struct StepData {
   /// One entry a micro-step, as many on every rank; empty where this rank has nothing to compute.
   std::vector<std::optional<MicroBatch>> micro_steps;
-  std::int64_t num_samples = 0;         ///< of the global batch
-  std::int64_t num_tokens = 0;          ///< of the global batch, padding not counted
-  std::int64_t num_trained_tokens = 0;  ///< of the global batch: the divisor of its loss
+  // Of the global batch:
+  std::int64_t num_samples = 0;
+  std::int64_t num_tokens = 0;          ///< padding not counted
+  std::int64_t num_trained_tokens = 0;  ///< the divisor of its loss
+  std::int64_t num_positions = 0;       ///< computed, padding included
+  std::int64_t num_padding = 0;         ///< of those
+
+  /// Part of the positions that is padding.
+  double padding() const {
+    return num_positions == 0
+               ? 0
+               : static_cast<double>(num_padding) / static_cast<double>(num_positions);
+  }
 };
 
 /// Steps of training or validation data. Its position is the number of the step: there is nothing
 /// to save.
+///
+/// The sequences of a global batch are cut into micro-batches longest first, those of equal length
+/// in the order of their numbers, so that a micro-batch has little padding. Which sequences a
+/// micro-batch has does not depend on the number of ranks.
 class Stream {
  public:
-  Stream(Dataset dataset, Sampler sampler, MicroBatchGrid grid, std::int64_t pad_id)
-      : dataset_(std::move(dataset)), sampler_(std::move(sampler)), grid_(grid), pad_id_(pad_id) {}
+  Stream(Sequences sequences, Sampler sampler, MicroBatchGrid grid, std::int64_t pad_id)
+      : sequences_(std::move(sequences)),
+        sampler_(std::move(sampler)),
+        grid_(grid),
+        pad_id_(pad_id) {}
 
-  const Dataset& dataset() const { return dataset_; }
+  const Sequences& sequences() const { return sequences_; }
+  const Dataset& dataset() const { return sequences_.dataset(); }
   const Sampler& sampler() const { return sampler_; }
   const MicroBatchGrid& grid() const { return grid_; }
 
-  /// The data of optimizer step `step` >= 0. No communication.
-  StepData step(std::int64_t step);
+  /// The data of optimizer step `step` >= 0. No communication. Reads tokens of this rank's samples
+  /// only.
+  StepData step(std::int64_t step) const;
+
+  /// The counts of step `step`, without its micro-batches: no token is read.
+  StepData counts(std::int64_t step) const;
 
  private:
-  Dataset dataset_;
+  std::vector<std::int64_t> batch(std::int64_t step) const;
+  StepData count(const std::vector<std::int64_t>& batch) const;
+
+  Sequences sequences_;
   Sampler sampler_;
   MicroBatchGrid grid_;
   std::int64_t pad_id_;

@@ -42,9 +42,9 @@ core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
 
 std::string to_json(const StepRecord& r) {
   std::string text = fmt::format(
-      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_s": {}, "step_s": {})",
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_s": {}, "step_s": {}, "padding": {})",
       r.step, number(r.loss), number(r.grad_norm), number(r.lr), r.tokens, number(r.tokens_per_s),
-      number(r.step_s));
+      number(r.step_s), number(r.padding));
   if (r.balance_loss) text += fmt::format(R"(, "balance_loss": {})", number(*r.balance_loss));
   return r.times ? text + ", " + to_json_fields(*r.times) + "}" : text + "}";
 }

@@ -1,70 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/corpus.hpp"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "data/encoder.hpp"
-#include "data/load.hpp"
+#include "data/split.hpp"
 
 namespace finetune::train {
 namespace {
 
-data::Dataset load_part(const Input& input, const data::Reader& reader, data::Layout layout,
-                        const data::Encoder& encoder, const world::World& world,
-                        const std::string& name) {
-  const data::DatasetOptions options = input.data.options(name, input.architecture.vocab_size);
-  data::Loaded loaded = data::load(world.world, reader, layout, encoder, options);
-  log::info(data::to_string(loaded.report, options));
-  return std::move(loaded.dataset);
+/// The share of padding over an epoch, from at most so many steps spread over it.
+double estimate_padding(const data::Stream& stream) {
+  constexpr std::int64_t most_steps = 256;
+  const std::int64_t steps = stream.sampler().steps_per_epoch();
+  const std::int64_t count = std::min(steps, most_steps);
+  data::StepData sum;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const data::StepData step = stream.counts(k * steps / count);
+    sum.num_positions += step.num_positions;
+    sum.num_padding += step.num_padding;
+  }
+  return sum.padding();
 }
 
-/// The samples of several sources one after the other, as tokens.
-class Samples final : public data::Reader {
- public:
-  explicit Samples(const std::vector<std::unique_ptr<data::TextSource>>& sources)
-      : sources_(sources) {}
+/// Positions that samples fill, as a part of those that their sequences have room for.
+double packing_efficiency(const data::Sequences& sequences, std::int64_t capacity) {
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < sequences.size(); ++i)
+    used += sequences.positions(i);
+  return static_cast<double>(used) / static_cast<double>(sequences.size() * capacity);
+}
 
-  std::int64_t size() const override {
-    std::int64_t size = 0;
-    for (const auto& source : sources_)
-      size += source->size();
-    return size;
+void tell_set(const Input& input, const data::Loaded& set, const core::Json& more,
+              Corpus& corpus) {
+  log::info(data::to_string(set.report, set.name, input.data.max_seq_length));
+  if (!set.cache_file.empty()) {
+    log::info(fmt::format("{}{}",
+                          set.was_cached ? "  tokens of an earlier start: " : "  tokens kept in ",
+                          set.cache_file.string()));
   }
+  corpus.records.push_back(data::to_record(set.report, set.name, more));
+}
 
-  data::Sample sample(std::int64_t i) const override {
-    std::size_t s = 0;
-    for (; i >= sources_[s]->size(); ++s)
-      i -= sources_[s]->size();
-    data::Sample sample;
-    sample.where = sources_[s]->where(i);
-    sample.tokens = sources_[s]->sample(i).tokens;
-    return sample;
+/// The data report, on the log and as rows of metrics.jsonl.
+void tell(const Input& input, const DataSets& sets, Corpus& corpus) {
+  const double padding = estimate_padding(corpus.training);
+  core::Json more = {{"padding", padding}};
+  std::string text = fmt::format("  padding of an epoch's micro-batches: {:.1f} %", 100 * padding);
+  const data::Sequences& sequences = corpus.training.sequences();
+  if (input.data.packing) {
+    const double efficiency = packing_efficiency(sequences, input.data.max_seq_length);
+    more["packing_efficiency"] = efficiency;
+    more["sequences"] = sequences.size();
+    text += fmt::format("; {} samples packed into {} sequences, {:.1f} % full",
+                        core::with_commas(sequences.dataset().num_samples()),
+                        core::with_commas(sequences.size()), 100 * efficiency);
   }
+  for (const data::Loaded& set : sets.training)
+    tell_set(input, set, more, corpus);
+  log::info(text);
+  for (const data::Loaded& set : sets.validation)
+    tell_set(input, set, core::Json::object(), corpus);
+  if (sets.validation.empty() && corpus.validation) {
+    log::info(fmt::format("  of these samples {} are held out for validation",
+                          core::with_commas(corpus.validation->dataset().num_samples())));
+  }
+}
 
- private:
-  const std::vector<std::unique_ptr<data::TextSource>>& sources_;
+/// One data set of several says which.
+std::string name_of(const char* part, std::size_t i, const std::vector<std::string>& paths) {
+  return paths.size() == 1 ? part : fmt::format("{} {} ({})", part, i + 1, paths[i]);
+}
+
+std::vector<data::Loaded> load_all(const Input& input, const data::Ranks& ranks,
+                                   const std::vector<std::unique_ptr<data::TextSource>>& sources,
+                                   const char* part, const std::vector<std::string>& paths,
+                                   const data::CacheOptions& cache, int num_threads) {
+  std::vector<data::Loaded> loaded;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto options =
+        input.data.options(name_of(part, i, paths), input.architecture.vocab_size);
+    loaded.push_back(
+        data::load(ranks, *sources[i], sources[i]->layout(), options, cache, num_threads));
+  }
+  return loaded;
+}
+
+/// Samples that are questions with answers may share a sequence; running text fills them anyway.
+data::Sequences sequences_of(const Input& input, const data::Loaded& set, data::Dataset dataset) {
+  if (!input.data.packing || set.layout == data::Layout::continuous)
+    return data::Sequences(std::move(dataset));
+  return data::Sequences::packed(std::move(dataset), input.data.max_seq_length);
+}
+
+/// What training draws from, and what is held out of it.
+struct Drawn {
+  std::vector<data::Sequences> training;
+  std::vector<data::SampledSet> sampled;
+  std::vector<data::Sequences> held_out;
+  std::string fingerprints;
 };
 
-/// What loading cannot do with several data sets.
-void require_alike(const Input& input, const Registry& registry) {
-  const auto layout = [&](std::size_t i) {
-    return format_named(input.data.format_of(i), registry).layout;
-  };
-  for (std::size_t i = 1; i < input.data.paths.size(); ++i) {
-    if (layout(i) == layout(0)) continue;
-    core::fail(core::ErrorKind::deck,
-               {input.deck_path.string(), "data.path holds running text and separate samples",
-                "the one is cut into blocks, the other is not", "Train on one of them."});
+Drawn draw(const Input& input, const DataSets& sets) {
+  Drawn drawn;
+  for (std::size_t i = 0; i < sets.training.size(); ++i) {
+    const data::Loaded& set = sets.training[i];
+    data::Dataset dataset = set.dataset;
+    if (sets.validation.empty() && input.data.validation_fraction > 0) {
+      data::Split split = data::split(dataset, input.data.validation_fraction,
+                                      static_cast<std::uint64_t>(input.train.seed));
+      dataset = std::move(split.training);
+      drawn.held_out.push_back(sequences_of(input, set, std::move(split.validation)));
+    }
+    drawn.training.push_back(sequences_of(input, set, std::move(dataset)));
+    const double weight = input.data.weights.empty() ? 1 : input.data.weights.at(i);
+    drawn.sampled.push_back({drawn.training.back().size(), weight});
+    drawn.fingerprints += set.fingerprint;
   }
-  if (!input.data.weights.empty()) {
-    core::fail(core::ErrorKind::deck,
-               {input.deck_path.string(), "data.weights is not supported yet",
-                "each sample is drawn once an epoch", "Remove it."});
-  }
+  for (const data::Loaded& set : sets.validation)
+    drawn.held_out.push_back(sequences_of(input, set, set.dataset));
+  return drawn;
 }
 
 }  // namespace
@@ -79,62 +142,85 @@ void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architect
                                       "Use the tokenizer the model was published with."});
 }
 
-Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world) {
-  const data::Format& format = format_named(input.data.format_of(0), registry);
-  comm::agree_all(world.world, [&] { require_alike(input, registry); });
-  data::Tokenizer tokenizer = comm::agree(world.world, [&] {
+data::CacheOptions cache_options(const Input& input) {
+  data::CacheOptions options;
+  if (!input.data.cache) return options;
+  options.folder = input.data.cache_dir;
+  if (!options.folder.empty()) return options;
+  // Beside the output and not in it: the next run has another output and the same data.
+  const std::filesystem::path output =
+      (std::filesystem::path(input.train.output) / "").lexically_normal().parent_path();
+  options.folder = output.parent_path() / "token-cache";
+  return options;
+}
+
+DataSets load_data(const Input& input, const Registry& registry, const data::Ranks& ranks,
+                   const data::CacheOptions& cache, int num_threads) {
+  data::Tokenizer tokenizer = comm::agree(ranks.world, [&] {
     data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
     require_vocabulary(loaded, input.architecture);
+    (void)loaded.eos_id();  // throws if there is none
     return loaded;
   });
-  const data::Encoder encoder =
-      comm::agree(world.world, [&] { return data::encoder_of(tokenizer); });
+  DataSets sets{.tokenizer = std::move(tokenizer),
+                .training = {},
+                .validation = {},
+                .has_answers = true,
+                .questions = nullptr};
   const auto open = [&](DataPart part) {
-    return comm::agree(world.world, [&] { return open_sources(input, registry, tokenizer, part); });
+    return comm::agree(ranks.world,
+                       [&] { return open_sources(input, registry, sets.tokenizer, part); });
   };
-
   const auto sources = open(DataPart::training);
-  data::Dataset training =
-      load_part(input, Samples(sources), format.layout, encoder, world, "training data");
-  std::optional<data::Dataset> validation;
-  std::unique_ptr<Questions> questions;
+  sets.training = load_all(input, ranks, sources, "training data", input.data.paths, cache,
+                           num_threads);
   if (!input.data.validation_paths.empty()) {
     auto held_out = open(DataPart::validation);
-    validation =
-        load_part(input, Samples(held_out), format.layout, encoder, world, "validation data");
-    questions = std::make_unique<Questions>(std::move(held_out));
-  } else if (input.data.validation_fraction > 0) {
-    data::Split split = comm::agree(world.world, [&] {
-      return data::split(training, input.data.validation_fraction,
-                         static_cast<std::uint64_t>(input.train.seed));
-    });
-    training = std::move(split.training);
-    validation = std::move(split.validation);
-    log::info(fmt::format("of these sequences {} are held out for validation",
-                          core::with_commas(validation->num_samples())));
+    sets.validation = load_all(input, ranks, held_out, "validation data",
+                               input.data.validation_paths, cache, num_threads);
+    sets.questions = std::make_unique<Questions>(std::move(held_out));
   }
-  const bool has_answers = format.layout == data::Layout::separate;
-  if (!has_answers) questions.reset();
+  for (const auto* loaded : {&sets.training, &sets.validation}) {
+    for (const data::Loaded& set : *loaded)
+      sets.has_answers = sets.has_answers && set.layout == data::Layout::separate;
+  }
+  if (!sets.has_answers) sets.questions.reset();
+  return sets;
+}
 
-  const std::string fingerprint = training.fingerprint();
-  const data::MicroBatchGrid grid{input.train.micro_batch, world.batch.size(), world.batch.rank()};
-  const auto stream = [&](data::Dataset dataset, std::int64_t batch, data::Order order) {
-    data::Sampler sampler(dataset.num_samples(), batch,
-                          static_cast<std::uint64_t>(input.train.seed), order);
-    return data::Stream(std::move(dataset), std::move(sampler), grid, encoder.eos_id);
-  };
-  Corpus corpus{std::move(tokenizer),
-                stream(std::move(training), input.train.global_batch, input.data.order()),
-                std::nullopt,
-                fingerprint,
-                has_answers,
-                std::move(questions)};
-  if (validation) {
+Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
+                   std::int64_t batch_rank) {
+  const auto seed = static_cast<std::uint64_t>(input.train.seed);
+  const data::MicroBatchGrid grid{input.train.micro_batch, batch_size, batch_rank};
+  const std::int64_t pad_id = sets.tokenizer.eos_id();
+  const Drawn drawn = draw(input, sets);
+  data::Sampler sampler(drawn.sampled, input.train.global_batch, seed, input.data.order());
+  Corpus corpus{
+      std::move(sets.tokenizer),
+      data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id),
+      std::nullopt,
+      core::fingerprint(drawn.fingerprints),
+      sets.has_answers,
+      std::move(sets.questions),
+      {}};
+  if (!drawn.held_out.empty()) {
+    // Sorted as a whole, so that what is in a micro-batch does not depend on the number of ranks.
+    auto sequences = data::Sequences::join(drawn.held_out).by_length();
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
-    corpus.validation = stream(std::move(*validation), input.train.micro_batch * world.batch.size(),
-                               data::Order::as_read);
+    data::Sampler in_order(sequences.size(), input.train.micro_batch * batch_size, seed,
+                           data::Order::as_read);
+    corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
   }
+  tell(input, sets, corpus);
   return corpus;
+}
+
+Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world) {
+  DataSets sets = load_data(input, registry, {world.world, world.node}, cache_options(input),
+                            at::get_num_threads());
+  return comm::agree(world.world, [&] {
+    return make_corpus(input, std::move(sets), world.batch.size(), world.batch.rank());
+  });
 }
 
 }  // namespace finetune::train

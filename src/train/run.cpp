@@ -157,6 +157,7 @@ void Run::step() {
                                    .tokens = data.num_tokens,
                                    .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
                                    .step_s = step_s,
+                                   .padding = data.padding(),
                                    .balance_loss = result.balance_loss,
                                    .times = times};
   progress_.step(record);

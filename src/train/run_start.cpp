@@ -143,6 +143,9 @@ void Run::restore_or_initialise() {
     if (found && steps_done_ >= num_steps_)
       keep_bytes = std::max(keep_bytes, bytes_of(root / "metrics.jsonl"));
     records_.emplace(root / "metrics.jsonl", keep_bytes);
+    for (const std::string& record : corpus_.records) {
+      if (!found) records_->append(record);
+    }
     if (!found || steps_done_ >= num_steps_) return;  // a finished run stays as it is
     records_->append(metrics::to_json(metrics::ResumeRecord{
         .step = found->step, .bytes = report.bytes_read, .read_s = watch.seconds()}));

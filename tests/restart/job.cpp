@@ -73,8 +73,9 @@ std::vector<core::Json> Job::metrics() const {
   std::ifstream file(output() / "metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
     core::Json row = core::parse_json(line, "metrics.jsonl");
-    // When a save ends is a matter of time.
-    if (!row.contains("checkpoint") && !row.contains("resume")) rows.push_back(std::move(row));
+    // When a save ends is a matter of time; the data report is the first start's.
+    if (!row.contains("checkpoint") && !row.contains("resume") && !row.contains("data"))
+      rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -28,7 +28,7 @@ class Job {
   std::vector<std::string> command(int ranks, const std::vector<std::string>& more = {}) const;
   Outcome run(int ranks, const std::vector<std::string>& more = {}) const;
 
-  /// Rows of metrics.jsonl, without those about saves and starts.
+  /// Rows of metrics.jsonl, without those about data, saves and starts.
   std::vector<core::Json> metrics() const;
   /// Rows of optimizer steps, without validation.
   std::vector<core::Json> steps() const;

@@ -45,7 +45,7 @@ Job* MetricsFile::job_ = nullptr;
 
 TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
   const std::vector<std::string> step = {"step",   "loss",         "grad_norm", "lr",
-                                         "tokens", "tokens_per_s", "step_s"};
+                                         "tokens", "tokens_per_s", "step_s",    "padding"};
   const std::vector<std::string> validation = {"step", "validation_loss", "exact_match"};
   const std::vector<std::string> checkpoint = {"step",      "checkpoint", "level",       "bytes",
                                                "blocked_s", "write_s",    "read_back_s", "total_s"};
@@ -58,6 +58,7 @@ TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
       ++num_checkpoints;
       continue;
     }
+    if (line.starts_with("{\"data\":")) continue;
     const bool is_step = line.find("\"loss\"") != std::string::npos;
     // Every tenth step also tells where the time went.
     const std::size_t times = line.find(", \"times\": {");
@@ -77,7 +78,7 @@ TEST_F(MetricsFile, NumbersReadBackToTheSameBits) {
   int num_reals = 0;
   for (const std::string& line : lines_of(job_->output() / "metrics.jsonl")) {
     const core::Json row = core::parse_json(line, "metrics.jsonl");
-    if (row.contains("checkpoint")) continue;
+    if (row.contains("checkpoint") || row.contains("data")) continue;
     const std::string top = line.substr(0, line.find(", \"times\": {"));
     for (std::sregex_iterator i(top.begin(), top.end(), field), end; i != end; ++i) {
       const core::Json& value = row.at((*i)[1]);

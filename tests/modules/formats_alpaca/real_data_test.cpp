@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "data/encoder.hpp"
 #include "data/load.hpp"
+#include "data/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "support/material.hpp"
 
@@ -26,11 +26,11 @@ TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
   options.max_seq_length = 4096;
   options.vocab_size = tokenizer.vocab_size();
   const auto reader = format().open(path, {});
-  const data::Loaded loaded = data::load(comm::Communicator(), *reader, format().layout,
-                                         data::encoder_of(tokenizer), options);
+  const data::TextSource source(format().open(path, {}), format(), {}, {}, tokenizer);
+  const data::Loaded loaded = data::load({}, source, format().layout, options);
   EXPECT_EQ(loaded.report.num_samples, 1100);
   EXPECT_EQ(loaded.report.eos_trained, 1100);
-  EXPECT_EQ(loaded.report.num_overlong, 0);
+  EXPECT_EQ(loaded.report.of(data::Kind::overlong).number, 0);
   EXPECT_TRUE(reader->sample(0).where.ends_with("instruction-data.json:2: entry 1"));
   EXPECT_TRUE(reader->sample(1).where.ends_with("instruction-data.json:7: entry 2"));
   for (const std::int64_t i : {0, 1, 2, 500, 1099}) {

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "data/format.hpp"
+#include "core/hash.hpp"
+#include "data/dataset.hpp"
+#include "unit/data/reader_source.hpp"
 #include "data/tokens.hpp"
 
 namespace finetune::tests {
@@ -56,6 +58,74 @@ class MemoryReader final : public data::Reader {
  private:
   std::vector<std::vector<data::Segment>> samples_;
 };
+
+/// Ids as text: bytes as they are, <s> and </s>.
+inline std::string text_of(std::span<const std::int32_t> ids) {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    if (id < 256) text += static_cast<char>(id);
+    if (id == fake_bos) text += "<s>";
+    if (id == fake_eos) text += "</s>";
+  }
+  return text;
+}
+
+/// Samples of segments in memory, through the byte encoder.
+class MemorySource {
+ public:
+  explicit MemorySource(std::vector<std::vector<data::Segment>> samples)
+      : reader_(std::move(samples)), source_(reader_, byte_encoder(), {{}, "bytes", text_of}) {}
+
+  operator const data::Source&() const { return source_; }  // NOLINT: it is one
+
+ private:
+  MemoryReader reader_;
+  data::ReaderSource source_;
+};
+
+/// Tokens and findings as they are given, at "fake:1", "fake:2", ...
+class FakeSource final : public data::Source {
+ public:
+  std::vector<data::SourceSample> samples;
+  std::vector<std::filesystem::path> from;
+  std::string name = "fake";
+  mutable std::atomic<std::int64_t> num_read{0};
+
+  std::int64_t size() const override { return std::ssize(samples); }
+  data::SourceSample sample(std::int64_t i) const override {
+    ++num_read;
+    return samples.at(static_cast<std::size_t>(i));
+  }
+  std::string where(std::int64_t i) const override { return "fake:" + std::to_string(i + 1); }
+  std::string text(std::span<const std::int32_t> ids) const override { return text_of(ids); }
+  std::vector<std::filesystem::path> files() const override { return from; }
+  std::string settings() const override { return name; }
+
+  /// A sample of `prompt` and `answer`, with begin and end tokens.
+  void add(std::string_view prompt, std::string_view answer, std::uint32_t findings = 0) {
+    data::SourceSample made;
+    made.findings = findings;
+    const auto append = [&](const std::vector<std::int32_t>& ids, bool trained) {
+      for (const std::int32_t id : ids) {
+        made.tokens.ids.push_back(id);
+        made.tokens.labels.push_back(trained ? id : data::not_trained);
+      }
+    };
+    append({fake_bos}, false);
+    append(bytes_of(prompt), false);
+    append(bytes_of(answer), true);
+    append({fake_eos}, !answer.empty());
+    samples.push_back(std::move(made));
+  }
+};
+
+/// Digits of the samples' tokens and bounds, wherever they lie.
+inline std::string fingerprint_of(const data::Dataset& dataset) {
+  std::string digests;
+  for (std::int64_t i = 0; i < dataset.num_samples(); ++i)
+    digests += core::fingerprint(std::as_bytes(dataset.sample(i)));
+  return core::fingerprint(digests);
+}
 
 /// A folder of this test and rank, removed at the end.
 class TemporaryFolder {

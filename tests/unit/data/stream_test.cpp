@@ -49,6 +49,63 @@ TEST(Stream, RanksTogetherTrainExactlyTheTokensOfTheStep) {
   }
 }
 
+TEST(Stream, AMicroBatchIsTheSameOnAnyNumberOfRanksAndHasNeighboursInLength) {
+  const Dataset dataset = staircase(9);
+  std::vector<MicroBatch> expected;
+  for (std::int64_t num_ranks = 1; num_ranks <= 4; ++num_ranks) {
+    std::vector<std::optional<MicroBatch>> by_index(5);
+    for (std::int64_t rank = 0; rank < num_ranks; ++rank) {
+      const MicroBatchGrid grid{2, num_ranks, rank};
+      const Stream stream(dataset, Sampler(9, 9, 3, Order::shuffled), grid, 0);
+      const StepData data = stream.step(1);
+      for (std::int64_t k = 0; k < std::ssize(data.micro_steps); ++k) {
+        const auto& micro_batch = data.micro_steps[static_cast<std::size_t>(k)];
+        if (micro_batch) by_index.at(static_cast<std::size_t>(grid.index(k))) = micro_batch;
+      }
+    }
+    for (std::size_t j = 0; j < by_index.size(); ++j) {
+      ASSERT_TRUE(by_index[j]);
+      if (num_ranks == 1) expected.push_back(*by_index[j]);
+      EXPECT_EQ(by_index[j]->ids, expected[j].ids);
+    }
+  }
+  // Samples have 1 to 9 positions: 9 and 8, 7 and 6, and so on; rows are multiples of 8 long.
+  EXPECT_EQ(expected[0].stretches,
+            (std::vector<Stretch>{{9, false}, {7, true}, {8, false}, {8, true}}));
+  EXPECT_EQ(expected[4].stretches, (std::vector<Stretch>{{1, false}, {7, true}}));
+}
+
+TEST(Stream, CountsWhatItsMicroBatchesHold) {
+  for (const bool packs : {false, true}) {
+    const Dataset dataset = staircase(9);
+    const Sequences sequences = packs ? Sequences::packed(dataset, 12) : Sequences(dataset);
+    const Stream stream(sequences, Sampler(sequences.size(), 3, 3, Order::shuffled), {2, 1, 0}, 0);
+    for (std::int64_t step = 0; step < stream.sampler().steps_per_epoch(); ++step) {
+      const StepData data = stream.step(step);
+      std::int64_t positions = 0;
+      std::int64_t padding = 0;
+      std::int64_t samples = 0;
+      std::int64_t trained = 0;
+      for (const auto& micro_batch : data.micro_steps) {
+        positions += std::ssize(micro_batch->ids);
+        std::int64_t sum = 0;
+        for (const Stretch& stretch : micro_batch->stretches) {
+          sum += stretch.length;
+          (stretch.is_padding ? padding : samples) += stretch.is_padding ? stretch.length : 1;
+        }
+        EXPECT_EQ(sum, micro_batch->batch * micro_batch->length);
+        for (const std::int64_t label : micro_batch->labels)
+          trained += label == not_trained ? 0 : 1;
+      }
+      EXPECT_EQ(data.num_positions, positions);
+      EXPECT_EQ(data.num_padding, padding);
+      EXPECT_EQ(data.num_samples, samples);
+      EXPECT_EQ(data.num_trained_tokens, trained);
+      EXPECT_EQ(stream.counts(step).num_positions, positions);
+    }
+  }
+}
+
 TEST(Stream, AStepIsTheSameAfterARestart) {
   Stream straight = stream_of(0, 2);
   straight.step(0);

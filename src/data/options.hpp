@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// How samples become a dataset, and what of them is refused.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace finetune::data {
+
+enum class OnOverlong { truncate, drop, error };
+enum class OnMasked { error, drop };
+
+/// Largest shares of the samples read that may be so; 1 is no limit.
+struct Limits {
+  double truncated = 1;
+  double masked = 1;
+  double duplicates = 1;
+  double empty_answers = 1;
+  double unknown_roles = 1;
+  double missing_end_of_turn = 1;
+};
+
+struct DatasetOptions {
+  std::string name = "data";        ///< what messages call these data: "training data"
+  std::int64_t max_seq_length = 0;  ///< tokens; see load
+  std::int64_t vocab_size = 0;      ///< the model's: ids are 0 .. vocab_size - 1
+  OnOverlong on_overlong = OnOverlong::truncate;
+  OnMasked on_masked = OnMasked::error;
+  Limits limits;
+};
+
+/// Where tokens are kept from one start to the next.
+struct CacheOptions {
+  std::filesystem::path folder;  ///< empty: tokens are in the memory of every rank
+  /// What a rank holds in memory of its part before it goes to a file.
+  std::int64_t memory_bytes = std::int64_t{256} << 20;
+  bool is_required = false;   ///< a cache that cannot be written is an error, not a warning
+  bool is_read_only = false;  ///< what is there is used, and nothing written
+};
+
+}  // namespace finetune::data

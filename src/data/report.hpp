@@ -1,0 +1,84 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The data report: what was read, what became of it, and what is odd about it.
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace finetune::data {
+
+/// Samples that have something in common. "Documents" in Layout::continuous are what is called
+/// samples here.
+enum class Kind {
+  overlong,             ///< longer than max_seq_length
+  truncated,            ///< of those, cut and kept
+  masked,               ///< without a trained token, and dropped
+  empty_answer,         ///< an answer without text
+  missing_end_of_turn,  ///< a trained answer that no end token follows
+  special_name,         ///< the name of a special token in the text, which stays text
+  unknown_role,         ///< a message of a role the template does not know was left out
+  duplicate,            ///< the same tokens and labels as an earlier sample of the data set
+};
+inline constexpr std::array<const char*, 8> kind_names = {
+    "overlong",      "truncated",     "masked",    "empty_answers", "missing_end_of_turn",
+    "special_names", "unknown_roles", "duplicates"};
+inline constexpr std::size_t num_kinds = kind_names.size();
+
+struct Count {
+  static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+
+  std::int64_t number = 0;
+  std::int64_t first = none;  ///< the lowest index of such a sample
+
+  void add(std::int64_t i) {
+    ++number;
+    if (i < first) first = i;
+  }
+};
+
+/// Printed before training: nothing is cut or dropped silently. Does not depend on the number of
+/// ranks.
+struct DataReport {
+  /// Samples of 2^k to 2^(k+1) - 1 tokens, as read; those without a token are among the first.
+  static constexpr std::size_t num_lengths = 40;
+
+  std::int64_t num_read = 0;            ///< samples in the files
+  std::int64_t num_samples = 0;         ///< in the dataset; blocks of Layout::continuous
+  std::int64_t num_tokens = 0;          ///< in the dataset
+  std::int64_t num_trained_tokens = 0;  ///< targets in the dataset
+  std::int64_t num_dropped = 0;         ///< overlong or masked
+  std::int64_t tokens_lost = 0;         ///< of the samples that were cut
+  std::int64_t longest = 0;             ///< tokens of the longest sample as read
+  std::int64_t eos_trained = 0;         ///< samples kept whose last token is trained
+  std::array<Count, num_kinds> counts;
+  std::array<std::int64_t, num_lengths> lengths = {};
+  std::int64_t example = -1;  ///< index of the sample that is shown: the first one kept
+  std::string example_text;   ///< see show
+
+  Count& of(Kind kind) { return counts[static_cast<std::size_t>(kind)]; }
+  const Count& of(Kind kind) const { return counts[static_cast<std::size_t>(kind)]; }
+  double trained_share() const {
+    return num_tokens == 0
+               ? 0
+               : static_cast<double>(num_trained_tokens) / static_cast<double>(num_tokens);
+  }
+};
+
+/// Everything, for the token cache. Throws: nlohmann's exceptions for what `to_json` did not make.
+core::Json to_json(const DataReport& report);
+DataReport report_from_json(const core::Json& json);
+
+/// One line of metrics.jsonl: {"data": {...}}, with `more` among its fields.
+std::string to_record(const DataReport& report, const std::string& name, const core::Json& more);
+
+/// A few lines for people: counts, share of trained tokens, what is odd, a histogram of lengths,
+/// and a sample with its trained part marked. `name` begins it: "training data".
+std::string to_string(const DataReport& report, const std::string& name,
+                      std::int64_t max_seq_length);
+
+}  // namespace finetune::data

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The token cache on any number of ranks.
+#include "data/cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "comm/agree.hpp"
+#include "data/file_digest.hpp"
+#include "data/load.hpp"
+#include "support/ranks.hpp"
+#include "unit/data/cache_setup.hpp"
+
+namespace finetune::data {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::CacheSetup;
+using tests::kept;
+using tests::read;
+using tests::refusal;
+using tests::SharedFolder;
+using tests::world;
+
+/// One node of all ranks.
+Ranks one_node() {
+  return {world(), world()};
+}
+
+/// Every rank is a node of its own.
+Ranks many_nodes() {
+  return {world(), comm::Communicator()};
+}
+
+TEST(TokenCache, HoldsWhatOneRankHasInMemory) {
+  for (const Layout layout : {Layout::separate, Layout::continuous}) {
+    CacheSetup setup(world());
+    setup.layout = layout;
+    const std::string expected =
+        kept(load({}, setup.source, layout, setup.options, CacheOptions{}));
+    const Loaded made = setup.load();
+    EXPECT_FALSE(made.was_cached);
+    EXPECT_EQ(kept(made), expected);
+    setup.source.num_read = 0;
+    const Loaded found = setup.load();
+    EXPECT_TRUE(found.was_cached);
+    EXPECT_EQ(kept(found), expected);
+    EXPECT_EQ(setup.source.num_read, 0);
+    EXPECT_EQ(setup.folder.cached().size(), 1u);
+  }
+}
+
+TEST(TokenCache, HoldsTheSameWhereRanksSpillToFiles) {
+  CacheSetup setup(world());
+  const std::string expected =
+      kept(load({}, setup.source, setup.layout, setup.options, CacheOptions{}));
+  setup.cache.memory_bytes = 100;
+  EXPECT_EQ(kept(setup.load()), expected);
+  EXPECT_EQ(setup.folder.cached().size(), 1u);
+}
+
+TEST(TokenCache, IsFoundByAnyNumberOfRanks) {
+  CacheSetup setup(world());
+  const Loaded made = setup.load();
+  const Loaded alone = load({}, setup.source, setup.layout, setup.options, setup.cache);
+  EXPECT_TRUE(alone.was_cached);
+  EXPECT_EQ(kept(alone), kept(made));
+  EXPECT_TRUE(setup.load(many_nodes()).was_cached);
+}
+
+TEST(TokenCache, IsMadeAgainWhenAnythingThatDecidesTokensChanges) {
+  CacheSetup setup(world());
+  setup.load();
+  const auto expect_new = [&](const char* what, const auto& change) {
+    change();
+    EXPECT_FALSE(setup.load().was_cached) << what;
+    EXPECT_TRUE(setup.load().was_cached) << what;
+  };
+  expect_new("data", [&] { setup.folder.write("data.jsonl", "what it says now"); });
+  expect_new("settings", [&] { setup.source.name = "another template"; });
+  expect_new("length", [&] { setup.options.max_seq_length = 17; });
+  expect_new("vocabulary", [&] { setup.options.vocab_size = 1000; });
+  expect_new("overlong", [&] { setup.options.on_overlong = OnOverlong::drop; });
+  expect_new("masked", [&] { setup.options.on_masked = OnMasked::drop; });
+  expect_new("layout", [&] { setup.layout = Layout::continuous; });
+  setup.options.limits.duplicates = 0.99;
+  EXPECT_TRUE(setup.load().was_cached);
+  // A file of the same bytes elsewhere is the same data.
+  setup.source.from = {setup.folder.write("moved.jsonl", "what it says now")};
+  EXPECT_TRUE(setup.load().was_cached);
+}
+
+TEST(TokenCache, AppliesLimitsToWhatAnEarlierStartFound) {
+  CacheSetup setup(world(), 2);
+  setup.source.samples[1] = setup.source.samples[0];
+  EXPECT_FALSE(setup.load().was_cached);
+  setup.options.limits.duplicates = 0;
+  EXPECT_TRUE(refusal([&] { setup.load(); }).starts_with("65: fake:2: the sample equals"));
+}
+
+/// The only file of the cache.
+fs::path file_of(const CacheSetup& setup) {
+  const auto names = setup.folder.cached();
+  return setup.folder.path() / "cache" / (names.empty() ? "none" : names[0]);
+}
+
+/// Changes the cache's file by the root; then it must be made again, and be as it was.
+void expect_mended(const CacheSetup& setup, const char* what,
+                   const std::function<void(const fs::path&)>& damage) {
+  const fs::path path = file_of(setup);
+  const std::string sound = read(path);
+  world().barrier();
+  if (world().is_root()) damage(path);
+  world().barrier();
+  EXPECT_FALSE(setup.load().was_cached) << what;
+  EXPECT_TRUE(setup.load().was_cached) << what;
+  EXPECT_EQ(read(path), sound) << what;
+  world().barrier();
+}
+
+void overwrite(const fs::path& path, std::int64_t at, char value) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(at);
+  file.put(value);
+}
+
+TEST(TokenCache, IsMadeAgainWhereItIsDamaged) {
+  CacheSetup setup(world());
+  setup.load();
+  const CacheLayout layout = CacheFile::open(file_of(setup)).layout;
+  const std::string bytes = read(file_of(setup));
+  const auto flip = [&](std::int64_t at) {
+    return [&, at](const fs::path& path) {
+      overwrite(path, at, static_cast<char>(bytes[static_cast<std::size_t>(at)] ^ 1));
+    };
+  };
+  expect_mended(setup, "a token", flip(layout.tokens_at + 4));
+  expect_mended(setup, "the last token", flip(layout.tokens_at + 4 * layout.num_tokens - 1));
+  expect_mended(setup, "a bound", flip(layout.bounds_at + 9));
+  expect_mended(setup, "targets", flip(layout.targets_at));
+  expect_mended(setup, "a digest", flip(layout.digests_at));
+  expect_mended(setup, "the description", flip(layout.description_at + 3));
+  for (const std::int64_t from_end : {1, 17, 60, 90, 100, 110})
+    expect_mended(setup, "the trailer", flip(layout.file_bytes - from_end));
+  expect_mended(setup, "a cut file", [](const fs::path& path) { fs::resize_file(path, 1000); });
+  expect_mended(setup, "a longer file",
+                [&](const fs::path& path) { fs::resize_file(path, bytes.size() + 8); });
+  expect_mended(setup, "an empty file", [](const fs::path& path) { fs::resize_file(path, 0); });
+}
+
+TEST(TokenCache, IsNotUsedWithValuesThatLieOutside) {
+  // Whoever writes into the folder can make the checksums fit; they do not get out of the arrays.
+  CacheSetup setup(world());
+  setup.load();
+  const fs::path path = file_of(setup);
+  expect_mended(setup, "a token outside the vocabulary", [&](const fs::path&) {
+    CacheFile file = CacheFile::open(path);
+    std::vector<PackedToken> tokens(file.arrays.tokens.begin(), file.arrays.tokens.end());
+    tokens[5] = PackedToken(100'000, true);
+    core::File(path, core::File::Mode::write_existing)
+        .write_at(file.layout.tokens_at, std::as_bytes(std::span(tokens)));
+    const Blocks blocks(map_arrays(path, file.layout));
+    std::vector<core::Digest> digests;
+    for (std::int64_t i = 0; i < blocks.size(); ++i)
+      digests.push_back(blocks.digest(i));
+    complete_cache_file(path, file.layout, digests, file.description);
+  });
+}
+
+TEST(TokenCache, WhereAFolderCannotBeMadeTokensStayInMemory) {
+  CacheSetup setup(world());
+  setup.cache.folder = setup.folder.write("file", "") / "cache";
+  const Loaded loaded = setup.load();
+  EXPECT_TRUE(loaded.cache_file.empty());
+  EXPECT_EQ(loaded.dataset.num_samples(), 41);
+  setup.cache.is_required = true;
+  EXPECT_TRUE(refusal([&] { setup.load(); }).starts_with("73: "));
+}
+
+TEST(TokenCache, WhereNodesDoNotShareTheFolderTokensStayInMemory) {
+  if (world().size() == 1) GTEST_SKIP() << "needs more than one rank";
+  CacheSetup setup(world());
+  // The same name, another folder: as a local disk has it.
+  setup.cache.folder = setup.folder.path() / ("cache" + std::to_string(world().rank()));
+  std::error_code ignored;
+  fs::create_directories(setup.cache.folder, ignored);
+  const std::string expected =
+      kept(load({}, setup.source, setup.layout, setup.options, CacheOptions{}));
+  const Loaded loaded = setup.load(many_nodes());
+  EXPECT_TRUE(loaded.cache_file.empty());
+  EXPECT_EQ(kept(loaded), expected);
+  // With a copy on each node nothing has to be made.
+  const Loaded own = load({}, setup.source, setup.layout, setup.options, setup.cache);
+  EXPECT_FALSE(own.was_cached);
+  world().barrier();
+  EXPECT_TRUE(setup.load(many_nodes()).was_cached);
+}
+
+TEST(FileDigests, AreTheSameOnAnyNumberOfRanksAndNodes) {
+  const SharedFolder folder(world());
+  const std::vector<fs::path> files = {folder.write("a", std::string(20'000'000, 'a')),
+                                       folder.write("b", ""), folder.write("c", "c")};
+  const auto expected = digest_files({}, files);
+  EXPECT_TRUE(expected[0].starts_with("20000000 "));
+  EXPECT_NE(expected[1], expected[2]);
+  EXPECT_EQ(digest_files(one_node(), files), expected);
+  EXPECT_EQ(digest_files(many_nodes(), files), expected);
+}
+
+TEST(FileDigests, OfCopiesOnNodesAreCompared) {
+  if (world().size() == 1) GTEST_SKIP() << "needs more than one rank";
+  const tests::TemporaryFolder own;
+  const std::vector<fs::path> files = {own.write("a", "same"), own.write("b", "same")};
+  const std::vector<std::string> expected = digest_files({}, files);
+  EXPECT_EQ(digest_files(many_nodes(), files), expected);
+  if (world().rank() == 1) own.write("b", "other");
+  const std::string message = refusal([&] { digest_files(many_nodes(), files); });
+  EXPECT_NE(message.find("/b: is not the same on "), std::string::npos) << message;
+}
+
+TEST(FileDigests, AFileThatIsNotThereIsAnErrorOnAllRanks) {
+  const SharedFolder folder(world());
+  const std::vector<fs::path> files = {folder.path() / "none"};
+  EXPECT_TRUE(refusal([&] { digest_files(one_node(), files); }).starts_with("65: "));
+}
+
+}  // namespace
+}  // namespace finetune::data
