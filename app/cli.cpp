@@ -16,6 +16,8 @@ constexpr const char* footer = R"(
 commands:
   finetune DECK.toml [key=value ...]       train, or go on where the newest good checkpoint stopped
   finetune plan DECK.toml [key=value ...]  will it fit: parameters, batch, memory a rank
+  finetune plan DECK.toml --data           the data report: what would be trained on
+  finetune tokenize DECK.toml              fill the token cache, for example on a login node
   finetune generate MODEL "prompt"         try a model folder
   finetune export CHECKPOINT OUT           write a Hugging Face folder
   finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
@@ -24,7 +26,8 @@ commands:
 )";
 
 bool is_command(const std::string& word) {
-  return word == "plan" || word == "generate" || word == "export" || word == "verify";
+  return word == "plan" || word == "tokenize" || word == "generate" || word == "export" ||
+         word == "verify";
 }
 
 bool is_flag(const std::string& word) {
@@ -51,6 +54,15 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   plan->add_flag("--gpu", arguments.on_gpu, "Each rank computes on a GPU of its own");
   plan->add_option("--memory", arguments.memory,
                    "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
+  plan->add_flag("--data", arguments.is_about_data,
+                 "The data report instead: lengths, trained part, what is odd");
+}
+
+void add_tokenize(CLI::App& app, Arguments& arguments) {
+  CLI::App* tokenize = app.add_subcommand(
+      "tokenize", "Fill the token cache and print the data report. Needs no MPI job.");
+  tokenize->add_option("deck", arguments.path, "The deck")->required();
+  tokenize->add_option("overrides", arguments.overrides, "table.key=value");
 }
 
 void add_generate(CLI::App& app, Arguments& arguments) {
@@ -101,6 +113,7 @@ Arguments parse_command(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("finetune: fine-tunes large language models on MPI ranks", "finetune");
   add_plan(app, arguments);
+  add_tokenize(app, arguments);
   add_generate(app, arguments);
   add_export(app, arguments);
   CLI::App* verify = app.add_subcommand(
@@ -118,6 +131,7 @@ Arguments parse_command(int argc, char** argv) {
   }
   const std::string name = app.get_subcommands().front()->get_name();
   arguments.command = name == "plan"       ? Command::plan
+                      : name == "tokenize" ? Command::tokenize
                       : name == "generate" ? Command::generate
                       : name == "export"   ? Command::export_weights
                                            : Command::verify;

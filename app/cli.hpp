@@ -9,7 +9,7 @@
 
 namespace finetune::app {
 
-enum class Command { train, plan, generate, export_weights, verify, reference, version };
+enum class Command { train, plan, tokenize, generate, export_weights, verify, reference, version };
 
 struct Arguments {
   Command command = Command::train;
@@ -21,6 +21,7 @@ struct Arguments {
   std::optional<std::int64_t> ranks_per_node;  ///< plan
   std::optional<std::string> memory;           ///< plan: "80GiB"
   bool on_gpu = false;                         ///< plan: each rank has one
+  bool is_about_data = false;                  ///< plan: the data report alone
 
   double temperature = 0;               ///< generate
   double top_p = 1;                     ///< generate

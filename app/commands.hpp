@@ -12,6 +12,8 @@ int run(const Arguments& arguments);
 
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);
+int run_tokenize(const Arguments& arguments, const train::Registry& registry);
+int run_data_report(const Arguments& arguments, const train::Registry& registry);
 int run_generate(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments);
 int run_verify(const Arguments& arguments);

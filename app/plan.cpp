@@ -15,6 +15,7 @@
 namespace finetune::app {
 
 int run_plan(const Arguments& arguments, const train::Registry& registry) {
+  if (arguments.is_about_data) return run_data_report(arguments, registry);
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
   const std::int64_t ranks = arguments.ranks.value_or(1);
   const std::int64_t ranks_per_node = arguments.ranks_per_node.value_or(ranks);
