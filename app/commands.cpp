@@ -23,7 +23,7 @@ int run(const Arguments& arguments) {
     case Command::generate:
       return run_generate(arguments, registry);
     case Command::export_weights:
-      return run_export(arguments);
+      return run_export(arguments, registry);
     case Command::verify:
       return run_verify(arguments);
     case Command::reference:

@@ -15,7 +15,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry);
 int run_tokenize(const Arguments& arguments, const train::Registry& registry);
 int run_data_report(const Arguments& arguments, const train::Registry& registry);
 int run_generate(const Arguments& arguments, const train::Registry& registry);
-int run_export(const Arguments& arguments);
+int run_export(const Arguments& arguments, const train::Registry& registry);
 int run_verify(const Arguments& arguments);
 
 /// "80GiB", "5GB", "512 MiB" or a plain number of bytes. Throws: ErrorKind::command_line.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "checkpoint/best.hpp"
@@ -17,6 +20,7 @@
 #include "train/state.hpp"
 #include "weights/export_folder.hpp"
 #include "weights/folder.hpp"
+#include "weights/model_files.hpp"
 
 namespace finetune::app {
 namespace {
@@ -56,6 +60,42 @@ std::map<std::string, std::string> texts_of(const Arguments& arguments,
   return texts;
 }
 
+/// Tensors of the source model that are of parts which were not trained, if it has such parts.
+std::vector<weights::TensorSpec> foreign_tensors(const train::Registry& registry,
+                                                 const std::filesystem::path& model_folder,
+                                                 const weights::ModelFiles* files) {
+  std::vector<weights::TensorSpec> tensors;
+  if (files == nullptr) return tensors;
+  const auto identified = model::identify(
+      model::read_config(model_folder), (model_folder / "config.json").string(), registry.families);
+  const auto prefixes = identified.family->describe(identified.architecture).foreign;
+  for (const std::string& name : files->names()) {
+    const auto begins = [&](const std::string& prefix) { return name.starts_with(prefix); };
+    if (std::none_of(prefixes.begin(), prefixes.end(), begins)) continue;
+    const auto& entry = files->entry(name);
+    tensors.push_back({name, entry.dtype, entry.shape});
+  }
+  return tensors;
+}
+
+/// The weights the run began with, if they are (still) there.
+std::optional<weights::ModelFiles> source_files(const std::filesystem::path& model_folder) {
+  if (!std::filesystem::exists(model_folder / "model.safetensors") &&
+      !std::filesystem::exists(model_folder / "model.safetensors.index.json"))
+    return std::nullopt;
+  return weights::ModelFiles::open(model_folder);
+}
+
+void read_piece(const weights::ModelFiles& files, std::string_view name, std::int64_t first,
+                std::span<float> piece) {
+  files.read({.name = std::string(name),
+              .shape = files.entry(name).shape,
+              .dtype = core::DType::f32,
+              .offset = first,
+              .count = std::ssize(piece)},
+             std::as_writable_bytes(piece));
+}
+
 weights::ExportPlan plan_export(const Arguments& arguments, const checkpoint::Found& found,
                                 const std::filesystem::path& model_folder) {
   weights::ExportPlan plan;
@@ -72,7 +112,7 @@ weights::ExportPlan plan_export(const Arguments& arguments, const checkpoint::Fo
 
 }  // namespace
 
-int run_export(const Arguments& arguments) {
+int run_export(const Arguments& arguments, const train::Registry& registry) {
   const checkpoint::Found found =
       arguments.is_best ? checkpoint::open_best(arguments.path) : checkpoint::open(arguments.path);
   const std::filesystem::path model_folder =
@@ -83,11 +123,21 @@ int run_export(const Arguments& arguments) {
                 "configuration and tokenizer are copied from the model the run began with",
                 "Name the folder with --model."});
   }
-  const weights::ExportPlan plan = plan_export(arguments, found, model_folder);
+  weights::ExportPlan plan = plan_export(arguments, found, model_folder);
+  const std::optional<weights::ModelFiles> files = source_files(model_folder);
+  const auto foreign = foreign_tensors(registry, model_folder, files ? &*files : nullptr);
+  std::set<std::string, std::less<>> foreign_names;
+  for (const weights::TensorSpec& tensor : foreign)
+    foreign_names.insert(tensor.name);
+  plan.tensors.insert(plan.tensors.end(), foreign.begin(), foreign.end());
   weights::export_folder(
       arguments.second, plan,
       [&](std::string_view name, std::int64_t first, std::span<float> piece) {
-        checkpoint::read_tensor(found, train::kind_master, name, first, piece);
+        if (foreign_names.contains(name)) {
+          read_piece(*files, name, first, piece);
+        } else {
+          checkpoint::read_tensor(found, train::kind_master, name, first, piece);
+        }
       },
       model_folder);
   std::int64_t bytes = 0;

@@ -20,7 +20,7 @@ bool tell_data(const train::Input& input, const train::Registry& registry,
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   train::DataSets sets = train::load_data(input, registry, {}, cache, cores);
   const bool all_cached = std::ranges::all_of(sets.training, &data::Loaded::was_cached) &&
-                          (!sets.validation || sets.validation->was_cached);
+                          std::ranges::all_of(sets.validation, &data::Loaded::was_cached);
   // Neither padding nor packing depends on the number of ranks.
   (void)train::make_corpus(input, std::move(sets), 1, 0);
   return all_cached;

@@ -73,8 +73,11 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   LossTotal balance = total;
   const std::int64_t num_routers = engine.architecture.num_layers_with_experts();
   const double coefficient = num_routers > 0 ? engine.architecture.experts.balance : 0;
+  // A sample's last token is only a target, and has no position of its own.
+  const std::int64_t num_positions =
+      std::max<std::int64_t>(1, data.num_positions - data.num_padding);
   const double per_router =
-      1.0 / static_cast<double>(data.num_tokens * std::max<std::int64_t>(num_routers, 1));
+      1.0 / static_cast<double>(num_positions * std::max<std::int64_t>(num_routers, 1));
   const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     core::fault::hit("step.fwd");

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every family through a whole run: trained, stopped, continued on other ranks, exported, and its
+// export loaded by transformers.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "model/rope.hpp"
+#include "registry.hpp"
+#include "restart/job.hpp"
+#include "train/loaded_model.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int exit_resubmit = 75;
+
+/// A job that trains a golden model instead.
+Job job_of(const std::string& family, const std::string& name,
+           const std::vector<std::string>& settings) {
+  Job job("families." + family + "." + name, settings);
+  fs::remove(job.model() / "model.safetensors");
+  for (const auto& file :
+       fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/golden/models/" + family))
+    fs::copy_file(file.path(), job.model() / file.path().filename(),
+                  fs::copy_options::overwrite_existing);
+  return job;
+}
+
+std::vector<std::string> settings_of(const std::string& family) {
+  std::vector<std::string> settings = short_run("32-true", 4);
+  settings.push_back("train.determinism=topology");
+  settings.push_back("data.packing=true");
+  if (family == "qwen3_moe") settings.push_back("model.router_aux_loss_coef=0.1");
+  return settings;
+}
+
+class Families : public testing::TestWithParam<const char*> {};
+
+TEST_P(Families, GoOnWithTheSameBitsOnOtherRanks) {
+  const std::string family = GetParam();
+  const Job straight = job_of(family, "straight", settings_of(family));
+  const Outcome whole = straight.run(1);
+  ASSERT_EQ(whole.exit_code, 0) << whole.text();
+  const Job job = job_of(family, "stopped", settings_of(family));
+  const Outcome first = job.run(2, {"train.stop_after_steps=2"});
+  ASSERT_EQ(first.exit_code, exit_resubmit) << first.text();
+  const Outcome second = job.run(3);
+  ASSERT_EQ(second.exit_code, 0) << second.text();
+  expect_same_metrics(job, straight);
+  EXPECT_EQ(job.steps().back().contains("balance_loss"), family == "qwen3_moe");
+  EXPECT_TRUE(job.exported() == straight.exported());
+}
+
+/// Logits of an export by this program, as raw fp32 beside the ids' number.
+void write_logits(const fs::path& folder, const fs::path& file) {
+  train::LoadedModel loaded(folder, modules::registry(), {}, core::DType::f32);
+  constexpr std::int64_t length = 40;
+  const at::Tensor ids = at::arange(length, at::kLong).mul(37).remainder(500);
+  const at::Tensor logits =
+      train::logits(loaded.engine(), ids, model::make_sequence(loaded.architecture(), 1, length),
+                    train::Positions::all)
+          .contiguous();
+  std::ofstream out(file, std::ios::binary);
+  out.write(static_cast<const char*>(logits.const_data_ptr()),
+            static_cast<std::streamsize>(logits.nbytes()));
+}
+
+TEST_P(Families, AreExportedAsTransformersLoadsThem) {
+  const std::string family = GetParam();
+  const Job job = job_of(family, "export", settings_of(family));
+  if (run_program({"env", "python3", "-c", "import torch, transformers"}, job.folder()).exit_code !=
+      0)
+    GTEST_SKIP() << "no Python with torch and transformers here";
+  const Outcome outcome = job.run(2, {"train.max_steps=2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  ASSERT_FALSE(job.exported().empty());
+  write_logits(job.folder() / "exported", job.folder() / "logits.f32");
+  const Outcome compared =
+      run_program({"env", "python3", FINETUNE_SOURCE_DIR "/tests/restart/load_with_transformers.py",
+                   "exported", "logits.f32"},
+                  job.folder());
+  EXPECT_EQ(compared.exit_code, 0) << compared.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Families,
+                         testing::Values("llama", "llama4", "llama_tied", "mistral", "qwen2",
+                                         "qwen3", "qwen3_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace finetune::tests
