@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -29,22 +30,58 @@ struct Bpe::Unknown {
   bool pending = false;
 };
 
-void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Scratch& scratch) const {
-  core::check(word.size() < std::numeric_limits<std::int32_t>::max(), "a word of 2 GiB");
-  if (ignore_merges_) {
-    const std::int32_t id = words_->find(word);
-    if (id != Vocabulary::none) {
-      ids.push_back(id);
-      return;
-    }
-  }
+void Bpe::encode(std::string_view text, std::vector<std::int32_t>& ids, Scratch& scratch) const {
+  core::check(text.size() < std::numeric_limits<std::int32_t>::max(), "a word of 2 GiB");
   Unknown unknown;
-  for (std::size_t begin = 0; begin < word.size();) {
-    const std::size_t end = segment_end(word, begin);
-    segment(word.substr(begin, end - begin), unknown, ids, scratch);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = word_end(text, begin);
+    word(text.substr(begin, end - begin), unknown, ids, scratch);
     begin = end;
   }
   if (unknown.pending) ids.push_back(*unknown_);
+}
+
+/// Where the word ends that starts at `begin`: before a mark behind anything else. Only in
+/// SentencePiece style, where a whole text may come at once.
+std::size_t Bpe::word_end(std::string_view text, std::size_t begin) const {
+  if (!can_cut_ || !words_begin_at_marks_ || ignore_merges_) return text.size();
+  constexpr std::string_view mark = "\u2581";
+  const auto is_mark = [&](std::size_t i) { return text.substr(i, mark.size()) == mark; };
+  std::size_t i = begin;
+  while (is_mark(i))
+    i += mark.size();
+  do {
+    i = text.find(mark[0], i + 1);
+    if (i == std::string_view::npos) return text.size();
+  } while (!is_mark(i));
+  return i;
+}
+
+void Bpe::word(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
+               Scratch& scratch) const {
+  if (unknown.pending) return cut_word(text, unknown, ids, scratch);
+  const auto known = scratch.cache.find(text);
+  if (!known.empty()) {
+    ids.insert(ids.end(), known.begin(), known.end());
+    return;
+  }
+  const std::size_t before = ids.size();
+  cut_word(text, unknown, ids, scratch);
+  if (!unknown.pending && ids.size() > before)
+    scratch.cache.insert(text, std::span(ids).subspan(before));
+}
+
+void Bpe::cut_word(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
+                   Scratch& scratch) const {
+  if (ignore_merges_) {
+    const std::int32_t id = words_->find(text);
+    if (id != Vocabulary::none) return ids.push_back(id);
+  }
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = segment_end(text, begin);
+    segment(text.substr(begin, end - begin), unknown, ids, scratch);
+    begin = end;
+  }
 }
 
 bool Bpe::joined(char32_t left, char32_t right) const {
@@ -79,7 +116,12 @@ void Bpe::segment(std::string_view text, Unknown& unknown, std::vector<std::int3
   }
   const std::size_t before = ids.size();
   symbols_of(text, unknown, scratch);
-  merge_all(scratch);
+  constexpr std::size_t few = 24;
+  if (scratch.symbols.size() <= few) {
+    merge_few(scratch);
+  } else {
+    merge_all(scratch);
+  }
   for (const Scratch::Symbol& symbol : scratch.symbols)
     if (symbol.alive) ids.push_back(symbol.id);
   if (whole != nullptr) {
@@ -127,6 +169,33 @@ void Bpe::unknown_symbol(std::string_view text, Unknown& unknown, Scratch& scrat
   }
   if (unknown.pending && !fuse_unknown_) scratch.symbols.push_back({*unknown_, 0, 0, true});
   unknown.pending = true;
+}
+
+/// For short words: all pairs are looked through for the next one to merge.
+void Bpe::merge_few(Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& pairs = scratch.heap;  // pairs[i]: symbols i and i + 1
+  constexpr std::uint64_t never_merges = ~std::uint64_t{0};
+  const auto look_up = [&](std::size_t i) {
+    const auto* merge = merges_->find(symbols[i].id, symbols[i + 1].id);
+    pairs[i] = merge == nullptr ? Scratch::Candidate{never_merges, 0}
+                                : Scratch::Candidate{merge->rank, merge->id};
+  };
+  if (symbols.size() < 2) return;
+  pairs.resize(symbols.size() - 1);
+  for (std::size_t i = 0; i < pairs.size(); ++i)
+    look_up(i);
+  while (!pairs.empty()) {
+    const auto best = std::min_element(
+        pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
+    if (best->order == never_merges) return;
+    const auto i = static_cast<std::size_t>(best - pairs.begin());
+    symbols[i].id = best->id;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    pairs.erase(best);
+    if (i > 0) look_up(i - 1);
+    if (i < pairs.size()) look_up(i);
+  }
 }
 
 void Bpe::merge_all(Scratch& scratch) const {

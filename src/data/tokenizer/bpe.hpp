@@ -14,6 +14,7 @@
 
 #include "data/tokenizer/json_node.hpp"
 #include "data/tokenizer/vocabulary.hpp"
+#include "data/tokenizer/word_cache.hpp"
 
 namespace finetune::data::tokenizer {
 
@@ -33,6 +34,7 @@ class Bpe {
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
+    WordCache cache;  // of this tokenizer's words
   };
 
   /// Reads the value of "model". `byte_level`: words are bytes, and the pieces of the file spell
@@ -79,12 +81,18 @@ class Bpe {
   void make_words(const JsonNode& node);
   void make_whole();
 
+  std::size_t word_end(std::string_view text, std::size_t begin) const;
+  void word(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
+            Scratch& scratch) const;
+  void cut_word(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
+                Scratch& scratch) const;
   bool joined(char32_t left, char32_t right) const;
   std::size_t segment_end(std::string_view word, std::size_t begin) const;
   void segment(std::string_view text, Unknown& unknown, std::vector<std::int32_t>& ids,
                Scratch& scratch) const;
   void symbols_of(std::string_view text, Unknown& unknown, Scratch& scratch) const;
   void unknown_symbol(std::string_view text, Unknown& unknown, Scratch& scratch) const;
+  void merge_few(Scratch& scratch) const;
   void merge_all(Scratch& scratch) const;
 
   bool byte_level_ = false;
@@ -103,8 +111,9 @@ class Bpe {
   // come together. With this a text without spaces, or a whole document in SentencePiece style,
   // falls into short segments, exactly.
   bool can_cut_ = false;
-  std::vector<bool> merges_on_;    // [id] whether some merge takes it
-  std::vector<bool> ascii_seams_;  // [128 x 128]
+  bool words_begin_at_marks_ = true;  // nothing but a mark (U+2581) merges with a mark behind it
+  std::vector<bool> merges_on_;       // [id] whether some merge takes it
+  std::vector<bool> ascii_seams_;     // [128 x 128]
   std::unordered_set<std::uint64_t> seams_;
 
   // Whether encoding the text of a piece gives that piece alone. Filled in as pieces are met; every

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t most_tokens = 2'000'000;
 constexpr std::size_t longest_token = 64 * 1024;
+constexpr char32_t space_mark = 0x2581;
 
 char32_t first_code_point(std::string_view text) {
   std::size_t i = 0;
@@ -142,6 +143,7 @@ void Bpe::add_merge(const JsonNode& merges, std::string_view left, std::string_v
 void Bpe::add_seam(std::string_view left, std::string_view right) {
   const char32_t before = last_code_point(left);
   const char32_t after = first_code_point(right);
+  if (after == space_mark && before != space_mark) words_begin_at_marks_ = false;
   if (before < 128 && after < 128) {
     ascii_seams_[before * 128 + after] = true;
   } else {

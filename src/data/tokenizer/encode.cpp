@@ -36,16 +36,18 @@ void require_utf8(std::string_view text) {
 /// Encodes the words of one text, one after the other.
 class Words : public tokenizer::WordSink {
  public:
-  Words(const Model& model, std::string_view text, std::vector<std::int32_t>& ids)
+  Words(const Model& model, std::string_view text, Workspace& workspace,
+        std::vector<std::int32_t>& ids)
       : bpe_(std::get_if<Bpe>(&model)),
         unigram_(std::get_if<Unigram>(&model)),
         text_bytes_(text.size()),
+        workspace_(workspace),
         ids_(ids) {}
   void take(std::string_view word) override {
     if (bpe_ != nullptr) {
-      bpe_->encode(word, ids_, bpe_scratch_);
+      bpe_->encode(word, ids_, workspace_.bpe);
     } else {
-      unigram_->encode(word, ids_, unigram_scratch_);
+      unigram_->encode(word, ids_, workspace_.unigram);
     }
     // Each piece between added tokens may grow within its own bound: all of them together, too.
     tokenizer::check_growth(text_bytes_, ids_.size());
@@ -55,9 +57,8 @@ class Words : public tokenizer::WordSink {
   const Bpe* bpe_;
   const Unigram* unigram_;
   std::size_t text_bytes_;
+  Workspace& workspace_;
   std::vector<std::int32_t>& ids_;
-  Bpe::Scratch bpe_scratch_;
-  Unigram::Scratch unigram_scratch_;
 };
 
 std::size_t common_start(std::string_view a, std::string_view b) {
@@ -71,6 +72,23 @@ std::size_t common_end(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::unique_ptr<Workspace> Workspaces::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto workspace = std::move(free_.back());
+      free_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>();
+}
+
+void Workspaces::give_back(std::unique_ptr<Workspace> workspace) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(workspace));
+}
 
 /// Where the ranges of `piece` lie in `normal`. What normalisation joined across an end of a range
 /// belongs to no range: such a name is ordinary text.
@@ -92,10 +110,11 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
 }
 
 void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& special,
-                                   bool continues, std::vector<std::int32_t>& ids) const {
+                                   bool continues, Workspace& workspace,
+                                   std::vector<std::int32_t>& ids) const {
   Matcher matcher;
-  Words words(model, text, ids);
-  std::string buffer;
+  Words words(model, text, workspace, ids);
+  std::string& buffer = workspace.normal;
   const bool maps =
       special.count == SpecialNames::Count::inside && added.after_normalizer().has_special();
   // Added tokens are taken out of the text before it is normalised, and others of what is left
@@ -133,7 +152,9 @@ std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text,
   const bool continues = has(options, Encode::continuation);
   const bool whole = !continues && !has(options, Encode::no_ends);
   if (whole) ids.insert(ids.end(), post_processor.before.begin(), post_processor.before.end());
-  encode_text(text, special, continues, ids);
+  auto workspace = workspaces_.take();
+  encode_text(text, special, continues, *workspace, ids);
+  workspaces_.give_back(std::move(workspace));
   if (whole) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());
   return ids;
 }

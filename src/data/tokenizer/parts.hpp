@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,24 @@
 #include "data/tokenizer/end_tokens.hpp"
 
 namespace finetune::data {
+
+/// What one call works with, kept for the next one: buffers, and words met before.
+struct Workspace {
+  tokenizer::Bpe::Scratch bpe;
+  tokenizer::Unigram::Scratch unigram;
+  std::string normal;
+};
+
+/// As many as there were calls at once.
+class Workspaces {
+ public:
+  std::unique_ptr<Workspace> take();
+  void give_back(std::unique_ptr<Workspace> workspace);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
 
 struct Tokenizer::Parts : tokenizer::Definition {
   tokenizer::EndTokens ends;
@@ -33,7 +52,9 @@ struct Tokenizer::Parts : tokenizer::Definition {
                                             tokenizer::Prefix prefix,
                                             tokenizer::Matcher& matcher) const;
   void encode_text(std::string_view text, const tokenizer::SpecialNames& special, bool continues,
-                   std::vector<std::int32_t>& ids) const;
+                   Workspace& workspace, std::vector<std::int32_t>& ids) const;
+
+  mutable Workspaces workspaces_;
 };
 
 }  // namespace finetune::data

@@ -84,8 +84,13 @@ struct Matcher::State {
   }
 };
 
-Matcher::Matcher() : state_(std::make_unique<State>()) {}
+Matcher::Matcher() = default;
 Matcher::~Matcher() = default;
+
+Matcher::State& Matcher::state() {
+  if (!state_) state_ = std::make_unique<State>();
+  return *state_;
+}
 
 struct Regex::Code {
   pcre2_code* code = nullptr;
@@ -124,9 +129,9 @@ std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matche
     const std::size_t last_start = std::min(from + window_bytes, text.size());
     const std::optional<Range> found = find_between(text, from, last_start, matcher);
     const std::size_t reached = found ? found->end : last_start;
-    if (matcher.state_->exhausted(reached - from)) {
+    if (matcher.state().exhausted(reached - from)) {
       refuse(place_, "the pattern takes too long",
-             fmt::format("after {} bytes of text it was given up", matcher.state_->bytes));
+             fmt::format("after {} bytes of text it was given up", matcher.state().bytes));
     }
     if (found || last_start == text.size()) return found;
     from = last_start + 1;
@@ -138,7 +143,7 @@ std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matche
 std::optional<Range> Regex::find_between(std::string_view text, std::size_t from,
                                          std::size_t last_start, Matcher& matcher) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const Matcher::State& state = *matcher.state_;
+  const Matcher::State& state = matcher.state();
   pcre2_set_offset_limit(state.context, last_start);
   int found = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit) {

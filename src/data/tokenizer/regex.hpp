@@ -15,8 +15,8 @@ struct Range {
   std::size_t end;
 };
 
-/// What a thread needs to match: made once a call, not shared between threads. Its calls of
-/// Regex::find have a budget of processor time together.
+/// What a thread needs to match, made when first used: one for each call, not shared between
+/// threads. Its calls of Regex::find have a budget of processor time together.
 class Matcher {
  public:
   Matcher();
@@ -27,6 +27,7 @@ class Matcher {
  private:
   friend class Regex;
   struct State;
+  State& state();
   std::unique_ptr<State> state_;
 };
 

@@ -82,6 +82,51 @@ Ids encode(const Bpe& bpe, const std::string& word) {
   return ids;
 }
 
+TEST(Bpe, GivesWordsMetBeforeTheSameIds) {
+  const std::vector<std::string> alphabet{"a", "b", "▁", "?"};  // the last has no piece
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Numbers numbers(seed);
+    Json model = random_model(numbers, {"a", "b", "▁", "<unk>"});
+    model["unk_token"] = "<unk>";
+    model["fuse_unk"] = seed % 2 == 0;
+    model["ignore_merges"] = seed % 3 == 0;
+    const Bpe bpe = Bpe::read(JsonNode(model, "model"), false);
+    Bpe::Scratch kept;
+    for (int i = 0; i < 200; ++i) {
+      std::string text;
+      for (std::size_t n = numbers.below(40); n > 0; --n)
+        text += alphabet[numbers.below(alphabet.size())];
+      Ids ids;
+      bpe.encode(text, ids, kept);
+      EXPECT_EQ(ids, encode(bpe, text)) << seed << " " << text;
+    }
+  }
+}
+
+TEST(WordCache, TellsWordsApartByEveryByteAndTheirLength) {
+  WordCache cache;
+  const std::string bytes = "abcdefghijklmnopqrstuvwxyz";
+  for (std::size_t size = 1; size <= WordCache::longest_word; ++size) {
+    const std::string word = bytes.substr(0, size);
+    const Ids ids(1 + size % WordCache::most_ids, static_cast<std::int32_t>(size));
+    cache.insert(word, ids);
+    const auto found = cache.find(word);
+    EXPECT_EQ(Ids(found.begin(), found.end()), ids);
+    for (std::size_t i = 0; i < size; ++i) {
+      std::string other = word;
+      other[i] ^= 1;
+      EXPECT_TRUE(cache.find(other).empty()) << other;
+    }
+    EXPECT_TRUE(cache.find(word + '\0').empty());
+  }
+  EXPECT_TRUE(cache.find(std::string(1, '\0')).empty());
+  EXPECT_TRUE(cache.find("").empty());
+  cache.insert(bytes, Ids{1});
+  EXPECT_TRUE(cache.find(bytes).empty()) << "too long";
+  cache.insert("xyz", Ids(WordCache::most_ids + 1, 1));
+  EXPECT_TRUE(cache.find("xyz").empty()) << "too many ids";
+}
+
 TEST(Bpe, MergesAsTheDefinitionSays) {
   const std::vector<std::string> alphabet{"a", "b", "c", "é", "▁", "界"};
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -91,7 +136,7 @@ TEST(Bpe, MergesAsTheDefinitionSays) {
     for (int i = 0; i < 40; ++i) {
       std::string word;
       std::vector<std::string> parts;
-      for (std::size_t n = numbers.below(30); n > 0; --n) {
+      for (std::size_t n = numbers.below(60); n > 0; --n) {
         parts.push_back(alphabet[numbers.below(alphabet.size())]);
         word += parts.back();
       }
@@ -113,7 +158,7 @@ TEST(Bpe, MergesBytesAsTheDefinitionSays) {
     for (int i = 0; i < 40; ++i) {
       std::string word;
       std::vector<std::string> parts;
-      for (std::size_t n = numbers.below(30); n > 0; --n) {
+      for (std::size_t n = numbers.below(60); n > 0; --n) {
         const std::size_t which = numbers.below(alphabet.size());
         parts.push_back(alphabet[which]);
         word += bytes[which];

@@ -2,12 +2,16 @@
 // The tokenizer for scripts that compare it with others (compare.py, tests/bench/tokenizer.py).
 //
 //   tokenizer_tool ids FOLDER < texts      a JSON string a line; answers [ids, decoded] a line
-//   tokenizer_tool rate FOLDER FILE N      encodes FILE N times as documents; answers MiB/s a line
+//   tokenizer_tool rate FOLDER FILE N      encodes FILE N times as documents; answers MiB, then
+//   seconds
+//                                        of the processor and on the wall and the number of ids a
+//                                        line
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -48,12 +52,14 @@ void rate(const Tokenizer& tokenizer, const std::string& file, int repeats) {
   const auto all = documents(text);
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
+    const std::clock_t processor = std::clock();
     std::size_t num_ids = 0;
     for (const std::string& document : all)
-      num_ids += tokenizer.encode(document, Encode::continuation).size();
+      num_ids += tokenizer.encode(document, Encode::no_ends).size();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    const double mib = static_cast<double>(text.size()) / (1 << 20);
-    fmt::print("{:.2f} {}\n", mib / seconds.count(), num_ids);
+    const double used = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
+    fmt::print("{:.6f} {:.6f} {:.6f} {}\n", static_cast<double>(text.size()) / (1 << 20), used,
+               seconds.count(), num_ids);
     std::fflush(stdout);
   }
 }
