@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer.json, and behind a NUL byte tokenizer_config.json: refused, or text becomes ids below
-// the size of the vocabulary, twice the same, and ids become valid text.
+// tokenizer.json or tekken.json, and behind a NUL byte tokenizer_config.json; or, if the first byte
+// is no brace, tokenizer.model: refused, or text becomes ids below the size of the vocabulary, twice
+// the same, and ids become valid text.
 
 #include <fstream>
 
@@ -30,6 +31,10 @@ class Folder {
   }
 
   const fs::path& path() const { return path_; }
+  void clear() const {
+    for (const auto& entry : fs::directory_iterator(path_))
+      fs::remove(entry.path());
+  }
   void write(const char* name, std::string_view content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
   }
@@ -70,8 +75,12 @@ void use(const data::Tokenizer& tokenizer, std::string_view input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Folder folder;
   const std::string_view all = fuzz::text_of(data, size);
-  const std::size_t end = std::min(all.find('\0'), all.size());
-  folder.write("tokenizer.json", all.substr(0, end));
+  const bool is_json = all.starts_with('{');
+  const std::size_t end = is_json ? std::min(all.find('\0'), all.size()) : all.size();
+  const std::string_view file = all.substr(0, end);
+  const bool is_tekken = file.find("default_vocab_size") != std::string_view::npos;
+  folder.clear();
+  folder.write(!is_json ? "tokenizer.model" : is_tekken ? "tekken.json" : "tokenizer.json", file);
   folder.write("tokenizer_config.json", end < all.size() ? all.substr(end + 1) : "{}");
   fuzz::accepts(folder.path().string(), [&] {
     const auto tokenizer = data::Tokenizer::load(folder.path());

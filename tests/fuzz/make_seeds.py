@@ -5,6 +5,7 @@
 Usage: make_seeds.py. Overwrites files of the same names in seeds/; findings, named finding_*, stay.
 """
 
+import base64
 import json
 import pathlib
 import struct
@@ -248,8 +249,65 @@ def tokenizer_seeds():
         "deep": '{"model":' + "[" * 3000 + "]" * 3000 + "}",
         "key_twice": '{"version":"1.0","version":"1.0"}',
     }
-    for name, content in cases.items():
+    for name, content in {**cases, **tokenizer_file_seeds(small)}.items():
         put("tokenizer", name, content)
+
+
+def field(number, value):
+    """Of a protobuf message: a number, a float of four bytes, or bytes."""
+    def varint(n):
+        return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def sentencepiece_model(model_type, rows, trainer=b"", normalizer=b""):
+    pieces = b"".join(field(1, field(1, text) + field(2, float(score)) + field(3, kind)) for text, score, kind in rows)
+    return pieces + field(2, field(3, model_type) + trainer) + field(3, normalizer)
+
+
+def tokenizer_file_seeds(small):
+    """Unigram models, and files that are not tokenizer.json."""
+    rows = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), ("\u2581", -2, 1), ("a", -3, 1), ("b", -3, 1), ("ab", -1, 1),
+            ("\u2581ab", -1, 1), ("dog", 0, 4)]
+    # A trie of one node for "A" (65), which becomes "a".
+    units = [65 ^ 0 << 10] + [0] * 127
+    units[0] = 1 << 10
+    units[1 ^ 65] = 65 | 1 << 8 | 2 << 10
+    units[1 ^ 65 ^ 2] = 1 << 31
+    charsmap = struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"a\0"
+    fallback = [(f"<0x{byte:02X}>", 0, 6) for byte in range(256)]
+    ranks = "".join(f"{base64.b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256))
+    tekken = {"config": {"pattern": "\\p{L}+|\\P{L}", "default_vocab_size": 24, "default_num_special_tokens": 21},
+              "vocab": [{"rank": i, "token_bytes": text} for i, text in enumerate(["YQ==", "Yg==", "YWI=", "Yw=="])]}
+    unigram = {"type": "Unigram", "unk_id": 2, "vocab": [["a", -1], ["ab", -1.5], ["c", -2.0], ["\u2581", -3e300]]}
+    bpe = sentencepiece_model(2, rows, normalizer=field(4, 0))
+    return {
+        "unigram": json.dumps({**small, "model": unigram}),
+        "unigram_charsmap": json.dumps({**small, "model": unigram, "normalizer": {
+            "type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}}),
+        "unigram_fallback": json.dumps({**small, "model": {**unigram, "byte_fallback": True, "unk_id": None}}),
+        "roberta": json.dumps({**small, "post_processor": {
+            "type": "RobertaProcessing", "sep": ["b", 1], "cls": ["a", 0], "trim_offsets": True,
+            "add_prefix_space": True}}),
+        "tekken": json.dumps(tekken) + '\0{"add_bos_token": false}',
+        "tekken_config": json.dumps(tekken) + '\0{"added_tokens_decoder": {"24": {"content": "dog", "special": true}}}',
+        "tiktoken": ranks + base64.b64encode(b"the").decode() + " 256\n",
+        "tiktoken_rank": "YQ== 4294967296\n",
+        "model_bpe": bpe,
+        "model_fallback": sentencepiece_model(2, rows + fallback, trainer=field(35, 1), normalizer=field(4, 0)),
+        "model_unigram": sentencepiece_model(1, rows),
+        "model_charsmap": sentencepiece_model(1, rows, normalizer=field(2, charsmap)),
+        "model_map_beyond": sentencepiece_model(1, rows, normalizer=field(2, struct.pack("<4I", 12, 2**31 - 1, 0, 0))),
+        "model_scores": sentencepiece_model(1, rows + [("z", "nan", 1), ("y", 3e38, 1)]),
+        "model_cut": bpe[:-3],
+        "model_length": b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        "model_long_fixed": sentencepiece_model(2, rows + [("x" * 300, 0, 4)]),
+    }
 
 
 def manifest_seeds():
