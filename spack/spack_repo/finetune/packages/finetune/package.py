@@ -16,6 +16,7 @@ class Finetune(CMakePackage, CudaPackage):
     license("Apache-2.0")
 
     variant("tests", default=False, description="Build the tests")
+    variant("parquet", default=False, description="Read Parquet files")
     variant("bench", default=False, description="Build the benchmarks", when="+tests")
 
     depends_on("c", type="build")
@@ -35,6 +36,9 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
     depends_on("pcre2@10.42:+jit")
     depends_on("utf8proc@2.8:+shared")
+    depends_on("zlib-api")
+    depends_on("zstd@1.4:")
+    depends_on("arrow@10:+parquet", when="+parquet")
 
     # libtorch is the C++ part of py-torch; Python itself is not used. Everything that finetune never
     # calls is left out, which is most of the build.

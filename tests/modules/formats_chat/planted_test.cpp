@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The faults that tests/golden/data/README.md lists are found, each where it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "data/text_source.hpp"
+#include "formats/chat/chat.hpp"
+#include "formats/tokens/tokens.hpp"
+#include "templates/templates.hpp"
+#include "unit/data/fake.hpp"
+
+namespace finetune::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Finding;
+using Lines = std::set<std::int64_t>;
+
+struct Found {
+  std::map<Finding, Lines> findings;
+  Lines masked;
+};
+
+Found find(const data::Source& source) {
+  Found found;
+  for (std::int64_t i = 0; i < source.size(); ++i) {
+    const data::SourceSample sample = source.sample(i);
+    for (const Finding finding : {Finding::empty_answer, Finding::no_end_of_turn,
+                                  Finding::special_name, Finding::unknown_role}) {
+      if ((sample.findings & static_cast<std::uint32_t>(finding)) != 0)
+        found.findings[finding].insert(i + 1);
+    }
+    if (std::ranges::all_of(sample.tokens.labels,
+                            [](std::int32_t label) { return label == data::not_trained; })) {
+      found.masked.insert(i + 1);
+    }
+  }
+  return found;
+}
+
+data::Tokenizer tokenizer_of(const std::string& name, const std::string& config) {
+  const tests::TemporaryFolder folder;
+  fs::copy(fs::path(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers") / name / "tokenizer.json",
+           folder.path() / "tokenizer.json");
+  folder.write("tokenizer_config.json", config);
+  return data::Tokenizer::load(folder.path());
+}
+
+const fs::path planted = FINETUNE_SOURCE_DIR "/tests/golden/data";
+
+TEST(PlantedFaults, OfChatsAreAllFound) {
+  const std::vector<data::ChatTemplate> templates = templates::all();
+  const auto chatml = std::ranges::find(templates, "chatml", &data::ChatTemplate::name);
+  data::Manner manner;
+  manner.chat = chatml->with_tokens("", "");
+  const data::TextSource source(chat::format().open(planted / "planted.jsonl", {}), chat::format(),
+                                {}, manner,
+                                tokenizer_of("qwen2", R"({"eos_token": "<|im_end|>"})"));
+  const Found found = find(source);
+  EXPECT_EQ(found.findings, (std::map<Finding, Lines>{{Finding::empty_answer, {13, 14}},
+                                                      {Finding::special_name, {17, 18}},
+                                                      {Finding::unknown_role, {15, 16}}}));
+  EXPECT_EQ(found.masked, Lines({13, 22, 23}));
+  EXPECT_EQ(source.sample(18).tokens.ids, source.sample(0).tokens.ids);
+  EXPECT_TRUE(source.where(25).ends_with("planted.jsonl:26"));
+}
+
+TEST(PlantedFaults, OfTokensAreAllFound) {
+  const data::TextSource source(
+      tokens::format().open(planted / "planted_tokens.jsonl", {}), tokens::format(), {}, {},
+      tokenizer_of("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})"));
+  const Found found = find(source);
+  EXPECT_EQ(found.findings, (std::map<Finding, Lines>{{Finding::no_end_of_turn, {2, 3}}}));
+  EXPECT_EQ(found.masked, Lines{4});
+}
+
+}  // namespace
+}  // namespace finetune::formats
