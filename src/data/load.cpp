@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/agree.hpp"
+#include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "data/cache.hpp"
@@ -131,6 +132,7 @@ Loaded open_cached(const Source& source, const DatasetOptions& options, const Ra
 Loaded load(const Ranks& ranks, const Source& source, Layout layout, const DatasetOptions& options,
             const CacheOptions& cache, int num_threads) {
   core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
+  const core::Stopwatch watch;
   const comm::Communicator& world = ranks.world;
   const bool is_written = prepare_folder(ranks, cache);
   core::Json key;
@@ -141,6 +143,7 @@ Loaded load(const Ranks& ranks, const Source& source, Layout layout, const Datas
     if (auto found = find_cached(ranks, target, options.vocab_size)) {
       Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);
       loaded.layout = layout;
+      loaded.load_s = watch.seconds();
       return loaded;
     }
   }
@@ -169,6 +172,7 @@ Loaded load(const Ranks& ranks, const Source& source, Layout layout, const Datas
   loaded.fingerprint = content_fingerprint(gathered.arrays, gathered.digests);
   loaded.dataset = Dataset(std::move(gathered.arrays));
   loaded.report = std::move(report);
+  loaded.load_s = watch.seconds();
   return loaded;
 }
 

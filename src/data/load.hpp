@@ -23,6 +23,7 @@ struct Loaded {
   std::string fingerprint;
   std::filesystem::path cache_file;  ///< that the dataset maps; empty if it is in memory
   bool was_cached = false;           ///< nothing had to be tokenised
+  double load_s = 0;                 ///< of this rank
 };
 
 /// Tokenises all samples of `source`, rank r a contiguous part of them with `num_threads` threads,

@@ -39,15 +39,17 @@ double packing_efficiency(const data::Sequences& sequences, std::int64_t capacit
   return static_cast<double>(used) / static_cast<double>(sequences.size() * capacity);
 }
 
-void tell_set(const Input& input, const data::Loaded& set, const core::Json& more,
-              Corpus& corpus) {
+void tell_set(const Input& input, const data::Loaded& set, const core::Json& more, Corpus& corpus) {
   log::info(data::to_string(set.report, set.name, input.data.max_seq_length));
-  if (!set.cache_file.empty()) {
-    log::info(fmt::format("{}{}",
-                          set.was_cached ? "  tokens of an earlier start: " : "  tokens kept in ",
-                          set.cache_file.string()));
-  }
-  corpus.records.push_back(data::to_record(set.report, set.name, more));
+  log::info(fmt::format("  {} in {:.2f} s",
+                        set.was_cached           ? "mapped from " + set.cache_file.string()
+                        : set.cache_file.empty() ? "tokenised into memory"
+                                                 : "tokenised into " + set.cache_file.string(),
+                        set.load_s));
+  core::Json fields = more;
+  fields["load_s"] = set.load_s;
+  fields["was_cached"] = set.was_cached;
+  corpus.records.push_back(data::to_record(set.report, set.name, fields));
 }
 
 /// The data report, on the log and as rows of metrics.jsonl.
@@ -86,8 +88,7 @@ std::vector<data::Loaded> load_all(const Input& input, const data::Ranks& ranks,
                                    const data::CacheOptions& cache, int num_threads) {
   std::vector<data::Loaded> loaded;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto options =
-        input.data.options(name_of(part, i, paths), input.architecture.vocab_size);
+    const auto options = input.data.options(name_of(part, i, paths), input.architecture.vocab_size);
     loaded.push_back(
         data::load(ranks, *sources[i], sources[i]->layout(), options, cache, num_threads));
   }
@@ -172,8 +173,8 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
                        [&] { return open_sources(input, registry, sets.tokenizer, part); });
   };
   const auto sources = open(DataPart::training);
-  sets.training = load_all(input, ranks, sources, "training data", input.data.paths, cache,
-                           num_threads);
+  sets.training =
+      load_all(input, ranks, sources, "training data", input.data.paths, cache, num_threads);
   if (!input.data.validation_paths.empty()) {
     auto held_out = open(DataPart::validation);
     sets.validation = load_all(input, ranks, held_out, "validation data",

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using tests::CacheSetup;
+using tests::FakeSource;
 using tests::kept;
 using tests::read;
 using tests::refusal;
@@ -195,6 +196,56 @@ TEST(TokenCache, WhereNodesDoNotShareTheFolderTokensStayInMemory) {
   EXPECT_FALSE(own.was_cached);
   world().barrier();
   EXPECT_TRUE(setup.load(many_nodes()).was_cached);
+}
+
+/// Ordinary samples with faults among them at known places, more of each than of the one before.
+void plant(FakeSource& source) {
+  const auto bit = [](Finding finding) { return static_cast<std::uint32_t>(finding); };
+  for (int i = 0; i < 100; ++i)
+    source.add("q" + std::to_string(i), "answer");
+  for (int i = 0; i < 2; ++i)
+    source.add("empty" + std::to_string(i), "");  // 100, 101: masked
+  for (int i = 0; i < 3; ++i)
+    source.add("long" + std::to_string(i),
+               std::string(30, 'x'));  // 102 to 104: 37 tokens, cut at 32
+  for (int i = 0; i < 4; ++i)
+    source.add("role" + std::to_string(i), "a", bit(Finding::unknown_role));  // from 105
+  for (int i = 0; i < 5; ++i)
+    source.add("turn" + std::to_string(i), "a", bit(Finding::no_end_of_turn));  // from 109
+  for (int i = 0; i < 6; ++i)
+    source.add("name" + std::to_string(i), "a", bit(Finding::special_name));  // from 114
+  for (int i = 0; i < 7; ++i)
+    source.add("part" + std::to_string(i), "a", bit(Finding::empty_answer));  // from 120
+  for (int i = 0; i < 8; ++i)
+    source.add("q" + std::to_string(11 * i), "answer");  // from 127: equal to earlier ones
+}
+
+TEST(DataReport, CountsEveryPlantedFaultOnAnyNumberOfRanks) {
+  FakeSource source;
+  plant(source);
+  DatasetOptions options;
+  options.max_seq_length = 32;
+  options.vocab_size = tests::fake_vocab_size;
+  options.on_masked = OnMasked::drop;
+  const DataReport report = data::load(one_node(), source, Layout::separate, options).report;
+  const auto count = [&](Kind kind) {
+    return std::pair(report.of(kind).number, report.of(kind).first);
+  };
+  using Found = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(report.num_read, 135);
+  EXPECT_EQ(report.num_samples, 133);
+  EXPECT_EQ(count(Kind::masked), Found(2, 100));
+  EXPECT_EQ(count(Kind::overlong), Found(3, 102));
+  EXPECT_EQ(count(Kind::truncated), Found(3, 102));
+  EXPECT_EQ(report.tokens_lost, 3 * 5);
+  EXPECT_EQ(count(Kind::unknown_role), Found(4, 105));
+  EXPECT_EQ(count(Kind::missing_end_of_turn), Found(5, 109));
+  EXPECT_EQ(count(Kind::special_name), Found(6, 114));
+  EXPECT_EQ(count(Kind::empty_answer), Found(7, 120));
+  EXPECT_EQ(count(Kind::duplicate), Found(8, 127));
+  EXPECT_EQ(report.eos_trained, 133 - 3);
+  EXPECT_EQ(report.longest, 37);
+  EXPECT_EQ(report.example, 0);
 }
 
 TEST(FileDigests, AreTheSameOnAnyNumberOfRanksAndNodes) {

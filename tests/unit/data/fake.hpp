@@ -17,8 +17,8 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "data/dataset.hpp"
-#include "unit/data/reader_source.hpp"
 #include "data/tokens.hpp"
+#include "unit/data/reader_source.hpp"
 
 namespace finetune::tests {
 
