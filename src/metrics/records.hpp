@@ -20,7 +20,7 @@ struct StepRecord {
   std::int64_t tokens = 0;  ///< positions computed, padding left out
   double tokens_per_s = 0;
   double step_s = 0;
-  double padding = 0;  ///< part of all positions computed
+  double padding = 0;                       ///< part of all positions computed
   std::optional<double> balance_loss = {};  ///< of experts, where it is part of the training
   std::optional<TimeReport> times = {};     ///< of the steps since the last that had one
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tokenizer.json or tekken.json, and behind a NUL byte tokenizer_config.json; or, if the first byte
-// is no brace, tokenizer.model: refused, or text becomes ids below the size of the vocabulary, twice
-// the same, and ids become valid text.
+// is no brace, tokenizer.model: refused, or text becomes ids below the size of the vocabulary,
+// twice the same, and ids become valid text.
 
 #include <fstream>
 
