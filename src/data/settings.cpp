@@ -25,8 +25,8 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
   table.reals(
       {.name = "weights",
        .restart = Restart::fixed,
-       .sentence = "How often each of data.path is drawn from, in proportion to the others; "
-                   "empty: each sample once an epoch."},
+       .sentence = "Passes over each of data.path in an epoch: 2 is twice, 0.5 is half of it and "
+                   "the other half in the next; empty: one each."},
       data.weights, {.above = 0.0});
   table.texts({.name = "validation_path",
                .restart = Restart::free,

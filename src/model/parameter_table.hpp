@@ -30,7 +30,7 @@ struct ParameterTable {
   std::vector<Parameter> rows;
   std::vector<std::string> units;  ///< what is gathered together, in the order of the forward pass
   /// Beginnings of names of tensors in the files that are of other parts of the model: not read.
-  std::vector<std::string> foreign;
+  std::vector<std::string> foreign = {};
 
   std::int64_t num_parameters() const {
     std::int64_t sum = 0;
