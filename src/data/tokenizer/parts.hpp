@@ -3,6 +3,7 @@
 // What a tokenizer consists of, whatever file it came from.
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>

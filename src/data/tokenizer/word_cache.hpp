@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ids of words met before: most words of a text are a few thousand that come again and again.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
