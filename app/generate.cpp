@@ -9,8 +9,8 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
-#include "data/encoder.hpp"
 #include "data/model_template.hpp"
+#include "data/prompt.hpp"
 #include "data/text_source.hpp"
 #include "data/tokenizer.hpp"
 #include "formats/alpaca/alpaca.hpp"

@@ -17,8 +17,8 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "data/dataset.hpp"
-#include "data/tokens.hpp"
-#include "unit/data/reader_source.hpp"
+#include "data/format.hpp"
+#include "data/source.hpp"
 
 namespace finetune::tests {
 
@@ -33,14 +33,22 @@ inline std::vector<std::int32_t> bytes_of(std::string_view text) {
   return ids;
 }
 
-/// One token a byte; a document begins with BOS.
-inline data::Encoder byte_encoder() {
-  const auto document = [](std::string_view text) {
-    std::vector<std::int32_t> ids = bytes_of(text);
-    ids.insert(ids.begin(), fake_bos);
-    return ids;
+/// One token a byte between a begin and an end token, which is trained if any text is.
+inline data::Tokens byte_tokens(const data::Sample& sample) {
+  data::Tokens tokens;
+  const auto append = [&](const std::vector<std::int32_t>& ids, bool trained) {
+    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    for (const std::int32_t id : ids)
+      tokens.labels.push_back(trained ? id : data::not_trained);
   };
-  return {document, bytes_of, fake_eos, fake_vocab_size};
+  append({fake_bos}, false);
+  bool is_any_trained = false;
+  for (const data::Segment& segment : sample.segments) {
+    append(bytes_of(segment.text), segment.trained);
+    is_any_trained |= segment.trained && !segment.text.empty();
+  }
+  append({fake_eos}, is_any_trained);
+  return tokens;
 }
 
 /// Samples in memory, at "memory:1", "memory:2", ...
@@ -70,17 +78,42 @@ inline std::string text_of(std::span<const std::int32_t> ids) {
   return text;
 }
 
-/// Samples of segments in memory, through the byte encoder.
+/// The samples of a reader as bytes.
+class ReaderSource final : public data::Source {
+ public:
+  /// `reader` outlives it.
+  explicit ReaderSource(const data::Reader& reader) : reader_(reader) {}
+
+  std::int64_t size() const override { return reader_.size(); }
+  data::SourceSample sample(std::int64_t i) const override {
+    const data::Sample sample = reader_.sample(i);
+    data::SourceSample result{byte_tokens(sample)};
+    for (const data::Segment& segment : sample.segments) {
+      if (segment.trained && segment.text.empty())
+        result.findings |= static_cast<std::uint32_t>(data::Finding::empty_answer);
+    }
+    return result;
+  }
+  std::string where(std::int64_t i) const override { return reader_.sample(i).where; }
+  std::string text(std::span<const std::int32_t> ids) const override { return text_of(ids); }
+  std::vector<std::filesystem::path> files() const override { return {}; }
+  std::string settings() const override { return "bytes"; }
+
+ private:
+  const data::Reader& reader_;
+};
+
+/// Samples of segments in memory, as bytes.
 class MemorySource {
  public:
   explicit MemorySource(std::vector<std::vector<data::Segment>> samples)
-      : reader_(std::move(samples)), source_(reader_, byte_encoder(), {{}, "bytes", text_of}) {}
+      : reader_(std::move(samples)), source_(reader_) {}
 
   operator const data::Source&() const { return source_; }  // NOLINT: it is one
 
  private:
   MemoryReader reader_;
-  data::ReaderSource source_;
+  ReaderSource source_;
 };
 
 /// Tokens and findings as they are given, at "fake:1", "fake:2", ...

@@ -207,8 +207,7 @@ TEST(Load, ASampleThatOneRankCannotReadStopsAll) {
   std::string message;
   try {
     const BrokenReader reader;
-    load({world(), {}}, ReaderSource(reader, tests::byte_encoder(), {{}, "", tests::text_of}),
-         Layout::separate, options_of(8));
+    load({world(), {}}, tests::ReaderSource(reader), Layout::separate, options_of(8));
   } catch (const comm::AgreedError& error) {
     message = error.what();
   }
