@@ -112,7 +112,8 @@ int run_generate(const Arguments& arguments, const train::Registry& registry) {
                                  .top_p = arguments.top_p,
                                  .seed = static_cast<std::uint64_t>(arguments.seed),
                                  .max_tokens = arguments.max_tokens,
-                                 .stop = prompt.stop};
+                                 .stop = prompt.stop,
+                                 .vocab_size = tokenizer.vocab_size()};
   Printer printer(tokenizer);
   train::generate(loaded.engine(), prompt.ids, sampling,
                   [&](std::int32_t token) { printer.add(token); });

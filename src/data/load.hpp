@@ -27,7 +27,7 @@ struct Loaded {
 };
 
 /// Tokenises all samples of `source`, rank r a contiguous part of them with `num_threads` threads,
-/// or maps the cache file in which an earlier start kept them; then only the files' bytes are read,
+/// or maps the cache file in which an earlier start kept them; then no sample is tokenised,
 /// and of `source` only files() and settings() are asked.
 ///
 /// Layout::separate: one sequence a sample, at most max_seq_length tokens, end of text included.

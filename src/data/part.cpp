@@ -115,7 +115,8 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
     report.of(Kind::truncated).add(i);
     report.tokens_lost += length - std::ssize(tokens);
   }
-  if (!overlong && tokens.back().trained()) ++report.eos_trained;
+  const bool ends = (made.findings & static_cast<std::uint32_t>(Finding::no_end_of_turn)) == 0;
+  if (!overlong && ends) ++report.eos_trained;
   if (report.example < 0) {
     report.example = i;
     report.example_text = show(source, tokens);

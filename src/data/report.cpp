@@ -147,7 +147,7 @@ std::string to_string(const DataReport& report, const std::string& name,
                   counted(report.num_tokens, "token"), core::with_commas(report.longest),
                   core::with_commas(report.num_trained_tokens),
                   share(report.num_trained_tokens, report.num_tokens));
-  text += fmt::format("{}end of text trained in {} of {} kept", indent,
+  text += fmt::format("{}end tokens trained in {} of {} kept", indent,
                       core::with_commas(report.eos_trained),
                       counted(report.num_read - report.num_dropped, "sample"));
   for (const std::string& line : findings(report, max_seq_length))

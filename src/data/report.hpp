@@ -54,7 +54,8 @@ struct DataReport {
   std::int64_t num_dropped = 0;         ///< overlong or masked
   std::int64_t tokens_lost = 0;         ///< of the samples that were cut
   std::int64_t longest = 0;             ///< tokens of the longest sample as read
-  std::int64_t eos_trained = 0;         ///< samples kept whose last token is trained
+  std::int64_t eos_trained = 0;  ///< samples kept whole whose answers end in a trained token that
+                                 ///< ends them
   std::array<Count, num_kinds> counts;
   std::array<std::int64_t, num_lengths> lengths = {};
   std::int64_t example = -1;  ///< index of the sample that is shown: the first one kept

@@ -69,6 +69,33 @@ std::string read_config(const std::filesystem::path& model_folder) {
   return core::read_text(model_folder / "config.json", std::int64_t{1} << 20);
 }
 
+namespace {
+
+/// A list of what each layer attends to, where there is one, says what was read from other keys.
+void require_layer_types(const core::Json& config, const Architecture& a,
+                         const std::string& where) {
+  const core::Json& text = config.contains("text_config") ? config["text_config"] : config;
+  const auto found = text.find("layer_types");
+  if (found == text.end() || found->is_null()) return;
+  const ConfigReader reader(text, where);
+  if (!found->is_array() || std::ssize(*found) != a.num_layers)
+    reader.fail("layer_types", "is no list with an entry a layer", "each layer attends in its way");
+  for (std::int64_t i = 0; i < a.num_layers; ++i) {
+    const Layer layer = a.layer(i);
+    const char* read = layer.window > 0  ? "sliding_attention"
+                       : layer.chunk > 0 ? "chunked_attention"
+                                         : "full_attention";
+    if ((*found)[static_cast<std::size_t>(i)] != read) {
+      reader.fail_unsupported(
+          "layer_types",
+          fmt::format("has {} for layer {}", (*found)[static_cast<std::size_t>(i)].dump(), i),
+          fmt::format("the other keys make that \"{}\"", read));
+    }
+  }
+}
+
+}  // namespace
+
 Identified identify(const std::string& config_text, const std::string& where,
                     const std::vector<ModelFamily>& families) {
   const core::Json config = core::parse_json(config_text, where);
@@ -80,6 +107,7 @@ Identified identify(const std::string& config_text, const std::string& where,
   const ModelFamily& family = claiming(config["model_type"].get<std::string>(), families, where);
   Architecture architecture = family.read(config, where);
   require_possible(architecture, where);
+  require_layer_types(config, architecture, where);
   architecture.family = family.name;
   return {&family, std::move(architecture)};
 }

@@ -29,7 +29,9 @@ void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
   for (std::int64_t i = 0; i < count; ++i) {
     const auto question = questions.question(i * questions.size() / count);
     if (!question) continue;
-    const Sampling greedy{.max_tokens = settings.answer_tokens, .stop = questions.stop_ids()};
+    const Sampling greedy{.max_tokens = settings.answer_tokens,
+                          .stop = questions.stop_ids(),
+                          .vocab_size = tokenizer.vocab_size()};
     const auto answer = generate(engine, question->prompt, greedy);
     log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", shown(question->shown),
                           tokenizer.decode(answer), question->expected));

@@ -66,8 +66,11 @@ std::vector<std::int32_t> generate(const Engine& engine, std::span<const std::in
     const at::Tensor logits_V =
         logits(engine, to_tensor(input, device), sequence, Positions::last).cpu().contiguous();
     cache.length += std::ssize(input);
+    const std::int64_t num_choices = sampling.vocab_size > 0
+                                         ? std::min(sampling.vocab_size, logits_V.numel())
+                                         : logits_V.numel();
     const std::span<const float> values(logits_V.const_data_ptr<float>(),
-                                        static_cast<std::size_t>(logits_V.numel()));
+                                        static_cast<std::size_t>(num_choices));
     std::int32_t token = choose(values, sampling, static_cast<std::uint64_t>(tokens.size()));
     // Ranks with other threads may round a near-tie otherwise, and one would stop before the
     // others.

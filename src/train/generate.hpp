@@ -18,6 +18,9 @@ struct Sampling {
   std::uint64_t seed = 0;
   std::int64_t max_tokens = 128;
   std::vector<std::int32_t> stop;  ///< tokens that end the text; not part of it
+  /// Ids from here on are never chosen, 0: all may be. An embedding has often more rows than the
+  /// tokenizer has tokens.
+  std::int64_t vocab_size = 0;
 };
 
 /// Continues `prompt` (at least one token) and returns the new tokens. `on_token`, if there is one,

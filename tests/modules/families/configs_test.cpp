@@ -142,6 +142,16 @@ TEST(QwenConfig, UsesItsWindowOnlyWhereAskedTo) {
   EXPECT_EQ(identify(config).architecture.layer(2).window, 8);
 }
 
+TEST(LayerTypes, AreRefusedWhereTheySayOtherwise) {
+  core::Json config = small("qwen3");
+  config["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+  EXPECT_NO_THROW(identify(config));
+  config["layer_types"][1] = "sliding_attention";
+  EXPECT_THROW(identify(config), core::Error);
+  config["layer_types"] = {"full_attention"};
+  EXPECT_THROW(identify(config), core::Error);
+}
+
 TEST(ConfigOfExperts, RefusesMoreChoicesThanExperts) {
   core::Json config = small("mixtral");
   config["num_local_experts"] = 2;

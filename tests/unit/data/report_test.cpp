@@ -37,7 +37,7 @@ TEST(Report, SaysWhatWasReadCutDroppedAndFound) {
       to_string(loaded.report, "training data", 4),
       "training data: 4 samples read, 3 sequences to train on, 12 tokens (longest sample 6), 6 "
       "of them trained (50.0 %)\n"
-      "               end of text trained in 2 of 3 samples kept\n"
+      "               end tokens trained in 2 of 3 samples kept\n"
       "               1 sample longer than max_seq_length = 4: 1 cut, 0 dropped; 2 tokens lost\n"
       "               1 sample without a trained token dropped\n"
       "               1 sample with the name of a special token in the text, which stays text\n"

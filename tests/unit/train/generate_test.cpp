@@ -47,6 +47,19 @@ TEST(Generate, StopsAtTheModelsLastPosition) {
   EXPECT_TRUE(generate(tiny.engine(), overfull, {.stop = {}}).empty());
 }
 
+TEST(Generate, ChoosesNothingTheTokenizerDoesNotHave) {
+  TinyModel tiny{comm::Communicator()};
+  const auto all = generate(tiny.engine(), prompt, {.max_tokens = 12, .stop = {}});
+  const std::int32_t largest = *std::max_element(all.begin(), all.end());
+  ASSERT_GT(largest, 0);
+  for (const double temperature : {0.0, 1.0}) {
+    const auto below =
+        generate(tiny.engine(), prompt,
+                 {.temperature = temperature, .max_tokens = 12, .stop = {}, .vocab_size = largest});
+    EXPECT_LT(*std::max_element(below.begin(), below.end()), largest);
+  }
+}
+
 TEST(Generate, EndsBeforeAStopToken) {
   TinyModel tiny{comm::Communicator()};
   const auto all = generate(tiny.engine(), prompt, {.max_tokens = 12, .stop = {}});
