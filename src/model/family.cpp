@@ -82,14 +82,13 @@ void require_layer_types(const core::Json& config, const Architecture& a,
     reader.fail("layer_types", "is no list with an entry a layer", "each layer attends in its way");
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const Layer layer = a.layer(i);
-    const char* read = layer.window > 0  ? "sliding_attention"
-                       : layer.chunk > 0 ? "chunked_attention"
-                                         : "full_attention";
-    if ((*found)[static_cast<std::size_t>(i)] != read) {
-      reader.fail_unsupported(
-          "layer_types",
-          fmt::format("has {} for layer {}", (*found)[static_cast<std::size_t>(i)].dump(), i),
-          fmt::format("the other keys make that \"{}\"", read));
+    const std::string read = layer.window > 0  ? "sliding_attention"
+                             : layer.chunk > 0 ? "chunked_attention"
+                                               : "full_attention";
+    const std::string told = (*found)[static_cast<std::size_t>(i)].dump();
+    if (told != '"' + read + '"') {
+      reader.fail_unsupported("layer_types", fmt::format("has {} for layer {}", told, i),
+                              fmt::format("the other keys make that \"{}\"", read));
     }
   }
 }

@@ -41,7 +41,8 @@ inline data::Tokens byte_tokens(const data::Sample& sample) {
     for (const std::int32_t id : ids)
       tokens.labels.push_back(trained ? id : data::not_trained);
   };
-  append({fake_bos}, false);
+  append({fake_bos}, !sample.segments.empty() && sample.segments[0].trained &&
+                         !sample.segments[0].text.empty());
   bool is_any_trained = false;
   for (const data::Segment& segment : sample.segments) {
     append(bytes_of(segment.text), segment.trained);
