@@ -11,12 +11,14 @@
 #include <ctime>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "data/file_digest.hpp"
+#include "data/records.hpp"
 
 namespace finetune::data {
 namespace {
@@ -123,9 +125,13 @@ bool is_left_over(const fs::path& path) {
 core::Json describe_key(const Ranks& ranks, const Source& source, Layout layout,
                         const DatasetOptions& options) {
   const auto files = source.files();
+  std::vector<std::string> contents = digest_files(ranks, files);
+  // The same bytes are records under one name and a document under another.
+  for (std::size_t i = 0; i < contents.size(); ++i)
+    contents[i] += fmt::format(" {}", record_ending(files[i]));
   return {{"version", cache_version},
           {"block_bytes", cache_block_bytes},
-          {"files", digest_files(ranks, files)},
+          {"files", contents},
           {"settings", source.settings()},
           {"layout", layout == Layout::separate ? "separate" : "continuous"},
           {"max_seq_length", options.max_seq_length},

@@ -16,8 +16,9 @@
 
 namespace finetune::data {
 
-/// What decides all tokens: the bytes of the data files (not their names), the source's settings,
-/// and `options`. Collective on the world. Throws: see digest_files.
+/// What decides all tokens: the bytes of the data files, their kinds (of their names only the
+/// record_ending), the source's settings, and `options`. Collective on the world. Throws: see
+/// digest_files.
 core::Json describe_key(const Ranks& ranks, const Source& source, Layout layout,
                         const DatasetOptions& options);
 

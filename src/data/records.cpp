@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/records.hpp"
 
+#include <algorithm>
+
 #include "data/decompress.hpp"
 #include "data/json_records.hpp"
 #include "data/parquet.hpp"
@@ -13,8 +15,16 @@ const std::vector<std::string_view>& record_endings() {
   return endings;
 }
 
+std::string_view record_ending(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const auto& endings = record_endings();
+  const auto ending = std::ranges::find_if(
+      endings, [&](std::string_view candidate) { return name.ends_with(candidate); });
+  return ending == endings.end() ? std::string_view() : *ending;
+}
+
 std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
-  if (path.extension() == ".parquet") return open_parquet(path);
+  if (record_ending(path) == ".parquet") return open_parquet(path);
   return std::make_unique<JsonRecords>(open_plain(path));
 }
 

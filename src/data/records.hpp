@@ -45,6 +45,10 @@ class Records {
 /// Endings of the names of files that open_records reads.
 const std::vector<std::string_view>& record_endings();
 
+/// The one of them with which the name of `path` ends; empty for files of other kinds. With the
+/// file's bytes it decides how the file is read.
+std::string_view record_ending(const std::filesystem::path& path);
+
 /// Opens a file by the ending of its name; whatever is not compressed or Parquet is JSON or JSONL,
 /// told apart by its first character. Throws: ErrorKind::input as index_json does, for a file that
 /// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.

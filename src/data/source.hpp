@@ -43,7 +43,8 @@ class Source {
   /// Text of token ids, special tokens shown.
   virtual std::string text(std::span<const std::int32_t> ids) const = 0;
 
-  /// The files that were opened, in order: their bytes and `settings` decide all tokens.
+  /// The files that were opened, in order: their bytes, the record_ending of their names and
+  /// `settings` decide all tokens.
   virtual std::vector<std::filesystem::path> files() const = 0;
 
   /// Everything besides the files that decides tokens: format, columns, template, tokenizer.

@@ -108,12 +108,7 @@ class FileReader final : public data::Reader {
 };
 
 std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Columns& columns) {
-  const std::string name = path.filename().string();
-  const auto& records = data::record_endings();
-  if (std::any_of(records.begin(), records.end(),
-                  [&](std::string_view ending) { return name.ends_with(ending); })) {
-    return std::make_unique<RecordReader>(path, columns);
-  }
+  if (!data::record_ending(path).empty()) return std::make_unique<RecordReader>(path, columns);
   return std::make_unique<FileReader>(path);
 }
 

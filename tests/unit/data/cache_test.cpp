@@ -92,6 +92,19 @@ TEST(TokenCache, IsMadeAgainWhenAnythingThatDecidesTokensChanges) {
   EXPECT_TRUE(setup.load().was_cached);
 }
 
+TEST(TokenCache, IsMadeAgainWhereANameChangesHowTheBytesAreRead) {
+  CacheSetup setup(world());
+  setup.load();
+  for (const char* name : {"data.txt", "data.json", "data.jsonl.gz", "data.parquet"}) {
+    setup.source.from = {setup.folder.write(name, "what it says")};
+    EXPECT_FALSE(setup.load().was_cached) << name;
+    EXPECT_TRUE(setup.load().was_cached) << name;
+  }
+  // Whatever is not of records is read as one document.
+  setup.source.from = {setup.folder.write("README", "what it says")};
+  EXPECT_TRUE(setup.load().was_cached);
+}
+
 TEST(TokenCache, AppliesLimitsToWhatAnEarlierStartFound) {
   CacheSetup setup(world(), 2);
   setup.source.samples[1] = setup.source.samples[0];
