@@ -37,6 +37,7 @@ const train::Registry& registry() {
                                            formats::chat::qwen(),
                                            formats::chat::sharegpt(),
                                            formats::text::format(),
+                                           formats::tokens::documents(),
                                            formats::tokens::format(),
                                        },
                                    .templates = templates::all()};

@@ -140,7 +140,7 @@ TextSource::Written TextSource::write(const Sample& sample) const {
   return written;
 }
 
-/// Tokens that came as tokens: only whether they can be.
+/// Tokens that came as tokens: whether they can be, and the end of a document that lacks it.
 Tokens TextSource::checked_tokens(const Sample& sample) const {
   for (const std::int32_t id : sample.tokens.ids) {
     if (id < tokenizer_.vocab_size()) continue;
@@ -149,7 +149,15 @@ Tokens TextSource::checked_tokens(const Sample& sample) const {
                 fmt::format("the model's tokenizer has ids 0 to {}", tokenizer_.vocab_size() - 1),
                 "Make these data with the tokenizer of this model."});
   }
-  return sample.tokens;
+  Tokens tokens = sample.tokens;
+  const std::int32_t end = tokenizer_.eos_id();
+  if (layout_ == Layout::continuous && tokens.ids.back() != end) {
+    const bool any_trained = std::any_of(tokens.labels.begin(), tokens.labels.end(),
+                                         [](std::int32_t label) { return label != not_trained; });
+    tokens.ids.push_back(end);
+    tokens.labels.push_back(any_trained ? end : not_trained);
+  }
+  return tokens;
 }
 
 /// Whether every stretch of trained tokens ends with a token that ends an answer.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/error.hpp"
@@ -127,15 +128,23 @@ class TokensReader final : public data::Reader {
   Column mask_{"attention_mask", ""};
 };
 
-}  // namespace
-
-data::Format format() {
+data::Format format_of(const std::string& name, data::Layout layout) {
   const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<TokensReader>(file, columns);
     });
   };
-  return {"tokens", data::Layout::separate, open};
+  return {name, layout, open};
+}
+
+}  // namespace
+
+data::Format format() {
+  return format_of("tokens", data::Layout::separate);
+}
+
+data::Format documents() {
+  return format_of("token_documents", data::Layout::continuous);
 }
 
 }  // namespace finetune::formats::tokens

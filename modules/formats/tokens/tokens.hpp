@@ -14,4 +14,9 @@ namespace finetune::formats::tokens {
 /// Nothing is added: who made the ids has put begin and end tokens where they belong.
 data::Format format();
 
+/// The same records as documents, for continued pre-training: they run on and are cut into full
+/// blocks as plain text is. Each is followed by the end-of-text token, unless its ids end with it
+/// already.
+data::Format documents();
+
 }  // namespace finetune::formats::tokens

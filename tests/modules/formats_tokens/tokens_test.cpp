@@ -43,6 +43,15 @@ TEST(TokensFormat, PaddingAtEitherEndIsLeftOut) {
   EXPECT_EQ(tokens.labels, Ids({-100, 7}));
 }
 
+TEST(TokensFormat, DocumentsAreTheSameRecordsThatRunOn) {
+  EXPECT_EQ(format().layout, data::Layout::separate);
+  EXPECT_EQ(documents().layout, data::Layout::continuous);
+  EXPECT_EQ(documents().name, "token_documents");
+  const tests::TemporaryFolder folder;
+  const auto path = folder.write("d.jsonl", R"({"input_ids": [1, 7, 2]})");
+  EXPECT_EQ(documents().open(path, {})->sample(0).tokens.ids, Ids({1, 7, 2}));
+}
+
 TEST(TokensFormat, RefusesShiftedLabels) {
   EXPECT_EQ(
       refusal_of(R"({"input_ids": [1, 7, 2], "labels": [7, 2, -100]})"),

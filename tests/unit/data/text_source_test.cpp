@@ -176,6 +176,24 @@ TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
                 "). Make these data with the tokenizer of this model.");
 }
 
+TEST(TextSource, ADocumentOfTokensGetsTheEndThatItLacks) {
+  const Tokenizer tokenizer = qwen();
+  const std::int32_t end = tokenizer.eos_id();
+  std::vector<Sample> samples(3);
+  samples[0].tokens = {{5, 6}, {5, 6}};
+  samples[1].tokens = {{5, end}, {5, end}};
+  samples[2].tokens = {{5, 6}, {not_trained, not_trained}};
+  const Format format{"test", Layout::continuous, {}};
+  const TextSource source(std::make_unique<Samples>(std::move(samples)), format, {}, {}, tokenizer);
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(source.sample(0).tokens.ids, Ids({5, 6, end}));
+  EXPECT_EQ(source.sample(0).tokens.labels, Ids({5, 6, end}));
+  EXPECT_EQ(source.sample(1).tokens.ids, Ids({5, end}));
+  EXPECT_EQ(source.sample(2).tokens.ids, Ids({5, 6, end}));
+  EXPECT_EQ(source.sample(2).tokens.labels, Ids(3, not_trained));
+  EXPECT_EQ(source.sample(0).findings, 0u);
+}
+
 TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
   const Tokenizer tokenizer = qwen();
   Sample sample = said("a", "b");
