@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* temporary_mark = ".h5.tmp-";
+/// The key is part of a file's description, which has little room.
+constexpr std::size_t longest_settings = 4096;
 
 std::string host_name() {
   char name[256] = {};
@@ -129,15 +132,18 @@ core::Json describe_key(const Ranks& ranks, const Source& source, Layout layout,
   // The same bytes are records under one name and a document under another.
   for (std::size_t i = 0; i < contents.size(); ++i)
     contents[i] += fmt::format(" {}", record_ending(files[i]));
-  return {{"version", cache_version},
-          {"block_bytes", cache_block_bytes},
-          {"files", contents},
-          {"settings", source.settings()},
-          {"layout", layout == Layout::separate ? "separate" : "continuous"},
-          {"max_seq_length", options.max_seq_length},
-          {"vocab_size", options.vocab_size},
-          {"on_overlong", static_cast<int>(options.on_overlong)},
-          {"on_masked", static_cast<int>(options.on_masked)}};
+  const std::string settings = source.settings();
+  return {
+      {"version", cache_version},
+      {"block_bytes", cache_block_bytes},
+      {"num_files", contents.size()},
+      {"files", core::fingerprint(fmt::format("{}", fmt::join(contents, "\n")))},
+      {"settings", settings.size() <= longest_settings ? settings : core::fingerprint(settings)},
+      {"layout", layout == Layout::separate ? "separate" : "continuous"},
+      {"max_seq_length", options.max_seq_length},
+      {"vocab_size", options.vocab_size},
+      {"on_overlong", static_cast<int>(options.on_overlong)},
+      {"on_masked", static_cast<int>(options.on_masked)}};
 }
 
 fs::path cache_path(const fs::path& folder, const core::Json& key) {

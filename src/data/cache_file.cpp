@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Room for the report and its sample.
+/// Room for the key and the report with its sample, none of which grows with the data.
 constexpr std::int64_t description_bytes = std::int64_t{64} << 10;
 constexpr std::array<char, 16> magic = {"finetune tokens"};
 
@@ -164,7 +164,7 @@ CacheSkeleton lay_out_cache(std::int64_t num_tokens, std::int64_t num_samples,
 void complete_cache_file(const fs::path& path, const CacheLayout& layout,
                          const std::vector<core::Digest>& digests, const core::Json& description) {
   std::string text = description.dump();
-  core::check(std::ssize(text) <= description_bytes, "a data report is short");
+  core::check(std::ssize(text) <= description_bytes, "a key and a data report are short");
   text.resize(static_cast<std::size_t>(description_bytes), ' ');
   Trailer trailer{magic, cache_version, layout, {}};
   trailer.check = check_of(trailer, digests, text);

@@ -16,6 +16,18 @@ constexpr std::size_t longest_run = 300;
 constexpr std::size_t head = 200;
 constexpr std::size_t tail = 50;
 constexpr std::size_t most_runs = 12;
+/// Tokens may be long, and the text is kept where there is little room.
+constexpr std::size_t most_bytes = 16384;
+
+/// Cuts off what is too much, between two characters.
+void shorten(std::string& lines) {
+  if (lines.size() <= most_bytes) return;
+  std::size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(lines[end]) & 0xC0) == 0x80)
+    --end;
+  lines.resize(end);
+  lines += "\n      (the rest is left out)";
+}
 
 void add_text(std::string& lines, char mark, const std::string& text) {
   std::size_t begin = 0;
@@ -60,6 +72,7 @@ std::string show(const Source& source, std::span<const PackedToken> sample) {
   if (!sample.empty())
     lines += fmt::format("      ({} tokens left out)\n", core::with_commas(std::ssize(sample)));
   if (!lines.empty()) lines.pop_back();
+  shorten(lines);
   return lines;
 }
 

@@ -105,6 +105,31 @@ TEST(TokenCache, IsMadeAgainWhereANameChangesHowTheBytesAreRead) {
   EXPECT_TRUE(setup.load().was_cached);
 }
 
+TEST(TokenCache, TakesAnyNumberOfFilesAndAnyLengthOfSettingsAndSample) {
+  CacheSetup setup(world(), 3);
+  setup.source.from.assign(3000, setup.source.from[0]);
+  setup.source.name = std::string(100'000, '\n');
+  setup.options.max_seq_length = 4000;
+  // Every new line of the sample begins another line where it is shown.
+  auto& sample = setup.source.samples[0].tokens;
+  sample.ids.assign(4000, '\n');
+  sample.labels.assign(4000, '\n');
+  for (std::size_t i = 0; i < sample.labels.size(); ++i) {
+    if (i / 300 % 2 == 0) sample.labels[i] = not_trained;
+  }
+  const Loaded made = setup.load();
+  EXPECT_FALSE(made.was_cached);
+  EXPECT_FALSE(made.cache_file.empty());
+  EXPECT_TRUE(made.report.example_text.ends_with("(the rest is left out)"));
+  const Loaded found = setup.load();
+  EXPECT_TRUE(found.was_cached);
+  EXPECT_EQ(kept(found), kept(made));
+  setup.source.from.push_back(setup.source.from[0]);
+  EXPECT_FALSE(setup.load().was_cached);
+  setup.source.name += "x";
+  EXPECT_FALSE(setup.load().was_cached);
+}
+
 TEST(TokenCache, AppliesLimitsToWhatAnEarlierStartFound) {
   CacheSetup setup(world(), 2);
   setup.source.samples[1] = setup.source.samples[0];
