@@ -17,6 +17,7 @@
 #include "data/gather.hpp"
 #include "data/part.hpp"
 #include "data/refuse.hpp"
+#include "data/spool.hpp"
 
 namespace finetune::data {
 namespace {
@@ -68,25 +69,37 @@ void count_dataset(DataReport& report, const TokenArrays& arrays) {
       std::accumulate(arrays.targets.begin(), arrays.targets.end(), std::int64_t{0});
 }
 
-/// Makes the folder of the cache. What cannot be made is warned about, unless it is required.
-/// Collective on the world.
-bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
-  if (cache.folder.empty() || cache.is_read_only) return false;
+/// Whether `prepare` fails on no rank. If it does that is warned about, unless the cache is
+/// required. Collective on the world.
+template <typename F>
+bool agree_on_cache(const Ranks& ranks, const CacheOptions& cache, const F& prepare) {
   try {
-    comm::agree_all(ranks.world, [&] {
-      std::error_code error;
-      if (ranks.world.is_root()) fs::create_directories(cache.folder, error);
-      if (!error) return;
-      core::fail(core::ErrorKind::create,
-                 {cache.folder.string(), "cannot be made", error.message(),
-                  "Set data.cache_dir to a folder that can, or data.cache = false."});
-    });
+    comm::agree_all(ranks.world, prepare);
     return true;
   } catch (const comm::AgreedError& error) {
     if (cache.is_required) throw;
     log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
     return false;
   }
+}
+
+/// Makes the folder of the cache. Collective on the world.
+bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
+  if (cache.folder.empty() || cache.is_read_only) return false;
+  return agree_on_cache(ranks, cache, [&] {
+    std::error_code error;
+    if (ranks.world.is_root()) fs::create_directories(cache.folder, error);
+    if (!error) return;
+    core::fail(core::ErrorKind::create,
+               {cache.folder.string(), "cannot be made", error.message(),
+                "Set data.cache_dir to a folder that can, or data.cache = false."});
+  });
+}
+
+/// Whether every rank can make files in the folder, as it must once its memory is full. Permissions
+/// do not tell that of every file system. Collective on the world.
+bool can_make_files(const Ranks& ranks, const CacheOptions& cache) {
+  return agree_on_cache(ranks, cache, [&] { nameless_file(cache.folder); });
 }
 
 /// In the cache, or where that cannot be, in memory. Collective on the world.
@@ -134,7 +147,7 @@ Loaded load(const Ranks& ranks, const Source& source, Layout layout, const Datas
   core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
   const core::Stopwatch watch;
   const comm::Communicator& world = ranks.world;
-  const bool is_written = prepare_folder(ranks, cache);
+  bool is_written = prepare_folder(ranks, cache);
   core::Json key;
   fs::path target;
   if (is_written || (cache.is_read_only && !cache.folder.empty())) {
@@ -147,6 +160,8 @@ Loaded load(const Ranks& ranks, const Source& source, Layout layout, const Datas
       return loaded;
     }
   }
+  // What is already kept can be used wherever it can be read.
+  is_written = is_written && can_make_files(ranks, cache);
   comm::require_equal(world, "number of samples in the " + options.name,
                       std::to_string(source.size()));
   const std::int64_t first = first_of(world, source.size(), world.rank());

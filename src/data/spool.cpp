@@ -10,20 +10,17 @@
 #include "core/fault.hpp"
 
 namespace finetune::data {
-namespace {
 
 core::File nameless_file(const std::filesystem::path& folder) {
   char host[256] = {};
   ::gethostname(host, sizeof(host) - 1);
   static int count = 0;
   const auto path = folder / fmt::format(".spool-{}-{}-{}", host, ::getpid(), count++);
-  core::File file(path, core::File::Mode::create_new, core::ErrorKind::io);
+  core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
   return file;
 }
-
-}  // namespace
 
 void Spool::append(std::span<const PackedToken> tokens) {
   memory_.insert(memory_.end(), tokens.begin(), tokens.end());

@@ -16,6 +16,9 @@
 
 namespace finetune::data {
 
+/// A file in `folder` that nobody else sees. Throws: ErrorKind::create.
+core::File nameless_file(const std::filesystem::path& folder);
+
 class Spool {
  public:
   /// Holds `memory_bytes` in memory; the rest goes to a file in `folder`. Without a folder all
@@ -23,7 +26,7 @@ class Spool {
   Spool(std::filesystem::path folder, std::int64_t memory_bytes)
       : folder_(std::move(folder)), memory_bytes_(memory_bytes) {}
 
-  /// Throws: ErrorKind::io if the file cannot be written.
+  /// Throws: ErrorKind::create if there can be no file, ErrorKind::io if it cannot be written.
   void append(std::span<const PackedToken> tokens);
 
   /// Tokens so far.

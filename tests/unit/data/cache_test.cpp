@@ -9,6 +9,7 @@
 #include "comm/agree.hpp"
 #include "data/file_digest.hpp"
 #include "data/load.hpp"
+#include "data/spool.hpp"
 #include "support/ranks.hpp"
 #include "unit/data/cache_setup.hpp"
 
@@ -215,6 +216,29 @@ TEST(TokenCache, WhereAFolderCannotBeMadeTokensStayInMemory) {
   EXPECT_EQ(loaded.dataset.num_samples(), 41);
   setup.cache.is_required = true;
   EXPECT_TRUE(refusal([&] { setup.load(); }).starts_with("73: "));
+}
+
+TEST(TokenCache, WhereAFolderTakesNoFilesTokensOfAnySizeStayInMemory) {
+  CacheSetup setup(world());
+  const std::string expected =
+      kept(load({}, setup.source, setup.layout, setup.options, CacheOptions{}));
+  setup.cache.folder = "/sys/kernel";  // where not even root makes files
+  bool takes_files = !fs::is_directory(setup.cache.folder);
+  try {
+    nameless_file(setup.cache.folder);
+    takes_files = true;
+  } catch (const core::Error&) {
+  }
+  if (takes_files) GTEST_SKIP() << "needs a folder that takes no files";
+  for (const std::int64_t bytes : {std::int64_t{1} << 20, std::int64_t{100}}) {
+    setup.cache.memory_bytes = bytes;
+    setup.cache.is_required = false;
+    const Loaded loaded = setup.load();
+    EXPECT_TRUE(loaded.cache_file.empty());
+    EXPECT_EQ(kept(loaded), expected);
+    setup.cache.is_required = true;
+    EXPECT_TRUE(refusal([&] { setup.load(); }).starts_with("73: "));
+  }
 }
 
 TEST(TokenCache, WhereNodesDoNotShareTheFolderTokensStayInMemory) {
