@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sampler.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "core/text.hpp"
 
 namespace finetune::data {
 namespace {
+
+constexpr double most_draws = 9007199254740992;  // 2^53
 
 /// Passes of one set are told apart by their number, sets by the upper bits.
 std::uint64_t pass_stream(std::size_t set, std::int64_t pass) {
@@ -23,8 +28,17 @@ Sampler::Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch,
   std::int64_t first_index = 0;
   for (const SampledSet& set : sets) {
     core::check(set.size > 0 && set.weight > 0, "a sampler has sequences to draw");
-    const auto draws =
-        std::max<std::int64_t>(1, std::llround(set.weight * static_cast<double>(set.size)));
+    const double exact_draws = set.weight * static_cast<double>(set.size);
+    // Beyond it a real number does not count every draw, and soon no integer does.
+    if (exact_draws + static_cast<double>(epoch_size_) >= most_draws) {
+      core::fail(
+          core::ErrorKind::deck,
+          {"data.weights", fmt::format("an epoch has more than {:.0f} sequences", most_draws),
+           fmt::format("a weight of {} is as many passes over {} sequences", set.weight,
+                       core::with_commas(set.size)),
+           "Make the weights smaller."});
+    }
+    const auto draws = std::max<std::int64_t>(1, std::llround(exact_draws));
     sets_.push_back({first_index, set.size, epoch_size_, draws});
     first_index += set.size;
     epoch_size_ += draws;

@@ -27,7 +27,7 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
        .restart = Restart::fixed,
        .sentence = "Passes over each of data.path in an epoch: 2 is twice, 0.5 is half of it and "
                    "the other half in the next; empty: one each."},
-      data.weights, {.above = 0.0});
+      data.weights, {.max = 1e6, .above = 0.0});
   table.texts({.name = "validation_path",
                .restart = Restart::free,
                .sentence = "Validation data of the same format; empty for none."},

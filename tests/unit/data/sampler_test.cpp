@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "unit/data/fake.hpp"
+
 namespace finetune::data {
 namespace {
 
@@ -135,6 +137,19 @@ TEST(Sampler, TheSmallestWeightStillDrawsASequence) {
       times[i] += drawn[i];
   }
   EXPECT_EQ(times, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10}));
+}
+
+TEST(Sampler, RefusesAnEpochThatCannotBeCounted) {
+  const auto sampler = [](double weight) {
+    return Sampler({{std::int64_t{1} << 40, 1}, {std::int64_t{1} << 40, weight}}, 5, 7,
+                   Order::shuffled);
+  };
+  EXPECT_EQ(sampler(8190).steps_per_epoch(), ((std::int64_t{8191} << 40) - 1) / 5 + 1);
+  for (const double weight : {8191.0, 1e6, 1e300}) {
+    EXPECT_TRUE(tests::refusal([&] {
+                  sampler(weight);
+                }).starts_with("78: data.weights: an epoch has more than "));
+  }
 }
 
 TEST(Sampler, OrderIsPinned) {

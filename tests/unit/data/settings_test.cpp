@@ -76,6 +76,16 @@ TEST(DataSettings, RefusesListsOfDifferentLengths) {
   }
 }
 
+TEST(DataSettings, RefusesWeightsThatAreNotNumbersOfPasses) {
+  for (const char* weight : {"0.0", "-1.0", "1000001.0", "inf", "nan"}) {
+    const std::string text =
+        refusal_of(std::string("[data]\npath = \"a\"\nweights = [") + weight + "]\n");
+    EXPECT_TRUE(text.starts_with("78: ")) << weight << ": " << text;
+  }
+  EXPECT_EQ(read("[data]\npath = \"a\"\nformat = \"text\"\nweights = [1e6]\n").weights,
+            std::vector<double>{1e6});
+}
+
 TEST(DataSettings, RefusesTwoSourcesOfValidationData) {
   const std::string text =
       refusal_of("[data]\npath = \"d\"\nvalidation_path = \"v\"\nvalidation_fraction = 0.1\n");
