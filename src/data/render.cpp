@@ -192,8 +192,9 @@ class Writer {
     const std::string said = chat_.thinks ? thought(i, text, trained) : text;
     add(said, trained, false);
     calls(message, !said.empty(), trained);
+    // An empty answer still teaches that the turn ends there.
     const std::size_t end = chat_.assistant.after.find(chat_.stop) + chat_.stop.size();
-    add(std::string_view(chat_.assistant.after).substr(0, end), trained, true);
+    add(std::string_view(chat_.assistant.after).substr(0, end), message.trained, true);
     markup(std::string_view(chat_.assistant.after).substr(end));
   }
 

@@ -20,7 +20,7 @@ std::uint32_t bit(Finding finding) {
 std::string describe(const Format& format, const Columns& columns, const Manner& manner,
                      const Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
-  constexpr int version = 1;
+  constexpr int version = 2;
   std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
   for (const auto& [key, value] : {std::pair("conversation", &columns.conversation),
                                    {"prompt", &columns.prompt},

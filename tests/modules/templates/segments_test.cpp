@@ -79,15 +79,16 @@ TEST(RenderedSegments, MarkupAndTextAreToldApart) {
   EXPECT_EQ(text, "|<s>[INST] ||<<SYS>>\n|s|\n<</SYS>>\n\n|a| [/INST]|| |b| </s>|");
 }
 
-TEST(RenderedSegments, AnEmptyAnswerIsCountedAndNotTrained) {
+TEST(RenderedSegments, OfAnEmptyAnswerOnlyItsEndIsTrained) {
   const auto rendered = render(chat_template("chatml"), talk(R"(
       {"role": "user", "content": "a"}, {"role": "assistant", "content": " "},
       {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"})"),
                                TrainOn::answers, "c.json:1");
   EXPECT_EQ(rendered.findings, static_cast<std::uint32_t>(Finding::empty_answer));
-  EXPECT_EQ(marked(rendered),
-            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n <|im_end|>\n<|im_start|>user\n"
-            "c<|im_end|>\n<|im_start|>assistant\n‹d<|im_end|>›\n");
+  EXPECT_EQ(
+      marked(rendered),
+      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n ‹<|im_end|>›\n<|im_start|>user\n"
+      "c<|im_end|>\n<|im_start|>assistant\n‹d<|im_end|>›\n");
 }
 
 TEST(RenderedSegments, AnAnswerOfWeightZeroIsNotTrained) {

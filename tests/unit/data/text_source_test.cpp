@@ -159,6 +159,17 @@ TEST(TextSource, AnEmptyAnswerIsFound) {
   EXPECT_EQ(tokens_of(said("a", " "), by(chatml()), qwen()).findings, bit(Finding::empty_answer));
 }
 
+TEST(TextSource, TheEndOfAnEmptyAnswerIsTrained) {
+  const Tokenizer tokenizer = qwen();
+  for (const char* answer : {"", " "}) {
+    EXPECT_EQ(trained_text(tokens_of(said("a", answer), by(chatml()), tokenizer), tokenizer),
+              "<|im_end|>");
+  }
+  Sample sample = said("a", "");
+  sample.conversation.messages.back().trained = false;
+  EXPECT_EQ(trained_text(tokens_of(sample, by(chatml()), tokenizer), tokenizer), "");
+}
+
 TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
   const Tokenizer tokenizer = qwen();
   Sample sample;
