@@ -38,11 +38,17 @@ constexpr std::array<Named, 22> names = {{
     {"ipython", {Role::tool}},
 }};
 
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
 }  // namespace
 
 std::optional<NamedRole> role_named(std::string_view name) {
-  const auto found = std::find_if(names.begin(), names.end(),
-                                  [&](const Named& each) { return each.name == name; });
+  const auto found = std::find_if(names.begin(), names.end(), [&](const Named& each) {
+    return std::equal(name.begin(), name.end(), each.name.begin(), each.name.end(),
+                      [](char given, char known) { return lower(given) == known; });
+  });
   if (found == names.end()) return std::nullopt;
   return found->role;
 }

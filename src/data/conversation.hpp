@@ -32,7 +32,8 @@ struct Conversation {
 };
 
 /// The role that a name found in data stands for: human and user, gpt and assistant, ...; nothing
-/// for a name that is not known. `is_call`: the text of the message is a call of a function.
+/// for a name that is not known. Capitals count as small letters. `is_call`: the text of the
+/// message is a call of a function.
 struct NamedRole {
   Role role;
   bool is_call = false;

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -178,12 +179,40 @@ fs::path copies_folder() {
   return folder;
 }
 
+/// Whether the name still leads to the open file: another may have taken its place.
+bool is_at(int descriptor, const fs::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/// Removes copies that nobody has locked, which killed runs left, but for those of `wanted`.
+void remove_leftovers(const fs::path& folder, const std::string& wanted) {
+  std::error_code ignored;
+  std::vector<fs::path> copies;
+  for (fs::directory_iterator each(folder, ignored), end; !ignored && each != end;
+       each.increment(ignored)) {
+    const fs::path& path = each->path();
+    const bool is_copy = path.extension() == ".plain" || path.extension() == ".partial";
+    if (is_copy && path.stem() != wanted) copies.push_back(path);
+  }
+  for (const fs::path& path : copies) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) continue;
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && is_at(descriptor, path))
+      ::unlink(path.c_str());
+    ::close(descriptor);
+  }
+}
+
 /// An open, locked copy. The last process to let go of it removes it.
 class Keeper {
  public:
   Keeper(int descriptor, fs::path path) : descriptor_(descriptor), path_(std::move(path)) {}
   ~Keeper() {
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) ::unlink(path_.c_str());
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && is_at(descriptor_, path_))
+      ::unlink(path_.c_str());
     ::close(descriptor_);
   }
   Keeper(const Keeper&) = delete;
@@ -217,8 +246,10 @@ PlainFile keep(int descriptor, const fs::path& copy, const fs::path& source) {
 /// The shared copy of `source`, which `write` makes if nobody has. `name` tells versions apart.
 PlainFile shared_copy(const core::File& source, const std::string& name,
                       const std::function<void(const core::File&)>& write) {
-  const fs::path whole = copies_folder() / (name + ".plain");
-  const fs::path partial = copies_folder() / (name + ".partial");
+  const fs::path folder = copies_folder();
+  remove_leftovers(folder, name);
+  const fs::path whole = folder / (name + ".plain");
+  const fs::path partial = folder / (name + ".partial");
   while (true) {
     int descriptor = ::open(whole.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor >= 0) {

@@ -13,7 +13,7 @@ namespace finetune::data {
 namespace {
 
 core::Json parse(const std::string& text, const std::string& path, const JsonEntry& entry,
-                 const std::string& where) {
+                 const std::string& where, bool is_line) {
   try {
     return core::parse_json(text, path, entry.line);
   } catch (const core::Error& error) {
@@ -25,7 +25,15 @@ core::Json parse(const std::string& text, const std::string& path, const JsonEnt
   // Broken. The column was counted from the entry's start: count again from the line's.
   constexpr std::int64_t widest = 1 << 20;
   const std::string indent(static_cast<std::size_t>(std::min(entry.column - 1, widest)), ' ');
-  return core::parse_json(indent + text, path, entry.line);
+  try {
+    return core::parse_json(indent + text, path, entry.line);
+  } catch (const core::Error& error) {
+    // A record over several lines looks as if its first line were cut off.
+    const std::string message = error.what();
+    if (!is_line || message.find("unexpected end of input") == std::string::npos) throw;
+    throw core::Error(error.kind(),
+                      message + " A file holds one record a line, or one list of records.");
+  }
 }
 
 }  // namespace
@@ -38,7 +46,8 @@ JsonRecords::JsonRecords(PlainFile file)
 
 core::Json JsonRecords::object(std::int64_t i) const {
   const JsonEntry& entry = index_.entries.at(static_cast<std::size_t>(i));
-  core::Json value = parse(read_entry(file_, entry), file_.path().string(), entry, where(i));
+  core::Json value =
+      parse(read_entry(file_, entry), file_.path().string(), entry, where(i), !index_.is_array);
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
                {where(i), fmt::format("is a JSON {}", value.type_name()),

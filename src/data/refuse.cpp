@@ -27,12 +27,17 @@ namespace {
   const Count& masked = report.of(Kind::masked);
   const bool cut = layout == Layout::separate &&
                    std::ssize(source.sample(masked.first).tokens.ids) > options.max_seq_length;
-  std::string cause = layout == Layout::separate ? "its answer is empty" : "it is empty";
+  // An answer may be missing, empty, or of weight 0: what they share is all that is known here.
+  std::string problem = layout == Layout::separate
+                            ? "no token of the sample is marked for training"
+                            : "the document is empty, or no token of it is marked for training";
   if (cut) {
-    cause = fmt::format("its answer lies beyond data.max_seq_length = {}", options.max_seq_length);
+    problem = fmt::format(
+        "no token of the sample is trained, its answer lies beyond data.max_seq_length = {}",
+        options.max_seq_length);
   }
   core::fail(core::ErrorKind::input,
-             {source.where(masked.first), "no token of the sample is trained, " + cause,
+             {source.where(masked.first), problem,
               fmt::format("{} such {} would add nothing to the loss", masked.number,
                           masked.number == 1 ? "sample" : "samples"),
               fmt::format("{}, or set data.on_masked = \"drop\".",

@@ -19,7 +19,7 @@ enum class Finding : std::uint32_t {
   empty_answer = 1,    ///< an answer without text
   no_end_of_turn = 2,  ///< a trained answer that no end token follows
   special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
-  unknown_role = 8,    ///< a message of a role that the template does not know was left out
+  unknown_role = 8,    ///< a message of an unknown role was left out; no answer after it is trained
 };
 
 struct SourceSample {

@@ -77,11 +77,15 @@ class ChatReader final : public data::Reader {
 
   void read_messages(const data::OrderedJson& list, data::Sample& sample) const {
     std::size_t number = 0;
+    bool is_whole = true;
     for (const data::OrderedJson& each : list) {
       const std::string where = fmt::format("{}: message {}", sample.where, ++number);
       if (auto message = read_message(each, dialect_.fields, where)) {
+        // What answers something that was left out is not to be learned as an answer to the rest.
+        if (message->role == data::Role::assistant && !is_whole) message->trained = false;
         sample.conversation.messages.push_back(*std::move(message));
       } else {
+        is_whole = false;
         sample.findings |= static_cast<std::uint32_t>(data::Finding::unknown_role);
       }
     }

@@ -132,6 +132,26 @@ TEST(Chat, LeavesOutAndCountsMessagesOfUnknownRoles) {
   EXPECT_EQ(samples.at(0).findings, static_cast<std::uint32_t>(data::Finding::unknown_role));
 }
 
+TEST(Chat, TrainsNoAnswerThatFollowsAMessageOfAnUnknownRole) {
+  const auto samples = read(
+      format(),
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "client", "content": "c"}, {"role": "assistant", "content": "d"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "critic", "content": "c"}]})");
+  EXPECT_EQ(shown(samples.at(0)), "user: a / assistant: b / assistant: d (untrained)");
+  EXPECT_EQ(shown(samples.at(1)), "user: a / assistant: b");
+  for (const data::Sample& sample : samples)
+    EXPECT_EQ(sample.findings, static_cast<std::uint32_t>(data::Finding::unknown_role));
+}
+
+TEST(Chat, KnowsRolesWithCapitals) {
+  const auto samples = read(
+      format(),
+      R"({"messages": [{"role": "System", "content": "s"}, {"role": "User", "content": "a"}, {"role": "ASSISTANT", "content": "b"}]})");
+  EXPECT_EQ(shown(samples.at(0)), "system: s / user: a / assistant: b");
+  EXPECT_EQ(samples.at(0).findings, 0u);
+}
+
 TEST(Chat, RefusesAColumnThatIsNotThere) {
   EXPECT_EQ(refusal_of(sharegpt(), R"({"conversation": []})"),
             "65: d.jsonl:1: field \"conversations\" is missing (the fields are \"conversation\"). "

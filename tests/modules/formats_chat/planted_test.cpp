@@ -63,7 +63,7 @@ TEST(PlantedFaults, OfChatsAreAllFound) {
   EXPECT_EQ(found.findings, (std::map<Finding, Lines>{{Finding::empty_answer, {13, 14}},
                                                       {Finding::special_name, {17, 18}},
                                                       {Finding::unknown_role, {15, 16}}}));
-  EXPECT_EQ(found.masked, Lines({22, 23}));
+  EXPECT_EQ(found.masked, Lines({15, 16, 22, 23}));
   EXPECT_EQ(source.sample(18).tokens.ids, source.sample(0).tokens.ids);
   EXPECT_TRUE(source.where(25).ends_with("planted.jsonl:26"));
 }

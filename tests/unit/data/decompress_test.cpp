@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/decompress.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -136,6 +138,30 @@ TEST_F(Decompress, ManyProcessesShareOneCopyAndTheLastRemovesIt) {
     EXPECT_EQ(num_copies(), 1u);
   }
   EXPECT_EQ(num_copies(), 0u);
+}
+
+TEST_F(Decompress, CopiesThatKilledRunsLeftAreRemovedUnlessSomebodyUsesThem) {
+  const auto path = folder_.write("a.gz", gzip("text"));
+  open_plain(path);
+  const fs::path copies = fs::directory_iterator(folder_.path() / "tmp")->path();
+  const auto write = [&](const char* name) {
+    const int descriptor = ::open((copies / name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_GE(descriptor, 0);
+    return descriptor;
+  };
+  for (const char* name : {"left.plain", "left.partial", "other"})
+    ::close(write(name));
+  const int read = write("read.plain");
+  const int written = write("written.partial");
+  ASSERT_EQ(::flock(read, LOCK_SH), 0);
+  ASSERT_EQ(::flock(written, LOCK_EX), 0);
+  EXPECT_EQ(content(open_plain(path)), "text");
+  for (const char* name : {"left.plain", "left.partial"})
+    EXPECT_FALSE(fs::exists(copies / name)) << name;
+  for (const char* name : {"other", "read.plain", "written.partial"})
+    EXPECT_TRUE(fs::exists(copies / name)) << name;
+  ::close(read);
+  ::close(written);
 }
 
 TEST_F(Decompress, AChangedFileIsDecompressedAgain) {

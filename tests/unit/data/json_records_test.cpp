@@ -84,6 +84,15 @@ TEST(JsonRecords, NamesLineAndColumnOfBrokenJson) {
       << refusal_of("[\n{\"a\":\n oops}\n]");
 }
 
+TEST(JsonRecords, SaysHowRecordsLieInAFileWhereOneTakesSeveralLines) {
+  const std::string advice = " A file holds one record a line, or one list of records.";
+  const std::string text = refusal_of("{\n  \"a\": 1\n}\n");
+  EXPECT_TRUE(begins(text, "65: d.json:1:2: broken JSON (")) << text;
+  EXPECT_TRUE(text.ends_with(advice)) << text;
+  EXPECT_FALSE(refusal_of("{\"a\" 2}\n").ends_with(advice));
+  EXPECT_FALSE(refusal_of("[{\"a\":").ends_with(advice));
+}
+
 TEST(JsonRecords, NamesThePlaceWhereAnArrayIsBroken) {
   EXPECT_EQ(refusal_of("[{\"a\": 1}\n {\"a\": 2}]"),
             "65: d.json:2:2: broken JSON ('{' stands where ',' or ']' should). Mend the file "
