@@ -94,7 +94,7 @@ TEST_F(Decompress, ConcatenatedMembersAndFramesAreOneText) {
 
 TEST_F(Decompress, TextsLongerThanTheBuffersAreWhole) {
   std::string text;
-  for (int i = 0; i < 400000; ++i)
+  for (std::int64_t i = 0; i < 400000; ++i)
     text += std::to_string(i * 7919 % 1000003) + "\n";
   ASSERT_GT(text.size(), std::size_t{2} << 20);
   EXPECT_EQ(content(open_plain(folder_.write("a.gz", gzip(text)))), text);
