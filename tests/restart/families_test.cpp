@@ -3,6 +3,7 @@
 // export loaded by transformers.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "model/rope.hpp"
@@ -36,7 +37,12 @@ std::vector<std::string> settings_of(const std::string& family) {
   return settings;
 }
 
-class Families : public testing::TestWithParam<const char*> {};
+/// The same bits need as many threads a rank, whatever cores one rank alone may use.
+class Families : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { ::setenv("OMP_NUM_THREADS", "1", 1); }
+  void TearDown() override { ::unsetenv("OMP_NUM_THREADS"); }
+};
 
 TEST_P(Families, GoOnWithTheSameBitsOnOtherRanks) {
   const std::string family = GetParam();
