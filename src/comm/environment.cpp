@@ -17,16 +17,11 @@
 #include "comm/handle.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/host.hpp"
 #include "core/log.hpp"
 
 namespace finetune::comm {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 Topology find_topology(const Communicator& world, const Communicator& node) {
   // A node is named after its lowest world rank: two nodes may carry the same host name in
@@ -34,7 +29,7 @@ Topology find_topology(const Communicator& world, const Communicator& node) {
   const std::int64_t leader = node.all_reduce(std::int64_t{world.rank()}, Reduce::min);
   std::vector<std::int64_t> leaders(static_cast<std::size_t>(world.size()));
   world.all_gather(core::DType::i64, &leader, leaders.data(), 1);
-  const auto hosts = world.all_gather_text(host_name());
+  const auto hosts = world.all_gather_text(core::host_name());
 
   Topology topology;
   topology.world_size = world.size();

@@ -17,6 +17,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/host.hpp"
 #include "core/log.hpp"
 #include "data/file_digest.hpp"
 #include "data/records.hpp"
@@ -29,12 +30,6 @@ namespace fs = std::filesystem;
 constexpr const char* temporary_mark = ".h5.tmp-";
 /// The key is part of a file's description, which has little room.
 constexpr std::size_t longest_settings = 4096;
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 /// What the first rank of each node sees at `path`; the same on all ranks.
 enum class Seen { nothing, damaged, file };
@@ -157,15 +152,9 @@ std::optional<CacheFile> find_cached(const Ranks& ranks, const fs::path& path,
   try {
     return comm::agree(ranks.world, [&] {
       CacheFile file = CacheFile::open(path);
-      const auto bound = [&](std::int64_t count, int rank) {
-        return count / readers.size() * rank + count % readers.size() * rank / readers.size();
-      };
-      const auto share = [&](std::int64_t count) {
-        return std::pair(bound(count, readers.rank()), bound(count, readers.rank() + 1));
-      };
-      const auto [first, last] = share(std::ssize(file.digests));
+      const auto [first, last] = share_of(std::ssize(file.digests), readers);
       file.verify(path, first, last);
-      const auto [begin, end] = share(file.layout.num_samples);
+      const auto [begin, end] = share_of(file.layout.num_samples, readers);
       check_values(path, file.arrays, begin, end, vocab_size);
       return file;
     });
@@ -182,7 +171,7 @@ NewCacheFile::NewCacheFile(const Ranks& ranks, fs::path target)
     remove_leftovers(target_.parent_path());
     path_ =
         target_.parent_path() / fmt::format("{}{}{}-{}-{}", target_.stem().string(), temporary_mark,
-                                            host_name(), ::getpid(), std::time(nullptr));
+                                            core::host_name(), ::getpid(), std::time(nullptr));
     file_.emplace(path_, core::File::Mode::create_new, core::ErrorKind::create);
     lock(*file_);
   });
@@ -193,7 +182,7 @@ NewCacheFile::NewCacheFile(const Ranks& ranks, fs::path target)
       std::error_code ignored;
       if (fs::exists(path_, ignored)) return;
       core::fail(core::ErrorKind::create,
-                 {target_.parent_path().string(), "is not the same folder on " + host_name(),
+                 {target_.parent_path().string(), "is not the same folder on " + core::host_name(),
                   "every node must see the token cache",
                   "Set data.cache_dir to a folder on a shared file system."});
     });

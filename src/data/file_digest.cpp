@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
+#include "core/host.hpp"
 
 namespace finetune::data {
 namespace {
@@ -21,12 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t block_bytes = std::int64_t{8} << 20;
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 /// Two copies of a file never agree in all of these; two views of one on a shared file system do,
 /// but for its device.
@@ -117,7 +112,7 @@ std::vector<std::string> digest_together(const Ranks& ranks, const comm::Communi
 /// Throws if nodes differ. Collective on the world.
 void require_same_on_nodes(const Ranks& ranks, std::span<const fs::path> files,
                            const std::vector<std::string>& digests) {
-  const std::string host = host_name();
+  const std::string host = core::host_name();
   const auto all = of_nodes(ranks, fmt::format("{}\n{}", host, fmt::join(digests, "\n")));
   comm::agree_all(ranks.world, [&] {
     const auto lines = [](const std::string& text) {

@@ -19,21 +19,9 @@
 namespace finetune::data {
 namespace {
 
-/// [first, last) of `count` things, those that `rank` sees to.
-struct Share {
-  std::int64_t first;
-  std::int64_t last;
-};
-
-Share share_of(std::int64_t count, int rank, int ranks) {
-  // Parts of the quotient first: count * rank may exceed 64 bits.
-  const auto bound = [&](std::int64_t r) { return count / ranks * r + count % ranks * r / ranks; };
-  return {bound(rank), bound(rank + 1)};
-}
-
 std::vector<std::int32_t> count_targets(const TokenArrays& arrays, std::int64_t num_samples,
                                         const comm::Communicator& world) {
-  const Share share = share_of(num_samples, world.rank(), world.size());
+  const Share share = share_of(num_samples, world);
   std::vector<std::int32_t> targets;
   for (std::int64_t i = share.first; i < share.last; ++i)
     targets.push_back(static_cast<std::int32_t>(num_targets(arrays.sample(i))));
@@ -44,7 +32,7 @@ std::vector<std::int32_t> count_targets(const TokenArrays& arrays, std::int64_t 
 std::vector<core::Digest> digest_together(const comm::Communicator& world,
                                           const TokenArrays& arrays) {
   const Blocks blocks(arrays);
-  const Share share = share_of(blocks.size(), world.rank(), world.size());
+  const Share share = share_of(blocks.size(), world);
   std::vector<core::Digest> own;
   for (std::int64_t i = share.first; i < share.last; ++i)
     own.push_back(blocks.digest(i));
@@ -148,7 +136,7 @@ Assembly::Bounds Assembly::bounds(const comm::Communicator& world) const {
       begin += length;
     }
   } else {
-    const Share share = share_of(num_samples, world.rank(), world.size());
+    const Share share = share_of(num_samples, world);
     result.first = share.first;
     for (std::int64_t i = share.first; i < share.last; ++i)
       result.values.push_back(i * block);
@@ -200,7 +188,7 @@ Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assem
   const TokenArrays arrays{vectors->tokens, vectors->bounds, vectors->targets, assembly.overlap(),
                            vectors};
   const auto targets = count_targets(arrays, assembly.num_samples, world);
-  const std::int64_t first = share_of(assembly.num_samples, world.rank(), world.size()).first;
+  const std::int64_t first = share_of(assembly.num_samples, world).first;
   std::ranges::copy(targets, vectors->targets.begin() + first);
   share_ranges(world, std::span(vectors->targets), first, std::ssize(targets));
   return {arrays, digest_together(world, arrays)};
@@ -213,7 +201,7 @@ Gathered gather_in_file(const comm::Communicator& world, const Assembly& assembl
   comm::agree_all(world, [&] { write_part(assembly, assembly.bounds(world), layout, path); });
   comm::agree_all(world, [&] {
     const TokenArrays tokens = map_arrays(path, layout);
-    const std::int64_t first = share_of(layout.num_samples, world.rank(), world.size()).first;
+    const std::int64_t first = share_of(layout.num_samples, world).first;
     write_targets(path, layout, first, count_targets(tokens, layout.num_samples, world));
   });
   // Opened again, so that a network file system shows what other nodes have written since.

@@ -8,14 +8,13 @@
 #include <system_error>
 
 #include "core/fault.hpp"
+#include "core/host.hpp"
 
 namespace finetune::data {
 
 core::File nameless_file(const std::filesystem::path& folder) {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
   static int count = 0;
-  const auto path = folder / fmt::format(".spool-{}-{}-{}", host, ::getpid(), count++);
+  const auto path = folder / fmt::format(".spool-{}-{}-{}", core::host_name(), ::getpid(), count++);
   core::File file(path, core::File::Mode::create_new, core::ErrorKind::create);
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
