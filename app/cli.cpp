@@ -16,18 +16,21 @@ constexpr const char* footer = R"(
 commands:
   finetune DECK.toml [key=value ...]       train, or go on where the newest good checkpoint stopped
   finetune plan DECK.toml [key=value ...]  will it fit: parameters, batch, memory a rank
+  finetune plan DECK.toml --machine NAME   how long will it take there, on how many nodes
   finetune plan DECK.toml --data           the data report: what would be trained on
+  finetune check DECK.toml [key=value ...] on the ranks of a job: is it fit to train? 69 if not
   finetune tokenize DECK.toml              fill the token cache, for example on a login node
   finetune generate MODEL "prompt"         try a model folder
-  finetune export CHECKPOINT OUT           write a Hugging Face folder
+  finetune export CHECKPOINT OUT           write a Hugging Face folder, or a PEFT adapter
+  finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters beside
   finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
   finetune --reference                     every deck key
   finetune --version                       how this binary was built
 )";
 
 bool is_command(const std::string& word) {
-  return word == "plan" || word == "tokenize" || word == "generate" || word == "export" ||
-         word == "verify";
+  return word == "plan" || word == "check" || word == "tokenize" || word == "generate" ||
+         word == "export" || word == "quantize" || word == "verify";
 }
 
 bool is_flag(const std::string& word) {
@@ -45,7 +48,8 @@ bool has_companions() {
 
 void add_plan(CLI::App& app, Arguments& arguments) {
   CLI::App* plan = app.add_subcommand(
-      "plan", "Will it fit: parameters, batch, memory a rank. Needs no MPI job.");
+      "plan",
+      "Will it fit, how long will it take: memory a rank, time a step, scaling. Needs no MPI job.");
   plan->add_option("deck", arguments.path, "The deck")->required();
   plan->add_option("overrides", arguments.overrides, "table.key=value");
   plan->add_option("--ranks", arguments.ranks, "Ranks of the job")->check(CLI::Range(1, 1 << 24));
@@ -54,8 +58,38 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   plan->add_flag("--gpu", arguments.on_gpu, "Each rank computes on a GPU of its own");
   plan->add_option("--memory", arguments.memory,
                    "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
+  CLI::Option* machine = plan->add_option(
+      "--machine", arguments.machine,
+      "How long it takes there: h100-8, a100-80-8, ... of inputs/machines, or a file");
+  plan->add_option("--nodes", arguments.nodes, "Nodes of the job")->check(CLI::Range(1, 1 << 24));
+  plan->add_option("--samples", arguments.samples,
+                   "Samples to train on, of packed data sequences: with train.epochs they say how "
+                   "many steps the run has")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}))
+      ->needs(machine);
+  plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes: an SVG file")
+      ->needs(machine);
+  plan->add_option("--jobscript", arguments.jobscript,
+                   "Print a job for slurm, pbs or torque instead, with the time that it needs")
+      ->check(CLI::IsMember({"slurm", "pbs", "torque"}))
+      ->needs(machine);
   plan->add_flag("--data", arguments.is_about_data,
                  "The data report instead: lengths, trained part, what is odd");
+}
+
+void add_check(CLI::App& app, Arguments& arguments) {
+  CLI::App* check = app.add_subcommand(
+      "check",
+      "Is the job fit to train? Started on its ranks, as training is: programs, files, devices, "
+      "cores, memory, disks, links and rates of all nodes in one table.");
+  check->add_option("deck", arguments.path, "The deck")->required();
+  check->add_option("overrides", arguments.overrides, "table.key=value");
+  CLI::Option* quick =
+      check->add_flag("--quick", arguments.is_quick, "Measure no links, rates, loads and disks");
+  check
+      ->add_option("--save", arguments.save,
+                   "Write what was measured to this file, for finetune plan --machine")
+      ->excludes(quick);
 }
 
 void add_tokenize(CLI::App& app, Arguments& arguments) {
@@ -71,6 +105,7 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate->add_option("prompt", arguments.second, "The text to go on from")->required();
   generate->add_flag("--instruction", arguments.is_instruction,
                      "The prompt is an instruction: wrap it as Alpaca data do");
+  generate->add_option("--adapter", arguments.adapter, "A PEFT adapter beside the model's weights");
   CLI::Option* chat = generate->add_flag(
       "--chat", arguments.is_chat,
       "The prompt is what a user says: write it as the model's chat template does");
@@ -93,29 +128,54 @@ void add_generate(CLI::App& app, Arguments& arguments) {
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {
-  CLI::App* out =
-      app.add_subcommand("export", "Write a checkpoint's weights as a Hugging Face folder.");
+  CLI::App* out = app.add_subcommand(
+      "export",
+      "Write a checkpoint's weights as a Hugging Face folder; an adapter's as a PEFT folder.");
   out->add_option("checkpoint", arguments.path,
                   "A step folder, or an output folder: its newest good checkpoint")
       ->required();
   out->add_option("out", arguments.second, "The folder to make")->required();
-  out->add_option("--model", arguments.model,
-                  "Folder to copy config.json and tokenizer from; default: the run's");
-  out->add_option("--dtype", arguments.dtype,
-                  "Of all tensors: float32, bfloat16, float16; default: as in the source files")
+  out->add_option(
+      "--model", arguments.model,
+      "Folder of the model that the run began with: config.json and tokenizer are copied "
+      "from it, and --merge takes the weights from it; default: the run's");
+  out->add_option(
+         "--dtype", arguments.dtype,
+         "Of all tensors: float32, bfloat16, float16; default: as in the source files, and "
+         "float32 for a PEFT folder")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  CLI::Option* merge = out->add_flag("--merge", arguments.merges,
+                                     "Of an adapter: the whole model, with it in its weights");
+  out->add_option("--merge-into", arguments.merge_into,
+                  "trained: the weights beside which the adapter was trained, which for qlora are "
+                  "the quantised ones; original: those of the model's files")
+      ->check(CLI::IsMember({"trained", "original"}))
+      ->needs(merge);
   out->add_flag("--best", arguments.is_best,
                 "Of an output folder: the checkpoint with the lowest validation loss");
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");
+}
+
+void add_quantize(CLI::App& app, Arguments& arguments) {
+  CLI::App* quantize = app.add_subcommand(
+      "quantize", "Write a model in 4 bits (NF4) as bitsandbytes does, to train adapters beside.");
+  quantize->add_option("model", arguments.path, "Hugging Face folder")->required();
+  quantize->add_option("out", arguments.second, "The folder to make")->required();
+  quantize->add_flag("--single", arguments.is_single,
+                     "Do not quantise the maxima of blocks as well: 4.5 bits a weight, not 4.13");
+  quantize->add_option("--max-shard-size", arguments.max_shard_size,
+                       "Largest file, for example 5GB");
 }
 
 Arguments parse_command(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("finetune: fine-tunes large language models on MPI ranks", "finetune");
   add_plan(app, arguments);
+  add_check(app, arguments);
   add_tokenize(app, arguments);
   add_generate(app, arguments);
   add_export(app, arguments);
+  add_quantize(app, arguments);
   CLI::App* verify = app.add_subcommand(
       "verify", "Check a checkpoint: checksums, sizes, completeness, finite numbers.");
   verify
@@ -131,9 +191,11 @@ Arguments parse_command(int argc, char** argv) {
   }
   const std::string name = app.get_subcommands().front()->get_name();
   arguments.command = name == "plan"       ? Command::plan
+                      : name == "check"    ? Command::check
                       : name == "tokenize" ? Command::tokenize
                       : name == "generate" ? Command::generate
                       : name == "export"   ? Command::export_weights
+                      : name == "quantize" ? Command::quantize
                                            : Command::verify;
   return arguments;
 }
@@ -156,6 +218,7 @@ Arguments parse_train(const std::vector<std::string>& words) {
 
 bool is_training(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
+  if (first == "check") return std::none_of(argv + 2, argv + argc, is_flag);
   if (is_command(first) || is_flag(first)) return false;
   return (!first.empty() && !first.starts_with("-")) || has_companions();
 }

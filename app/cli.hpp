@@ -9,7 +9,18 @@
 
 namespace finetune::app {
 
-enum class Command { train, plan, tokenize, generate, export_weights, verify, reference, version };
+enum class Command {
+  train,
+  plan,
+  check,
+  tokenize,
+  generate,
+  export_weights,
+  quantize,
+  verify,
+  reference,
+  version
+};
 
 struct Arguments {
   Command command = Command::train;
@@ -21,7 +32,15 @@ struct Arguments {
   std::optional<std::int64_t> ranks_per_node;  ///< plan
   std::optional<std::string> memory;           ///< plan: "80GiB"
   bool on_gpu = false;                         ///< plan: each rank has one
+  std::optional<std::int64_t> nodes;           ///< plan
+  std::optional<std::string> machine;          ///< plan: a name, or a file
+  std::optional<std::string> plot;             ///< plan: the file to draw scaling in
+  std::optional<std::string> jobscript;        ///< plan: "slurm", "pbs", "torque"
+  std::optional<std::int64_t> samples;         ///< plan: to train on; of packed data sequences
   bool is_about_data = false;                  ///< plan: the data report alone
+
+  bool is_quick = false;  ///< check: nothing that is measured
+  std::string save;       ///< check: the file of the table [machine]
 
   double temperature = 0;               ///< generate
   double top_p = 1;                     ///< generate
@@ -32,14 +51,19 @@ struct Arguments {
   std::string chat_template = "model";  ///< generate: the template's name
   std::string system;                   ///< generate: the system message, if there is one
 
+  std::string adapter;  ///< generate: a PEFT folder
+
   std::string model;                   ///< export: model folder, if not the one of the run
   std::string dtype;                   ///< export: of all tensors, if not that of the source
-  std::string max_shard_size = "5GB";  ///< export
+  std::string max_shard_size = "5GB";  ///< export, quantize
+  bool merges = false;                 ///< export: the adapter into the weights
+  std::string merge_into = "trained";  ///< export: or "original"
+  bool is_single = false;              ///< quantize: the maxima of blocks are not
   bool is_best = false;                ///< export: the lowest validation loss, not the newest
 };
 
-/// Whether MPI is needed: to train with the deck that the command line names, or, if that is wrong
-/// and several ranks were started with it, to say so once.
+/// Whether MPI is needed: to train with the deck that the command line names, to check the job, or,
+/// if the command line is wrong and several ranks were started with it, to say so once.
 bool is_training(int argc, char** argv);
 
 /// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking

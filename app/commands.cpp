@@ -24,6 +24,8 @@ int run(const Arguments& arguments) {
       return run_generate(arguments, registry);
     case Command::export_weights:
       return run_export(arguments, registry);
+    case Command::quantize:
+      return run_quantize(arguments, registry);
     case Command::verify:
       return run_verify(arguments);
     case Command::reference:

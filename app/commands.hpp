@@ -1,8 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The commands besides training; one file each. They run as one process without MPI.
+// The commands besides training; one file each. All but `check` run as one process without MPI.
 
 #include "cli.hpp"
+#include "comm/environment.hpp"
 #include "train/registry.hpp"
 
 namespace finetune::app {
@@ -10,12 +11,17 @@ namespace finetune::app {
 /// Runs the command that `arguments` name; not training, which needs ranks.
 int run(const Arguments& arguments);
 
+/// Whether the job is fit to train. Collective on the environment's world.
+int run_check(const comm::Environment& environment, const Arguments& arguments,
+              const train::Registry& registry);
+
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);
 int run_tokenize(const Arguments& arguments, const train::Registry& registry);
 int run_data_report(const Arguments& arguments, const train::Registry& registry);
 int run_generate(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments, const train::Registry& registry);
+int run_quantize(const Arguments& arguments, const train::Registry& registry);
 int run_verify(const Arguments& arguments);
 
 /// "80GiB", "5GB", "512 MiB" or a plain number of bytes. Throws: ErrorKind::command_line.

@@ -94,7 +94,7 @@ Prompt prompt_of(const Arguments& arguments, const data::Tokenizer& tokenizer,
 
 int run_generate(const Arguments& arguments, const train::Registry& registry) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
-  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32);
+  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter);
   train::require_vocabulary(tokenizer, loaded.architecture());
   const Prompt prompt = prompt_of(arguments, tokenizer, registry);
   if (prompt.ids.empty()) {

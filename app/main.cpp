@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include "allocator.hpp"
 #include "cli.hpp"
@@ -20,26 +22,36 @@
 #include "registry.hpp"
 #include "train/device.hpp"
 #include "train/planning.hpp"
+#include "train/preflight.hpp"
 #include "train/run.hpp"
+#include "train/settings.hpp"
 #include "train/stop.hpp"
 
 namespace finetune {
 namespace {
 
 int train_on_ranks(int argc, char** argv) {
+  // Before MPI starts: a scheduler's warning may come early.
+  train::watch_signals();
   comm::Environment env(argc, argv);
   try {
-    train::watch_signals();
     const auto& registry = modules::registry();
     const auto arguments = comm::agree(env.world(), [&] { return app::parse(argc, argv); });
     comm::require_equal(env.world(), "command line",
                         fmt::format("{}", fmt::join(argv + 1, argv + argc, " ")));
-    comm::require_equal(env.world(), "program", core::build_stamp() + registry.names());
     at::set_num_threads(env.cores());
+    if (arguments.command == app::Command::check) return app::run_check(env, arguments, registry);
+    comm::require_equal(env.world(), "program", core::build_stamp() + registry.names());
 
+    // What the deck says of patience is not known before it is read, and devices may start slowly.
+    std::optional<comm::Watchdog> watchdog(std::in_place, env,
+                                           train::TrainSettings().hang_timeout_s);
     const auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
+    const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
     const auto device = train::prepare_device(env, input.numbers());
+    watchdog.emplace(env, input.train.hang_timeout_s);
+    if (const int code = train::check_before_run(env, beginning, input, device)) return code;
     const auto plan = train::make_plan(env, input, device);
     const auto world = world::make(env, plan, device);
     log::info(fmt::format("finetune {} on {}", arguments.path,
@@ -48,7 +60,6 @@ int train_on_ranks(int argc, char** argv) {
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
 
-    const comm::Watchdog watchdog(env, input.train.hang_timeout_s);
     train::Run run(input, plan, world, registry);
     return run.loop(env);
   } catch (const std::exception& error) {

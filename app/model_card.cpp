@@ -81,19 +81,20 @@ std::string base_model_name(const core::Json& config, const fs::path& folder) {
   return last_name(folder);
 }
 
-std::string model_card(const core::Json& state, const std::string& base_model) {
+std::string model_card(const core::Json& state, const std::string& base_model,
+                       const std::string& library) {
   const std::string name = in_line(base_model);
   std::string card = fmt::format(
       "---\n"
       "base_model: {}\n"
-      "library_name: transformers\n"
+      "library_name: {}\n"
       "# license: yours to add; it has to agree with that of the base model and of the data\n"
       "---\n\n"
       "# {}, fine-tuned\n\n"
       "What it is for, what it was trained on and what it cannot do: yours to add.\n\n"
       "| | |\n|---|---|\n"
       "| base model | {} |\n",
-      core::Json(base_model).dump(), name, name);
+      core::Json(base_model).dump(), library, name, name);
   for (const auto& [what, file] : data_files(state))
     card += fmt::format("| {} | {} |\n", what, in_line(file));
   card += fmt::format("| optimizer steps | {} |\n", state.value("step", std::int64_t{0}));

@@ -14,8 +14,10 @@ namespace finetune::app {
 std::string base_model_name(const core::Json& config, const std::filesystem::path& folder);
 
 /// README.md of a model made from `base_model`, from the state.json of its checkpoint: a stub that
-/// its author completes. Names files without their folders.
-std::string model_card(const core::Json& state, const std::string& base_model);
+/// its author completes. Names files without their folders. `library` loads it: transformers or
+/// peft.
+std::string model_card(const core::Json& state, const std::string& base_model,
+                       const std::string& library = "transformers");
 
 /// generation_config.json of a model whose folder has none: the special tokens of its config.json.
 std::string generation_config(const core::Json& config);

@@ -2,41 +2,283 @@
 #include "plan/plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/installation.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "jobscript.hpp"
 #include "plan/fits.hpp"
+#include "plan/job.hpp"
+#include "plan/machine_file.hpp"
+#include "plan/scaling_plot.hpp"
+#include "plan_time.hpp"
 #include "train/input.hpp"
 
 namespace finetune::app {
+namespace {
 
-int run_plan(const Arguments& arguments, const train::Registry& registry) {
-  if (arguments.is_about_data) return run_data_report(arguments, registry);
-  const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  const std::int64_t ranks = arguments.ranks.value_or(1);
-  const std::int64_t ranks_per_node = arguments.ranks_per_node.value_or(ranks);
-  plan::Request request =
-      input.plan_request({.world_size = ranks,
-                          .ranks_per_node = std::min(ranks, ranks_per_node),
-                          .num_nodes = (ranks + ranks_per_node - 1) / ranks_per_node,
-                          .is_even = ranks < ranks_per_node || ranks % ranks_per_node == 0});
-  request.on_gpu = arguments.on_gpu;
-  const plan::Plan plan = plan::make(request, input.parameters);
+/// Of a walltime: what a plan may be wrong by, and the start of a job.
+constexpr double margin = 1.15, start_s = 600, quarter_s = 900;
+/// Where neither the plan nor the machine tells how long.
+constexpr double usual_walltime_s = 24 * 3600;
+/// No scheduler counts further.
+constexpr double longest_s = 1e9;
+
+void write_plot(const std::string& file, const std::string& svg) {
+  const auto refuse = [&](const std::string& problem, const std::string& why) {
+    core::fail(core::ErrorKind::create,
+               {"--plot " + file, problem, why, "Name a file in a folder that you may write to."});
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) refuse("it is a folder", "");
+  try {
+    core::write_text_atomically(file, svg);
+  } catch (const core::Error& error) {
+    refuse("it cannot be written", error.what());
+  }
+}
+
+/// The plan of a deck on a machine.
+class MachinePlan {
+ public:
+  MachinePlan(const Arguments& arguments, const train::Input& input, const plan::Request& request,
+              const plan::Plan& plan, const plan::Site& site)
+      : arguments_(arguments), input_(input), request_(request), plan_(plan), site_(site) {
+    const auto missing = plan::missing_rates(site.machine, request);
+    if (!missing.empty()) {
+      core::fail(core::ErrorKind::deck,
+                 {"--machine " + *arguments.machine,
+                  fmt::format("it does not tell {}", fmt::join(missing, ", ")),
+                  "the time of this job rests on it",
+                  "Add it to the file, or leave --machine out to plan memory alone."});
+    }
+    time_ = plan::plan_time(plan, request, input.parameters, site.machine, site.passes);
+    rules_.beside_training = request.saves_beside_training;
+    rules_.reads_back = input.checkpoint.read_back;
+    rules_.step_s = time_.step_s;
+    const double steps_s = static_cast<double>(input.checkpoint.save_steps) * time_.step_s;
+    const double minutes_s = 60 * input.checkpoint.save_minutes;
+    rules_.interval_s =
+        steps_s > 0 && minutes_s > 0 ? std::min(steps_s, minutes_s) : std::max(steps_s, minutes_s);
+    if (rules_.interval_s > 0) rules_.interval_s = std::max(rules_.interval_s, time_.step_s);
+    saving_ = plan::plan_saving(plan, request, site.machine, rules_);
+  }
+
+  /// The number of nodes against what they do, and the picture of it, before anything is printed:
+  /// a place that cannot be written to is worth no table.
+  void scale() {
+    weak_ = plan::scale(request_, input_.parameters, site_, plan::Scaling::weak);
+    strong_ = plan::scale(request_, input_.parameters, site_, plan::Scaling::strong);
+    if (!arguments_.plot || weak_.empty() || strong_.empty()) return;
+    const std::string title =
+        fmt::format("{} on {}", input_.deck_path.filename().string(), site_.machine.name);
+    write_plot(*arguments_.plot, plan::plot_scaling(title, weak_, strong_));
+  }
+
+  void print() const {
+    log::info(time_text(plan_, site_.machine, time_));
+    std::string text = run_text(plan_, time_, length());
+    text += strategies_text(plan::compare(request_, input_.parameters, site_), plan_.mesh);
+    text += saving_text(saving_, rules_);
+    text.pop_back();
+    log::info(text);
+    warn_of_saves();
+    print_scaling();
+  }
+
+  std::string script() const {
+    const plan::Machine& machine = site_.machine;
+    const std::int64_t a_node = request_.ranks.ranks_per_node;
+    Job job;
+    job.deck = arguments_.path;
+    job.settings = arguments_.overrides;
+    job.num_nodes = request_.ranks.num_nodes;
+    job.ranks_per_node = a_node;
+    job.cores_per_rank = plan::cores_per_rank(machine, request_.ranks);
+    warn_of_cores();
+    job.gpus_per_node = machine.gpus_per_node > 0 ? a_node : 0;
+    job.walltime_s = walltime_s();
+    const std::int64_t of_rank = request_.on_gpu ? plan_.host_bytes() : plan_.memory_bytes();
+    const double needed = margin * static_cast<double>(of_rank * a_node);
+    job.node_memory_bytes =
+        plan::node_memory_to_ask(machine, request_.ranks, static_cast<std::int64_t>(needed));
+    return jobscript(*arguments_.jobscript, job);
+  }
+
+ private:
+  RunLength length() const {
+    const std::int64_t epochs = input_.train.epochs;
+    if (input_.train.max_steps >= 0 || !arguments_.samples)
+      return {std::max<std::int64_t>(0, input_.train.max_steps), epochs};
+    return {plan::steps_of(*arguments_.samples, plan_.batch.global_batch, epochs), epochs};
+  }
+
+  double num_tokens() const {
+    return static_cast<double>(length().num_steps) *
+           static_cast<double>(plan_.batch.max_tokens_per_step());
+  }
+
+  void warn_of_cores() const {
+    const std::int64_t cores = site_.machine.cores_per_node, ranks = request_.ranks.ranks_per_node;
+    if (cores > 0 && ranks > cores)
+      log::warn(
+          fmt::format("a node has {} cores for {} ranks: the job asks for one each, which "
+                      "schedulers may refuse and which is slow",
+                      cores, ranks));
+  }
+
+  void warn_of_saves() const {
+    if (saving_.best_interval_s <= 0) return;
+    const double run_s = static_cast<double>(length().num_steps) * time_.step_s;
+    if (rules_.interval_s <= 0) {
+      if (run_s > saving_.best_interval_s)
+        log::warn(
+            fmt::format("the deck saves at the end only: a failure, one every {} on these "
+                        "nodes, costs all before it. checkpoint.save_minutes = {} is best",
+                        duration(saving_.mtbf_s), minutes(saving_.best_interval_s)));
+      return;
+    }
+    if (saving_.is_too_rare)
+      log::warn(fmt::format(
+          "the deck saves every {}, much more rarely than is best here, and failures cost {:.1f} % "
+          "of the time instead of {:.1f} %: checkpoint.save_minutes = {} is best",
+          duration(rules_.interval_s), 100 * saving_.loss, 100 * saving_.best_loss,
+          minutes(saving_.best_interval_s)));
+  }
+
+  static std::string minutes(double seconds) {
+    return fmt::format("{:.1f}", std::max(0.1, seconds / 60));
+  }
+
+  void print_scaling() const {
+    if (weak_.empty() || strong_.empty()) {
+      log::warn("the model fits on none of the numbers of nodes that were tried");
+      return;
+    }
+    log::info(scaling_text(weak_, plan::Scaling::weak, num_tokens()));
+    log::info(scaling_text(strong_, plan::Scaling::strong, num_tokens()));
+    if (arguments_.plot) log::info("drawn in " + *arguments_.plot);
+  }
+
+  std::int64_t walltime_s() const {
+    const double most_s = 3600 * site_.machine.max_walltime_hours;
+    const bool is_known = length().num_steps > 0;
+    const double run_s = static_cast<double>(length().num_steps) * time_.step_s;
+    double wanted_s = is_known     ? margin * run_s * (1 + saving_.loss) + start_s
+                      : most_s > 0 ? most_s
+                                   : usual_walltime_s;
+    if (!is_known)
+      log::warn(
+          fmt::format("how long the run is follows from the data, and --samples says it: the job "
+                      "asks for {}, and its chain goes on if that is too short",
+                      duration(wanted_s)));
+    wanted_s = quarter_s * std::ceil(wanted_s / quarter_s);
+    if (most_s > 0 && wanted_s > most_s) {
+      log::warn(
+          fmt::format("the run takes about {}, the queue {} at most: the chain of jobs goes "
+                      "on from the checkpoint each leaves",
+                      duration(run_s), duration(most_s)));
+      wanted_s = most_s;
+    }
+    return static_cast<std::int64_t>(std::min(wanted_s, longest_s));
+  }
+
+  const Arguments& arguments_;
+  const train::Input& input_;
+  const plan::Request& request_;
+  const plan::Plan& plan_;
+  const plan::Site& site_;
+  plan::TimePlan time_;
+  plan::SavingRules rules_;
+  plan::SavingPlan saving_;
+  std::vector<plan::ScalingRow> weak_;
+  std::vector<plan::ScalingRow> strong_;
+};
+
+/// What a rank may use; 0: nobody said it.
+std::int64_t available(const Arguments& arguments, const plan::Request& request,
+                       const plan::Machine* machine) {
+  // What the command line says is about a machine that the deck does not know.
+  if (arguments.memory) return parse_bytes(*arguments.memory);
+  const std::int64_t there =
+      machine != nullptr ? plan::usable_bytes(*machine, request.ranks.ranks_per_node) : 0;
+  return plan::available_bytes(request, there);
+}
+
+void print_memory(const train::Input& input, const plan::Plan& plan) {
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
-  if (!arguments.memory && input.parallel.memory_gib == 0) return core::exit_done;
-  // What the command line says is about a machine that the deck does not know.
-  const std::int64_t there =
-      arguments.memory ? parse_bytes(*arguments.memory) : plan::available_bytes(request, 0);
-  plan::require_fits(plan, request, input.parameters, there);
-  log::info(fmt::format("fits: {} of {}", core::human_bytes(plan.memory_bytes()),
-                        core::human_bytes(there)));
+}
+
+/// A file of the user's needs no file of the program's.
+plan::Machine machine_of(const std::string& name_or_file) {
+  return plan::read_machine(name_or_file, plan::is_machine_file(name_or_file)
+                                              ? std::filesystem::path()
+                                              : core::shipped("inputs/machines"));
+}
+
+std::string fits_text(const plan::Plan& plan, const plan::Site& site) {
+  std::string text = fmt::format("fits: {} of {}", core::human_bytes(plan.memory_bytes()),
+                                 core::human_bytes(site.available_bytes));
+  if (site.available_host_bytes > 0 && plan.host_bytes() > 0)
+    text += fmt::format(", and {} of {} of the host's", core::human_bytes(plan.host_bytes()),
+                        core::human_bytes(site.available_host_bytes));
+  return text;
+}
+
+}  // namespace
+
+int run_plan(const Arguments& arguments, const train::Registry& registry) {
+  if (arguments.is_about_data) return run_data_report(arguments, registry);
+  plan::Site site;
+  const bool has_machine = arguments.machine.has_value();
+  if (has_machine) site.machine = machine_of(*arguments.machine);
+  const plan::Machine* machine = has_machine ? &site.machine : nullptr;
+
+  const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  plan::Request request = input.plan_request(
+      plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
+  if (arguments.jobscript) plan::require_even(request.ranks);
+  request.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
+  const plan::Plan plan = plan::make(request, input.parameters);
+  site.passes = plan::passes_of(request);
+  if (arguments.samples && input.train.max_steps >= 0)
+    log::warn("train.max_steps says how long the run is: --samples changes nothing");
+  site.available_bytes = available(arguments, request, machine);
+  if (request.on_gpu)
+    site.available_host_bytes = plan::usable_host_bytes(site.machine, request.ranks.ranks_per_node);
+  const auto require_fits = [&] {
+    if (site.available_bytes > 0)
+      plan::require_fits(plan, request, input.parameters, site.available_bytes);
+    if (site.available_host_bytes > 0)
+      plan::require_host_fits(plan, request, site.available_host_bytes);
+  };
+
+  if (arguments.jobscript) {
+    require_fits();
+    const std::string script = MachinePlan(arguments, input, request, plan, site).script();
+    std::fputs(script.c_str(), stdout);
+    return core::exit_done;
+  }
+  std::optional<MachinePlan> there;
+  if (has_machine) there.emplace(arguments, input, request, plan, site).scale();
+  print_memory(input, plan);
+  if (there) there->print();
+  require_fits();
+  if (site.available_bytes > 0) log::info(fits_text(plan, site));
   return core::exit_done;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
+#include "adapters/lora/lora.hpp"
+#include "adapters/qlora/qlora.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/completion/completion.hpp"
@@ -16,7 +18,12 @@ namespace finetune::modules {
 
 // Alphabetical, one line a module. A list and not self-registration: it is the same on every rank.
 const train::Registry& registry() {
-  static const train::Registry all{.families =
+  static const train::Registry all{.adapters =
+                                       {
+                                           adapters::lora::adapter(),
+                                           adapters::qlora::adapter(),
+                                       },
+                                   .families =
                                        {
                                            models::llama::family(),
                                            models::llama::llama4(),

@@ -10,9 +10,10 @@ set -euo pipefail
 # shellcheck source=../jobscripts/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../jobscripts/setup.sh"
 
-# Only the tests call these: h5dump and h5py, clang-format, shellcheck, ip for two nodes on one machine, and
-# clang with libFuzzer.
-packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck iproute2 clang libclang-rt-dev)
+# Only the tests call these: h5dump and h5py, clang-format, shellcheck, clang with libFuzzer; for two nodes on one
+# machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles.
+packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck clang libclang-rt-dev
+  iproute2 slurm-wlm slurm-wlm-torque munge libpmix-dev lmod)
 set_up_machine
 options=(FINETUNE_WERROR=ON "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)")
 configure "$build" "${options[@]}"

@@ -40,8 +40,9 @@ ask_to_stop() {
   fi
 }
 
-# asks_for_another CODE: whether the same command has more to do and gets on with it: 75 and 76. Not
-# 79, which says that start after start ends where it began.
+# asks_for_another CODE RESTARTS: whether the same command has more to do and gets on with it: 75 and 76. Not
+# 79, which says that start after start ends where it began. 138 is a SIGUSR1 to ranks that were still loading,
+# of which the program knows nothing: that may happen three times.
 asks_for_another() {
-  [ "$1" -eq 75 ] || [ "$1" -eq 76 ]
+  [ "$1" -eq 75 ] || [ "$1" -eq 76 ] || { [ "$1" -eq 138 ] && [ "$2" -lt 3 ]; }
 }

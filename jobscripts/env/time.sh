@@ -19,10 +19,10 @@ seconds_of() {
   echo $((86400 * 10#$days + total))
 }
 
-# slurm_seconds_left: nothing, and failure, where the job has no limit or squeue does not answer.
+# slurm_seconds_left JOB: nothing, and failure, where the job has no limit or squeue does not answer.
 slurm_seconds_left() {
   local left
-  left=$(squeue -h -j "${SLURM_JOB_ID:-}" -o %L 2>/dev/null) || return 1
+  left=$(squeue -h -j "$1" -o %L 2>/dev/null) || return 1
   seconds_of "${left//[[:space:]]/}"
 }
 
@@ -35,6 +35,11 @@ pbs_field() {
         line = $0; sub(/^ +/, "", line)
         if (index(line, name " = ") == 1) { found = 1; value = substr(line, length(name) + 4) } }
       END { if (!found) exit 1; print value }'
+}
+
+# pbs_resources: the names of all that this job asked for, a line each.
+pbs_resources() {
+  qstat -f "${PBS_JOBID:-}" 2>/dev/null | sed -n 's/^ *Resource_List\.\([^ ]*\) = .*/\1/p'
 }
 
 # pbs_seconds_left: from qstat, less what the job has used; otherwise PBS_WALLTIME, which TORQUE sets,

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains under Slurm, for as many jobs as it takes:
-#   sbatch -N2 --ntasks-per-node=4 --time=4:00:00 jobscripts/slurm/train.sh DECK.toml [key=value ...]
+# Trains under Slurm, for as many jobs as it takes, one rank a GPU or a group of cores:
+#   sbatch -N2 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-node=4 --time=4:00:00 \
+#     jobscripts/slurm/train.sh DECK.toml [key=value ...]
+#   FINETUNE_SWEEP=sweep.txt sbatch --array=1-9 ... jobscripts/slurm/train.sh DECK.toml   line N in task N
 # The run stops in time with a checkpoint, and the job goes back into the queue until the run is done.
 #SBATCH --job-name=finetune
 #SBATCH --output=%x-%j.log
@@ -10,39 +12,43 @@
 #SBATCH --signal=B:USR1@120
 set -euo pipefail
 
-# Slurm runs a copy of this file; where it came from is in the job's record.
-if [ -z "${FINETUNE_ROOT:-}" ]; then
-  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')
-  FINETUNE_ROOT=$(dirname "$script")/../..
+# An array's task goes by both numbers: the SLURM_JOB_ID of one of them stands for the whole array.
+job=$SLURM_JOB_ID
+[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+# Slurm runs a copy of this file; where it came from is in the job's record. A copy elsewhere needs FINETUNE_ROOT.
+from=$(scontrol show job "$job" | sed -n 's|^ *Command=\(.*\)/jobscripts/slurm/train\.sh.*|\1|p')
+[ ! -r "$from/jobscripts/env/job.sh" ] || FINETUNE_ROOT=$from
+if [ ! -r "${FINETUNE_ROOT:-}/jobscripts/env/job.sh" ]; then
+  echo "error: FINETUNE_ROOT=${FINETUNE_ROOT:-}: there are no jobscripts (this script was submitted from another" \
+    "place). Set it to the folder that jobscripts/ lies in." >&2
+  exit 69
 fi
-# shellcheck disable=SC2034  # for site.sh
-root=$FINETUNE_ROOT
-# shellcheck source=../env/site.sh
-. "$FINETUNE_ROOT/jobscripts/env/site.sh"
-# shellcheck source=../env/time.sh
-. "$FINETUNE_ROOT/jobscripts/env/time.sh"
-# shellcheck source=../env/run.sh
-. "$FINETUNE_ROOT/jobscripts/env/run.sh"
+# shellcheck source=../env/job.sh
+. "$FINETUNE_ROOT/jobscripts/env/job.sh"
 
-deck=${1:?the deck: sbatch jobscripts/slurm/train.sh DECK.toml [key=value ...]}
-shift
-settings=("$@")
+find_binary
+choose_deck "${SLURM_ARRAY_TASK_ID:-}" "$@"
 # First, because of two values for a key the last one counts.
-if left=$(slurm_seconds_left); then settings=("train.max_seconds=$left" "$@"); fi
+if left=$(slurm_seconds_left "$job"); then settings=("train.max_seconds=$left" "${settings[@]}"); fi
+
+# Site's words. --wait: when a rank has died, the others get a minute.
+read -ra command <<<"srun $FINETUNE_SRUN_OPTIONS"
+command+=(--cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores --wait=60)
+# Every rank sees the GPUs of its node and takes its own: only so do they reach each other's memory.
+[ -z "${SLURM_GPUS_ON_NODE:-}" ] || command+=(--gpu-bind=none)
 
 restarts=${SLURM_RESTART_COUNT:-0}
-echo "finetune: job $SLURM_JOB_ID, start $((restarts + 1)), ${left:-unlimited} s: $deck ${settings[*]}"
+echo "finetune: job $job, start $((restarts + 1)), ${left:-unlimited} s: $deck ${settings[*]}"
 code=0
-run_ranks srun --mpi=pmix --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
-  "$FINETUNE_ROOT/build/finetune" "$deck" "${settings[@]}" || code=$?
+run_ranks "${command[@]}" "$FINETUNE_BINARY" "$deck" "${settings[@]}" || code=$?
 
-# A job that was cancelled is not RUNNING any more, and stays cancelled.
-if asks_for_another $code && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" = RUNNING ]; then
-  if [ "$restarts" -lt "$FINETUNE_MAX_RESTARTS" ]; then
-    echo "finetune: exit code $code: back into the queue"
-    scontrol requeue "$SLURM_JOB_ID"
-  else
+# A job that was cancelled, or taken from its nodes by Slurm, is not RUNNING any more.
+if asks_for_another $code "$restarts" && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
+  if [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
     echo "finetune: exit code $code after $restarts restarts: the same sbatch goes on (FINETUNE_MAX_RESTARTS)"
+  else
+    echo "finetune: exit code $code: back into the queue"
+    scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch goes on"
   fi
 fi
 exit $code

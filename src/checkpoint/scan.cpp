@@ -97,7 +97,7 @@ class Scanner {
     const auto size = static_cast<std::size_t>((last - first) * core::size_bytes(tensor.dtype));
     if (buffer_.size() < size) buffer_.resize(size);
     reader_.read({&extent, first, last, buffer_.data()});
-    const Sign sign = tensor.kind == "exp_avg_sq" ? Sign::not_negative : Sign::any;
+    const Sign sign = tensor.kind.starts_with("exp_avg_sq") ? Sign::not_negative : Sign::any;
     report.numbers.add(numbers_of(tensor.dtype, std::span(buffer_).first(size), sign),
                        extent.offset + first);
     report.bytes += static_cast<std::int64_t>(size);

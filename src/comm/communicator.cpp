@@ -87,11 +87,11 @@ Activity* Communicator::activity() const {
   return handle_ ? handle_->activity.get() : nullptr;
 }
 
-Communicator Communicator::split(int color, int key, std::string name) const {
+Communicator Communicator::split(int color, int key, std::string name, Telling telling) const {
   if (!handle_) return *this;
   const auto scope = inside(handle_, "split");
   auto handle = std::make_shared<Handle>();
-  handle->activity = handle_->activity;
+  if (telling == Telling::told) handle->activity = handle_->activity;
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));
   return Communicator(std::move(handle));

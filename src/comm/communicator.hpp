@@ -36,8 +36,10 @@ class Communicator {
   /// nullptr without MPI.
   Activity* activity() const;
 
-  /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank.
-  Communicator split(int color, int key, std::string name) const;
+  /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank. What only
+  /// some ranks do is `untold`: the watchdog counts what all have done.
+  enum class Telling { told, untold };
+  Communicator split(int color, int key, std::string name, Telling telling = Telling::told) const;
   /// The same ranks, whose messages never meet those of this one: for another thread.
   Communicator dup(std::string name) const;
 
@@ -71,6 +73,11 @@ class Communicator {
   /// Hands `bytes` to the rank `distance` further on, in a ring; returns those of the rank that is
   /// as far behind. `distance` is the same on every rank and may be negative.
   std::vector<std::byte> shift(std::span<const std::byte> bytes, int distance) const;
+
+  /// Sends `out` to rank `to` while `in` comes from rank `from`, in full; -1: to nobody, from
+  /// nobody. Between these ranks alone, not collective: every `out` has its `in`. Returns the
+  /// seconds after which `in` was there. To measure links with.
+  double pass(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) const;
 
   struct Delivery {
     int from = 0;

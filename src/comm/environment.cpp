@@ -15,6 +15,7 @@
 
 #include "comm/agree.hpp"
 #include "comm/handle.hpp"
+#include "comm/launcher.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/host.hpp"
@@ -108,7 +109,7 @@ int Environment::report(const std::exception& error) const {
                          topology_.node_names[static_cast<std::size_t>(
                              topology_.node_of_rank[static_cast<std::size_t>(world_.rank())])],
                          message_of(error)));
-  MPI_Abort(MPI_COMM_WORLD, code);
+  abort_job(code);
   return code;
 }
 

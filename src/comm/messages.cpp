@@ -5,6 +5,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/handle.hpp"
+#include "core/clock.hpp"
 #include "core/error.hpp"
 
 namespace finetune::comm {
@@ -98,6 +99,24 @@ Bytes Communicator::shift(std::span<const std::byte> bytes, int distance) const 
   add_send(handle_->comm, bytes, to, requests);
   wait(requests);
   return received;
+}
+
+double Communicator::pass(std::span<const std::byte> out, int to, std::span<std::byte> in,
+                          int from) const {
+  if (!handle_) {
+    std::copy(out.begin(), out.end(), in.begin());
+    return 0;
+  }
+  const auto scope = inside("pass", activity(), name());
+  const core::Stopwatch watch;
+  std::vector<MPI_Request> receives;
+  std::vector<MPI_Request> sends;
+  if (from >= 0) add_receive(handle_->comm, in, from, receives);
+  if (to >= 0) add_send(handle_->comm, out, to, sends);
+  wait(receives);
+  const double seconds = watch.seconds();
+  wait(sends);
+  return seconds;
 }
 
 std::vector<Communicator::Delivery> Communicator::deliver(std::span<const std::byte> bytes,

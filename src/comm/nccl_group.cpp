@@ -17,6 +17,7 @@
 #include "comm/agree.hpp"
 #include "comm/cuda.hpp"
 #include "comm/group_factory.hpp"
+#include "comm/versions.hpp"
 #include "core/clock.hpp"
 
 namespace finetune::comm {
@@ -306,6 +307,13 @@ void NcclGroup::synchronize() {
 
 double NcclGroup::take_exposed_s() {
   return stream_->take_s(stalls_);
+}
+
+std::string nccl_version() {
+  int version = 0;
+  // 22803 is 2.28.3.
+  if (ncclGetVersion(&version) != ncclSuccess) return {};
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 std::unique_ptr<Group> make_nccl_group(const Communicator& comm,

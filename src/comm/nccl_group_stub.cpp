@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // device_stream.hpp and group_factory.hpp in a build without CUDA: nothing can be made.
 #include "comm/group_factory.hpp"
+#include "comm/versions.hpp"
 #include "core/error.hpp"
 
 namespace finetune::comm {
@@ -39,6 +40,10 @@ void DeviceStream::add_group(const void*, std::function<void()>, std::function<v
 void DeviceStream::remove_group(const void*) {}
 void DeviceStream::run(const std::function<void()>&) {}
 void DeviceStream::abandon() {}
+
+std::string nccl_version() {
+  return {};
+}
 
 std::unique_ptr<Group> make_nccl_group(const Communicator&, std::shared_ptr<DeviceStream>) {
   fail_without_cuda();

@@ -2,7 +2,6 @@
 #include "comm/watchdog.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "comm/hang.hpp"
+#include "comm/launcher.hpp"
 #include "comm/mpi.hpp"
 #include "core/log.hpp"
 
@@ -289,9 +289,7 @@ class Watchdog::Guard {
 
   void end(const core::Message& message) const {
     log::error(core::to_string(message));
-    // Should the launcher be gone, MPI_Abort has nobody to turn to.
-    ::alarm(60);
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(core::ErrorKind::io));
+    abort_job(static_cast<int>(core::ErrorKind::io));
   }
 
   void release_requests() {

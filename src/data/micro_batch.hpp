@@ -29,6 +29,8 @@ struct MicroBatch {
   /// Of the rows one after the other: the samples of a row, each a stretch, then its padding if
   /// there is any. None crosses the end of a row; the lengths sum to batch * length.
   std::vector<Stretch> stretches = {};
+  /// Of its first row: the same whichever rank has it, and no two rows of a run share one.
+  std::int64_t first_row = 0;
 };
 
 /// How a global batch becomes micro-batches: micro-batch j is sequences [j * size, (j + 1) * size),

@@ -4,6 +4,12 @@
 #include <algorithm>
 
 namespace finetune::data {
+namespace {
+
+/// More than a step has, so that numbers of rows do not depend on the batch's size.
+constexpr std::int64_t rows_a_step = std::int64_t{1} << 20;
+
+}  // namespace
 
 std::vector<std::int64_t> Stream::batch(std::int64_t step) const {
   std::vector<std::pair<std::int64_t, std::int64_t>> order;
@@ -46,7 +52,9 @@ StepData Stream::step(std::int64_t step) const {
   for (std::int64_t k = 0; k < grid_.num_micro_steps(std::ssize(batch)); ++k) {
     const auto rows = grid_.rows(batch, k);
     data.micro_steps.emplace_back();
-    if (rows) data.micro_steps.back() = collate(sequences_, *rows, pad_id_, length_step);
+    if (!rows) continue;
+    data.micro_steps.back() = collate(sequences_, *rows, pad_id_, length_step);
+    data.micro_steps.back()->first_row = step * rows_a_step + grid_.index(k) * grid_.size;
   }
   return data;
 }

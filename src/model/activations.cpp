@@ -4,7 +4,9 @@
 #include <span>
 
 #include "kernels/composed.hpp"
+#include "kernels/composed_packed.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
@@ -81,11 +83,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Te
   return {h, y, rstd};
 }
 
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
-                                                     const at::Tensor& x_ND,
-                                                     const at::Tensor& weight_D,
-                                                     const at::Tensor& rstd_N,
-                                                     const at::Tensor& d_residual_ND, Path path) {
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
+    const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight_D,
+    const at::Tensor& rstd_N, const at::Tensor& d_residual_ND, Path path, bool wants_dw) {
   if (!has_kernels(x_ND, path)) {
     auto [dx, dw] = kernels::composed::rms_norm_backward(dy_ND, x_ND, weight_D, rstd_N);
     return {d_residual_ND.defined() ? dx + d_residual_ND : dx, dw};
@@ -94,7 +94,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
   const at::Tensor d_residual =
       d_residual_ND.defined() ? d_residual_ND.contiguous() : d_residual_ND;
   at::Tensor dx = at::empty_like(x_ND);
-  at::Tensor dw = at::zeros({x_ND.size(1)}, x_ND.options().dtype(at::kFloat));
+  at::Tensor dw;
+  if (wants_dw) dw = at::zeros({x_ND.size(1)}, x_ND.options().dtype(at::kFloat));
   dispatch(x_ND, [&]<typename T>() {
     kernels::rms_norm_backward(kernels::RmsNormBackward<T>{
         .dy = span_of<const T>(dy),
@@ -103,9 +104,25 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
         .rstd = span_of<const float>(rstd_N),
         .dresidual = d_residual.defined() ? span_of<const T>(d_residual) : std::span<const T>(),
         .dx = span_of<T>(dx),
-        .dweight = span_of<float>(dw)});
+        .dweight = wants_dw ? span_of<float>(dw) : std::span<float>()});
   });
   return {dx, dw};
+}
+
+at::Tensor dropout(const at::Tensor& x_ND, const Dropout& dropout, int stream, Path path) {
+  const kernels::DropoutKey key{dropout.seed, static_cast<std::uint32_t>(stream)};
+  if (!has_kernels(x_ND, path))
+    return kernels::composed::dropout(x_ND, dropout.tokens_N, key, dropout.p);
+  const at::Tensor x = x_ND.contiguous();
+  at::Tensor y = at::empty_like(x);
+  dispatch(x, [&]<typename T>() {
+    kernels::dropout(kernels::Dropout<T>{.x = span_of<const T>(x),
+                                         .tokens = span_of<const std::int64_t>(dropout.tokens_N),
+                                         .key = key,
+                                         .p = dropout.p,
+                                         .out = span_of<T>(y)});
+  });
+  return y;
 }
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path) {

@@ -26,12 +26,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Te
                                                                     const at::Tensor& weight_D,
                                                                     double eps, Path path);
 
-/// {dx (plus `d_residual_ND` if defined), dw [D] fp32}.
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy_ND,
-                                                     const at::Tensor& x_ND,
-                                                     const at::Tensor& weight_D,
-                                                     const at::Tensor& rstd_N,
-                                                     const at::Tensor& d_residual_ND, Path path);
+/// {dx (plus `d_residual_ND` if defined), dw [D] fp32; undefined if not wanted}.
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
+    const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight_D,
+    const at::Tensor& rstd_N, const at::Tensor& d_residual_ND, Path path, bool wants_dw = true);
+
+/// Zeroes and scales elements of x_ND (see Dropout); `stream` tells matrices apart.
+at::Tensor dropout(const at::Tensor& x_ND, const Dropout& dropout, int stream, Path path);
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path);
 at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, Path path);

@@ -57,6 +57,11 @@ inline void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const
   }
 }
 
+/// The last dim's elements that the rows of `part` make.
+inline at::Tensor outputs(const at::Tensor& dy, const TrainedPart& part) {
+  return part.num_outputs == 0 ? dy : dy.narrow(-1, part.first_output, part.num_outputs);
+}
+
 inline void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
   if (!slot.tensor.defined()) return;
   at::Tensor target = slot.tensor;

@@ -15,13 +15,14 @@ class Builder {
 
   Layout build() {
     begin_unit("embedding");
-    layout_.rows.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model);
+    layout_.rows.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model, Role::embedding);
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
     layout_.rows.final_norm = norm(names_.final_norm, a_.d_model);
-    layout_.rows.head = a_.tied_embeddings ? layout_.rows.embedding
-                                           : matrix(names_.head, a_.vocab_size, a_.d_model);
+    layout_.rows.head = a_.tied_embeddings
+                            ? layout_.rows.embedding
+                            : matrix(names_.head, a_.vocab_size, a_.d_model, Role::head);
     return std::move(layout_);
   }
 
@@ -37,11 +38,12 @@ class Builder {
     row.name = prefix_ + row.name;
     row.unit = unit_;
     row.part = part_;
+    row.stage = unit_;
     layout_.table.rows.push_back(std::move(row));
     return static_cast<int>(layout_.table.rows.size()) - 1;
   }
-  int matrix(const std::string& name, std::int64_t out, std::int64_t in) {
-    return add({.name = name + ".weight", .shape = {out, in}});
+  int matrix(const std::string& name, std::int64_t out, std::int64_t in, Role role = Role::linear) {
+    return add({.name = name + ".weight", .shape = {out, in}, .role = role});
   }
   int norm(const std::string& name, std::int64_t size) {
     return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
@@ -95,29 +97,33 @@ class Builder {
   }
 
   FeedForwardRows feed_forward(const std::string& gate, const std::string& up,
-                               const std::string& down, std::int64_t width) {
+                               const std::string& down, std::int64_t width,
+                               Role role = Role::linear) {
     FeedForwardRows rows;
-    rows.gate_up = {matrix(gate, width, a_.d_model), 2};
-    matrix(up, width, a_.d_model);
-    rows.down = matrix(down, a_.d_model, width);
+    rows.gate_up = {matrix(gate, width, a_.d_model, role), 2};
+    matrix(up, width, a_.d_model, role);
+    rows.down = matrix(down, a_.d_model, width, role);
     return rows;
   }
 
   ExpertRows experts() {
     const Experts& e = a_.experts;
     ExpertRows rows;
-    rows.router = matrix(names_.router, e.num, a_.d_model);
+    rows.router = matrix(names_.router, e.num, a_.d_model, Role::router);
     if (!names_.fused_gate_up.empty()) {
-      rows.gate_up = {add({.name = names_.fused_gate_up, .shape = {e.num, a_.d_model, 2 * e.d_ff}}),
+      rows.gate_up = {add({.name = names_.fused_gate_up,
+                           .shape = {e.num, a_.d_model, 2 * e.d_ff},
+                           .role = Role::expert}),
                       1};
-      rows.down = add({.name = names_.fused_down, .shape = {e.num, e.d_ff, a_.d_model}});
+      rows.down = add(
+          {.name = names_.fused_down, .shape = {e.num, e.d_ff, a_.d_model}, .role = Role::expert});
       return rows;
     }
     for (std::int64_t i = 0; i < e.num; ++i) {
       const std::string expert = names_.expert + std::to_string(i);
       const FeedForwardRows one =
           feed_forward(expert + names_.expert_gate, expert + names_.expert_up,
-                       expert + names_.expert_down, e.d_ff);
+                       expert + names_.expert_down, e.d_ff, Role::expert);
       if (i > 0) continue;
       rows.gate_up = one.gate_up;
       rows.down = one.down;

@@ -3,30 +3,49 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "model/activations.hpp"
 #include "model/autograd_context.hpp"
+#include "model/projection.hpp"
 
 namespace finetune::model {
 namespace {
 
-/// dW into the slot; returns dx.
-at::Tensor linear_backward(Weights& weights, RowRange rows, const at::Tensor& dy_NF,
-                           const at::Tensor& x_ND) {
-  add_product(weights.gradient(rows), dy_NF, x_ND);
-  return at::mm(dy_NF, weights.weight(rows));
+/// What a product was made with travels through the context beside its rows.
+void save_projection(AutogradContext* ctx, const Projection& projection) {
+  save_rows(ctx, *projection.weights, projection.rows);
+  save_path(ctx, projection.path);
+  ctx->saved_data["dropout"] = as_integer(projection.dropout);
+}
+Projection saved_projection(const AutogradContext* ctx) {
+  return {&saved_weights(ctx), saved_rows(ctx),
+          reinterpret_cast<const Dropout*>(ctx->saved_data.at("dropout").toInt()), saved_path(ctx)};
+}
+
+/// Saves `first`, then what the product keeps for its own backward.
+void save_all(AutogradContext* ctx, variable_list first, const Projected& projected) {
+  ctx->saved_data["own"] = static_cast<std::int64_t>(first.size());
+  first.insert(first.end(), projected.kept.begin(), projected.kept.end());
+  ctx->save_for_backward(std::move(first));
+}
+/// How many tensors came first.
+std::size_t num_own(const AutogradContext* ctx) {
+  return static_cast<std::size_t>(ctx->saved_data.at("own").toInt());
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
-                          RowRange rows) {
-    ctx->save_for_backward({x});
-    save_rows(ctx, *weights, rows);
-    return at::mm(x, weights->weight(rows).t());
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Projection& projection) {
+    const Projected projected = project(projection, x);
+    save_all(ctx, {projection.needs_input() ? x : Variable()}, projected);
+    save_projection(ctx, projection);
+    return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const Variable x = ctx->get_saved_variables()[0];
-    return {linear_backward(saved_weights(ctx), saved_rows(ctx), d[0], x), {}, {}};
+    const auto saved = ctx->get_saved_variables();
+    return {project_backward(saved_projection(ctx), d[0], saved[0], std::span(saved).subspan(1)),
+            {}};
   }
 };
 
@@ -35,14 +54,29 @@ struct AddBias : torch::autograd::Function<AddBias> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
                           RowRange rows) {
     save_rows(ctx, *weights, rows);
+    // Else what is returned counts as a view, which no later op may change in place.
+    ctx->mark_dirty({x});
     at::Tensor sum = x;
     return sum.add_(weights->weight(rows));
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    add_vector(saved_weights(ctx).gradient(saved_rows(ctx)), d[0].sum(0, false, at::kFloat));
+    Weights& weights = saved_weights(ctx);
+    for (const TrainedPart& part : weights.trained(saved_rows(ctx)))
+      add_vector(weights.gradient(part.rows), outputs(d[0], part).sum(0, false, at::kFloat));
     return {d[0], {}, {}};
   }
 };
+
+/// dx; adds the gradient of the norm's weight, if it is trained.
+at::Tensor norm_backward(Weights& weights, RowRange norm, const at::Tensor& dy_ND,
+                         const at::Tensor& h_ND, const at::Tensor& rstd_N,
+                         const at::Tensor& d_residual_ND, Path path) {
+  const GradientSlot slot = weights.gradient(norm);
+  auto [dx, dw] = rms_norm_backward(dy_ND, h_ND, weights.weight(norm), rstd_N, d_residual_ND, path,
+                                    slot.tensor.defined());
+  add_vector(slot, dw);
+  return dx;
+}
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row,
@@ -56,10 +90,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     Weights& weights = saved_weights(ctx);
-    auto [dx, dw] = rms_norm_backward(d[0], saved[0], weights.weight(saved_rows(ctx)), saved[1], {},
-                                      saved_path(ctx));
-    add_vector(weights.gradient(saved_rows(ctx)), dw);
-    return {dx, {}, {}, {}, {}};
+    return {norm_backward(weights, saved_rows(ctx), d[0], saved[0], saved[1], {}, saved_path(ctx)),
+            {},
+            {},
+            {},
+            {}};
   }
 };
 
@@ -75,33 +110,28 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     Weights& weights = saved_weights(ctx);
-    auto [dx, dw] = rms_norm_backward(d[1], saved[0], weights.weight(saved_rows(ctx)), saved[1],
-                                      d[0], saved_path(ctx));
-    add_vector(weights.gradient(saved_rows(ctx)), dw);
+    const at::Tensor dx =
+        norm_backward(weights, saved_rows(ctx), d[1], saved[0], saved[1], d[0], saved_path(ctx));
     return {dx, dx, {}, {}, {}, {}};
   }
 };
 
-/// How a product keeps its input, and what computes that again.
-struct Keep {
-  Recompute recompute;
-  Path path;
-};
-
-/// A norm's row and epsilon, and the rows of the product that reads it.
-struct NormedRows {
+/// A norm's row and epsilon, and the product that reads it.
+struct NormedProjection {
   int norm_row = 0;
-  RowRange rows;
   double eps = 0;
+  Projection projection;
+  Recompute recompute = Recompute::nothing;
 };
 
-/// `h_ND` is what was normed to `normed_ND`, which is kept only if it is not computed again.
-void save_norm_linear(AutogradContext* ctx, Weights& weights, const NormedRows& of, Keep keep,
-                      variable_list h_and_rstd, const at::Tensor& normed_ND) {
-  if (keep.recompute == Recompute::nothing) h_and_rstd.push_back(normed_ND);
-  ctx->save_for_backward(std::move(h_and_rstd));
-  save_rows(ctx, weights, of.rows);
-  save_path(ctx, keep.path);
+/// `h_ND` is what was normed to `normed_ND`, which is kept only if it is needed and not computed
+/// again.
+void save_norm_linear(AutogradContext* ctx, const NormedProjection& of, const at::Tensor& h_ND,
+                      const at::Tensor& rstd_N, const at::Tensor& normed_ND,
+                      const Projected& projected) {
+  const bool is_kept = of.recompute == Recompute::nothing && of.projection.needs_input();
+  save_all(ctx, {h_ND, rstd_N, is_kept ? normed_ND : at::Tensor()}, projected);
+  save_projection(ctx, of.projection);
   ctx->saved_data["norm"] = std::int64_t{of.norm_row};
   ctx->saved_data["eps"] = of.eps;
 }
@@ -110,65 +140,67 @@ void save_norm_linear(AutogradContext* ctx, Weights& weights, const NormedRows& 
 at::Tensor norm_linear_backward(AutogradContext* ctx, const at::Tensor& dy_NF,
                                 const at::Tensor& d_residual_ND) {
   const auto saved = ctx->get_saved_variables();
-  Weights& weights = saved_weights(ctx);
+  const Projection projection = saved_projection(ctx);
+  Weights& weights = *projection.weights;
   const RowRange norm{static_cast<int>(ctx->saved_data.at("norm").toInt()), 1};
-  at::Tensor normed =
-      saved.size() > 2
-          ? saved[2]
-          : std::get<0>(rms_norm_forward(saved[0], weights.weight(norm),
-                                         ctx->saved_data.at("eps").toDouble(), saved_path(ctx)));
-  const at::Tensor d_normed = linear_backward(weights, saved_rows(ctx), dy_NF, normed);
+  at::Tensor normed = saved[2];
+  if (!normed.defined() && projection.needs_input())
+    normed = std::get<0>(rms_norm_forward(saved[0], weights.weight(norm),
+                                          ctx->saved_data.at("eps").toDouble(), projection.path));
+  const at::Tensor d_normed =
+      project_backward(projection, dy_NF, normed, std::span(saved).subspan(num_own(ctx)));
   normed.reset();
-  auto [dh, dw] = rms_norm_backward(d_normed, saved[0], weights.weight(norm), saved[1],
-                                    d_residual_ND, saved_path(ctx));
-  add_vector(weights.gradient(norm), dw);
-  return dh;
+  return norm_backward(weights, norm, d_normed, saved[0], saved[1], d_residual_ND, projection.path);
 }
 
 struct NormLinear : torch::autograd::Function<NormLinear> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
-                          const NormedRows& of, Keep keep) {
-    auto [normed, rstd] = rms_norm_forward(x, weights->weight({of.norm_row, 1}), of.eps, keep.path);
-    save_norm_linear(ctx, *weights, of, keep, {x, rstd}, normed);
-    return at::mm(normed, weights->weight(of.rows).t());
+  static Variable forward(AutogradContext* ctx, const Variable& x, const NormedProjection& of) {
+    auto [normed, rstd] = rms_norm_forward(x, of.projection.weights->weight({of.norm_row, 1}),
+                                           of.eps, of.projection.path);
+    const Projected projected = project(of.projection, normed);
+    save_norm_linear(ctx, of, x, rstd, normed, projected);
+    return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {norm_linear_backward(ctx, d[0], {}), {}, {}, {}};
+    return {norm_linear_backward(ctx, d[0], {}), {}};
   }
 };
 
 struct AddNormLinear : torch::autograd::Function<AddNormLinear> {
   static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
-                               Weights* weights, const NormedRows& of, Keep keep) {
-    auto [h, normed, rstd] =
-        add_rms_norm_forward(x, residual, weights->weight({of.norm_row, 1}), of.eps, keep.path);
-    save_norm_linear(ctx, *weights, of, keep, {h, rstd}, normed);
-    return {h, at::mm(normed, weights->weight(of.rows).t())};
+                               const NormedProjection& of) {
+    auto [h, normed, rstd] = add_rms_norm_forward(
+        x, residual, of.projection.weights->weight({of.norm_row, 1}), of.eps, of.projection.path);
+    const Projected projected = project(of.projection, normed);
+    save_norm_linear(ctx, of, h, rstd, normed, projected);
+    return {h, projected.y_NF};
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const at::Tensor dh = norm_linear_backward(ctx, d[1], d[0]);
-    return {dh, dh, {}, {}, {}};
+    return {dh, dh, {}};
   }
 };
 
 struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
-  static Variable forward(AutogradContext* ctx, const Variable& gate_up, Weights* weights,
-                          RowRange rows, Keep keep) {
-    const at::Tensor activated = swiglu_forward(gate_up, keep.path);
-    variable_list kept{gate_up};
-    if (keep.recompute == Recompute::nothing) kept.push_back(activated);
-    ctx->save_for_backward(std::move(kept));
-    save_rows(ctx, *weights, rows);
-    save_path(ctx, keep.path);
-    return at::mm(activated, weights->weight(rows).t());
+  static Variable forward(AutogradContext* ctx, const Variable& gate_up,
+                          const Projection& projection, Recompute recompute) {
+    const at::Tensor activated = swiglu_forward(gate_up, projection.path);
+    const Projected projected = project(projection, activated);
+    const bool is_kept = recompute == Recompute::nothing && projection.needs_input();
+    save_all(ctx, {gate_up, is_kept ? activated : at::Tensor()}, projected);
+    save_projection(ctx, projection);
+    return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
-    at::Tensor activated = saved.size() > 1 ? saved[1] : swiglu_forward(saved[0], saved_path(ctx));
+    const Projection projection = saved_projection(ctx);
+    at::Tensor activated = saved[1];
+    if (!activated.defined() && projection.needs_input())
+      activated = swiglu_forward(saved[0], projection.path);
     const at::Tensor d_activated =
-        linear_backward(saved_weights(ctx), saved_rows(ctx), d[0], activated);
+        project_backward(projection, d[0], activated, std::span(saved).subspan(num_own(ctx)));
     activated.reset();
-    return {swiglu_backward(d_activated, saved[0], saved_path(ctx)), {}, {}, {}};
+    return {swiglu_backward(d_activated, saved[0], projection.path), {}, {}};
   }
 };
 
@@ -194,8 +226,12 @@ void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, 
   if (slot.tensor.defined()) embedding_gradient(ids_N, d_x_ND, slot.tensor, slot.accumulate, path_);
 }
 
+Projection Ops::projection(RowRange rows) {
+  return {&weights_, rows, dropout_ ? &*dropout_ : nullptr, path_};
+}
+
 at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
-  return Linear::apply(x_ND, &weights_, rows);
+  return Linear::apply(x_ND, projection(rows));
 }
 
 at::Tensor Ops::add_bias(const at::Tensor& x_NF, RowRange rows) {
@@ -214,20 +250,19 @@ std::pair<at::Tensor, at::Tensor> Ops::add_rms_norm(const at::Tensor& x_ND,
 }
 
 at::Tensor Ops::norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps) {
-  return NormLinear::apply(x_ND, &weights_, NormedRows{norm_row, rows, eps},
-                           Keep{recompute_, path_});
+  return NormLinear::apply(x_ND, NormedProjection{norm_row, eps, projection(rows), recompute_});
 }
 
 std::pair<at::Tensor, at::Tensor> Ops::add_norm_linear(const at::Tensor& x_ND,
                                                        const at::Tensor& residual_ND, int norm_row,
                                                        RowRange rows, double eps) {
-  auto both = AddNormLinear::apply(x_ND, residual_ND, &weights_, NormedRows{norm_row, rows, eps},
-                                   Keep{recompute_, path_});
+  auto both = AddNormLinear::apply(x_ND, residual_ND,
+                                   NormedProjection{norm_row, eps, projection(rows), recompute_});
   return {both[0], both[1]};
 }
 
 at::Tensor Ops::swiglu_linear(const at::Tensor& gate_up, RowRange rows) {
-  return SwigluLinear::apply(gate_up, &weights_, rows, Keep{recompute_, path_});
+  return SwigluLinear::apply(gate_up, projection(rows), recompute_);
 }
 
 at::Tensor Ops::swiglu(const at::Tensor& gate_up) {

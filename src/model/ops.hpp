@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "model/architecture.hpp"
@@ -52,6 +53,16 @@ enum class Path {
 /// product (norms and SwiGLU; RoPE rotates in place, so there is nothing to save).
 enum class Recompute { nothing, cheap };
 
+/// Zeroes a part of the low-rank parts' inputs and scales up the rest. What is kept depends on the
+/// key, the token and the channel alone: backward and a second forward pass see the same.
+struct Dropout {
+  double p = 0;
+  std::uint64_t seed = 0;
+  at::Tensor tokens_N;  ///< [N] int64: numbers that no two tokens of a run share
+};
+
+struct Projection;
+
 /// One device's ops; `shard` may supply tensor-parallel or ring ones behind the same names.
 /// Letters: N = B L tokens, D model, F feed-forward, H heads, K head size, V vocabulary.
 class Ops {
@@ -61,12 +72,16 @@ class Ops {
       : weights_(weights), path_(path), recompute_(recompute) {}
   virtual ~Ops() = default;
 
+  /// Dropout from now on; nothing: none. Stays as it is between a pass's forward and its backward.
+  void set_dropout(std::optional<Dropout> dropout) { dropout_ = std::move(dropout); }
+
   /// ids_N int64 -> [N, D]. Its gradient is added by `embedding_backward`, not by autograd: the
   /// embedding has no differentiable input to hang a node on.
   virtual at::Tensor embedding(const at::Tensor& ids_N, int row);
   virtual void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row);
 
-  /// x_ND, weight [F, D] -> [N, F].
+  /// x_ND, weight [F, D] -> [N, F]. This and the products below include the low-rank parts beside
+  /// their weights.
   virtual at::Tensor linear(const at::Tensor& x_ND, RowRange rows);
 
   /// x / rms(x) * weight. Source: Zhang & Sennrich 2019 (arXiv 1910.07467).
@@ -134,12 +149,15 @@ class Ops {
   Recompute recompute_;
 
  private:
+  Projection projection(RowRange rows);
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                        at::Tensor* d_x_ND);
   /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
   /// hits.
   at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                           const at::Tensor& d_x_ND, LossSum& sum);
+
+  std::optional<Dropout> dropout_;
 };
 
 }  // namespace finetune::model

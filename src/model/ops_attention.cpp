@@ -151,6 +151,7 @@ struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
                           std::int64_t width) {
     ctx->save_for_backward({factor_N});
     ctx->saved_data["width"] = width;
+    ctx->mark_dirty({qkv});
     at::Tensor scaled = qkv;
     scaled.narrow(1, 0, width).mul_(factor_N.unsqueeze(1));
     return scaled;

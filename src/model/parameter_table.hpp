@@ -11,7 +11,47 @@
 
 namespace finetune::model {
 
-enum class Init { normal, ones, zeros };
+/// `fan_in`: uniform within 1 / sqrt(size of dim 1), as torch.nn.Linear. `row_norms`: the norms of
+/// the rows of the matrix that the row adapts.
+enum class Init { normal, ones, zeros, fan_in, row_norms };
+
+/// What a tensor is to the model: which of them adapters may be put beside, or may be quantised.
+enum class Role {
+  other,      ///< norms, biases, parts of adapters
+  embedding,  ///< of tokens; the head's as well if tied
+  head,
+  linear,  ///< a matrix of a block that every token passes
+  router,
+  expert,  ///< a matrix that only some tokens pass
+};
+
+/// How a frozen tensor is kept in memory, and travels.
+struct Packing {
+  enum class Kind {
+    dense,  ///< in the computation's dtype
+    nf4,    ///< 4-bit normal floats in blocks of 64 (Dettmers et al. 2023, arXiv 2305.14314)
+    gptq,   ///< 4-bit integers with a scale and a zero a group (Frantar et al. 2022, 2210.17323)
+  };
+  Kind kind = Kind::dense;
+  bool in_files = false;        ///< the model's files have it packed like this
+  bool nests = true;            ///< nf4: the blocks' maxima are quantised as well
+  std::int64_t group_size = 0;  ///< gptq: inputs that share scale and zero; 0: all
+  int zero_offset = 1;          ///< gptq: what is to be added to a stored zero
+
+  bool is_dense() const { return kind == Kind::dense; }
+};
+
+/// Rows of the low-rank part beside a frozen matrix W [out, in]: y = x W^T + scale (x A^T) B^T, and
+/// with a magnitude each output is scaled so that the sum's row of weights has that norm.
+/// Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (DoRA, arXiv 2402.09353).
+struct LowRank {
+  int a = -1;          ///< [r, in]; -1: there is none
+  int b = -1;          ///< [out, r]
+  int magnitude = -1;  ///< [out]; -1: none
+  double scale = 0;
+
+  bool exists() const { return a >= 0; }
+};
 
 struct Parameter {
   std::string name;                 ///< as in the Hugging Face file
@@ -22,6 +62,11 @@ struct Parameter {
   bool trainable = true;
   bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
   Init init = Init::normal;
+  Role role = Role::other;
+  int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
+  Packing packing = {};
+  LowRank low_rank = {};  ///< beside it
+  int adapts = -1;        ///< of a part of an adapter: the row it is beside
 
   std::int64_t count() const { return core::num_elements(shape); }
 };
@@ -38,6 +83,13 @@ struct ParameterTable {
       sum += row.count();
     return sum;
   }
+  std::int64_t num_trainable() const {
+    std::int64_t sum = 0;
+    for (const Parameter& row : rows)
+      sum += row.trainable ? row.count() : 0;
+    return sum;
+  }
+  const Parameter& row(int i) const { return rows[static_cast<std::size_t>(i)]; }
 };
 
 /// Rows [first, first + num): neighbours that one product may read as a single matrix, such as the

@@ -4,6 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {
@@ -15,17 +18,40 @@ struct GradientSlot {
   bool accumulate = false;  ///< false: the slot holds nothing yet and is overwritten
 };
 
+/// The low-rank part beside one matrix of a range, and which outputs of the range's product it adds
+/// to.
+struct LowRankPart {
+  LowRank rows;
+  std::int64_t first_output = 0;
+  std::int64_t num_outputs = 0;
+};
+
+/// Neighbouring trained rows of a range.
+struct TrainedPart {
+  RowRange rows;
+  std::int64_t first_output = 0;
+  std::int64_t num_outputs = 0;  ///< 0: all
+};
+
 /// Gathered weights and their gradient buffers, addressed by row of the ParameterTable. Valid while
 /// the unit of the row is open.
 class Weights {
  public:
   virtual ~Weights() = default;
 
-  /// Shape: the row's; of several rows [sum of dim 0, dim 1]. Dtype: of the computation.
+  /// Shape: the row's; of several rows [sum of dim 0, dim 1]. Dtype: of the computation. What is
+  /// packed, or trained in part, is put together in fresh memory by each call.
   virtual at::Tensor weight(RowRange rows) const = 0;
 
-  /// The slot of a row's gradient; marks it as written.
+  /// The slot of the gradient of rows that are all trained, or all frozen; marks it as written.
   virtual GradientSlot gradient(RowRange rows) = 0;
+
+  /// Which of the rows have a slot, neighbours together, and which outputs of the range's product
+  /// they make (none: all of them). What is frozen has no slot, and its input need not be kept.
+  virtual std::vector<TrainedPart> trained(RowRange rows) const { return {{rows, 0, 0}}; }
+
+  /// Beside the matrices of `rows`, in their order. Their A follow each other in the table.
+  virtual std::vector<LowRankPart> low_rank(RowRange) const { return {}; }
 };
 
 }  // namespace finetune::model

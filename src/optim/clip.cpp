@@ -19,7 +19,7 @@ std::span<const float> values(const at::Tensor& tensor) {
 
 double exact_squares(shard::ModelShards& shards) {
   kernels::ExactSquares sum;
-  for (int unit = 0; unit < shards.num_units(); ++unit) {
+  for (const int unit : shards.trained_units()) {
     const shard::HostCopy gradient(shards.gradient(unit));
     sum.add(kernels::exact_squared_sum(values(gradient.host())));
   }
@@ -33,7 +33,7 @@ double exact_squares(shard::ModelShards& shards) {
 
 double squares_by_device(shard::ModelShards& shards) {
   double sum = 0;
-  for (int unit = 0; unit < shards.num_units(); ++unit)
+  for (const int unit : shards.trained_units())
     sum += kernels::composed::squared_sum(shards.gradient(unit)).item<double>();
   return shards.fsdp().all_reduce(sum, comm::Reduce::sum);
 }

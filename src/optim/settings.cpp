@@ -5,6 +5,12 @@ namespace finetune::optim {
 
 void Settings::bind(deck::Table& table) {
   using deck::Restart;
+  table.choice(
+      {.name = "name",
+       .restart = Restart::fixed,
+       .sentence = "adamw: moments in the format that precision.mode says; adamw8bit: in 8 "
+                   "bits, with a scale for every 256, a quarter of fp32's memory."},
+      name, {"adamw", "adamw8bit"});
   table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
              lr, {.min = 0});
   table.choice({.name = "schedule",

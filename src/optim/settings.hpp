@@ -10,6 +10,7 @@
 namespace finetune::optim {
 
 struct Settings {
+  std::string name = "adamw";
   double lr = 2e-5;
   double min_lr_ratio = 0;
   std::string schedule = "cosine";
@@ -21,6 +22,8 @@ struct Settings {
   double weight_decay = 0;
   double max_grad_norm = 1;
   bool offload = false;  ///< master weights and moments in host memory
+
+  bool is_8bit() const { return name == "adamw8bit"; }
 
   void bind(deck::Table& table);
 };

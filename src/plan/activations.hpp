@@ -11,11 +11,12 @@ namespace finetune::plan {
 struct ActivationBytes {
   std::int64_t kept = 0;       ///< by all blocks, from forward to backward
   std::int64_t in_flight = 0;  ///< besides, at the worst moment of a pass
+  std::int64_t unpacked = 0;   ///< matrices that were packed, at the same moment
   bool worst_is_head = false;  ///< that moment is the head with its loss, not a block's backward
 };
 
 /// Of one micro-batch with `request.micro_batch` sequences of `request.max_seq_length` tokens that
-/// are all trained.
-ActivationBytes plan_activations(const Request& request);
+/// are all trained. `table` says what backward has to keep.
+ActivationBytes plan_activations(const Request& request, const model::ParameterTable& table);
 
 }  // namespace finetune::plan

@@ -10,7 +10,8 @@ namespace finetune::plan {
 
 /// `table` with the units of `bucket`: "BLOCK" leaves those of the model family, "LAYER" makes one
 /// of each part of a unit (a block's attention and its feed-forward), "NONE" one of the whole
-/// model. Rows keep their order, so what is read as one matrix stays together.
+/// model. Units with trained and frozen rows are cut into one of each kind, and the unit of the
+/// adapters stays as it is. Rows keep their order, so what is read as one matrix stays together.
 model::ParameterTable regroup(model::ParameterTable table, const std::string& bucket);
 
 }  // namespace finetune::plan

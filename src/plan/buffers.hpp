@@ -7,6 +7,7 @@
 
 #include "plan/mesh.hpp"
 #include "plan/shard_map.hpp"
+#include "plan/stages.hpp"
 
 namespace finetune::plan {
 
@@ -15,17 +16,23 @@ struct BufferRules {
   Sharding sharding = Sharding::full_shard;
   bool overlaps = true;  ///< the next unit is gathered, the last gradient reduced meanwhile
   std::int64_t accumulation = 1;  ///< micro-steps a step: one's gradients leave while the next runs
-  std::int64_t num_layers = 1;
-  bool tied_embeddings = false;  ///< the head reads the first unit
-  bool sums_in_place = false;    ///< gradients are written straight into their sums
+  bool sums_in_place = false;     ///< gradients are written straight into their sums
 };
 
-/// Elements of all buffers, which are used again and never returned.
-struct BufferElements {
-  std::int64_t gathered = 0;
-  std::int64_t gradients = 0;
+/// What all buffers have together; they are used again and never returned.
+struct BufferSizes {
+  std::int64_t gathered = 0;         ///< elements of trained units
+  std::int64_t gathered_frozen = 0;  ///< bytes of frozen units
+  std::int64_t gradients = 0;        ///< elements
 };
 
-BufferElements count_buffers(const ShardMap& shards, const BufferRules& rules);
+/// How a pool of such buffers gives them out. A new one is up to 1/32 larger than asked for: the
+/// head then fits into the embedding's, though it has the final norm besides.
+std::int64_t pooled_size(std::int64_t count);
+/// A free buffer is used for what is at least half of it: a block in the embedding's would leave
+/// the head without one.
+bool is_used_for(std::int64_t free_size, std::int64_t count);
+
+BufferSizes count_buffers(const ShardMap& shards, const Stages& stages, const BufferRules& rules);
 
 }  // namespace finetune::plan

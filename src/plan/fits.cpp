@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -19,20 +20,25 @@ constexpr std::size_t most_remedies = 3;
 struct Candidate {
   std::string change;
   Request request;
+  std::optional<model::ParameterTable> table = {};  ///< if it changes
 };
 
 /// Changes from the cheapest on: first what costs nothing or little time, then what costs more,
 /// then what trains something else or needs other ranks.
 class Candidates {
  public:
-  Candidates(const Request& request, const Mesh& mesh) : request_(request), mesh_(mesh) {
+  Candidates(const Request& request, const model::ParameterTable& table, const Mesh& mesh)
+      : request_(request), table_(table), mesh_(mesh) {
     change_the_bucket();
     change_the_sharding();
     change_the_activations();
     save_in_turn();
     offload_the_optimizer();
+    change_the_optimizer();
+    nest_the_maxima();
     change_the_numbers();
     change_the_job();
+    train_less();
   }
 
   const std::vector<Candidate>& all() const { return all_; }
@@ -40,7 +46,7 @@ class Candidates {
  private:
   template <typename Change>
   void add(std::string text, const Change& change) {
-    all_.push_back({std::move(text), request_});
+    all_.push_back({std::move(text), request_, {}});
     change(all_.back().request);
   }
 
@@ -91,6 +97,31 @@ class Candidates {
       add("optimizer.offload = true", [](Request& r) { r.offloads_optimizer = true; });
   }
 
+  void change_the_optimizer() {
+    if (request_.optimizer_bits == 8) return;
+    add("optimizer.name = \"adamw8bit\"", [](Request& r) {
+      r.optimizer_bits = 8;
+      r.optimizer_block = block_of_8_bits;
+    });
+  }
+
+  void nest_the_maxima() {
+    model::ParameterTable table = table_;
+    bool is_changed = false;
+    for (model::Parameter& row : table.rows) {
+      const bool can_nest = row.packing.kind == model::Packing::Kind::nf4 &&
+                            !row.packing.in_files && !row.packing.nests;
+      if (can_nest) row.packing.nests = is_changed = true;
+    }
+    if (is_changed) all_.push_back({"adapter.double_quant = true", request_, std::move(table)});
+  }
+
+  /// The last resort.
+  void train_less() {
+    for (const OtherTable& other : request_.other_tables)
+      all_.push_back({other.change, request_, other.table()});
+  }
+
   void change_the_numbers() {
     const Numbers& numbers = request_.numbers;
     if (numbers.is_fixed_point())
@@ -121,6 +152,7 @@ class Candidates {
   }
 
   const Request& request_;
+  const model::ParameterTable& table_;
   const Mesh& mesh_;
   std::vector<Candidate> all_;
 };
@@ -149,9 +181,10 @@ std::vector<Remedy> remedies(const Request& request, const model::ParameterTable
   const Plan plan = make(request, table);
   const std::int64_t now = plan.memory_bytes();
   std::vector<Remedy> all;
-  const Candidates candidates(request, plan.mesh);
+  const Candidates candidates(request, table, plan.mesh);
   for (const Candidate& candidate : candidates.all()) {
-    const std::int64_t bytes = make(candidate.request, table).memory_bytes();
+    const std::int64_t bytes =
+        make(candidate.request, candidate.table ? *candidate.table : table).memory_bytes();
     if (now - bytes >= now / 100 && bytes < now)
       all.push_back({candidate.change, bytes, now - bytes});
   }
@@ -167,6 +200,11 @@ std::vector<Remedy> remedies(const Request& request, const model::ParameterTable
   std::stable_sort(all.begin(), all.end(),
                    [](const Remedy& a, const Remedy& b) { return a.saved_bytes > b.saved_bytes; });
   return all;
+}
+
+std::string remedy_sentence(const Request& request, const model::ParameterTable& table,
+                            std::int64_t available_bytes) {
+  return sentence(remedies(request, table, available_bytes), available_bytes);
 }
 
 std::int64_t available_bytes(const Request& request, std::int64_t there_bytes) {
@@ -185,7 +223,7 @@ void require_fits(const Plan& plan, const Request& request, const model::Paramet
              {request.deck,
               fmt::format("needs {} of memory a rank", core::human_bytes(plan.memory_bytes())),
               fmt::format("{} are there", core::human_bytes(available_bytes)),
-              sentence(remedies(request, table, available_bytes), available_bytes)});
+              remedy_sentence(request, table, available_bytes)});
 }
 
 void require_host_fits(const Plan& plan, const Request& request, std::int64_t available_bytes) {

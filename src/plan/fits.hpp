@@ -10,6 +10,9 @@
 
 namespace finetune::plan {
 
+/// Elements that share a scale in the moments of adamw8bit: kernels::moment_block.
+inline constexpr std::int64_t block_of_8_bits = 256;
+
 /// A change of the deck or the job that lets this run need less memory a rank.
 struct Remedy {
   std::string change;      ///< "train.micro_batch = 2"
@@ -23,6 +26,10 @@ struct Remedy {
 /// left out.
 std::vector<Remedy> remedies(const Request& request, const model::ParameterTable& table,
                              std::int64_t available_bytes);
+
+/// The remedies as a sentence for a user.
+std::string remedy_sentence(const Request& request, const model::ParameterTable& table,
+                            std::int64_t available_bytes);
 
 /// What a rank may use: parallel.memory_gib if it is set, else `there_bytes`.
 std::int64_t available_bytes(const Request& request, std::int64_t there_bytes);

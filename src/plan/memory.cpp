@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <map>
 
 #include "plan/activations.hpp"
 #include "plan/buffers.hpp"
@@ -17,6 +19,8 @@ namespace {
 constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
 /// comm::MpiGroup sends and receives two pieces of so many elements at a time.
 constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
+/// 8-bit moments have a scale in fp32 for so many elements.
+constexpr std::int64_t optimizer_block = 256, scale_bytes = 4;
 
 std::string name_of(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
@@ -24,13 +28,20 @@ std::string name_of(core::DType dtype) {
 
 class MemoryPlan {
  public:
-  MemoryPlan(const Request& request, const Mesh& mesh, const ShardMap& shards)
-      : request_(request), numbers_(request.numbers), mesh_(mesh), shards_(shards) {
+  MemoryPlan(const Request& request, const Mesh& mesh, const model::ParameterTable& table,
+             const ShardMap& shards)
+      : request_(request),
+        numbers_(request.numbers),
+        mesh_(mesh),
+        table_(table),
+        shards_(shards),
+        activations_(plan_activations(request, table)) {
     for (const UnitLayout& unit : shards.units())
-      largest_shard_ = std::max(largest_shard_, unit.shard_size);
+      if (unit.trainable) largest_shard_ = std::max(largest_shard_, unit.shard_size);
   }
 
   std::vector<MemoryItem> items() {
+    add_frozen();
     add_shards();
     add_buffers();
     add_activations();
@@ -54,7 +65,42 @@ class MemoryPlan {
     if (bytes > 0) items_.push_back({category, std::move(name), bytes, Place::device, false});
   }
 
-  /// What each rank keeps of every unit, from start to end.
+  /// What each rank keeps of frozen units, from start to end. Alignment is counted with what is not
+  /// packed, if there is any.
+  void add_frozen() {
+    using Kind = model::Packing::Kind;
+    std::map<Kind, std::int64_t> bytes;
+    for (const UnitLayout& unit : shards_.units())
+      for (const FrozenPlane& plane : unit.planes)
+        bytes[table_.row(plane.row).packing.kind] += plane.count * core::size_bytes(plane.dtype);
+    std::int64_t left = shards_.frozen_shard_bytes();
+    for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
+      const bool is_last = std::next(it) == bytes.rend();
+      const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
+
+      add(Category::weights,
+          "frozen, " + (it->first == Kind::nf4    ? "NF4"
+                        : it->first == Kind::gptq ? "GPTQ 4-bit"
+                                                  : name_of(numbers_.compute)),
+          share);
+      left -= share;
+    }
+  }
+
+  /// Bytes of the optimizer's states of this rank's shards.
+  std::int64_t moments_bytes() const {
+    if (request_.optimizer_bits != 8)
+      return 2 * core::size_bytes(numbers_.moments) * shards_.shard_elements();
+    // Codes, and a scale a block.
+    std::int64_t bytes = 0;
+    for (const UnitLayout& unit : shards_.units())
+      if (unit.trainable)
+        bytes += 2 * (unit.shard_size +
+                      scale_bytes * ((unit.shard_size + optimizer_block - 1) / optimizer_block));
+    return bytes;
+  }
+
+  /// What each rank keeps of trained units, from start to end.
   void add_shards() {
     const std::int64_t shard = shards_.shard_elements();
     const Place optimizer =
@@ -64,8 +110,10 @@ class MemoryPlan {
     if (numbers_.compute != numbers_.master || optimizer == Place::host)
       add(Category::weights, "copy to compute with, " + name_of(numbers_.compute),
           core::size_bytes(numbers_.compute) * shard);
-    add(Category::states, "AdamW moments, " + name_of(numbers_.moments),
-        2 * core::size_bytes(numbers_.moments) * shard, optimizer);
+    add(Category::states,
+        "AdamW moments, " +
+            (request_.optimizer_bits == 8 ? std::string("8-bit") : name_of(numbers_.moments)),
+        moments_bytes(), optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
@@ -78,8 +126,8 @@ class MemoryPlan {
       return;
     const Place place = request_.on_gpu ? Place::host : Place::device;
     const std::int64_t bytes =
-        (core::size_bytes(numbers_.master) + 2 * core::size_bytes(numbers_.moments)) *
-        (shards_.shard_elements() / mesh_.dp_replicate);
+        (core::size_bytes(numbers_.master) * shards_.shard_elements() + moments_bytes()) /
+        mesh_.dp_replicate;
     add(Category::states, "copy to be saved beside training", bytes, place);
     // As a message to the next node, and the one of the node before.
     if (request_.has_partner_copies && request_.ranks.num_nodes > 1)
@@ -99,26 +147,27 @@ class MemoryPlan {
 
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
-    const BufferElements buffers =
-        count_buffers(shards_, {.sharding = mesh_.sharding,
-                                .overlaps = request_.parallel.overlap,
-                                .accumulation = accumulation(),
-                                .num_layers = request_.architecture.num_layers,
-                                .tied_embeddings = request_.architecture.tied_embeddings,
-                                .sums_in_place = sums_in_place()});
-    add(Category::gathered, "whole units, " + name_of(numbers_.compute),
-        element * buffers.gathered);
+    const BufferSizes buffers =
+        count_buffers(shards_, Stages(table_, shards_, head_row(request_.architecture, table_)),
+                      {.sharding = mesh_.sharding,
+                       .overlaps = request_.parallel.overlap,
+                       .accumulation = accumulation(),
+                       .sums_in_place = sums_in_place()});
+    const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
+    add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
+    add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);
+    add(Category::gathered, "unpacked matrices, " + name_of(numbers_.compute),
+        activations_.unpacked);
     add(Category::gradients, "of open units, " + name_of(numbers_.compute),
         element * buffers.gradients);
   }
 
   void add_activations() {
-    const ActivationBytes bytes = plan_activations(request_);
-    add(Category::activations, "kept for backward", bytes.kept);
+    add(Category::activations, "kept for backward", activations_.kept);
     add(Category::activations,
-        bytes.worst_is_head ? "in flight, at the head with its loss"
-                            : "in flight, at the backward pass of a block",
-        bytes.in_flight);
+        activations_.worst_is_head ? "in flight, at the head with its loss"
+                                   : "in flight, at the backward pass of a block",
+        activations_.in_flight);
   }
 
   void add_communication() {
@@ -138,11 +187,10 @@ class MemoryPlan {
     // All units' sums leave in the last backward pass, as its activations go: the first unit's meet
     // all of these, the last unit's none.
     if (numbers_.wire_bytes() != numbers_.sum_bytes()) {
-      const ActivationBytes activations = plan_activations(request_);
       const std::int64_t all = numbers_.wire_bytes() * shards_.shard_elements();
       const std::int64_t first = numbers_.wire_bytes() * largest_shard_;
       add(Category::communication, "sums as they are sent to other copies",
-          std::max(first, all - activations.kept - activations.in_flight));
+          std::max(first, all - activations_.kept - activations_.in_flight));
     }
   }
 
@@ -151,7 +199,11 @@ class MemoryPlan {
     if (sums_in_place()) return;
     const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
     const bool is_alone = mesh_.dp_shard == 1;
-    const std::int64_t at_once = is_alone || !request_.parallel.overlap ? 1 : 2;
+    const auto trained = std::count_if(shards_.units().begin(), shards_.units().end(),
+                                       [](const UnitLayout& unit) { return unit.trainable; });
+    // One unit alone meets another's gradient only if it is its own, of the pass before.
+    const bool meets_another = trained > 1 || accumulation() > 1;
+    const std::int64_t at_once = is_alone || !request_.parallel.overlap || !meets_another ? 1 : 2;
     const std::int64_t wire = has_copy ? numbers_.wire_bytes() * shards_.largest_unit() : 0;
     const std::int64_t terms = is_alone ? 0 : numbers_.wire_bytes() * largest_shard_;
     const std::int64_t fp64 = numbers_.is_fixed_point() ? 8 * shards_.largest_unit() : 0;
@@ -175,16 +227,21 @@ class MemoryPlan {
           pinned(core::DType::f32, largest_shard_), Place::host);
     if (request_.offloads_optimizer) return;
     std::int64_t bytes = 0;
-    for (const UnitLayout& unit : shards_.units())
-      bytes +=
-          pinned(numbers_.master, unit.shard_size) + 2 * pinned(numbers_.moments, unit.shard_size);
+    for (const UnitLayout& unit : shards_.units()) {
+      if (!unit.trainable) continue;
+      bytes += pinned(numbers_.master, unit.shard_size) +
+               2 * pinned(request_.optimizer_bits == 8 ? core::DType::u8 : numbers_.moments,
+                          unit.shard_size);
+    }
     add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }
 
   const Request& request_;
   const Numbers& numbers_;
   const Mesh& mesh_;
+  const model::ParameterTable& table_;
   const ShardMap& shards_;
+  ActivationBytes activations_;
   std::int64_t largest_shard_ = 0;
   std::vector<MemoryItem> items_;
 };
@@ -192,8 +249,8 @@ class MemoryPlan {
 }  // namespace
 
 std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
-                                    const ShardMap& shards) {
-  return MemoryPlan(request, mesh, shards).items();
+                                    const model::ParameterTable& table, const ShardMap& shards) {
+  return MemoryPlan(request, mesh, table, shards).items();
 }
 
 }  // namespace finetune::plan

@@ -89,15 +89,18 @@ std::int64_t Plan::tensor_bytes() const {
 
 Plan make(const Request& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
+  const model::ParameterTable grouped = regroup(table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
-            .shards = ShardMap(regroup(table, request.parallel.bucket), mesh.dp_shard),
+            .shards = ShardMap(grouped, mesh.dp_shard,
+                               {request.numbers.compute, request.optimizer_block}),
             .batch = plan_batch(request, mesh.data_ranks()),
             .memory = {},
             .num_parameters = table.num_parameters(),
+            .num_trainable = table.num_trainable(),
             .numbers = request.numbers,
             .ranks = request.ranks,
             .warnings = warnings(mesh, request.ranks)};
-  plan.memory = plan_memory(request, mesh, plan.shards);
+  plan.memory = plan_memory(request, mesh, grouped, plan.shards);
   return plan;
 }
 
@@ -108,6 +111,10 @@ std::string to_string(const Plan& plan) {
   };
   const std::int64_t num_nodes = plan.ranks.num_nodes;
   line("parameters", core::with_commas(plan.num_parameters));
+  if (plan.num_trainable != plan.num_parameters)
+    line("", fmt::format("{} of them trained ({:.2f} %)", core::with_commas(plan.num_trainable),
+                         100.0 * static_cast<double>(plan.num_trainable) /
+                             static_cast<double>(plan.num_parameters)));
   line("ranks",
        fmt::format("{} on {} node{}", plan.ranks.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
   line("sharding",

@@ -4,6 +4,7 @@
 // uses the same plan that `finetune plan` prints.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,22 @@ struct MemoryItem {
 
 enum class ActivationCheckpointing { none, selective, full };
 
+/// A change of the deck that makes another table of the same model.
+struct OtherTable {
+  std::string change;  ///< "adapter.name = \"lora\""
+  std::function<model::ParameterTable()> table;
+};
+
 struct Request {
   std::string deck = "parallel";  ///< its path, for messages
   model::Architecture architecture;
   ParallelSettings parallel;
   Numbers numbers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  std::int64_t optimizer_bits = 32;  ///< of its moments; 8: codes, in blocks with a scale each
+  /// Elements that the optimizer keeps as one block.
+  std::int64_t optimizer_block = 1;
+  double adapter_dropout = 0;
   bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;
   bool saves_beside_training = false;  ///< a copy of the state is written meanwhile
@@ -56,6 +67,7 @@ struct Request {
   std::int64_t global_batch = 1;
   std::int64_t micro_batch = 1;
   std::int64_t max_seq_length = 1;
+  std::vector<OtherTable> other_tables;  ///< from what trains most to what trains least
 };
 
 struct Plan {
@@ -64,6 +76,7 @@ struct Plan {
   BatchPlan batch;
   std::vector<MemoryItem> memory;  ///< at the peak of a step
   std::int64_t num_parameters = 0;
+  std::int64_t num_trainable = 0;
   Numbers numbers;
   Ranks ranks;
 

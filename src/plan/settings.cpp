@@ -45,6 +45,21 @@ void ParallelSettings::bind(deck::Table& table) {
                           "are read. 0: its share of what the node has, or its GPU.",
               .unit = "GiB"},
              memory_gib, {.min = 0});
+  table.integer({.name = "expect_nodes",
+                 .restart = Restart::free,
+                 .sentence = "Nodes the job shall have; a start on others is refused. 0: any.",
+                 .unit = "nodes"},
+                expect_nodes, {.min = 0});
+  table.integer({.name = "expect_ranks_per_node",
+                 .restart = Restart::free,
+                 .sentence = "Ranks each node shall have; a start with others is refused. 0: any.",
+                 .unit = "ranks"},
+                expect_ranks_per_node, {.min = 0});
+  table.real({.name = "min_link_gbit_per_s",
+              .restart = Restart::free,
+              .sentence = "The slowest link between two nodes that finetune check lets pass.",
+              .unit = "Gbit/s"},
+             min_link_gbit_per_s, {.min = 0});
 }
 
 void PrecisionSettings::bind(deck::Table& table) {

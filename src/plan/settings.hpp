@@ -17,7 +17,10 @@ struct ParallelSettings {
   std::string bucket = "BLOCK";
   std::string reduce_dtype = "fp32";
   bool overlap = true;
-  double memory_gib = 0;  ///< 0: what the node or the GPU has
+  double memory_gib = 0;                   ///< 0: what the node or the GPU has
+  std::int64_t expect_nodes = 0;           ///< 0: any
+  std::int64_t expect_ranks_per_node = 0;  ///< 0: any
+  double min_link_gbit_per_s = 10;
 
   void bind(deck::Table& table);
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::plan {
@@ -18,36 +19,86 @@ struct ShardSlice {
   std::int64_t count = 0;
 };
 
-/// One unit's flat buffer: its rows one after the other, then padding to a multiple of the shards.
+/// One plane of a frozen tensor (model::planes) within its unit's buffer.
+struct FrozenPlane {
+  int row = 0;
+  int plane = 0;
+  core::DType dtype = core::DType::f32;
+  std::int64_t count = 0;         ///< elements
+  std::int64_t offset_bytes = 0;  ///< of the unit's buffer
+};
+
+/// A run of a plane that one shard keeps.
+struct FrozenSlice {
+  FrozenPlane plane;
+  std::int64_t first = 0;  ///< element of the plane
+  std::int64_t count = 0;  ///< elements
+  std::int64_t shard_offset_bytes = 0;
+};
+
+/// One unit's flat buffer, then padding to a multiple of the shards. Of a trainable unit: elements
+/// of its rows one after the other. Of a frozen one: bytes; first the tensors that are not packed,
+/// without gaps, then the planes of those that are, each at a multiple of 64 bytes.
 struct UnitLayout {
   std::string name;
+  bool trainable = true;
+  /// Read by many stages and small: gathered once a step and not let go before its end.
+  bool stays_gathered = false;
   std::vector<int> rows;
-  std::vector<std::int64_t> offsets;  ///< of each row within the flat buffer
-  std::int64_t count = 0;             ///< elements without padding
-  std::int64_t shard_size = 0;        ///< elements a shard, padding included
+  std::vector<std::int64_t> offsets;  ///< trainable: of each row within the flat buffer
+  std::vector<FrozenPlane> planes;    ///< frozen: in the order of the buffer
+  std::int64_t count = 0;             ///< elements (frozen: bytes) without padding
+  std::int64_t shard_size = 0;        ///< elements (frozen: bytes) a shard, padding included
 
   std::int64_t padded_count(std::int64_t num_shards) const { return shard_size * num_shards; }
 };
 
+struct ShardRules {
+  core::DType compute = core::DType::f32;  ///< of frozen tensors that are not packed
+  /// Shards of trainable units begin at multiples of so many elements: what is kept in blocks of
+  /// them is never cut.
+  std::int64_t block = 1;
+};
+
 class ShardMap {
  public:
-  ShardMap(const model::ParameterTable& table, std::int64_t num_shards);
+  /// The units of `table` have rows of one kind each (see regroup).
+  ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
+           const ShardRules& rules = {});
 
   std::int64_t num_shards() const { return num_shards_; }
+  const ShardRules& rules() const { return rules_; }
   const std::vector<UnitLayout>& units() const { return units_; }
+  const UnitLayout& unit(int i) const { return units_[static_cast<std::size_t>(i)]; }
   int unit_of(int row) const { return unit_of_row_[static_cast<std::size_t>(row)]; }
+  /// Of a row of a trainable unit: its first element within the flat buffer. Of a frozen one: the
+  /// byte at which its first plane begins.
   std::int64_t offset_of(int row) const { return offset_of_row_[static_cast<std::size_t>(row)]; }
 
-  /// What shard `i_shard` keeps of a unit, in the order of the flat buffer; padding is not listed.
+  /// What shard `i_shard` keeps of a trainable unit, in the order of the flat buffer; padding is
+  /// not listed. Of a frozen unit: nothing.
   std::vector<ShardSlice> slices(int unit, std::int64_t i_shard) const;
 
-  /// Elements one shard keeps of all units, padding included.
+  /// What shard `i_shard` keeps of a frozen unit; of a trainable one nothing.
+  std::vector<FrozenSlice> frozen_slices(int unit, std::int64_t i_shard) const;
+
+  /// The planes of a row of a frozen unit, in their order.
+  std::vector<FrozenPlane> planes_of(int row) const;
+
+  /// Elements one shard keeps of all trainable units, padding included.
   std::int64_t shard_elements() const;
-  /// Elements of the largest unit, padded.
+  /// Bytes one shard keeps of all frozen units, padding included.
+  std::int64_t frozen_shard_bytes() const;
+  /// Elements of the largest trainable unit, padded.
   std::int64_t largest_unit() const;
+  bool has_frozen() const { return frozen_shard_bytes() > 0; }
 
  private:
+  void add_row(const model::Parameter& parameter, int row);
+  void lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit);
+
   std::int64_t num_shards_;
+  ShardRules rules_;
   std::vector<UnitLayout> units_;
   std::vector<int> unit_of_row_;
   std::vector<std::int64_t> offset_of_row_;

@@ -4,15 +4,17 @@
 #include <algorithm>
 #include <utility>
 
-namespace finetune::shard {
+#include "plan/buffers.hpp"
 
+namespace finetune::shard {
 at::Tensor BufferPool::take(std::int64_t count) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const bool fits = it->numel() >= count;
+    const bool fits = plan::is_used_for(it->numel(), count);
     if (fits && (best == free_.end() || it->numel() < best->numel())) best = it;
   }
-  if (best == free_.end()) return at::empty({count}, options_);
+  if (best == free_.end())
+    return at::empty({plan::pooled_size(count)}, options_).narrow(0, 0, count);
   at::Tensor whole = std::move(*best);
   free_.erase(best);
   return whole.narrow(0, 0, count);

@@ -16,7 +16,7 @@ class BufferPool {
   explicit BufferPool(at::ScalarType dtype, at::Device device = at::kCPU)
       : options_(at::TensorOptions().dtype(dtype).device(device)) {}
 
-  /// [count], contents undefined. Give it back with `put`.
+  /// [count], contents undefined, of a buffer at most twice as large. Give it back with `put`.
   at::Tensor take(std::int64_t count);
   void put(at::Tensor buffer);
 

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "core/error.hpp"
+#include "shard/unpack.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -28,6 +29,7 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
       options_(options),
       written_(table.rows.size(), 0),
       pool_(to_aten(options.numbers.compute), options.device),
+      frozen_pool_(at::kByte, options.device),
       gradients_(shard_sizes(map), groups, options) {
   core::check(map.num_shards() == groups.fsdp->size(),
               "the shard map was made for the fsdp communicator");
@@ -36,15 +38,22 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
   const auto made = [](core::DType dtype, at::Device device) {
     return at::TensorOptions().dtype(to_aten(dtype)).device(device);
   };
+  core::check(!map.has_frozen() || map.rules().compute == options.numbers.compute,
+              "the shard map was made for the dtype to compute in");
   for (const plan::UnitLayout& layout : map.units()) {
-    Unit unit;
+    Unit& unit = units_.emplace_back();
+    if (!layout.trainable) {
+      unit.published =
+          at::zeros({layout.shard_size}, at::TensorOptions(at::kByte).device(options.device));
+      continue;
+    }
+    trained_units_.push_back(static_cast<int>(units_.size()) - 1);
     // Zeroed: padding takes part in norms and must not be garbage.
     unit.master =
         at::zeros({layout.shard_size}, made(options.numbers.master, options.state_device));
     unit.published =
         is_master ? unit.master
                   : at::zeros({layout.shard_size}, made(options.numbers.compute, options.device));
-    units_.push_back(std::move(unit));
   }
 }
 
@@ -56,6 +65,7 @@ ModelShards::~ModelShards() {
     // Messages that never arrived are still MPI's to write: their memory outlives this process.
     new auto(std::move(units_));
     new auto(std::move(pool_));
+    new auto(std::move(frozen_pool_));
     return;
   }
   try {
@@ -69,7 +79,7 @@ ModelShards::~ModelShards() {
 void ModelShards::publish(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open == 0, "weights change only while their unit is closed");
-  if (!u.published.is_same(u.master)) u.published.copy_(u.master);
+  if (is_trained(unit) && !u.published.is_same(u.master)) u.published.copy_(u.master);
 }
 
 void ModelShards::publish_all() {
@@ -86,9 +96,10 @@ void ModelShards::prefetch(int unit) {
     return;
   }
   const std::int64_t shard_size = u.published.numel();
-  u.full = pool_.take(shard_size * groups_.fsdp->size());
-  u.gathering = groups_.fsdp->all_gather(options_.numbers.compute, u.published.data_ptr(),
-                                         u.full.data_ptr(), shard_size);
+  u.full = pool_of(unit).take(shard_size * groups_.fsdp->size());
+  u.gathering =
+      groups_.fsdp->all_gather(is_trained(unit) ? options_.numbers.compute : core::DType::u8,
+                               u.published.data_ptr(), u.full.data_ptr(), shard_size);
 }
 
 void ModelShards::open(int unit) {
@@ -100,31 +111,32 @@ void ModelShards::wait_for(const Unit& unit) const {
   groups_.fsdp->wait(std::exchange(unit.gathering, comm::nothing_started));
 }
 
-void ModelShards::release(Unit& unit) {
-  if (!unit.full.defined()) return;
+void ModelShards::release(int unit) {
+  Unit& u = at(unit);
+  if (!u.full.defined()) return;
   // A rank that had nothing to compute has not read it, but it was written to.
-  wait_for(unit);
-  if (!is_alone()) pool_.put(unit.full);
-  unit.full = at::Tensor();
+  wait_for(u);
+  if (!is_alone()) pool_of(unit).put(u.full);
+  u.full = at::Tensor();
 }
 
 void ModelShards::close(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open > 0, "a unit is closed as often as it is opened");
   if (--u.num_open > 0 || options_.sharding == plan::Sharding::shard_grad_op) return;
-  release(u);
+  if (!map_.unit(unit).stays_gathered) release(unit);
 }
 
 void ModelShards::release_all() {
-  for (Unit& unit : units_) {
-    core::check(unit.num_open == 0, "nothing is open between two steps");
+  for (int unit = 0; unit < num_units(); ++unit) {
+    core::check(at(unit).num_open == 0, "nothing is open between two steps");
     release(unit);
   }
 }
 
 void ModelShards::open_gradient(int unit) {
   Unit& u = at(unit);
-  if (u.gradient_is_open) return;
+  if (u.gradient_is_open || !is_trained(unit)) return;
   u.gradient_is_open = true;
   u.full_gradient = gradients_.take_buffer(unit);
   // Where the buffer is the sum itself, a step's later passes add to what is there.
@@ -144,6 +156,7 @@ void ModelShards::zero_unwritten(int unit) {
 }
 
 void ModelShards::reduce_gradient(int unit, Gradients::Pass pass) {
+  if (!is_trained(unit)) return;
   Unit& u = at(unit);
   core::check(u.gradient_is_open, "only an open gradient is reduced");
   zero_unwritten(unit);
@@ -179,10 +192,65 @@ at::Tensor ModelShards::view(const at::Tensor& flat, model::RowRange rows) const
 }
 
 at::Tensor ModelShards::weight(model::RowRange rows) const {
+  if (!is_of_one_unit(rows)) return joined(rows);
   const Unit& unit = at(map_.unit_of(rows.first));
   core::check(unit.num_open > 0, "weights are read while their unit is open");
   wait_for(unit);
+  if (!table_.row(rows.first).trainable) return frozen_weight(unit.full, rows);
   return view(unit.full, rows);
+}
+
+at::Tensor ModelShards::frozen_weight(const at::Tensor& bytes, model::RowRange rows) const {
+  std::vector<FrozenRow> parts;
+  bool is_dense = true;
+  for (int i = rows.first; i < rows.first + rows.num; ++i) {
+    parts.push_back({table_.row(i), map_.planes_of(i)});
+    is_dense = is_dense && parts.back().row.packing.is_dense();
+  }
+  return is_dense ? dense_view(bytes, parts, compute_dtype())
+                  : unpack(bytes, parts, compute_dtype());
+}
+
+bool ModelShards::is_of_one_unit(model::RowRange rows) const {
+  for (int i = rows.first + 1; i < rows.first + rows.num; ++i)
+    if (unit_of(i) != unit_of(rows.first)) return false;
+  return true;
+}
+
+at::Tensor ModelShards::joined(model::RowRange rows) const {
+  std::vector<at::Tensor> parts;
+  for (int i = rows.first; i < rows.first + rows.num; ++i)
+    parts.push_back(weight({i, 1}));
+  return at::cat(parts);
+}
+
+std::vector<model::TrainedPart> ModelShards::trained(model::RowRange rows) const {
+  std::vector<model::TrainedPart> parts;
+  std::int64_t first_output = 0;
+  for (int i = rows.first; i < rows.first + rows.num; ++i) {
+    const std::int64_t num_outputs = table_.row(i).shape.front();
+    const bool is_next = !parts.empty() && parts.back().rows.first + parts.back().rows.num == i;
+    if (table_.row(i).trainable && is_next) {
+      ++parts.back().rows.num;
+      parts.back().num_outputs += num_outputs;
+    } else if (table_.row(i).trainable) {
+      parts.push_back({{i, 1}, first_output, num_outputs});
+    }
+    first_output += num_outputs;
+  }
+  return parts;
+}
+
+std::vector<model::LowRankPart> ModelShards::low_rank(model::RowRange rows) const {
+  std::vector<model::LowRankPart> parts;
+  std::int64_t first_output = 0;
+  for (int i = rows.first; i < rows.first + rows.num; ++i) {
+    const model::Parameter& row = table_.row(i);
+    const std::int64_t num_outputs = row.shape.front();
+    if (row.low_rank.exists()) parts.push_back({row.low_rank, first_output, num_outputs});
+    first_output += num_outputs;
+  }
+  return parts;
 }
 
 model::GradientSlot ModelShards::gradient(model::RowRange rows) {

@@ -17,11 +17,12 @@
 
 namespace finetune::shard {
 
-/// Per unit: a shard of master weights and of gradient sums that stay, and flat buffers of the
-/// whole unit in the computation's dtype that exist while the unit is open (SHARD_GRAD_OP: until
-/// `release_all`). Gathers and reductions run behind the computation; every rank opens, closes and
-/// reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
-/// 2304.11277).
+/// Per unit that is trained: a shard of master weights and of gradient sums that stay, and flat
+/// buffers of the whole unit in the computation's dtype that exist while the unit is open
+/// (SHARD_GRAD_OP and adapters: until `release_all`). Of a frozen unit: a shard of its bytes,
+/// packed or in the computation's dtype, which are gathered as they are. Gathers and reductions run
+/// behind the computation; every rank opens, closes and reduces the same units in the same order.
+/// Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277).
 class ModelShards : public model::Weights {
  public:
   ModelShards(const model::ParameterTable& table, const plan::ShardMap& map, const Groups& groups,
@@ -30,6 +31,9 @@ class ModelShards : public model::Weights {
 
   int num_units() const { return static_cast<int>(units_.size()); }
   int unit_of(int row) const { return map_.unit_of(row); }
+  bool is_trained(int unit) const { return map_.unit(unit).trainable; }
+  /// Those with master weights and gradients.
+  const std::vector<int>& trained_units() const { return trained_units_; }
   const plan::ShardMap& map() const { return map_; }
   const model::ParameterTable& table() const { return table_; }
   const comm::Communicator& fsdp() const { return groups_.fsdp->communicator(); }
@@ -37,11 +41,11 @@ class ModelShards : public model::Weights {
   const Options& options() const { return options_; }
   at::ScalarType compute_dtype() const { return to_aten(options_.numbers.compute); }
 
-  /// This rank's elements of a unit in the master dtype, [shard_size]; padding last. After writing
-  /// to it: `publish`.
+  /// This rank's elements of a trained unit in the master dtype, [shard_size]; padding last. After
+  /// writing to it: `publish`.
   at::Tensor master(int unit) const { return at(unit).master; }
-  /// Master weights in the computation's dtype, [shard_size]: what is gathered. The optimizer may
-  /// write it in the same pass that updates the master weights.
+  /// What is gathered, [shard_size]: master weights in the computation's dtype, or the bytes of a
+  /// frozen unit. The optimizer may write it in the same pass that updates the master weights.
   at::Tensor published(int unit) const { return at(unit).published; }
   /// The gradient of the step, fp32 [shard_size], after `finish_gradients`; valid until asked for
   /// the next unit's.
@@ -60,10 +64,11 @@ class ModelShards : public model::Weights {
   /// Lets go of what SHARD_GRAD_OP kept.
   void release_all();
 
-  /// Makes the unit's gradient buffer ready for `gradient`. Nested calls do nothing.
+  /// Makes the unit's gradient buffer ready for `gradient`. Nested calls do nothing, nor does it
+  /// for a frozen unit.
   void open_gradient(int unit);
-  /// Starts to sum the unit's gradients over the ranks and gives the buffer back. Collective on
-  /// fsdp and, in the last pass of a step, on dp_replicate.
+  /// Starts to sum the unit's gradients over the ranks and gives the buffer back; nothing for a
+  /// frozen unit. Collective on fsdp and, in the last pass of a step, on dp_replicate.
   void reduce_gradient(int unit, Gradients::Pass pass = Gradients::Pass::last);
   /// Returns when all sums are complete.
   void finish_gradients() { gradients_.finish(); }
@@ -76,6 +81,8 @@ class ModelShards : public model::Weights {
 
   at::Tensor weight(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
+  std::vector<model::TrainedPart> trained(model::RowRange rows) const override;
+  std::vector<model::LowRankPart> low_rank(model::RowRange rows) const override;
 
  private:
   struct Unit {
@@ -92,8 +99,12 @@ class ModelShards : public model::Weights {
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
   bool is_alone() const { return groups_.fsdp->size() == 1; }
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
+  bool is_of_one_unit(model::RowRange rows) const;
+  at::Tensor joined(model::RowRange rows) const;
+  at::Tensor frozen_weight(const at::Tensor& bytes, model::RowRange rows) const;
+  BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
   void wait_for(const Unit& unit) const;
-  void release(Unit& unit);
+  void release(int unit);
   void zero_unwritten(int unit);
 
   const model::ParameterTable& table_;
@@ -101,8 +112,10 @@ class ModelShards : public model::Weights {
   Groups groups_;
   Options options_;
   std::vector<Unit> units_;
+  std::vector<int> trained_units_;
   std::vector<char> written_;  ///< by row: its part of the open gradient buffer holds something
   BufferPool pool_;
+  BufferPool frozen_pool_;  ///< bytes
   Gradients gradients_;
 };
 

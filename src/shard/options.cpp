@@ -38,8 +38,12 @@ at::ScalarType to_aten(core::DType dtype) {
       return at::kHalf;
     case core::DType::i64:
       return at::kLong;
+    case core::DType::i32:
+      return at::kInt;
+    case core::DType::u8:
+      return at::kByte;
     default:
-      core::check(false, "weights are f32, bf16 or f16");
+      core::check(false, "weights are f32, bf16, f16 or packed");
       return at::kFloat;
   }
 }

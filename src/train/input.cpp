@@ -8,6 +8,9 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "optim/optimizer.hpp"
+#include "train/described_model.hpp"
+#include "train/peft_weights.hpp"
 
 namespace finetune::train {
 namespace {
@@ -28,6 +31,13 @@ std::vector<std::string> template_names(const Registry& registry) {
   return names;
 }
 
+std::vector<std::string> adapter_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const model::Adapter& adapter : registry.adapters)
+    names.push_back(adapter.name);
+  return names;
+}
+
 /// Every key of the program, in the order of the chain deck -> metrics.
 void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   const auto table = [&](const char* name, const char* sentence, auto& settings, auto... more) {
@@ -37,6 +47,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   table("model", "The model to train.", input.model);
   table("data", "What it is trained on.", input.data, format_names(registry),
         template_names(registry));
+  table("adapter", "What is trained beside frozen weights; the names are PEFT's.", input.adapter,
+        adapter_names(registry));
   table("parallel", "How the model is spread over the ranks.", input.parallel);
   table("precision", "Number formats.", input.precision);
   table("optimizer", "AdamW and its learning rate.", input.optimizer);
@@ -59,6 +71,61 @@ void require_consistent(const Input& input) {
                             input.parallel.reduce_dtype),
                 "its gradients travel as 64-bit fixed point", "Remove one of them."});
   }
+}
+
+/// The model's tables with each adapter that could be put beside it, as remedies. Empty where there
+/// is one.
+std::vector<plan::OtherTable> with_adapters(const Input& input, const Registry& registry) {
+  std::vector<plan::OtherTable> tables;
+  if (input.adapter.exists()) return tables;
+  for (const model::Adapter& adapter : registry.adapters) {
+    model::AdapterSettings settings;
+    settings.name = adapter.name;
+    tables.push_back({fmt::format("adapter.name = \"{}\"", adapter.name),
+                      [settings, rewrite = adapter.rewrite, table = input.parameters] {
+                        model::ParameterTable changed = table;
+                        rewrite(settings, "", changed);
+                        return changed;
+                      }});
+  }
+  return tables;
+}
+
+void require_adapter(const Input& input) {
+  const std::string deck = input.deck_path.string();
+  if (input.adapter.exists()) return;
+  if (!input.quantization.packing.is_dense())
+    core::fail(core::ErrorKind::deck, {deck, "adapter.name = \"none\" would train all weights",
+                                       (input.model_folder / "config.json").string() +
+                                           " says that they are kept in 4 bits",
+                                       "Set adapter.name = \"lora\"."});
+  if (!input.adapter.path.empty())
+    core::fail(
+        core::ErrorKind::deck,
+        {deck,
+         fmt::format("adapter.path = \"{}\", but adapter.name = \"none\"", input.adapter.path),
+         "without an adapter nothing goes on from it", "Set adapter.name = \"lora\"."});
+}
+
+/// Puts the adapter's rows into the table; one that is gone on from has settings of its own.
+/// Collective on `world`.
+void adapt(const comm::Communicator& world, const Registry& registry, Input& input) {
+  comm::agree_all(world, [&] { require_adapter(input); });
+  if (!input.adapter.exists()) return;
+  const std::string deck = input.deck_path.string();
+  if (input.adapter.path.empty()) {
+    comm::agree_all(world, [&] { rewrite_for(input.adapter, deck, registry, input.parameters); });
+    return;
+  }
+  input.adapter_folder = resolve(input.adapter.path, input.deck_path);
+  const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder);
+  comm::agree_all(world, [&] {
+    input.adapter = take_settings(input.adapter, adapter, deck);
+    update_fixed(input.adapter, input.fixed_values);
+    rewrite_for(input.adapter, (input.adapter_folder / weights::peft_config_name).string(),
+                registry, input.parameters);
+    adapter.require_fits(input.parameters);
+  });
 }
 
 }  // namespace
@@ -100,17 +167,16 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   });
 
   input.model_folder = resolve(input.model.path, deck_path);
-  const std::string config = world.broadcast_text(comm::agree(world, [&] {
-    return world.is_root() ? model::read_config(input.model_folder) : std::string();
-  }));
+  DescribedModel described = describe_model(world, input.model_folder, registry);
+  input.family = described.family;
+  input.architecture = described.architecture;
+  if (input.model.router_aux_loss_coef >= 0)
+    input.architecture.experts.balance = input.model.router_aux_loss_coef;
+  input.quantization = described.quantization;
+  input.parameters = std::move(described.parameters);
+  adapt(world, registry, input);
   comm::agree_all(world, [&] {
-    const auto identified =
-        model::identify(config, (input.model_folder / "config.json").string(), registry.families);
-    input.family = identified.family;
-    input.architecture = identified.architecture;
-    if (input.model.router_aux_loss_coef >= 0)
-      input.architecture.experts.balance = input.model.router_aux_loss_coef;
-    input.parameters = input.family->describe(input.architecture);
+    input.other_tables = with_adapters(input, registry);
     if (input.data.max_seq_length > input.architecture.max_positions) {
       core::fail(core::ErrorKind::deck,
                  {deck_path.string(),
@@ -140,6 +206,8 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
       train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
       : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
                                                       : plan::ActivationCheckpointing::none;
+  request.optimizer_block = optim::block_elements(optimizer);
+  if (optimizer.is_8bit()) request.optimizer_bits = 8;
   request.offloads_optimizer = optimizer.offload;
   request.saves_beside_training =
       checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());
@@ -148,6 +216,8 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.global_batch = train.global_batch;
   request.micro_batch = train.micro_batch;
   request.max_seq_length = data.max_seq_length;
+  if (adapter.exists()) request.adapter_dropout = adapter.lora_dropout;
+  request.other_tables = other_tables;
   return request;
 }
 

@@ -10,7 +10,9 @@
 #include "checkpoint/settings.hpp"
 #include "comm/communicator.hpp"
 #include "data/settings.hpp"
+#include "model/adapter.hpp"
 #include "model/family.hpp"
+#include "model/quantization.hpp"
 #include "optim/settings.hpp"
 #include "plan/plan.hpp"
 #include "plan/settings.hpp"
@@ -22,6 +24,7 @@ namespace finetune::train {
 struct Input {
   ModelSettings model;
   data::DataSettings data;
+  model::AdapterSettings adapter;
   plan::ParallelSettings parallel;
   plan::PrecisionSettings precision;
   optim::Settings optimizer;
@@ -37,9 +40,14 @@ struct Input {
 
   const model::ModelFamily* family = nullptr;  ///< points into the registry
   model::Architecture architecture;
+  model::Quantization quantization;  ///< of the model's files
+  /// With the adapter's rows, and what is frozen and packed marked.
   model::ParameterTable parameters;
+  std::vector<plan::OtherTable> other_tables;  ///< with an adapter, where there is none
   std::filesystem::path model_folder;
+  std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
+  bool is_adapted() const { return adapter.exists(); }
   plan::Numbers numbers() const;
   plan::Request plan_request(const plan::Ranks& ranks) const;
 };

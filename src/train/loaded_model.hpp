@@ -14,13 +14,16 @@ namespace finetune::train {
 
 class LoadedModel {
  public:
-  /// Reads config.json and this rank's shards of the weights. Collective on `fsdp`.
+  /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; beside them
+  /// the PEFT adapter in the folder `adapter`, if it names one. Collective on `fsdp`.
   /// Throws: ErrorKind::input.
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
-              const comm::Communicator& fsdp, core::DType compute_dtype);
+              const comm::Communicator& fsdp, core::DType compute_dtype,
+              const std::filesystem::path& adapter = {});
   /// The same over any groups. Collective on both.
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
-              const shard::Groups& groups, const shard::Options& options);
+              const shard::Groups& groups, const shard::Options& options,
+              const std::filesystem::path& adapter = {});
 
   Engine engine() { return {architecture_, *model_, *ops_, *shards_}; }
   const model::Architecture& architecture() const { return architecture_; }

@@ -7,7 +7,8 @@
 
 #include "core/fault.hpp"
 #include "model/rope.hpp"
-#include "train/stages.hpp"
+#include "plan/stages.hpp"
+#include "train/open_stage.hpp"
 
 namespace finetune::train {
 namespace {
@@ -63,8 +64,39 @@ model::Balance make_balance(const data::MicroBatch& batch, double scale, at::Dev
   return balance;
 }
 
+using plan::Stages;
+
+/// A number for each token that no other token of the run has, whatever computes it.
+std::vector<std::int64_t> token_numbers(const data::MicroBatch& batch) {
+  constexpr std::int64_t tokens_a_row = std::int64_t{1} << 20;
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(batch.ids.size());
+  for (std::int64_t row = 0; row < batch.batch; ++row)
+    for (std::int64_t i = 0; i < batch.length; ++i)
+      numbers.push_back((batch.first_row + row) * tokens_a_row + i);
+  return numbers;
+}
+
+/// The adapters' dropout for as long as a pass lasts.
+class DropoutOfPass {
+ public:
+  DropoutOfPass(const Engine& engine, const std::optional<data::MicroBatch>& batch)
+      : ops_(engine.ops) {
+    if (!batch || engine.dropout == 0) return;
+    ops_.set_dropout(
+        model::Dropout{engine.dropout, engine.dropout_seed,
+                       to_tensor(token_numbers(*batch), engine.shards.options().device)});
+  }
+  ~DropoutOfPass() { ops_.set_dropout(std::nullopt); }
+  DropoutOfPass(const DropoutOfPass&) = delete;
+  DropoutOfPass& operator=(const DropoutOfPass&) = delete;
+
+ private:
+  model::Ops& ops_;
+};
+
 Stages stages_of(const Engine& engine) {
-  return Stages(engine.model, engine.architecture.num_layers, engine.shards);
+  return Stages(engine.shards.table(), engine.shards.map(), engine.model.head_row());
 }
 
 void prefetch(const Engine& engine, const Stages& stages, int stage) {
@@ -141,8 +173,9 @@ Saved run_block(const Engine& engine, const Tokens& tokens, std::int64_t i_layer
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass) {
   const Stages stages = stages_of(engine);
-  const OpenStage all_along(engine.shards, stages.everywhere());
+  const OpenStage all_along(engine.shards, stages.all_along());
   std::optional<Tokens> tokens = prepare(engine, batch);
+  const DropoutOfPass dropout(engine, batch);
   model::Balance balance;
   if (tokens && scale.balance != 0) {
     balance = make_balance(*batch, scale.balance, engine.shards.options().device);
@@ -201,7 +234,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
 model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   const at::NoGradGuard no_autograd;
   const Stages stages = stages_of(engine);
-  const OpenStage all_along(engine.shards, stages.everywhere());
+  const OpenStage all_along(engine.shards, stages.all_along());
   const std::optional<Tokens> tokens = prepare(engine, batch);
   const at::Tensor x_ND = run_blocks(
       engine, stages, tokens ? &tokens->ids_N : nullptr, [&](std::int64_t i, const at::Tensor& x) {
@@ -217,7 +250,7 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
                   Positions positions) {
   const at::NoGradGuard no_autograd;
   const Stages stages = stages_of(engine);
-  const OpenStage all_along(engine.shards, stages.everywhere());
+  const OpenStage all_along(engine.shards, stages.all_along());
   at::Tensor x_ND = run_blocks(engine, stages, &ids_N, [&](std::int64_t i, const at::Tensor& x) {
     return engine.model.block(engine.ops, i, x, sequence);
   });

@@ -23,6 +23,8 @@ struct Engine {
   model::Ops& ops;
   shard::ModelShards& shards;
   Blocks blocks = Blocks::kept;
+  double dropout = 0;  ///< of adapters, in forward_backward
+  std::uint64_t dropout_seed = 0;
 };
 
 using Pass = shard::Gradients::Pass;

@@ -6,12 +6,16 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
+#include "kernels/adamw8bit.hpp"
 #include "plan/fits.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
 
 namespace {
+
+// plan may not include kernels.
+static_assert(plan::block_of_8_bits == kernels::moment_block);
 
 /// Sums inside a product follow the threads that share it.
 void require_equal_threads(const comm::Communicator& world) {

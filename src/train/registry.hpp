@@ -7,11 +7,13 @@
 
 #include "data/chat_template.hpp"
 #include "data/format.hpp"
+#include "model/adapter.hpp"
 #include "model/family.hpp"
 
 namespace finetune::train {
 
 struct Registry {
+  std::vector<model::Adapter> adapters = {};
   std::vector<model::ModelFamily> families;
   std::vector<data::Format> formats;
   std::vector<data::ChatTemplate> templates = {};
@@ -19,6 +21,8 @@ struct Registry {
   /// All names in order: ranks compare it, and checkpoints carry it.
   std::string names() const {
     std::string text;
+    for (const auto& adapter : adapters)
+      text += "adapter " + adapter.name + "; ";
     for (const auto& family : families)
       text += "model " + family.name + "; ";
     for (const auto& format : formats)

@@ -21,16 +21,17 @@ std::string hash_of(const at::Tensor& shard) {
 
 }  // namespace
 
-void require_equal_replicas(const shard::ModelShards& shards, const optim::AdamW& optimizer,
+void require_equal_replicas(const shard::ModelShards& shards, const optim::Optimizer& optimizer,
                             const world::World& world, std::int64_t step) {
   const comm::Communicator& copies = world.dp_replicate;
   comm::agree_all(world.world, [&] {
-    for (int unit = 0; unit < shards.num_units(); ++unit) {
-      const auto hashes =
-          copies.all_gather_text(hash_of(shards.master(unit)) + hash_of(optimizer.exp_avg(unit)) +
-                                 hash_of(optimizer.exp_avg_sq(unit)));
+    for (const int unit : shards.trained_units()) {
+      std::string hash = hash_of(shards.master(unit));
+      for (const optim::Kept& kept : optimizer.kept(unit))
+        hash += hash_of(kept.values);
+      const auto hashes = copies.all_gather_text(hash);
       const auto other = std::find_if(hashes.begin(), hashes.end(),
-                                      [&](const auto& hash) { return hash != hashes.front(); });
+                                      [&](const auto& h) { return h != hashes.front(); });
       if (other == hashes.end()) continue;
       core::fail(
           core::ErrorKind::numbers,

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "shard/model_shards.hpp"
 #include "world/world.hpp"
 
@@ -13,7 +13,7 @@ namespace finetune::train {
 /// Compares a hash of this rank's master weights and moments with those of the ranks that keep the
 /// same shards of other copies. Collective on the world and on dp_replicate. Throws: AgreedError of
 /// ErrorKind::numbers naming a unit and the ranks that differ.
-void require_equal_replicas(const shard::ModelShards& shards, const optim::AdamW& optimizer,
+void require_equal_replicas(const shard::ModelShards& shards, const optim::Optimizer& optimizer,
                             const world::World& world, std::int64_t step);
 
 }  // namespace finetune::train

@@ -9,8 +9,27 @@
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "weights/peft_config.hpp"
 
 namespace finetune::train {
+namespace {
+
+/// Adapters are one unit whatever the bucket is.
+bool blocks_follow_bucket(const Input& input) {
+  return input.optimizer.is_8bit() &&
+         std::ranges::any_of(input.parameters.rows, [](const model::Parameter& row) {
+           return row.trainable && row.adapts < 0;
+         });
+}
+
+/// The base is compared by what it is (require_same_base), wherever it lies.
+bool is_known_by_hash(const Input& input, const checkpoint::Found& found) {
+  const auto base = found.state.find("base");
+  return input.is_adapted() && base != found.state.end() &&
+         base->value("dtype", std::string()) == core::name(input.numbers().compute);
+}
+
+}  // namespace
 
 core::Json describe_run(const Input& input, const RunFacts& facts) {
   core::Json fixed = core::Json::object();
@@ -30,6 +49,14 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                       {"precision", input.precision.mode},
                       {"run_id", facts.run_id},
                       {"build", core::build_stamp()}};
+  if (!facts.base_hash.empty())
+    state["base"] = {{"hash", facts.base_hash}, {"dtype", core::name(input.numbers().compute)}};
+  if (blocks_follow_bucket(input)) state["bucket"] = input.parallel.bucket;
+  if (input.is_adapted()) {
+    state["adapter"] = {{"name", input.adapter.name},
+                        {"double_quant", input.adapter.double_quant},
+                        {"config", weights::to_peft_config(input.adapter, input.parameters)}};
+  }
   if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
   return state;
 }
@@ -63,6 +90,31 @@ void require_state(const checkpoint::Found& found) {
   if (found.state.contains("threads")) require("threads", is_count);
   if (found.state.contains("precision")) require("precision", is_text);
   if (found.state.contains("run_id")) require("run_id", is_text);
+  if (found.state.contains("bucket")) require("bucket", is_text);
+  if (found.state.contains("base")) require("base", holds_texts);
+}
+
+void require_same_optimizer(const Input& input, const checkpoint::Found& found) {
+  // Earlier versions had no other.
+  const std::string name =
+      found.state.at("fixed").value("optimizer.name", std::string("\"adamw\""));
+  const std::string own = fmt::format("\"{}\"", input.optimizer.name);
+  if (name != own) {
+    core::fail(
+        core::ErrorKind::deck,
+        {input.deck_path.string(),
+         fmt::format("optimizer.name = {}, the run in {} has {}", own, found.folder.string(), name),
+         "its moments are kept in another way",
+         "Restore it, or set another train.output to begin a new run."});
+  }
+  const std::string bucket = found.state.value("bucket", input.parallel.bucket);
+  if (!blocks_follow_bucket(input) || bucket == input.parallel.bucket) return;
+  core::fail(core::ErrorKind::deck,
+             {input.deck_path.string(),
+              fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"",
+                          input.parallel.bucket, found.folder.string(), bucket),
+              "the blocks of adamw8bit's moments are cut by it",
+              "Restore it, or set another train.output to begin a new run."});
 }
 
 void require_same_run(const Input& input, const std::string& data_fingerprint,
@@ -71,6 +123,7 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
   int count = 0;
   const core::Json& fixed = found.state.at("fixed");
   for (const auto& [key, value] : input.fixed_values) {
+    if (key == "model.path" && is_known_by_hash(input, found)) continue;
     const std::string saved = fixed.value(key, value);
     if (saved == value) continue;
     differences += fmt::format("\n    {} = {}, the checkpoint has {}", key, value, saved);
@@ -106,6 +159,27 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
                 "Restore the data, set data.allow_changed = true to go on with them as they are, "
                 "or set another train.output to begin a new run."});
   }
+}
+
+void require_same_base(const Input& input, const std::string& base_hash,
+                       const checkpoint::Found& found) {
+  if (base_hash.empty()) return;
+  const core::Json base = found.state.value("base", core::Json::object());
+  const std::string dtype(core::name(input.numbers().compute));
+  if (base.value("dtype", dtype) != dtype) {
+    log::warn(
+        fmt::format("{} was trained beside weights in {}, this start has them in {}: whether they "
+                    "are the same model cannot be told",
+                    found.folder.string(), base.value("dtype", dtype), dtype));
+    return;
+  }
+  if (base.value("hash", base_hash) == base_hash) return;
+  core::fail(core::ErrorKind::input,
+             {input.model_folder.string(),
+              fmt::format("is not the model that {} was trained beside", found.folder.string()),
+              fmt::format("its frozen weights have the hash {}, those were {}", base_hash,
+                          base.value("hash", base_hash)),
+              "Restore the model's files, or set another train.output to begin a new run."});
 }
 
 }  // namespace finetune::train

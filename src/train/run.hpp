@@ -49,7 +49,11 @@ class Run {
   void write_resolved_deck();
   void note_start();
   void restore_or_initialise();
+  template <typename Load>
+  void with_source(const Load& load);
   void initialise();
+  void load_base();
+  void hash_base();
   void tell_resumed(const checkpoint::Found& found);
   core::Json describe() const;
   void step();
@@ -75,6 +79,7 @@ class Run {
   Checkpoints checkpoints_;
   TimeLimit time_limit_;
   std::string run_id_;
+  std::string base_hash_;  ///< of frozen weights; empty without any
   std::int64_t num_steps_ = 0;
   std::int64_t steps_done_ = 0;
   std::optional<double> validation_loss_;            ///< of the weights as they are

@@ -18,7 +18,10 @@
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "train/base_hash.hpp"
 #include "train/initial_weights.hpp"
+#include "train/packed_files.hpp"
+#include "train/peft_weights.hpp"
 #include "train/resume.hpp"
 #include "train/run.hpp"
 #include "weights/model_files.hpp"
@@ -83,25 +86,69 @@ void Run::write_resolved_deck() {
   });
 }
 
-void Run::initialise() {
+/// Calls `load(source)` on every rank with what the deck names.
+template <typename Load>
+void Run::with_source(const Load& load_from) {
+  std::optional<weights::PeftAdapter> adapter;
+  if (!input_.adapter_folder.empty())
+    adapter = weights::PeftAdapter::open(world_.world, input_.adapter_folder);
+  const auto load = [&](WeightSource source) {
+    if (!adapter) return load_from(source);
+    load_from(with_peft(std::move(source), *adapter, input_.parameters));
+  };
+  if (adapter) comm::agree_all(world_.world, [&] { adapter->require_fits(input_.parameters); });
+  const WeightSource random = random_source(input_.architecture, input_.parameters,
+                                            static_cast<std::uint64_t>(input_.train.seed));
   if (input_.model.init == "random") {
-    randomize(input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed),
-              state_.shards());
-    for (const model::Parameter& row : input_.parameters.rows) {
-      source_dtypes_[row.name] = core::name(input_.architecture.file_dtype);
-    }
-    log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
+    comm::agree_all(world_.world, [&] { load(random); });
     return;
   }
   const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
+  // Before anything that communicates: one rank may see other files than the rest.
   comm::agree_all(world_.world, [&] {
-    import_weights(files, input_.architecture, input_.parameters, state_.shards());
+    require_same_model(files, input_.architecture, input_.parameters);
+    require_zero_biases(files, input_.parameters);
   });
-  for (const model::Parameter& row : input_.parameters.rows) {
-    source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
-  }
+  comm::agree_all(world_.world, [&] {
+    load(with_adapter(files_source(files, input_.parameters), random, input_.parameters));
+  });
+  for (const model::Parameter& row : input_.parameters.rows)
+    if (row.trainable && row.adapts < 0)
+      source_dtypes_[row.name] = core::name(files.entry(row.name).dtype);
   log::info(fmt::format("starts from {} ({})", input_.model_folder.string(),
                         core::human_bytes(files.size_bytes())));
+}
+
+void Run::initialise() {
+  with_source([&](const WeightSource& source) {
+    load_weights(source, state_.shards());
+    if (input_.adapter_folder.empty()) set_magnitudes(state_.shards());
+  });
+  if (!input_.adapter_folder.empty())
+    log::info(fmt::format("goes on from the adapter {}", input_.adapter_folder.string()));
+  if (input_.model.init != "random") return;
+  for (const model::Parameter& row : input_.parameters.rows)
+    if (row.trainable && row.adapts < 0)
+      source_dtypes_[row.name] = core::name(input_.architecture.file_dtype);
+  log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
+}
+
+/// What a checkpoint of an adapter does not hold.
+void Run::load_base() {
+  with_source([&](const WeightSource& source) { load_frozen(source, state_.shards()); });
+}
+
+void Run::hash_base() {
+  base_hash_ = frozen_hash(state_.shards());
+  const auto hashes = world_.world.all_gather_text(base_hash_);
+  const auto other = std::ranges::find_if(hashes, [&](const auto& h) { return h != hashes[0]; });
+  if (other == hashes.end()) return;
+  throw comm::AgreedError(core::ErrorKind::input,
+                          core::to_string({input_.model_folder.string(),
+                                           fmt::format("rank {} read other weights than rank 0",
+                                                       other - hashes.begin()),
+                                           "all copies of the frozen weights must be the same",
+                                           "Check that all nodes see the same files."}));
 }
 
 void Run::restore_or_initialise() {
@@ -115,11 +162,17 @@ void Run::restore_or_initialise() {
                                     .local_root = local_root_,
                                     .node = world_.node,
                                     .run_id = run_id_,
-                                    .accept = require_state};
+                                    .accept = [&](const checkpoint::Found& found) {
+                                      require_state(found);
+                                      require_same_optimizer(input_, found);
+                                    }};
   const auto found = checkpoint::find_and_load(world_.world, sources, wanted, &report);
   if (found) {
     comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, *found); });
     state_.take_wanted();
+    if (input_.is_adapted()) load_base();
+    hash_base();
+    comm::agree_all(world_.world, [&] { require_same_base(input_, base_hash_, *found); });
     state_.shards().publish_all();
     tell_resumed(*found);
     // The last start may have died between its last checkpoint and the removal of an older one.
@@ -128,6 +181,7 @@ void Run::restore_or_initialise() {
   } else {
     state_.release();
     initialise();
+    hash_base();
   }
   // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
   // no longer counts.
@@ -182,6 +236,7 @@ core::Json Run::describe() const {
       {.step = steps_done_,
        .metrics_bytes = records_ ? records_->size_bytes() : 0,
        .data_fingerprint = corpus_.fingerprint,
+       .base_hash = base_hash_,
        .source_dtypes = source_dtypes_,
        .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
        .threads = at::get_num_threads(),

@@ -130,6 +130,16 @@ void TrainSettings::bind_method(deck::Table& table) {
                           "rank has waited so long for others; 0: wait for ever.",
               .unit = "s"},
              hang_timeout_s, {.min = 0.0});
+  table.choice(
+      {.name = "preflight",
+       .restart = Restart::free,
+       .sentence =
+           "What is looked at before the first step, with exit code 69 and the node's name for "
+           "what "
+           "is wrong: quick: ranks and nodes, that all have the same program and files, binding, "
+           "memory, free space, clocks; full: besides, what finetune check measures (links, rates, "
+           "disks, GPUs), in up to half a minute; off: nothing."},
+      preflight, {"off", "quick", "full"});
 }
 
 void MetricsSettings::bind(deck::Table& table) {

@@ -32,6 +32,7 @@ struct TrainSettings {
   std::string activation_checkpointing = "none";
   bool check_replicas = false;
   double hang_timeout_s = 600;
+  std::string preflight = "quick";
 
   void bind(deck::Table& table);
 

@@ -9,14 +9,10 @@
 
 #include "core/fault.hpp"
 #include "train/device.hpp"
-#include "train/initial_weights.hpp"
+#include "train/stored_parts.hpp"
 
 namespace finetune::train {
 namespace {
-
-core::DType dtype_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? core::DType::bf16 : core::DType::f32;
-}
 
 std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
   return static_cast<std::byte*>(shard.data_ptr()) + offset * shard.element_size();
@@ -58,17 +54,20 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
                                         input.train.activation_checkpointing == "selective"
                                             ? model::Recompute::cheap
                                             : model::Recompute::nothing)),
-      optimizer_(input.optimizer, input.parameters, shards_, shard::to_aten(plan.numbers.moments)) {
+      optimizer_(optim::make_optimizer(input.optimizer, input.parameters, shards_,
+                                       shard::to_aten(plan.numbers.moments))) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
 
 Engine State::engine() {
-  return {.architecture = input_.architecture,
-          .model = *model_,
-          .ops = *ops_,
-          .shards = shards_,
-          .blocks =
-              input_.train.activation_checkpointing == "full" ? Blocks::recomputed : Blocks::kept};
+  return {
+      .architecture = input_.architecture,
+      .model = *model_,
+      .ops = *ops_,
+      .shards = shards_,
+      .blocks = input_.train.activation_checkpointing == "full" ? Blocks::recomputed : Blocks::kept,
+      .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
+      .dropout_seed = static_cast<std::uint64_t>(input_.train.seed)};
 }
 
 template <typename Slice>
@@ -76,29 +75,14 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
                                  shard::HostCopy::Contents contents) {
   std::vector<Slice> all;
   on_host_.clear();
-  for (int unit = 0; unit < shards_.num_units(); ++unit) {
-    const auto on_host = [&](const at::Tensor& shard) {
-      return on_host_.emplace_back(shard, contents).host();
-    };
-    const at::Tensor master = on_host(shards_.master(unit));
-    const at::Tensor exp_avg = on_host(optimizer_.exp_avg(unit));
-    const at::Tensor exp_avg_sq = on_host(optimizer_.exp_avg_sq(unit));
-    for (const plan::ShardSlice& whole : shards_.map().slices(unit, shards_.fsdp().rank())) {
-      const std::int64_t first = whole.count * i_part / num_parts;
-      const std::int64_t last = whole.count * (i_part + 1) / num_parts;
-      if (first == last) continue;
-      const plan::ShardSlice slice{whole.row, whole.tensor_offset + first,
-                                   whole.shard_offset + first, last - first};
-      core::TensorSlice tensor =
-          tensor_slice(input_.parameters.rows[static_cast<std::size_t>(slice.row)], slice);
-      const auto add = [&](const char* kind, const at::Tensor& shard) {
-        tensor.dtype = dtype_of(shard);
-        all.push_back({kind, tensor, bytes_at(shard, slice.shard_offset)});
-      };
-      add(kind_master, master);
-      add(kind_exp_avg, exp_avg);
-      add(kind_exp_avg_sq, exp_avg_sq);
-    }
+  for (const int unit : shards_.trained_units()) {
+    const std::vector<optim::Kept> kept = kept_of(shards_, *optimizer_, unit);
+    std::vector<at::Tensor> on_host;
+    for (const optim::Kept& each : kept)
+      on_host.push_back(on_host_.emplace_back(each.values, contents).host());
+    for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts))
+      all.push_back(
+          {kept[part.kept].kind, std::move(part.slice), bytes_at(on_host[part.kept], part.offset)});
   }
   return all;
 }
@@ -106,15 +90,11 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
 std::int64_t State::stored_bytes() const {
   const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
   std::int64_t bytes = 0;
-  for (int unit = 0; unit < shards_.num_units(); ++unit) {
-    const std::int64_t element_bytes = shards_.master(unit).element_size() +
-                                       optimizer_.exp_avg(unit).element_size() +
-                                       optimizer_.exp_avg_sq(unit).element_size();
-    for (const plan::ShardSlice& whole : shards_.map().slices(unit, shards_.fsdp().rank())) {
-      const std::int64_t first = whole.count * copies.rank() / copies.size();
-      const std::int64_t last = whole.count * (copies.rank() + 1) / copies.size();
-      bytes += (last - first) * element_bytes;
-    }
+  for (const int unit : shards_.trained_units()) {
+    const auto parts =
+        parts_of(shards_, unit, kept_of(shards_, *optimizer_, unit), copies.rank(), copies.size());
+    for (const StoredPart& part : parts)
+      bytes += part.slice.size_bytes();
   }
   return bytes;
 }

@@ -9,8 +9,8 @@
 #include "checkpoint/load.hpp"
 #include "checkpoint/save.hpp"
 #include "model/family.hpp"
-#include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
+#include "optim/optimizer.hpp"
 #include "plan/plan.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
@@ -28,7 +28,7 @@ class State {
 
   Engine engine();
   shard::ModelShards& shards() { return shards_; }
-  optim::AdamW& optimizer() { return optimizer_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
   /// Null where the precision needs none.
   optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
   const optim::LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
@@ -56,15 +56,10 @@ class State {
   std::unique_ptr<model::Model> model_;
   shard::ModelShards shards_;
   std::unique_ptr<model::Ops> ops_;
-  optim::AdamW optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LossScale> loss_scale_;
   std::vector<shard::HostCopy> on_host_;
   at::Tensor snapshot_;  ///< bytes
 };
-
-/// Kinds of states in a checkpoint.
-inline constexpr const char* kind_master = "master";
-inline constexpr const char* kind_exp_avg = "exp_avg";
-inline constexpr const char* kind_exp_avg_sq = "exp_avg_sq";
 
 }  // namespace finetune::train

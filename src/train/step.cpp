@@ -60,7 +60,7 @@ double take_exposed_s(const shard::ModelShards& shards) {
 }  // namespace
 
 StepResult run_step(const Engine& engine, const comm::Communicator& batch,
-                    const data::StepData& data, optim::AdamW& optimizer,
+                    const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings) {
   shard::ModelShards& shards = engine.shards;
   const double per_token = 1.0 / static_cast<double>(data.num_trained_tokens);

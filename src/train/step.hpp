@@ -7,8 +7,8 @@
 
 #include "comm/communicator.hpp"
 #include "data/stream.hpp"
-#include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
+#include "optim/optimizer.hpp"
 #include "train/passes.hpp"
 
 namespace finetune::train {
@@ -36,7 +36,7 @@ struct StepSettings {
 /// Collective on `batch` and on the shards' groups. Throws: ErrorKind::numbers on every rank,
 /// before weights change, if loss or gradient is not finite or beyond what fixed point holds.
 StepResult run_step(const Engine& engine, const comm::Communicator& batch,
-                    const data::StepData& data, optim::AdamW& optimizer,
+                    const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings);
 
 }  // namespace finetune::train

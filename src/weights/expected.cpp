@@ -22,6 +22,12 @@ bool is_computed_buffer(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
 }
 
+bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& expected) {
+  return std::equal(
+      shape.begin(), shape.end(), expected.begin(), expected.end(),
+      [](std::int64_t size, std::int64_t wanted) { return size == wanted || wanted == -1; });
+}
+
 struct Differences {
   std::vector<const ExpectedTensor*> missing;
   std::vector<std::string> unexpected;
@@ -38,7 +44,7 @@ Differences compare(const ModelFiles& files, std::span<const ExpectedTensor> exp
     known.insert(tensor.name);
     if (!files.contains(tensor.name)) {
       if (!tensor.optional) differences.missing.push_back(&tensor);
-    } else if (files.entry(tensor.name).shape != tensor.shape) {
+    } else if (!fits(files.entry(tensor.name).shape, tensor.shape)) {
       differences.misshapen.push_back(&tensor);
     }
   }
@@ -87,19 +93,25 @@ std::string list(const Differences& differences, const ModelFiles& files) {
 
 void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
            const std::string& config_path, std::span<const std::string> foreign) {
+  check(files, expected,
+        Reason{.why = fmt::format("{} describes another model", config_path),
+               .remedy = "Check that the weights and config.json belong together."},
+        foreign);
+}
+
+void check(const ModelFiles& files, std::span<const ExpectedTensor> expected, const Reason& reason,
+           std::span<const std::string> foreign) {
   const Differences differences = compare(files, expected, foreign);
   if (differences.none()) return;
-  core::fail(
-      core::ErrorKind::input,
-      {files.folder().string(),
-       fmt::format("of {} tensors {} are missing, {} have the wrong shape, and {} are "
-                   "unexpected",
-                   std::count_if(expected.begin(), expected.end(),
-                                 [](const ExpectedTensor& one) { return !one.optional; }),
-                   differences.missing.size(), differences.misshapen.size(),
-                   differences.unexpected.size()),
-       fmt::format("{} describes another model", config_path),
-       "Check that the weights and config.json belong together." + list(differences, files)});
+  core::fail(core::ErrorKind::input,
+             {files.folder().string(),
+              fmt::format("of {} tensors {} are missing, {} have the wrong shape, and {} are "
+                          "unexpected",
+                          std::count_if(expected.begin(), expected.end(),
+                                        [](const ExpectedTensor& one) { return !one.optional; }),
+                          differences.missing.size(), differences.misshapen.size(),
+                          differences.unexpected.size()),
+              reason.why, reason.remedy + list(differences, files)});
 }
 
 }  // namespace finetune::weights

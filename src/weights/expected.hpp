@@ -13,7 +13,7 @@ namespace finetune::weights {
 
 struct ExpectedTensor {
   std::string name;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;  ///< a size of -1 may be any
   /// May be absent and is ignored where present: the head of a model with tied embeddings.
   bool optional = false;
 };
@@ -25,5 +25,15 @@ struct ExpectedTensor {
 /// that begin as one of `foreign` does are passed over.
 void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
            const std::string& config_path, std::span<const std::string> foreign = {});
+
+/// What a message says besides the differences.
+struct Reason {
+  std::string why;
+  std::string remedy;
+};
+
+/// The same for files that no config.json describes.
+void check(const ModelFiles& files, std::span<const ExpectedTensor> expected, const Reason& reason,
+           std::span<const std::string> foreign = {});
 
 }  // namespace finetune::weights

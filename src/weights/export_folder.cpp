@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "core/dtype.hpp"
@@ -146,26 +147,43 @@ void check_range(const TensorSpec& tensor, std::span<const float> piece) {
   }
 }
 
-void write_tensor(SafetensorsWriter& writer, const TensorSpec& tensor, const ReadPiece& read_piece,
-                  std::vector<float>& values, std::vector<std::byte>& rounded) {
+/// Elements of a tensor, from where they come to the bytes to write.
+using Fill = std::function<std::span<const std::byte>(const TensorSpec& tensor, std::int64_t first,
+                                                      std::int64_t count)>;
+
+void write_tensor(SafetensorsWriter& writer, const TensorSpec& tensor, const Fill& fill) {
   const std::int64_t elements = core::num_elements(tensor.shape);
   for (std::int64_t first = 0; first < elements; first += piece_elements) {
-    values.resize(static_cast<std::size_t>(std::min(elements - first, piece_elements)));
     core::fault::hit("export.piece", tensor.name);
-    read_piece(tensor.name, first, values);
-    check_range(tensor, values);
-    const auto bytes = std::as_bytes(std::span(values));
-    if (tensor.dtype == core::DType::f32) {
-      writer.write(tensor.name, bytes);
-      continue;
-    }
-    rounded.resize(values.size() * static_cast<std::size_t>(core::size_bytes(tensor.dtype)));
-    core::convert(core::DType::f32, bytes, tensor.dtype, rounded);
-    writer.write(tensor.name, rounded);
+    writer.write(tensor.name, fill(tensor, first, std::min(elements - first, piece_elements)));
   }
 }
 
-void write_index(const fs::path& folder, const std::vector<ExportFile>& files) {
+/// Reads fp32 and rounds.
+class Rounding {
+ public:
+  explicit Rounding(const ReadPiece& read_piece) : read_piece_(read_piece) {}
+
+  std::span<const std::byte> operator()(const TensorSpec& tensor, std::int64_t first,
+                                        std::int64_t count) {
+    values_.resize(static_cast<std::size_t>(count));
+    read_piece_(tensor.name, first, values_);
+    check_range(tensor, values_);
+    const auto bytes = std::as_bytes(std::span(values_));
+    if (tensor.dtype == core::DType::f32) return bytes;
+    rounded_.resize(values_.size() * static_cast<std::size_t>(core::size_bytes(tensor.dtype)));
+    core::convert(core::DType::f32, bytes, tensor.dtype, rounded_);
+    return rounded_;
+  }
+
+ private:
+  const ReadPiece& read_piece_;
+  std::vector<float> values_;
+  std::vector<std::byte> rounded_;
+};
+
+void write_index(const fs::path& folder, const std::string& stem,
+                 const std::vector<ExportFile>& files) {
   core::Json weight_map = core::Json::object();
   std::int64_t total_bytes = 0;
   std::int64_t total_parameters = 0;
@@ -179,7 +197,25 @@ void write_index(const fs::path& folder, const std::vector<ExportFile>& files) {
   const core::Json index = {
       {"metadata", {{"total_parameters", total_parameters}, {"total_size", total_bytes}}},
       {"weight_map", std::move(weight_map)}};
-  core::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  core::write_text_atomically(folder / (stem + ".safetensors.index.json"), index.dump(2) + "\n");
+}
+
+void write_folder(const fs::path& out, const ExportPlan& plan, const Fill& fill,
+                  const fs::path& copy_from) {
+  const fs::path target = prepare(out);
+  TemporaryFolder folder(target.string() + fmt::format(".tmp.{}", ::getpid()));
+  if (!copy_from.empty()) copy_description(copy_from, folder.path(), plan.texts);
+  for (const auto& [name, text] : plan.texts)
+    core::write_text_atomically(folder.path() / name, text);
+  const std::vector<ExportFile> files = plan_files(plan);
+  for (const ExportFile& file : files) {
+    SafetensorsWriter writer(folder.path() / file.name, file.tensors);
+    for (const TensorSpec& tensor : file.tensors)
+      write_tensor(writer, tensor, fill);
+    writer.finish();
+  }
+  if (files.size() > 1) write_index(folder.path(), plan.stem, files);
+  folder.commit(target);
 }
 
 }  // namespace
@@ -196,9 +232,9 @@ std::vector<ExportFile> plan_files(const ExportPlan& plan) {
     bytes += tensor.size_bytes();
   }
   for (std::size_t i = 0; i < files.size(); ++i) {
-    files[i].name = files.size() == 1
-                        ? "model.safetensors"
-                        : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size());
+    files[i].name = files.size() == 1 ? plan.stem + ".safetensors"
+                                      : fmt::format("{}-{:05d}-of-{:05d}.safetensors", plan.stem,
+                                                    i + 1, files.size());
     std::ranges::stable_sort(files[i].tensors, std::ranges::greater{},
                              [](const TensorSpec& t) { return core::size_bytes(t.dtype); });
   }
@@ -207,22 +243,20 @@ std::vector<ExportFile> plan_files(const ExportPlan& plan) {
 
 void export_folder(const fs::path& out, const ExportPlan& plan, const ReadPiece& read_piece,
                    const fs::path& copy_from) {
-  const fs::path target = prepare(out);
-  TemporaryFolder folder(target.string() + fmt::format(".tmp.{}", ::getpid()));
-  if (!copy_from.empty()) copy_description(copy_from, folder.path(), plan.texts);
-  for (const auto& [name, text] : plan.texts)
-    core::write_text_atomically(folder.path() / name, text);
-  const std::vector<ExportFile> files = plan_files(plan);
-  std::vector<float> values;
-  std::vector<std::byte> rounded;
-  for (const ExportFile& file : files) {
-    SafetensorsWriter writer(folder.path() / file.name, file.tensors);
-    for (const TensorSpec& tensor : file.tensors)
-      write_tensor(writer, tensor, read_piece, values, rounded);
-    writer.finish();
-  }
-  if (files.size() > 1) write_index(folder.path(), files);
-  folder.commit(target);
+  Rounding rounding(read_piece);
+  write_folder(out, plan, std::ref(rounding), copy_from);
+}
+
+void export_bytes(const fs::path& out, const ExportPlan& plan, const ReadBytes& read_bytes,
+                  const fs::path& copy_from) {
+  std::vector<std::byte> bytes;
+  const auto fill = [&](const TensorSpec& tensor, std::int64_t first,
+                        std::int64_t count) -> std::span<const std::byte> {
+    bytes.resize(static_cast<std::size_t>(count * core::size_bytes(tensor.dtype)));
+    read_bytes(tensor.name, first, bytes);
+    return bytes;
+  };
+  write_folder(out, plan, fill, copy_from);
 }
 
 }  // namespace finetune::weights

@@ -16,9 +16,10 @@
 namespace finetune::weights {
 
 struct ExportPlan {
-  std::vector<TensorSpec> tensors;                    ///< dtypes F32, BF16 or F16
+  std::vector<TensorSpec> tensors;  ///< dtypes F32, BF16 or F16, but for export_bytes
   std::int64_t max_shard_size_bytes = 5'000'000'000;  ///< of a file; a larger tensor gets its own
   std::map<std::string, std::string> texts = {};      ///< further files: name and content
+  std::string stem = "model";                         ///< how the files' names begin
 };
 
 /// A file of the export and its tensors, in the order in which they are written.
@@ -37,6 +38,10 @@ std::vector<ExportFile> plan_files(const ExportPlan& plan);
 using ReadPiece =
     std::function<void(std::string_view name, std::int64_t first_element, std::span<float> piece)>;
 
+/// The same in the tensor's dtype.
+using ReadBytes = std::function<void(std::string_view name, std::int64_t first_element,
+                                     std::span<std::byte> piece)>;
+
 /// Writes the model to the folder `out`, rounded to the plan's dtypes (a value that came from such
 /// a dtype keeps its bits; a NaN in BF16 or F16 becomes the usual one), with the files of the model
 /// folder `copy_from` that describe it (configuration, tokenizer, chat template) byte for byte; an
@@ -47,5 +52,9 @@ using ReadPiece =
 /// F16; ErrorKind::io; what `read_piece` throws.
 void export_folder(const std::filesystem::path& out, const ExportPlan& plan,
                    const ReadPiece& read_piece, const std::filesystem::path& copy_from);
+
+/// The same for tensors of any dtype, which are written as they are given.
+void export_bytes(const std::filesystem::path& out, const ExportPlan& plan,
+                  const ReadBytes& read_bytes, const std::filesystem::path& copy_from);
 
 }  // namespace finetune::weights

@@ -129,6 +129,14 @@ ModelFiles ModelFiles::open(const comm::Communicator& world, const fs::path& pat
   return comm::agree(world, [&] { return ModelFiles(headers); });
 }
 
+ModelFiles ModelFiles::open(const comm::Communicator& world, const fs::path& folder,
+                            const std::string& file) {
+  std::string headers = comm::agree(
+      world, [&] { return world.is_root() ? read_headers(folder, file) : std::string(); });
+  headers = world.broadcast_text(std::move(headers));
+  return comm::agree(world, [&] { return ModelFiles(headers); });
+}
+
 ModelFiles ModelFiles::open(const fs::path& path) {
   return open(comm::Communicator(), path);
 }

@@ -37,6 +37,10 @@ class ModelFiles {
   /// truncated or contradictory.
   static ModelFiles open(const comm::Communicator& world, const std::filesystem::path& path);
 
+  /// One file of a folder, read as those of a model (see open_in_folder).
+  static ModelFiles open(const comm::Communicator& world, const std::filesystem::path& folder,
+                         const std::string& file);
+
   /// The same for this process alone.
   static ModelFiles open(const std::filesystem::path& path);
 

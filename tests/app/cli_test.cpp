@@ -95,6 +95,8 @@ TEST(CommandLine, ReadsPlan) {
   EXPECT_EQ(parsed({"plan", "input.toml"}).ranks, std::nullopt);
   EXPECT_FALSE(arguments.on_gpu);
   EXPECT_TRUE(parsed({"plan", "--gpu", "input.toml"}).on_gpu);
+  EXPECT_EQ(parsed({"plan", "input.toml", "--machine", "h100-8", "--samples", "52002"}).samples,
+            52002);
 }
 
 TEST(CommandLine, ReadsGenerate) {
@@ -141,6 +143,8 @@ TEST(CommandLine, RefusesWhatItDoesNotKnow) {
   expect_refusal({"plan"}, "deck is required");
   expect_refusal({"plan", "input.toml", "--ranks", "0"}, "--ranks");
   expect_refusal({"plan", "input.toml", "--ranks", "three"}, "--ranks");
+  expect_refusal({"plan", "input.toml", "--machine", "h100-8", "--samples", "0"}, "--samples");
+  expect_refusal({"plan", "input.toml", "--samples", "5"}, "--machine");
   expect_refusal({"generate", "model"}, "prompt is required");
   expect_refusal({"generate", "model", "x", "--top-p", "1.5"}, "--top-p");
   expect_refusal({"generate", "model", "x", "--max-tokens", "0"}, "--max-tokens");

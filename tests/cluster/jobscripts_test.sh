@@ -27,7 +27,7 @@ program() {
   { echo '#!/usr/bin/env bash'; cat; } >"bin/$1"
   chmod +x "bin/$1"
 }
-export PATH=$work/bin:$PATH LOG=$work/log READY=$work/ready
+export PATH=$work/bin:$PATH LOG=$work/log READY=$work/ready FINETUNE_BINARY=$work/bin/finetune
 
 program squeue <<'PROGRAM'
 case "$*" in
@@ -38,14 +38,25 @@ PROGRAM
 program qstat <<'PROGRAM'
 [ -n "$RECORD" ] && printf '%b' "$RECORD"
 PROGRAM
-for name in scontrol qsub; do
-  program $name <<PROGRAM
+program scontrol <<PROGRAM
 case "\$*" in
-  "show job"*) printf 'JobId=7 JobName=x\n   Command=$top/jobscripts/slurm/train.sh deck.toml\n' ;;
-  *) echo "$name \$* restarts=\${FINETUNE_RESTARTS:-}" >>"\$LOG" ;;
+  "show job"*) printf 'JobId=7 JobName=x\n   Command=%s deck.toml\n' "\${SUBMITTED:-$top/jobscripts/slurm/train.sh}" ;;
+  *) echo "scontrol \$*" >>"\$LOG" ;;
 esac
 PROGRAM
-done
+program qsub <<'PROGRAM'
+echo "qsub $* restarts=${FINETUNE_RESTARTS:-}" >>"$LOG"
+echo "$FINETUNE_WORDS" >"$LOG.words"
+[ -z "$NO_QSUB" ]
+PROGRAM
+program finetune </dev/null
+program nproc <<<'echo 8'
+# An Open MPI with PBS support, or without.
+program ompi_info <<'PROGRAM'
+echo mca:plm:rsh:version; [ -z "$TM" ] || echo mca:plm:tm:version; echo mca:ras:slurm:version
+PROGRAM
+program prte_info </dev/null
+program pbs_tmrsh </dev/null
 # The launcher: ends with \$CODE; without it, tells of signals until one says what to end with.
 for name in srun mpirun; do
   program $name <<PROGRAM
@@ -89,24 +100,26 @@ expect "seconds_of nothing" none "$(seconds_of "" || echo none)"
 export SLURM_JOB_ID=7 STATE=RUNNING CODE="" ON_USR1="" RECORD="" LEFT=""
 for left in "1:30 90" "  2-00:00:01 172801" "UNLIMITED none" " none"; do
   LEFT=${left% *}
-  expect "squeue says '$LEFT'" "${left##* }" "$(slurm_seconds_left || echo none)"
+  expect "squeue says '$LEFT'" "${left##* }" "$(slurm_seconds_left 7 || echo none)"
 done
 
 export PBS_JOBID=7.server
 unset PBS_WALLTIME
 expect "neither qstat nor PBS_WALLTIME" none "$(pbs_seconds_left || echo none)"
 SECONDS=0
-expect "PBS_WALLTIME" 3600 "$(PBS_WALLTIME=3600 pbs_seconds_left)"
-RECORD='Job Id: 7.server\n    Job_Name = x\n    Resource_List.select = 2:ncpus=8:mpi\n\tprocs=8\n    Resource_List.walltime = 01:00:00\n    resources_used.walltime = 00:00:20\n    Variable_List = A=1,\n\tResource_List.nodes = 9\n'
+# Of this script's age, seconds tick on.
+left=$(PBS_WALLTIME=3600 pbs_seconds_left)
+expect "PBS_WALLTIME" yes "$([ "$left" -gt 3500 ] && [ "$left" -le 3600 ] && echo yes)"
+RECORD='Job Id: 7.server\n    Job_Name = x\n    Resource_List.select = 2:ncpus=8:mpi\n\tprocs=2\n    Resource_List.walltime = 01:00:00\n    resources_used.walltime = 00:00:20\n    Variable_List = A=1,\n\tResource_List.nodes = 9\n'
 expect "qstat, less what is used" 3580 "$(PBS_WALLTIME=7200 pbs_seconds_left)"
-expect "a long field" 2:ncpus=8:mpiprocs=8 "$(pbs_field Resource_List.select)"
+expect "a long field" 2:ncpus=8:mpiprocs=2 "$(pbs_field Resource_List.select)"
 expect "a field that is not there" none "$(pbs_field Resource_List.nodes || echo none)"
 
 slurm=$top/jobscripts/slurm/train.sh
 # In the queue again, or not: "CODE RESTARTS STATE requeue|stays"
 while read -r code restarts state what; do
   : >"$LOG"
-  LEFT=10:00 CODE=$code STATE=$state SLURM_RESTART_COUNT=$restarts FINETUNE_MAX_RESTARTS=3 "$slurm" d.toml a.b=1 >out
+  LEFT=10:00 CODE=$code STATE=$state SLURM_RESTART_COUNT=$restarts FINETUNE_MAX_RESTARTS=4 "$slurm" d.toml a.b=1 >out
   expect "slurm: exit code $code is returned" "$code" $?
   expect "slurm: $code after $restarts, $state" "$what" \
     "$(grep -q '^scontrol requeue 7' "$LOG" && echo requeue || echo stays)"
@@ -115,15 +128,75 @@ done <<'CASES'
 65 0 RUNNING stays
 75 0 RUNNING requeue
 76 2 RUNNING requeue
-75 3 RUNNING stays
+138 0 RUNNING requeue
+138 3 RUNNING stays
+75 3 RUNNING requeue
+75 4 RUNNING stays
 75 0 COMPLETING stays
 79 0 RUNNING stays
 137 0 RUNNING stays
 CASES
-expect "slurm: command" "srun --mpi=pmix --cpus-per-task=1 $top/build/finetune d.toml train.max_seconds=600 a.b=1" \
-  "$(sed "s|/jobscripts/slurm/../..||" "$LOG" | head -n 1)"
+srun="srun --mpi=pmix --cpus-per-task=1 --cpu-bind=cores --wait=60"
+expect "slurm: command" "$srun $work/bin/finetune d.toml train.max_seconds=600 a.b=1" "$(head -n 1 "$LOG")"
 LEFT=UNLIMITED CODE=0 "$slurm" d.toml >out
 expect "slurm: no limit" 0 "$(tail -n 1 "$LOG" | grep -c max_seconds)"
+: >"$LOG"
+CODE=0 SLURM_CPUS_PER_TASK=8 SLURM_GPUS_ON_NODE=4 FINETUNE_SRUN_OPTIONS="--mpi=pmix_v4 -K" "$slurm" d.toml >out
+expect "slurm: GPUs, cores and the site's options" \
+  "srun --mpi=pmix_v4 -K --cpus-per-task=8 --cpu-bind=cores --wait=60 --gpu-bind=none $work/bin/finetune d.toml" \
+  "$(cat "$LOG")"
+
+# The program of an installation, and none.
+mkdir -p prefix/share/finetune prefix/bin
+cp -r "$top/jobscripts" prefix/share/finetune
+cp bin/finetune prefix/bin
+: >"$LOG"
+installed=$work/prefix/share/finetune
+(unset FINETUNE_BINARY && SUBMITTED=$installed/jobscripts/slurm/train.sh CODE=0 "$slurm" d.toml >out)
+expect "slurm: an installed program" "$installed/../../bin/finetune" "$(cut -d ' ' -f 6 "$LOG")"
+: >"$LOG"
+(unset FINETUNE_BINARY && SUBMITTED=/home/me/job.sh FINETUNE_ROOT=$installed CODE=0 "$slurm" d.toml >out)
+expect "slurm: a copy elsewhere, and FINETUNE_ROOT" "$installed/../../bin/finetune" "$(cut -d ' ' -f 6 "$LOG")"
+(SUBMITTED=/home/me/job.sh CODE=0 "$slurm" d.toml >out 2>&1)
+expect "slurm: a copy elsewhere: exit code" 69 $?
+expect "slurm: it is said" 1 "$(grep -c '^error: FINETUNE_ROOT=: there are no jobscripts' out)"
+mkdir -p "a b" && cp -r "$top/jobscripts" "a b"
+# Software of a site may read what is not set, and fail.
+cat >>"a b/jobscripts/env/site.sh" <<'SITE'
+[ -z "$NOT_SET_ANYWHERE" ] && false
+SITE
+: >"$LOG"
+SUBMITTED="$work/a b/jobscripts/slurm/train.sh" CODE=0 "$slurm" d.toml >out 2>&1
+expect "slurm: a path with a space, and a site's software" 1 "$(grep -c '^srun' "$LOG")"
+rm prefix/bin/finetune
+(unset FINETUNE_BINARY && FINETUNE_ROOT=$work/prefix/share/finetune "$slurm" d.toml >out 2>&1)
+expect "slurm: no program: exit code" 69 $?
+
+# Arrays: a line of the file for each task, with an output folder of its own.
+printf 'optimizer.lr=1e-3\n\nother.toml a=b c=d train.output=mine' >sweep.txt
+export SLURM_ARRAY_JOB_ID=6 FINETUNE_SWEEP=$work/sweep.txt
+: >"$LOG"
+SLURM_ARRAY_TASK_ID=1 CODE=75 "$slurm" d.toml a.b=1 >out
+expect "array: line 1" "$srun $work/bin/finetune d.toml a.b=1 train.output=$work/sweep-1 optimizer.lr=1e-3" \
+  "$(head -n 1 "$LOG")"
+expect "array: only this task goes back" "scontrol requeue 6_1" "$(tail -n 1 "$LOG")"
+: >"$LOG"
+SLURM_ARRAY_TASK_ID=3 CODE=0 "$slurm" d.toml >out
+expect "array: a deck and an output of its own" \
+  "$srun $work/bin/finetune other.toml train.output=$work/sweep-3 a=b c=d train.output=mine" "$(cat "$LOG")"
+for index in 2 4; do
+  SLURM_ARRAY_TASK_ID=$index "$slurm" d.toml >out 2>&1
+  expect "array: no line $index: exit code" 64 $?
+  expect "array: no line $index is said" 1 "$(grep -c "^error: $work/sweep.txt: line $index is empty" out)"
+done
+SLURM_ARRAY_TASK_ID=1 FINETUNE_SWEEP=/nowhere.txt CODE=0 "$slurm" d.toml >out 2>&1
+expect "array: no file is said" 1 "$(grep -c '^error: /nowhere.txt: it cannot be read' out)"
+unset FINETUNE_SWEEP
+SLURM_ARRAY_TASK_ID=1 "$slurm" d.toml >out 2>&1
+expect "array: without a file: exit code" 64 $?
+unset SLURM_ARRAY_JOB_ID
+"$slurm" >out 2>&1
+expect "slurm: no deck: exit code" 64 $?
 
 # signals SCRIPT SIGNAL...: starts it, sends each signal when the launcher is ready for it, waits.
 signals() {
@@ -147,23 +220,53 @@ for signal in USR1 TERM; do
   ON_USR1=75 signals "$slurm" $signal
   expect "slurm: $signal: exit code" 75 $?
   expect "slurm: $signal reaches srun as USR1" USR1 "$(sed -n 2p "$LOG")"
-  expect "slurm: $signal: requeued" "scontrol requeue 7 restarts=" "$(tail -n 1 "$LOG")"
+  expect "slurm: $signal: requeued" "scontrol requeue 7" "$(tail -n 1 "$LOG")"
 done
 signals "$slurm" TERM TERM
 expect "slurm: the second TERM: exit code" 143 $?
 expect "slurm: the second TERM is one" "USR1 TERM" "$(tail -n +2 "$LOG" | paste -sd ' ')"
 
+# From here on PBS, whose job has a node file.
+unset SLURM_JOB_ID
 pbs=$top/jobscripts/pbs/train.sh
-export FINETUNE_ROOT=$top FINETUNE_DECK="d.toml a.b=1"
-printf 'n1\nn1\nn2\nn2\n' >nodes
+export FINETUNE_ROOT=$top FINETUNE_DECK="d.toml a.b=1" PBS_NODEFILE=$work/nodes NO_QSUB="" TM=""
+export PBS_CONF_FILE=$work/none
+printf 'n1.site\nn1.site\nn2.site\nn2.site\n' >nodes
+# The launcher's variables, which say how it reaches other nodes; and that of the ranks.
+program mpirun <<'PROGRAM'
+echo "mpirun $*" >>"$LOG"
+echo "${OMPI_MCA_plm_rsh_agent:-none} ${remote_start:-none} $OMP_NUM_THREADS" >"$LOG.agent"
+[ -z "$CODE" ] || exit "$CODE"
+trap 'exit "$ON_USR1"' USR1
+: >"$READY"
+while :; do sleep 0.05; done
+PROGRAM
+
 : >"$LOG"
-CODE=75 PBS_NODEFILE=$work/nodes "$pbs" >out
+CODE=75 "$pbs" >out
 expect "pbs: exit code" 75 $?
-expect "pbs: command" "mpirun -n 4 --hostfile $work/nodes $top/build/finetune d.toml train.max_seconds=3580 a.b=1" \
-  "$(head -n 1 "$LOG")"
+mpirun="mpirun -n 4 --map-by ppr:2:node:PE=4 --bind-to core:overload-allowed"
+carried="-x FINETUNE_BINARY -x FINETUNE_DECK -x FINETUNE_ROOT -x OMP_NUM_THREADS"
+expect "pbs: command" \
+  "$mpirun $carried --hostfile $work/nodes $work/bin/finetune d.toml train.max_seconds=3580 a.b=1" "$(head -n 1 "$LOG")"
+expect "pbs: other nodes are reached through PBS, threads are the rank's cores" \
+  "$top/jobscripts/env/remote_start.sh pbs_tmrsh 4" "$(cat "$LOG.agent")"
+next="qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS"
 expect "pbs: the next job" \
-  "qsub -W depend=afterany:7.server -v FINETUNE_ROOT,FINETUNE_DECK,FINETUNE_RESTARTS -l select=2:ncpus=8:mpiprocs=8 -l walltime=01:00:00 $pbs restarts=1" \
+  "$next -W depend=afterany:7.server -l select=2:ncpus=8:mpiprocs=2 -l walltime=01:00:00 $pbs restarts=1" \
   "$(tail -n 1 "$LOG")"
+: >"$LOG"
+# shellcheck disable=SC2030,SC2031
+(
+  FINETUNE_WORDS=$(cat "$LOG.words")
+  unset FINETUNE_DECK
+  export FINETUNE_WORDS
+  TM=yes CODE=0 "$pbs" >out
+)
+expect "pbs: the next job's command, with a PBS that mpirun knows" \
+  "$mpirun -x FINETUNE_BINARY -x FINETUNE_ROOT -x FINETUNE_WORDS -x OMP_NUM_THREADS $work/bin/finetune d.toml train.max_seconds=3580 a.b=1" \
+  "$(cat "$LOG")"
+expect "pbs: whose agent is not needed" "none none 4" "$(cat "$LOG.agent")"
 for code in 0 79; do
   : >"$LOG"
   CODE=$code "$pbs" >out
@@ -171,8 +274,60 @@ for code in 0 79; do
 done
 CODE=76 FINETUNE_RESTARTS=50 "$pbs" >out
 expect "pbs: not for ever" 0 "$(grep -c qsub "$LOG")"
+CODE=75 NO_QSUB=1 "$pbs" >out
+expect "pbs: a qsub that fails: exit code" 75 $?
+expect "pbs: it is said" 1 "$(grep -c 'qsub does not work here' out)"
 ON_USR1=76 signals "$pbs" TERM
 expect "pbs: TERM: exit code" 76 $?
+expect "pbs: a job that was deleted stays so" 0 "$(grep -c qsub "$LOG")"
+
+# Everything that belongs to a next job, and words that no two shells would read the same way.
+: >"$LOG"
+RECORD='Job Id: 7[2].server\n    Account_Name = acc\n    project = p1\n    Mail_Points = ae\n    Mail_Users = me@site\n    Resource_List.filesystems = home:eagle\n    Resource_List.ncpus = 4\n    Resource_List.place = scatter\n    Resource_List.select = 1:ncpus=4\n'
+printf '\nd.toml a.b="x,y;z" c=[1,2]\n' >sweep.txt
+PBS_JOBID='7[2].server' PBS_ARRAY_INDEX=2 PBS_O_QUEUE=in PBS_QUEUE=routed PBS_JOBNAME=mine FINETUNE_SWEEP=sweep.txt \
+  FINETUNE_QSUB_OPTIONS=--more CODE=75 "$pbs" >out
+expect "pbs: resources, account, project, mail, queue, name; no wait for a task of an array" \
+  "qsub -N mine -j oe -v FINETUNE_BINARY,FINETUNE_QSUB_OPTIONS,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -q in -A acc -m ae -M me@site --more -l filesystems=home:eagle -l place=scatter -l select=1:ncpus=4 -P p1 $pbs restarts=1" \
+  "$(tail -n 1 "$LOG")"
+# shellcheck source=../../jobscripts/env/pbs.sh
+arrived=$(. "$top/jobscripts/env/pbs.sh" && FINETUNE_WORDS=$(cat "$LOG.words") && read_words - && printf '<%s>' "${words[@]}")
+expect "pbs: words arrive as they were" '<d.toml><a.b=1><train.output=sweep-2><a.b="x,y;z"><c=[1,2]>' "$arrived"
+
+# Nodes that differ, and TORQUE, whose lines are cores.
+RECORD=""
+printf 'n1\nn1\nn2\n' >nodes
+: >"$LOG"
+CODE=0 "$pbs" >out
+expect "pbs: unequal nodes" "mpirun -n 3 --map-by slot:PE=1" "$(cut -d ' ' -f 1-5 "$LOG")"
+printf 'n1\nn1\nn1\nn1\nn2\nn2\nn2\nn2\n' >nodes
+torque=$top/jobscripts/torque/train.sh
+: >"$LOG"
+RECORD='Job Id: 7.server\n    Resource_List.nodes = 2:ppn=4\n    Resource_List.pmem = 1gb\n'
+FINETUNE_CORES_PER_RANK=2 PBS_WALLTIME=3600 CODE=75 "$torque" >out
+expect "torque: ranks of two cores" "mpirun -n 4 --map-by ppr:2:node:PE=2" "$(head -n 1 "$LOG" | cut -d ' ' -f 1-5)"
+expect "torque: the next job" \
+  "qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_CORES_PER_RANK,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -W depend=afterany:7.server -l nodes=2:ppn=4,walltime=3600,pmem=1gb $torque restarts=1" \
+  "$(tail -n 1 "$LOG")"
+: >"$LOG"
+printf 'n1\n' >one
+PBS_NODEFILE=$work/one FINETUNE_CORES_PER_RANK=9 CODE=0 "$pbs" >out
+expect "pbs: more cores than there are bind nothing" "mpirun -n 1 --map-by ppr:1:node --bind-to none" \
+  "$(cut -d ' ' -f 1-7 "$LOG")"
+FINETUNE_CORES_PER_RANK=8 "$torque" >out 2>&1
+expect "torque: too few cores for a rank: exit code" 64 $?
+: >"$LOG"
+CODE=0 FINETUNE_MPIRUN="mpiexec.other -n 2" "$torque" >out 2>&1
+expect "another launcher is taken whole" 127 $?
+
+# The agent finds the name that PBS knows.
+program pbs_tmrsh <<'PROGRAM'
+printf '<%s>' "$@"
+PROGRAM
+printf 'n1.site\nn10.site\n' >nodes
+# shellcheck disable=SC2031
+expect "agent" "<n10.site></usr/bin/env><PATH=/a b:$PATH><LD_LIBRARY_PATH=></bin/sh><-c>< a; b c>" \
+  "$(PATH="/a b:$PATH" LD_LIBRARY_PATH='' remote_start=pbs_tmrsh "$top/jobscripts/env/remote_start.sh" n10 " a; b" c)"
 
 echo "$checks checks, $failures failed"
 exit $((failures > 0))

@@ -4,6 +4,7 @@
 # cable and a shaped one, and prints what a step took and sent as a table.
 #   strategies.sh [FINETUNE [FOLDER]]      build/finetune and build/tests/strategies if not said
 # RATES="free 1gbit" and STRATEGIES="FULL_SHARD ..." choose rows; STEPS=24; two_nodes.sh says what it needs.
+# FOLDER keeps the deck, deck.toml, and a line "RATE SHARDING MEDIAN_MS LEAST_MS NODE_TO_NODE_MB" for each row, times.
 set -euo pipefail
 export LC_ALL=C
 
@@ -85,16 +86,18 @@ run_one() {
   read -r median least < <(sed -n 's/.*"step_s": \([^,}]*\).*/\1/p' "$folder/output/metrics.jsonl" |
     tail -n +2 | median_and_least_ms)
   cable=$(awk -v steps="$num_steps" '{ sum += $2 } END { print sum / NR / steps }' "$folder/traffic")
-  printf '| %-5s | %-13s | %8s | %9s | %8s | %16s | %16s |\n' "$rate" "$strategy" "$median" "$least" \
+  echo "$rate $strategy $median $least $(mb "$cable")" >>"$folder/times"
+  printf '| %-6s | %-13s | %8s | %9s | %8s | %16s | %16s |\n' "$rate" "$strategy" "$median" "$least" \
     "$(mb "$(number fsdp)")" "$(mb "$(number dp_replicate)")" "$(mb "$cable")"
 }
 
 write_deck
+: >"$folder/times"
 echo "Two nodes of two ranks, $num_steps steps. MB a step: sent by the first rank over each axis of the mesh, and by a node"
 echo "over the cable (counted by its network device, with what starting and ending sends)."
 echo
-echo '| cable | sharding      | step, ms | least, ms | fsdp, MB | dp_replicate, MB | node to node, MB |'
-echo '|-------|---------------|---------:|----------:|---------:|-----------------:|-----------------:|'
+echo '| cable  | sharding      | step, ms | least, ms | fsdp, MB | dp_replicate, MB | node to node, MB |'
+echo '|--------|---------------|---------:|----------:|---------:|-----------------:|-----------------:|'
 for rate in "${rates[@]}"; do
   for strategy in "${strategies[@]}"; do
     run_one "$rate" "$strategy"

@@ -3,11 +3,14 @@
 # Runs an MPI program on two "nodes" of this machine: namespaces with a host name, a network and shared
 # memory of their own, joined by one cable. MPI sees two hosts.
 #
-#   two_nodes.sh [--ranks-per-node N] [--rate RATE] [--launcher mpirun|slurm] [--traffic FILE] [--] PROGRAM [ARGS...]
+#   two_nodes.sh [--ranks-per-node N] [--rate RATE] [--launcher NAME] [--traffic FILE] [--] PROGRAM [ARGS...]
 #
 #   --ranks-per-node N   2 if not said
 #   --rate RATE          shapes the cable, for example 1gbit
+#   --launcher mpirun    if not said
 #   --launcher slurm     srun of a Slurm cluster of these nodes that lives as long as the program
+#   --launcher sbatch    the program runs once, on node1, with such a cluster around it, where sbatch works
+#   --launcher none      the program runs once, on node1; /run/enter NODE COMMAND... runs a command on a node
 #   --traffic FILE       a line "node1 BYTES" for each node: what it sent over the cable
 #
 # All of it lives in namespaces that end with this process, however it ends: nothing of it is seen outside,
@@ -55,8 +58,8 @@ require_tools() {
   local tool tools=(unshare nsenter setpriv ip mpirun)
   [ -z "$rate" ] || tools+=(tc)
   case $launcher in
-    mpirun) ;;
-    slurm)
+    mpirun | none) ;;
+    slurm | sbatch)
       tools+=(munged slurmctld slurmd srun)
       [ "$(id -u)" -eq 0 ] || skip "Slurm's daemons need root"
       ;;
@@ -109,23 +112,24 @@ make_nodes() {
   done
 }
 
-# What mpirun calls to reach a node, in the place of ssh: remote_shell HOST COMMAND...
-write_remote_shell() {
-  cat >$run/remote_shell <<EOF
+# Programs that run a command on a node: its words as they are; or for mpirun, in the place of ssh.
+write_programs() {
+  cat >$run/enter <<EOF
 #!$BASH
 run=$run
 $(declare -f enter)
-node=\$1
-shift
-export TMPDIR=$run/\$node/tmp
-enter "\$node" sh -c "\$*"
+export TMPDIR=$run/\$1/tmp
+enter "\$@"
 EOF
-  chmod +x $run/remote_shell
+  cat >$run/remote_shell <<EOF
+#!$BASH
+exec $run/enter "\$1" sh -c "\${*:2}"
+EOF
+  chmod +x $run/enter $run/remote_shell
 }
 
 launch_with_mpirun() {
   local hosts=${nodes[0]}:$ranks_per_node,${nodes[1]}:$ranks_per_node
-  write_remote_shell
   TMPDIR=$run/node1/tmp enter node1 "$here/../support/mpirun.sh" $((2 * ranks_per_node)) \
     --host "$hosts" --mca plm rsh --mca plm_rsh_agent $run/remote_shell "${program[@]}"
 }
@@ -137,19 +141,24 @@ SlurmctldHost=${nodes[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+# How long a job that goes back into the queue waits there.
+AuthInfo=cred_expire=8
+SchedulerParameters=sched_interval=1
+JobCompType=jobcomp/filetxt
+JobCompLoc=$run/completed
 StateSaveLocation=$run/state
 SlurmdSpoolDir=$run/%n/spool
 SlurmctldPidFile=$run/slurmctld.pid
 SlurmdPidFile=$run/%n/slurmd.pid
 TmpFS=$run/%n/tmp
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/affinity
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 # The ranks may be more than the cores.
 SlurmdParameters=config_overrides
 NodeName=${nodes[0]},${nodes[1]} CPUs=$ranks_per_node
-PartitionName=all Nodes=ALL Default=YES State=UP
+PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:2
 EOF
   mkdir -p $run/state $run/node1/spool $run/node2/spool
 }
@@ -167,7 +176,8 @@ start_slurm() {
   done
   SECONDS=0
   until [ "$(enter node1 sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 2 ]; do
-    if [ $SECONDS -gt 60 ]; then
+    if [ $SECONDS -gt 120 ]; then
+      echo "Slurm's nodes do not come up" >&2
       tail -n 20 $run/log/* >&2
       return 1
     fi
@@ -175,8 +185,17 @@ start_slurm() {
   done
 }
 
+launch_with_none() {
+  $run/enter node1 "${program[@]}"
+}
+
+launch_with_sbatch() {
+  start_slurm || return
+  $run/enter node1 "${program[@]}"
+}
+
 launch_with_slurm() {
-  start_slurm
+  start_slurm || return
   enter node1 srun --mpi=pmix --nodes=2 --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 -- "${program[@]}"
 }
 
@@ -192,6 +211,7 @@ write_traffic() {
 run_inside() {
   local code=0
   make_nodes
+  write_programs
   "launch_with_$launcher" || code=$?
   [ -z "$traffic" ] || write_traffic >"$traffic"
   exit $code

@@ -8,24 +8,13 @@ set -euo pipefail
 export LC_ALL=C
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=expect.sh
+. "$here/expect.sh"
 finetune=$1
 folder=$2
 launcher=$3
 num_steps=20
 ranks_per_node=2
-failures=0
-
-# expect WHAT COMMAND...
-expect() {
-  local what=$1
-  shift
-  if "$@"; then
-    echo "good: $what"
-  else
-    echo "WRONG: $what"
-    failures=$((failures + 1))
-  fi
-}
 
 # train NAME LAUNCH...: the same deck through any launcher. Sums in fixed point, so that bits do not depend on
 # who adds what.

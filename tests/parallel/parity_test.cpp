@@ -48,6 +48,37 @@ TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
   }
 }
 
+/// Adapters in all their parts: dropout, magnitudes, modules trained whole, a 4-bit base.
+std::vector<model::AdapterSettings> adapters() {
+  model::AdapterSettings lora;
+  lora.name = "lora";
+  lora.lora_r = 3;
+  lora.lora_dropout = 0.25;
+  model::AdapterSettings whole = lora;
+  whole.target_modules = {"q_proj", "v_proj"};
+  whole.modules_to_save = {"embed_tokens", "lm_head"};
+  model::AdapterSettings qlora = lora;
+  qlora.name = "qlora";
+  qlora.use_dora = true;
+  return {lora, whole, qlora};
+}
+
+TEST_P(EveryPrecision, TopologyGivesAdaptersTheSameBitsOnAnyRanks) {
+  for (const model::AdapterSettings& adapter : adapters()) {
+    const plan::Numbers exact = GetParam().numbers(Determinism::topology);
+    const Trajectory expected = Trainer({}, {.numbers = exact, .adapter = adapter}).train(6);
+    for (Arrangement setup : arrangements(world().size(), exact)) {
+      setup.adapter = adapter;
+      const Trajectory got = Trainer(world(), setup).train(6);
+      const std::string name = setup.name + (", " + adapter.name);
+      EXPECT_EQ(got.losses, expected.losses) << name;
+      EXPECT_EQ(got.norms, expected.norms) << name;
+      EXPECT_TRUE(got.weights == expected.weights) << name;
+      EXPECT_EQ(got.validation_loss, expected.validation_loss) << name;
+    }
+  }
+}
+
 TEST_P(EveryPrecision, RunGivesTheSameBitsOnTheSameRanks) {
   for (const Arrangement& setup :
        arrangements(world().size(), GetParam().numbers(Determinism::run))) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "data/stream.hpp"
+#include "optim/adamw.hpp"
 #include "plan/bucket.hpp"
+#include "registry.hpp"
 #include "support/mesh.hpp"
 #include "train/evaluate.hpp"
 #include "train/step.hpp"
@@ -26,7 +28,15 @@ struct Arrangement {
   TinyKind kind = TinyKind::own_head;
   const char* bucket = "BLOCK";
   std::int64_t micro_batch = 2;
+  model::AdapterSettings adapter = {};
 };
+
+inline model::ParameterTable adapted(model::ParameterTable table,
+                                     const model::AdapterSettings& settings) {
+  for (const model::Adapter& adapter : modules::registry().adapters)
+    if (adapter.name == settings.name) adapter.rewrite(settings, "test", table);
+  return table;
+}
 
 /// Everything that a number of ranks may not change.
 struct Trajectory {
@@ -50,8 +60,9 @@ class Trainer {
         world_(mesh_of(all, setup.dp_shard)),
         groups_(shard::make_groups(world_, setup.overlap)),
         architecture_(tiny_architecture(setup.kind)),
-        table_(plan::regroup(tiny_family().describe(architecture_), setup.bucket)),
-        map_(table_, setup.dp_shard),
+        table_(plan::regroup(adapted(tiny_family().describe(architecture_), setup.adapter),
+                             setup.bucket)),
+        map_(table_, setup.dp_shard, {.compute = setup.numbers.compute}),
         model_(tiny_family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),
         ops_(shards_, model::Path::kernels, setup.recompute),
@@ -64,7 +75,9 @@ class Trainer {
             .model = *model_,
             .ops = ops_,
             .shards = shards_,
-            .blocks = setup_.blocks};
+            .blocks = setup_.blocks,
+            .dropout = setup_.adapter.lora_dropout,
+            .dropout_seed = 11};
   }
   shard::ModelShards& shards() { return shards_; }
   const world::World& world() const { return world_; }
@@ -114,7 +127,7 @@ class Trainer {
     std::vector<std::int64_t> first_of_row = {0};
     for (const model::Parameter& row : table_.rows)
       first_of_row.push_back(first_of_row.back() + row.count());
-    for (int unit = 0; unit < shards_.num_units(); ++unit) {
+    for (const int unit : shards_.trained_units()) {
       const at::Tensor shard = shard_of(unit).to(at::kFloat);
       for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
         const float* from = shard.template const_data_ptr<float>() + slice.shard_offset;

@@ -92,7 +92,8 @@ std::string Job::exported() const {
   const Outcome outcome =
       run_program(finetune_on(1, {"export", output().string(), out.string()}), folder_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-  return read_file(out / "model.safetensors");
+  const fs::path adapter = out / "adapter_model.safetensors";
+  return read_file(fs::exists(adapter) ? adapter : out / "model.safetensors");
 }
 
 std::string Job::checkpoint_bytes(std::int64_t step) const {

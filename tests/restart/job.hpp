@@ -33,7 +33,8 @@ class Job {
   /// Rows of optimizer steps, without validation.
   std::vector<core::Json> steps() const;
 
-  /// Bytes of the safetensors file that `finetune export` makes of the newest checkpoint.
+  /// Bytes of the safetensors file that `finetune export` makes of the newest checkpoint: of the
+  /// model, or of the adapter that was trained.
   std::string exported() const;
   /// Bytes of the HDF5 file of a checkpoint: weights and moments.
   std::string checkpoint_bytes(std::int64_t step) const;

@@ -22,6 +22,8 @@ endforeach()
 
 project_files(files *.hpp *.cpp *.cpp.in *.cu *.cmake CMakeLists.txt *.sh *.py)
 file(GLOB_RECURSE others RELATIVE ${ROOT} ${ROOT}/jobscripts/*.sh ${ROOT}/spack/*.py)
+# What an environment of Spack keeps beside itself.
+list(FILTER others EXCLUDE REGEX "/[.]spack-env/")
 foreach(file IN LISTS files others)
   file(STRINGS ${ROOT}/${file} head LIMIT_COUNT 3)
   if(NOT file MATCHES "CMakeLists.txt$" AND NOT "${head}" MATCHES "SPDX-License-Identifier: Apache-2.0")

@@ -12,13 +12,15 @@ set(may_model core kernels deck)
 set(may_metrics core deck comm)
 set(may_plan core deck model)
 set(may_world core comm plan)
+# Looks at a job from outside, with the communicators of the run: nothing below train needs it.
+set(may_preflight core deck comm model kernels plan world)
 set(may_data core hdf5 deck comm plan)
 set(may_shard core kernels comm model plan world)
 # The table of parameters tells which of them decay.
 set(may_optim core kernels deck comm model world shard)
 set(may_checkpoint core hdf5 deck comm plan world data shard optim)
 set(may_weights core deck comm model plan world shard)
-set(folders core hdf5 kernels deck comm model metrics plan world data shard optim checkpoint weights)
+set(folders core hdf5 kernels deck comm model metrics plan world preflight data shard optim checkpoint weights)
 set(may_train ${folders})
 list(APPEND folders train)
 # In modules/ the layer is the kind of module; what is left, registry.cpp, names all of them.

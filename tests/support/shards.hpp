@@ -34,9 +34,9 @@ inline float element_of(int row, std::int64_t i) {
 /// Table, map and shards together: the shards refer to the other two. Collective on `fsdp`.
 struct OddShards {
   OddShards(const comm::Communicator& fsdp, at::ScalarType dtype,
-            model::ParameterTable rows = odd_table())
+            model::ParameterTable rows = odd_table(), std::int64_t block = 1)
       : table(std::move(rows)),
-        map(table, fsdp.size()),
+        map(table, fsdp.size(), {.compute = options(dtype).numbers.compute, .block = block}),
         shards(table, map, shard::one_copy(fsdp), options(dtype)) {
     for_each([](int row, std::int64_t i, float& master) { master = element_of(row, i); });
     shards.publish_all();
@@ -60,7 +60,7 @@ struct OddShards {
   /// `of_unit` gives, its master weights by default.
   template <typename F>
   void for_each(const F& f, const std::function<at::Tensor(int)>& of_unit) {
-    for (int unit = 0; unit < shards.num_units(); ++unit) {
+    for (const int unit : shards.trained_units()) {
       float* values = of_unit(unit).template data_ptr<float>();
       for (const plan::ShardSlice& slice : map.slices(unit, shards.fsdp().rank())) {
         for (std::int64_t i = 0; i < slice.count; ++i)

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/json.hpp"
+#include "modules/golden_steps.hpp"
+#include "optim/adamw.hpp"
 #include "optim/schedule.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
@@ -15,47 +17,6 @@
 
 namespace finetune {
 namespace {
-
-constexpr std::int64_t length = 32;
-constexpr std::int64_t micro_size = 2;
-constexpr std::int64_t accumulation = 2;
-
-data::MicroBatch micro_batch(const weights::ModelFiles& data, std::int64_t index,
-                             std::int64_t first_row, std::int64_t num_rows) {
-  data::MicroBatch batch{.batch = num_rows, .length = length - 1, .ids = {}, .labels = {}};
-  for (std::int64_t row = first_row; row < first_row + num_rows; ++row) {
-    const std::int64_t offset = (index * micro_size + row) * length;
-    const auto ids = tests::read_golden<std::int64_t>(data, "input_ids", offset, length - 1);
-    const auto labels = tests::read_golden<std::int64_t>(data, "labels", offset + 1, length - 1);
-    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
-    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
-  }
-  return batch;
-}
-
-/// The step's two golden micro-batches, cut further into pieces of `size` rows and dealt to the
-/// ranks.
-data::StepData step_data(const weights::ModelFiles& files, std::int64_t step, std::int64_t size) {
-  const auto& world = tests::world();
-  data::StepData data;
-  std::vector<data::MicroBatch> pieces;
-  for (std::int64_t micro = 0; micro < accumulation; ++micro) {
-    for (std::int64_t row = 0; row < micro_size; row += size) {
-      pieces.push_back(micro_batch(files, accumulation * step + micro, row, size));
-    }
-  }
-  data.num_samples = accumulation * micro_size;
-  for (const auto& piece : pieces) {
-    data.num_trained_tokens += std::count_if(piece.labels.begin(), piece.labels.end(),
-                                             [](std::int64_t label) { return label >= 0; });
-  }
-  for (std::size_t first = 0; first < pieces.size();
-       first += static_cast<std::size_t>(world.size())) {
-    const std::size_t mine = first + static_cast<std::size_t>(world.rank());
-    data.micro_steps.push_back(mine < pieces.size() ? std::optional(pieces[mine]) : std::nullopt);
-  }
-  return data;
-}
 
 /// How the ranks share the work: `dp_shard` of them (0: all) have one copy of the model.
 struct Sharing {
@@ -103,7 +64,7 @@ TEST_P(Trajectory, IsThatOfTorch) {
     const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
     EXPECT_NEAR(schedule.lr(step), expected["lr"].get<double>(), 1e-12);
     const auto result = train::run_step(
-        engine, world, step_data(files, step, GetParam().rows_a_pass), optimizer,
+        engine, world, tests::step_data(files, step, GetParam().rows_a_pass), optimizer,
         {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
     EXPECT_NEAR(result.loss, expected["loss"].get<double>(), 1e-5) << "step " << step;
     const double norm = expected["grad_norm"].get<double>();

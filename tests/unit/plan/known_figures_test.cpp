@@ -17,7 +17,7 @@ model::ParameterTable seven_billion() {
   model::ParameterTable table;
   for (int i = 0; i < 7; ++i) {
     table.units.push_back("layers." + std::to_string(i));
-    table.rows.push_back({.name = "matrix", .shape = {1'000'000, 1'000}, .unit = i});
+    table.rows.push_back({.name = "matrix", .shape = {1'000'000, 1'000}, .unit = i, .stage = i});
   }
   return table;
 }
@@ -38,8 +38,8 @@ model::ParameterTable llama_2_7b_table() {
   const model::Architecture a = llama_2_7b();
   model::ParameterTable table;
   const auto unit = [&](const std::string& name, std::int64_t rows) {
-    table.rows.push_back(
-        {.name = name, .shape = {rows, a.d_model}, .unit = static_cast<int>(table.units.size())});
+    const auto i = static_cast<int>(table.units.size());
+    table.rows.push_back({.name = name, .shape = {rows, a.d_model}, .unit = i, .stage = i});
     table.units.push_back(name);
   };
   unit("embedding", a.vocab_size);

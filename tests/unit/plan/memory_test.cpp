@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/buffers.hpp"
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan {
@@ -120,7 +121,8 @@ TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
 
 TEST(Memory, OfReplicasSumsGradientsWithoutOpenBuffersInFp32) {
   EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD", core::DType::f32), block_table(16)), "of open"), -1);
-  EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD"), block_table(16)), "of open"), 2 * block);
+  EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD"), block_table(16)), "of open"),
+            2 * pooled_size(block));
 }
 
 TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
@@ -131,13 +133,13 @@ TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
   // for its backward pass.
   Request calm = request(2);
   calm.parallel.overlap = false;
-  EXPECT_EQ(gathered(calm), 2 * 2 * block);
-  EXPECT_EQ(gathered(request(2)), 2 * 2 * block);
-  EXPECT_EQ(gathered(with(2, "SHARD_GRAD_OP")), 16 * 2 * block);
+  EXPECT_EQ(gathered(calm), 2 * 2 * pooled_size(block));
+  EXPECT_EQ(gathered(request(2)), 2 * 2 * pooled_size(block));
+  EXPECT_EQ(gathered(with(2, "SHARD_GRAD_OP")), 16 * 2 * pooled_size(block));
   EXPECT_EQ(gathered(with(2, "NO_SHARD")), 0);
   Request whole = request(2);
   whole.parallel.bucket = "NONE";
-  EXPECT_EQ(gathered(whole), 16 * 2 * block);
+  EXPECT_EQ(gathered(whole), 2 * pooled_size(16 * block));
 }
 
 TEST(Memory, OfATiedHeadHasTheEmbeddingOpenBesides) {

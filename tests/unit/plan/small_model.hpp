@@ -15,9 +15,9 @@ inline model::ParameterTable block_table(int num_blocks, std::int64_t width = 10
   model::ParameterTable table;
   for (int i = 0; i < num_blocks; ++i) {
     table.units.push_back("layers." + std::to_string(i));
-    table.rows.push_back({.name = "matrix", .shape = {width, width}, .unit = i});
+    table.rows.push_back({.name = "matrix", .shape = {width, width}, .unit = i, .stage = i});
     table.rows.push_back(
-        {.name = "norm", .shape = {width}, .unit = i, .part = 1, .decayed = false});
+        {.name = "norm", .shape = {width}, .unit = i, .part = 1, .decayed = false, .stage = i});
   }
   return table;
 }

@@ -26,7 +26,7 @@ TEST(BufferPool, NeverGivesOneBufferOutTwice) {
 TEST(BufferPool, RemembersTheWholeOfABufferThatWasTakenInPart) {
   BufferPool pool(at::kBFloat16);
   pool.put(pool.take(10));
-  const at::Tensor part = pool.take(3);
+  const at::Tensor part = pool.take(6);
   const void* memory = part.data_ptr();
   pool.put(part);
   const at::Tensor whole = pool.take(10);
@@ -43,6 +43,21 @@ TEST(BufferPool, TakesTheSmallestBufferThatFits) {
   pool.put(large);
   pool.put(small);
   EXPECT_EQ(pool.take(5).data_ptr(), of_small);
+}
+
+TEST(BufferPool, DoesNotSpendALargeBufferOnLittle) {
+  BufferPool pool(at::kFloat);
+  const at::Tensor large = pool.take(100);
+  pool.put(large);
+  EXPECT_NE(pool.take(40).data_ptr(), large.data_ptr());
+  EXPECT_EQ(pool.take(90).data_ptr(), large.data_ptr());
+}
+
+TEST(BufferPool, GivesABufferForALittleMore) {
+  BufferPool pool(at::kFloat);
+  const at::Tensor embedding = pool.take(32000);
+  pool.put(embedding);
+  EXPECT_EQ(pool.take(32008).data_ptr(), embedding.data_ptr());
 }
 
 TEST(BufferPool, AllocatesWhereNothingFits) {

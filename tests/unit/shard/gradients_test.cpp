@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "plan/bucket.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
@@ -103,18 +106,23 @@ TEST_P(GradientSums, TakeRanksThatHaveNothing) {
     expect_sum(row, expected);
 }
 
-TEST_P(GradientSums, LeaveFrozenRowsAtZero) {
+TEST_P(GradientSums, DoNotExistForFrozenUnits) {
   model::ParameterTable table = tests::odd_table();
   table.rows[3].trainable = false;
-  OddShards odd(world_, GetParam(), table);
-  odd.shards.open_gradient(0);
+  OddShards odd(world_, GetParam(), plan::regroup(table, "BLOCK"));
+  const int frozen = odd.shards.unit_of(3), trained = odd.shards.unit_of(0);
+  EXPECT_NE(frozen, trained);
+  for (const int unit : {frozen, trained})
+    odd.shards.open_gradient(unit);
   EXPECT_FALSE(odd.shards.gradient({3, 1}).tensor.defined());
+  EXPECT_TRUE(odd.shards.trained({3, 1}).empty());
   at::Tensor(odd.shards.gradient({0, 3}).tensor).fill_(1);
-  odd.shards.reduce_gradient(0);
-  odd.for_each_gradient([&](int row, std::int64_t, float value) {
-    if (row != 3) return;
-    EXPECT_EQ(value, 0);
-  });
+  for (const int unit : {frozen, trained})
+    odd.shards.reduce_gradient(unit);
+  EXPECT_FALSE(odd.shards.master(frozen).defined());
+  const auto& units = odd.shards.trained_units();
+  EXPECT_EQ(std::find(units.begin(), units.end(), frozen), units.end());
+  odd.for_each_gradient([&](int row, std::int64_t, float) { EXPECT_NE(row, 3); });
 }
 
 /// 1 + 1/512 does not fit into bfloat16, and neither does 256 + 1.

@@ -5,20 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "metrics/memory.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
-#include "optim/adamw.hpp"
-#include "optim/loss_scale.hpp"
 #include "plan/bucket.hpp"
-#include "plan/memory.hpp"
-#include "shard/options.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
-#include "train/state.hpp"
-#include "train/step.hpp"
+#include "unit/train/step_memory.hpp"
 
 namespace finetune::train {
 namespace {
@@ -118,55 +112,6 @@ plan::Request request(const Case& run) {
   return request;
 }
 
-/// Micro-batches whose tokens are all trained.
-data::StepData step_data(const plan::Request& request, std::int64_t accumulation) {
-  const std::int64_t tokens = request.micro_batch * request.max_seq_length;
-  data::MicroBatch batch{
-      .batch = request.micro_batch, .length = request.max_seq_length, .ids = {}, .labels = {}};
-  for (std::int64_t i = 0; i < tokens; ++i) {
-    batch.ids.push_back(i * i % 199);
-    batch.labels.push_back(i * 7 % 199);
-  }
-  data::StepData data;
-  data.num_samples = request.global_batch;
-  data.num_tokens = data.num_trained_tokens = tokens * request.ranks.world_size * accumulation;
-  for (std::int64_t i = 0; i < accumulation; ++i)
-    data.micro_steps.emplace_back(batch);
-  return data;
-}
-
-/// The most that tensors take in the second step, by which every buffer is there.
-std::int64_t measure(const model::ModelFamily& family, const plan::Request& request,
-                     const plan::Plan& plan, const model::ParameterTable& table) {
-  const std::int64_t before = metrics::tensor_bytes().live;
-  const auto model = family.build(request.architecture);
-  const world::World world = world::make(tests::mpi(), plan);
-  shard::Options options;
-  options.numbers = request.numbers;
-  options.sharding = plan.mesh.sharding;
-  options.overlap = request.parallel.overlap;
-  shard::ModelShards shards(table, plan.shards, shard::make_groups(world, request.parallel.overlap),
-                            options);
-  using enum plan::ActivationCheckpointing;
-  model::Ops ops(shards, model::Path::kernels,
-                 request.activation_checkpointing == selective ? model::Recompute::cheap
-                                                               : model::Recompute::nothing);
-  optim::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
-  randomize(request.architecture, table, 1, shards);
-  const Engine engine{request.architecture, *model, ops, shards,
-                      request.activation_checkpointing == full ? Blocks::recomputed : Blocks::kept};
-  optim::LossScale loss_scale;
-  const data::StepData data = step_data(request, plan.batch.accumulation);
-  for (std::int64_t step = 0; step < 2; ++step) {
-    metrics::reset_peak();
-    run_step(engine, world.batch, data, optimizer,
-             {.step = step,
-              .lr = 1e-4,
-              .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr});
-  }
-  return metrics::tensor_bytes().peak - before;
-}
-
 class MemoryOfAStep : public testing::TestWithParam<Case> {
  protected:
   static void SetUpTestSuite() { metrics::count_tensor_bytes(); }
@@ -179,13 +124,8 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   const auto table =
       plan::regroup(family(GetParam()).describe(wanted.architecture), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
-  const std::int64_t planned = plan.tensor_bytes();
-  const std::int64_t measured = measure(family(GetParam()), wanted, plan, table);
-  RecordProperty("measured_of_planned",
-                 std::to_string(static_cast<double>(measured) / static_cast<double>(planned)));
-  EXPECT_NEAR(static_cast<double>(measured) / static_cast<double>(planned), 1, 0.05)
-      << measured << " bytes measured\n"
-      << plan::to_string(plan);
+  tests::expect_as_planned(plan, tests::measure(family(GetParam()), wanted, plan, table,
+                                                random_source(wanted.architecture, table, 1)));
 }
 
 using core::DType;

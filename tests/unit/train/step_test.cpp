@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step.hpp"
+#include "optim/adamw.hpp"
 
 #include <gtest/gtest.h>
 

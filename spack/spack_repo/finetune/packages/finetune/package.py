@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spack package of finetune. See spack/README.md."""
 
-from spack_repo.builtin.build_systems.cmake import CMakePackage
+import pathlib
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 
 from spack.package import *
@@ -10,28 +12,40 @@ from spack.package import *
 class Finetune(CMakePackage, CudaPackage):
     """Fine-tunes large language models on as many nodes as a job has: one MPI program."""
 
-    # Built from a source tree, by an environment's `develop` section (spack/env/*/spack.yaml).
-    version("main")
+    # The repository that this file lies in, as it was last committed. To build what is not
+    # committed yet, or a source tree without git: `develop` in spack/env/*/spack.yaml.
+    git = pathlib.Path(__file__).resolve().parents[5].as_uri()
 
     license("Apache-2.0")
 
-    variant("tests", default=False, description="Build the tests")
+    version("main", branch="main")
+
+    variant("nccl", default=True, when="+cuda", description="GPUs talk through NCCL")
+    variant("rocm", default=False, description="AMD GPUs. Not written yet: refused")
+    variant(
+        "device_kokkos",
+        default=False,
+        when="+cuda",
+        description="A Kokkos with its CUDA back end. Nothing runs on it yet",
+    )
     variant("parquet", default=False, description="Read Parquet files")
-    variant("bench", default=False, description="Build the benchmarks", when="+tests")
+    variant("tests", default=False, description="Build the tests, and run them with --test=root")
+    variant("bench", default=False, when="+tests", description="Build the benchmarks")
+
+    generator("ninja")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
 
     depends_on("mpi")
-    depends_on("hdf5@1.10.8:+mpi")
+    depends_on("hdf5@1.10.8:1+mpi")
     depends_on("fmt@9:")
     depends_on("nlohmann-json@3.11:")
     depends_on("cli11@2.1:")
     # 4.x hangs on hostile decks, see src/deck/precheck.hpp.
-    depends_on("toml11@3.7")
+    depends_on("toml11@3.7.1")
     depends_on("isa-l@2.30:")
     depends_on("xxhash@0.8:")
     depends_on("pcre2@10.42:+jit")
@@ -40,41 +54,91 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("zstd@1.4:")
     depends_on("arrow@10:+parquet", when="+parquet")
 
-    # libtorch is the C++ part of py-torch; Python itself is not used. Everything that finetune never
-    # calls is left out, which is most of the build.
-    depends_on("py-torch@2.10:+openmp~distributed")
-    depends_on("py-torch~cuda", when="~cuda")
+    # libtorch is the C++ part of py-torch; Python itself is not used. No other version is tested.
+    depends_on("py-torch@2.11+openmp")
+    depends_on("py-torch~cuda~rocm", when="~cuda")
 
-    # A host-only Kokkos never runs anything: the kernels take torch's threads then.
+    # A Kokkos for the host alone never runs anything: the kernels take torch's threads then.
     depends_on("kokkos@4.7:+serial cxxstd=20")
+    depends_on("kokkos~cuda", when="~device_kokkos")
     depends_on("kokkos~cuda", when="~cuda")
 
     with when("+cuda"):
+        requires("+nccl", msg="GPUs have no other way to talk to each other")
         conflicts("cuda_arch=none", msg="Name the GPU, for example cuda_arch=90")
         depends_on("cuda@12.8:")
         depends_on("nccl@2.26:")
-        depends_on("kokkos@4.7.01:+cuda+wrapper", when="%gcc")
         for arch in CudaPackage.cuda_arch_values:
             depends_on(f"py-torch+cuda cuda_arch={arch}", when=f"cuda_arch={arch}")
-            depends_on(f"kokkos+cuda cuda_arch={arch}", when=f"cuda_arch={arch}")
+            depends_on(f"nccl+cuda cuda_arch={arch}", when=f"cuda_arch={arch}")
+            depends_on(
+                f"kokkos+cuda+wrapper cuda_arch={arch}", when=f"+device_kokkos cuda_arch={arch}"
+            )
 
     depends_on("googletest@1.12:", when="+tests")
     depends_on("benchmark@1.7:", when="+bench")
 
-    generator("ninja")
+    conflicts("+rocm", msg="GPUs are served by CUDA and NCCL alone, AMD's not yet")
+    conflicts("platform=darwin", msg="Linux only")
+    conflicts("platform=windows", msg="Linux only")
+    conflicts("%cxx=gcc@:11", msg="GCC 12 is the oldest that is tested")
+    conflicts("%cxx=clang@:14", msg="C++20's library parts need a newer Clang")
 
     def cmake_args(self):
-        torch = self["py-torch"]
+        # Its libraries and headers lie in the Python package's folder.
+        libtorch = find_libraries(
+            "libtorch_cpu", root=self.spec["py-torch"].prefix, shared=True, recursive=True
+        )
         return [
             self.define_from_variant("FINETUNE_WITH_CUDA", "cuda"),
             self.define_from_variant("FINETUNE_TESTS", "tests"),
             self.define("FINETUNE_BENCH", self.spec.satisfies("+bench")),
+            # Without it CMake would take a Parquet that it happens to see.
+            self.define("CMAKE_DISABLE_FIND_PACKAGE_Parquet", self.spec.satisfies("~parquet")),
             # Spack's compiler wrapper adds the target's own flags.
             self.define("FINETUNE_ARCH", ""),
-            # include/ and lib/ lie in the Python package's folder.
-            self.define("LibTorch_ROOT", join_path(torch.python_platlib, "torch")),
+            self.define("FINETUNE_INSTALL_LIBTORCH", "OFF"),
+            self.define("LibTorch_ROOT", ancestor(libtorch.directories[0])),
         ]
 
-    def install(self, spec, prefix):
-        mkdirp(prefix.bin)
-        install(join_path(self.build_directory, "finetune"), prefix.bin)
+    def setup_run_environment(self, env):
+        env.set("FINETUNE_ROOT", self.prefix.share.finetune)
+
+    @run_after("install")
+    @on_package_attributes(run_tests=True)
+    def check_install(self):
+        """The installed program starts and finds its decks (spack install --test=root)."""
+        self._run("--version")
+        self._run("plan", self._input("quickstart.toml"))
+
+    def test_version(self):
+        """The program starts and says how it was built."""
+        out = self._run("--version")
+        assert "libtorch" in out and "hdf5" in out
+
+    def test_plan(self):
+        """A recipe for a node of eight GPUs is planned; needs neither a GPU nor MPI ranks."""
+        recipe = self._input("recipes", "llama-3.1-8b-full-1x8.toml")
+        out = self._run("plan", recipe, "--ranks", "8", "--gpu", "--memory", "80GiB")
+        assert "GiB" in out
+
+    def test_quickstart(self):
+        """The quickstart trains three steps on one rank and saves a checkpoint that verifies."""
+        out = self._run(
+            self._input("quickstart.toml"),
+            "train.output=quickstart",
+            "train.max_steps=3",
+            "train.global_batch=4",
+            "train.micro_batch=4",
+            "data.validation_path=",
+            "metrics.answers=0",
+        )
+        assert "loss" in out
+        self._run("verify", "quickstart")
+
+    def _input(self, *names):
+        return join_path(self.prefix.share.finetune.inputs, *names)
+
+    def _run(self, *words):
+        program = Executable(join_path(self.prefix.bin, "finetune"))
+        return program(*words, output=str.split, error=str.split)

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "comm/nccl_settings.hpp"
+#include "comm/watchdog.hpp"
+#include "commands.hpp"
+#include "core/clock.hpp"
+#include "core/file.hpp"
+#include "core/log.hpp"
+#include "preflight/machine.hpp"
+#include "train/device.hpp"
+#include "train/preflight.hpp"
+
+namespace finetune::app {
+namespace {
+
+/// Longer than everything here takes: whoever keeps the others waiting is named, and the job ends.
+constexpr double patience_s = 60;
+
+/// A deck may ask for less, but a check is watched even if training is not to be.
+double patience_of(const train::Input& input) {
+  const double asked_s = input.train.hang_timeout_s;
+  return asked_s > 0 ? std::min(asked_s, patience_s) : patience_s;
+}
+
+/// Ranks that only partly have GPUs, or share one, cannot go on; NVML may have said why.
+comm::Device device_of(const comm::Environment& environment, const train::Input& input,
+                       const preflight::Beginning& beginning) {
+  try {
+    return train::prepare_device(environment, input.numbers());
+  } catch (const core::Error&) {
+    if (environment.world().is_root()) preflight::print({{beginning.gpus}}, "check of the GPUs");
+    throw;
+  }
+}
+
+void save(const comm::Environment& environment, const std::string& path,
+          const plan::Machine& machine) {
+  if (path.empty()) return;
+  comm::agree_all(environment.world(), [&] {
+    if (environment.world().is_root())
+      core::write_text_atomically(path, preflight::to_toml(machine));
+  });
+  log::info(fmt::format("measured rates are in {}", path));
+}
+
+}  // namespace
+
+int run_check(const comm::Environment& environment, const Arguments& arguments,
+              const train::Registry& registry) {
+  const core::Stopwatch watch;
+  const auto level = arguments.is_quick ? preflight::Level::quick : preflight::Level::full;
+  std::optional<comm::Watchdog> watchdog(std::in_place, environment, patience_s);
+  const auto beginning = preflight::begin(environment, level);
+  const std::string title = fmt::format("check of {}", arguments.path);
+  if (!beginning.is_same_program) {
+    preflight::print({{beginning.program}}, title);
+    return static_cast<int>(core::ErrorKind::environment);
+  }
+  const auto input =
+      train::read(environment.world(), arguments.path, arguments.overrides, registry);
+  comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});
+  const auto device = device_of(environment, input, beginning);
+  watchdog.emplace(environment, patience_of(input));
+  auto made = train::describe_check(environment, input, device, level);
+  if (!arguments.save.empty()) train::measure_levels(environment, input, device, made);
+  const auto outcome = preflight::check(environment, beginning, made.request);
+  preflight::print(outcome.report, title);
+  log::info(fmt::format("checked in {:.1f} s", watch.seconds()));
+  save(environment, arguments.save, outcome.machine);
+  return outcome.exit_code;
+}
+
+}  // namespace finetune::app

@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What the kinds of export have in common.
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/find.hpp"
+#include "cli.hpp"
+#include "train/registry.hpp"
+#include "weights/export_folder.hpp"
+#include "weights/model_files.hpp"
+
+namespace finetune::app {
+
+/// What is exported, and from where.
+struct ExportJob {
+  const Arguments& arguments;
+  const train::Registry& registry;
+  checkpoint::Found found;
+  std::filesystem::path model_folder;  ///< of the model the run began with
+
+  bool is_adapter() const { return found.state.contains("adapter"); }
+};
+
+/// Of the command line's --dtype. It is one of the words that the command line allows.
+core::DType dtype_of(const std::string& word);
+
+/// config.json of the model's folder; null without one.
+core::Json config_of(const std::filesystem::path& model_folder);
+
+/// What lies beside the weights of a whole model and is not a copy: the card, and what says more
+/// than the source did. `config` is its config.json, to which --dtype is applied; it is written if
+/// it `changed`.
+std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed);
+
+/// Tensors of the source model that are of parts which were not trained, if it has such parts.
+std::vector<weights::TensorSpec> foreign_tensors(const std::vector<std::string>& prefixes,
+                                                 const weights::ModelFiles& files);
+
+/// Elements of a tensor of `files`, as fp32.
+void read_piece(const weights::ModelFiles& files, std::string_view name, std::int64_t first,
+                std::span<float> piece);
+
+/// "wrote OUT from CHECKPOINT: 14 tensors, 3.2 GiB".
+void tell_written(const ExportJob& job, const weights::ExportPlan& plan);
+
+/// The adapter of a run as a PEFT folder. Throws: core::Error.
+void export_adapter(const ExportJob& job);
+
+/// The model with the adapter in its weights. Throws: core::Error.
+void export_merged(const ExportJob& job);
+
+}  // namespace finetune::app

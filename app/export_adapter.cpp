@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exports of runs that trained an adapter: as PEFT has it, or in the weights of the model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string_view>
+
+#include "checkpoint/read.hpp"
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "export.hpp"
+#include "model_card.hpp"
+#include "train/base_hash.hpp"
+#include "train/described_model.hpp"
+#include "train/initial_weights.hpp"
+#include "train/merge.hpp"
+#include "train/packed_files.hpp"
+#include "train/stored_parts.hpp"
+#include "weights/peft_config.hpp"
+
+namespace finetune::app {
+namespace {
+
+/// What state.json says of the adapter. It comes from a file.
+const core::Json& adapter_of(const ExportJob& job, const char* key,
+                             bool (core::Json::*is_fit)() const noexcept) {
+  const core::Json& adapter = job.found.state.at("adapter");
+  const auto entry = adapter.find(key);
+  if (entry == adapter.end() || !((*entry).*is_fit)())
+    core::fail(core::ErrorKind::input,
+               {(job.found.folder / "state.json").string(),
+                fmt::format("its field adapter.\"{}\" is missing or is something else", key),
+                "it says what the tensors mean", "Restore it from a copy."});
+  return *entry;
+}
+
+model::AdapterSettings settings_of(const ExportJob& job) {
+  const core::Json& config = adapter_of(job, "config", &core::Json::is_object);
+  model::AdapterSettings settings =
+      weights::read_peft_config(config, (job.found.folder / "state.json").string()).settings;
+  settings.name = adapter_of(job, "name", &core::Json::is_string).get<std::string>();
+  settings.double_quant = adapter_of(job, "double_quant", &core::Json::is_boolean).get<bool>();
+  const auto& known = job.registry.adapters;
+  if (std::ranges::none_of(known, [&](const auto& one) { return one.name == settings.name; }))
+    core::fail(core::ErrorKind::input,
+               {(job.found.folder / "state.json").string(),
+                fmt::format("has the adapter \"{}\"", core::one_line(settings.name)),
+                "this program has none of that name", "Export it with the program that made it."});
+  return settings;
+}
+
+/// The base and what the adapter's run made of it.
+train::DescribedModel describe(const ExportJob& job) {
+  train::DescribedModel model = train::describe_model({}, job.model_folder, job.registry);
+  train::rewrite_for(settings_of(job), (job.found.folder / "state.json").string(), job.registry,
+                     model.parameters);
+  for (const model::Parameter& row : model.parameters.rows) {
+    if (!row.trainable) continue;
+    const auto i = job.found.manifest.find(train::kind_master, row.name);
+    if (i >= 0 && job.found.manifest.tensors[static_cast<std::size_t>(i)].shape == row.shape)
+      continue;
+    core::fail(core::ErrorKind::input,
+               {job.found.folder.string(), fmt::format("has no {} of this shape", row.name),
+                fmt::format("the model in {} needs it", job.model_folder.string()),
+                "Name the model that the run began with by --model."});
+  }
+  return model;
+}
+
+core::DType dtype_of(const ExportJob& job, const train::DescribedModel& model,
+                     const weights::ModelFiles& files, const model::Parameter& row) {
+  if (!job.arguments.dtype.empty()) return app::dtype_of(job.arguments.dtype);
+  return row.packing.in_files ? model.architecture.file_dtype : files.entry(row.name).dtype;
+}
+
+train::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& model) {
+  if (job.arguments.merge_into == "trained") return train::MergeInto::trained;
+  if (!model.quantization.packing.is_dense())
+    core::fail(core::ErrorKind::command_line,
+               {"finetune export --merge-into original",
+                job.model_folder.string() + " holds the weights in 4 bits", "there are no others",
+                "Leave --merge-into out."});
+  return train::MergeInto::original;
+}
+
+/// An adapter means nothing in other weights than those beside which it was trained.
+void require_base(const ExportJob& job, const weights::ModelFiles& files,
+                  const train::DescribedModel& model) {
+  const auto base = job.found.state.find("base");
+  if (base == job.found.state.end()) return;
+  const auto dtype = core::parse_dtype(base->value("dtype", std::string()));
+  const std::string hash = base->value("hash", std::string());
+  if (!dtype || train::frozen_hash(files, model.parameters, *dtype) == hash) return;
+  core::fail(core::ErrorKind::input,
+             {job.model_folder.string(),
+              fmt::format("is not the model that {} was trained beside", job.found.folder.string()),
+              "its weights have another hash", "Name the right one by --model."});
+}
+
+/// config.json of the merged model: nothing of it is packed.
+std::map<std::string, std::string> merged_texts(const ExportJob& job,
+                                                const train::DescribedModel& model) {
+  core::Json config = config_of(job.model_folder);
+  const bool was_packed =
+      config.erase("quantization_config") > 0 || !model.quantization.packing.is_dense();
+  if (was_packed && !config.contains("dtype") && !config.contains("torch_dtype")) {
+    const core::DType dtype = model.architecture.file_dtype;
+    config["torch_dtype"] = dtype == core::DType::bf16  ? "bfloat16"
+                            : dtype == core::DType::f16 ? "float16"
+                                                        : "float32";
+  }
+  return texts_of(job, std::move(config), was_packed);
+}
+
+void tell_merged(const train::MergeReport& report, train::MergeInto into) {
+  log::info(train::to_string(report, into));
+  const std::string rounding = train::rounding_to_string(report);
+  if (rounding.empty()) return;
+  if (train::rounding_part(report) > train::largest_rounding_part) {
+    log::warn(rounding);
+  } else {
+    log::info(rounding);
+  }
+}
+
+}  // namespace
+
+void export_adapter(const ExportJob& job) {
+  const std::string_view prefix = model::peft_prefix;
+  settings_of(job);  // refuses what is none
+  const std::string base = base_model_name(config_of(job.model_folder), job.model_folder);
+  core::Json config = job.found.state.at("adapter").at("config");
+  config["base_model_name_or_path"] = base;
+  weights::ExportPlan plan;
+  plan.stem = "adapter_model";
+  plan.max_shard_size_bytes = std::numeric_limits<std::int64_t>::max();  // PEFT reads one file
+  plan.texts = {{weights::peft_config_name, config.dump(2) + "\n"},
+                {"README.md", model_card(job.found.state, base, "peft")}};
+  const core::DType dtype =
+      job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
+  std::map<std::string, std::string, std::less<>> names;  // in PEFT's file -> in the checkpoint
+  for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
+    if (tensor.kind != train::kind_master) continue;
+    const bool is_part = tensor.name.starts_with(prefix);
+    const std::string name = is_part ? tensor.name : std::string(prefix) + tensor.name;
+    names[name] = tensor.name;
+    plan.tensors.push_back({name, dtype, tensor.shape});
+    // PEFT keeps a tie only if it finds the tensor under both names.
+    const bool is_head_too = config.value("ensure_weight_tying", false) && !is_part &&
+                             tensor.name.ends_with("embed_tokens.weight");
+    if (!is_head_too) continue;
+    const std::string head = std::string(prefix) + "lm_head.weight";
+    names[head] = tensor.name;
+    plan.tensors.push_back({head, dtype, tensor.shape});
+  }
+  weights::export_folder(job.arguments.second, plan,
+                         [&](std::string_view name, std::int64_t first, std::span<float> piece) {
+                           checkpoint::read_tensor(job.found, train::kind_master,
+                                                   names.find(name)->second, first, piece);
+                         },
+                         {});
+  tell_written(job, plan);
+}
+
+void export_merged(const ExportJob& job) {
+  const train::DescribedModel model = describe(job);
+  const train::MergeInto into = merge_into(job, model);
+  const auto files = weights::ModelFiles::open(job.model_folder);
+  train::require_same_model(files, model.architecture, model.parameters);
+  train::require_zero_biases(files, model.parameters);
+  require_base(job, files, model);
+
+  weights::ExportPlan plan;
+  plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
+  plan.texts = merged_texts(job, model);
+  std::map<std::string, int, std::less<>> rows;
+  std::vector<core::DType> dtypes(model.parameters.rows.size(), core::DType::f32);
+  for (std::size_t i = 0; i < dtypes.size(); ++i) {
+    const model::Parameter& row = model.parameters.rows[i];
+    if (row.adapts >= 0) continue;
+    dtypes[i] = dtype_of(job, model, files, row);
+    rows[row.name] = static_cast<int>(i);
+    plan.tensors.push_back({row.name, dtypes[i], row.shape});
+  }
+  for (weights::TensorSpec& tensor : foreign_tensors(model.parameters.foreign, files))
+    plan.tensors.push_back(std::move(tensor));
+  train::Merge merge(
+      files, model.parameters,
+      [&](const model::Parameter& row, std::int64_t first, std::span<float> values) {
+        checkpoint::read_tensor(job.found, train::kind_master, row.name, first, values);
+      },
+      dtypes, into);
+  weights::export_folder(
+      job.arguments.second, plan,
+      [&](std::string_view name, std::int64_t first, std::span<float> piece) {
+        const auto row = rows.find(name);
+        if (row == rows.end()) return read_piece(files, name, first, piece);
+        merge.read(row->second, first, piece);
+      },
+      job.model_folder);
+  tell_written(job, plan);
+  tell_merged(merge.report(), into);
+}
+
+}  // namespace finetune::app

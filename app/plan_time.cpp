@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_time.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace finetune::app {
+namespace {
+
+std::string line(const std::string& name, const std::string& value) {
+  return fmt::format("  {:<24} {}\n", name, value);
+}
+
+std::string rounded(double value) {
+  return value < 100 ? fmt::format("{:.3g}", value)
+                     : core::with_commas(static_cast<std::int64_t>(value + 0.5));
+}
+
+std::string three_figures(double value) {
+  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
+
+std::string gigabytes(double bytes) {
+  return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9)
+                      : fmt::format("{:.1f} MB", bytes / 1e6);
+}
+
+/// A text without its last newline, as log::info wants it.
+std::string without_end(std::string text) {
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::string duration(double seconds) {
+  if (seconds < 1e-3) return three_figures(1e6 * seconds) + " us";
+  if (seconds < 1) return three_figures(1e3 * seconds) + " ms";
+  if (seconds < 120) return three_figures(seconds) + " s";
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
+                      const plan::TimePlan& time) {
+  std::string text = fmt::format("time on {}\n", machine.name.empty() ? "it" : machine.name);
+  text += line("step", duration(time.step_s));
+  const auto part = [&](const char* name, double seconds, const std::string& more = "") {
+    if (seconds < 5e-4 * time.step_s && more.empty()) return;
+    text += line(name, fmt::format("{:>10}  {:>6}{}", duration(seconds),
+                                   percent(seconds / time.step_s), more));
+  };
+  part("  products", time.products_s);
+  part("  attention", time.attention_s);
+  part("  passes over memory", time.memory_s);
+  part("  starting operations", time.program_s);
+  part("  optimizer", time.optimizer_s);
+  if (plan.ranks.world_size > 1)
+    part("  waiting for messages", time.exposed_s,
+         fmt::format("  of {} in which links are busy{}", duration(time.communication_s),
+                     time.sent_by_node_bytes > 0
+                         ? fmt::format(", {} a node to others", gigabytes(time.sent_by_node_bytes))
+                         : std::string()));
+  text += line("speed", fmt::format("{} tokens/s, {} a rank", rounded(time.tokens_per_s),
+                                    rounded(time.tokens_per_s_of_rank)));
+  if (time.mfu > 0)
+    text += line("", fmt::format("{:.1f} TFLOP/s a rank, {} of its peak (MFU)",
+                                 time.flops_per_s_of_rank / 1e12, percent(time.mfu)));
+  return without_end(text);
+}
+
+std::string strategies_text(const std::vector<plan::Strategy>& strategies, const plan::Mesh& own) {
+  if (strategies.size() < 2) return "";
+  std::string text;
+  for (const plan::Strategy& s : strategies) {
+    const bool is_own = s.mesh.sharding == own.sharding && s.mesh.dp_shard == own.dp_shard;
+    text += line(text.empty() ? "strategies" : "",
+                 fmt::format("{:<17}{:>9} a step  {:>5} waiting  {:>9} a rank{}{}", s.name(),
+                             duration(s.time.step_s), percent(s.time.exposed_share()),
+                             core::human_bytes(s.memory_bytes), s.fits ? "" : "  does not fit",
+                             is_own ? "  (this plan)" : ""));
+  }
+  return text + line("", reason(strategies) + ".");
+}
+
+std::string run_text(const plan::Plan& plan, const plan::TimePlan& time, const RunLength& run) {
+  if (run.num_steps <= 0)
+    return line("run",
+                fmt::format("how many steps {} epoch{} are follows from the data: --samples N or "
+                            "train.max_steps says it, finetune plan DECK --data counts",
+                            run.epochs, run.epochs == 1 ? "" : "s"));
+  const double seconds = time.step_s * static_cast<double>(run.num_steps);
+  return line("run",
+              fmt::format("{} for {} steps, {} node-hours; without start and saves",
+                          duration(seconds), core::with_commas(run.num_steps),
+                          rounded(seconds / 3600 * static_cast<double>(plan.ranks.num_nodes))));
+}
+
+std::string saving_text(const plan::SavingPlan& saving, const plan::SavingRules& rules) {
+  std::string text = line("checkpoint", gigabytes(static_cast<double>(saving.bytes)));
+  if (saving.write_s > 0)
+    text += line("", fmt::format("written{} in {}; training waits {}; read again in {}",
+                                 rules.reads_back ? " and read back" : "", duration(saving.write_s),
+                                 duration(saving.blocked_s), duration(saving.read_s)));
+  if (saving.best_interval_s <= 0) return text;
+  text +=
+      line("", fmt::format("best every {} (Young/Daly; some node fails every {}): {} of the time "
+                           "for saves and failures",
+                           duration(saving.best_interval_s), duration(saving.mtbf_s),
+                           percent(saving.best_loss)));
+  if (rules.interval_s > 0)
+    text += line("", fmt::format("the deck saves every {}: {}", duration(rules.interval_s),
+                                 percent(saving.loss)));
+  return text;
+}
+
+std::string scaling_text(const std::vector<plan::ScalingRow>& rows, plan::Scaling scaling,
+                         double num_tokens) {
+  std::string text = fmt::format(
+      "{}\n  {:>7} {:>8} {:>9}  {:<17} {:>9} {:>13} {:>11} {:>8} {:>9}\n",
+      scaling == plan::Scaling::weak
+          ? "weak scaling: the global batch grows with the nodes (more of it needs more samples to "
+            "the same loss)"
+          : "strong scaling: the global batch stays; micro-batches shrink before ranks have none",
+      "nodes", "ranks", "batch", "strategy", "step", "tokens/s", "efficiency", "waiting",
+      num_tokens > 0 ? "run" : "");
+  for (const plan::ScalingRow& row : rows) {
+    const plan::TimePlan& time = row.strategy.time;
+    text += fmt::format("  {:>7} {:>8} {:>9}  {:<17} {:>9} {:>13} {:>11} {:>8} {:>9}{}\n",
+                        row.num_nodes, row.strategy.request.ranks.world_size, row.global_batch,
+                        row.strategy.name(), duration(time.step_s), rounded(time.tokens_per_s),
+                        percent(row.efficiency), percent(time.exposed_share()),
+                        num_tokens > 0 ? duration(num_tokens / time.tokens_per_s) : std::string(),
+                        row.has_idle_ranks ? "  ranks idle" : "");
+  }
+  return without_end(text);
+}
+
+}  // namespace finetune::app

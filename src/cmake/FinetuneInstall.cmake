@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts into a prefix that may be moved, mounted elsewhere or be read-only:
+#   bin/finetune   share/finetune/{inputs,jobscripts,modules/templates}   share/modulefiles/finetune
+#   lib/finetune   libtorch, where it would stay behind in the build folder
+# core::shipped (src/core/installation.hpp) finds share/finetune from where the binary is.
+
+set(FINETUNE_INSTALL_LIBTORCH "AUTO" CACHE STRING
+  "Copy libtorch's libraries into the prefix: ON, OFF, AUTO (if they lie in this source or build tree)")
+set_property(CACHE FINETUNE_INSTALL_LIBTORCH PROPERTY STRINGS AUTO ON OFF)
+set(FINETUNE_MODULES "" CACHE STRING
+  "Modules that the installed modulefile loads first, for example openmpi/4.1.6;hdf5/1.14")
+if(NOT FINETUNE_INSTALL_LIBTORCH MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "FINETUNE_INSTALL_LIBTORCH is ${FINETUNE_INSTALL_LIBTORCH}. Use AUTO, ON or OFF.")
+endif()
+
+# Libraries outside both trees (MPI, HDF5, a site's libtorch) are found in the folders they were linked from.
+set_target_properties(finetune PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../lib/finetune;${CMAKE_INSTALL_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS finetune RUNTIME DESTINATION bin)
+
+# The folder from which everything that libtorch is made of is copied. A pip installation has small
+# libraries that it needs beside it.
+cmake_path(GET LibTorch_CPU_LIBRARY PARENT_PATH libtorch_folder)
+set(carried "")
+cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${libtorch_folder} NORMALIZE is_built_here)
+cmake_path(IS_PREFIX PROJECT_SOURCE_DIR ${libtorch_folder} NORMALIZE is_among_sources)
+if(FINETUNE_INSTALL_LIBTORCH STREQUAL "ON"
+    OR (FINETUNE_INSTALL_LIBTORCH STREQUAL "AUTO" AND (is_built_here OR is_among_sources)))
+  cmake_path(GET libtorch_folder PARENT_PATH carried)
+  if(EXISTS ${carried}/../nvidia)
+    cmake_path(GET carried PARENT_PATH carried)
+  endif()
+endif()
+if(carried)
+  install(CODE "set(program \"$<TARGET_FILE:finetune>\")\nset(carried \"${carried}\")")
+  install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_libraries.cmake)
+endif()
+
+# As they lie in the sources, without what only the sources can use.
+install(DIRECTORY inputs jobscripts DESTINATION share/finetune USE_SOURCE_PERMISSIONS
+  PATTERN .gitignore EXCLUDE
+  PATTERN generator EXCLUDE
+  PATTERN corpus.jsonl EXCLUDE
+  PATTERN pretrain_quickstart.toml EXCLUDE
+  PATTERN local.sh EXCLUDE
+  PATTERN setup.sh EXCLUDE)
+install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.toml)
+install(FILES README.md DESTINATION share/finetune)
+
+list(JOIN FINETUNE_MODULES " " modules_of_tcl)
+list(TRANSFORM FINETUNE_MODULES REPLACE "(.+)" "\"\\1\"" OUTPUT_VARIABLE modules_of_lua)
+list(JOIN modules_of_lua ", " modules_of_lua)
+foreach(kind "" .lua)
+  configure_file(src/cmake/modulefile${kind}.in modulefile${kind}.in @ONLY)
+  # The prefix is known only when it is installed.
+  install(CODE "
+    set(prefix \"\${CMAKE_INSTALL_PREFIX}\")
+    configure_file(\"${PROJECT_BINARY_DIR}/modulefile${kind}.in\" \"${PROJECT_BINARY_DIR}/modulefile${kind}\")
+    file(INSTALL \"${PROJECT_BINARY_DIR}/modulefile${kind}\" RENAME ${PROJECT_VERSION}${kind}
+      DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/modulefiles/finetune\")")
+endforeach()

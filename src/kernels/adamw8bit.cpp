@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/adamw8bit.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+
+#include "core/error.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/moment_table.hpp"
+
+namespace finetune::kernels {
+namespace {
+
+constexpr std::int64_t grain_blocks = grain_elements / moment_block;
+
+/// Tables of both moments where kernels can read them.
+class Tables {
+ public:
+  Tables() : copies_(on_device() ? 2 : 0) {
+    if (!on_device()) return;
+    copies_.data()[0] = moment_table(Moment::first);
+    copies_.data()[1] = moment_table(Moment::second);
+  }
+  const MomentTable* operator[](Moment moment) const {
+    if (!on_device()) return &moment_table(moment);
+    return copies_.data() + (moment == Moment::first ? 0 : 1);
+  }
+
+ private:
+  Scratch<MomentTable> copies_;
+};
+
+/// The scale of a block, and 1 / scale, or 0 for a block that becomes zero.
+struct Scale {
+  float scale, reciprocal;
+};
+
+KOKKOS_FORCEINLINE_FUNCTION Scale scale_of(const float* values, std::int64_t count) {
+  const float largest = lane_max(count, [&](std::int64_t i) { return std::abs(values[i]); });
+  const bool is_zero = !(largest >= 0x1p-126f);
+  return {is_zero ? 0.0f : largest, is_zero ? 0.0f : 1.0f / largest};
+}
+
+KOKKOS_FORCEINLINE_FUNCTION float encode_first(const MomentTable& table, const float* values,
+                                               std::int64_t count, std::uint8_t* codes) {
+  const Scale by = scale_of(values, count);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    codes[i] = table.first_code(values[i] * by.reciprocal);
+  return by.scale;
+}
+
+KOKKOS_FORCEINLINE_FUNCTION float encode_second(const MomentTable& table, const float* values,
+                                                std::int64_t count, std::uint8_t* codes) {
+  const Scale by = scale_of(values, count);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    codes[i] = table.second_code(values[i] * by.reciprocal);
+  return by.scale;
+}
+
+struct Quantize {
+  const MomentTable* table;
+  Moment moment;
+  const float* values;
+  std::uint8_t* codes;
+  float* scales;
+  std::int64_t count;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    for (std::int64_t block = first; block < last; ++block) {
+      const std::int64_t begin = block * moment_block, left = count - begin;
+      const std::int64_t length = left < moment_block ? left : moment_block;
+      scales[block] = moment == Moment::first
+                          ? encode_first(*table, values + begin, length, codes + begin)
+                          : encode_second(*table, values + begin, length, codes + begin);
+    }
+  }
+};
+
+struct Dequantize {
+  const MomentTable* table;
+  const std::uint8_t* codes;
+  const float* scales;
+  float* values;
+  std::int64_t count;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    for (std::int64_t block = first; block < last; ++block) {
+      const std::int64_t begin = block * moment_block, left = count - begin;
+      const std::int64_t end = begin + (left < moment_block ? left : moment_block);
+      for (std::int64_t i = begin; i < end; ++i)
+        values[i] = table->by_code[codes[i]] * scales[block];
+    }
+  }
+};
+
+struct Numbers {
+  float gradient_scale, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
+};
+
+/// A run that ends before `end`; its weights are multiplied by `keep` first.
+struct Run {
+  std::int64_t first, end;
+  float keep;
+};
+
+template <class Weight, class Copy>
+struct Step {
+  const MomentTable *table1, *table2;
+  Weight* weight;
+  std::uint8_t *exp_avg, *exp_avg_sq;
+  float *scale1, *scale2;
+  const float* gradient;
+  Copy* copy;  // or null
+  const Run* runs;
+  std::int64_t num_runs, count;
+  Numbers by;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    std::int64_t run = first_run(first * moment_block);
+    for (std::int64_t block = first; block < last; ++block) {
+      const std::int64_t begin = block * moment_block, left = count - begin;
+      const std::int64_t end = begin + (left < moment_block ? left : moment_block);
+      float m[moment_block] = {}, v[moment_block] = {};
+      while (run < num_runs && runs[run].end <= begin)
+        ++run;
+      for (std::int64_t r = run; r < num_runs && runs[r].first < end; ++r) {
+        const std::int64_t from = runs[r].first > begin ? runs[r].first : begin;
+        const std::int64_t to = runs[r].end < end ? runs[r].end : end;
+        update(block, from, to, runs[r].keep, m + (from - begin), v + (from - begin));
+      }
+      scale1[block] = encode_first(*table1, m, end - begin, exp_avg + begin);
+      scale2[block] = encode_second(*table2, v, end - begin, exp_avg_sq + begin);
+    }
+  }
+
+  /// The first run that ends behind `begin`.
+  KOKKOS_INLINE_FUNCTION std::int64_t first_run(std::int64_t begin) const {
+    std::int64_t low = 0, high = num_runs;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (runs[middle].end <= begin) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  /// Elements [from, to) of a block; m and v receive their moments.
+  KOKKOS_INLINE_FUNCTION void update(std::int64_t block, std::int64_t from, std::int64_t to,
+                                     float keep, float* m, float* v) const {
+    const float unit1 = scale1[block], unit2 = scale2[block];
+    const std::int64_t length = to - from;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < length; ++i) {
+      const float g = gradient[from + i] * by.gradient_scale;
+      const float before = table1->by_code[exp_avg[from + i]] * unit1;
+      m[i] = before + by.lerp1 * (g - before);
+      v[i] = table2->by_code[exp_avg_sq[from + i]] * unit2 * by.beta2 + by.rest2 * g * g;
+    }
+    float updated[moment_block];
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < length; ++i) {
+      const float denominator = std::sqrt(v[i]) / by.root_correction2 + by.epsilon;
+      updated[i] = to_float(weight[from + i]) * keep - by.step_size * m[i] / denominator;
+      weight[from + i] = round_to<Weight>(updated[i]);
+    }
+    if (copy == nullptr) return;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < length; ++i)
+      copy[from + i] = round_to<Copy>(updated[i]);
+  }
+};
+
+template <class Weight>
+Numbers numbers(const AdamW8bitStep<Weight>& args) {
+  const double correction1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
+  const double correction2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
+  const auto single = [](double value) { return static_cast<float>(value); };
+  return {.gradient_scale = args.gradient_scale,
+          .lerp1 = single(1.0 - args.beta1),
+          .beta2 = single(args.beta2),
+          .rest2 = single(1.0 - args.beta2),
+          .root_correction2 = single(std::sqrt(correction2)),
+          .epsilon = single(args.epsilon),
+          .step_size = single(args.lr / correction1)};
+}
+
+std::int64_t num_blocks(std::int64_t count) {
+  return (count + moment_block - 1) / moment_block;
+}
+
+template <class Weight, class Copy>
+void step(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
+  const Scratch<Run> runs(std::ssize(args.runs));
+  for (std::size_t i = 0; i < args.runs.size(); ++i) {
+    const DecayRun& run = args.runs[i];
+    runs.data()[i] = {run.first, run.first + run.count,
+                      static_cast<float>(1.0 - args.lr * run.weight_decay)};
+  }
+  const Tables tables;
+  launch(0, num_blocks(std::ssize(args.weight)), grain_blocks,
+         Step<Weight, Copy>{tables[Moment::first], tables[Moment::second], args.weight.data(),
+                            args.exp_avg.data(), args.exp_avg_sq.data(), args.exp_avg_scale.data(),
+                            args.exp_avg_sq_scale.data(), args.gradient.data(),
+                            copy.empty() ? nullptr : copy.data(), runs.data(),
+                            std::ssize(args.runs), std::ssize(args.weight), numbers(args)});
+}
+
+void check_runs(std::span<const DecayRun> runs, std::int64_t count) {
+  std::int64_t end = 0;
+  for (const DecayRun& run : runs) {
+    core::check(run.first >= end && run.count >= 0 && run.count <= count - run.first,
+                "adamw8bit: runs lie in the piece, one behind the other");
+    end = run.first + run.count;
+  }
+}
+
+}  // namespace
+
+void quantize_moment(Moment moment, std::span<const float> values, std::span<std::uint8_t> codes,
+                     std::span<float> scales) {
+  core::check(codes.size() == values.size() && std::ssize(scales) == num_blocks(std::ssize(values)),
+              "adamw8bit: one code a number, one scale a block");
+  const Tables tables;
+  launch(0, std::ssize(scales), grain_blocks,
+         Quantize{tables[moment], moment, values.data(), codes.data(), scales.data(),
+                  std::ssize(values)});
+}
+
+void dequantize_moment(Moment moment, std::span<const std::uint8_t> codes,
+                       std::span<const float> scales, std::span<float> values) {
+  core::check(codes.size() == values.size() && std::ssize(scales) == num_blocks(std::ssize(values)),
+              "adamw8bit: one code a number, one scale a block");
+  const Tables tables;
+  launch(
+      0, std::ssize(scales), grain_blocks,
+      Dequantize{tables[moment], codes.data(), scales.data(), values.data(), std::ssize(values)});
+}
+
+template <class Weight>
+void adamw8bit(const AdamW8bitStep<Weight>& args) {
+  const std::size_t count = args.weight.size();
+  const auto blocks = static_cast<std::size_t>(num_blocks(std::ssize(args.weight)));
+  core::check(args.exp_avg.size() == count && args.exp_avg_sq.size() == count &&
+                  args.gradient.size() == count,
+              "adamw8bit: weight, moments and gradient have the same size");
+  core::check(args.exp_avg_scale.size() == blocks && args.exp_avg_sq_scale.size() == blocks,
+              "adamw8bit: one scale a block");
+  core::check(args.weight_bf16.empty() || args.weight_bf16.size() == count,
+              "adamw8bit: the bf16 copy has the size of the weight");
+  core::check(args.weight_f16.empty() || args.weight_f16.size() == count,
+              "adamw8bit: the f16 copy has the size of the weight");
+  core::check(args.weight_bf16.empty() || args.weight_f16.empty(), "adamw8bit: one copy at most");
+  core::check(args.step >= 1, "adamw8bit: steps count from 1");
+  check_runs(args.runs, std::ssize(args.weight));
+  if (args.weight_f16.empty()) {
+    step(args, args.weight_bf16);
+  } else {
+    step(args, args.weight_f16);
+  }
+}
+
+template void adamw8bit(const AdamW8bitStep<float>&);
+template void adamw8bit(const AdamW8bitStep<bf16>&);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,25 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The step of AdamW with 8-bit moments, put together from ATen operations; on any device.
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "kernels/adamw8bit.hpp"
+#include "kernels/composed.hpp"
+
+namespace finetune::kernels::composed {
+
+/// Codes [N] u8 and scales [N / 256, rounded up] fp32; both change in place.
+struct Moments8bit {
+  at::Tensor exp_avg, exp_avg_sq;
+  at::Tensor exp_avg_scale, exp_avg_sq_scale;
+};
+
+/// weight [N], in place; gradient [N]. Weight decay is that of the runs, not of `numbers`. Elements
+/// in no run as in kernels::adamw8bit.
+void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor& gradient,
+                const AdamWNumbers& numbers, std::span<const DecayRun> runs);
+
+}  // namespace finetune::kernels::composed

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dropout.hpp"
+
+#include <cmath>
+#include <iterator>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/launch.hpp"
+
+namespace finetune::kernels {
+namespace {
+
+constexpr int lanes = dropout_lanes;
+
+/// Philox4x32-10 of `lanes` counters that differ in their third word, side by side.
+struct Philox {
+  std::uint32_t words[4][lanes];
+
+  KOKKOS_INLINE_FUNCTION void run(std::uint64_t token, std::uint32_t first, std::uint32_t stream,
+                                  std::uint32_t key0, std::uint32_t key1) {
+    for (int i = 0; i < lanes; ++i) {
+      words[0][i] = static_cast<std::uint32_t>(token);
+      words[1][i] = static_cast<std::uint32_t>(token >> 32);
+      words[2][i] = first + static_cast<std::uint32_t>(i);
+      words[3][i] = stream;
+    }
+    for (int round = 0; round < 10; ++round) {
+      for (int i = 0; i < lanes; ++i) {
+        const std::uint64_t a = std::uint64_t{0xD2511F53u} * words[0][i];
+        const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * words[2][i];
+        words[0][i] = static_cast<std::uint32_t>(b >> 32) ^ words[1][i] ^ key0;
+        words[1][i] = static_cast<std::uint32_t>(b);
+        words[2][i] = static_cast<std::uint32_t>(a >> 32) ^ words[3][i] ^ key1;
+        words[3][i] = static_cast<std::uint32_t>(a);
+      }
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
+  }
+};
+
+template <class T>
+struct Drop {
+  const T* x;
+  const std::int64_t* tokens;
+  T* out;
+  std::int64_t dim;
+  std::uint32_t key0, key1, stream, threshold;
+  float scale;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    Philox random;
+    for (std::int64_t row = first; row < last; ++row) {
+      for (std::int64_t tile = 0; tile * dropout_tile < dim; ++tile) {
+        random.run(static_cast<std::uint64_t>(tokens[row]),
+                   static_cast<std::uint32_t>(tile * lanes), stream, key0, key1);
+        const std::int64_t begin = tile * dropout_tile;
+        for (int plane = 0; plane < 8 && begin + plane * lanes < dim; ++plane) {
+          const std::int64_t left = dim - begin - plane * lanes;
+          keep(random.words[plane / 2], plane % 2 * 16, row * dim + begin + plane * lanes,
+               left < lanes ? static_cast<int>(left) : lanes);
+        }
+      }
+    }
+  }
+
+  KOKKOS_INLINE_FUNCTION void keep(const std::uint32_t* words, int shift, std::int64_t at,
+                                   int count) const {
+#pragma GCC ivdep
+    for (int i = 0; i < count; ++i) {
+      const bool is_kept = (words[i] >> shift & 0xFFFFu) >= threshold;
+      out[at + i] = is_kept ? round_to<T>(to_float(x[at + i]) * scale) : T{0};
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void dropout(const Dropout<T>& args) {
+  core::check(args.p >= 0.0 && args.p < 1.0, "dropout: p lies in [0, 1)");
+  core::check(args.x.size() == args.out.size(), "dropout: x and out have the same size");
+  const std::int64_t rows = std::ssize(args.tokens);
+  core::check(rows > 0 ? std::ssize(args.x) % rows == 0 : args.x.empty(), "dropout: x is [N, D]");
+  if (args.x.empty()) return;
+  const std::int64_t dim = std::ssize(args.x) / rows;
+  const auto use = static_cast<std::uint32_t>(core::RandomUse::dropout);
+  launch(0, rows, grain_rows(dim),
+         Drop<T>{args.x.data(), args.tokens.data(), args.out.data(), dim,
+                 static_cast<std::uint32_t>(args.key.seed),
+                 static_cast<std::uint32_t>(args.key.seed >> 32) + use, args.key.stream,
+                 static_cast<std::uint32_t>(std::lround(args.p * 65536.0)),
+                 static_cast<float>(1.0 / (1.0 - args.p))});
+}
+
+template void dropout(const Dropout<float>&);
+template void dropout(const Dropout<bf16>&);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/adapter.hpp"
+
+#include <cmath>
+
+namespace finetune::model {
+
+void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& names) {
+  using deck::Restart;
+  std::vector<std::string> choices = {"none"};
+  choices.insert(choices.end(), names.begin(), names.end());
+  table.choice({.name = "name",
+                .restart = Restart::fixed,
+                .sentence = "none: all weights are trained; lora: low-rank matrices beside frozen "
+                            "weights; qlora: the same beside weights quantised to 4 bits (NF4)."},
+               name, choices);
+  table.text({.name = "path",
+              .restart = Restart::fixed,
+              .sentence = "Folder of a PEFT adapter to go on from; its r, alpha, targets and kind "
+                          "are used. Empty: a new one."},
+             path);
+  table.integer(
+      {.name = "lora_r", .restart = Restart::fixed, .sentence = "Rank of the low-rank matrices."},
+      lora_r, {.min = 1, .max = 65536});
+  table.real({.name = "lora_alpha",
+              .restart = Restart::fixed,
+              .sentence = "The low-rank product is multiplied by lora_alpha / lora_r."},
+             lora_alpha, {.above = 0});
+  table.real({.name = "lora_dropout",
+              .restart = Restart::fixed,
+              .sentence = "Part of the low-rank product's inputs that is set to zero in training."},
+             lora_dropout, {.min = 0, .below = 1});
+  table.texts({.name = "target_modules",
+               .restart = Restart::fixed,
+               .sentence = "Matrices that get a low-rank part: ends of their modules' names, such "
+                           "as q_proj, or all-linear for all of the blocks."},
+              target_modules);
+  table.texts(
+      {.name = "modules_to_save",
+       .restart = Restart::fixed,
+       .sentence = "Modules that are trained whole beside the adapter: ends of their names, "
+                   "such as embed_tokens or lm_head."},
+      modules_to_save);
+  table.boolean({.name = "use_rslora",
+                 .restart = Restart::fixed,
+                 .sentence = "Divide lora_alpha by the root of lora_r instead of lora_r."},
+                use_rslora);
+  table.boolean({.name = "use_dora",
+                 .restart = Restart::fixed,
+                 .sentence = "Train the norm of each row of an adapted matrix apart from its "
+                             "direction (DoRA)."},
+                use_dora);
+  table.boolean({.name = "double_quant",
+                 .restart = Restart::fixed,
+                 .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
+                             "4.5 bits a weight."},
+                double_quant);
+}
+
+double AdapterSettings::scale() const {
+  const auto rank = static_cast<double>(lora_r);
+  return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
+}
+
+}  // namespace finetune::model

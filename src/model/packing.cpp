@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/packing.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "kernels/nf4.hpp"
+
+namespace finetune::model {
+namespace {
+
+using core::DType;
+
+constexpr std::int64_t codes_a_word = 8;
+
+std::int64_t pieces(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
+
+std::vector<Plane> nf4_planes(const Parameter& parameter) {
+  const std::int64_t count = parameter.count();
+  const std::int64_t blocks = pieces(count, kernels::nf4_block);
+  std::vector<Plane> all = {{"", DType::u8, {pieces(count, 2), 1}}};
+  if (!parameter.packing.nests) {
+    all.push_back({".absmax", DType::f32, {blocks}});
+    return all;
+  }
+  all.push_back({".absmax", DType::u8, {blocks}});
+  all.push_back({".nested_absmax", DType::f32, {pieces(blocks, kernels::nested_block)}});
+  all.push_back({".offset", DType::f32, {1}});
+  return all;
+}
+
+std::vector<Plane> gptq_planes(const Parameter& parameter) {
+  const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
+  const std::int64_t group = parameter.packing.group_size;
+  const std::int64_t groups = group > 0 ? pieces(inputs, group) : 1;
+  return {{".qweight", DType::i32, {inputs / codes_a_word, outputs}},
+          {".qzeros", DType::i32, {groups, outputs / codes_a_word}},
+          {".scales", DType::f16, {groups, outputs}},
+          {".g_idx", DType::i32, {inputs}}};
+}
+
+}  // namespace
+
+std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
+  switch (parameter.packing.kind) {
+    case Packing::Kind::nf4:
+      return nf4_planes(parameter);
+    case Packing::Kind::gptq:
+      return gptq_planes(parameter);
+    default:
+      return {{"", compute, parameter.shape}};
+  }
+}
+
+std::string packed_name(const Parameter& parameter) {
+  constexpr std::string_view weight = ".weight";
+  if (parameter.packing.kind != Packing::Kind::gptq || !parameter.name.ends_with(weight))
+    return parameter.name;
+  return parameter.name.substr(0, parameter.name.size() - weight.size());
+}
+
+std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
+  if (packing.is_dense()) return "";
+  if (parameter.count() == 0) return "it has no elements";
+  if (packing.kind == Packing::Kind::nf4) return "";
+  if (parameter.shape.size() != 2) return "it is no matrix";
+  for (const std::int64_t size : parameter.shape)
+    if (size % codes_a_word != 0)
+      return fmt::format("{} is no multiple of {} codes a word", size, codes_a_word);
+  return "";
+}
+
+}  // namespace finetune::model

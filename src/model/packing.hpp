@@ -1,0 +1,43 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a frozen tensor consists of in memory: one plane of the computation's dtype, or several of a
+// packed form. Every plane is split over ranks by itself.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+struct Plane {
+  std::string suffix;  ///< as Hugging Face files call it, behind `packed_name`; may be empty
+  core::DType dtype = core::DType::f32;
+  std::vector<std::int64_t> shape;
+
+  std::int64_t count() const { return core::num_elements(shape); }
+  std::int64_t size_bytes() const { return count() * core::size_bytes(dtype); }
+};
+
+/// Order of the planes of packed tensors.
+namespace nf4_plane {
+enum { codes, maxima, nested_maxima, offset };  // the last two only where maxima are nested
+}
+namespace gptq_plane {
+enum { codes, zeros, scales, groups };
+}
+
+/// The planes of a frozen tensor. nf4: codes u8 [n / 2], maxima u8 (not nested: f32) [n / 64],
+/// nested maxima f32 [n / 16384], their offset f32 [1]. gptq: as in the files.
+std::vector<Plane> planes(const Parameter& parameter, core::DType compute);
+
+/// The beginning of the names of a packed tensor's planes in files: nf4 has the tensor's own name,
+/// gptq that of its module.
+std::string packed_name(const Parameter& parameter);
+
+/// Whether a matrix of this shape can be kept like this, else why not.
+std::string why_not_packed(const Parameter& parameter, const Packing& packing);
+
+}  // namespace finetune::model

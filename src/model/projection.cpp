@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/projection.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "model/activations.hpp"
+#include "model/autograd_context.hpp"
+
+namespace finetune::model {
+namespace {
+
+/// The A of all parts, which follow each other: one matrix [k r, D].
+RowRange all_a(const std::vector<LowRankPart>& parts) {
+  const RowRange rows{parts.front().rows.a, static_cast<int>(parts.size())};
+  core::check(parts.back().rows.a == rows.first + rows.num - 1,
+              "the A of matrices read as one follow each other");
+  return rows;
+}
+
+at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
+  return projection.dropout == nullptr
+             ? x_ND
+             : dropout(x_ND, *projection.dropout, projection.rows.first, projection.path);
+}
+
+at::Tensor columns(const at::Tensor& y_NF, const LowRankPart& part) {
+  return y_NF.narrow(1, part.first_output, part.num_outputs);
+}
+
+/// Factor of each output: magnitude / norm of the row of weights; 1 where there is none.
+at::Tensor output_factors(const Weights& weights, const std::vector<LowRankPart>& parts,
+                          const at::Tensor& norms_F) {
+  at::Tensor factors = at::ones_like(norms_F);
+  for (const LowRankPart& part : parts) {
+    if (part.rows.magnitude < 0) continue;
+    const at::Tensor magnitude = weights.weight({part.rows.magnitude, 1}).to(at::kFloat);
+    factors.narrow(0, part.first_output, part.num_outputs)
+        .copy_(magnitude / norms_F.narrow(0, part.first_output, part.num_outputs));
+  }
+  return factors;
+}
+
+bool has_magnitudes(const std::vector<LowRankPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const LowRankPart& part) { return part.rows.magnitude >= 0; });
+}
+
+at::Tensor norms_of(const Weights& weights, const std::vector<LowRankPart>& parts,
+                    const at::Tensor& w_FD) {
+  at::Tensor norms = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
+  for (const LowRankPart& part : parts) {
+    const at::Tensor a = weights.weight({part.rows.a, 1}), b = weights.weight({part.rows.b, 1});
+    norms.narrow(0, part.first_output, part.num_outputs)
+        .copy_(adapted_row_norms(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
+                                 part.rows.scale));
+  }
+  return norms;
+}
+
+/// Gradients of magnitudes; returns that of the sum they scale.
+at::Tensor magnitude_backward(const Projection& projection, const std::vector<LowRankPart>& parts,
+                              const at::Tensor& dy_NF, const at::Tensor& z_NF,
+                              const at::Tensor& norms_F) {
+  const at::Tensor d_factors = at::mul(dy_NF, z_NF).sum(0, /*keepdim=*/false, at::kFloat);
+  for (const LowRankPart& part : parts) {
+    if (part.rows.magnitude < 0) continue;
+    add_vector(projection.weights->gradient({part.rows.magnitude, 1}),
+               d_factors.narrow(0, part.first_output, part.num_outputs) /
+                   norms_F.narrow(0, part.first_output, part.num_outputs));
+  }
+  // The norms count as constants (DoRA, part 4.3): one gradient through them costs a product more.
+  return dy_NF * output_factors(*projection.weights, parts, norms_F).to(dy_NF.scalar_type());
+}
+
+}  // namespace
+
+bool Projection::needs_input() const {
+  return !weights->trained(rows).empty() || !weights->low_rank(rows).empty();
+}
+
+at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
+                             double scale) {
+  // |w + s b A|^2 = |w|^2 + 2 s (w A^T) b + s^2 b (A A^T) b: no matrix of the weights' size.
+  const at::Tensor a = a_RD.to(at::kFloat), b = b_FR.to(at::kFloat);
+  const at::Tensor own = at::linalg_vector_norm(w_FD, 2, 1, /*keepdim=*/false, at::kFloat).square();
+  const at::Tensor mixed = at::mm(w_FD, a_RD.t()).to(at::kFloat).mul_(b).sum(1);
+  const at::Tensor low = at::mm(b, at::mm(a, a.t())).mul_(b).sum(1);
+  return (own + 2 * scale * mixed + scale * scale * low).clamp_min_(0).sqrt_();
+}
+
+Projected project(const Projection& projection, const at::Tensor& x_ND) {
+  const Weights& weights = *projection.weights;
+  const at::Tensor w_FD = weights.weight(projection.rows);
+  Projected result{at::mm(x_ND, w_FD.t()), {}};
+  const auto parts = weights.low_rank(projection.rows);
+  if (parts.empty()) return result;
+
+  // Scaled here, while it is small: its gradient and that of B are then plain products.
+  at::Tensor low = at::mm(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t());
+  low.mul_(parts.front().rows.scale);
+  std::int64_t first = 0;
+  for (const LowRankPart& part : parts) {
+    const at::Tensor b_FR = weights.weight({part.rows.b, 1});
+    columns(result.y_NF, part).addmm_(low.narrow(1, first, b_FR.size(1)), b_FR.t());
+    first += b_FR.size(1);
+  }
+  result.kept = {low};
+  if (!has_magnitudes(parts)) return result;
+  const at::Tensor norms = norms_of(weights, parts, w_FD);
+  result.kept.push_back(result.y_NF);
+  result.kept.push_back(norms);
+  result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
+  return result;
+}
+
+at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_NF,
+                            const at::Tensor& x_ND, std::span<const at::Tensor> kept) {
+  Weights& weights = *projection.weights;
+  for (const TrainedPart& part : weights.trained(projection.rows))
+    add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND);
+  const auto parts = weights.low_rank(projection.rows);
+  if (parts.empty()) return at::mm(dy_NF, weights.weight(projection.rows));
+
+  const at::Tensor& low = kept[0];
+  const at::Tensor dz_NF =
+      kept.size() > 1 ? magnitude_backward(projection, parts, dy_NF, kept[1], kept[2]) : dy_NF;
+  at::Tensor d_low = at::empty_like(low);
+  std::int64_t first = 0;
+  for (const LowRankPart& part : parts) {
+    const at::Tensor b_FR = weights.weight({part.rows.b, 1});
+    const at::Tensor dz = columns(dz_NF, part);
+    add_product(weights.gradient({part.rows.b, 1}), dz, low.narrow(1, first, b_FR.size(1)));
+    at::Tensor d_part = d_low.narrow(1, first, b_FR.size(1));
+    at::mm_out(d_part, dz, b_FR);
+    first += b_FR.size(1);
+  }
+  d_low.mul_(parts.front().rows.scale);
+  add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND));
+
+  at::Tensor dx = at::mm(dz_NF, weights.weight(projection.rows));
+  const at::Tensor a_RD = weights.weight(all_a(parts));
+  if (projection.dropout == nullptr) return dx.addmm_(d_low, a_RD);
+  return dx.add_(
+      dropout(at::mm(d_low, a_RD), *projection.dropout, projection.rows.first, projection.path));
+}
+
+}  // namespace finetune::model

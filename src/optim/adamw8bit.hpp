@@ -1,0 +1,41 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// AdamW whose moments take a byte each.
+
+#include "optim/optimizer.hpp"
+
+namespace finetune::optim {
+
+/// Keeps moments as codes of 8 bits and a scale for every 256 neighbours in the unit's flat buffer,
+/// 2.03 bytes a parameter. Blocks begin at multiples of 256 of the unit, so that they are the same
+/// on any number of ranks; another parallel.bucket makes other units, and so other blocks. Source:
+/// Dettmers et al. 2021 (arXiv 2110.02861).
+class AdamW8bit : public Optimizer {
+ public:
+  /// The shards' map has rules().block a multiple of kernels::moment_block.
+  AdamW8bit(const Settings& settings, const model::ParameterTable& table,
+            const shard::ModelShards& shards, model::Path path = model::Path::kernels);
+
+  std::vector<Kept> kept(int unit) const override;
+
+ private:
+  /// Codes [shard_size] u8, scales [shard_size / 256] fp32.
+  struct Moments {
+    at::Tensor exp_avg, exp_avg_sq;
+    at::Tensor exp_avg_scale, exp_avg_sq_scale;
+  };
+  const Moments& at(int unit) const { return moments_[static_cast<std::size_t>(unit)]; }
+
+  void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                      const Step& step) override;
+  void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                        const Step& step) override;
+
+  std::vector<Moments> moments_;
+};
+
+/// Elements that the composition updates at a time: its intermediate tensors take about 60 bytes of
+/// each.
+inline constexpr std::int64_t composed_elements = std::int64_t{1} << 22;
+
+}  // namespace finetune::optim

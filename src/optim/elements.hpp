@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Private to optim: tensors on the host as the kernels take them.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <span>
+
+#include "core/error.hpp"
+#include "kernels/element.hpp"
+#include "shard/model_shards.hpp"
+
+namespace finetune::optim {
+
+/// Elements as the kernels know them: bfloat16 and half travel as their bits.
+template <typename T>
+std::span<T> elements(const at::Tensor& tensor, std::int64_t offset, std::int64_t count) {
+  return {static_cast<T*>(tensor.data_ptr()) + offset, static_cast<std::size_t>(count)};
+}
+template <typename T>
+std::span<T> elements(const at::Tensor& tensor) {
+  return elements<T>(tensor, 0, tensor.numel());
+}
+
+/// Calls f.operator()<T>() with the kernels' element type of what the optimizer keeps.
+template <typename F>
+void dispatch(at::ScalarType dtype, const F& f) {
+  core::check(dtype == at::kFloat || dtype == at::kBFloat16,
+              "the optimizer keeps its state in fp32 or bf16");
+  if (dtype == at::kFloat) {
+    f.template operator()<float>();
+  } else {
+    f.template operator()<kernels::bf16>();
+  }
+}
+
+/// Lets a kernel write elements [offset, offset + count) of a unit's published copy, where there is
+/// one on the host.
+template <typename Args>
+void set_copies(const shard::ModelShards& shards, int unit, std::int64_t offset, std::int64_t count,
+                Args& args) {
+  const at::Tensor copy = shards.published(unit);
+  if (!copy.is_cpu() || copy.is_same(shards.master(unit))) return;
+  if (copy.scalar_type() == at::kBFloat16)
+    args.weight_bf16 = elements<kernels::bf16>(copy, offset, count);
+  if (copy.scalar_type() == at::kHalf)
+    args.weight_f16 = elements<kernels::f16>(copy, offset, count);
+}
+
+}  // namespace finetune::optim

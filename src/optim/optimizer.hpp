@@ -1,0 +1,87 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What turns the gradients of a step into new weights, and what it remembers for the next.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/ops.hpp"
+#include "model/parameter_table.hpp"
+#include "optim/settings.hpp"
+#include "shard/model_shards.hpp"
+
+namespace finetune::optim {
+
+/// A tensor that an optimizer keeps of this rank's shard of a unit.
+struct Kept {
+  std::string kind;  ///< "exp_avg", ...: the kind of its tensors in a checkpoint
+  at::Tensor values;
+  /// Elements of the unit's flat buffer that a value is of. 1: values are [shard_size]. More: they
+  /// are [shard_size / block], of this many neighbours each; the last ones may be of padding.
+  std::int64_t block = 1;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Updates the master weights (fp32 or bf16) from the fp32 gradient sums and publishes them
+  /// (fp32, bf16 or fp16). `step` counts from 0 over the whole run; gradients are multiplied by
+  /// `gradient_scale` first.
+  void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale);
+
+  /// Of a trained unit; always the same tensors in the same order.
+  virtual std::vector<Kept> kept(int unit) const = 0;
+
+ protected:
+  /// Neighbouring trained elements of a shard with the same weight decay.
+  struct Run {
+    std::int64_t offset = 0;
+    std::int64_t count = 0;
+    double weight_decay = 0;
+  };
+  struct Step {
+    at::Tensor gradient;  ///< of a unit, where the master weights are
+    std::int64_t number = 0;
+    double lr = 0;
+    double gradient_scale = 1;
+  };
+
+  /// `path`: composed on a CPU does what a GPU does.
+  Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path)
+      : settings_(settings), table_(table), path_(path) {}
+
+  /// The kernels write the published copy in the same pass if it is on the host.
+  virtual void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                              const Step& step) = 0;
+  /// Compositions of ATen functions; the copy is made afterwards.
+  virtual void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                                const Step& step) = 0;
+
+  const Settings& settings() const { return settings_; }
+
+ private:
+  std::vector<Run> runs(const shard::ModelShards& shards, int unit) const;
+
+  Settings settings_;
+  const model::ParameterTable& table_;
+  model::Path path_;
+};
+
+/// Elements of a trained unit that the deck's optimizer keeps as one block: shards must begin at
+/// multiples of it.
+std::int64_t block_elements(const Settings& settings);
+
+/// The deck's optimizer, before the first step. `moments`: fp32 or bf16, of one that has no format
+/// of its own.
+std::unique_ptr<Optimizer> make_optimizer(const Settings& settings,
+                                          const model::ParameterTable& table,
+                                          const shard::ModelShards& shards, at::ScalarType moments);
+
+}  // namespace finetune::optim

@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of a collective among ranks on nodes: every message takes a latency and the time of its
+// bytes on the slowest link (alpha-beta, Thakur et al. 2005, doi 10.1177/1094342005051521).
+
+#include <cstdint>
+
+#include "plan/machine.hpp"
+#include "plan/mesh.hpp"
+
+namespace finetune::plan {
+
+/// Ranks that communicate, and how many such groups do so at the same time over a node's links.
+struct GroupShape {
+  std::int64_t size = 1;
+  std::int64_t num_nodes = 1;
+  std::int64_t groups_per_node = 1;
+
+  double ranks_per_node() const {
+    return static_cast<double>(size) / static_cast<double>(num_nodes);
+  }
+};
+
+/// The groups that share a copy of the model, and those that keep the same part of one.
+GroupShape shard_group(const Mesh& mesh, const Ranks& ranks);
+GroupShape replica_group(const Mesh& mesh, const Ranks& ranks);
+
+/// What passes is counted as comm::MpiGroup and NCCL send it.
+///
+/// MPI: every rank sends its part to each other one, a message a round. NCCL: rings through all
+/// ranks, so that bytes cross from node to node once, whatever the ranks of a node.
+class Links {
+ public:
+  Links(const Machine& machine, bool by_mpi);
+
+  /// Each rank has 1 / size of `bytes` and gets the whole.
+  double all_gather_s(const GroupShape& group, double bytes) const;
+  /// Each rank has `bytes` and gets the sum of 1 / size of them.
+  double reduce_scatter_s(const GroupShape& group, double bytes) const;
+  /// Each rank has `bytes` and gets their sum.
+  double all_reduce_s(const GroupShape& group, double bytes) const;
+  /// What a node sends to others in an all_gather or reduce_scatter; in an all_reduce twice that.
+  double sent_by_node(const GroupShape& group, double bytes) const;
+
+ private:
+  double messages_s(const GroupShape& group, double bytes) const;
+  double ring_s(const GroupShape& group, double bytes) const;
+
+  bool by_mpi_;
+  double intra_bytes_per_s_;
+  double intra_latency_s_;
+  double inter_bytes_per_s_;
+  double inter_latency_s_;
+};
+
+}  // namespace finetune::plan

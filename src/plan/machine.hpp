@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The table [machine]: what nodes, links and file system of a machine can do. `finetune plan`
+// computes with it; `finetune check --save` measures it.
+
+#include <cstdint>
+#include <string>
+
+#include "deck/deck.hpp"
+
+namespace finetune::plan {
+
+/// Rates are those that a large transfer or product reaches, not those of a data sheet. 0: not
+/// known; what needs it is then not planned. 1 GB is 1e9 bytes.
+struct Machine {
+  std::string name;
+
+  std::int64_t gpus_per_node = 0;  ///< 0: ranks compute on the CPU
+  std::int64_t cores_per_node = 0;
+  std::int64_t ranks_per_node = 0;  ///< 0: one a GPU, or one a core
+  double gpu_memory_gib = 0;
+  double node_memory_gib = 0;
+
+  double peak_tflops = 0;      ///< of a rank in bf16, as its maker says: MFU is measured against it
+  double bf16_tflops = 0;      ///< of a rank, in large products; fp16 too
+  double fp32_tflops = 0;      ///< the same in fp32
+  double memory_gb_per_s = 0;  ///< of a rank: bytes read and written
+  /// A product with three dimensions of this size reaches half of the rate; 0: every one reaches
+  /// it.
+  double product_half_size = 0;
+  double attention_tflops = 0;  ///< of a rank, in attention; 0: as in products
+  double operation_us = 0;      ///< a rank's program needs to start one operation
+  double host_gb_per_s = 0;     ///< of a rank with a GPU: passes over the host's memory
+
+  double intra_gb_per_s = 0;    ///< a rank sends to its neighbour in a node while all ranks do
+  double intra_latency_us = 0;  ///< of a step of a collective inside a node
+  double inter_gb_per_s = 0;    ///< a node sends to another over all its links
+  double inter_latency_us = 0;
+
+  double write_gb_per_s = 0;      ///< a node to the file system
+  double read_gb_per_s = 0;       ///< a node from it
+  double all_write_gb_per_s = 0;  ///< all nodes together; 0: no limit
+  double all_read_gb_per_s = 0;
+  double node_mtbf_hours = 0;     ///< mean time between failures of a node
+  double max_walltime_hours = 0;  ///< of a job
+
+  void bind(deck::Table& table);
+
+ private:
+  void bind_nodes(deck::Table& table);
+  void bind_rates(deck::Table& table);
+  void bind_links(deck::Table& table);
+  void bind_files(deck::Table& table);
+};
+
+}  // namespace finetune::plan

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/time.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "plan/block_bytes.hpp"
+#include "plan/bucket.hpp"
+#include "plan/collectives.hpp"
+#include "plan/memory.hpp"
+#include "plan/timeline.hpp"
+
+namespace finetune::plan {
+namespace {
+
+class StepPlan {
+ public:
+  StepPlan(const Plan& plan, const Request& request, const model::ParameterTable& table,
+           const Machine& machine, Passes passes)
+      : plan_(plan),
+        request_(request),
+        numbers_(request.numbers),
+        machine_(machine),
+        passes_(passes),
+        table_(regroup(table, request.parallel.bucket)),
+        stages_(table_, plan.shards, head_row(request.architecture, table_)),
+        rates_(machine, numbers_.compute),
+        links_(machine, !request.on_gpu),
+        work_(plan_work(request, table_, rates_, passes)) {}
+
+  TimePlan make() const {
+    const StepSeconds step =
+        play(plan_.shards, stages_, times(),
+             {plan_.mesh.sharding, request_.parallel.overlap, plan_.batch.accumulation});
+    const auto accumulation = static_cast<double>(plan_.batch.accumulation);
+    const Work all = accumulation * work_.total();
+    TimePlan time;
+    time.optimizer_s = optimizer_s();
+    time.exposed_s = step.exposed;
+    time.products_s = all.products_s;
+    time.attention_s = all.attention_s;
+    time.memory_s = all.memory_s + accumulation * adding_s();
+    time.program_s = std::max(
+        0.0, step.total - step.exposed - time.products_s - time.attention_s - time.memory_s);
+    time.step_s = step.total + time.optimizer_s;
+    time.communication_s = step.communication;
+    time.sent_by_node_bytes = step.sent_bytes;
+    add_throughput(time);
+    return time;
+  }
+
+ private:
+  void add_throughput(TimePlan& time) const {
+    const auto ranks = static_cast<double>(plan_.ranks.world_size);
+    const auto tokens = static_cast<double>(plan_.batch.max_tokens_per_step());
+    const auto micro_batch = static_cast<double>(plan_.batch.micro_batch);
+    time.tokens_per_s = tokens / time.step_s;
+    time.tokens_per_s_of_rank = time.tokens_per_s / ranks;
+    const double flops_a_token =
+        work_.model_flops() / (micro_batch * static_cast<double>(plan_.batch.max_seq_length));
+    time.flops_per_s_of_rank = flops_a_token * time.tokens_per_s_of_rank;
+    if (machine_.peak_tflops > 0)
+      time.mfu = time.flops_per_s_of_rank / (1e12 * machine_.peak_tflops);
+  }
+
+  StepTimes times() const {
+    StepTimes times;
+    const auto stage = [&](const StageWork& work) {
+      times.stages.push_back(
+          {rates_.seconds(work.forward), rates_.seconds(work.backward + work.again)});
+    };
+    stage(work_.embedding);
+    for (const StageWork& block : work_.blocks)
+      stage(block);
+    stage(work_.head);
+    times.stages.resize(static_cast<std::size_t>(
+        std::max(stages_.num_stages(), static_cast<int>(times.stages.size()))));
+    for (const UnitLayout& unit : plan_.shards.units()) {
+      times.units.push_back(times_of(unit));
+      times.is_trained.push_back(unit.trainable ? 1 : 0);
+    }
+    return times;
+  }
+
+  double whole(const UnitLayout& unit) const {
+    return static_cast<double>(unit.padded_count(plan_.mesh.dp_shard));
+  }
+  double gathered_bytes(const UnitLayout& unit) const {
+    return whole(unit) *
+           (unit.trainable ? static_cast<double>(core::size_bytes(numbers_.compute)) : 1);
+  }
+  double wire_bytes(const UnitLayout& unit) const {
+    return whole(unit) * static_cast<double>(numbers_.wire_bytes());
+  }
+  double shard_wire_bytes(const UnitLayout& unit) const {
+    return static_cast<double>(unit.shard_size * numbers_.wire_bytes());
+  }
+  double memory_s(double bytes) const { return rates_.passes(bytes).memory_s; }
+
+  UnitTimes times_of(const UnitLayout& unit) const {
+    const GroupShape shards = shard_group(plan_.mesh, plan_.ranks);
+    const GroupShape replicas = replica_group(plan_.mesh, plan_.ranks);
+    const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
+    UnitTimes times;
+    if (shards.size > 1)
+      times.gather = {links_.all_gather_s(shards, gathered), links_.sent_by_node(shards, gathered)};
+    if (!unit.trainable) return times;
+    if (shards.size > 1) {
+      times.reduce = {links_.reduce_scatter_s(shards, wire), links_.sent_by_node(shards, wire)};
+      // MPI's groups pack what they send and add what they receive, on a thread of their own.
+      if (!request_.on_gpu) times.reduce.seconds += memory_s(packing_bytes(unit));
+    }
+    times.add_s = adding_s(unit);
+    const double sums = shard_wire_bytes(unit);
+    times.over_replicas = {links_.all_reduce_s(replicas, sums),
+                           2 * links_.sent_by_node(replicas, sums)};
+    return times;
+  }
+
+  /// Gradients are read and written as they are sent; sums are read and written.
+  double packing_bytes(const UnitLayout& unit) const {
+    const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
+    const auto wire = static_cast<double>(numbers_.wire_bytes());
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    return whole(unit) * (element + 2 * wire + 2 * sum);
+  }
+
+  /// To the sums, by the thread that computes.
+  double adding_s(const UnitLayout& unit) const {
+    const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
+    const auto wire = static_cast<double>(numbers_.wire_bytes());
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    const bool is_alone = plan_.mesh.dp_shard == 1;
+    if (is_alone && numbers_.compute == core::DType::f32 && !numbers_.is_fixed_point()) return 0;
+    if (is_alone) return memory_s(whole(unit) * (element + 2 * sum));
+    if (!request_.on_gpu) return 0;
+    const double cast = wire == element ? 0 : whole(unit) * (element + wire);
+    return memory_s(cast + static_cast<double>(unit.shard_size) * (wire + 2 * sum));
+  }
+
+  double adding_s() const {
+    double sum = 0;
+    for (const UnitLayout& unit : plan_.shards.units())
+      sum += unit.trainable ? adding_s(unit) : 0;
+    return sum;
+  }
+
+  /// AdamW reads and writes master weights and moments, reads gradients twice (their norm comes
+  /// first) and writes the copy to compute with.
+  double optimizer_s() const {
+    const auto elements = static_cast<double>(plan_.shards.shard_elements());
+    const auto master = static_cast<double>(core::size_bytes(numbers_.master));
+    const double moments = request_.optimizer_bits == 8
+                               ? 2.0
+                               : 2.0 * static_cast<double>(core::size_bytes(numbers_.moments));
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    const auto copy = numbers_.compute == numbers_.master
+                          ? 0.0
+                          : static_cast<double>(core::size_bytes(numbers_.compute));
+    if (request_.offloads_optimizer && request_.on_gpu)
+      return elements * (2 * master + 2 * moments + 3 * sum + 2 * copy) /
+             (1e9 * machine_.host_gb_per_s);
+    // Compositions make casts, squares and roots one by one.
+    const double beside = passes_ == Passes::composed ? 48 : 0;
+    const auto rows = static_cast<double>(plan_.shards.units().size());
+    return rates_.seconds(
+        rates_.passes(elements * (2 * master + 2 * moments + 2 * sum + copy + beside), 4 * rows));
+  }
+
+  const Plan& plan_;
+  const Request& request_;
+  const Numbers& numbers_;
+  const Machine& machine_;
+  Passes passes_;
+  model::ParameterTable table_;
+  Stages stages_;
+  Rates rates_;
+  Links links_;
+  MicroBatchWork work_;
+};
+
+}  // namespace
+
+std::vector<std::string> missing_rates(const Machine& machine, const Request& request) {
+  std::vector<std::string> missing;
+  const auto need = [&](const char* key, double value) {
+    if (value <= 0) missing.emplace_back(key);
+  };
+  if (request.numbers.compute == core::DType::f32)
+    need("fp32_tflops", machine.fp32_tflops);
+  else
+    need("bf16_tflops", machine.bf16_tflops);
+  need("memory_gb_per_s", machine.memory_gb_per_s);
+  if (request.ranks.ranks_per_node > 1) need("intra_gb_per_s", machine.intra_gb_per_s);
+  if (request.ranks.num_nodes > 1) need("inter_gb_per_s", machine.inter_gb_per_s);
+  if (request.offloads_optimizer && request.on_gpu) need("host_gb_per_s", machine.host_gb_per_s);
+  return missing;
+}
+
+Passes passes_of(const Request& request) {
+  return is_composed(request) ? Passes::composed : Passes::fused;
+}
+
+TimePlan plan_time(const Plan& plan, const Request& request, const model::ParameterTable& table,
+                   const Machine& machine, Passes passes) {
+  core::check(missing_rates(machine, request).empty(), "the machine tells the rates of this job");
+  return StepPlan(plan, request, table, machine, passes).make();
+}
+
+}  // namespace finetune::plan

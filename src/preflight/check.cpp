@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preflight/check.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "comm/network.hpp"
+#include "comm/versions.hpp"
+#include "core/clock.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "preflight/clocks.hpp"
+#include "preflight/cpus.hpp"
+#include "preflight/disk.hpp"
+#include "preflight/files.hpp"
+#include "preflight/links.hpp"
+#include "preflight/machine.hpp"
+#include "preflight/program.hpp"
+#include "preflight/rates.hpp"
+
+namespace finetune::preflight {
+namespace {
+
+constexpr double load_s = 0.3;
+// Small beside a checkpoint, and more than a network file system takes in one message.
+constexpr std::int64_t full_probe_bytes = std::int64_t{64} << 20;
+constexpr std::int64_t most_probe_bytes = std::int64_t{64} << 30;  // of all nodes together
+constexpr std::int64_t most_sweep_bytes = std::int64_t{256} << 20;
+
+Facts own_facts(const comm::Environment& environment) {
+  Facts facts;
+  facts.rank = environment.world().rank();
+  facts.node = environment.topology().node_of_rank[static_cast<std::size_t>(facts.rank)];
+  return facts;
+}
+
+std::vector<Facts> gather(const comm::Communicator& world, const Facts& own) {
+  std::vector<Facts> all;
+  for (const std::string& text : world.gather_text(to_text(own)))
+    all.push_back(facts_from_text(text));
+  return all;
+}
+
+/// The lists of libraries of a few ranks, if there are different ones. Collective on `world`.
+void ask_libraries(const comm::Communicator& world, Job& job) {
+  std::string text;
+  if (world.is_root())
+    for (const int rank : ranks_to_ask_for_libraries(job))
+      text += fmt::format("{}{}", text.empty() ? "" : ",", rank);
+  const std::vector<int> asked = parse_list(world.broadcast_text(text));
+  if (asked.empty()) return;
+  const bool is_asked = std::ranges::find(asked, world.rank()) != asked.end();
+  const auto lists =
+      world.gather_text(is_asked ? fmt::format("{}", fmt::join(libraries(), "\n")) : "");
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    std::istringstream lines(lists[rank]);
+    for (std::string line; std::getline(lines, line);)
+      job.ranks[rank].library_list.push_back(line);
+  }
+}
+
+std::string deck_hash(const std::string& deck) {
+  try {
+    return sampled_hash(deck, whole_file_bytes);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+/// Much less than there is: others need memory too, and the check must not be what takes the last.
+std::int64_t buffer_bytes(const Request& request) {
+  return std::min(request.memory_bytes, request.host_memory_bytes > 0 ? request.host_memory_bytes
+                                                                      : request.memory_bytes) /
+         8;
+}
+
+/// What is measured by all ranks together, at the first rank.
+struct Measured {
+  std::vector<Link> links;
+  std::vector<Sweep> sweeps;
+  std::vector<std::vector<double>> sweep_s;  ///< [sweeps][ranks]
+};
+
+std::vector<std::vector<double>> times_of_ranks(const comm::Communicator& world,
+                                                const std::vector<Sweep>& sweeps) {
+  std::vector<std::vector<double>> all;
+  for (const Sweep& sweep : sweeps) {
+    const double own = sweep.points.empty() ? 0 : sweep.points.back().own_s;
+    std::vector<double> times(static_cast<std::size_t>(world.size()));
+    world.all_gather(core::DType::f64, &own, times.data(), 1);
+    all.push_back(std::move(times));
+  }
+  return all;
+}
+
+/// What each rank reaches, while all compute; once more if some are slow: what passes is no fault
+/// of the machine. Collective on `world`.
+Rates measure_rates_of_all(const comm::Communicator& world, const comm::Device& device,
+                           std::int64_t most_bytes) {
+  world.barrier();
+  const Rates first = measure_rates(device, most_bytes);
+  std::vector<Rates> all(static_cast<std::size_t>(world.size()));
+  static_assert(sizeof(Rates) % sizeof(double) == 0, "only numbers of type double");
+  world.all_gather(core::DType::f64, &first, all.data(), sizeof(Rates) / sizeof(double));
+  if (!has_slow_rank(all)) return first;
+  world.barrier();
+  return best_of(first, measure_rates(device, most_bytes));
+}
+
+Measured measure(const comm::Environment& environment, const comm::Communicator& leaders,
+                 const Request& request) {
+  Measured measured;
+  const comm::Communicator& world = environment.world();
+  if (environment.topology().num_nodes > 1 && environment.node().is_root())
+    measured.links = gather_links(leaders, measure_links(leaders));
+  world.barrier();
+  const std::int64_t most_bytes = std::min(most_sweep_bytes, buffer_bytes(request));
+  const std::vector<std::pair<const char*, comm::Group*>> axes = {
+      {"fsdp", request.fsdp},
+      {"dp_replicate", request.dp_replicate},
+      {"node", request.node},
+      {"nodes", request.nodes}};
+  for (const auto& [axis, group] : axes) {
+    if (group == nullptr) continue;
+    const auto sweeps = measure_sweeps(world, *group, request.device, axis, most_bytes);
+    measured.sweeps.insert(measured.sweeps.end(), sweeps.begin(), sweeps.end());
+  }
+  measured.sweep_s = times_of_ranks(world, measured.sweeps);
+  return measured;
+}
+
+/// Versions, settings and the interface that leads from node to node.
+Finding judge_network(const Job& job, const Request& request) {
+  Finding finding{.subject = "network", .text = {}};
+  std::vector<std::vector<comm::Interface>> nodes;
+  for (const Facts* leader : job.leaders())
+    nodes.push_back(comm::interfaces_from_text(leader->of_node.interfaces));
+  if (nodes.size() > 1) {
+    const auto chosen = comm::common_interface(nodes);
+    finding.text = chosen ? fmt::format("the nodes reach each other over {}", *chosen)
+                          : "no interface has one name on all nodes";
+  } else {
+    finding.text = "one node";
+  }
+  std::vector<std::string> variables;
+  for (const Facts& facts : job.ranks)
+    variables.push_back(facts.nccl_variables);
+  const Odd odd = odd_ones(variables);
+  for (const std::size_t i : odd.odd) {
+    finding.warn({fmt::format("{}: rank {}", job.node_of(job.ranks[i]), job.ranks[i].rank),
+                  "has other NCCL_* variables than most ranks",
+                  fmt::format("\"{}\", rank {} has \"{}\"", core::one_line(variables[i]),
+                              job.ranks[odd.usual].rank, core::one_line(variables[odd.usual])),
+                  "Set them for all ranks or for none."});
+  }
+  const auto exports = comm::plan_nccl_exports(request.nccl, comm::nccl_environment());
+  // Said as warnings when they were set (comm::prepare_nccl).
+  for (const std::string& warning : exports.warnings)
+    finding.note({"", warning, "", ""});
+  std::string set = core::one_line(variables[odd.usual]);
+  if (!set.empty()) finding.text += "; " + set;
+  shorten(finding);
+  return finding;
+}
+
+std::string nccl_variables() {
+  std::string text;
+  for (const auto& [name, value] : comm::nccl_environment())
+    text += (text.empty() ? "" : " ") + name + "=" + value;
+  return text;
+}
+
+NodeFacts look_at_node(const comm::Communicator& leaders, const Beginning& beginning,
+                       const Request& request) {
+  NodeFacts node;
+  const bool is_full = request.level == Level::full;
+  node.is_told = true;
+  node.deck = deck_hash(request.deck);
+  node.interfaces = is_full ? comm::to_text(comm::interfaces_here()) : "";
+  node.gpus = beginning.nvml.gpus;
+  node.has_nvml = beginning.nvml.has_library;
+  node.clock_offset_s = clock_offset_s(leaders);
+  const std::int64_t bytes = std::min(full_probe_bytes, most_probe_bytes / leaders.size());
+  const std::int64_t free =
+      leaders.all_reduce(free_bytes(existing_folder(request.output)), comm::Reduce::min);
+  const bool has_room = free > 4 * bytes * leaders.size();
+  node.disk = look_at_disk(leaders, request.output, !is_full ? 0 : has_room ? bytes : 1);
+  return node;
+}
+
+}  // namespace
+
+Beginning begin(const comm::Environment& environment, Level level) {
+  Beginning beginning;
+  core::fault::hit("check.begin");
+  Facts own = own_facts(environment);
+  own.program = program_hash();
+  own.libraries = libraries_hash();
+  own.mpi = comm::mpi_version();
+  own.nccl = comm::nccl_version();
+  own.num_gpus = comm::num_gpus();
+  if (environment.node().is_root()) {
+    if (level == Level::full) beginning.nvml = ask_nvml();
+    own.of_node.is_told = true;
+    own.of_node.gpus = beginning.nvml.gpus;
+    own.of_node.has_nvml = beginning.nvml.has_library;
+  }
+  const comm::Communicator& world = environment.world();
+  Job job{names_of(environment.topology()), gather(world, own)};
+  ask_libraries(world, job);
+  if (world.is_root()) beginning.program = judge_program(job);
+  if (world.is_root() && level == Level::full) beginning.gpus = judge_gpus(job);
+  const std::int64_t differs = beginning.program.grade() == Grade::bad ? 1 : 0;
+  beginning.is_same_program = world.all_reduce(differs, comm::Reduce::max) == 0;
+  return beginning;
+}
+
+Outcome check(const comm::Environment& environment, const Beginning& beginning,
+              const Request& request) {
+  const comm::Communicator& world = environment.world();
+  const bool is_full = request.level == Level::full;
+  const bool is_leader = environment.node().is_root();
+  const std::vector<std::string> names = names_of(environment.topology());
+  const comm::Communicator leaders =
+      world.split(is_leader ? 0 : 1, world.rank(), "leaders", comm::Communicator::Telling::untold);
+  Facts own = own_facts(environment);
+  own.memory_bytes = request.memory_bytes;
+  own.host_memory_bytes = request.host_memory_bytes;
+  own.num_gpus = comm::num_gpus();
+  own.gpu = request.device.uuid;
+  own.nccl_variables = nccl_variables();
+  own.cpu = cpus_here(request.threads);
+  Finding files;
+  if (is_leader) {
+    own.of_node = look_at_node(leaders, beginning, request);
+    files = check_files(leaders, names, request.files, !is_full);
+  }
+  Measured measured;
+  if (is_full) {
+    core::fault::hit("check.measure");
+    own.of_node.loads = foreign_loads(environment.node(), load_s);
+    own.rates = measure_rates_of_all(world, request.device, buffer_bytes(request));
+    measured = measure(environment, leaders, request);
+  }
+  const Job job{names, gather(world, own), is_full};
+  Outcome outcome;
+  if (world.is_root()) {
+    auto& findings = outcome.report.findings;
+    findings = {judge_launch(job, request.expected), beginning.program,
+                judge_deck(job, request.deck), files, judge_binding(job)};
+    if (is_full) findings.push_back(judge_load(job));
+    if (is_full) findings.push_back(judge_gpus(job));
+    findings.push_back(judge_memory(job, request.memory));
+    findings.push_back(judge_disk(job, request.disk));
+    findings.push_back(judge_clocks(job));
+    if (is_full) {
+      findings.push_back(judge_network(job, request));
+      findings.push_back(judge_links(names, measured.links, request.least_gbit_per_s));
+      findings.push_back(judge_sweeps(job, measured.sweeps, measured.sweep_s));
+      findings.push_back(judge_rates(job));
+      outcome.machine = machine_of(job, measured.links, measured.sweeps);
+    }
+    outcome.exit_code = outcome.report.exit_code();
+  }
+  outcome.exit_code =
+      static_cast<int>(world.all_reduce(std::int64_t{outcome.exit_code}, comm::Reduce::max));
+  return outcome;
+}
+
+void print(const Report& report, const std::string& title) {
+  if (!log::is_root()) return;
+  log::info(title);
+  log::info(to_string(report));
+  for (const std::string& line : report.lines(Grade::warning))
+    log::warn(line);
+  for (const std::string& line : report.lines(Grade::bad))
+    log::error(line);
+  log::info(report.verdict());
+}
+
+}  // namespace finetune::preflight

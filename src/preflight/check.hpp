@@ -1,0 +1,72 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The check of a job before it trains: what is looked at, in which order, and what is made of it.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/device.hpp"
+#include "comm/environment.hpp"
+#include "comm/group.hpp"
+#include "comm/nccl_settings.hpp"
+#include "plan/machine.hpp"
+#include "preflight/gpus.hpp"
+#include "preflight/judge.hpp"
+
+namespace finetune::preflight {
+
+/// quick: what costs well below a second. full: all, with links and rates measured.
+enum class Level { quick, full };
+
+/// What is known before the deck is read.
+struct Beginning {
+  Finding program;  ///< rank 0's: the same binary everywhere
+  bool is_same_program = true;
+  Finding
+      gpus;  ///< rank 0's, if the level is full: before this job uses them, for who cannot go on
+  NvmlAnswer nvml;  ///< of this rank's node, if it is its first rank and the level is full
+};
+
+/// Compares what the ranks run. Ranks of different programs might call different collectives, so
+/// this comes first, and a check that finds some ends here. Collective on the environment's world.
+Beginning begin(const comm::Environment& environment, Level level);
+
+/// What the check has to know of the run.
+struct Request {
+  Level level = Level::quick;
+  std::string deck;
+  std::vector<std::filesystem::path> files;  ///< model and data: files or folders
+  std::filesystem::path output;
+  Expected expected;
+  double least_gbit_per_s = 0;
+  MemoryNeed memory;
+  DiskNeed disk;
+  std::int64_t memory_bytes = 0;       ///< this rank may take where it computes
+  std::int64_t host_memory_bytes = 0;  ///< its share of the node's
+  int threads = 1;
+  comm::Device device;
+  comm::NcclSettings nccl;
+  comm::Group* fsdp = nullptr;  ///< of the run; null: not measured
+  comm::Group* dp_replicate = nullptr;
+  comm::Group* node = nullptr;   ///< the ranks of a node; null: not measured
+  comm::Group* nodes = nullptr;  ///< those of the same place on all nodes
+};
+
+struct Outcome {
+  Report report;          ///< rank 0's; empty elsewhere
+  plan::Machine machine;  ///< measured, if the level is full; rank 0's
+  int exit_code = 0;      ///< on every rank
+};
+
+/// Collective on the environment's world. A rank that cannot find out something says so in its
+/// facts: nobody waits for it. Memory and messages grow with the ranks, not with their square.
+Outcome check(const comm::Environment& environment, const Beginning& beginning,
+              const Request& request);
+
+/// Prints the table, the warnings, the errors and the verdict, on the root.
+void print(const Report& report, const std::string& title);
+
+}  // namespace finetune::preflight

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preflight/facts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/json.hpp"
+
+namespace finetune::preflight {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CoreLoad, core, foreign)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuFacts, cores, num_online, numa_of_cores, numa_of_memory,
+                                   num_numa, threads)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, index, uuid, name, driver, clock_mhz, throttles,
+                                   uncorrected_errors, pending_pages, power_limit_w,
+                                   default_power_limit_w, memory_bytes, free_bytes, foreign)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, problem, sees_root, free_bytes,
+                                   write_gb_per_s, read_gb_per_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_told, disk, gpus, has_nvml, loads, clock_offset_s,
+                                   deck, interfaces)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rates, bf16_tflops, fp32_tflops, memory_gb_per_s, bf16_size,
+                                   fp32_size, half_size)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, libraries, mpi, nccl, memory_bytes,
+                                   host_memory_bytes, num_gpus, gpu, nccl_variables, cpu, rates,
+                                   of_node)
+
+Rates best_of(const Rates& a, const Rates& b) {
+  Rates best = a.bf16_tflops >= b.bf16_tflops ? a : b;
+  const Rates& fp32 = a.fp32_tflops >= b.fp32_tflops ? a : b;
+  best.fp32_tflops = fp32.fp32_tflops;
+  best.fp32_size = fp32.fp32_size;
+  best.memory_gb_per_s = std::max(a.memory_gb_per_s, b.memory_gb_per_s);
+  return best;
+}
+
+double half_size_of(double small_size, double small_tflops, double large_size,
+                    double large_tflops) {
+  if (small_tflops <= 0 || large_tflops <= small_tflops || large_size <= small_size) return 0;
+  // 1 / rate = (1 + half / n) / peak is a straight line over 1 / n.
+  const double slope = (1 / small_tflops - 1 / large_tflops) / (1 / small_size - 1 / large_size);
+  const double inverse_peak = 1 / large_tflops - slope / large_size;
+  // A line that promises more than twice what the large product reaches was drawn by chance.
+  return 2 * inverse_peak * large_tflops > 1 ? slope / inverse_peak : large_size;
+}
+
+bool is_bound(const CpuFacts& cpu) {
+  return !cpu.cores.empty() && static_cast<int>(cpu.cores.size()) < cpu.num_online;
+}
+
+std::string to_text(const Facts& facts) {
+  core::Json json = facts;
+  if (!facts.of_node.is_told) json["of_node"] = NodeFacts();
+  // Names of files and processes may hold any bytes.
+  return json.dump(-1, ' ', false, core::Json::error_handler_t::replace);
+}
+
+Facts facts_from_text(std::string_view text) {
+  return core::Json::parse(text).get<Facts>();
+}
+
+std::vector<std::vector<std::size_t>> Job::by_node() const {
+  std::vector<std::vector<std::size_t>> of_nodes(nodes.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    of_nodes[static_cast<std::size_t>(ranks[i].node)].push_back(i);
+  return of_nodes;
+}
+
+std::vector<const Facts*> Job::leaders() const {
+  std::vector<const Facts*> found;
+  for (const Facts& facts : ranks)
+    if (facts.of_node.is_told) found.push_back(&facts);
+  return found;
+}
+
+std::vector<std::string> names_of(const comm::Topology& topology) {
+  std::map<std::string, int> count;
+  for (const std::string& name : topology.node_names)
+    ++count[name];
+  std::vector<std::string> names = topology.node_names;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (count[names[i]] > 1) names[i] += fmt::format(" (node {})", i);
+  return names;
+}
+
+Odd odd_ones(std::span<const std::string> values) {
+  std::map<std::string_view, std::size_t> count;
+  for (const std::string& value : values)
+    ++count[value];
+  Odd result;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (count[values[i]] > count[values[result.usual]]) result.usual = i;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] != values[result.usual]) result.odd.push_back(i);
+  return result;
+}
+
+}  // namespace finetune::preflight

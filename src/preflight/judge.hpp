@@ -1,0 +1,75 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// From facts to findings: pure functions, so that a thousand nodes can be made up. Nodes are called
+// by their names; where they differ, the majority is right.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "preflight/facts.hpp"
+#include "preflight/report.hpp"
+
+namespace finetune::preflight {
+
+/// What the deck says the job should be; 0: anything.
+struct Expected {
+  std::int64_t nodes = 0;
+  std::int64_t ranks_per_node = 0;
+};
+
+/// Ranks, nodes, ranks a node.
+Finding judge_launch(const Job& job, const Expected& expected);
+
+/// The same for whoever knows nothing but where the ranks are.
+Finding judge_launch(const comm::Topology& topology, const Expected& expected);
+
+/// The same binary on all ranks, and the same MPI and NCCL; other shared libraries are warned of.
+Finding judge_program(const Job& job);
+
+/// Whose lists of libraries judge_program needs: a rank of each of the first nodes that have others
+/// than most, and one that has what most have. Empty if all have the same.
+std::vector<int> ranks_to_ask_for_libraries(const Job& job);
+
+/// The deck's file, as each node has it, beside the text that counts (rank 0's).
+Finding judge_deck(const Job& job, const std::string& deck);
+
+/// Cores: several ranks on one, more threads than cores, memory of other NUMA nodes.
+Finding judge_binding(const Job& job);
+
+/// Cores of ranks on which somebody else computes.
+Finding judge_load(const Job& job);
+
+/// What a rank needs, beside what is there.
+struct MemoryNeed {
+  std::int64_t bytes = 0;       ///< where the rank computes
+  std::int64_t host_bytes = 0;  ///< and besides in host memory
+  bool on_gpu = false;
+  std::string remedy = {};  ///< for whoever has too little
+};
+Finding judge_memory(const Job& job, const MemoryNeed& need);
+
+/// GPUs: alike, healthy, not slowed down, with nobody else on them. What is wrong with those that
+/// no rank computes on is noted only, and with all of them if the job computes on the CPU. Before
+/// the ranks have chosen theirs, all of a node count as the job's.
+Finding judge_gpus(const Job& job);
+
+struct DiskNeed {
+  std::int64_t checkpoint_bytes = 0;
+  std::int64_t num_kept = 1;   ///< checkpoints that stay
+  std::int64_t num_there = 0;  ///< of them, already
+};
+Finding judge_disk(const Job& job, const DiskNeed& need);
+
+/// Wall clocks that are apart.
+Finding judge_clocks(const Job& job);
+
+/// Whether some rank computes or copies so slowly that judge_rates would tell: worth a second look.
+bool has_slow_rank(std::span<const Rates> rates);
+
+/// Ranks that compute or copy much slower than the others do. Bad only if it cannot be chance:
+/// among three ranks or more, of one that is bound to its cores or computes on a GPU.
+Finding judge_rates(const Job& job);
+
+}  // namespace finetune::preflight

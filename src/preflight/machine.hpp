@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What was measured, as the table [machine] that `finetune plan --machine` reads.
+
+#include <span>
+#include <string>
+
+#include "plan/machine.hpp"
+#include "preflight/facts.hpp"
+#include "preflight/links.hpp"
+#include "preflight/rates.hpp"
+
+namespace finetune::preflight {
+
+/// Medians over ranks and nodes; 0 for what could not be measured, as links between nodes in a job
+/// on one.
+plan::Machine machine_of(const Job& job, std::span<const Link> links,
+                         std::span<const Sweep> sweeps);
+
+/// `machine` as the table [machine] of a TOML file.
+std::string to_toml(const plan::Machine& machine);
+
+}  // namespace finetune::preflight

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/peft.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "weights/expected.hpp"
+#include "weights/folder.hpp"
+#include "weights/names.hpp"
+
+namespace finetune::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& where, const std::string& problem, const std::string& why,
+                         const std::string& remedy) {
+  core::fail(core::ErrorKind::input, {where.string(), problem, why, remedy});
+}
+
+std::string read_config_text(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    refuse(
+        folder, fs::exists(folder, ignored) ? "is not a folder" : "no such folder",
+        fmt::format("a PEFT adapter is a folder with {} and {}", peft_config_name, peft_file_name),
+        "Check the adapter's path.");
+  }
+  if (!is_in_folder(folder, peft_config_name)) {
+    refuse(folder, fmt::format("has no {}", peft_config_name),
+           is_in_folder(folder, "config.json") ? "it is a whole model, no adapter"
+                                               : "PEFT writes one into every adapter's folder",
+           "Check the adapter's path.");
+  }
+  if (!is_in_folder(folder, peft_file_name)) {
+    const bool has_pickle = is_in_folder(folder, "adapter_model.bin");
+    refuse(folder,
+           fmt::format("has {}no {}", has_pickle ? "adapter_model.bin but " : "", peft_file_name),
+           has_pickle ? "loading pickle files can run code that somebody hid in them"
+                      : "the adapter's tensors are in it",
+           has_pickle ? "Save the adapter with PEFT's save_pretrained first."
+                      : "Copy or download the adapter again.");
+  }
+  return read_text_in_folder(folder, peft_config_name, largest_peft_config_bytes);
+}
+
+/// The name as PEFT's save_pretrained spells it: programs that save PEFT's modules themselves leave
+/// the adapter's name in, and PEFT was of two minds about DoRA's magnitudes.
+std::string usual_name(std::string name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> endings = {
+      {{".lora_A.default.weight", ".lora_A.weight"},
+       {".lora_B.default.weight", ".lora_B.weight"},
+       {".lora_magnitude_vector.default.weight", ".lora_magnitude_vector"},
+       {".lora_magnitude_vector.default", ".lora_magnitude_vector"},
+       {".lora_magnitude_vector.weight", ".lora_magnitude_vector"},
+       {".modules_to_save.default.weight", ".weight"}}};
+  for (const auto& [other, usual] : endings) {
+    if (!name.ends_with(other)) continue;
+    name.replace(name.size() - other.size(), other.size(), usual);
+    break;
+  }
+  return name;
+}
+
+std::map<std::string, std::string> usual_names(const ModelFiles& files, const fs::path& folder) {
+  std::map<std::string, std::string> names;
+  for (const std::string& name : files.names()) {
+    const auto [place, is_new] = names.emplace(usual_name(name), name);
+    if (is_new) continue;
+    refuse(folder / peft_file_name,
+           fmt::format("has {} and {}", in_quotes(place->second), in_quotes(name)),
+           "they are two spellings of the same tensor", "Save the adapter again with PEFT.");
+  }
+  return names;
+}
+
+/// DeepSpeed's ZeRO-3 leaves such tensors where nobody gathered the weights before saving.
+void require_elements(const ModelFiles& files, const fs::path& folder) {
+  for (const std::string& name : files.names()) {
+    const auto& shape = files.entry(name).shape;
+    if (core::num_elements(shape) > 0) continue;
+    refuse(folder / peft_file_name,
+           fmt::format("tensor {} has shape {}", in_quotes(name), shape_text(shape)),
+           "it has no elements, as ZeRO-3 leaves it when an adapter is saved without gathering it",
+           "Save the adapter again, with stage3_gather_16bit_weights_on_model_save = true.");
+  }
+}
+
+/// Whole names of the modules with low-rank parts.
+std::vector<std::string> adapted_modules(const std::map<std::string, std::string>& names) {
+  constexpr std::string_view prefix = model::peft_prefix, ending = ".lora_A.weight";
+  std::vector<std::string> modules;
+  for (const auto& [usual, name] : names) {
+    if (usual.starts_with(prefix) && usual.ends_with(ending))
+      modules.push_back(usual.substr(prefix.size(), usual.size() - prefix.size() - ending.size()));
+  }
+  return modules;
+}
+
+}  // namespace
+
+std::string peft_name(const model::Parameter& row) {
+  return row.adapts >= 0 ? row.name : model::peft_prefix + row.name;
+}
+
+PeftAdapter::PeftAdapter(fs::path folder, PeftConfig config, ModelFiles files)
+    : folder_(std::move(folder)), config_(std::move(config)), files_(std::move(files)) {
+  require_elements(files_, folder_);
+  names_ = usual_names(files_, folder_);
+  if (config_.targets_are_in_tensors) config_.settings.target_modules = adapted_modules(names_);
+}
+
+PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& folder) {
+  const std::string text = world.broadcast_text(comm::agree(
+      world, [&] { return world.is_root() ? read_config_text(folder) : std::string(); }));
+  PeftConfig config = comm::agree(world, [&] {
+    const std::string where = (folder / peft_config_name).string();
+    return read_peft_config(core::parse_json(text, where), where);
+  });
+  ModelFiles files = ModelFiles::open(world, folder, peft_file_name);
+  return comm::agree(world,
+                     [&] { return PeftAdapter(folder, std::move(config), std::move(files)); });
+}
+
+std::string PeftAdapter::name_in_file(const model::Parameter& row) const {
+  const auto found = names_.find(peft_name(row));
+  return found == names_.end() ? peft_name(row) : found->second;
+}
+
+void PeftAdapter::require_ties(const model::ParameterTable& table) const {
+  if (config_.keeps_ties || !trains_tied_embedding(table)) return;
+  refuse(folder_ / peft_config_name,
+         "modules_to_save names the embedding, and ensure_weight_tying is not true",
+         "the model's head is its embedding: trained apart, they would be two",
+         "Train a new adapter here, or one with ensure_weight_tying in PEFT.");
+}
+
+void PeftAdapter::require_fits(const model::ParameterTable& table) const {
+  require_ties(table);
+  std::vector<ExpectedTensor> expected;
+  for (const model::Parameter& row : table.rows)
+    if (row.trainable)
+      expected.push_back({.name = name_in_file(row), .shape = row.shape, .optional = false});
+  if (trains_tied_embedding(table)) {
+    // PEFT writes what is tied under both names, if it is told to keep the tie.
+    expected.push_back({.name = std::string(model::peft_prefix) + "lm_head.weight",
+                        .shape = table.rows.front().shape,
+                        .optional = true});
+  }
+  check(files_, expected,
+        {.why = fmt::format("it is an adapter of another model, or {} is not its own",
+                            peft_config_name),
+         .remedy = "Name the model that the adapter was made for."});
+}
+
+void PeftAdapter::read(const model::Parameter& row, std::int64_t first,
+                       std::span<float> values) const {
+  const std::string name = name_in_file(row);
+  files_.read({.name = name,
+               .shape = row.shape,
+               .dtype = core::DType::f32,
+               .offset = first,
+               .count = std::ssize(values)},
+              std::as_writable_bytes(values));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    refuse(folder_ / peft_file_name,
+           fmt::format("tensor {} holds {} at {}", in_quotes(name), values[i],
+                       first + static_cast<std::int64_t>(i)),
+           "with it every output of the model would be lost",
+           "Use an earlier checkpoint of the run that made it.");
+  }
+}
+
+}  // namespace finetune::weights

@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A folder that PEFT wrote: adapter_config.json and adapter_model.safetensors.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "model/parameter_table.hpp"
+#include "weights/model_files.hpp"
+#include "weights/peft_config.hpp"
+
+namespace finetune::weights {
+
+inline constexpr const char* peft_file_name = "adapter_model.safetensors";
+
+/// Opening reads options and header; tensors are read by byte range. Movable; one thread at a time.
+class PeftAdapter {
+ public:
+  /// Only the root touches the file system; the others get the texts from it.
+  /// Collective on `world`. Throws, on every rank: ErrorKind::input for what is missing, broken, no
+  /// LoRA, or has tensors without elements; see read_peft_config.
+  static PeftAdapter open(const comm::Communicator& world, const std::filesystem::path& folder);
+  /// The same for this process alone.
+  static PeftAdapter open(const std::filesystem::path& folder) { return open({}, folder); }
+
+  /// Name and path are empty. target_modules are whole names where only the tensors tell them.
+  const model::AdapterSettings& settings() const { return config_.settings; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+  /// Checks that the tensors are those of the rows of `table` that are trained.
+  /// Throws: ErrorKind::input with all that are missing, unexpected or have another shape; and
+  /// where a head that is the embedding as well would become another tensor.
+  void require_fits(const model::ParameterTable& table) const;
+
+  /// Elements [first, first + values.size()) of a trained row, as fp32.
+  /// Throws: ErrorKind::input, also for numbers that are not finite; ErrorKind::io.
+  void read(const model::Parameter& row, std::int64_t first, std::span<float> values) const;
+
+ private:
+  PeftAdapter(std::filesystem::path folder, PeftConfig config, ModelFiles files);
+  void require_ties(const model::ParameterTable& table) const;
+  std::string name_in_file(const model::Parameter& row) const;
+
+  std::filesystem::path folder_;
+  PeftConfig config_;
+  ModelFiles files_;
+  std::map<std::string, std::string> names_;  ///< as PEFT spells them today -> as in the file
+};
+
+/// What PEFT calls a trained row: an adapter's as it is, another behind "base_model.model.".
+std::string peft_name(const model::Parameter& row);
+
+}  // namespace finetune::weights

@@ -1,0 +1,44 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// adapter_config.json: what PEFT writes about an adapter, in our settings and back.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "model/adapter.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::weights {
+
+inline constexpr const char* peft_config_name = "adapter_config.json";
+inline constexpr std::int64_t largest_peft_config_bytes = std::int64_t{1} << 20;
+
+struct PeftConfig {
+  model::AdapterSettings settings;  ///< name and path are empty
+  /// Which modules are adapted is told by the tensors alone: a pattern chooses them, or some layers
+  /// are left out. settings.target_modules is empty.
+  bool targets_are_in_tensors = false;
+  /// The head of a model with tied embeddings stays the same tensor as a trained embedding.
+  bool keeps_ties = false;
+};
+
+/// Reads adapter_config.json. Throws: ErrorKind::input, beginning with `where`, for what is no
+/// LoRA, and for every option that changes what the tensors mean and is not done here.
+PeftConfig read_peft_config(const core::Json& config, const std::string& where);
+
+/// The same as PEFT writes it. `modules` are those of the model, of which `adapted` have a low-rank
+/// part: the shortest ends of their names that mean no other are written.
+core::Json to_peft_config(const model::AdapterSettings& settings,
+                          const std::vector<std::string>& modules,
+                          const std::vector<std::string>& adapted);
+
+/// That of a table that an adapter rewrote.
+core::Json to_peft_config(const model::AdapterSettings& settings,
+                          const model::ParameterTable& table);
+
+/// Whether the embedding is trained and is the head as well.
+bool trains_tied_embedding(const model::ParameterTable& table);
+
+}  // namespace finetune::weights

@@ -1,0 +1,80 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The work that the benchmarks of optimizer steps share with the programs they are compared with.
+
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "data/stream.hpp"
+#include "optim/adamw.hpp"
+#include "train/step.hpp"
+
+namespace finetune::bench {
+
+inline constexpr std::int64_t sequence_length = 512;
+inline constexpr std::int64_t batch_size = 4;
+
+/// As the program itself does: see app/allocator.hpp.
+inline void prepare() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 2147483647);
+  if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::stoi(threads));
+}
+
+/// Tokens of a linear congruential generator, so that another program can use the same without a
+/// file.
+inline data::StepData next_step(std::uint32_t& state) {
+  data::MicroBatch batch{.batch = batch_size, .length = sequence_length, .ids = {}, .labels = {}};
+  for (std::int64_t row = 0; row < batch_size; ++row) {
+    for (std::int64_t i = 0; i < sequence_length; ++i) {
+      state = (1103515245u * state + 12345u) & 0x7FFFFFFFu;
+      const std::int64_t token = (state >> 16) % 1000;
+      batch.ids.push_back(token);
+      if (i > 0) batch.labels.push_back(token);
+    }
+    batch.labels.push_back(-100);
+  }
+  data::StepData data;
+  data.num_tokens = batch_size * sequence_length;
+  data.num_trained_tokens = batch_size * (sequence_length - 1);
+  data.micro_steps.emplace_back(std::move(batch));
+  return data;
+}
+
+inline double peak_rss_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
+  }
+  return 0;
+}
+
+/// Optimizer steps of AdamW on such data for as long as the benchmark asks, and their counters.
+inline void run_steps(benchmark::State& state, const train::Engine& engine,
+                      const model::ParameterTable& table) {
+  optim::Settings settings;
+  settings.lr = 1e-4;
+  settings.weight_decay = 0.1;
+  optim::AdamW optimizer(settings, table, engine.shards);
+  std::uint32_t tokens = 1;
+  std::int64_t i = 0;
+  double loss = 0;
+  for (auto _ : state) {
+    loss = train::run_step(engine, {}, next_step(tokens), optimizer,
+                           {.step = i, .lr = settings.lr, .max_grad_norm = 1})
+               .loss;
+    ++i;
+  }
+  state.counters["tokens_per_s"] = benchmark::Counter(
+      static_cast<double>(i * batch_size * sequence_length), benchmark::Counter::kIsRate);
+  state.counters["loss"] = loss;
+  state.counters["peak_rss_mib"] = peak_rss_mib();
+}
+
+}  // namespace finetune::bench

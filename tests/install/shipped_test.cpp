@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that come with the program are found from an installed binary, wherever its prefix is.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "core/installation.hpp"
+
+namespace finetune::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path prefix = fs::path(FINETUNE_BINARY_DIR) / "tests/install/moved";
+
+TEST(Installation, FindsDecksOfTheMovedPrefix) {
+  for (const char* name : {"inputs/reference.toml", "inputs/recipes",
+                           "inputs/quickstart/train.json", "jobscripts/env/site.sh"}) {
+    const fs::path found = shipped(name, prefix / "bin");
+    EXPECT_EQ(found, prefix / "share/finetune" / name);
+    EXPECT_TRUE(fs::exists(found));
+  }
+}
+
+TEST(Installation, DoesNotHaveWhatOnlySourcesHave) {
+  EXPECT_THROW(shipped("inputs/quickstart/generator", prefix / "bin"), Error);
+}
+
+}  // namespace
+}  // namespace finetune::core

@@ -1,0 +1,112 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A model folder with an adapter, over the ranks of a mesh, for the tests of adapters.
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "model/quantization.hpp"
+#include "plan/bucket.hpp"
+#include "registry.hpp"
+#include "support/golden.hpp"
+#include "support/mesh.hpp"
+#include "support/ranks.hpp"
+#include "train/initial_weights.hpp"
+#include "train/packed_files.hpp"
+#include "train/passes.hpp"
+#include "weights/peft.hpp"
+
+namespace finetune::tests {
+
+struct AdaptedSetup {
+  std::filesystem::path model = golden("models/llama");
+  model::AdapterSettings adapter;
+  std::string bucket = "BLOCK";
+  /// PEFT's folder of the adapter to begin with; empty: random numbers.
+  std::filesystem::path start = golden("train/lora_init");
+  model::Quantization quantization = {};
+  model::Recompute recompute = model::Recompute::nothing;
+  train::Blocks blocks = train::Blocks::kept;
+  /// Changes the table that the adapter made, and the weights that the model's files hold.
+  std::function<void(model::ParameterTable&)> adjust = {};
+  std::function<train::WeightSource(train::WeightSource, const model::ParameterTable&)> replace =
+      {};
+};
+
+/// The adapter of tests/golden/train.
+inline model::AdapterSettings golden_adapter(const std::string& name) {
+  model::AdapterSettings settings;
+  settings.name = name;
+  settings.lora_r = 8;
+  settings.lora_alpha = 16;
+  return settings;
+}
+
+class AdaptedModel {
+ public:
+  /// Collective on the mesh's world.
+  AdaptedModel(const AdaptedSetup& setup, const world::World& mesh, const shard::Options& options)
+      : setup_(setup),
+        identified_(model::identify(model::read_config(setup.model),
+                                    (setup.model / "config.json").string(),
+                                    modules::registry().families)),
+        table(make_table()),
+        map(table, mesh.fsdp.size(), {.compute = options.numbers.compute}),
+        model(identified_.family->build(identified_.architecture)),
+        shards(table, map, shard::make_groups(mesh, true), options),
+        ops(shards, model::Path::kernels, setup.recompute) {
+    const auto files = weights::ModelFiles::open(mesh.world, setup.model);
+    train::WeightSource base = train::files_source(files, table);
+    if (setup.replace) base = setup.replace(base, table);
+    if (setup.start.empty()) {
+      load(train::with_adapter(base, train::random_source(identified_.architecture, table, 1),
+                               table));
+    } else {
+      const auto start = weights::PeftAdapter::open(mesh.world, setup.start);
+      load({[&](int row, std::int64_t first, std::span<float> target) {
+              if (table.row(row).trainable) return start.read(table.row(row), first, target);
+              base.values(row, first, target);
+            },
+            base.plane});
+    }
+  }
+
+  train::Engine engine() {
+    return {.architecture = identified_.architecture,
+            .model = *model,
+            .ops = ops,
+            .shards = shards,
+            .blocks = setup_.blocks,
+            .dropout = setup_.adapter.lora_dropout,
+            .dropout_seed = 7};
+  }
+
+ private:
+  model::ParameterTable make_table() const {
+    model::ParameterTable rows = identified_.family->describe(identified_.architecture);
+    model::mark_packed(setup_.quantization, "test", rows);
+    for (const model::Adapter& adapter : modules::registry().adapters)
+      if (adapter.name == setup_.adapter.name) adapter.rewrite(setup_.adapter, "test", rows);
+    if (setup_.adjust) setup_.adjust(rows);
+    return plan::regroup(rows, setup_.bucket);
+  }
+  void load(const train::WeightSource& source) {
+    train::load_weights(source, shards);
+    if (setup_.start.empty()) train::set_magnitudes(shards);
+  }
+
+  AdaptedSetup setup_;
+  model::Identified identified_;
+
+ public:
+  model::ParameterTable table;
+  plan::ShardMap map;
+  std::unique_ptr<model::Model> model;
+  shard::ModelShards shards;
+  model::Ops ops;
+};
+
+}  // namespace finetune::tests

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters that PEFT saved give its loss and its gradients: DoRA, rsLoRA, modules that are trained
+// whole.
+
+#include <gtest/gtest.h>
+
+#include "modules/adapters/adapted_model.hpp"
+
+namespace finetune {
+namespace {
+
+using model::Recompute;
+using train::Blocks;
+
+model::AdapterSettings settings_of(const std::string& name) {
+  model::AdapterSettings settings;
+  settings.name = "lora";
+  settings.lora_r = 4;
+  settings.lora_alpha = 6;
+  settings.use_dora = name == "dora";
+  settings.use_rslora = name == "rslora";
+  if (name == "mixed") {
+    settings.target_modules = {"v_proj", "gate_proj"};
+    settings.modules_to_save = {"q_proj", "up_proj"};
+  } else if (settings.use_dora) {
+    settings.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  } else {
+    settings.target_modules = {"k_proj", "v_proj", "gate_proj"};
+    settings.modules_to_save = {"lm_head", "embed_tokens", "norm"};
+  }
+  return settings;
+}
+
+data::MicroBatch golden_batch(const weights::ModelFiles& files) {
+  data::MicroBatch batch{.batch = 2, .length = 31, .ids = {}, .labels = {}};
+  for (std::int64_t row = 0; row < batch.batch; ++row) {
+    const auto ids = tests::read_golden<std::int64_t>(files, "input_ids", row * 32, 31);
+    const auto labels = tests::read_golden<std::int64_t>(files, "labels", row * 32 + 1, 31);
+    batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+  }
+  return batch;
+}
+
+class Adapters : public testing::TestWithParam<std::tuple<const char*, Blocks, Recompute>> {};
+
+TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
+  const auto& [name, blocks, recompute] = GetParam();
+  const std::filesystem::path folder = tests::golden("adapters");
+  const auto expected = weights::ModelFiles::open(folder / (std::string(name) + ".safetensors"));
+  const auto& world = tests::world();
+  const world::World mesh = tests::mesh_of(world, world.size());
+  tests::AdaptedModel model({.adapter = settings_of(name),
+                             .start = folder / name,
+                             .recompute = recompute,
+                             .blocks = blocks},
+                            mesh, {.numbers = {.compute = core::DType::f32}});
+  const auto batch =
+      golden_batch(weights::ModelFiles::open(tests::golden("cases/llama.safetensors")));
+  const auto num_targets = std::count_if(batch.labels.begin(), batch.labels.end(),
+                                         [](std::int64_t label) { return label >= 0; });
+  const double per_token = 1.0 / static_cast<double>(num_targets);
+  // One rank has the batch, the others take part with nothing.
+  const auto mine = world.is_root() ? std::optional(batch) : std::nullopt;
+  const auto sum = train::forward_backward(model.engine(), mine, per_token);
+  if (world.is_root()) {
+    EXPECT_NEAR(sum.loss * per_token, tests::read_golden<float>(expected, "loss")[0], 1e-5);
+  }
+  model.shards.finish_gradients();
+  std::int64_t compared = 0;
+  for (const int unit : model.shards.trained_units()) {
+    const at::Tensor gradient = model.shards.gradient(unit);
+    for (const auto& slice : model.shards.map().slices(unit, mesh.fsdp.rank())) {
+      std::string row = model.table.row(slice.row).name;
+      if (model.table.row(slice.row).adapts < 0) row = model::peft_prefix + row;
+      if (row.ends_with("vector")) row += ".weight";
+      const auto whole = tests::read_golden<float>(expected, "grad." + row);
+      const auto part = std::span(whole).subspan(static_cast<std::size_t>(slice.tensor_offset),
+                                                 static_cast<std::size_t>(slice.count));
+      const std::span<const float> got(gradient.const_data_ptr<float>() + slice.shard_offset,
+                                       part.size());
+      EXPECT_LE(tests::largest_difference(got, part), 2e-5 * tests::largest_magnitude(whole))
+          << row;
+      compared += slice.count;
+    }
+  }
+  EXPECT_EQ(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), model.table.num_trainable());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Adapters,
+                         testing::Values(std::tuple("mixed", Blocks::kept, Recompute::nothing),
+                                         std::tuple("mixed", Blocks::recomputed, Recompute::cheap),
+                                         std::tuple("dora", Blocks::kept, Recompute::nothing),
+                                         std::tuple("dora", Blocks::recomputed, Recompute::nothing),
+                                         std::tuple("dora", Blocks::kept, Recompute::cheap),
+                                         std::tuple("rslora", Blocks::kept, Recompute::nothing),
+                                         std::tuple("rslora", Blocks::recomputed,
+                                                    Recompute::cheap)));
+
+}  // namespace
+}  // namespace finetune

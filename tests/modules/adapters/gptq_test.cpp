@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// LoRA beside GPTQ's 4-bit weights trains as beside the same weights unpacked.
+
+#include <gtest/gtest.h>
+
+#include "core/json.hpp"
+#include "modules/adapters/adapted_model.hpp"
+#include "modules/adapters/gptq_model.hpp"
+#include "modules/golden_steps.hpp"
+#include "optim/adamw.hpp"
+#include "train/step.hpp"
+#include "unit/weights/support.hpp"
+
+namespace finetune {
+namespace {
+
+using plan::Sharding;
+using tests::GptqChoice;
+
+struct Losses {
+  std::vector<double> losses, norms;
+};
+
+Losses train(const std::filesystem::path& folder, const world::World& mesh, Sharding sharding,
+             plan::Determinism determinism) {
+  const core::Json config = core::read_json(folder / "config.json", 1 << 20);
+  const std::filesystem::path beside = folder / "quantize_config.json";
+  tests::AdaptedModel model(
+      {.model = folder,
+       .adapter = tests::golden_adapter("lora"),
+       .quantization = model::read_quantization(
+           config, "config.json",
+           std::filesystem::exists(beside) ? core::read_json(beside, 1 << 20) : core::Json(),
+           "quantize_config.json")},
+      mesh,
+      {.numbers = {.compute = core::DType::f32, .determinism = determinism}, .sharding = sharding});
+  optim::Settings settings;
+  optim::AdamW optimizer(settings, model.table, model.shards);
+  const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
+  Losses all;
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto result =
+        train::run_step(model.engine(), tests::world(), tests::step_data(files, step, 1), optimizer,
+                        {.step = step, .lr = 1e-3, .max_grad_norm = 1});
+    all.losses.push_back(result.loss);
+    all.norms.push_back(result.grad_norm);
+  }
+  return all;
+}
+
+class Gptq : public testing::TestWithParam<GptqChoice> {};
+
+TEST_P(Gptq, TrainsAsTheUnpackedModel) {
+  const auto& world = tests::world();
+  const weights::TestFolder folder;
+  const auto packed = folder.path() / "packed", dense = folder.path() / "dense";
+  // Each rank has files of its own: they are the same.
+  tests::make_gptq_models(tests::golden("models/llama"), packed, dense, GetParam());
+  for (const auto sharding : {Sharding::full_shard, Sharding::hybrid_shard, Sharding::no_shard}) {
+    const int dp_shard = sharding == Sharding::full_shard ? world.size()
+                         : sharding == Sharding::no_shard ? 1
+                                                          : 2;
+    if (world.size() % dp_shard != 0) continue;
+    const world::World mesh = tests::mesh_of(world, dp_shard);
+    const Losses expected = train(dense, mesh, sharding, plan::Determinism::topology);
+    const Losses got = train(packed, mesh, sharding, plan::Determinism::topology);
+    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+      // The products read the packed matrix transposed, so their sums may come in another order.
+      EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << i;
+      EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-5 * expected.norms[i]) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Choices, Gptq,
+                         testing::Values(GptqChoice{.group_size = 32},
+                                         GptqChoice{.group_size = 64, .has_biases = true},
+                                         GptqChoice{.group_size = 128, .is_v2 = true},
+                                         GptqChoice{.group_size = -1, .has_config_beside = true},
+                                         GptqChoice{.group_size = 32, .act_order = true}));
+
+}  // namespace
+}  // namespace finetune

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters out and in: PEFT folders, merged models, quantised bases.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "model/rope.hpp"
+#include "registry.hpp"
+#include "restart/job.hpp"
+#include "train/loaded_model.hpp"
+#include "weights/model_files.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Words = std::vector<std::string>;
+
+const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden";
+
+Words settings(const Words& more) {
+  Words all = {"precision.mode=32-true",  "train.max_steps=3",       "train.global_batch=4",
+               "train.micro_batch=2",     "optimizer.lr=2e-2",       "adapter.name=lora",
+               "checkpoint.save_steps=3", "optimizer.warmup_steps=0"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+const Words rich = {"adapter.lora_r=4",
+                    "adapter.lora_alpha=6",
+                    "adapter.use_dora=true",
+                    "adapter.use_rslora=true",
+                    "adapter.target_modules=[\"q_proj\", \"down_proj\"]",
+                    "adapter.modules_to_save=[\"lm_head\", \"embed_tokens\"]"};
+
+Outcome command(const Job& job, const Words& words) {
+  return run_program(finetune_on(1, words), job.folder());
+}
+
+void must(const Outcome& outcome) {
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+}
+
+/// Asked once: to import these takes seconds.
+bool has_python_with(const std::string& modules) {
+  static std::map<std::string, bool> known;
+  const auto found = known.find(modules);
+  if (found != known.end()) return found->second;
+  const Outcome outcome =
+      run_program({"env", "python3", "-c", "import " + modules}, fs::temp_directory_path());
+  return known[modules] = outcome.exit_code == 0;
+}
+
+bool has_peft() {
+  return has_python_with("torch, transformers, peft, safetensors");
+}
+
+bool has_bitsandbytes() {
+  return has_python_with("bitsandbytes, accelerate, transformers");
+}
+
+Outcome python(const Job& job, Words words) {
+  words.insert(words.begin(),
+               {"env", "python3", FINETUNE_SOURCE_DIR "/tests/restart/check_adapter.py"});
+  return run_program(words, job.folder());
+}
+
+at::Tensor logits_of(const fs::path& folder, const fs::path& adapter = {}) {
+  train::LoadedModel loaded(folder, modules::registry(), {}, core::DType::f32, adapter);
+  constexpr std::int64_t length = 40;
+  const at::Tensor ids = at::arange(length, at::kLong).mul(37).remainder(500);
+  return train::logits(loaded.engine(), ids, model::make_sequence(loaded.architecture(), 1, length),
+                       train::Positions::all)
+      .contiguous();
+}
+
+/// Beside the job, as the Python program reads them.
+void write_logits(const at::Tensor& logits, const Job& job) {
+  std::ofstream out(job.folder() / "logits.f32", std::ios::binary);
+  out.write(static_cast<const char*>(logits.const_data_ptr()),
+            static_cast<std::streamsize>(logits.nbytes()));
+}
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+std::vector<float> tensor_in(const fs::path& folder, const std::string& name) {
+  const auto files = weights::ModelFiles::open(folder);
+  const auto& shape = files.entry(name).shape;
+  std::vector<float> values(static_cast<std::size_t>(core::num_elements(shape)));
+  files.read({name, shape, core::DType::f32, 0, core::num_elements(shape)},
+             std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+std::string base_hash(const Job& job) {
+  for (const auto& entry : fs::directory_iterator(job.output()))
+    if (fs::exists(entry.path() / "state.json"))
+      return core::read_json(entry.path() / "state.json", 1 << 20)
+          .at("base")
+          .at("hash")
+          .get<std::string>();
+  return "";
+}
+
+struct Kind {
+  std::string name;
+  Words more;
+};
+
+class AdapterExport : public testing::TestWithParam<Kind> {};
+
+TEST_P(AdapterExport, PeftAndWeAgreeOnAdapterAndMergedModel) {
+  const Job job("adapter_export." + GetParam().name, settings(GetParam().more));
+  must(job.run(2));
+  must(command(job, {"export", "output", "adapter"}));
+  const Outcome merged = command(job, {"export", "output", "merged", "--merge"});
+  must(merged);
+  EXPECT_EQ(count(merged.out, "merged the adapter into"), 1) << merged.out;
+  const at::Tensor base = logits_of(job.model());
+  const at::Tensor adapted = logits_of(job.model(), job.folder() / "adapter");
+  EXPECT_GT(largest_difference(base, adapted), 1e-2);
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "merged"), adapted), 3e-5);
+  const std::string card = read_file(job.folder() / "adapter/README.md");
+  EXPECT_EQ(count(card, "library_name: peft\n"), 1) << card;
+  if (!has_peft()) GTEST_SKIP() << "no Python with torch, transformers and peft here";
+  write_logits(adapted, job);
+  const Outcome loaded = python(job, {"load", "model", "adapter", "logits.f32"});
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
+  const Outcome compared = python(job, {"merge", "model", "adapter", "merged"});
+  EXPECT_EQ(compared.exit_code, 0) << compared.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AdapterExport,
+                         testing::Values(Kind{"plain", {}}, Kind{"rich", rich}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(AdapterPath, WhatPeftBeganIsGoneOnFromAndGivesItsLogits) {
+  for (const std::string kind : {"plain", "pattern", "rich"}) {
+    const Job job("adapter_path." + kind, settings({"adapter.path=adapter", "train.max_steps=0"}));
+    if (!has_peft()) GTEST_SKIP() << "no Python with torch, transformers and peft here";
+    must(python(job, {"make", "model", "adapter", kind}));
+    const at::Tensor logits = logits_of(job.model(), job.folder() / "adapter");
+    write_logits(logits, job);
+    const Outcome loaded = python(job, {"load", "model", "adapter", "logits.f32"});
+    EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
+    // Through a run that takes no step, and out again.
+    must(job.run(2));
+    must(command(job, {"export", "output", "again"}));
+    EXPECT_EQ(largest_difference(logits_of(job.model(), job.folder() / "again"), logits), 0);
+  }
+}
+
+/// A job with an adapter that an earlier run of it wrote.
+void make_adapter(const Job& job, const Words& more) {
+  Words words = {"train.output=first", "train.max_steps=1"};
+  words.insert(words.end(), more.begin(), more.end());
+  must(job.run(1, words));
+  must(command(job, {"export", "first", "adapter"}));
+}
+
+TEST(AdapterPath, GoesOnFromAnExportWithTheSameWeights) {
+  const Job job("adapter_path.own", settings({}));
+  make_adapter(job, rich);
+  const Outcome outcome = job.run(3, {"adapter.path=adapter", "train.max_steps=0"});
+  must(outcome);
+  EXPECT_EQ(count(outcome.out, "goes on from the adapter adapter"), 1) << outcome.out;
+  must(command(job, {"export", "output", "again"}));
+  EXPECT_EQ(read_file(job.folder() / "adapter/adapter_model.safetensors"),
+            read_file(job.folder() / "again/adapter_model.safetensors"));
+}
+
+TEST(AdapterPath, BadAdaptersEndEveryRankWithOneError) {
+  const Job job("adapter_path.bad", settings({"adapter.path=adapter"}));
+  Words first = rich;
+  first.push_back("adapter.path=\"\"");
+  make_adapter(job, first);
+  const auto expect = [&](const Words& more, int exit_code, const std::string& text) {
+    const Outcome outcome = job.run(2, more);
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.text();
+    EXPECT_EQ(count(outcome.err, text), 1) << outcome.text();
+    EXPECT_EQ(count(outcome.err, "error: "), 1) << outcome.text();
+  };
+  expect({"adapter.lora_r=16"}, 78, "adapter.lora_r = 16, the adapter has 4");
+  expect({"adapter.name=none"}, 78, "but adapter.name = \"none\"");
+  expect({"adapter.path=gone"}, 65, "gone: no such folder");
+  expect({"adapter.path=model"}, 65, "it is a whole model, no adapter");
+  const fs::path config = job.folder() / "adapter/adapter_config.json";
+  core::Json changed = core::read_json(config, 1 << 20);
+  changed["init_lora_weights"] = "pissa";
+  write_file(config, changed.dump());
+  expect({}, 65, "init_lora_weights = \"pissa\"");
+  changed["init_lora_weights"] = true;
+  changed["r"] = 8;
+  write_file(config, changed.dump());
+  expect({}, 65, "it is an adapter of another model");
+  changed["r"] = 4;
+  write_file(config, changed.dump());
+  // A number that is not finite is seen by the rank alone that keeps it.
+  const fs::path tensors = job.folder() / "adapter/adapter_model.safetensors";
+  std::string bytes = read_file(tensors);
+  bytes.replace(bytes.size() - 4, 4, std::string("\x00\x00\xC0\x7F", 4));
+  write_file(tensors, bytes);
+  expect({}, 65, "holds nan at ");
+  write_file(tensors, bytes.substr(0, bytes.size() / 2));
+  expect({}, 65, "adapter_model.safetensors");
+  const Outcome plan = command(job, {"plan", "job.toml", "adapter.name=lora", "adapter.path=gone"});
+  EXPECT_EQ(plan.exit_code, 65) << plan.text();
+}
+
+TEST(AdapterExportOfQlora, MergesIntoWhatItWasTrainedBesideUnlessTold) {
+  const Job job("adapter_export.qlora", settings({"adapter.name=qlora"}));
+  must(job.run(2));
+  const Outcome trained = command(job, {"export", "output", "trained", "--merge"});
+  must(trained);
+  EXPECT_EQ(count(trained.out, "merged into the quantised ones"), 1) << trained.out;
+  const Outcome original =
+      command(job, {"export", "output", "original", "--merge", "--merge-into", "original"});
+  must(original);
+  EXPECT_EQ(count(original.out, "beside which it was not trained"), 1) << original.out;
+  must(command(job, {"export", "output", "adapter"}));
+  must(command(job, {"quantize", "model", "nf4"}));
+  const at::Tensor adapted = logits_of(job.folder() / "nf4", job.folder() / "adapter");
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "trained"), adapted), 3e-5);
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "original"),
+                               logits_of(job.model(), job.folder() / "adapter")),
+            3e-5);
+  EXPECT_GT(largest_difference(logits_of(job.folder() / "original"), adapted), 1e-2);
+}
+
+class Quantize : public testing::TestWithParam<bool> {};
+
+TEST_P(Quantize, ARunFromFourBitFilesIsTheSameRun) {
+  const bool nests = GetParam();
+  const std::string name = nests ? "double" : "single";
+  const Words more = {"adapter.name=qlora",
+                      std::string("adapter.double_quant=") + (nests ? "true" : "false")};
+  const Job straight("quantize.straight." + name, settings(more));
+  must(straight.run(2));
+  const Job job("quantize.files." + name, settings(more));
+  Words words = {"quantize", "model", "nf4", "--max-shard-size", "100KB"};
+  if (!nests) words.push_back("--single");
+  must(command(job, words));
+  must(job.run(2, {"model.path=nf4"}));
+  expect_same_metrics(job, straight);
+  EXPECT_EQ(base_hash(job), base_hash(straight));
+  EXPECT_FALSE(base_hash(job).empty());
+  // The rest is as it was.
+  EXPECT_EQ(tensor_in(job.folder() / "nf4", "lm_head.weight"),
+            tensor_in(job.model(), "lm_head.weight"));
+  EXPECT_EQ(read_file(job.folder() / "nf4/tokenizer.json"),
+            read_file(job.model() / "tokenizer.json"));
+  EXPECT_EQ(command(job, {"quantize", "nf4", "twice"}).exit_code, 65);
+  if (!has_bitsandbytes()) GTEST_SKIP() << "no Python with transformers and bitsandbytes here";
+  write_logits(logits_of(job.folder() / "nf4"), job);
+  const Outcome loaded = python(job, {"nf4", "model", "nf4", "logits.f32"});
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Maxima, Quantize, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Nested" : "Single"; });
+
+TEST(AdapterExportOfWholeRuns, MergeIsRefused) {
+  const Job job("adapter_export.whole", {"train.max_steps=0"});
+  must(job.run(1));
+  const Outcome outcome = command(job, {"export", "output", "out", "--merge"});
+  EXPECT_EQ(outcome.exit_code, 64) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "has no adapter"), 1) << outcome.err;
+}
+
+}  // namespace
+}  // namespace finetune::tests

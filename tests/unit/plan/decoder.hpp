@@ -1,0 +1,121 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Decoders of published sizes as tables of parameters, without a family: for plans of their time.
+
+#include <string>
+
+#include "model/architecture.hpp"
+#include "model/parameter_table.hpp"
+#include "plan/machine.hpp"
+
+namespace finetune::tests {
+
+struct Size {
+  std::int64_t layers, width, heads, kv_heads, head_size, d_ff, vocabulary;
+};
+
+inline model::Architecture decoder(const Size& size) {
+  model::Architecture a;
+  a.num_layers = size.layers;
+  a.d_model = size.width;
+  a.num_heads = size.heads;
+  a.num_kv_heads = size.kv_heads;
+  a.head_size = size.head_size;
+  a.d_ff = size.d_ff;
+  a.vocab_size = size.vocabulary;
+  a.max_positions = 1 << 20;
+  return a;
+}
+
+/// What is trained: everything, or adapters of rank `rank` beside all matrices of the blocks, or
+/// beside those of attention only.
+struct Training {
+  std::int64_t rank = 0;
+  bool only_attention = false;
+  model::Packing::Kind packing = model::Packing::Kind::dense;
+};
+
+/// Embedding, blocks and head with the shapes of Llama.
+class DecoderTable {
+ public:
+  DecoderTable(const model::Architecture& a, const Training& training = {})
+      : a_(a), training_(training) {
+    const std::int64_t queries = a.num_heads * a.head_size, keys = a.num_kv_heads * a.head_size;
+    unit("embedding");
+    row({a.vocab_size, a.d_model}, model::Role::embedding);
+    for (std::int64_t i = 0; i < a.num_layers; ++i) {
+      unit("layers." + std::to_string(i));
+      row({a.d_model}, model::Role::other);
+      matrix({queries, a.d_model}, true);
+      matrix({keys, a.d_model}, true);
+      matrix({keys, a.d_model}, true);
+      matrix({a.d_model, queries}, true);
+      row({a.d_model}, model::Role::other);
+      matrix({a.d_ff, a.d_model}, false);
+      matrix({a.d_ff, a.d_model}, false);
+      matrix({a.d_model, a.d_ff}, false);
+    }
+    unit("head");
+    row({a.d_model}, model::Role::other);
+    if (!a.tied_embeddings) row({a.vocab_size, a.d_model}, model::Role::head);
+    if (training.rank > 0) add_adapters();
+  }
+
+  const model::ParameterTable& table() const { return table_; }
+
+ private:
+  void unit(const std::string& name) { table_.units.push_back(name); }
+  int last_unit() const { return static_cast<int>(table_.units.size()) - 1; }
+  void row(std::vector<std::int64_t> shape, model::Role role) {
+    table_.rows.push_back({.name = "row",
+                           .shape = std::move(shape),
+                           .unit = last_unit(),
+                           .trainable = training_.rank == 0,
+                           .role = role,
+                           .stage = last_unit()});
+  }
+  void matrix(std::vector<std::int64_t> shape, bool is_attention) {
+    row(std::move(shape), model::Role::linear);
+    table_.rows.back().packing.kind = training_.packing;
+    if (training_.rank > 0 && (is_attention || !training_.only_attention))
+      adapted_.push_back(static_cast<int>(table_.rows.size()) - 1);
+  }
+  /// All in one unit, as modules/adapters/lora puts them.
+  void add_adapters() {
+    unit("adapter");
+    for (const int i : adapted_) {
+      const model::Parameter base = table_.row(i);
+      model::LowRank& low_rank = table_.rows[static_cast<std::size_t>(i)].low_rank;
+      low_rank.a = static_cast<int>(table_.rows.size());
+      low_rank.b = low_rank.a + 1;
+      for (const auto& shape : {std::vector<std::int64_t>{training_.rank, base.shape[1]},
+                                std::vector<std::int64_t>{base.shape[0], training_.rank}})
+        table_.rows.push_back({.name = "adapter",
+                               .shape = shape,
+                               .unit = last_unit(),
+                               .stage = base.stage,
+                               .adapts = i});
+    }
+  }
+
+  model::Architecture a_;
+  Training training_;
+  model::ParameterTable table_;
+  std::vector<int> adapted_;
+};
+
+/// A machine whose numbers are easy to compute with: 2 nodes of 2 GPUs.
+inline plan::Machine round_machine() {
+  plan::Machine machine;
+  machine.gpus_per_node = 2;
+  machine.gpu_memory_gib = 80;
+  machine.peak_tflops = 2;
+  machine.bf16_tflops = 1;
+  machine.fp32_tflops = 0.5;
+  machine.memory_gb_per_s = 1000;
+  machine.intra_gb_per_s = 100;
+  machine.inter_gb_per_s = 10;
+  return machine;
+}
+
+}  // namespace finetune::tests

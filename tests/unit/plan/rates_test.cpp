@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/rates.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/collectives.hpp"
+#include "unit/plan/decoder.hpp"
+
+namespace finetune::plan {
+namespace {
+
+using core::DType;
+
+TEST(Rates, ALargeProductTakesItsFlopsByTheRate) {
+  const Rates rates(tests::round_machine(), DType::bf16);
+  // 2 x 1000^3 flops at 1 TFLOP/s; its 6 MB pass in 6 us.
+  EXPECT_DOUBLE_EQ(rates.seconds(rates.products({1000, 1000, 1000})), 2e-3);
+  const Rates fp32(tests::round_machine(), DType::f32);
+  EXPECT_DOUBLE_EQ(fp32.seconds(fp32.products({1000, 1000, 1000})), 4e-3);
+}
+
+TEST(Rates, AThinProductTakesTheTimeOfItsOperands) {
+  const Rates rates(tests::round_machine(), DType::bf16);
+  // 1000 x 1: reads 2 bytes of 1000^2 and of 1000, writes 2 of 1000, at 1 TB/s.
+  Machine fast = tests::round_machine();
+  fast.bf16_tflops = 100;
+  const Rates memory_bound(fast, DType::bf16);
+  EXPECT_DOUBLE_EQ(memory_bound.products({1000, 1, 1000}).products_s, 2 * 1.002e6 / 1e12);
+}
+
+TEST(Rates, AProductOfHalfSizeReachesHalfOfTheRate) {
+  Machine machine = tests::round_machine();
+  machine.product_half_size = 1000;
+  const Rates rates(machine, DType::bf16);
+  EXPECT_NEAR(rates.products({1000, 1000, 1000}).products_s, 4e-3, 1e-12);
+  EXPECT_NEAR(rates.products({3000, 3000, 3000}).products_s, 54e-3 * 4 / 3, 1e-12);
+  EXPECT_NEAR(rates.products({4000, 1000, 250}).products_s, 4e-3, 1e-12)
+      << "by the cube root of its flops";
+}
+
+TEST(Rates, AGpuHidesTheProgramAndACpuDoesNot) {
+  Machine machine = tests::round_machine();
+  machine.operation_us = 1000;
+  const Rates gpu(machine, DType::bf16);
+  EXPECT_DOUBLE_EQ(gpu.seconds(gpu.products({1000, 1000, 1000})), 2e-3);
+  EXPECT_DOUBLE_EQ(gpu.seconds(gpu.products({10, 10, 10}, 3)), 3e-3);
+  machine.gpus_per_node = 0;
+  const Rates cpu(machine, DType::bf16);
+  EXPECT_DOUBLE_EQ(cpu.seconds(cpu.products({1000, 1000, 1000})), 3e-3);
+}
+
+TEST(Rates, AttentionHasARateOfItsOwnIfItIsKnown) {
+  Machine machine = tests::round_machine();
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12).attention_s, 1);
+  machine.attention_tflops = 0.25;
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12).attention_s, 4);
+}
+
+constexpr double gb = 1e9;
+
+TEST(Links, OneRankSendsNothing) {
+  for (const bool by_mpi : {false, true}) {
+    const Links links(tests::round_machine(), by_mpi);
+    EXPECT_EQ(links.all_gather_s({}, gb), 0);
+    EXPECT_EQ(links.all_reduce_s({}, gb), 0);
+    EXPECT_EQ(links.sent_by_node({}, gb), 0);
+  }
+}
+
+TEST(Links, InsideANodeEachRankGetsWhatTheOthersHave) {
+  for (const bool by_mpi : {false, true}) {
+    const Links links(tests::round_machine(), by_mpi);
+    EXPECT_DOUBLE_EQ(links.all_gather_s({2, 1, 1}, gb), 0.5 / 100);
+    EXPECT_DOUBLE_EQ(links.reduce_scatter_s({4, 1, 1}, gb), 0.75 / 100);
+    EXPECT_DOUBLE_EQ(links.all_reduce_s({4, 1, 1}, gb), 2 * 0.75 / 100);
+  }
+}
+
+TEST(Links, ARingCrossesEachNodeOnceAndMessagesOncePerRank) {
+  const GroupShape four = {.size = 4, .num_nodes = 2, .groups_per_node = 1};
+  const Links rings(tests::round_machine(), false), messages(tests::round_machine(), true);
+  EXPECT_DOUBLE_EQ(rings.all_gather_s(four, gb), 0.75 / 10);
+  // One round on the node with a quarter, two between nodes, in which both ranks of a node send.
+  EXPECT_DOUBLE_EQ(messages.all_gather_s(four, gb), 0.25 / 100 + 2 * 2 * 0.25 / 10);
+  EXPECT_DOUBLE_EQ(rings.sent_by_node(four, gb), 0.75 * gb);
+  EXPECT_DOUBLE_EQ(messages.sent_by_node(four, gb), gb);
+}
+
+TEST(Links, TwiceTheBandwidthTakesHalfTheTimeAndLatencyStays) {
+  Machine machine = tests::round_machine();
+  const GroupShape eight = {.size = 8, .num_nodes = 4, .groups_per_node = 2};
+  for (const bool by_mpi : {false, true}) {
+    Machine twice = machine;
+    twice.intra_gb_per_s *= 2, twice.inter_gb_per_s *= 2;
+    EXPECT_DOUBLE_EQ(Links(machine, by_mpi).all_reduce_s(eight, gb),
+                     2 * Links(twice, by_mpi).all_reduce_s(eight, gb));
+    machine.inter_latency_us = twice.inter_latency_us = 1e6;
+    EXPECT_GT(Links(twice, by_mpi).all_gather_s(eight, 1), 2.9) << "three hops or more";
+    machine.inter_latency_us = 0;
+  }
+}
+
+TEST(Links, LatencyOfAnAllReduceGrowsWithTheLogarithmOfTheNodes) {
+  Machine machine = tests::round_machine();
+  machine.inter_latency_us = 10;
+  const Links links(machine, false);
+  EXPECT_NEAR(links.all_reduce_s({1024, 1024, 1}, 1), 2 * 10 * 10e-6, 1e-6);
+  EXPECT_NEAR(links.all_gather_s({1024, 1024, 1}, 1), 1023 * 10e-6, 1e-6);
+}
+
+TEST(Links, GroupsFollowTheMesh) {
+  const Ranks ranks = {.world_size = 16, .ranks_per_node = 4, .num_nodes = 4};
+  const Mesh hybrid = {Sharding::hybrid_shard, 4, 4};
+  EXPECT_EQ(shard_group(hybrid, ranks).num_nodes, 1);
+  EXPECT_EQ(replica_group(hybrid, ranks).num_nodes, 4);
+  EXPECT_EQ(replica_group(hybrid, ranks).groups_per_node, 4) << "one for each rank of a node";
+  const Mesh pairs = {Sharding::hybrid_shard, 8, 2};
+  EXPECT_EQ(shard_group(pairs, ranks).groups_per_node, 2);
+  EXPECT_EQ(replica_group(pairs, ranks).groups_per_node, 2);
+  const Mesh full = {Sharding::full_shard, 1, 16};
+  EXPECT_EQ(shard_group(full, ranks).num_nodes, 4);
+  EXPECT_EQ(shard_group(full, ranks).groups_per_node, 1);
+}
+
+}  // namespace
+}  // namespace finetune::plan

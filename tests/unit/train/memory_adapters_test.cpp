@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan of adapters and packed weights against what libtorch's allocator hands out.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "adapters/lora/lora.hpp"
+#include "adapters/qlora/qlora.hpp"
+#include "core/dtype.hpp"
+#include "model/packing.hpp"
+#include "model/quantization.hpp"
+#include "models/llama/llama.hpp"
+#include "plan/bucket.hpp"
+#include "unit/train/step_memory.hpp"
+
+namespace finetune::train {
+namespace {
+
+using core::DType;
+using plan::ActivationCheckpointing;
+
+enum class Base { dense, nf4, nf4_single, gptq };
+
+struct Kind {
+  const char* name;
+  Base base = Base::dense;
+  bool attention_only = false;
+  bool saves_modules = false;
+  bool has_magnitudes = false;
+  double dropout = 0;
+};
+
+struct Case {
+  std::string name;
+  Kind kind;
+  bool has_long_sequences = false;  ///< full of activations; else of weights
+  DType compute = DType::bf16;
+  DType state = DType::f32;
+  const char* sharding = "FULL_SHARD";
+  std::int64_t dp_shard = 0;
+  const char* bucket = "BLOCK";
+  bool overlap = true;
+  plan::Determinism determinism = plan::Determinism::off;
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  std::int64_t accumulation = 1;
+};
+
+void PrintTo(const Case& run, std::ostream* out) {
+  *out << run.name;
+}
+
+constexpr std::int64_t group_size = 64;
+
+model::Architecture architecture() {
+  model::Architecture a;
+  a.family = "llama";
+  a.num_layers = 6;
+  a.vocab_size = 400;
+  a.d_model = 256;
+  a.num_heads = 8;
+  a.num_kv_heads = 4;
+  a.head_size = 32;
+  a.d_ff = 704;
+  a.max_positions = 256;
+  a.qkv_bias = true;
+  return a;
+}
+
+plan::Request request(const Case& run) {
+  plan::Request request;
+  request.architecture = architecture();
+  request.parallel.sharding = run.sharding;
+  request.parallel.dp_shard = run.dp_shard;
+  request.parallel.bucket = run.bucket;
+  request.parallel.overlap = run.overlap;
+  request.numbers.compute = run.compute;
+  request.numbers.master = request.numbers.moments = run.state;
+  request.numbers.determinism = run.determinism;
+  request.numbers.scales_loss = run.compute == DType::f16;
+  request.activation_checkpointing = run.checkpointing;
+  request.adapter_dropout = run.kind.dropout;
+  const std::int64_t ranks = tests::world().size();
+  request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
+  request.micro_batch = run.has_long_sequences ? 3 : 1;
+  request.max_seq_length = run.has_long_sequences ? 256 : 48;
+  request.global_batch = request.micro_batch * ranks * run.accumulation;
+  return request;
+}
+
+model::ParameterTable table_of(const Case& run) {
+  model::ParameterTable table = models::llama::family().describe(architecture());
+  model::AdapterSettings settings;
+  settings.use_dora = run.kind.has_magnitudes;
+  settings.double_quant = run.kind.base != Base::nf4_single;
+  if (run.kind.attention_only) settings.target_modules = {"q_proj", "v_proj"};
+  if (run.kind.saves_modules) settings.modules_to_save = {"embed_tokens", "lm_head"};
+  if (run.kind.base == Base::gptq) {
+    model::Quantization packed;
+    packed.packing = {
+        .kind = model::Packing::Kind::gptq, .in_files = true, .group_size = group_size};
+    model::mark_packed(packed, "config.json", table);
+  }
+  const bool is_nf4 = run.kind.base == Base::nf4 || run.kind.base == Base::nf4_single;
+  const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter() : adapters::lora::adapter();
+  adapter.rewrite(settings, "deck", table);
+  return plan::regroup(table, run.bucket);
+}
+
+/// Random weights; words of GPTQ whose scales are small and whose groups follow each other.
+WeightSource source_of(const model::ParameterTable& table) {
+  WeightSource source = random_source(architecture(), table, 1);
+  source.plane = [](int row, int plane, std::int64_t first, std::span<std::byte> target) {
+    for (std::size_t i = 0; i < target.size(); ++i)
+      target[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(row)) % 251);
+    if (plane == model::gptq_plane::scales) {
+      auto* scales = reinterpret_cast<std::uint16_t*>(target.data());
+      std::fill_n(scales, target.size() / 2, std::uint16_t{0x1400});  // about 0.001
+    }
+    if (plane == model::gptq_plane::groups) {
+      auto* groups = reinterpret_cast<std::int32_t*>(target.data());
+      for (std::int64_t i = 0; i < std::ssize(target) / 4; ++i)
+        groups[i] = static_cast<std::int32_t>((first + i) / group_size);
+    }
+  };
+  return source;
+}
+
+class MemoryOfAdapters : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { metrics::count_tensor_bytes(); }
+};
+
+TEST_P(MemoryOfAdapters, IsWithinFivePercentOfThePlan) {
+  const Case& run = GetParam();
+  if (run.dp_shard > 0 && tests::world().size() % run.dp_shard != 0)
+    GTEST_SKIP() << "the ranks do not form copies of " << run.dp_shard;
+  const plan::Request wanted = request(run);
+  const model::ParameterTable table = table_of(run);
+  const plan::Plan plan = plan::make(wanted, table);
+  tests::expect_as_planned(
+      plan, tests::measure(models::llama::family(), wanted, plan, table, source_of(table)));
+}
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {.name = "Lora"},
+      {.name = "LoraOfAttention", .attention_only = true},
+      {.name = "LoraWithSavedModules", .saves_modules = true},
+      {.name = "LoraWithDropout", .dropout = 0.1},
+      {.name = "Dora", .has_magnitudes = true},
+      {.name = "Nf4", .base = Base::nf4},
+      {.name = "Nf4Single", .base = Base::nf4_single},
+      {.name = "Nf4WithDoraAndDropout", .base = Base::nf4, .has_magnitudes = true, .dropout = 0.1},
+      {.name = "Gptq", .base = Base::gptq},
+      {.name = "GptqOfAttention", .base = Base::gptq, .attention_only = true}};
+  return all;
+}
+
+/// For each kind what `change` makes of a run with short and with long sequences.
+template <typename Change>
+void add(std::vector<Case>& runs, const std::string& name, bool has_long_sequences,
+         const Change& change) {
+  for (const Kind& kind : kinds()) {
+    Case run{.name = kind.name + name, .kind = kind, .has_long_sequences = has_long_sequences};
+    change(run);
+    runs.push_back(run);
+  }
+}
+
+std::vector<Case> all_runs() {
+  std::vector<Case> runs;
+  for (const bool is_long : {false, true}) {
+    for (const DType compute : {DType::bf16, DType::f32}) {
+      for (const auto checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::selective,
+            ActivationCheckpointing::full}) {
+        add(runs, is_long ? "FullOfActivations" : "FullOfWeights", is_long, [&](Case& run) {
+          run.compute = compute;
+          run.checkpointing = checkpointing;
+        });
+      }
+    }
+  }
+  add(runs, "WeightsKept", false, [](Case& run) { run.sharding = "SHARD_GRAD_OP"; });
+  // Magnitudes are made from gathered weights before the first step, whose order of gathers then
+  // finds other buffers in the pool than a step alone would leave.
+  std::erase_if(runs, [](const Case& run) {
+    return run.kind.has_magnitudes && run.sharding == std::string("SHARD_GRAD_OP");
+  });
+  add(runs, "Replicas", false, [](Case& run) { run.sharding = "NO_SHARD"; });
+  add(runs, "ReplicasInFp32", false, [](Case& run) {
+    run.sharding = "NO_SHARD";
+    run.compute = DType::f32;
+  });
+  add(runs, "Hybrid", false, [](Case& run) {
+    run.sharding = "HYBRID_SHARD";
+    run.dp_shard = 2;
+  });
+  add(runs, "ByLayer", false, [](Case& run) { run.bucket = "LAYER"; });
+  add(runs, "ByModel", false, [](Case& run) { run.bucket = "NONE"; });
+  add(runs, "WithoutOverlap", false, [](Case& run) { run.overlap = false; });
+  add(runs, "Fp16", false, [](Case& run) { run.compute = DType::f16; });
+  add(runs, "Fp16Long", true, [](Case& run) { run.compute = DType::f16; });
+  add(runs, "TrueBf16", false, [](Case& run) { run.state = DType::bf16; });
+  add(runs, "FixedPoint", false, [](Case& run) { run.determinism = plan::Determinism::topology; });
+  add(runs, "SeveralMicroSteps", false, [](Case& run) { run.accumulation = 2; });
+  return runs;
+}
+
+/// All with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
+std::vector<Case> runs() {
+  std::vector<Case> all = all_runs();
+  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) return all;
+  std::vector<Case> some;
+  for (std::size_t i = 0; i < all.size(); i += 7)
+    some.push_back(all[i]);
+  return some;
+}
+
+std::string name(const testing::TestParamInfo<Case>& info) {
+  return info.param.name + "_" + std::to_string(info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, MemoryOfAdapters, testing::ValuesIn(runs()), name);
+
+}  // namespace
+}  // namespace finetune::train

@@ -1,0 +1,83 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What libtorch's allocator hands out in a step, for comparison with the plan.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "metrics/memory.hpp"
+#include "model/family.hpp"
+#include "optim/adamw.hpp"
+#include "optim/loss_scale.hpp"
+#include "plan/plan.hpp"
+#include "shard/options.hpp"
+#include "support/ranks.hpp"
+#include "train/initial_weights.hpp"
+#include "train/passes.hpp"
+#include "train/step.hpp"
+#include "world/world.hpp"
+
+namespace finetune::tests {
+
+/// Micro-batches whose tokens are all trained.
+inline data::StepData step_data(const plan::Request& request, std::int64_t accumulation) {
+  const std::int64_t tokens = request.micro_batch * request.max_seq_length;
+  data::MicroBatch batch{
+      .batch = request.micro_batch, .length = request.max_seq_length, .ids = {}, .labels = {}};
+  for (std::int64_t i = 0; i < tokens; ++i) {
+    batch.ids.push_back(i * i % 199);
+    batch.labels.push_back(i * 7 % 199);
+  }
+  data::StepData data;
+  data.num_samples = request.global_batch;
+  data.num_tokens = data.num_trained_tokens = tokens * request.ranks.world_size * accumulation;
+  for (std::int64_t i = 0; i < accumulation; ++i)
+    data.micro_steps.emplace_back(batch);
+  return data;
+}
+
+/// The most bytes that tensors take in the second step, by which every buffer is there.
+inline std::int64_t measure(const model::ModelFamily& family, const plan::Request& request,
+                            const plan::Plan& plan, const model::ParameterTable& table,
+                            const train::WeightSource& weights) {
+  const std::int64_t before = metrics::tensor_bytes().live;
+  const auto model = family.build(request.architecture);
+  const world::World world = world::make(tests::mpi(), plan);
+  shard::Options options;
+  options.numbers = request.numbers;
+  options.sharding = plan.mesh.sharding;
+  options.overlap = request.parallel.overlap;
+  shard::ModelShards shards(table, plan.shards, shard::make_groups(world, request.parallel.overlap),
+                            options);
+  using enum plan::ActivationCheckpointing;
+  model::Ops ops(shards, model::Path::kernels,
+                 request.activation_checkpointing == selective ? model::Recompute::cheap
+                                                               : model::Recompute::nothing);
+  optim::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
+  train::load_weights(weights, shards);
+  train::set_magnitudes(shards);
+  train::Engine engine{
+      request.architecture, *model, ops, shards,
+      request.activation_checkpointing == full ? train::Blocks::recomputed : train::Blocks::kept};
+  engine.dropout = request.adapter_dropout;
+  optim::LossScale loss_scale;
+  const data::StepData data = step_data(request, plan.batch.accumulation);
+  for (std::int64_t step = 0; step < 2; ++step) {
+    metrics::reset_peak();
+    train::run_step(engine, world.batch, data, optimizer,
+                    {.step = step,
+                     .lr = 1e-4,
+                     .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr});
+  }
+  return metrics::tensor_bytes().peak - before;
+}
+
+inline void expect_as_planned(const plan::Plan& plan, std::int64_t measured) {
+  const double ratio = static_cast<double>(measured) / static_cast<double>(plan.tensor_bytes());
+  testing::Test::RecordProperty("measured_of_planned", std::to_string(ratio));
+  EXPECT_NEAR(ratio, 1, 0.05) << measured << " bytes measured\n" << plan::to_string(plan);
+}
+
+}  // namespace finetune::tests
