@@ -8,14 +8,16 @@
 run_ranks() {
   local code signalled=no
   stops=0
+  asked_early=no
   ranks_pid=
-  trap 'signalled=yes; [ -z "$ranks_pid" ] || kill -USR1 "$ranks_pid" 2>/dev/null' USR1
+  trap 'signalled=yes; ask_for_checkpoint' USR1
   trap 'signalled=yes; ask_to_stop' INT TERM
   # In a process group of its own: what a terminal sends to all must not reach it by itself.
   set -m
   "$@" </dev/null &
   ranks_pid=$!
   set +m
+  [ $asked_early = no ] || ask_for_checkpoint
   while :; do
     signalled=no
     code=0
@@ -29,14 +31,22 @@ run_ranks() {
   return $code
 }
 
+# A signal may come after the launcher has been started and before its process id is known here.
+ask_for_checkpoint() {
+  if [ -n "$ranks_pid" ]; then
+    kill -USR1 "$ranks_pid" 2>/dev/null || true
+  else
+    asked_early=yes
+  fi
+}
+
 ask_to_stop() {
   stops=$((stops + 1))
   if [ $stops -eq 1 ]; then
-    [ -n "$ranks_pid" ] || exit 130
     printf 'finetune: stopping with a checkpoint; once more: stopping at once\n' >&2
-    kill -USR1 "$ranks_pid" 2>/dev/null
-  else
-    kill -TERM "$ranks_pid" 2>/dev/null
+    ask_for_checkpoint
+  elif [ -n "$ranks_pid" ]; then
+    kill -TERM "$ranks_pid" 2>/dev/null || true
   fi
 }
 

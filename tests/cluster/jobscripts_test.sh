@@ -226,6 +226,25 @@ signals "$slurm" TERM TERM
 expect "slurm: the second TERM: exit code" 143 $?
 expect "slurm: the second TERM is one" "USR1 TERM" "$(tail -n +2 "$LOG" | paste -sd ' ')"
 
+# A signal that comes as early as it can: the launcher runs, and the script does not know its process id yet.
+cat >early.sh <<'EARLY'
+set -T
+early() {
+  trap - DEBUG
+  until [ -e "$READY" ]; do sleep 0.02; done
+  kill "-$EARLY" $$
+}
+# shellcheck disable=SC2016
+trap '[ "$BASH_COMMAND" != "ranks_pid=\$!" ] || early' DEBUG
+EARLY
+for signal in USR1 TERM; do
+  rm -f "$READY"
+  : >"$LOG"
+  EARLY=$signal BASH_ENV=$work/early.sh ON_USR1=75 timeout 60 "$slurm" d.toml >out 2>&1
+  expect "slurm: $signal at the start: exit code" 75 $?
+  expect "slurm: $signal at the start: requeued" "USR1 scontrol requeue 7" "$(tail -n +2 "$LOG" | paste -sd ' ')"
+done
+
 # From here on PBS, whose job has a node file.
 unset SLURM_JOB_ID
 pbs=$top/jobscripts/pbs/train.sh
