@@ -269,8 +269,9 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
 
   if (arguments.jobscript) {
     require_fits();
-    const std::string script = MachinePlan(arguments, input, request, plan, site).script();
-    std::fputs(script.c_str(), stdout);
+    MachinePlan job(arguments, input, request, plan, site);
+    if (arguments.plot) job.scale();
+    std::fputs(job.script().c_str(), stdout);
     return core::exit_done;
   }
   std::optional<MachinePlan> there;

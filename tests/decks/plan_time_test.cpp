@@ -111,6 +111,15 @@ TEST(PlanOnAMachine, DrawsItsScaling) {
   EXPECT_EQ(count(svg, "llama-3.3-70b-full-2x8.toml on 8 H100"), 1) << svg;
 }
 
+TEST(PlanOnAMachine, DrawsItsScalingBesideAJob) {
+  const fs::path file = empty_folder("plan_job") / "scaling.svg";
+  const Outcome outcome = plan(recipe, {"--machine", "h100-8", "--nodes", "2", "--plot",
+                                        file.string(), "--jobscript", "slurm"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_TRUE(outcome.out.starts_with("#!")) << outcome.out;
+  EXPECT_TRUE(read(file).starts_with("<svg "));
+}
+
 TEST(PlanOnAMachine, PrintsAJobAloneOnStdout) {
   const Outcome outcome = plan(recipe, {"--machine", "h100-8", "--nodes", "2", "--jobscript",
                                         "slurm", "train.max_steps=1000"});

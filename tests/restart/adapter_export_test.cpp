@@ -139,6 +139,36 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AdapterExport,
                          testing::Values(Kind{"plain", {}}, Kind{"rich", rich}),
                          [](const auto& info) { return info.param.name; });
 
+/// Tensors that are not adapted go through the merge as the family's files have them: experts one
+/// by one or together, biases, norms of queries and keys, a head that is the embeddings.
+class AdapterExportOfFamily : public testing::TestWithParam<const char*> {};
+
+TEST_P(AdapterExportOfFamily, MergedModelGivesTheLogitsOfTheAdapter) {
+  const std::string family = GetParam();
+  for (const std::string kind : {"lora", "qlora"}) {
+    const Job job = family_job(family, "adapter_export." + family + "." + kind,
+                               settings({"adapter.name=" + kind}));
+    must(job.run(2));
+    must(command(job, {"export", "output", "adapter"}));
+    must(command(job, {"export", "output", "merged", "--merge"}));
+    fs::path beside = job.model();
+    if (kind == "qlora") {
+      must(command(job, {"quantize", "model", "nf4"}));
+      beside = job.folder() / "nf4";
+    }
+    const at::Tensor adapted = logits_of(beside, job.folder() / "adapter");
+    EXPECT_GT(largest_difference(logits_of(beside), adapted), 1e-2) << kind;
+    EXPECT_LT(largest_difference(logits_of(job.folder() / "merged"), adapted), 3e-5) << kind;
+    for (const std::string& name : weights::ModelFiles::open(job.model()).names())
+      EXPECT_NO_THROW(tensor_in(job.folder() / "merged", name)) << kind;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AdapterExportOfFamily,
+                         testing::Values("llama_tied", "llama4", "mistral", "qwen2", "qwen3",
+                                         "qwen3_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
 TEST(AdapterPath, WhatPeftBeganIsGoneOnFromAndGivesItsLogits) {
   for (const std::string kind : {"plain", "pattern", "rich"}) {
     const Job job("adapter_path." + kind, settings({"adapter.path=adapter", "train.max_steps=0"}));

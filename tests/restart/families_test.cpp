@@ -17,16 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int exit_resubmit = 75;
 
-/// A job that trains a golden model instead.
-Job job_of(const std::string& family, const std::string& name,
-           const std::vector<std::string>& settings) {
-  Job job("families." + family + "." + name, settings);
-  fs::remove(job.model() / "model.safetensors");
-  for (const auto& file :
-       fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/golden/models/" + family))
-    fs::copy_file(file.path(), job.model() / file.path().filename(),
-                  fs::copy_options::overwrite_existing);
-  return job;
+std::string name_of(const std::string& family, const std::string& part) {
+  return "families." + family + "." + part;
 }
 
 std::vector<std::string> settings_of(const std::string& family) {
@@ -46,10 +38,10 @@ class Families : public testing::TestWithParam<const char*> {
 
 TEST_P(Families, GoOnWithTheSameBitsOnOtherRanks) {
   const std::string family = GetParam();
-  const Job straight = job_of(family, "straight", settings_of(family));
+  const Job straight = family_job(family, name_of(family, "straight"), settings_of(family));
   const Outcome whole = straight.run(1);
   ASSERT_EQ(whole.exit_code, 0) << whole.text();
-  const Job job = job_of(family, "stopped", settings_of(family));
+  const Job job = family_job(family, name_of(family, "stopped"), settings_of(family));
   const Outcome first = job.run(2, {"train.stop_after_steps=2"});
   ASSERT_EQ(first.exit_code, exit_resubmit) << first.text();
   const Outcome second = job.run(3);
@@ -75,7 +67,7 @@ void write_logits(const fs::path& folder, const fs::path& file) {
 
 TEST_P(Families, AreExportedAsTransformersLoadsThem) {
   const std::string family = GetParam();
-  const Job job = job_of(family, "export", settings_of(family));
+  const Job job = family_job(family, name_of(family, "export"), settings_of(family));
   if (run_program({"env", "python3", "-c", "import torch, transformers"}, job.folder()).exit_code !=
       0)
     GTEST_SKIP() << "no Python with torch and transformers here";

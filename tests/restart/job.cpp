@@ -102,6 +102,17 @@ std::string Job::checkpoint_bytes(std::int64_t step) const {
   return read_file(output() / ("step-" + digits) / "node00000.h5");
 }
 
+Job family_job(const std::string& family, const std::string& name,
+               const std::vector<std::string>& settings) {
+  Job job(name, settings);
+  fs::remove(job.model() / "model.safetensors");
+  for (const auto& file :
+       fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/golden/models/" + family))
+    fs::copy_file(file.path(), job.model() / file.path().filename(),
+                  fs::copy_options::overwrite_existing);
+  return job;
+}
+
 std::vector<std::string> short_run(const std::string& precision, int max_steps) {
   return {"precision.mode=" + precision,
           "train.max_steps=" + std::to_string(max_steps),

@@ -44,6 +44,10 @@ class Job {
   std::vector<std::string> settings_;
 };
 
+/// A job that trains a model of tests/golden/models instead.
+Job family_job(const std::string& family, const std::string& name,
+               const std::vector<std::string>& settings);
+
 /// Settings of a short run with everything on that a restart has to carry: accumulation, a last
 /// batch that is smaller, warm-up, clipping, weight decay, validation.
 std::vector<std::string> short_run(const std::string& precision, int max_steps = 20);
