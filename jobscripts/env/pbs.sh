@@ -89,7 +89,8 @@ choose_launcher() {
 
 # Whether mpirun finds the nodes and starts on them without help.
 mpirun_knows_pbs() {
-  { ompi_info --parsable; prte_info --parsable; } 2>/dev/null | grep '^mca:plm:tm:' >/dev/null
+  # One of them is not there: Open MPI 4 has no prte_info.
+  { ompi_info --parsable || true; prte_info --parsable || true; } 2>/dev/null | grep '^mca:plm:tm:' >/dev/null
 }
 
 # start_through_pbs NODES: for an mpirun that would take ssh (Open MPI 4 and 5 name things differently).

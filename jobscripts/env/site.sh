@@ -14,6 +14,9 @@
 # How often a job that stopped in time goes back into the queue.
 : "${FINETUNE_MAX_RESTARTS:=50}"
 
+# A scheduler that does not answer is asked again after so many seconds.
+: "${FINETUNE_ASK_AGAIN:=2 5 10 20}"
+
 # Slurm: how srun starts ranks (srun --mpi=list), and whatever else the site wants it to be told. Account and
 # partition are sbatch's: -A and -p, or SBATCH_ACCOUNT and SBATCH_PARTITION in your environment.
 : "${FINETUNE_SRUN_OPTIONS:=--mpi=pmix}"

@@ -22,18 +22,29 @@ seconds_of() {
 # slurm_seconds_left JOB: nothing, and failure, where the job has no limit or squeue does not answer.
 slurm_seconds_left() {
   local left
-  left=$(squeue -h -j "$1" -o %L 2>/dev/null) || return 1
+  left=$(again squeue -h -j "$1" -o %L 2>/dev/null) || return 1
   seconds_of "${left//[[:space:]]/}"
 }
 
-# pbs_field NAME: a field of `qstat -f`, whose long lines go on after a tab.
+# again COMMAND...: once more after a pause where a scheduler does not answer, which a busy one may do.
+again() {
+  local pause
+  for pause in ${FINETUNE_ASK_AGAIN:-}; do
+    ! "$@" 2>/dev/null || return 0
+    sleep "$pause"
+  done
+  "$@"
+}
+
+# pbs_field NAME: a field of `qstat -f`, whose long lines go on after a tab. To its end, found or not: a qstat that
+# cannot say all that it has to would fail.
 pbs_field() {
   qstat -f "${PBS_JOBID:-}" 2>/dev/null |
     awk -v name="$1" '
-      /^\t/ { if (found) value = value substr($0, 2); next }
-      { if (found) exit
+      /^\t/ { if (goes_on) value = value substr($0, 2); next }
+      { goes_on = 0
         line = $0; sub(/^ +/, "", line)
-        if (index(line, name " = ") == 1) { found = 1; value = substr(line, length(name) + 4) } }
+        if (!found && index(line, name " = ") == 1) { found = goes_on = 1; value = substr(line, length(name) + 4) } }
       END { if (!found) exit 1; print value }'
 }
 

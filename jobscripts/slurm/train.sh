@@ -16,7 +16,7 @@ set -euo pipefail
 job=$SLURM_JOB_ID
 [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 # Slurm runs a copy of this file; where it came from is in the job's record. A copy elsewhere needs FINETUNE_ROOT.
-from=$(scontrol show job "$job" | sed -n 's|^ *Command=\(.*\)/jobscripts/slurm/train\.sh.*|\1|p')
+from=$(scontrol show job "$job" | sed -n 's|^ *Command=\(.*\)/jobscripts/slurm/train\.sh.*|\1|p') || from=
 [ ! -r "$from/jobscripts/env/job.sh" ] || FINETUNE_ROOT=$from
 if [ ! -r "${FINETUNE_ROOT:-}/jobscripts/env/job.sh" ]; then
   echo "error: FINETUNE_ROOT=${FINETUNE_ROOT:-}: there are no jobscripts (this script was submitted from another" \
@@ -31,9 +31,11 @@ choose_deck "${SLURM_ARRAY_TASK_ID:-}" "$@"
 # First, because of two values for a key the last one counts.
 if left=$(slurm_seconds_left "$job"); then settings=("train.max_seconds=$left" "${settings[@]}"); fi
 
+# Without --cpus-per-task every rank gets its part of what the job has of a node.
+cpus=${SLURM_CPUS_PER_TASK:-$((${SLURM_CPUS_ON_NODE:-1} * ${SLURM_JOB_NUM_NODES:-1} / ${SLURM_NTASKS:-1}))}
 # Site's words. --wait: when a rank has died, the others get a minute.
 read -ra command <<<"srun $FINETUNE_SRUN_OPTIONS"
-command+=(--cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores --wait=60)
+command+=(--cpus-per-task="$((cpus > 0 ? cpus : 1))" --cpu-bind=cores --wait=60)
 # Every rank sees the GPUs of its node and takes its own: only so do they reach each other's memory.
 [ -z "${SLURM_GPUS_ON_NODE:-}" ] || command+=(--gpu-bind=none)
 
@@ -43,12 +45,15 @@ code=0
 run_ranks "${command[@]}" "$FINETUNE_BINARY" "$deck" "${settings[@]}" || code=$?
 
 # A job that was cancelled, or taken from its nodes by Slurm, is not RUNNING any more.
-if asks_for_another $code "$restarts" && [ "$(squeue -h -j "$job" -o %T)" = RUNNING ]; then
-  if [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
+if asks_for_another $code "$restarts"; then
+  state=$(again squeue -h -j "$job" -o %T) || state="RUNNING, as far as is known"
+  if [[ $state != RUNNING* ]]; then
+    echo "finetune: exit code $code, and the job is $state: the same sbatch goes on"
+  elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
     echo "finetune: exit code $code after $restarts restarts: the same sbatch goes on (FINETUNE_MAX_RESTARTS)"
   else
     echo "finetune: exit code $code: back into the queue"
-    scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch goes on"
+    again scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch goes on"
   fi
 fi
 exit $code

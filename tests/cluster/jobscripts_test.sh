@@ -29,7 +29,9 @@ program() {
 }
 export PATH=$work/bin:$PATH LOG=$work/log READY=$work/ready FINETUNE_BINARY=$work/bin/finetune
 
+# How often squeue and scontrol still say nothing is in a file, a line a time.
 program squeue <<'PROGRAM'
+if [ -s "$LOG.silent" ]; then sed -i 1d "$LOG.silent"; exit 1; fi
 case "$*" in
   *%L*) [ -n "$LEFT" ] && echo "$LEFT" ;;
   *%T*) echo "$STATE" ;;
@@ -41,7 +43,7 @@ PROGRAM
 program scontrol <<PROGRAM
 case "\$*" in
   "show job"*) printf 'JobId=7 JobName=x\n   Command=%s deck.toml\n' "\${SUBMITTED:-$top/jobscripts/slurm/train.sh}" ;;
-  *) echo "scontrol \$*" >>"\$LOG" ;;
+  *) if [ -s "\$LOG.silent" ]; then sed -i 1d "\$LOG.silent"; exit 1; fi; echo "scontrol \$*" >>"\$LOG" ;;
 esac
 PROGRAM
 program qsub <<'PROGRAM'
@@ -55,7 +57,6 @@ program nproc <<<'echo 8'
 program ompi_info <<'PROGRAM'
 echo mca:plm:rsh:version; [ -z "$TM" ] || echo mca:plm:tm:version; echo mca:ras:slurm:version
 PROGRAM
-program prte_info </dev/null
 program pbs_tmrsh </dev/null
 # The launcher: ends with \$CODE; without it, tells of signals until one says what to end with.
 for name in srun mpirun; do
@@ -97,7 +98,7 @@ NOT_SET none
 FORMS
 expect "seconds_of nothing" none "$(seconds_of "" || echo none)"
 
-export SLURM_JOB_ID=7 STATE=RUNNING CODE="" ON_USR1="" RECORD="" LEFT=""
+export FINETUNE_ASK_AGAIN=" " SLURM_JOB_ID=7 STATE=RUNNING CODE="" ON_USR1="" RECORD="" LEFT=""
 for left in "1:30 90" "  2-00:00:01 172801" "UNLIMITED none" " none"; do
   LEFT=${left% *}
   expect "squeue says '$LEFT'" "${left##* }" "$(slurm_seconds_left 7 || echo none)"
@@ -114,6 +115,11 @@ RECORD='Job Id: 7.server\n    Job_Name = x\n    Resource_List.select = 2:ncpus=8
 expect "qstat, less what is used" 3580 "$(PBS_WALLTIME=7200 pbs_seconds_left)"
 expect "a long field" 2:ncpus=8:mpiprocs=2 "$(pbs_field Resource_List.select)"
 expect "a field that is not there" none "$(pbs_field Resource_List.nodes || echo none)"
+# More than a pipe holds.
+record=$RECORD
+RECORD+=$(printf '    Other = x\\n%.0s' {1..6000})
+expect "a field early in a long record" 01:00:00 "$(pbs_field Resource_List.walltime || echo none)"
+RECORD=$record
 
 slurm=$top/jobscripts/slurm/train.sh
 # In the queue again, or not: "CODE RESTARTS STATE requeue|stays"
@@ -145,6 +151,23 @@ CODE=0 SLURM_CPUS_PER_TASK=8 SLURM_GPUS_ON_NODE=4 FINETUNE_SRUN_OPTIONS="--mpi=p
 expect "slurm: GPUs, cores and the site's options" \
   "srun --mpi=pmix_v4 -K --cpus-per-task=8 --cpu-bind=cores --wait=60 --gpu-bind=none $work/bin/finetune d.toml" \
   "$(cat "$LOG")"
+
+: >"$LOG"
+CODE=0 SLURM_CPUS_ON_NODE=112 SLURM_JOB_NUM_NODES=2 SLURM_NTASKS=16 "$slurm" d.toml >out
+expect "slurm: without --cpus-per-task a rank gets its part of the node" 1 "$(grep -c -e ' --cpus-per-task=14 ' "$LOG")"
+
+# A scheduler that is too busy to answer: asked for the time (once here), the state (three times), and to requeue.
+printf 'no\nno\nno\nno\n' >"$LOG.silent"
+: >"$LOG"
+LEFT=10:00 CODE=75 FINETUNE_ASK_AGAIN="0 0 0" "$slurm" d.toml >out 2>&1
+expect "slurm: silent four times: requeued" "scontrol requeue 7" "$(tail -n 1 "$LOG")"
+expect "slurm: silent four times: all were used" 0 "$(grep -c '' "$LOG.silent")"
+printf 'no\n%.0s' {1..9} >"$LOG.silent"
+: >"$LOG"
+LEFT=10:00 CODE=75 FINETUNE_ASK_AGAIN="0 0" "$slurm" d.toml >out 2>&1
+expect "slurm: silent for long: exit code" 75 $?
+expect "slurm: silent for long: it is said" 1 "$(grep -c 'the same sbatch goes on' out)"
+: >"$LOG.silent"
 
 # The program of an installation, and none.
 mkdir -p prefix/share/finetune prefix/bin
@@ -246,7 +269,7 @@ for signal in USR1 TERM; do
 done
 
 # From here on PBS, whose job has a node file.
-unset SLURM_JOB_ID
+unset SLURM_JOB_ID FINETUNE_ASK_AGAIN
 pbs=$top/jobscripts/pbs/train.sh
 export FINETUNE_ROOT=$top FINETUNE_DECK="d.toml a.b=1" PBS_NODEFILE=$work/nodes NO_QSUB="" TM=""
 export PBS_CONF_FILE=$work/none

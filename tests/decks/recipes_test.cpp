@@ -156,7 +156,8 @@ TEST_P(Recipe, SaysWhereItComesFromAndHowToStartIt) {
   std::string command = "build/finetune ";
   if (machine.num_nodes > 1)
     command = "sbatch -N" + std::to_string(machine.num_nodes) + " --ntasks-per-node=" + gpus +
-              " --gpus-per-node=" + gpus + " jobscripts/slurm/train.sh ";
+              " --gpus-per-node=" + gpus +
+              " --cpus-per-task=8 --time=24:00:00 jobscripts/slurm/train.sh ";
   else if (machine.gpus_per_node > 1)
     command = "mpirun -n " + gpus + " build/finetune ";
   EXPECT_TRUE(head["start"].starts_with(command + deck + " model.path=MODEL data.path=DATA"))
