@@ -19,8 +19,9 @@
 namespace finetune::app {
 namespace {
 
-/// Longer than everything here takes: whoever keeps the others waiting is named, and the job ends.
-constexpr double patience_s = 60;
+/// Longer than ranks wait for each other here, where a step of the check is a few seconds: whoever
+/// keeps the others waiting is named, and the job ends.
+constexpr double patience_s = 20;
 
 /// A deck may ask for less, but a check is watched even if training is not to be.
 double patience_of(const train::Input& input) {

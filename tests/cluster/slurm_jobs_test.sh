@@ -64,12 +64,16 @@ cd "$folder"
 export FINETUNE_BINARY=$finetune
 slow="--export=ALL,FINETUNE_BINARY=$folder/slow_at_first"
 
-# Slurm looks at time limits twice a minute, so the run that meets one goes first, beside the others. It needs
-# longer than its minute at this speed; the signal comes ten to forty seconds after its start.
-submit limited "$slow,SLOW_MS=3000" --time=1 --signal=B:USR1@50 --
+# Slurm looks at time limits twice a minute, so the run that meets one goes first, beside the others. It gets its
+# limit once it is at work, however slow the machine: the signal then comes within a minute and a half, in which
+# it does not come to its end at this speed.
+submit limited "$slow,SLOW_MS=6000" --signal=B:USR1@50 --
 submit preempted "$slow" --
 wait_until 120 "steps before the preemption" has_steps preempted 3
 scontrol requeue "${job[preempted]}"
+
+wait_until 120 "steps before the time limit" has_steps limited 1
+scontrol update JobId="${job[limited]}" TimeLimit=$((2 + $(record RunTime "${job[limited]}" | awk -F : '{ print 60 * $1 + $2 }')))
 
 submit endless --export=ALL,FINETUNE_MAX_RESTARTS=1 -- train.stop_after_steps=4
 submit cancelled "$slow,SLOW_MS=3000" --

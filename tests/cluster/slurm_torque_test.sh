@@ -18,7 +18,10 @@ if [ -z "${FINETUNE_IN_CLUSTER:-}" ]; then
   FINETUNE_IN_CLUSTER=1 exec "$here/two_nodes.sh" --launcher sbatch -- "$BASH" "${BASH_SOURCE[0]}" "$@"
 fi
 
-no_jobs() { [ -z "$(squeue -h)" ]; }
+no_jobs() {
+  local jobs
+  jobs=$(squeue -h) && [ -z "$jobs" ]
+}
 
 prepare
 cd "$folder"

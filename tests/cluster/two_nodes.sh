@@ -196,6 +196,8 @@ launch_with_sbatch() {
 
 launch_with_slurm() {
   start_slurm || return
+  # As jobscripts/env/site.sh does, and why.
+  export SLURM_PMIX_FENCE=ring
   enter node1 srun --mpi=pmix --nodes=2 --ntasks-per-node="$ranks_per_node" --kill-on-bad-exit=1 -- "${program[@]}"
 }
 

@@ -2,12 +2,11 @@
 // `finetune check` and the quick check of training: faults that are planted on one node. Two nodes:
 // tests/cluster/check_test.sh.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <fstream>
 #include <iterator>
-#include <thread>
 
 #include "core/host.hpp"
 #include "support/run_program.hpp"
@@ -116,24 +115,33 @@ TEST(Check, RefusesAFullDisk) {
   expect_named(run(words), core::host_name() + ": " + folder.string() + ": has ");
 }
 
+/// Those that this process may use.
+std::vector<std::string> own_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  ::sched_getaffinity(0, sizeof mask, &mask);
+  std::vector<std::string> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &mask)) cores.push_back(std::to_string(core));
+  return cores;
+}
+
 TEST(Check, RefusesRanksOnOneCore) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two cores";
-  expect_named(run(with(2, {"taskset", "-c", "0"}, {"check", deck, "--quick", output("core")})),
-               core::host_name() + ": all 2 ranks are bound to core 0");
+  const auto cores = own_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "needs two cores";
+  expect_named(
+      run(with(2, {"taskset", "-c", cores[0]}, {"check", deck, "--quick", output("core")})),
+      core::host_name() + ": all 2 ranks are bound to core " + cores[0]);
 }
 
 TEST(Check, RefusesARankOnABusyCore) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two cores";
-  const std::vector<std::string> busy = {"taskset", "-c", "0", "sh", "-c", "while :; do :; done"};
+  const auto cores = own_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "needs two cores";
+  const std::vector<std::string> busy = {"taskset", "-c", cores[0],
+                                         "sh",      "-c", "while :; do :; done"};
   const Process first(busy, "/"), second(busy, "/"), third(busy, "/");
-  expect_named(run(with(1, {"taskset", "-c", "0"}, {"check", deck, output("busy")})),
-               core::host_name() + ": rank 0: other processes compute on its core 0");
-}
-
-/// A rank that is stopped is woken to be killed and may crash inside Open MPI first, or its mpirun
-/// is killed because it stops for ever.
-bool is_accident_of_launcher(int exit_code) {
-  return exit_code == 128 + SIGSEGV || exit_code == 128 + SIGKILL;
+  expect_named(run(with(1, {"taskset", "-c", cores[0]}, {"check", deck, output("busy")})),
+               core::host_name() + ": rank 0: other processes compute on its core " + cores[0]);
 }
 
 class StoppedRank : public testing::TestWithParam<std::string> {};
@@ -141,16 +149,14 @@ class StoppedRank : public testing::TestWithParam<std::string> {};
 TEST_P(StoppedRank, IsNamedAndTheJobEnds) {
   const bool is_training = GetParam() == "training";
   std::vector<std::string> arguments = {deck, output("stopped." + GetParam()),
-                                        "train.hang_timeout_s=5"};
+                                        "train.hang_timeout_s=15"};
   if (is_training) {
     arguments.insert(arguments.end(), {"train.max_steps=1", "train.preflight=full"});
   } else {
     arguments.insert(arguments.begin(), "check");
   }
   const Outcome outcome = run(with(3, {"env", "FINETUNE_FAULT=check.measure:1:1:stop"}, arguments));
-  EXPECT_FALSE(outcome.timed_out);
-  EXPECT_TRUE(outcome.exit_code == hung || is_accident_of_launcher(outcome.exit_code))
-      << outcome.exit_code << outcome.text();
+  EXPECT_TRUE(outcome.ended_with(hung)) << outcome.exit_code << outcome.text();
   EXPECT_EQ(count(outcome.err, "rank 1 on " + core::host_name() + " is late in "), 1)
       << outcome.text();
   EXPECT_EQ(count(outcome.err, ": no answer for "), 1) << outcome.text();

@@ -32,17 +32,8 @@ std::string late(const std::string& rank) {
   return "error: step 5: rank " + rank + " on " + host() + " is late in all_reduce on fsdp: ";
 }
 
-/// A stopped rank is woken to be killed, while Open MPI's mpirun is already leaving. Either may
-/// crash over it, and mpirun may stop for ever, until it is killed (comm/launcher.hpp).
-bool is_accident_of_launcher(int exit_code) {
-  return exit_code == 128 + SIGSEGV || exit_code == 128 + SIGKILL;
-}
-
 void expect_ended(const Outcome& outcome) {
-  EXPECT_FALSE(outcome.timed_out);
-  EXPECT_TRUE(outcome.exit_code == exit_io || is_accident_of_launcher(outcome.exit_code))
-      << outcome.exit_code << "\n"
-      << outcome.text();
+  EXPECT_TRUE(outcome.ended_with(exit_io)) << outcome.exit_code << "\n" << outcome.text();
 }
 
 void expect_named(const Outcome& outcome, const std::string& rank, const std::string& doing) {

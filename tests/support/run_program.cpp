@@ -57,7 +57,13 @@ std::vector<pid_t> family_of(pid_t root) {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& words, const fs::path& folder) {
+bool Outcome::ended_with(int code) const {
+  return !timed_out &&
+         (exit_code == code || exit_code == 128 + SIGSEGV || exit_code == 128 + SIGKILL);
+}
+
+Process::Process(const std::vector<std::string>& words, const fs::path& folder)
+    : end_(std::chrono::steady_clock::now() + 2 * run_limit) {
   std::vector<char*> argv;
   for (const std::string& word : words)
     argv.push_back(const_cast<char*>(word.c_str()));
@@ -99,6 +105,10 @@ void Process::kill() {
 }
 
 bool Process::read_for(int ms) {
+  if (pid_ > 0 && !is_overdue_ && std::chrono::steady_clock::now() > end_) {
+    is_overdue_ = true;
+    kill();
+  }
   std::array<pollfd, 2> polled = {pollfd{streams_[0], POLLIN, 0}, pollfd{streams_[1], POLLIN, 0}};
   ::poll(polled.data(), polled.size(), ms);
   for (int i = 0; i < 2; ++i) {
@@ -125,6 +135,7 @@ Outcome Process::wait(std::chrono::seconds limit) {
   int status = 0;
   rusage usage{};
   ::wait4(std::exchange(pid_, -1), &status, 0, &usage);
+  outcome.timed_out = outcome.timed_out || is_overdue_;
   outcome.peak_bytes = std::int64_t{usage.ru_maxrss} << 10;
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = text_[0];

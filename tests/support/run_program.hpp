@@ -12,6 +12,9 @@
 
 namespace finetune::tests {
 
+/// Longer than any run of a test takes on a busy machine.
+inline constexpr std::chrono::seconds run_limit{300};
+
 /// How a program ended.
 struct Outcome {
   int exit_code = -1;           ///< 128 + signal if a signal ended it
@@ -21,6 +24,12 @@ struct Outcome {
   std::string err;
 
   std::string text() const { return out + err; }
+
+  /// Whether a job of several ranks that ended itself did so with `code`. A rank that was stopped
+  /// is woken to be killed while Open MPI's mpirun is already leaving: either may crash over it,
+  /// and mpirun may stop for ever, until it is killed (comm/launcher.hpp). Then its code is lost,
+  /// which only its messages bear out.
+  bool ended_with(int code) const;
 };
 
 /// A running program. Whatever it started in turn is killed with it.
@@ -35,7 +44,8 @@ class Process {
   /// Reads its output until it ends, for `limit` at most.
   Outcome wait(std::chrono::seconds limit);
 
-  /// Reads what there is to read within `ms`. False when both streams are closed.
+  /// Reads what there is to read within `ms`. False when both streams are closed. Kills a program
+  /// that is twice as old as `run_limit`, so that nobody waits for ever for what it should do.
   bool read_for(int ms);
 
   /// SIGKILL for the program and everything that it started, as a node that loses its power.
@@ -45,10 +55,9 @@ class Process {
   pid_t pid_ = -1;
   int streams_[2] = {-1, -1};  ///< stdout, stderr
   std::string text_[2];
+  std::chrono::steady_clock::time_point end_;  ///< of its life
+  bool is_overdue_ = false;
 };
-
-/// Longer than any run of a test takes on a busy machine.
-inline constexpr std::chrono::seconds run_limit{300};
 
 /// Runs a program to its end.
 Outcome run_program(const std::vector<std::string>& words, const std::filesystem::path& folder,
