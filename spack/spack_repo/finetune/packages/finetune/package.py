@@ -59,7 +59,9 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("py-torch~cuda~rocm", when="~cuda")
 
     # A Kokkos for the host alone never runs anything: the kernels take torch's threads then.
-    depends_on("kokkos@4.7:+serial cxxstd=20")
+    # Debian 12 has 3.4.
+    depends_on("kokkos@3.4:+serial")
+    depends_on("kokkos@4.7: cxxstd=20", when="+device_kokkos")
     depends_on("kokkos~cuda", when="~device_kokkos")
     depends_on("kokkos~cuda", when="~cuda")
 
