@@ -80,6 +80,7 @@ def load_recipe():
     for name in ("conflicts", "depends_on", "license", "maintainers", "requires", "variant", "version"):
         setattr(api, name, recorder.directive(name))
     api.when, api.Executable, api.join_path = recorder.when, Executable, os.path.join
+    api.InstallError = type("InstallError", (Exception,), {})
     api.run_after = api.on_package_attributes = lambda *_, **__: lambda function: function
     builtin = {"cmake": "CMakePackage", "cuda": "CudaPackage"}
     modules = {"spack": types.ModuleType("spack"), "spack.package": api}

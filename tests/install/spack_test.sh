@@ -13,11 +13,13 @@ work=$1
 case "$(spack --version 2>/dev/null)" in
   "" | 0.*) echo "skipped: there is no Spack 1 here" && exit 77 ;;
 esac
-repo="repos:finetune:$top/spack/spack_repo/finetune"
 rm -rf "$work"
-mkdir -p "$work"
+mkdir -p "$work/scope"
+printf 'repos:\n  finetune: %s\n' "$top/spack/spack_repo/finetune" >"$work/scope/repos.yaml"
 
-holds "audit" spack -c "$repo" audit packages finetune
+holds "audit" spack -C "$work/scope" audit packages finetune
+refused=$(spack -C "$work/scope" spec finetune+rocm amdgpu_target=gfx942 2>&1)
+expect "AMD's GPUs are refused with the reason" 1 "$(grep -c "served by CUDA and NCCL alone" <<<"$refused")"
 for name in cpu cuda; do
   # In a copy, which spack may write to.
   mkdir -p "$work/spack/env" && cp -r "$top/spack/env/site" "$work/spack/env/"

@@ -9,6 +9,21 @@ from spack_repo.builtin.build_systems.cuda import CudaPackage
 from spack.package import *
 
 
+def refuse(refused, reason):
+    """A validator that refuses values of a variant: `refused` says which. Unlike conflicts and
+    requires, for whose messages the solver takes many minutes, it does so before solving."""
+
+    def validator(package, variant, values):
+        if any(refused(value) for value in values):
+            raise InstallError(f"{package}: {variant}={','.join(map(str, values))}: {reason}")
+
+    return validator
+
+
+NO_NCCL = "refused (GPUs have no other way to talk to each other). Leave ~nccl out"
+NO_AMD = "refused (GPUs are served by CUDA and NCCL alone). Use +cuda cuda_arch=90, or CPU ranks"
+
+
 class Finetune(CMakePackage, CudaPackage):
     """Fine-tunes large language models on as many nodes as a job has: one MPI program."""
 
@@ -20,8 +35,26 @@ class Finetune(CMakePackage, CudaPackage):
 
     version("main", branch="main")
 
-    variant("nccl", default=True, when="+cuda", description="GPUs talk through NCCL")
-    variant("rocm", default=False, description="AMD GPUs. Not written yet: refused")
+    variant(
+        "nccl",
+        default=True,
+        when="+cuda",
+        description="GPUs talk through NCCL",
+        validator=refuse(lambda value: value is False, NO_NCCL),
+    )
+    variant(
+        "rocm",
+        default=False,
+        description="AMD GPUs. Not written yet: refused",
+        validator=refuse(lambda value: value is True, NO_AMD),
+    )
+    # So that the usual +rocm amdgpu_target=gfx942 is answered with the reason as well.
+    variant(
+        "amdgpu_target",
+        default="none",
+        description="AMD's architecture. Refused",
+        validator=refuse(lambda value: value != "none", NO_AMD),
+    )
     variant(
         "device_kokkos",
         default=False,
@@ -80,7 +113,6 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("googletest@1.12:", when="+tests")
     depends_on("benchmark@1.7:", when="+bench")
 
-    conflicts("+rocm", msg="GPUs are served by CUDA and NCCL alone, AMD's not yet")
     conflicts("platform=darwin", msg="Linux only")
     conflicts("platform=windows", msg="Linux only")
     conflicts("%cxx=gcc@:11", msg="GCC 12 is the oldest that is tested")
@@ -95,6 +127,9 @@ class Finetune(CMakePackage, CudaPackage):
             self.define_from_variant("FINETUNE_WITH_CUDA", "cuda"),
             self.define_from_variant("FINETUNE_TESTS", "tests"),
             self.define("FINETUNE_BENCH", self.spec.satisfies("+bench")),
+            # ccache is Spack's to call (config:ccache). In front of Spack's compiler wrapper it
+            # would not see what flags the wrapper adds, and give objects made for another CPU.
+            self.define("CCACHE", False),
             # Without it CMake would take a Parquet that it happens to see.
             self.define("CMAKE_DISABLE_FIND_PACKAGE_Parquet", self.spec.satisfies("~parquet")),
             # Spack's compiler wrapper adds the target's own flags.
