@@ -69,7 +69,8 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   const auto device = device_of(environment, input, beginning);
   watchdog.emplace(environment, patience_of(input));
   auto made = train::describe_check(environment, input, device, level);
-  if (!arguments.save.empty()) train::measure_levels(environment, input, device, made);
+  made.request.saves_rates = !arguments.save.empty();
+  if (made.request.saves_rates) train::measure_levels(environment, input, device, made);
   const auto outcome = preflight::check(environment, beginning, made.request);
   preflight::print(outcome.report, title);
   log::info(fmt::format("checked in {:.1f} s", watch.seconds()));

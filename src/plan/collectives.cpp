@@ -84,6 +84,12 @@ double Links::all_reduce_s(const GroupShape& group, double bytes) const {
   return 2 * (ring_s(group, bytes) - ring_latency_s + std::min(ring_latency_s, tree_latency_s));
 }
 
+double Links::copying_s(const GroupShape& group, double bytes) const {
+  if (!by_mpi_ || group.ranks_per_node() <= 1) return 0;
+  const double parts = (group.ranks_per_node() - 1) / static_cast<double>(group.size);
+  return parts * bytes / intra_bytes_per_s_;
+}
+
 double Links::sent_by_node(const GroupShape& group, double bytes) const {
   if (group.num_nodes == 1) return 0;
   const auto size = static_cast<double>(group.size);

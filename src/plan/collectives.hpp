@@ -39,6 +39,9 @@ class Links {
   double reduce_scatter_s(const GroupShape& group, double bytes) const;
   /// Each rank has `bytes` and gets their sum.
   double all_reduce_s(const GroupShape& group, double bytes) const;
+  /// Of an all_gather or reduce_scatter: copies inside the node, which the ranks' own cores make
+  /// where MPI carries them; 0 where GPUs do.
+  double copying_s(const GroupShape& group, double bytes) const;
   /// What a node sends to others in an all_gather or reduce_scatter; in an all_reduce twice that.
   double sent_by_node(const GroupShape& group, double bytes) const;
 

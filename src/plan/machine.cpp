@@ -73,11 +73,33 @@ void Machine::bind_rates(deck::Table& table) {
               .sentence = "A product with three dimensions of this size reaches half of the rate; "
                           "0: every product reaches it."},
              product_half_size, {.min = 0, .max = most_rate});
+  table.real({.name = "product_least_side",
+              .restart = Restart::free,
+              .sentence = "A side of a product that is smaller takes as long as one of this size."},
+             product_least_side, {.min = 0, .max = most_rate});
   table.real({.name = "attention_tflops",
               .restart = Restart::free,
-              .sentence = "What a rank reaches in attention; 0: what it reaches in products.",
+              .sentence = "What a rank reaches in attention of bf16 or fp16; 0: what it reaches in "
+                          "products.",
               .unit = "TFLOP/s"},
              attention_tflops, {.min = 0, .max = most_rate});
+  table.real({.name = "fp32_attention_tflops",
+              .restart = Restart::free,
+              .sentence = "The same in fp32.",
+              .unit = "TFLOP/s"},
+             fp32_attention_tflops, {.min = 0, .max = most_rate});
+  table.real({.name = "attention_half_length",
+              .restart = Restart::free,
+              .sentence = "Sequences of this length reach half of the rates of attention; 0: every "
+                          "one reaches them.",
+              .unit = "tokens"},
+             attention_half_length, {.min = 0, .max = most_rate});
+  table.real({.name = "pass_gelements_per_s",
+              .restart = Restart::free,
+              .sentence = "Elements that a rank reads and writes in passes over activations where "
+                          "memory is not what limits them; 0: memory always does.",
+              .unit = "1e9/s"},
+             pass_gelements_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "operation_us",
               .restart = Restart::free,
               .sentence = "What a rank's program needs to start one operation: on a GPU hidden by "

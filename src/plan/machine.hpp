@@ -28,9 +28,15 @@ struct Machine {
   /// A product with three dimensions of this size reaches half of the rate; 0: every one reaches
   /// it.
   double product_half_size = 0;
-  double attention_tflops = 0;  ///< of a rank, in attention; 0: as in products
-  double operation_us = 0;      ///< a rank's program needs to start one operation
-  double host_gb_per_s = 0;     ///< of a rank with a GPU: passes over the host's memory
+  double product_least_side = 0;  ///< thinner products take as long as of this side
+  double attention_tflops = 0;    ///< of a rank, in attention of bf16; 0: as in products
+  double fp32_attention_tflops = 0;
+  double attention_half_length = 0;  ///< sequences this long reach half of these; 0: every one all
+  /// Of a rank: elements read and written in passes over activations that caches hold, in 1e9 a
+  /// second; 0: memory alone limits them.
+  double pass_gelements_per_s = 0;
+  double operation_us = 0;   ///< a rank's program needs to start one operation
+  double host_gb_per_s = 0;  ///< of a rank with a GPU: passes over the host's memory
 
   double intra_gb_per_s = 0;    ///< a rank sends to its neighbour in a node while all ranks do
   double intra_latency_us = 0;  ///< of a step of a collective inside a node

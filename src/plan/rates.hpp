@@ -39,11 +39,17 @@ class Rates {
   /// `count` products of one size. A product takes as long as its arithmetic, at a rate that grows
   /// with its size s = cbrt(rows columns inner) as s / (s + product_half_size), or as its operands
   /// and its result need to pass the memory, whichever is longer (the roofline of Williams et al.
-  /// 2009, doi 10.1145/1498765.1498785).
+  /// 2009, doi 10.1145/1498765.1498785). Arithmetic fills tiles, so that no side counts as less
+  /// than product_least_side.
   Work products(const ProductSize& size, double count = 1) const;
-  Work attention(double flops) const;
+  /// Of sequences in which a token sees `visible` on average: what is done once a token, not once a
+  /// pair of them, takes as long as attention_half_length / 2 visible ones.
+  Work attention(double flops, double visible) const;
   /// `operations` passes over `bytes` altogether, read or written.
   Work passes(double bytes, double operations = 1) const;
+  /// The same over activations, which caches may hold: by their elements, if these take longer than
+  /// their bytes.
+  Work activations(double bytes, double operations = 1) const;
 
   /// A GPU works off what the program has started, so the slower of both counts; on the CPU both
   /// happen one after the other.
@@ -55,7 +61,10 @@ class Rates {
   double flops_per_s_;
   double attention_flops_per_s_;
   double half_size_;
+  double least_side_;
+  double half_length_;
   double bytes_per_s_;
+  double activation_bytes_per_s_;  ///< 0: as memory
   double operation_s_;
 };
 

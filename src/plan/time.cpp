@@ -103,17 +103,24 @@ class StepPlan {
     const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
     UnitTimes times;
     if (shards.size > 1)
-      times.gather = {links_.all_gather_s(shards, gathered), links_.sent_by_node(shards, gathered)};
+      times.gather = {links_.all_gather_s(shards, gathered), links_.sent_by_node(shards, gathered),
+                      links_.copying_s(shards, gathered)};
     if (!unit.trainable) return times;
     if (shards.size > 1) {
-      times.reduce = {links_.reduce_scatter_s(shards, wire), links_.sent_by_node(shards, wire)};
+      times.reduce = {links_.reduce_scatter_s(shards, wire), links_.sent_by_node(shards, wire),
+                      links_.copying_s(shards, wire)};
       // MPI's groups pack what they send and add what they receive, on a thread of their own.
-      if (!request_.on_gpu) times.reduce.seconds += memory_s(packing_bytes(unit));
+      if (!request_.on_gpu) {
+        const double packing_s = memory_s(packing_bytes(unit));
+        times.reduce.seconds += packing_s;
+        times.reduce.processor_s += packing_s;
+      }
     }
     times.add_s = adding_s(unit);
     const double sums = shard_wire_bytes(unit);
     times.over_replicas = {links_.all_reduce_s(replicas, sums),
-                           2 * links_.sent_by_node(replicas, sums)};
+                           2 * links_.sent_by_node(replicas, sums),
+                           2 * links_.copying_s(replicas, sums)};
     return times;
   }
 

@@ -48,6 +48,8 @@ class Clock {
   /// When a collective that is started now is done.
   double start(const Transfer& transfer) {
     link_s_ = std::max(link_s_, now_s_) + transfer.seconds;
+    now_s_ += transfer.processor_s;
+    exposed_s_ += transfer.processor_s;
     busy_s_ += transfer.seconds;
     sent_bytes_ += transfer.sent_bytes;
     return link_s_;

@@ -21,6 +21,7 @@ struct StageSeconds {
 struct Transfer {
   double seconds = 0;
   double sent_bytes = 0;
+  double processor_s = 0;  ///< of it on the cores that compute: this holds the computation up
 };
 
 struct UnitTimes {

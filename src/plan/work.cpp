@@ -66,7 +66,7 @@ class WorkPlan {
   }
 
   Work pass(double elements, double bytes, double operations) const {
-    return rates_.passes(elements * bytes, operations);
+    return rates_.activations(elements * bytes, operations);
   }
 
   void add_unpacking(StageWork& work, const Product& product, double copies) const {
@@ -109,9 +109,10 @@ class WorkPlan {
   }
 
   void add_attention(StageWork& work, const model::Layer& layer, double queries) const {
-    const double pairs = tokens_ * visible_tokens(layer, request_.max_seq_length);
-    work.forward += rates_.attention(4 * pairs * queries);
-    work.backward += rates_.attention(10 * pairs * queries);
+    const double visible = visible_tokens(layer, request_.max_seq_length);
+    const double pairs = tokens_ * visible;
+    work.forward += rates_.attention(4 * pairs * queries, visible);
+    work.backward += rates_.attention(10 * pairs * queries, visible);
   }
 
   /// Both norms, positions, sums with the residual.

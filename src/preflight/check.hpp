@@ -49,6 +49,7 @@ struct Request {
   int threads = 1;
   comm::Device device;
   comm::NcclSettings nccl;
+  bool saves_rates = false;     ///< as a machine file: then what a plan wants is measured besides
   comm::Group* fsdp = nullptr;  ///< of the run; null: not measured
   comm::Group* dp_replicate = nullptr;
   comm::Group* node = nullptr;   ///< the ranks of a node; null: not measured

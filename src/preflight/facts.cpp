@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/json.hpp"
@@ -21,7 +22,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, problem, sees_root, free_b
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_told, disk, gpus, has_nvml, loads, clock_offset_s,
                                    deck, interfaces)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rates, bf16_tflops, fp32_tflops, memory_gb_per_s, bf16_size,
-                                   fp32_size, half_size)
+                                   fp32_size, half_size, least_side, attention_tflops,
+                                   attention_half_length, fp32_attention_tflops,
+                                   pass_gelements_per_s, operation_us, host_gb_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, libraries, mpi, nccl, memory_bytes,
                                    host_memory_bytes, num_gpus, gpu, nccl_variables, cpu, rates,
                                    of_node)
@@ -43,6 +46,24 @@ double half_size_of(double small_size, double small_tflops, double large_size,
   const double inverse_peak = 1 / large_tflops - slope / large_size;
   // A line that promises more than twice what the large product reaches was drawn by chance.
   return 2 * inverse_peak * large_tflops > 1 ? slope / inverse_peak : large_size;
+}
+
+double limit_of(double tflops, double size, double half_size) {
+  return size > 0 ? tflops * (size + half_size) / size : tflops;
+}
+
+double least_side_of(double side, double seconds, const Rates& rates) {
+  const double n = rates.bf16_size;
+  const double peak = 1e12 * limit_of(rates.bf16_tflops, n, rates.half_size);
+  const auto seconds_of = [&](double thin) {
+    const double mean_side = std::cbrt(n * n * thin);
+    return 2 * n * n * thin / peak * (mean_side + rates.half_size) / mean_side;
+  };
+  if (n <= side || peak <= 0 || seconds_of(side) >= seconds) return 0;
+  double low = side, high = n;
+  for (int i = 0; i < 60; ++i)
+    (seconds_of((low + high) / 2) < seconds ? low : high) = (low + high) / 2;
+  return high;
 }
 
 bool is_bound(const CpuFacts& cpu) {

@@ -78,6 +78,15 @@ struct Rates {
   double bf16_size = 0;  ///< dimensions of the products with which it was reached
   double fp32_size = 0;
   double half_size = 0;  ///< see plan::Machine::product_half_size
+
+  // As in plan::Machine; 0 where nothing is saved.
+  double least_side = 0;
+  double attention_tflops = 0;
+  double attention_half_length = 0;
+  double fp32_attention_tflops = 0;
+  double pass_gelements_per_s = 0;
+  double operation_us = 0;
+  double host_gb_per_s = 0;
 };
 
 /// The better of two measurements in each.
@@ -86,6 +95,13 @@ Rates best_of(const Rates& a, const Rates& b);
 /// What small and large products say of all: a rate of peak * n / (n + half) in products of size n.
 /// 0 if small ones are as fast; at most the size of the large ones.
 double half_size_of(double small_size, double small_tflops, double large_size, double large_tflops);
+
+/// The peak of that line, through a rate measured at `size`.
+double limit_of(double tflops, double size, double half_size);
+
+/// How large the thin side of a product [bf16_size, side] [side, bf16_size] seems to be by the
+/// seconds it takes at these rates; 0 if no larger than it is.
+double least_side_of(double side, double seconds, const Rates& rates);
 
 struct Facts {
   int rank = 0;

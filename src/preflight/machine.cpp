@@ -17,11 +17,6 @@ double median_of(const Job& job, double Rates::*member) {
   return median(std::move(values));
 }
 
-/// A plan computes with what products without end would reach.
-double limit_of(double tflops, double size, double half_size) {
-  return size > 0 ? tflops * (size + half_size) / size : tflops;
-}
-
 /// The slowest of an axis, whose collectives a step all needs.
 struct Axis {
   double ring_gb_per_s = 0;
@@ -103,11 +98,19 @@ plan::Machine machine_of(const Job& job, std::span<const Link> links,
                             static_cast<double>(machine.ranks_per_node) / 0x1p30;
   const double half_size = median_of(job, &Rates::half_size);
   machine.product_half_size = half_size;
+  // A plan computes with what products without end would reach.
   machine.bf16_tflops =
       limit_of(median_of(job, &Rates::bf16_tflops), median_of(job, &Rates::bf16_size), half_size);
   machine.fp32_tflops =
       limit_of(median_of(job, &Rates::fp32_tflops), median_of(job, &Rates::fp32_size), half_size);
   machine.memory_gb_per_s = median_of(job, &Rates::memory_gb_per_s);
+  machine.product_least_side = median_of(job, &Rates::least_side);
+  machine.attention_tflops = median_of(job, &Rates::attention_tflops);
+  machine.attention_half_length = median_of(job, &Rates::attention_half_length);
+  machine.fp32_attention_tflops = median_of(job, &Rates::fp32_attention_tflops);
+  machine.pass_gelements_per_s = median_of(job, &Rates::pass_gelements_per_s);
+  machine.operation_us = median_of(job, &Rates::operation_us);
+  machine.host_gb_per_s = median_of(job, &Rates::host_gb_per_s);
   add_links(job, links, sweeps, machine);
   add_disks(job, machine);
   return machine;

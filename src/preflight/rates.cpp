@@ -2,11 +2,13 @@
 #include "preflight/rates.hpp"
 
 #include <ATen/ATen.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
 
 #include "core/clock.hpp"
+#include "preflight/timing.hpp"
 
 namespace finetune::preflight {
 namespace {
@@ -18,27 +20,8 @@ at::Device to_aten(const comm::Device& device) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
 }
 
-/// Returns when the device has done what it was given: reading a number waits for it.
-void finish(const at::Tensor& result) {
-  (void)result.view({-1}).narrow(0, 0, 1).to(at::kFloat).item<float>();
-}
-
-/// Seconds that `f` takes, again and again until enough time has passed.
-template <typename F>
-double seconds_of(const at::Tensor& result, const F& f) {
-  f();
-  finish(result);
-  const core::Stopwatch watch;
-  int times = 0;
-  do {
-    f();
-    finish(result);
-    ++times;
-  } while (watch.seconds() < enough_s);
-  return watch.seconds() / times;
-}
-
-/// Square matrices and their product.
+/// Square matrices, and the products that a layer makes of such: its output, and the gradients of
+/// its input and of its weights.
 struct Product {
   Product(std::int64_t size, at::ScalarType dtype, at::Device device)
       : n(size),
@@ -47,11 +30,15 @@ struct Product {
         b(at::randn({n, n}, at::TensorOptions().device(device)).to(dtype)),
         c(at::empty({n, n}, at::TensorOptions().device(device).dtype(dtype))) {}
 
-  void compute() { at::mm_out(c, a, b); }
-  double tflops() {
-    const double seconds = seconds_of(c, [this] { compute(); });
+  void compute() {
+    at::mm_out(c, a, b.t());
+    at::mm_out(c, a, b);
+    at::mm_out(c, a.t(), b);
+  }
+  double tflops(Timing timing) {
+    const double seconds = seconds_of(c, timing, [this] { compute(); });
     const auto side = static_cast<double>(n);
-    return 2 * side * side * side / seconds / 1e12;
+    return 6 * side * side * side / seconds / 1e12;
   }
 
   std::int64_t n;
@@ -63,52 +50,54 @@ struct ProductRate {
   double tflops = 0;
 };
 
-/// The largest product that fits into a moment.
-ProductRate large_product(at::ScalarType dtype, at::Device device, std::int64_t most_bytes) {
+/// The largest products that fit into a moment.
+ProductRate large_product(at::ScalarType dtype, at::Device device, std::int64_t most_bytes,
+                          Timing timing) {
   constexpr std::int64_t largest = 8192;
   for (std::int64_t n = 256; n <= largest && 3 * 4 * n * n <= most_bytes; n *= 2) {
     Product product(n, dtype, device);
     product.compute();
     finish(product.c);
-    const core::Stopwatch watch;
+    const Timer timer(timing, device);
     product.compute();
     finish(product.c);
     // The next size takes eight times as long.
-    const bool is_last = n == largest || 8 * watch.seconds() > enough_s || 48 * n * n > most_bytes;
-    if (is_last) return {n, product.tflops()};
+    const bool is_last = n == largest || 8 * timer.seconds() > enough_s || 48 * n * n > most_bytes;
+    if (is_last) return {n, product.tflops(timing)};
   }
   return {};
 }
 
-double memory_rate(at::Device device, std::int64_t most_bytes) {
+}  // namespace
+
+double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timing timing) {
+  const at::Device where = to_aten(device);
   constexpr std::int64_t enough_bytes = std::int64_t{256} << 20;
   const std::int64_t n =
-      std::min(most_bytes, device.is_cpu() ? enough_bytes / 2 : 4 * enough_bytes) / 12;
+      std::min(most_bytes, where.is_cpu() ? enough_bytes / 2 : 4 * enough_bytes) / 12;
   if (n < 1 << 16) return 0;
-  const auto options = at::TensorOptions().device(device).dtype(at::kFloat);
+  const auto options = at::TensorOptions().device(where).dtype(at::kFloat);
   const at::Tensor a = at::ones({n}, options);
   const at::Tensor b = at::ones({n}, options);
   at::Tensor c = at::empty({n}, options);
-  const double seconds = seconds_of(c, [&] { at::add_out(c, a, b); });
+  const double seconds = seconds_of(c, timing, [&] { at::add_out(c, a, b); });
   return 12.0 * static_cast<double>(n) / seconds / 1e9;
 }
 
-}  // namespace
-
-Rates measure_rates(const comm::Device& device, std::int64_t most_bytes) {
+Rates measure_rates(const comm::Device& device, std::int64_t most_bytes, Timing timing) {
   const at::Device where = to_aten(device);
   Rates rates;
-  const ProductRate bf16 = large_product(at::kBFloat16, where, most_bytes);
-  const ProductRate fp32 = large_product(at::kFloat, where, most_bytes);
+  const ProductRate bf16 = large_product(at::kBFloat16, where, most_bytes, timing);
+  const ProductRate fp32 = large_product(at::kFloat, where, most_bytes, timing);
   rates.bf16_tflops = bf16.tflops;
   rates.bf16_size = static_cast<double>(bf16.size);
   rates.fp32_tflops = fp32.tflops;
   rates.fp32_size = static_cast<double>(fp32.size);
   if (const std::int64_t small = bf16.size / 4; small > 0)
-    rates.half_size =
-        half_size_of(static_cast<double>(small), Product(small, at::kBFloat16, where).tflops(),
-                     rates.bf16_size, rates.bf16_tflops);
-  rates.memory_gb_per_s = memory_rate(where, most_bytes);
+    rates.half_size = half_size_of(static_cast<double>(small),
+                                   Product(small, at::kBFloat16, where).tflops(timing),
+                                   rates.bf16_size, rates.bf16_tflops);
+  rates.memory_gb_per_s = measure_memory(device, most_bytes, timing);
   return rates;
 }
 
@@ -127,17 +116,28 @@ comm::Ticket start(const std::string& collective, comm::Group& group, at::Tensor
   return group.all_reduce(core::DType::f32, whole.data_ptr(), count * group.size());
 }
 
+double processor_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 SweepPoint measure(const std::string& collective, const comm::Communicator& world,
-                   comm::Group& group, at::Tensor& whole, at::Tensor& part, std::int64_t count) {
-  // Short ones are over before a busy machine has let all ranks run.
+                   comm::Group& group, at::Tensor& whole, at::Tensor& part, std::int64_t count,
+                   Timing timing) {
+  // Short ones are over before a busy machine has let all ranks run, and mostly wait, which takes
+  // no core's time.
+  if (count * group.size() < 100'000) timing = Timing::wall;
   const int repeats = count * group.size() < 100'000 ? 10 : 3;
   double best = 1e9;
   for (int i = 0; i < repeats; ++i) {
     world.barrier();
     const core::Stopwatch watch;
+    const double begin_s = processor_s();
     group.wait(start(collective, group, whole, part, count));
     group.synchronize();
     best = std::min(best, watch.seconds());
+    if (timing == Timing::computing) best = std::min(best, processor_s() - begin_s);
   }
   return {.bytes = 4 * count * group.size(),
           .seconds = world.all_reduce(best, comm::Reduce::max),
@@ -148,7 +148,7 @@ SweepPoint measure(const std::string& collective, const comm::Communicator& worl
 
 std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& group,
                                   const comm::Device& device, const std::string& axis,
-                                  std::int64_t most_bytes) {
+                                  std::int64_t most_bytes, Timing timing) {
   // Of several groups of an axis all have one size; an axis of one rank has nothing to send.
   const std::int64_t size = group.size();
   if (size == 1) return {};
@@ -166,7 +166,7 @@ std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& 
       if (bytes > sizes.front() && 8 * count * size > most_bytes) break;
       at::Tensor whole = at::zeros({count * size}, options);
       at::Tensor part = at::zeros({count}, options);
-      sweep.points.push_back(measure(collective, world, group, whole, part, count));
+      sweep.points.push_back(measure(collective, world, group, whole, part, count, timing));
       if (sweep.points.back().seconds > long_s) break;
     }
   }

@@ -15,9 +15,24 @@
 
 namespace finetune::preflight {
 
-/// Square matrix products in bf16 and fp32, as large as fit into a moment, and sums of long
-/// vectors. Buffers stay below `most_bytes`. Takes about a second. Does not communicate.
-Rates measure_rates(const comm::Device& device, std::int64_t most_bytes);
+/// What a measurement counts.
+enum class Timing {
+  wall,      ///< what passes, whatever else the machine does
+  computing  ///< without what others take of the core, where one thread of the host computes
+};
+
+/// The products of a layer in bf16 and fp32, square and as large as fit into a moment, and sums of
+/// long vectors. Buffers stay below `most_bytes`. Takes some seconds. Does not communicate.
+Rates measure_rates(const comm::Device& device, std::int64_t most_bytes, Timing timing);
+
+/// What a plan wants to know besides (plan::Machine), into `rates` that measure_rates has begun:
+/// attention, passes over activations, thin products, single operations, and, of a rank with a GPU,
+/// passes over the host's memory. Takes some seconds. Does not communicate.
+void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing timing,
+                     Rates& rates);
+
+/// GB/s of sums of long vectors.
+double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timing timing);
 
 /// A collective of one size.
 struct SweepPoint {
@@ -38,10 +53,12 @@ struct Sweep {
 };
 
 /// all_gather, reduce_scatter and all_reduce of growing sizes in `group`, until one takes long or
-/// its buffers would pass `most_bytes`. All groups of the `axis` at once. Collective on `world`.
+/// its buffers would pass `most_bytes`. All groups of the `axis` at once. Timing::computing: for
+/// ranks of one node without GPUs, whose messages are copies that their own cores make. Collective
+/// on `world`.
 std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& group,
                                   const comm::Device& device, const std::string& axis,
-                                  std::int64_t most_bytes);
+                                  std::int64_t most_bytes, Timing timing);
 
 /// Sweeps of rank 0, and for each of them what each rank needed for the largest size.
 /// Shapes: seconds [sweeps][ranks].

@@ -5,10 +5,10 @@
     python3 tests/bench/plan_time.py [--machine FILE] [--build build] [--rounds 3] [--steps 8] [--only NAME]
 
 Llamas of several sizes with random weights, sequences of several lengths, all weights and LoRA, one and two ranks of one
-thread each. Without --machine the rates are measured first, by `finetune check --save` on as many ranks. Prints for each deck
-the median step and its range, the planned one, and their ratio; and the processor time that ranks spent on a step, which is
-what to look at while others use the cores: of one rank it is the step on a machine of its own. At the end: how many lie
-within 15 %.
+thread each. Without --machine the rates are measured at the start of each round, by `finetune check --save` on as many
+ranks. Prints for each deck the median step and its range, the median of the planned ones, and their ratio; and the processor
+time that ranks spent on a step, which is what to look at while others use the cores: of one rank it is the step on a machine
+of its own. At the end: how many lie within 15 %.
 Needs no Python packages; mpirun, and as many cores as ranks.
 """
 import argparse
@@ -103,7 +103,8 @@ def measure_machine(args, folder, ranks):
     deck = next(deck for deck in DECKS if deck[5] == ranks)
     words = words_of(folder, deck, args.steps)
     call(launch(args, ranks) + ["check", words[0]] + words[1:] + ["--save", str(file)])
-    print(file.read_text())
+    rates = re.findall(r"^(\w+) = ([0-9.e+-]+)$", file.read_text(), re.M)
+    print(f"{ranks} ranks: " + ", ".join(f"{key} {float(value):.4g}" for key, value in rates if float(value) > 0), flush=True)
     return file
 
 
@@ -129,21 +130,21 @@ def measured(args, folder, deck):
 def main():
     args = parse()
     decks = [deck for deck in DECKS if args.only in deck[0]]
-    results = {deck[0]: [] for deck in decks}
+    results, planned_s = {deck[0]: [] for deck in decks}, {deck[0]: [] for deck in decks}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         make_material(folder)
-        machines = {ranks: args.machine or measure_machine(args, folder, ranks) for ranks in {deck[5] for deck in decks}}
-        plans = {deck[0]: planned(args, folder, machines[deck[5]], deck) for deck in decks}
         for _ in range(args.rounds):
+            machines = {ranks: args.machine or measure_machine(args, folder, ranks) for ranks in {deck[5] for deck in decks}}
             for deck in decks:
+                planned_s[deck[0]].append(planned(args, folder, machines[deck[5]], deck))
                 results[deck[0]].append(measured(args, folder, deck))
     print(f"{'deck':32} {'planned s':>10} {'measured s (range)':>28} {'ratio':>6} {'processor s':>12} {'ratio':>6}")
     near = 0
     for deck in decks:
         steps = sorted(step for step, _ in results[deck[0]])
         median, busy = statistics.median(steps), statistics.median(cpu for _, cpu in results[deck[0]])
-        plan = plans[deck[0]]
+        plan = statistics.median(planned_s[deck[0]])
         near += abs(plan / median - 1) <= 0.15
         print(f"{deck[0]:32} {plan:10.3f} {median:10.3f} ({steps[0]:.3f} to {steps[-1]:.3f}) {plan / median:6.2f}"
               f" {busy:12.3f} {plan / busy:6.2f}")

@@ -51,9 +51,42 @@ TEST(Rates, AGpuHidesTheProgramAndACpuDoesNot) {
 
 TEST(Rates, AttentionHasARateOfItsOwnIfItIsKnown) {
   Machine machine = tests::round_machine();
-  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12).attention_s, 1);
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12, 100).attention_s, 1);
   machine.attention_tflops = 0.25;
-  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12).attention_s, 4);
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).attention(1e12, 100).attention_s, 4);
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::f32).attention(1e12, 100).attention_s, 2)
+      << "that of bf16 says nothing of fp32: as products";
+  machine.fp32_attention_tflops = 0.125;
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::f32).attention(1e12, 100).attention_s, 8);
+}
+
+TEST(Rates, AttentionOfAShortSequenceReachesLess) {
+  Machine machine = tests::round_machine();
+  machine.attention_half_length = 100;
+  const Rates rates(machine, DType::bf16);
+  EXPECT_DOUBLE_EQ(rates.attention(1e12, 50).attention_s, 2) << "a token of 100 sees 50";
+  EXPECT_DOUBLE_EQ(rates.attention(1e12, 150).attention_s, 4.0 / 3);
+}
+
+TEST(Rates, AThinSideTakesAsLongAsTheLeast) {
+  Machine machine = tests::round_machine();
+  machine.product_least_side = 64;
+  const Rates rates(machine, DType::bf16);
+  const Work thin = rates.products({1000, 16, 1000});
+  EXPECT_DOUBLE_EQ(thin.products_s, rates.products({1000, 64, 1000}).products_s);
+  EXPECT_DOUBLE_EQ(thin.products_s, rates.products({16, 1000, 1000}).products_s);
+  EXPECT_DOUBLE_EQ(thin.flops, 2 * 16e6) << "of them, what the model needs";
+}
+
+TEST(Rates, ActivationsTakeTheTimeOfTheirElementsOrOfTheirBytes) {
+  Machine machine = tests::round_machine();
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).activations(2e9).memory_s, 2e-3);
+  machine.pass_gelements_per_s = 10;
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).activations(2e9).memory_s, 0.1);
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::f32).activations(4e9).memory_s, 0.1);
+  machine.memory_gb_per_s = 10;
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::f32).activations(4e9).memory_s, 0.4);
+  EXPECT_DOUBLE_EQ(Rates(machine, DType::bf16).passes(2e9).memory_s, 0.2) << "no activations";
 }
 
 constexpr double gb = 1e9;
@@ -98,6 +131,14 @@ TEST(Links, TwiceTheBandwidthTakesHalfTheTimeAndLatencyStays) {
     EXPECT_GT(Links(twice, by_mpi).all_gather_s(eight, 1), 2.9) << "three hops or more";
     machine.inter_latency_us = 0;
   }
+}
+
+TEST(Links, MpiCopiesOnTheCoresOfItsNode) {
+  const GroupShape four = {.size = 4, .num_nodes = 2, .groups_per_node = 1};
+  const Links rings(tests::round_machine(), false), messages(tests::round_machine(), true);
+  EXPECT_EQ(rings.copying_s(four, gb), 0);
+  EXPECT_DOUBLE_EQ(messages.copying_s(four, gb), 0.25 / 100) << "what comes from the same node";
+  EXPECT_EQ(messages.copying_s({}, gb), 0);
 }
 
 TEST(Links, LatencyOfAnAllReduceGrowsWithTheLogarithmOfTheNodes) {

@@ -154,6 +154,18 @@ TEST(PlannedTime, HidesCommunicationBehindTheComputation) {
   EXPECT_LT(hidden.exposed_s, 0.8 * shown.exposed_s);
 }
 
+TEST(PlannedTime, HidesNoCopiesOfTheCoresThatCompute) {
+  Request r = request(2);
+  r.on_gpu = false;
+  Machine machine = round_machine();
+  machine.gpus_per_node = 0;
+  const TimePlan hidden = time_of(r, machine);
+  r.parallel.overlap = false;
+  const TimePlan shown = time_of(r, machine);
+  EXPECT_NEAR(hidden.step_s, shown.step_s, 1e-12) << "on one node all is copied";
+  EXPECT_NEAR(hidden.exposed_s, hidden.communication_s, 1e-12);
+}
+
 TEST(PlannedTime, OfAccumulationIsThatOfItsPasses) {
   Request r = request(2);
   r.global_batch *= 10;

@@ -183,6 +183,17 @@ TEST(Rates, OfTwoSizesTellTheSizeOfHalfTheRate) {
   EXPECT_EQ(half_size_of(256, 0.001, 1024, 2), 1024) << "by chance: no more than the measured size";
 }
 
+TEST(Rates, TellHowLargeAThinSideSeems) {
+  const Rates rates = {.bf16_tflops = 1, .bf16_size = 1000};
+  // [1000, 16] [16, 1000] has 32e6 flops.
+  EXPECT_NEAR(least_side_of(16, 128e-6, rates), 64, 1e-6);
+  EXPECT_EQ(least_side_of(16, 32e-6, rates), 0);
+  const Rates bent = {.bf16_tflops = 1, .bf16_size = 1000, .half_size = 500};
+  // 1.5 TFLOP/s without end; of a mean side of 400, 400 / 900 of it.
+  EXPECT_NEAR(least_side_of(16, 2 * 64e6 / 1.5e12 * 900 / 400, bent), 64, 1e-6);
+  EXPECT_EQ(least_side_of(16, 1, {}), 0) << "nothing was measured";
+}
+
 TEST(Rates, OfRanksThatShareCoresAreNotCompared) {
   Job job = healthy_job(1, 2);
   job.ranks[1].cpu.cores = {0};

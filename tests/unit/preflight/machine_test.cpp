@@ -56,6 +56,28 @@ TEST(Machine, TellsWhatProductsWithoutEndWouldReach) {
   EXPECT_DOUBLE_EQ(machine.fp32_tflops, 0.625);
 }
 
+TEST(Machine, TellsTheRatesOfItsKernels) {
+  Job job = healthy_job(1, 3);
+  for (Facts& facts : job.ranks) {
+    facts.rates.least_side = 32;
+    facts.rates.attention_tflops = 0.5;
+    facts.rates.attention_half_length = 200;
+    facts.rates.fp32_attention_tflops = 0.25;
+    facts.rates.pass_gelements_per_s = 4;
+    facts.rates.operation_us = 5;
+    facts.rates.host_gb_per_s = 10;
+    facts = facts_from_text(to_text(facts));
+  }
+  const auto machine = machine_of(job, {}, {});
+  EXPECT_DOUBLE_EQ(machine.product_least_side, 32);
+  EXPECT_DOUBLE_EQ(machine.attention_tflops, 0.5);
+  EXPECT_DOUBLE_EQ(machine.attention_half_length, 200);
+  EXPECT_DOUBLE_EQ(machine.fp32_attention_tflops, 0.25);
+  EXPECT_DOUBLE_EQ(machine.pass_gelements_per_s, 4);
+  EXPECT_DOUBLE_EQ(machine.operation_us, 5);
+  EXPECT_DOUBLE_EQ(machine.host_gb_per_s, 10);
+}
+
 TEST(Machine, WhoseShardGroupSpansNodesTakesTheLinks) {
   const std::vector<Sweep> sweeps = {sweep("fsdp", "all_gather", 8, 0.01)};
   const std::vector<Link> links = {{0, 1, 80, 3}, {1, 0, 80, 3}};

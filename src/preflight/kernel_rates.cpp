@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels between large products reach: attention, passes over activations, products with
+// a thin side, and how long an operation takes to start.
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <span>
+
+#include "kernels/rms_norm.hpp"
+#include "kernels/swiglu.hpp"
+#include "preflight/rates.hpp"
+#include "preflight/timing.hpp"
+
+namespace finetune::preflight {
+namespace {
+
+using kernels::bf16;
+
+std::span<bf16> span_of(const at::Tensor& tensor) {
+  return {static_cast<bf16*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+class Kernels {
+ public:
+  Kernels(at::Device device, Timing timing) : device_(device), timing_(timing) {}
+
+  /// TFLOP/s of a causal pass forward and backward, of which a plan counts 14 flops a channel and
+  /// pair of tokens that see each other.
+  double attention_tflops(at::ScalarType dtype, std::int64_t length) const {
+    const at::Tensor qkv = random({tokens() / length, length, 3 * heads() * head_size()}, dtype);
+    const auto part = [&](std::int64_t i) {
+      return qkv.narrow(2, i * heads() * head_size(), heads() * head_size())
+          .unflatten(2, {heads(), head_size()})
+          .transpose(1, 2)
+          .detach()
+          .requires_grad_();
+    };
+    const at::Tensor q = part(0), k = part(1), v = part(2);
+    const at::Tensor d_out = random({q.size(0), q.size(1), length, head_size()}, dtype);
+    at::Tensor last = q;
+    const auto run = [&] {
+      const at::Tensor out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+      last = torch::autograd::grad({out}, {q, k, v}, {d_out})[0];
+    };
+    const double seconds = seconds_of(q.detach(), timing_, [&] {
+      run();
+      finish(last);
+    });
+    const auto pairs = static_cast<double>(tokens() * (length + 1)) / 2;
+    return 14 * pairs * static_cast<double>(heads() * head_size()) / seconds / 1e12;
+  }
+
+  /// Elements that the host's kernels of a block read or write, in 1e9 a second: the activation and
+  /// the norms before the products, forward and backward, in a model so small that they stay in the
+  /// caches. 0 on a GPU.
+  double pass_gelements_per_s() const {
+    if (!device_.is_cpu()) return 0;
+    constexpr std::int64_t rows = 512, width = 512, features = 1408;
+    const at::Tensor gate_up = random({rows, 2 * features}), d_gate_up = at::empty_like(gate_up);
+    const at::Tensor y = random({rows, features});
+    const at::Tensor x = random({rows, width}), h = at::empty_like(x), normed = at::empty_like(x);
+    const at::Tensor residual = random({rows, width}), weight = random({width});
+    const at::Tensor rstd = at::empty({rows}, at::kFloat), dw = at::zeros({width}, at::kFloat);
+    const std::span<float> rstd_N{rstd.data_ptr<float>(), rows}, dw_D{dw.data_ptr<float>(), width};
+    const double seconds = seconds_of(normed, timing_, [&] {
+      for (int norm = 0; norm < 2; ++norm) {
+        kernels::rms_norm(kernels::RmsNormForward<bf16>{span_of(x), span_of(residual),
+                                                        span_of(weight), 1e-5f, span_of(h),
+                                                        span_of(normed), rstd_N});
+        kernels::rms_norm_backward(
+            kernels::RmsNormBackward<bf16>{span_of(x), span_of(h), span_of(weight), rstd_N,
+                                           span_of(residual), span_of(normed), dw_D});
+      }
+      kernels::swiglu<bf16>(span_of(gate_up), features, span_of(y));
+      kernels::swiglu_backward<bf16>(span_of(y), span_of(gate_up), features, span_of(d_gate_up));
+    });
+    // As a plan counts them: two norms with their sums, 4 + 4; the activation 3 + 5.
+    const double elements = static_cast<double>(rows) * (2 * 8 * width + 8 * features);
+    return elements / seconds / 1e9;
+  }
+
+  /// Seconds of the six products of a low-rank part [n, r] [r, n] with n rows, forward and
+  /// backward.
+  double low_rank_s(std::int64_t n, std::int64_t r) const {
+    const at::Tensor x = random({n, n}), a = random({r, n}), b = random({n, r});
+    at::Tensor y = at::empty_like(x);
+    return seconds_of(y, timing_, [&] {
+      const at::Tensor low = at::mm(x, a.t());
+      at::mm_out(y, low, b.t());
+      const at::Tensor d_b = at::mm(x.t(), low), d_low = at::mm(x, b);
+      const at::Tensor d_a = at::mm(d_low.t(), x);
+      at::mm_out(y, d_low, a);
+    });
+  }
+
+  /// Seconds that a program needs for one operation with hardly anything to compute.
+  double operation_s() const {
+    constexpr int repeats = 32;
+    const at::Tensor w = random({8, 8}).requires_grad_();
+    const at::Tensor x = random({8, 8}).requires_grad_(), d = random({8, 8});
+    at::Tensor last = d;
+    // A product, its two gradients.
+    return seconds_of(d, timing_,
+                      [&] {
+                        for (int i = 0; i < repeats; ++i)
+                          last = torch::autograd::grad({at::mm(x, w)}, {x, w}, {d})[0];
+                        finish(last);
+                      }) /
+           (3 * repeats);
+  }
+
+ private:
+  std::int64_t tokens() const { return device_.is_cpu() ? 2048 : 16384; }
+  std::int64_t heads() const { return device_.is_cpu() ? 8 : 32; }
+  std::int64_t head_size() const { return device_.is_cpu() ? 64 : 128; }
+
+  at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype = at::kBFloat16) const {
+    return at::randn(shape, at::TensorOptions().device(device_)).to(dtype);
+  }
+
+  at::Device device_;
+  Timing timing_;
+};
+
+}  // namespace
+
+void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing timing,
+                     Rates& rates) {
+  const at::Device where = device.index < 0
+                               ? at::Device(at::kCPU)
+                               : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
+  const Kernels kernels(where, timing);
+  constexpr std::int64_t short_length = 256, long_length = 1024, rank = 16;
+  const double few = kernels.attention_tflops(at::kBFloat16, short_length);
+  const double many = kernels.attention_tflops(at::kBFloat16, long_length);
+  rates.attention_half_length = half_size_of(short_length, few, long_length, many);
+  rates.attention_tflops = limit_of(many, long_length, rates.attention_half_length);
+  rates.fp32_attention_tflops = limit_of(kernels.attention_tflops(at::kFloat, long_length),
+                                         long_length, rates.attention_half_length);
+  rates.pass_gelements_per_s = kernels.pass_gelements_per_s();
+  rates.operation_us = 1e6 * kernels.operation_s();
+  const auto side = static_cast<std::int64_t>(rates.bf16_size);
+  if (side > rank)
+    rates.least_side = least_side_of(rank, kernels.low_rank_s(side, rank) / 6, rates);
+  if (device.index >= 0) rates.host_gb_per_s = measure_memory({}, most_bytes, Timing::wall);
+}
+
+}  // namespace finetune::preflight
