@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention part of activations.hpp: libtorch's fused kernels on views into a fused qkv.
+// The attention part of activations.hpp: libtorch's fused kernels, or ours in tiles, on views into
+// a fused qkv.
 
+#include "kernels/attention.hpp"
 #include "kernels/composed.hpp"
 #include "model/activations.hpp"
 
@@ -30,7 +32,7 @@ at::Tensor merge_heads(const at::Tensor& out_BHLK) {
 
 namespace {
 
-enum class Kernel : std::int64_t { composed, host, flash, efficient, cudnn };
+enum class Kernel : std::int64_t { composed, host, tiles, flash, efficient, cudnn };
 
 bool has_groups(const QkvViews& views) {
   return views.q.size(1) != views.k.size(1);
@@ -63,9 +65,63 @@ Kernel choose_on_gpu(const QkvViews& views, bool is_causal) {
   }
 }
 
+kernels::CausalShape causal_shape(const QkvViews& views) {
+  return {views.q.size(0), views.q.size(2), views.q.size(1), views.k.size(1), views.q.size(3)};
+}
+
+bool can_use_tiles(const QkvViews& views, const Visible& visible) {
+  return views.q.scalar_type() == at::kBFloat16 && visible.is_causal && !visible.mask.defined() &&
+         views.q.size(2) == views.k.size(2) && kernels::has_causal_attention(causal_shape(views));
+}
+
+/// A view [B, H, L, K] as our kernels take it.
+template <typename T>
+kernels::Heads<T> heads_of(const at::Tensor& x_BHLK) {
+  return {static_cast<T*>(x_BHLK.data_ptr()), x_BHLK.stride(0), x_BHLK.stride(1), x_BHLK.stride(2)};
+}
+
+/// Memory for [B, H, L, K] in which the heads of a token are neighbours.
+at::Tensor empty_heads(const at::Tensor& like_BHLK) {
+  return at::empty({like_BHLK.size(0), like_BHLK.size(2), like_BHLK.size(1), like_BHLK.size(3)},
+                   like_BHLK.options())
+      .transpose(1, 2);
+}
+
+using kernels::bf16;
+
+Attended attend_in_tiles(const QkvViews& views) {
+  Attended a;
+  a.out = empty_heads(views.q);
+  a.logsumexp = at::empty({views.q.size(0), views.q.size(1), views.q.size(2)},
+                          views.q.options().dtype(at::kFloat));
+  kernels::causal_attention({.shape = causal_shape(views),
+                             .q = heads_of<const bf16>(views.q),
+                             .k = heads_of<const bf16>(views.k),
+                             .v = heads_of<const bf16>(views.v),
+                             .out = heads_of<bf16>(a.out),
+                             .logsumexp = a.logsumexp.data_ptr<float>()});
+  return a;
+}
+
+QkvViews attend_in_tiles_backward(const at::Tensor& d_out, const QkvViews& views,
+                                  const Attended& a) {
+  QkvViews d{empty_heads(views.q), empty_heads(views.k), empty_heads(views.v)};
+  kernels::causal_attention_backward({.shape = causal_shape(views),
+                                      .q = heads_of<const bf16>(views.q),
+                                      .k = heads_of<const bf16>(views.k),
+                                      .v = heads_of<const bf16>(views.v),
+                                      .out = heads_of<const bf16>(a.out),
+                                      .d_out = heads_of<const bf16>(d_out),
+                                      .logsumexp = a.logsumexp.data_ptr<float>(),
+                                      .d_q = heads_of<bf16>(d.q),
+                                      .d_k = heads_of<bf16>(d.k),
+                                      .d_v = heads_of<bf16>(d.v)});
+  return d;
+}
+
 Kernel choose(const QkvViews& views, const Visible& visible, Path path) {
   if (path == Path::composed) return Kernel::composed;
-  if (views.q.is_cpu()) return Kernel::host;
+  if (views.q.is_cpu()) return can_use_tiles(views, visible) ? Kernel::tiles : Kernel::host;
   // The fused ones want masks aligned in ways of their own.
   if (visible.mask.defined()) return Kernel::composed;
   return views.q.is_cuda() ? choose_on_gpu(views, visible.is_causal) : Kernel::composed;
@@ -96,6 +152,10 @@ Attended attend(const QkvViews& views, const Visible& visible, Path path) {
   Attended a;
   a.kernel = static_cast<std::int64_t>(kernel);
   switch (kernel) {
+    case Kernel::tiles:
+      a = attend_in_tiles(views);
+      a.kernel = static_cast<std::int64_t>(kernel);
+      return a;
     case Kernel::host:
       std::tie(a.out, a.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
           q, k, v, 0.0, is_causal, host_mask(visible, q));
@@ -138,6 +198,8 @@ QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const A
   const bool is_causal = visible.is_causal;
   const at::Tensor none;  // the sequences of a batch have one length, and there is no bias
   switch (static_cast<Kernel>(a.kernel)) {
+    case Kernel::tiles:
+      return attend_in_tiles_backward(d_out, views, a);
     case Kernel::host: {
       const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           d_out, q, k, v, a.out, a.logsumexp, 0.0, is_causal, host_mask(visible, q));
