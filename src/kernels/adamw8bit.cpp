@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/moment_lookup.hpp"
 #include "kernels/moment_table.hpp"
 
 namespace finetune::kernels {
@@ -156,16 +157,15 @@ struct Step {
                                      float keep, float* m, float* v) const {
     const float unit1 = scale1[block], unit2 = scale2[block];
     const std::int64_t length = to - from;
+    float levels1[moment_block], levels2[moment_block], updated[moment_block];
+    look_up_levels(*table1, exp_avg + from, length, levels1);
+    look_up_levels(*table2, exp_avg_sq + from, length, levels2);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < length; ++i) {
       const float g = gradient[from + i] * by.gradient_scale;
-      const float before = table1->by_code[exp_avg[from + i]] * unit1;
+      const float before = levels1[i] * unit1;
       m[i] = before + by.lerp1 * (g - before);
-      v[i] = table2->by_code[exp_avg_sq[from + i]] * unit2 * by.beta2 + by.rest2 * g * g;
-    }
-    float updated[moment_block];
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < length; ++i) {
+      v[i] = levels2[i] * unit2 * by.beta2 + by.rest2 * g * g;
       const float denominator = std::sqrt(v[i]) / by.root_correction2 + by.epsilon;
       updated[i] = to_float(weight[from + i]) * keep - by.step_size * m[i] / denominator;
       weight[from + i] = round_to<Weight>(updated[i]);

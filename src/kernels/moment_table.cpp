@@ -19,19 +19,29 @@ MomentTable build(Moment moment) {
   std::ranges::copy(magnitudes, table.by_code);
   std::copy(map.begin(), zero, table.by_code + magnitudes.size());
   if (moment == Moment::first) table.by_code[magnitudes.size()] = -1.0f;
+  for (std::size_t code = 0; code < 256; ++code) {
+    for (std::size_t i = 0; i < 4; ++i)
+      table.bytes[i][code] = static_cast<std::uint8_t>(bits_of(table.by_code[code]) >> (8 * i));
+  }
+  table.between_last = 0.5f * (-table.by_code[130] - table.by_code[129]);
   const std::size_t last = magnitudes.size() - 1;
+  std::vector<float> middles;
   for (std::size_t i = 0; i < last; ++i)
-    table.middles[i] = (magnitudes[i] + magnitudes[i + 1]) / 2.0f;
-  table.middles[last] = std::numeric_limits<float>::infinity();
-  std::int32_t level = 0;
+    middles.push_back((magnitudes[i] + magnitudes[i + 1]) / 2.0f);
+  middles.push_back(std::numeric_limits<float>::infinity());
+  const auto begin_of = [](std::int32_t cell) {
+    return static_cast<std::uint32_t>(cell + MomentTable::first_cell) << MomentTable::cell_shift;
+  };
+  std::uint32_t level = 0;
   for (std::int32_t cell = 0; cell < MomentTable::num_cells; ++cell) {
-    const float begin = float_of(static_cast<std::uint32_t>(cell + MomentTable::first_cell)
-                                 << MomentTable::cell_shift);
-    const std::int32_t before = level;
-    while (table.middles[level] < begin)
+    const std::uint32_t before = level;
+    while (middles[level] < float_of(begin_of(cell)))
       ++level;
     core::check(level <= before + 1, "adamw8bit: a cell holds the middle of two levels at most");
-    table.levels[cell] = level;
+    const bool has_middle = middles[level] < float_of(begin_of(cell + 1));
+    const std::uint32_t until =
+        has_middle ? bits_of(middles[level]) & MomentTable::lower_bits : MomentTable::lower_bits;
+    table.cells[cell] = level << MomentTable::cell_shift | until;
   }
   return table;
 }

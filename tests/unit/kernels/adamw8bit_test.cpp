@@ -2,6 +2,7 @@
 #include "kernels/adamw8bit.hpp"
 
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "kernels/adamw.hpp"
@@ -106,6 +107,20 @@ TEST(Moments8bit, TakeTheNearestLevel) {
       }
       ASSERT_LE(std::abs(value - chosen), best + 1e-7 * std::abs(value)) << value;
     }
+  }
+}
+
+/// The two levels that meet in a middle, and the floats around it: the lower one keeps the middle.
+TEST(Moments8bit, ChangeLevelsRightBehindTheirMiddles) {
+  const auto levels = moment_levels(Moment::second);
+  for (std::size_t i = 1; i + 1 < levels.size(); ++i) {
+    const float middle = (levels[i] + levels[i + 1]) / 2.0f;
+    const at::Tensor values =
+        at::tensor({std::nextafter(middle, 0.0f), middle, std::nextafter(middle, 1.0f), 1.0f});
+    const at::Tensor codes = Codes(Moment::second, values).codes;
+    const auto lower = static_cast<std::int64_t>(i);
+    EXPECT_TRUE(at::equal(codes.to(at::kLong), at::tensor({lower, lower, lower + 1, 255L})))
+        << middle;
   }
 }
 
