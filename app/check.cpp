@@ -19,14 +19,17 @@
 namespace finetune::app {
 namespace {
 
-/// Longer than ranks wait for each other here, where a step of the check is a few seconds: whoever
-/// keeps the others waiting is named, and the job ends.
+/// Longer than ranks wait for each other here: whoever keeps the others waiting is named, and the
+/// job ends. With
+/// --save they measure more in between.
 constexpr double patience_s = 20;
+constexpr double patience_to_save_s = 60;
 
 /// A deck may ask for less, but a check is watched even if training is not to be.
-double patience_of(const train::Input& input) {
+double patience_of(const train::Input& input, bool saves) {
   const double asked_s = input.train.hang_timeout_s;
-  return asked_s > 0 ? std::min(asked_s, patience_s) : patience_s;
+  const double most_s = saves ? patience_to_save_s : patience_s;
+  return asked_s > 0 ? std::min(asked_s, most_s) : most_s;
 }
 
 /// Ranks that only partly have GPUs, or share one, cannot go on; NVML may have said why.
@@ -67,7 +70,7 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
       train::read(environment.world(), arguments.path, arguments.overrides, registry);
   comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});
   const auto device = device_of(environment, input, beginning);
-  watchdog.emplace(environment, patience_of(input));
+  watchdog.emplace(environment, patience_of(input, !arguments.save.empty()));
   auto made = train::describe_check(environment, input, device, level);
   made.request.saves_rates = !arguments.save.empty();
   if (made.request.saves_rates) train::measure_levels(environment, input, device, made);
