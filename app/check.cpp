@@ -20,8 +20,7 @@ namespace finetune::app {
 namespace {
 
 /// Longer than ranks wait for each other here: whoever keeps the others waiting is named, and the
-/// job ends. With
-/// --save they measure more in between.
+/// job ends. With --save they measure more in between.
 constexpr double patience_s = 20;
 constexpr double patience_to_save_s = 60;
 
