@@ -2,8 +2,11 @@
 #include "train/input.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
@@ -61,6 +64,35 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
         input.nccl);
 }
 
+/// Keys of an adapter, other than by default, where there is none: all weights would be trained
+/// without a word. Not asked before the adapter's name is known to be fit.
+void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Deck& deck) {
+  if (given.exists()) return;
+  const model::AdapterSettings other;
+  const std::array<std::pair<const char*, bool>, 9> changed = {
+      {{"path", given.path != other.path},
+       {"lora_r", given.lora_r != other.lora_r},
+       {"lora_alpha", given.lora_alpha != other.lora_alpha},
+       {"lora_dropout", given.lora_dropout != other.lora_dropout},
+       {"target_modules", given.target_modules != other.target_modules},
+       {"modules_to_save", given.modules_to_save != other.modules_to_save},
+       {"use_rslora", given.use_rslora != other.use_rslora},
+       {"use_dora", given.use_dora != other.use_dora},
+       {"double_quant", given.double_quant != other.double_quant}}};
+  std::vector<std::string> keys;
+  for (const auto& [key, is_changed] : changed)
+    if (is_changed) keys.emplace_back(key);
+  if (keys.empty()) return;
+  const bool is_one = keys.size() == 1;
+  deck.table("adapter", "")
+      .problem(keys.front(),
+               fmt::format("adapter.{} {} given, but adapter.name = \"none\"",
+                           fmt::join(keys, ", adapter."), is_one ? "is" : "are"),
+               "all weights would be trained, and nothing of an adapter",
+               fmt::format("Set adapter.name = \"lora\", or remove {}.",
+                           is_one ? "the key" : "these keys"));
+}
+
 /// What no single table can see.
 void require_consistent(const Input& input) {
   if (input.train.determinism == "topology" && input.parallel.reduce_dtype != "fp32") {
@@ -99,12 +131,6 @@ void require_adapter(const Input& input) {
                                        (input.model_folder / "config.json").string() +
                                            " says that they are kept in 4 bits",
                                        "Set adapter.name = \"lora\"."});
-  if (!input.adapter.path.empty())
-    core::fail(
-        core::ErrorKind::deck,
-        {deck,
-         fmt::format("adapter.path = \"{}\", but adapter.name = \"none\"", input.adapter.path),
-         "without an adapter nothing goes on from it", "Set adapter.name = \"lora\"."});
 }
 
 /// Puts the adapter's rows into the table; one that is gone on from has settings of its own.
@@ -160,6 +186,8 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   comm::agree_all(world, [&] {
     deck::Deck deck(text, deck_path.string(), overrides);
     bind(deck, input, registry);
+    deck.finish();
+    require_adapter_for_its_keys(input.adapter, deck);
     deck.finish();
     require_consistent(input);
     input.resolved_deck = deck.resolved();
