@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "comm/agree.hpp"
@@ -10,6 +13,7 @@
 #include "comm/watchdog.hpp"
 #include "commands.hpp"
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "preflight/machine.hpp"
@@ -42,6 +46,23 @@ comm::Device device_of(const comm::Environment& environment, const train::Input&
   }
 }
 
+/// Before anything is measured: minutes may go by until the file is written.
+void require_writable(const comm::Environment& environment, const std::filesystem::path& path) {
+  if (path.empty()) return;
+  comm::agree_all(environment.world(), [&] {
+    if (!environment.world().is_root()) return;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+      core::fail(core::ErrorKind::create,
+                 {path.string(), "is a folder", "the measured rates are one file", "Name a file."});
+    // Beside it, as the file itself will be written: an old one stays until then.
+    const std::filesystem::path trial = path.string() + fmt::format(".tmp.{}", ::getpid());
+    std::filesystem::remove(trial, ignored);
+    { const core::File file(trial, core::File::Mode::create_new, core::ErrorKind::create); }
+    std::filesystem::remove(trial, ignored);
+  });
+}
+
 void save(const comm::Environment& environment, const std::string& path,
           const plan::Machine& machine) {
   if (path.empty()) return;
@@ -65,6 +86,7 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
     preflight::print({{beginning.program}}, title);
     return static_cast<int>(core::ErrorKind::environment);
   }
+  require_writable(environment, arguments.save);
   const auto input =
       train::read(environment.world(), arguments.path, arguments.overrides, registry);
   comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});

@@ -67,6 +67,20 @@ TEST(Check, OfAGoodJobIsReadyAndWritesWhatItMeasured) {
   EXPECT_EQ(count(text, "intra_gb_per_s = 0.0\n"), 0) << text;
 }
 
+TEST(Check, RefusesAPathThatCannotBeWrittenBeforeItMeasures) {
+  const fs::path folder = empty_folder("check/save");
+  const auto check = [](const fs::path& path) {
+    return run(finetune_on(2, {"check", deck, output("save.output"), "--save", path.string()}));
+  };
+  for (const fs::path& path : {folder / "gone/machine.toml", folder}) {
+    const Outcome outcome = check(path);
+    EXPECT_EQ(outcome.exit_code, 73) << outcome.text();
+    EXPECT_EQ(count(outcome.err, "error: " + folder.string()), 1) << outcome.text();
+    EXPECT_EQ(count(outcome.out, "check of "), 0) << outcome.text();
+  }
+  EXPECT_TRUE(fs::is_empty(folder));
+}
+
 TEST(Check, RefusesAnotherNumberOfRanks) {
   const auto check = [](const std::string& key) {
     return run(finetune_on(2, {"check", deck, "--quick", output("count"), key}));
