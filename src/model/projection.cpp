@@ -29,15 +29,17 @@ at::Tensor columns(const at::Tensor& y_NF, const LowRankPart& part) {
   return y_NF.narrow(1, part.first_output, part.num_outputs);
 }
 
-/// Factor of each output: magnitude / norm of the row of weights; 1 where there is none.
+/// Factor of each output: magnitude / norm of the row of weights; 1 where there is none, and where
+/// the row is zero: it has no direction, and 0 / 0 would make every output of the model NaN.
 at::Tensor output_factors(const Weights& weights, const std::vector<LowRankPart>& parts,
                           const at::Tensor& norms_F) {
   at::Tensor factors = at::ones_like(norms_F);
   for (const LowRankPart& part : parts) {
     if (part.rows.magnitude < 0) continue;
     const at::Tensor magnitude = weights.weight({part.rows.magnitude, 1}).to(at::kFloat);
+    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
     factors.narrow(0, part.first_output, part.num_outputs)
-        .copy_(magnitude / norms_F.narrow(0, part.first_output, part.num_outputs));
+        .copy_(at::where(norms > 0, magnitude / norms, 1));
   }
   return factors;
 }
@@ -66,9 +68,10 @@ at::Tensor magnitude_backward(const Projection& projection, const std::vector<Lo
   const at::Tensor d_factors = at::mul(dy_NF, z_NF).sum(0, /*keepdim=*/false, at::kFloat);
   for (const LowRankPart& part : parts) {
     if (part.rows.magnitude < 0) continue;
+    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
+    const at::Tensor d_part = d_factors.narrow(0, part.first_output, part.num_outputs);
     add_vector(projection.weights->gradient({part.rows.magnitude, 1}),
-               d_factors.narrow(0, part.first_output, part.num_outputs) /
-                   norms_F.narrow(0, part.first_output, part.num_outputs));
+               at::where(norms > 0, d_part / norms, 0));
   }
   // The norms count as constants (DoRA, part 4.3): one gradient through them costs a product more.
   return dy_NF * output_factors(*projection.weights, parts, norms_F).to(dy_NF.scalar_type());

@@ -83,8 +83,8 @@ void Merge::make(int index) {
   if (is_quantised_here) note_quantisation(row);
 }
 
-/// W + scale B A; with a magnitude each row of the sum is scaled to have that norm.
-/// Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (arXiv 2402.09353).
+/// W + scale B A; with a magnitude each row of the sum is scaled to have that norm, but for a row
+/// of zeros. Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (arXiv 2402.09353).
 void Merge::add_adapter(const model::Parameter& row) {
   const auto trained = [&](int part) {
     at::Tensor values = at::empty(table_.row(part).shape, at::kFloat);
@@ -96,7 +96,8 @@ void Merge::add_adapter(const model::Parameter& row) {
   weight.addmm_(trained(row.low_rank.b), trained(row.low_rank.a), 1, row.low_rank.scale);
   if (row.low_rank.magnitude < 0) return;
   const at::Tensor norms = at::linalg_vector_norm(weight, 2, 1);
-  weight.mul_((trained(row.low_rank.magnitude) / norms).unsqueeze(1));
+  const at::Tensor factors = at::where(norms > 0, trained(row.low_rank.magnitude) / norms, 1);
+  weight.mul_(factors.unsqueeze(1));
 }
 
 void Merge::note_rounding(int index, const std::vector<float>& before) {

@@ -2,8 +2,10 @@
 // Adapters out and in: PEFT folders, merged models, quantised bases.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include "model/rope.hpp"
@@ -202,6 +204,39 @@ TEST(AdapterPath, GoesOnFromAnExportWithTheSameWeights) {
   must(command(job, {"export", "output", "again"}));
   EXPECT_EQ(read_file(job.folder() / "adapter/adapter_model.safetensors"),
             read_file(job.folder() / "again/adapter_model.safetensors"));
+}
+
+constexpr const char* changed_matrix = "model.layers.0.self_attn.q_proj.weight";
+
+/// Changes the first row of a matrix in a model's only file.
+void change_first_row(const fs::path& model, const std::string& name,
+                      const std::function<char(char)>& change) {
+  const fs::path path = model / "model.safetensors";
+  std::string bytes = read_file(path);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  const core::Json tensor =
+      core::parse_json(bytes.substr(sizeof header_bytes, header_bytes), "header").at(name);
+  const auto begin = tensor.at("data_offsets").at(0).get<std::size_t>();
+  const auto end = tensor.at("data_offsets").at(1).get<std::size_t>();
+  const std::size_t row_bytes = (end - begin) / tensor.at("shape").at(0).get<std::size_t>();
+  char* const row = bytes.data() + sizeof header_bytes + header_bytes + begin;
+  std::transform(row, row + row_bytes, row, change);
+  write_file(path, bytes);
+}
+
+/// A row of zeros has no direction to keep the norm of.
+TEST(AdapterExportOfDora, ARowOfZerosIsTrainedAndMerged) {
+  const Job job("adapter_export.zero_row", settings({"adapter.use_dora=true"}));
+  change_first_row(job.model(), changed_matrix, [](char) { return '\0'; });
+  must(job.run(2));
+  for (const core::Json& row : job.steps())
+    EXPECT_TRUE(row.at("loss").is_number()) << row;
+  must(command(job, {"export", "output", "adapter"}));
+  must(command(job, {"export", "output", "merged", "--merge"}));
+  const at::Tensor adapted = logits_of(job.model(), job.folder() / "adapter");
+  EXPECT_TRUE(at::isfinite(adapted).all().item<bool>());
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "merged"), adapted), 3e-5);
 }
 
 TEST(AdapterPath, BadAdaptersEndEveryRankWithOneError) {
