@@ -14,6 +14,7 @@
 #include "core/text.hpp"
 #include "export.hpp"
 #include "model_card.hpp"
+#include "train/adapter_base.hpp"
 #include "train/base_hash.hpp"
 #include "train/described_model.hpp"
 #include "train/initial_weights.hpp"
@@ -140,6 +141,10 @@ void export_adapter(const ExportJob& job) {
   plan.max_shard_size_bytes = std::numeric_limits<std::int64_t>::max();  // PEFT reads one file
   plan.texts = {{weights::peft_config_name, config.dump(2) + "\n"},
                 {"README.md", model_card(job.found.state, base, "peft")}};
+  // Of checkpoints of older programs too little is known to compare it with anything.
+  const auto beside = job.found.state.find("base");
+  if (beside != job.found.state.end() && beside->is_object() && beside->contains("packing"))
+    plan.texts[train::adapter_base_name] = beside->dump(2) + "\n";
   const core::DType dtype =
       job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
   std::map<std::string, std::string, std::less<>> names;  // in PEFT's file -> in the checkpoint

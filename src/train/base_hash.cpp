@@ -70,6 +70,24 @@ std::uint64_t mixed_sum(const Elements& elements) {
   return sum;
 }
 
+/// Of what the elements become in another dtype, a few MiB at a time.
+std::uint64_t sum_of_converted(const Elements& elements, core::DType dtype) {
+  constexpr std::int64_t piece = std::int64_t{4} << 20;
+  const std::int64_t size = core::size_bytes(elements.dtype);
+  std::vector<std::byte> converted;
+  std::uint64_t sum = 0;
+  for (std::int64_t done = 0; done < elements.count; done += piece) {
+    const std::int64_t count = std::min(piece, elements.count - done);
+    converted.resize(static_cast<std::size_t>(count * core::size_bytes(dtype)));
+    core::convert(elements.dtype,
+                  {elements.bytes + done * size, static_cast<std::size_t>(count * size)}, dtype,
+                  converted);
+    sum += mixed_sum(
+        {elements.row, elements.plane, dtype, elements.first + done, count, converted.data()});
+  }
+  return sum;
+}
+
 /// Modulo 2^64, by halves: sums of signed numbers must not overflow.
 std::uint64_t all_reduce(const comm::Communicator& fsdp, std::uint64_t value) {
   std::array<std::int64_t, 2> halves = {static_cast<std::int64_t>(value & 0xFFFFFFFFu),
@@ -131,14 +149,23 @@ std::uint64_t sum_of_read(const weights::ModelFiles& files, const model::Paramet
 }  // namespace
 
 std::string frozen_hash(const shard::ModelShards& shards) {
+  return frozen_hash(shards, shards.map().rules().compute);
+}
+
+std::string frozen_hash(const shard::ModelShards& shards, core::DType compute) {
   if (!shards.map().has_frozen()) return "";
   std::uint64_t sum = 0;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     if (shards.is_trained(unit)) continue;
     const shard::HostCopy copy(shards.published(unit));
-    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.fsdp().rank()))
-      sum += mixed_sum({slice.plane.row, slice.plane.plane, slice.plane.dtype, slice.first,
-                        slice.count, copy.bytes().data() + slice.shard_offset_bytes});
+    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.fsdp().rank())) {
+      Elements elements{slice.plane.row,   slice.plane.plane,
+                        slice.plane.dtype, slice.first,
+                        slice.count,       copy.bytes().data() + slice.shard_offset_bytes};
+      const bool is_dense = shards.table().row(slice.plane.row).packing.is_dense();
+      sum += is_dense && elements.dtype != compute ? sum_of_converted(elements, compute)
+                                                   : mixed_sum(elements);
+    }
   }
   return to_text(all_reduce(shards.fsdp(), sum));
 }

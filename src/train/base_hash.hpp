@@ -15,6 +15,9 @@ namespace finetune::train {
 /// kept as, so it differs between dtypes. Empty if nothing is frozen. Collective on fsdp.
 std::string frozen_hash(const shard::ModelShards& shards);
 
+/// What it would be if the run computed in `compute`: one that computes in it, or in fp32, knows.
+std::string frozen_hash(const shard::ModelShards& shards, core::DType compute);
+
 /// The same number from the files, for a run that computes in `compute`: by one process, a tensor
 /// at a time. Throws: ErrorKind::input, ErrorKind::io.
 std::string frozen_hash(const weights::ModelFiles& files, const model::ParameterTable& table,

@@ -6,6 +6,8 @@
 
 #include "comm/agree.hpp"
 #include "plan/bucket.hpp"
+#include "train/adapter_base.hpp"
+#include "train/base_hash.hpp"
 #include "train/described_model.hpp"
 #include "train/initial_weights.hpp"
 #include "train/packed_files.hpp"
@@ -60,6 +62,12 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   WeightSource source = files_source(files, parameters_);
   if (adapter) source = with_peft(std::move(source), *adapter, parameters_);
   load_weights(source, *shards_);
+  if (adapter)
+    require_adapter_base(fsdp, adapter_folder,
+                         {.folder = folder,
+                          .table = parameters_,
+                          .compute = options.numbers.compute,
+                          .hash = [&](core::DType dtype) { return frozen_hash(*shards_, dtype); }});
 }
 
 }  // namespace finetune::train

@@ -9,6 +9,7 @@
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "train/adapter_base.hpp"
 #include "weights/peft_config.hpp"
 
 namespace finetune::train {
@@ -50,7 +51,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                       {"run_id", facts.run_id},
                       {"build", core::build_stamp()}};
   if (!facts.base_hash.empty())
-    state["base"] = {{"hash", facts.base_hash}, {"dtype", core::name(input.numbers().compute)}};
+    state["base"] = describe_base(facts.base_hash, input.numbers().compute, input.parameters);
   if (blocks_follow_bucket(input)) state["bucket"] = input.parallel.bucket;
   if (input.is_adapted()) {
     state["adapter"] = {{"name", input.adapter.name},

@@ -18,6 +18,7 @@
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "train/adapter_base.hpp"
 #include "train/base_hash.hpp"
 #include "train/initial_weights.hpp"
 #include "train/packed_files.hpp"
@@ -182,6 +183,13 @@ void Run::restore_or_initialise() {
     state_.release();
     initialise();
     hash_base();
+    if (!input_.adapter_folder.empty())
+      require_adapter_base(
+          world_.world, input_.adapter_folder,
+          {.folder = input_.model_folder,
+           .table = input_.parameters,
+           .compute = input_.numbers().compute,
+           .hash = [&](core::DType dtype) { return frozen_hash(state_.shards(), dtype); }});
   }
   // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
   // no longer counts.

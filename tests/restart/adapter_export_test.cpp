@@ -225,6 +225,46 @@ void change_first_row(const fs::path& model, const std::string& name,
   write_file(path, bytes);
 }
 
+TEST(AdapterPath, AnAdapterOfAnotherModelIsRefused) {
+  const Job job("adapter_path.other", settings({}));
+  make_adapter(job, {"precision.mode=bf16-mixed"});  // comparable with what computes in fp32
+  const fs::path record = job.folder() / "adapter/finetune_base.json";
+  EXPECT_EQ(core::read_json(record, 1 << 20).at("packing"), "none");
+  const auto generate = [&] {
+    return command(job,
+                   {"generate", "model", "Count.", "--adapter", "adapter", "--max-tokens", "1"});
+  };
+  must(generate());
+  const Words from = {"adapter.path=adapter", "train.max_steps=0"};
+  change_first_row(job.model(), changed_matrix, [](char byte) { return byte ^ 0x01; });
+
+  const Outcome run = job.run(2, from);
+  EXPECT_EQ(run.exit_code, 65) << run.text();
+  EXPECT_EQ(
+      count(run.err, "error: adapter: is an adapter of another model than the one in model ("), 1)
+      << run.text();
+  EXPECT_EQ(count(run.err, "error: "), 1) << run.text();
+  const Outcome generated = generate();
+  EXPECT_EQ(generated.exit_code, 65) << generated.text();
+  EXPECT_EQ(count(generated.err, "is an adapter of another model"), 1) << generated.text();
+
+  // PEFT has no hash: a name that is another model's is warned of.
+  fs::remove(record);
+  must(generate());
+  EXPECT_EQ(count(generate().err, "warning: "), 0);
+  const fs::path config = job.folder() / "adapter/adapter_config.json";
+  core::Json changed = core::read_json(config, 1 << 20);
+  changed["base_model_name_or_path"] = "somebody/Other-7B";
+  write_file(config, changed.dump());
+  const Outcome warned = job.run(2, from);
+  must(warned);
+  EXPECT_EQ(count(warned.err, "names the base somebody/Other-7B, the model is model"), 1)
+      << warned.text();
+  changed["base_model_name_or_path"] = "somebody/MODEL";
+  write_file(config, changed.dump());
+  EXPECT_EQ(count(generate().err, "warning: "), 0);
+}
+
 /// A row of zeros has no direction to keep the norm of.
 TEST(AdapterExportOfDora, ARowOfZerosIsTrainedAndMerged) {
   const Job job("adapter_export.zero_row", settings({"adapter.use_dora=true"}));
