@@ -99,6 +99,24 @@ void warn_of_full_rank(const model::AdapterSettings& settings, const std::string
        "Lower it, or train without an adapter."}));
 }
 
+/// A name may mean matrices that get a low-rank part and experts, which get none.
+void warn_of_experts(const model::AdapterSettings& settings, const std::string& where,
+                     const ParameterTable& table) {
+  if (where.empty()) return;
+  for (const std::string& name : settings.target_modules) {
+    std::int64_t num_left = 0;
+    for (const Parameter& row : table.rows) {
+      if (row.role == Role::expert && is_named(module_of(row.name), name))
+        num_left += row.shape.size() == 3 ? row.shape[0] : 1;
+    }
+    if (num_left == 0) continue;
+    log::warn(core::to_string(
+        {where, fmt::format("adapter.target_modules names \"{}\"", name),
+         fmt::format("{} matrices of experts of that name stay as they are", num_left),
+         "Only those outside of experts get a low-rank part."}));
+  }
+}
+
 /// Why a module that is there gets no low-rank part.
 std::string why_not(const ParameterTable& table, const std::string& name) {
   for (const Parameter& row : table.rows) {
@@ -223,6 +241,7 @@ void rewrite(const model::AdapterSettings& settings, const std::string& where,
   require_names(settings.target_modules, "target_modules", where);
   require_names(settings.modules_to_save, "modules_to_save", where);
   const std::vector<bool> chosen = targets(settings, where, table);
+  warn_of_experts(settings, where, table);
   for (Parameter& row : table.rows)
     row.trainable = false;
   thaw(settings, where, table);
