@@ -130,6 +130,13 @@ void mark_packed(const Quantization& quantization, const std::string& where,
   for (Parameter& row : table.rows) {
     const bool is_matrix = row.role == Role::linear || row.role == Role::expert;
     if (!is_matrix || is_left_out(row, quantization.not_converted)) continue;
+    if (quantization.packing.kind == Packing::Kind::gptq && row.shape.size() == 3)
+      core::fail(core::ErrorKind::input,
+                 {where, fmt::format("{} cannot be packed in 4 bits by GPTQ", row.name),
+                  fmt::format("it holds the {} experts of a layer as one tensor, GPTQ's files know "
+                              "matrices alone",
+                              row.shape[0]),
+                  "Use the original model with adapter.name = \"qlora\"."});
     const std::string why = why_not_packed(row, quantization.packing);
     if (!why.empty())
       core::fail(core::ErrorKind::input,

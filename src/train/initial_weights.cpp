@@ -147,6 +147,7 @@ void set_magnitudes(shard::ModelShards& shards) {
 
 void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
                         const model::ParameterTable& table) {
+  require_whole(files, table);
   weights::check(files, expected_tensors(architecture, table),
                  (files.folder() / "config.json").string(), table.foreign);
   require_known_levels(files, table);

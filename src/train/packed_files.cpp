@@ -33,10 +33,12 @@ std::string bias_name(const model::Parameter& row) {
   return model::packed_name(row) + ".bias";
 }
 
-[[noreturn]] void refuse(const weights::ModelFiles& files, const std::string& tensor,
-                         const std::string& problem, const std::string& why) {
-  core::fail(core::ErrorKind::input, {files.folder().string(), tensor + " " + problem, why,
-                                      "Use the files the model was published with."});
+[[noreturn]] void refuse(
+    const weights::ModelFiles& files, const std::string& tensor, const std::string& problem,
+    const std::string& why,
+    const std::string& remedy = "Use the files the model was published with.") {
+  core::fail(core::ErrorKind::input,
+             {files.folder().string(), tensor + " " + problem, why, remedy});
 }
 
 /// What bitsandbytes writes beside a tensor, checked; returns the offset of its maxima.
@@ -113,6 +115,41 @@ void require_groups(const weights::ModelFiles& files, const model::Parameter& ro
       fmt::format("there are {} groups", num_groups));
 }
 
+/// Some programs keep g_idx in 64 bits.
+void read_wide_groups(const weights::ModelFiles& files, const std::string& name,
+                      const model::Plane& plane, std::int64_t first, std::span<std::byte> target) {
+  const std::span<std::int32_t> groups(reinterpret_cast<std::int32_t*>(target.data()),
+                                       target.size() / sizeof(std::int32_t));
+  std::vector<std::int64_t> wide(groups.size());
+  files.read({.name = name,
+              .shape = plane.shape,
+              .dtype = core::DType::i64,
+              .offset = first,
+              .count = std::ssize(wide)},
+             std::as_writable_bytes(std::span(wide)));
+  // What 32 bits do not hold is no group either.
+  std::ranges::transform(wide, groups.begin(), [](std::int64_t group) {
+    const auto narrow = static_cast<std::int32_t>(group);
+    return narrow == group ? narrow : -1;
+  });
+}
+
+/// What else a row of the files needs, where its codes are there: without it they mean nothing.
+void require_beside(const weights::ModelFiles& files, const model::Parameter& row) {
+  const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
+  const std::string codes = is_gptq ? model::packed_name(row) + ".qweight" : row.name;
+  const std::string wanted = is_gptq ? model::packed_name(row) + ".g_idx" : row.name + state_suffix;
+  if (files.contains(wanted) || !files.contains(codes)) return;
+  if (is_gptq)
+    refuse(files, wanted, "is missing",
+           "it says which group each input of the matrix belongs to, and nothing else does",
+           "Save the model again with GPTQModel or AutoGPTQ, which write it.");
+  if (files.entry(codes).dtype != core::DType::u8) return;  // not packed at all
+  refuse(files, wanted, "is missing", "bitsandbytes says there how the 4 bits are to be read",
+         "Save the model again with save_pretrained of Transformers, or quantise the original by "
+         "finetune quantize.");
+}
+
 }  // namespace
 
 void add_expected(const model::Parameter& row, const model::ParameterTable& table,
@@ -142,16 +179,26 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
     std::memcpy(target.data(), &offset, sizeof offset);
     return;
   }
-  files.read({.name = plane_name(row, plane),
-              .shape = plane.shape,
-              .dtype = plane.dtype,
-              .offset = first,
-              .count = std::ssize(target) / core::size_bytes(plane.dtype)},
-             target);
+  const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
+  const bool is_groups = is_gptq && i == model::gptq_plane::groups;
+  if (is_groups && files.entry(plane_name(row, plane)).dtype == core::DType::i64) {
+    read_wide_groups(files, plane_name(row, plane), plane, first, target);
+  } else {
+    files.read({.name = plane_name(row, plane),
+                .shape = plane.shape,
+                .dtype = plane.dtype,
+                .offset = first,
+                .count = std::ssize(target) / core::size_bytes(plane.dtype)},
+               target);
+  }
   if (plane.dtype == core::DType::f32 || plane.dtype == core::DType::f16)
     require_finite_plane(files, plane_name(row, plane), plane, first, target);
-  const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
-  if (is_gptq && i == model::gptq_plane::groups) require_groups(files, row, target, first);
+  if (is_groups) require_groups(files, row, target, first);
+}
+
+void require_whole(const weights::ModelFiles& files, const model::ParameterTable& table) {
+  for (const model::Parameter& row : table.rows)
+    if (!row.packing.is_dense() && row.packing.in_files) require_beside(files, row);
 }
 
 void require_known_levels(const weights::ModelFiles& files, const model::ParameterTable& table) {

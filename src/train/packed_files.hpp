@@ -17,11 +17,16 @@ namespace finetune::train {
 void add_expected(const model::Parameter& row, const model::ParameterTable& table,
                   std::vector<weights::ExpectedTensor>& expected);
 
-/// Elements [first, ...) of a plane (model::planes) of a row that is packed in the files.
+/// Elements [first, ...) of a plane (model::planes) of a row that is packed in the files; GPTQ's
+/// groups may lie there in 64 bits.
 /// Throws: ErrorKind::input, also for groups that are not there, for other kinds of NF4, and naming
 /// a scale that is not finite.
 void read_plane(const weights::ModelFiles& files, const model::Parameter& row, int plane,
                 std::int64_t first, std::span<std::byte> target);
+
+/// Codes without what tells how they are to be read: of GPTQ the groups of the inputs (g_idx), of
+/// bitsandbytes its quant_state. Throws: ErrorKind::input naming the tensor that is missing.
+void require_whole(const weights::ModelFiles& files, const model::ParameterTable& table);
 
 /// bitsandbytes writes what NF4's codes mean beside each tensor: it must be what they mean here.
 /// Throws: ErrorKind::input naming a tensor that says something else.

@@ -28,6 +28,12 @@ bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t
       [](std::int64_t size, std::int64_t wanted) { return size == wanted || wanted == -1; });
 }
 
+/// A tensor of any size has none to tell.
+std::string needed(const ExpectedTensor& tensor) {
+  const bool has_any = std::ranges::find(tensor.shape, -1) != tensor.shape.end();
+  return has_any ? "of any size" : shape_text(tensor.shape);
+}
+
 struct Differences {
   std::vector<const ExpectedTensor*> missing;
   std::vector<std::string> unexpected;
@@ -74,7 +80,7 @@ std::string list(const Differences& differences, const ModelFiles& files) {
                                    .first(std::min(differences.unexpected.size(), most_candidates));
   const auto missing = [&](const ExpectedTensor* tensor) {
     const auto near = core::nearest(tensor->name, candidates);
-    return fmt::format("{} {}{}", tensor->name, shape_text(tensor->shape),
+    return fmt::format("{} {}{}", tensor->name, needed(*tensor),
                        near ? fmt::format(" (there is {}: is it meant?)", in_quotes(*near)) : "");
   };
   const auto unexpected = [&](const std::string& name) {
@@ -82,7 +88,7 @@ std::string list(const Differences& differences, const ModelFiles& files) {
   };
   const auto misshapen = [&](const ExpectedTensor* tensor) {
     return fmt::format("{} is {}, should be {}", tensor->name,
-                       shape_text(files.entry(tensor->name).shape), shape_text(tensor->shape));
+                       shape_text(files.entry(tensor->name).shape), needed(*tensor));
   };
   return listed("missing", differences.missing, missing) +
          listed("unexpected", differences.unexpected, unexpected) +

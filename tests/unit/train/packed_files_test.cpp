@@ -8,6 +8,7 @@
 #include "core/json.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
+#include "model/quantization.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::train {
@@ -47,6 +48,12 @@ model::Parameter nf4_row(bool nests) {
   return row;
 }
 
+model::Parameter gptq_row() {
+  model::Parameter row{.name = "w.weight", .shape = {8, 16}};
+  row.packing = {.kind = model::Packing::Kind::gptq, .in_files = true, .group_size = 8};
+  return row;
+}
+
 Thrown reading(const model::Parameter& row, const Tensors& tensors, int plane) {
   const TestFolder folder;
   const auto files = tensors.in(folder);
@@ -80,13 +87,11 @@ TEST(PackedFiles, NameAScaleThatIsNotFinite) {
       reading(nf4_row(true), Tensors().add("w.nested_absmax", "F32", {1}, std::vector{infinity}),
               model::nf4_plane::nested_maxima),
       "w.nested_absmax [0] is inf");
-  model::Parameter gptq{.name = "w.weight", .shape = {8, 16}};
-  gptq.packing = {.kind = model::Packing::Kind::gptq, .in_files = true, .group_size = 8};
   std::vector<std::uint16_t> scales(16, 0x3C00);  // 1 in fp16
   scales[13] = 0x7C00;                            // infinity
-  expect_refused(
-      reading(gptq, Tensors().add("w.scales", "F16", {2, 8}, scales), model::gptq_plane::scales),
-      "w.scales [1, 5] is inf");
+  expect_refused(reading(gptq_row(), Tensors().add("w.scales", "F16", {2, 8}, scales),
+                         model::gptq_plane::scales),
+                 "w.scales [1, 5] is inf");
 }
 
 TEST(PackedFiles, NameAnOffsetThatIsNotFiniteInFp32) {
@@ -94,6 +99,67 @@ TEST(PackedFiles, NameAnOffsetThatIsNotFiniteInFp32) {
                  "w.quant_state.bitsandbytes__nf4 has a nested_offset of 1e+300");
   expect_refused(reading(nf4_row(true), state_with("-1e39"), model::nf4_plane::offset),
                  "has a nested_offset of -1e+39");
+}
+
+TEST(PackedFiles, ReadGroupsOfBothSizes) {
+  const model::Parameter row = gptq_row();
+  std::vector<std::int64_t> wide(16);
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    wide[i] = static_cast<std::int64_t>(i % 2);
+  const TestFolder folder;
+  const auto files = Tensors().add("w.g_idx", "I64", {16}, wide).in(folder);
+  std::vector<std::int32_t> groups(8);
+  read_plane(files, row, model::gptq_plane::groups, 5, std::as_writable_bytes(std::span(groups)));
+  EXPECT_EQ(groups, (std::vector<std::int32_t>{1, 0, 1, 0, 1, 0, 1, 0}));
+  wide[7] = std::int64_t{1} << 32;  // 0 in its lower half
+  expect_refused(
+      reading(row, Tensors().add("w.g_idx", "I64", {16}, wide), model::gptq_plane::groups),
+      "w.g_idx gives input 7 to group -1");
+}
+
+Thrown wholeness(const model::Parameter& row, const Tensors& tensors) {
+  model::ParameterTable table;
+  table.rows = {row};
+  const TestFolder folder;
+  const auto files = tensors.in(folder);
+  try {
+    require_whole(files, table);
+  } catch (const core::Error& error) {
+    return {error.kind(), error.what()};
+  }
+  return {};
+}
+
+TEST(PackedFiles, NameWhatIsMissingBesideCodes) {
+  expect_refused(wholeness(gptq_row(), Tensors().add("w.qweight", "I32", {2, 8},
+                                                     std::vector<std::int32_t>(16))),
+                 "w.g_idx is missing (it says which group each input");
+  expect_refused(wholeness(nf4_row(true), Tensors().add("w", "U8", {96, 1}, std::vector<char>(96))),
+                 "w.quant_state.bitsandbytes__nf4 is missing (bitsandbytes says there");
+  // Not packed at all: the list of what differs says so.
+  EXPECT_EQ(
+      wholeness(nf4_row(true), Tensors().add("w", "F32", {3, 64}, std::vector<float>(192))).message,
+      "");
+  EXPECT_EQ(
+      wholeness(gptq_row(), Tensors().add("w.weight", "F32", {8, 16}, std::vector<float>(128)))
+          .message,
+      "");
+}
+
+TEST(PackedFiles, AreNoGptqWhereExpertsAreOneTensor) {
+  model::ParameterTable table;
+  table.rows = {{.name = "experts.down_proj", .shape = {4, 8, 16}, .role = model::Role::expert}};
+  model::Quantization quantization;
+  quantization.packing = gptq_row().packing;
+  try {
+    model::mark_packed(quantization, "m/config.json", table);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "m/config.json: experts.down_proj cannot be packed in 4 bits by GPTQ (it holds the 4 "
+              "experts of a layer as one tensor, GPTQ's files know matrices alone). Use the "
+              "original model with adapter.name = \"qlora\".");
+  }
 }
 
 Thrown levels(std::vector<float> codes, std::vector<float> nested, bool nests = true) {

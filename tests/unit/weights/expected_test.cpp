@@ -50,6 +50,15 @@ TEST(Expected, ListsAllProblemsAtOnceWithTheNameThatMayBeMeant) {
                 "\n  wrong shape: norm is [3], should be [4]");
 }
 
+TEST(Expected, SaysOfATensorOfAnySizeThatItIs) {
+  const TestFolder folder;
+  put_model(folder, {{"norm", {}, {1}}});
+  const std::vector<ExpectedTensor> expected = {{"norm", {1}}, {"state", {-1}}};
+  const Thrown thrown =
+      thrown_by([&] { check(ModelFiles::open(folder.path()), expected, "config.json"); });
+  EXPECT_TRUE(thrown.says("missing: state of any size")) << thrown.message;
+}
+
 TEST(Expected, ListsTenAndCountsTheRest) {
   const TestFolder folder;
   put_model(folder, {{"norm", {}, {1}}});
