@@ -58,7 +58,7 @@ program ompi_info <<'PROGRAM'
 echo mca:plm:rsh:version; [ -z "$TM" ] || echo mca:plm:tm:version; echo mca:ras:slurm:version
 PROGRAM
 program pbs_tmrsh </dev/null
-# The launcher: ends with \$CODE; without it, tells of signals until one says what to end with.
+# The launcher: ends with \$CODE; where that is empty, tells of signals until one says what to end with.
 for name in srun mpirun; do
   program $name <<PROGRAM
 echo "$name \$*" >>"\$LOG"
@@ -98,7 +98,7 @@ NOT_SET none
 FORMS
 expect "seconds_of nothing" none "$(seconds_of "" || echo none)"
 
-export FINETUNE_ASK_AGAIN=" " SLURM_JOB_ID=7 STATE=RUNNING CODE="" ON_USR1="" RECORD="" LEFT=""
+export FINETUNE_ASK_AGAIN=" " SLURM_JOB_ID=7 STATE=RUNNING CODE=0 ON_USR1="" RECORD="" LEFT=""
 for left in "1:30 90" "  2-00:00:01 172801" "UNLIMITED none" " none"; do
   LEFT=${left% *}
   expect "squeue says '$LEFT'" "${left##* }" "$(slurm_seconds_left 7 || echo none)"
@@ -192,7 +192,7 @@ SITE
 SUBMITTED="$work/a b/jobscripts/slurm/train.sh" CODE=0 "$slurm" d.toml >out 2>&1
 expect "slurm: a path with a space, and a site's software" 1 "$(grep -c '^srun' "$LOG")"
 rm prefix/bin/finetune
-(unset FINETUNE_BINARY && FINETUNE_ROOT=$work/prefix/share/finetune "$slurm" d.toml >out 2>&1)
+(unset FINETUNE_BINARY && SUBMITTED=$installed/jobscripts/slurm/train.sh "$slurm" d.toml >out 2>&1)
 expect "slurm: no program: exit code" 69 $?
 
 # Arrays: a line of the file for each task, with an output folder of its own.
@@ -227,7 +227,7 @@ signals() {
   shift
   rm -f "$READY" "$READY.again"
   : >"$LOG"
-  "$script" d.toml >out 2>&1 &
+  CODE="" "$script" d.toml >out 2>&1 &
   pid=$!
   local event=$READY signal
   for signal in "$@"; do
@@ -263,7 +263,7 @@ EARLY
 for signal in USR1 TERM; do
   rm -f "$READY"
   : >"$LOG"
-  EARLY=$signal BASH_ENV=$work/early.sh ON_USR1=75 timeout 60 "$slurm" d.toml >out 2>&1
+  CODE="" EARLY=$signal BASH_ENV=$work/early.sh ON_USR1=75 timeout 60 "$slurm" d.toml >out 2>&1
   expect "slurm: $signal at the start: exit code" 75 $?
   expect "slurm: $signal at the start: requeued" "USR1 scontrol requeue 7" "$(tail -n +2 "$LOG" | paste -sd ' ')"
 done
