@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/attention.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
 #include "preflight/rates.hpp"
@@ -25,27 +26,12 @@ class Kernels {
   Kernels(at::Device device, Timing timing) : device_(device), timing_(timing) {}
 
   /// TFLOP/s of a causal pass forward and backward, of which a plan counts 14 flops a channel and
-  /// pair of tokens that see each other.
+  /// pair of tokens that see each other: of the kernel that a run takes.
   double attention_tflops(at::ScalarType dtype, std::int64_t length) const {
-    const at::Tensor qkv = random({tokens() / length, length, 3 * heads() * head_size()}, dtype);
-    const auto part = [&](std::int64_t i) {
-      return qkv.narrow(2, i * heads() * head_size(), heads() * head_size())
-          .unflatten(2, {heads(), head_size()})
-          .transpose(1, 2)
-          .detach()
-          .requires_grad_();
-    };
-    const at::Tensor q = part(0), k = part(1), v = part(2);
-    const at::Tensor d_out = random({q.size(0), q.size(1), length, head_size()}, dtype);
-    at::Tensor last = q;
-    const auto run = [&] {
-      const at::Tensor out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
-      last = torch::autograd::grad({out}, {q, k, v}, {d_out})[0];
-    };
-    const double seconds = seconds_of(q.detach(), timing_, [&] {
-      run();
-      finish(last);
-    });
+    const kernels::CausalShape shape{tokens() / length, length, heads(), heads(), head_size()};
+    const bool has_tiles =
+        device_.is_cpu() && dtype == at::kBFloat16 && has_causal_attention(shape);
+    const double seconds = has_tiles ? attention_in_tiles_s(shape) : attention_s(dtype, length);
     const auto pairs = static_cast<double>(tokens() * (length + 1)) / 2;
     return 14 * pairs * static_cast<double>(heads() * head_size()) / seconds / 1e12;
   }
@@ -110,6 +96,67 @@ class Kernels {
   }
 
  private:
+  /// By libtorch's kernel.
+  double attention_s(at::ScalarType dtype, std::int64_t length) const {
+    const at::Tensor qkv = random({tokens() / length, length, 3 * heads() * head_size()}, dtype);
+    const auto part = [&](std::int64_t i) {
+      return qkv.narrow(2, i * heads() * head_size(), heads() * head_size())
+          .unflatten(2, {heads(), head_size()})
+          .transpose(1, 2)
+          .detach()
+          .requires_grad_();
+    };
+    const at::Tensor q = part(0), k = part(1), v = part(2);
+    const at::Tensor d_out = random({q.size(0), q.size(1), length, head_size()}, dtype);
+    at::Tensor last = q;
+    const auto run = [&] {
+      const at::Tensor out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+      last = torch::autograd::grad({out}, {q, k, v}, {d_out})[0];
+    };
+    return seconds_of(q.detach(), timing_, [&] {
+      run();
+      finish(last);
+    });
+  }
+
+  double attention_in_tiles_s(const kernels::CausalShape& shape) const {
+    const std::int64_t width = heads() * head_size();
+    const at::Tensor qkv = random({tokens(), 3 * width}), d_qkv = at::empty_like(qkv);
+    const at::Tensor out = random({tokens(), width}), d_out = random({tokens(), width});
+    const at::Tensor logsumexp = at::empty({tokens() * heads()}, at::kFloat);
+    /// The part of a tensor whose tokens are `stride` elements apart.
+    const auto part = [&]<typename T>(const at::Tensor& x, std::int64_t stride, std::int64_t i) {
+      return kernels::Heads<T>{static_cast<T*>(x.data_ptr()) + i * width, shape.length * stride,
+                               head_size(), stride};
+    };
+    const auto read = [&](const at::Tensor& x, std::int64_t stride, std::int64_t i) {
+      return part.template operator()<const bf16>(x, stride, i);
+    };
+    const auto written = [&](const at::Tensor& x, std::int64_t stride, std::int64_t i) {
+      return part.template operator()<bf16>(x, stride, i);
+    };
+    const kernels::CausalAttention forward{.shape = shape,
+                                           .q = read(qkv, 3 * width, 0),
+                                           .k = read(qkv, 3 * width, 1),
+                                           .v = read(qkv, 3 * width, 2),
+                                           .out = written(out, width, 0),
+                                           .logsumexp = logsumexp.data_ptr<float>()};
+    const kernels::CausalAttentionBackward backward{.shape = shape,
+                                                    .q = forward.q,
+                                                    .k = forward.k,
+                                                    .v = forward.v,
+                                                    .out = read(out, width, 0),
+                                                    .d_out = read(d_out, width, 0),
+                                                    .logsumexp = forward.logsumexp,
+                                                    .d_q = written(d_qkv, 3 * width, 0),
+                                                    .d_k = written(d_qkv, 3 * width, 1),
+                                                    .d_v = written(d_qkv, 3 * width, 2)};
+    return seconds_of(d_qkv, timing_, [&] {
+      kernels::causal_attention(forward);
+      kernels::causal_attention_backward(backward);
+    });
+  }
+
   std::int64_t tokens() const { return device_.is_cpu() ? 2048 : 16384; }
   std::int64_t heads() const { return device_.is_cpu() ? 8 : 32; }
   std::int64_t head_size() const { return device_.is_cpu() ? 64 : 128; }
