@@ -20,6 +20,10 @@
 #include <limits>
 #include <new>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "kernels/arithmetic.hpp"
 #include "kernels/attention.hpp"
 
@@ -41,10 +45,19 @@ inline void multiply(int64_t m, int64_t n, int64_t k, const bf16* a, const bf16*
   at::native::cpublas::brgemm(m, n, k, k, n, ld_c, adds, left, right, c, /*is_vnni=*/true);
 }
 
+#if defined(__x86_64__)
+/// Its own products in bf16: with them libtorch's kernel runs at full rate.
+inline bool has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned extended_features = 7, amx_bf16 = 1u << 22;
+  return __get_cpuid_count(extended_features, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0;
+}
+#endif
+
 /// Whether such products are there and mean what is said above.
 inline bool probe() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx512bf16")) return false;
+  if (!__builtin_cpu_supports("avx512bf16") || has_amx()) return false;
   constexpr int64_t m = 2, n = 16, k = 32;
   bf16 a[m * k], b[k * n];
   float expected[m * n] = {}, c[m * n] = {};
