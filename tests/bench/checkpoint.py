@@ -25,6 +25,8 @@ import subprocess
 import tempfile
 import time
 
+import material
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDE, FORWARD, SEQUENCE = 768, 2048, 64
 
@@ -42,18 +44,10 @@ def parse():
 
 def make_material(folder, layers):
     """A model folder without weights, and text to train on, from the quickstart's."""
-    source = ROOT / "inputs/quickstart"
     model = folder / "model"
-    model.mkdir()
-    config = json.loads((source / "model/config.json").read_text())
-    config.update(hidden_size=WIDE, num_hidden_layers=layers, intermediate_size=FORWARD, num_attention_heads=12,
-                  num_key_value_heads=12, tie_word_embeddings=False)
-    config.pop("head_dim", None)
-    (model / "config.json").write_text(json.dumps(config))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(source / "model" / name, model / name)
-    samples = json.loads((source / "train.json").read_text())
-    (folder / "text.txt").write_text("\n".join(" ".join(str(v) for v in s.values()) for s in samples))
+    material.make_model(model, hidden_size=WIDE, num_hidden_layers=layers, intermediate_size=FORWARD,
+                        num_attention_heads=12, num_key_value_heads=12)
+    material.make_text(folder / "text.txt")
     (folder / "deck.toml").write_text(
         f'[model]\npath = "{model}"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
         f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\nmicro_batch = 1\nmax_steps = 60\n'

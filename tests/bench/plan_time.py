@@ -22,6 +22,8 @@ import statistics
 import subprocess
 import tempfile
 
+import material
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZES = {"5M": (256, 4, 704), "26M": (512, 8, 1408), "60M": (768, 8, 2048)}  # width, blocks, feed-forward
 LORA = ['adapter.name="lora"', "adapter.lora_r=16"]
@@ -57,20 +59,11 @@ def parse():
 
 def make_material(folder):
     """Model folders without weights, and text to train on, from the quickstart's."""
-    source = ROOT / "inputs/quickstart"
     for size, (width, blocks, forward) in SIZES.items():
-        model = folder / size
-        model.mkdir()
-        config = json.loads((source / "model/config.json").read_text())
-        config.update(hidden_size=width, num_hidden_layers=blocks, intermediate_size=forward,
-                      num_attention_heads=width // 64, num_key_value_heads=width // 64, max_position_embeddings=2048,
-                      tie_word_embeddings=False)
-        config.pop("head_dim", None)
-        (model / "config.json").write_text(json.dumps(config))
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(source / "model" / name, model / name)
-    samples = json.loads((source / "train.json").read_text())
-    (folder / "text.txt").write_text("\n".join(" ".join(str(v) for v in s.values()) for s in samples))
+        material.make_model(folder / size, hidden_size=width, num_hidden_layers=blocks, intermediate_size=forward,
+                            num_attention_heads=width // 64, num_key_value_heads=width // 64,
+                            max_position_embeddings=2048)
+    material.make_text(folder / "text.txt")
     (folder / "deck.toml").write_text(
         f'[model]\npath = "{folder}/26M"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
         f'[train]\noutput = "{folder}/out"\n[metrics]\nlog_steps = 1000000\n')
