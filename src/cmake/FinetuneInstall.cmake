@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts into a prefix that may be moved, mounted elsewhere or be read-only:
 #   bin/finetune   share/finetune/{inputs,jobscripts,modules/templates}   share/modulefiles/finetune
+#   share/doc/finetune   the documents, in the folders that they have here, so that their links hold
 #   lib/finetune   libtorch, where it would stay behind in the build folder
 # core::shipped (src/core/installation.hpp) finds share/finetune from where the binary is.
 
@@ -36,16 +37,25 @@ if(carried)
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_libraries.cmake)
 endif()
 
-# As they lie in the sources, without what only the sources can use.
+# As they lie in the sources, without what only the sources can use. Their documents are in share/doc.
 install(DIRECTORY inputs jobscripts DESTINATION share/finetune USE_SOURCE_PERMISSIONS
   PATTERN .gitignore EXCLUDE
+  PATTERN README.md EXCLUDE
   PATTERN generator EXCLUDE
   PATTERN corpus.jsonl EXCLUDE
   PATTERN pretrain_quickstart.toml EXCLUDE
   PATTERN local.sh EXCLUDE
   PATTERN setup.sh EXCLUDE)
 install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.toml)
-install(FILES README.md DESTINATION share/finetune)
+
+# Every document and the pictures in it, but those about golden data and material of tests.
+file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+  *.md .github/*.md inputs/*.md inputs/quickstart/*.md inputs/quickstart/*.svg inputs/recipes/*.md app/*.md app/LICENSE
+  jobscripts/*.md modules/*.md spack/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tests/bench/results/*.md)
+foreach(document IN LISTS documents)
+  cmake_path(GET document PARENT_PATH folder)
+  install(FILES ${document} DESTINATION share/doc/finetune/${folder})
+endforeach()
 
 list(JOIN FINETUNE_MODULES " " modules_of_tcl)
 list(TRANSFORM FINETUNE_MODULES REPLACE "(.+)" "\"\\1\"" OUTPUT_VARIABLE modules_of_lua)

@@ -6,6 +6,7 @@ set -uo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 cmake=$1
 build=$(cd "$2" && pwd -P)
 mkdir -p "$3"
@@ -17,15 +18,20 @@ mv "$work/made" "$work/moved"
 cd "$work/moved" || exit 1
 
 version=$(basename "$(ls share/modulefiles/finetune/*.lua)" .lua)
-for file in bin/finetune share/finetune/README.md "share/modulefiles/finetune/$version" \
+for file in bin/finetune "share/modulefiles/finetune/$version" \
   share/finetune/inputs/{quickstart,reference,recipes/llama-3.1-8b-full-1x8}.toml \
   share/finetune/inputs/quickstart/{train.json,held_out.json,model/model.safetensors} \
   share/finetune/jobscripts/{slurm/train.sh,pbs/train.sh,env/site.sh} \
-  share/finetune/modules/templates/llama3.toml; do
+  share/finetune/modules/templates/llama3.toml \
+  share/doc/finetune/{README.md,app/LICENSE,app/README.md,inputs/README.md,inputs/recipes/README.md} \
+  share/doc/finetune/{jobscripts,modules,spack,src,src/checkpoint,tests,tests/bench}/README.md \
+  share/doc/finetune/.github/{CHANGELOG,CONTRIBUTING,SECURITY}.md; do
   expect "$file is there" yes "$([ -s "$file" ] && echo yes)"
 done
 expect "what only the sources can use is not there" "" \
   "$(find . -name generator -o -name '*.cpp' -o -name CMakeLists.txt -o -name setup.sh -o -name .gitignore)"
+holds "links between the documents lead somewhere" "$cmake" -DROOT="$PWD/share/doc/finetune" \
+  -DDECKS="$PWD/share/finetune" -P "$here/../style/documents.cmake"
 expect "jobscripts can be started" "" "$(find share/finetune/jobscripts -name train.sh ! -perm -111)"
 expect "nothing else is there" "" "$(find . -mindepth 1 -maxdepth 1 ! -name bin ! -name lib ! -name share)"
 

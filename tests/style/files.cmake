@@ -4,7 +4,7 @@ cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
 set(top_level CMakeLists.txt README.md app src modules inputs jobscripts tests spack
-  .ci .clang-format .clang-tidy .gitignore)
+  .ci .clang-format .clang-tidy .github .gitignore)
 # What git holds; without git, what is there but for build folders and what editors leave.
 execute_process(COMMAND git -C ${ROOT} ls-tree --name-only HEAD
   OUTPUT_VARIABLE entries ERROR_QUIET RESULT_VARIABLE status)
