@@ -56,7 +56,7 @@ int train_on_ranks(int argc, char** argv) {
     const auto world = world::make(env, plan, device);
     log::info(fmt::format("finetune {} on {}", arguments.path,
                           world::to_string(plan.mesh, env.topology())));
-    log::info(fmt::format("plan for {} ({}, {} thread{} a rank)\n{}", input.model_folder.string(),
+    log::info(fmt::format("plan for {} ({}, {} thread{} per rank)\n{}", input.model_folder.string(),
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
 

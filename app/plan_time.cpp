@@ -65,13 +65,13 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
   if (plan.ranks.world_size > 1)
     part("  waiting for messages", time.exposed_s,
          fmt::format("  of {} in which links are busy{}", duration(time.communication_s),
-                     time.sent_by_node_bytes > 0
-                         ? fmt::format(", {} a node to others", gigabytes(time.sent_by_node_bytes))
-                         : std::string()));
-  text += line("speed", fmt::format("{} tokens/s, {} a rank", rounded(time.tokens_per_s),
+                     time.sent_by_node_bytes > 0 ? fmt::format(", {} per node to others",
+                                                               gigabytes(time.sent_by_node_bytes))
+                                                 : std::string()));
+  text += line("speed", fmt::format("{} tokens/s, {} per rank", rounded(time.tokens_per_s),
                                     rounded(time.tokens_per_s_of_rank)));
   if (time.mfu > 0)
-    text += line("", fmt::format("{:.1f} TFLOP/s a rank, {} of its peak (MFU)",
+    text += line("", fmt::format("{:.1f} TFLOP/s per rank, {} of its peak (MFU)",
                                  time.flops_per_s_of_rank / 1e12, percent(time.mfu)));
   return without_end(text);
 }
@@ -82,7 +82,7 @@ std::string strategies_text(const std::vector<plan::Strategy>& strategies, const
   for (const plan::Strategy& s : strategies) {
     const bool is_own = s.mesh.sharding == own.sharding && s.mesh.dp_shard == own.dp_shard;
     text += line(text.empty() ? "strategies" : "",
-                 fmt::format("{:<17}{:>9} a step  {:>5} waiting  {:>9} a rank{}{}", s.name(),
+                 fmt::format("{:<17}{:>9} per step  {:>5} waiting  {:>9} per rank{}{}", s.name(),
                              duration(s.time.step_s), percent(s.time.exposed_share()),
                              core::human_bytes(s.memory_bytes), s.fits ? "" : "  does not fit",
                              is_own ? "  (this plan)" : ""));

@@ -68,7 +68,7 @@ if [ $stops -gt 1 ]; then
   exit $code
 elif [ $code -gt 128 ]; then
   printf 'error: mpirun: a rank was ended by signal %s (9 is mostly memory that ran out). %s\n' \
-    $((code - 128)) "The same command goes on from the newest checkpoint." >&2
+    $((code - 128)) "The same command continues from the newest checkpoint." >&2
 elif [ $code -eq 1 ]; then
   printf 'error: mpirun: the ranks could not be started. To see why: %s\n' \
     "$(printf '%q ' "${command[@]}" | sed 's/ --quiet//')" >&2

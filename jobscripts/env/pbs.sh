@@ -69,7 +69,7 @@ choose_launcher() {
     [ "$node" -eq "${lines[0]}" ] || map=slot
   done
   [ $ranks -gt 0 ] || refuse 64 "FINETUNE_CORES_PER_RANK=$FINETUNE_CORES_PER_RANK" "a node has no rank" \
-    "it gives the job ${lines[*]} cores" "Ask for as many cores a node (ppn) as its ranks need together."
+    "it gives the job ${lines[*]} cores" "Ask for as many cores per node (ppn) as its ranks need together."
   launcher=(mpirun -n "$ranks")
   # PBS may have been told of more cores than a node has, and then there is nothing to bind to. Several jobs on
   # a node need their cpusets; how well ranks are bound, `finetune check` says.
@@ -136,10 +136,10 @@ run_in_time() {
 another_is_due() {
   asks_for_another "$code" "$restarts" || return 1
   if [ "$stops" -gt 0 ]; then
-    echo "finetune: exit code $code after SIGTERM: the same qsub goes on"
+    echo "finetune: exit code $code after SIGTERM: the same qsub continues the run"
     return 1
   elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
-    echo "finetune: exit code $code after $restarts restarts: the same qsub goes on (FINETUNE_MAX_RESTARTS)"
+    echo "finetune: exit code $code after $restarts restarts: the same qsub continues the run (FINETUNE_MAX_RESTARTS)"
     return 1
   fi
 }
@@ -165,5 +165,5 @@ submit_again() {
   [[ ${PBS_JOBID:-} == *\[* ]] || options+=(-W "depend=afterany:$PBS_JOBID")
   echo "finetune: exit code $code: submitting the next job"
   qsub -N "${PBS_JOBNAME:-finetune}" -j oe -v "$names" "${options[@]}" "$@" ||
-    echo "finetune: qsub does not work here: the same qsub as the first goes on"
+    echo "finetune: qsub does not work here: the same qsub as the first continues the run"
 }

@@ -48,12 +48,12 @@ run_ranks "${command[@]}" "$FINETUNE_BINARY" "$deck" "${settings[@]}" || code=$?
 if asks_for_another $code "$restarts"; then
   state=$(again squeue -h -j "$job" -o %T) || state="RUNNING, as far as is known"
   if [[ $state != RUNNING* ]]; then
-    echo "finetune: exit code $code, and the job is $state: the same sbatch goes on"
+    echo "finetune: exit code $code, and the job is $state: the same sbatch continues the run"
   elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
-    echo "finetune: exit code $code after $restarts restarts: the same sbatch goes on (FINETUNE_MAX_RESTARTS)"
+    echo "finetune: exit code $code after $restarts restarts: the same sbatch continues the run (FINETUNE_MAX_RESTARTS)"
   else
     echo "finetune: exit code $code: back into the queue"
-    again scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch goes on"
+    again scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch continues the run"
   fi
 fi
 exit $code

@@ -27,7 +27,7 @@ Found open_best(const std::filesystem::path& root) {
       if (!std::isnan(loss) && (!best || loss < validation_loss(best->state)))
         best = std::move(found);
     } catch (const core::Error& error) {
-      log::warn(fmt::format("{} is passed over: {}", folder_name(step), error.what()));
+      log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }
   }
   if (!best) {

@@ -34,12 +34,13 @@ Candidate check_folder(const fs::path& folder) {
 }
 
 [[noreturn]] void fail_none_good(const fs::path& root, std::size_t count) {
-  core::fail(core::ErrorKind::input,
-             {root.string(),
-              count == 1 ? std::string("the only checkpoint in it cannot be used")
-                         : fmt::format("none of the {} checkpoints in it can be used", count),
-              "the warnings above say why",
-              "Restore one from a copy, or set checkpoint.resume = \"never\" to start anew."});
+  core::fail(
+      core::ErrorKind::input,
+      {root.string(),
+       count == 1 ? std::string("the only checkpoint in it cannot be used")
+                  : fmt::format("none of the {} checkpoints in it can be used", count),
+       "the warnings above say why",
+       "Restore one from a copy, or set checkpoint.resume = \"never\" to start from scratch."});
 }
 
 /// Whether only this user's own checkpoints count: to go on from, not to look at.
@@ -53,7 +54,7 @@ std::optional<Candidate> newest(const fs::path& root, std::int64_t before_step, 
       if (whose == Whose::own) require_own(root / folder_name(step));
       return check_folder(root / folder_name(step));
     } catch (const core::Error& error) {
-      log::warn(fmt::format("{} is passed over: {}", folder_name(step), error.what()));
+      log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }
   }
   if (!steps.empty()) fail_none_good(root, steps.size());

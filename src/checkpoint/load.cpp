@@ -128,7 +128,7 @@ std::optional<Found> find_and_load(const comm::Communicator& world, const Source
           error.kind() == core::ErrorKind::input || error.kind() == core::ErrorKind::io;
       if (sources.resume != "auto" || !is_damaged) throw;
       has_failed = true;
-      log::warn(fmt::format("{} is passed over: {}", folder_name(found->step), error.what()));
+      log::warn(fmt::format("{} is skipped: {}", folder_name(found->step), error.what()));
       (is_local ? before_local_step : before_step) = found->step;
     }
   }

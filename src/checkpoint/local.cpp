@@ -68,8 +68,7 @@ std::vector<Part> parts_here(const fs::path& root, const std::string& run_id,
       part.files = files_present(found);
       parts.push_back(std::move(part));
     } catch (const core::Error& problem) {
-      log::warn(
-          fmt::format("the node-local {} is passed over: {}", folder_name(step), problem.what()));
+      log::warn(fmt::format("the node-local {} is skipped: {}", folder_name(step), problem.what()));
     }
   }
   return parts;
@@ -144,14 +143,14 @@ std::optional<Found> find_local(const comm::Communicator& world, const comm::Com
   try {
     if (node.is_root()) parts = parts_here(root, run_id, before_step);
   } catch (const core::Error& error) {
-    log::warn(fmt::format("node-local checkpoints are passed over: {}", error.what()));
+    log::warn(fmt::format("node-local checkpoints are skipped: {}", error.what()));
   }
   const auto all = put_together(world.all_gather_text(to_list(parts)));
   for (const auto& [key, whole] : all) {
     const auto& [step, fingerprint] = key;
     if (whole.files.find('0') != std::string::npos) {
       log::warn(
-          fmt::format("the node-local {} is passed over: {} of its {} files are on none of "
+          fmt::format("the node-local {} is skipped: {} of its {} files are on none of "
                       "the nodes",
                       folder_name(step), std::ranges::count(whole.files, '0'), whole.files.size()));
       continue;

@@ -173,7 +173,7 @@ class Sharing {
         core::fail(core::ErrorKind::input,
                    {(found_.folder / file.name).string(), "is on none of the nodes",
                     "the node that wrote it and the one that kept its copy are gone",
-                    "Go on from another checkpoint."});
+                    "Continue from another checkpoint."});
       }
     }
   }

@@ -121,7 +121,7 @@ class Verifier {
       kind->norm += tensors[i].sum_of_squares;
       const auto tensor = static_cast<std::int64_t>(i);
       outliers(found, tensor, tensors[i].not_finite, "not finite",
-               "no run goes on from such values");
+               "no run continues from such values");
       outliers(found, tensor, tensors[i].negative, "negative", "it is a mean of squares");
     }
     for (KindSummary& each : report_.kinds)
@@ -138,7 +138,7 @@ class Verifier {
     problem(core::to_string(
         {path,
          fmt::format("{} holds {} as element {}{}", block, outliers.value, outliers.first, others),
-         why, "Go on from an older checkpoint."}));
+         why, "Continue from an older checkpoint."}));
   }
 
   Verification& result_;

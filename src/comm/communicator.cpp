@@ -27,7 +27,7 @@ MPI_Op mpi_op(Reduce op) {
 
 int mpi_count(std::int64_t count) {
   core::check(count >= 0 && count <= std::numeric_limits<int>::max(),
-              "a collective moves fewer than 2^31 elements a rank");
+              "a collective moves fewer than 2^31 elements per rank");
   return static_cast<int>(count);
 }
 

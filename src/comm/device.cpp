@@ -16,7 +16,7 @@ int device_of(int num_visible, int local_rank) {
   if (local_rank >= num_visible) {
     core::fail(core::ErrorKind::environment,
                {"devices", fmt::format("this node has more ranks than its {} GPUs", num_visible),
-                "each rank needs one of its own", "Start as many ranks a node as it has GPUs."});
+                "each rank needs one of its own", "Start as many ranks per node as it has GPUs."});
   }
   return local_rank;
 }
@@ -31,7 +31,7 @@ void require_own_devices(const Communicator& world, const std::string& uuid) {
                  {fmt::format("rank {}", world.rank()),
                   fmt::format("it computes on GPU {}, and so does rank {}", uuid, other),
                   "two ranks on one GPU wait for each other in NCCL",
-                  "Start as many ranks a node as it has GPUs, or give each rank its own."});
+                  "Start as many ranks per node as it has GPUs, or give each rank its own."});
     }
     if (uuid.empty() != uuids.front().empty()) {
       core::fail(core::ErrorKind::environment,

@@ -50,7 +50,7 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     // The parser would take it for the end and pass over what follows.
     fail(ErrorKind::input, {position(text, nul, where, first_line), "a NUL byte", "JSON is text",
-                            "Mend or remove this entry."});
+                            "Correct or remove this entry."});
   }
   std::vector<std::set<std::string>> keys;
   std::int64_t num_values = 0;
@@ -82,10 +82,10 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
   } catch (const Json::parse_error& error) {
     fail(ErrorKind::input,
          {position(text, error.byte == 0 ? 0 : error.byte - 1, where, first_line), "broken JSON",
-          reason(error.what()), "Mend this place, or get the file again."});
+          reason(error.what()), "Correct this place, or get the file again."});
   } catch (const Json::out_of_range& error) {
     fail(ErrorKind::input,
-         {where, "a JSON number is out of range", reason(error.what()), "Mend the number."});
+         {where, "a JSON number is out of range", reason(error.what()), "Correct the number."});
   }
 }
 

@@ -61,7 +61,7 @@ bool all_see_it(const Ranks& ranks, const fs::path& path) {
   bool all_same = true;
   for (const std::string& text : ranks.world.all_gather_text(own)) {
     if (text.empty()) continue;
-    if (text[0] == '1') log::warn(fmt::format("the token cache is made again: {}", text.substr(1)));
+    if (text[0] == '1') log::warn(fmt::format("the token cache is rebuilt: {}", text.substr(1)));
     if (first.empty()) first = text;
     all_same = all_same && text == first && text[0] == '2';
   }
@@ -74,7 +74,7 @@ void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t 
                   std::int64_t last, std::int64_t vocab_size) {
   const auto fail = [&](const char* problem) {
     core::fail(core::ErrorKind::input,
-               {path.string(), problem, "", "Remove it; it is made again from the data."});
+               {path.string(), problem, "", "Remove it; it is rebuilt from the data."});
   };
   for (std::int64_t i = first; i < last; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -159,7 +159,7 @@ std::optional<CacheFile> find_cached(const Ranks& ranks, const fs::path& path,
       return file;
     });
   } catch (const comm::AgreedError& error) {
-    log::warn(fmt::format("the token cache is made again: {}", error.what()));
+    log::warn(fmt::format("the token cache is rebuilt: {}", error.what()));
     return std::nullopt;
   }
 }

@@ -59,7 +59,7 @@ core::Digest check_of(Trailer trailer, std::span<const core::Digest> digests,
 
 [[noreturn]] void fail_damaged(const fs::path& path, const std::string& problem) {
   core::fail(core::ErrorKind::input,
-             {path.string(), problem, "", "Remove it; it is made again from the data."});
+             {path.string(), problem, "", "Remove it; it is rebuilt from the data."});
 }
 
 /// Whether the parts lie in the file, where arrays of their types may begin.

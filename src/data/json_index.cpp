@@ -92,7 +92,7 @@ std::string position(const Cursor& cursor) {
                                 : fmt::format("byte 0x{:02x} stands", static_cast<unsigned>(byte));
   const std::string remedy = byte == end_of_file
                                  ? "The file may be truncated; copy or download it again."
-                                 : "Mend the file there.";
+                                 : "Correct the file there.";
   core::fail(core::ErrorKind::input,
              {position(cursor), "broken JSON", found + " where " + expected + " should", remedy});
 }
@@ -103,7 +103,7 @@ void check_length(const Cursor& cursor, const JsonEntry& entry) {
              {fmt::format("{}:{}", cursor.file().path().string(), entry.line),
               fmt::format("an entry is longer than {}", core::human_bytes(longest_entry_bytes)),
               "no sample of a data set is, so a quote or a bracket may be missing",
-              "Mend or remove this entry."});
+              "Correct or remove this entry."});
 }
 
 /// Passes over a string whose first quote was taken. False at the end of the file.

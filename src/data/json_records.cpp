@@ -32,7 +32,7 @@ core::Json parse(const std::string& text, const std::string& path, const JsonEnt
     const std::string message = error.what();
     if (!is_line || message.find("unexpected end of input") == std::string::npos) throw;
     throw core::Error(error.kind(),
-                      message + " A file holds one record a line, or one list of records.");
+                      message + " A file holds one record per line, or one list of records.");
   }
 }
 
@@ -51,7 +51,7 @@ core::Json JsonRecords::object(std::int64_t i) const {
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
                {where(i), fmt::format("is a JSON {}", value.type_name()),
-                "a sample is an object, { ... }", "Mend or remove this entry."});
+                "a sample is an object, { ... }", "Correct or remove this entry."});
   }
   return value;
 }

@@ -41,7 +41,7 @@ namespace {
               fmt::format("{} such {} would add nothing to the loss", masked.number,
                           masked.number == 1 ? "sample" : "samples"),
               fmt::format("{}, or set data.on_masked = \"drop\".",
-                          cut ? "Raise data.max_seq_length" : "Mend or remove it")});
+                          cut ? "Raise data.max_seq_length" : "Correct or remove it")});
 }
 
 /// A limit of the deck and what it is about.
@@ -90,11 +90,11 @@ void require_limits(const Source& source, const DataReport& report, const Datase
   const Limit all[] = {{Kind::truncated, limits.truncated, "max_truncated",
                         "the sample is cut at data.max_seq_length", "Raise data.max_seq_length"},
                        {Kind::masked, limits.masked, "max_masked",
-                        "no token of the sample is trained", "Mend or remove these samples"},
+                        "no token of the sample is trained", "Correct or remove these samples"},
                        {Kind::duplicate, limits.duplicates, "max_duplicates",
                         "the sample equals an earlier one", "Remove the repeated samples"},
                        {Kind::empty_answer, limits.empty_answers, "max_empty_answers",
-                        "an answer of the sample is empty", "Mend or remove these samples"},
+                        "an answer of the sample is empty", "Correct or remove these samples"},
                        {Kind::unknown_role, limits.unknown_roles, "max_unknown_roles",
                         "a message of the sample has a role that the template does not know",
                         "Rename the roles or choose another template"},

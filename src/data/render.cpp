@@ -111,7 +111,7 @@ class Writer {
                fmt::format("in the chat template \"{}\" user and assistant take turns, the user "
                            "first",
                            chat_.name),
-               "Mend or remove this conversation, or choose another data.template.");
+               "Correct or remove this conversation, or choose another data.template.");
       }
     }
     if (!tools_.empty() && !chat_.offer.is_known) {

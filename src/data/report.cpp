@@ -59,7 +59,7 @@ std::vector<std::string> histogram(const DataReport& report) {
   if (first == lengths.end()) return {};
   const auto last = std::find_if(lengths.rbegin(), lengths.rend(), is_some).base();
   const std::int64_t most = *std::max_element(first, last);
-  std::vector<std::string> lines = {"tokens a sample, as read:"};
+  std::vector<std::string> lines = {"tokens per sample, as read:"};
   for (auto i = first; i != last; ++i) {
     const auto low = std::int64_t{1} << (i - lengths.begin());
     const std::int64_t bar = (*i * width + most - 1) / most;

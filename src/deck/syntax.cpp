@@ -118,9 +118,9 @@ constexpr std::array<Translation, 15> translations = {{
     {"empty key is not allowed", "there is no key before =", "a line reads key = value",
      "Write key = value."},
     {"invalid key appeared", "this is neither a table nor a key",
-     "a table reads [name], a key reads key = value", "Mend this line."},
+     "a table reads [name], a key reads key = value", "Correct this line."},
     {"invalid format for key", "this is not a key",
-     "keys are letters, digits, _ and -, followed by =", "Mend the key."},
+     "keys are letters, digits, _ and -, followed by =", "Correct the key."},
     {"missing array separator", "this array does not go on here", "a comma or ] is expected",
      "Separate its values with commas and close it with ]."},
     {"invalid format appeared in an array", "this does not belong into an array",
@@ -169,7 +169,7 @@ Problem syntax_problem(const std::string& report, const Source& source) {
   std::string why = clipped(sentence, 200);
   if (!mark.note.empty() && mark.note != "here")
     why += fmt::format("{}{}", why.empty() ? "" : ": ", clipped(mark.note, 120));
-  return {place, "this is not TOML", why, "Mend this line."};
+  return {place, "this is not TOML", why, "Correct this line."};
 }
 
 }  // namespace finetune::deck

@@ -74,12 +74,12 @@ std::string to_string(const TimeReport& r) {
     const TimeReport::Spread& s = r.parts[part];
     return fmt::format("{} {:.3f} s ({:.3f} to {:.3f})", name, s.median, s.min, s.max);
   };
-  std::string text = "a step, median over ranks: " + of(0, "compute") + ", " +
+  std::string text = "per step, median over ranks: " + of(0, "compute") + ", " +
                      of(1, "waiting for others") + ", " + of(2, "data") + ", " +
                      of(3, "optimizer") + ", " + of(4, "checkpoint");
   text += fmt::format("; slowest: rank {} on {}", r.slowest_rank, r.slowest_host);
   for (const auto& [axis, bytes] : r.sent_bytes)
-    text += fmt::format("; sent a rank over {}: {}", axis, core::human_bytes(bytes));
+    text += fmt::format("; sent per rank over {}: {}", axis, core::human_bytes(bytes));
   return text;
 }
 

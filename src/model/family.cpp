@@ -79,7 +79,8 @@ void require_layer_types(const core::Json& config, const Architecture& a,
   if (found == text.end() || found->is_null()) return;
   const ConfigReader reader(text, where);
   if (!found->is_array() || std::ssize(*found) != a.num_layers)
-    reader.fail("layer_types", "is no list with an entry a layer", "each layer attends in its way");
+    reader.fail("layer_types", "is no list with one entry per layer",
+                "each layer attends in its way");
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const Layer layer = a.layer(i);
     const std::string read = layer.window > 0  ? "sliding_attention"

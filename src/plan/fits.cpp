@@ -221,7 +221,7 @@ void require_fits(const Plan& plan, const Request& request, const model::Paramet
   if (plan.memory_bytes() <= available_bytes) return;
   core::fail(core::ErrorKind::environment,
              {request.deck,
-              fmt::format("needs {} of memory a rank", core::human_bytes(plan.memory_bytes())),
+              fmt::format("needs {} of memory per rank", core::human_bytes(plan.memory_bytes())),
               fmt::format("{} are there", core::human_bytes(available_bytes)),
               remedy_sentence(request, table, available_bytes)});
 }
@@ -230,10 +230,10 @@ void require_host_fits(const Plan& plan, const Request& request, std::int64_t av
   if (plan.host_bytes() <= available_bytes) return;
   core::fail(core::ErrorKind::environment,
              {request.deck,
-              fmt::format("needs {} of host memory a rank", core::human_bytes(plan.host_bytes())),
+              fmt::format("needs {} of host memory per rank", core::human_bytes(plan.host_bytes())),
               fmt::format("{} of the node's are there for each of its ranks",
                           core::human_bytes(available_bytes)),
-              "Ask for more memory a node, put fewer ranks on each, or use more nodes."});
+              "Ask for more memory per node, put fewer ranks on each, or use more nodes."});
 }
 
 }  // namespace finetune::plan

@@ -122,7 +122,7 @@ std::string to_string(const Plan& plan) {
                    plan.mesh.dp_replicate, plan.mesh.dp_replicate == 1 ? "y" : "ies",
                    plan.mesh.dp_shard, plan.mesh.dp_shard == 1 ? "" : "s"));
   line("step",
-       fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} a rank, at most {} tokens",
+       fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} per rank, at most {} tokens",
                    plan.batch.global_batch, plan.batch.num_micro_batches,
                    plan.batch.num_micro_batches == 1 ? "" : "es", plan.batch.micro_batch,
                    plan.batch.accumulation, plan.batch.accumulation == 1 ? "" : "es",
@@ -133,10 +133,10 @@ std::string to_string(const Plan& plan) {
     line("", fmt::format("{} of {} passes idle: micro-batches do not divide by the ranks", idle,
                          plan.batch.accumulation * plan.mesh.data_ranks()));
   }
-  line("memory a rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
+  line("memory per rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
   add_memory(plan, Place::device, line);
   if (plan.host_bytes() > 0) {
-    line("host memory a rank", core::human_bytes(plan.host_bytes()));
+    line("host memory per rank", core::human_bytes(plan.host_bytes()));
     add_memory(plan, Place::host, line);
   }
   text.pop_back();

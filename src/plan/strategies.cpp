@@ -36,11 +36,11 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
   const double more_s = next.time.step_s - best.time.step_s;
   if (more_s < same_time * best.time.step_s)
     return fmt::format(
-        "{} and {} take the same time, {} a step: communication is hidden, or there "
+        "{} and {} take the same time, {} per step: communication is hidden, or there "
         "is little of it",
         best.name(), next.name(), seconds(best.time.step_s));
-  std::string text = fmt::format("{} is fastest: {} takes {} a step more", best.name(), next.name(),
-                                 seconds(more_s));
+  std::string text = fmt::format("{} is fastest: {} takes {} per step more", best.name(),
+                                 next.name(), seconds(more_s));
   const double waits_s = next.time.exposed_s - best.time.exposed_s;
   const double updates_s = next.time.optimizer_s - best.time.optimizer_s;
   if (updates_s > waits_s)
@@ -131,7 +131,7 @@ std::string reason(const std::vector<Strategy>& strategies) {
   const Strategy& next = strategies[1];
   if (!best.fits) return "none of them fits";
   if (!next.fits)
-    return fmt::format("{} is the only one that fits: {} needs {} a rank{}", best.name(),
+    return fmt::format("{} is the only one that fits: {} needs {} per rank{}", best.name(),
                        next.name(),
                        core::human_bytes(next.fits_device ? next.host_bytes : next.memory_bytes),
                        next.fits_device ? " of the host's memory" : "");

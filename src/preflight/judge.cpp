@@ -100,7 +100,7 @@ Finding judge_launch(const Job& job, const Expected& expected) {
     most = std::max<std::int64_t>(most, std::ssize(ranks));
   }
   finding.text = fmt::format(
-      "{} on {}, {} a node", plural(std::ssize(job.ranks), "rank"), plural(num_nodes, "node"),
+      "{} on {}, {} per node", plural(std::ssize(job.ranks), "rank"), plural(num_nodes, "node"),
       least == most ? std::to_string(least) : fmt::format("{} to {}", least, most));
   if (expected.nodes > 0 && expected.nodes != num_nodes) {
     finding.fail({"launch", fmt::format("the job has {}", plural(num_nodes, "node")),
@@ -188,7 +188,7 @@ Finding judge_memory(const Job& job, const MemoryNeed& need) {
     return a.memory_bytes < b.memory_bytes;
   };
   const Facts& least = *std::ranges::min_element(job.ranks, by_bytes);
-  finding.text = fmt::format("{} a rank{} needed; {} has the least, {}",
+  finding.text = fmt::format("{} per rank{} needed; {} has the least, {}",
                              core::human_bytes(need.bytes), need.on_gpu ? " on its GPU" : "",
                              job.node_of(least), core::human_bytes(least.memory_bytes));
   std::set<int> told;
@@ -198,11 +198,11 @@ Finding judge_memory(const Job& job, const MemoryNeed& need) {
     if ((fits && host_fits) || !told.insert(facts.node).second) continue;
     finding.fail(
         {rank_on(job, facts),
-         fmt::format("needs {} of {}memory a rank",
+         fmt::format("needs {} of {}memory per rank",
                      core::human_bytes(fits ? need.host_bytes : need.bytes), fits ? "host " : ""),
          fmt::format("{} are there",
                      core::human_bytes(fits ? facts.host_memory_bytes : facts.memory_bytes)),
-         fits ? "Ask for more memory a node, put fewer ranks on each, or use more nodes."
+         fits ? "Ask for more memory per node, put fewer ranks on each, or use more nodes."
               : need.remedy});
   }
   shorten(finding);
@@ -385,7 +385,7 @@ Finding judge_rates(const Job& job) {
   judge_rate(job, "bf16 products", "TFLOP/s", &Rates::bf16_tflops, company, finding);
   judge_rate(job, "fp32 products", "TFLOP/s", &Rates::fp32_tflops, company, finding);
   judge_rate(job, "memory", "GB/s", &Rates::memory_gb_per_s, company, finding);
-  finding.text += " a rank (medians)";
+  finding.text += " per rank (medians)";
   if (job.ranks.front().num_gpus == 0 && has_shared_cores(job)) {
     finding.problems.clear();
     finding.text += "; ranks share cores, so they are not compared";

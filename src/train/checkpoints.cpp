@@ -195,7 +195,7 @@ void Checkpoints::failed(const comm::AgreedError& error, std::int64_t step) {
   if (!is_of_files) throw error;
   if (level_ == Level::local) {
     // Those on the node are an extra: losing some must not end a run.
-    return log::warn(fmt::format("{} of step {} could not be saved: {} Training goes on.",
+    return log::warn(fmt::format("{} of step {} could not be saved: {} Training continues.",
                                  name(level_), step, error.what()));
   }
   if (settings_.on_error == "stop") throw error;
@@ -205,7 +205,7 @@ void Checkpoints::failed(const comm::AgreedError& error, std::int64_t step) {
                                         failures_, error.what()));
   }
   log::warn(fmt::format(
-      "{} of step {} could not be saved: {} Training goes on {} (checkpoint.on_error).",
+      "{} of step {} could not be saved: {} Training continues {} (checkpoint.on_error).",
       name(level_), step, error.what(),
       newest_ ? fmt::format("with that of step {}", *newest_) : std::string("without one")));
 }

@@ -153,12 +153,13 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
                       fmt::format("{}", fmt::join(input.data.paths, ", ")), found.folder.string()));
       return;
     }
-    core::fail(core::ErrorKind::deck,
-               {fmt::format("{}", fmt::join(input.data.paths, ", ")),
-                fmt::format("is not what the run in {} was trained on", found.folder.string()),
-                "the data position of the checkpoint means nothing in other data",
-                "Restore the data, set data.allow_changed = true to go on with them as they are, "
-                "or set another train.output to begin a new run."});
+    core::fail(
+        core::ErrorKind::deck,
+        {fmt::format("{}", fmt::join(input.data.paths, ", ")),
+         fmt::format("is not what the run in {} was trained on", found.folder.string()),
+         "the data position of the checkpoint means nothing in other data",
+         "Restore the data, set data.allow_changed = true to continue with them as they are, "
+         "or set another train.output to begin a new run."});
   }
 }
 

@@ -253,8 +253,8 @@ bool Run::save_last() {
 int Run::stopped(std::int64_t first, bool has_checkpoint) {
   const bool goes_on = input_.checkpoint.resume == "auto";
   log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,
-                        goes_on ? "start the same command again to go on"
-                                : "set checkpoint.resume = \"auto\" and start again to go on"));
+                        goes_on ? "start the same command again to continue"
+                                : "set checkpoint.resume = \"auto\" and start again to continue"));
   return has_checkpoint && steps_done_ > first ? core::exit_resubmit : core::exit_resubmit_older;
 }
 

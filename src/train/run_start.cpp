@@ -126,7 +126,7 @@ void Run::initialise() {
     if (input_.adapter_folder.empty()) set_magnitudes(state_.shards());
   });
   if (!input_.adapter_folder.empty())
-    log::info(fmt::format("goes on from the adapter {}", input_.adapter_folder.string()));
+    log::info(fmt::format("continues from the adapter {}", input_.adapter_folder.string()));
   if (input_.model.init != "random") return;
   for (const model::Parameter& row : input_.parameters.rows)
     if (row.trainable && row.adapts < 0)
@@ -221,7 +221,7 @@ void Run::tell_resumed(const checkpoint::Found& found) {
   const std::int64_t threads = found.state.value("threads", std::int64_t{0});
   if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
     log::warn(
-        fmt::format("{} was trained with {} threads a rank, this start has {}: its bits will "
+        fmt::format("{} was trained with {} threads per rank, this start has {}: its bits will "
                     "not be those of an uninterrupted run (OMP_NUM_THREADS sets them)",
                     found.folder.string(), threads, at::get_num_threads()));
   }
@@ -234,7 +234,7 @@ void Run::tell_resumed(const checkpoint::Found& found) {
     *state_.loss_scale() = optim::LossScale(scale, found.folder.string());
   const double loss = checkpoint::validation_loss(found.state);
   if (!std::isnan(loss)) validation_loss_ = loss;
-  log::info(fmt::format("goes on from {} (step {} of {})", found.folder.string(), steps_done_,
+  log::info(fmt::format("continues from {} (step {} of {})", found.folder.string(), steps_done_,
                         num_steps_));
 }
 

@@ -110,7 +110,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   }
   if (out_of_range) {
     fail(settings.step, *out_of_range,
-         fmt::format("with {} samples a step, 64-bit fixed point holds gradients below {:g}",
+         fmt::format("with {} samples per step, 64-bit fixed point holds gradients below {:g}",
                      data.num_samples, shard::largest_term(data.num_samples)),
          "Look at the data of this step, or set train.determinism = \"run\" in a new run.");
   }

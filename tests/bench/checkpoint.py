@@ -6,7 +6,7 @@
 
 A Llama of 60M parameters (768 wide, 8 blocks; each further block adds 7M) with random weights, whose checkpoint has 0.7 GB.
 A round for each number of ranks: a run that saves while it trains (checkpoint.async); dd of the same bytes with conv=fsync;
-a run that goes on from there and saves with training stopped (async = false); dd of the same file to /dev/null; and
+a run that continues from there and saves with training stopped (async = false); dd of the same file to /dev/null; and
 `finetune verify`. Figures of saves and resumes are the run's own, from its metrics.jsonl.
 
 Before everything that reads, the checkpoint is dropped from the page cache with posix_fadvise(DONTNEED); how much of it mincore

@@ -54,7 +54,7 @@ sed "s|inputs/smoke/counting.txt|$folder/data/counting.txt|; s|inputs/smoke/mode
 deck=$folder/deck.toml
 
 check 0 "$finetune" check "$deck" "$free" --save "$folder/machine.toml"
-expect "two nodes are seen" grep -Eq '^ *launch +good +4 ranks on 2 nodes, 2 a node$' "$folder/log"
+expect "two nodes are seen" grep -Eq '^ *launch +good +4 ranks on 2 nodes, 2 per node$' "$folder/log"
 expect "they share their files" grep -Eq 'files +good .*the same on 2 nodes' "$folder/log"
 expect "links are measured" grep -Eq '^inter_gb_per_s = [0-9.e-]*[1-9]' "$folder/machine.toml"
 expect "a plan can be made with them" "$finetune" plan "$deck" --ranks 4 --ranks-per-node 2 \
@@ -87,7 +87,7 @@ expect "the other binary is named" grep -q "^error: node2: rank 2: has another p
 printf 'MemTotal: 65536 kB\nMemAvailable: 32768 kB\n' >"$folder/meminfo"
 check 69 "$on_node2" /proc/meminfo "$folder/meminfo" "$finetune" check "$deck" --quick
 expect "the node with too little memory is named" \
-  grep -Eq '^error: node2: rank 2: needs .* of memory a rank' "$folder/log"
+  grep -Eq '^error: node2: rank 2: needs .* of memory per rank' "$folder/log"
 
 mkdir -p "$folder/output" "$folder/elsewhere"
 check 69 "$on_node2" "$folder/output" "$folder/elsewhere" "$finetune" check "$deck" --quick

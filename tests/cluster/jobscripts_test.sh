@@ -166,7 +166,7 @@ printf 'no\n%.0s' {1..9} >"$LOG.silent"
 : >"$LOG"
 LEFT=10:00 CODE=75 FINETUNE_ASK_AGAIN="0 0" "$slurm" d.toml >out 2>&1
 expect "slurm: silent for long: exit code" 75 $?
-expect "slurm: silent for long: it is said" 1 "$(grep -c 'the same sbatch goes on' out)"
+expect "slurm: silent for long: it is said" 1 "$(grep -c 'the same sbatch continues the run' out)"
 : >"$LOG.silent"
 
 # The program of an installation, and none.

@@ -47,7 +47,7 @@ expect "the first job stopped in time and submitted another" grep -q '^finetune:
 expect "it was stopped by its time" grep -q '^train.max_seconds = ' "$log"
 expect "it ran on both nodes" grep -q '4 ranks on 2 nodes: node1 (0,1) node2 (2,3);' "$log"
 expect "a rank has the core it is bound to" test "$(grep -c 'bound to socket.*\[core' "$log")" -eq 4
-expect "and one thread" grep -q '1 thread a rank' "$log"
+expect "and one thread" grep -q '1 thread per rank' "$log"
 for name in queue Account_Name Job_Name script Resource_List.{select,place,walltime,nodes}; do
   [ -e "$server/jobs/1/$name" ] || continue
   seen=$(tr -d '\n' <"$server/jobs/2/$name")

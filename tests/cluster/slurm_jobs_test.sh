@@ -40,7 +40,7 @@ is_over() { case $(state "$1") in COMPLETED | FAILED | CANCELLED | TIMEOUT | NOD
 resumed_without_loss() {
   local stopped resumed
   stopped=$(sed -n 's/^stopped after step \([0-9]*\) of.*/\1/p' "$1")
-  resumed=$(sed -n 's/^goes on from .* (step \([0-9]*\) of.*/\1/p' "$1")
+  resumed=$(sed -n 's/^continues from .* (step \([0-9]*\) of.*/\1/p' "$1")
   printf 'stopped after step %s, went on from step %s\n' "${stopped//$'\n'/, }" "${resumed//$'\n'/, }"
   [ -n "$stopped" ] && [ "$stopped" = "$resumed" ]
 }
@@ -95,7 +95,7 @@ scontrol update JobId="${job[limited]}" TimeLimit=10
 wait_until 120 "the end of endless" is_over "${job[endless]}"
 expect "a job that does not finish is given up" \
   test "$(state "${job[endless]}") $(restarts "${job[endless]}") $(exit_code "${job[endless]}")" = "FAILED 1 75:0"
-expect "which is said" grep -q "after 1 restarts: the same sbatch goes on" "endless-${job[endless]}.log"
+expect "which is said" grep -q "after 1 restarts: the same sbatch continues the run" "endless-${job[endless]}.log"
 expect "each of its starts made progress" test "$(steps_of endless)" -eq 8
 
 # A sweep: two tasks on a node each. The first is stopped half way and goes back into the queue alone.

@@ -36,6 +36,6 @@ wait_until 240 "the end of the jobs" no_jobs
 
 expect "a second job was submitted" test -s chain.o2
 expect "on both nodes" grep -q '4 ranks on 2 nodes: node1 (0,1) node2 (2,3);' chain.o2
-expect "it went on where the first stopped" grep -q '^goes on from .*chain/step-0000000012 ' chain.o2
+expect "it went on where the first stopped" grep -q '^continues from .*chain/step-0000000012 ' chain.o2
 expect "and ends with the weights of a run in one piece" same_weights chain reference
 [ $failures -eq 0 ] || give_up

@@ -46,7 +46,7 @@ TEST(PlanOnAMachine, TellsTimeStrategiesTheRunAndCheckpoints) {
       plan(recipe, {"--machine", "h100-8", "--nodes", "2", "train.max_steps=1000"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   for (const char* words :
-       {"16 on 2 nodes", "memory a rank", "time on 8 H100 SXM 80 GB, 8 x 400 Gb/s", "  step  ",
+       {"16 on 2 nodes", "memory per rank", "time on 8 H100 SXM 80 GB, 8 x 400 Gb/s", "  step  ",
         "waiting for messages", "optimizer", "of its peak (MFU)", "for 1,000 steps", "node-hours",
         "FULL_SHARD", "(this plan)", "does not fit", "checkpoint", "Young/Daly", "weak scaling",
         "strong scaling", "fits: "})
@@ -156,7 +156,7 @@ TEST(PlanOnAMachine, RefusesWhatTheHostsMemoryDoesNotHold) {
       plan(recipe, {"--machine", "a100-80-8", "--nodes", "1", "optimizer.offload=true",
                     "precision.mode=bf16-mixed", "train.micro_batch=2", "parallel.overlap=false"});
   EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
-  EXPECT_EQ(count(outcome.err, "of host memory a rank"), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "of host memory per rank"), 1) << outcome.err;
   EXPECT_EQ(count(outcome.out, "fits: "), 0) << outcome.out;
 }
 

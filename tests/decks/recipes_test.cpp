@@ -137,7 +137,7 @@ TEST_P(Recipe, FitsItsMachineInTheMemoryItNamesWithThePublishedModel) {
   const Outcome outcome = plan(deck, machine, usable_memory(machine));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(outcome.err, "");
-  static const std::regex memory("memory a rank +([0-9.]+) GiB");
+  static const std::regex memory("memory per rank +([0-9.]+) GiB");
   EXPECT_NEAR(number_of(outcome.out, memory), expected, 0.03 * expected) << outcome.out;
 
   static const std::regex parameters("parameters +([0-9,]+)"), trained("([0-9,]+) of them trained");
@@ -225,7 +225,7 @@ TEST(Recipes, RefuseAMachineThatIsTooSmallWithRemedies) {
       plan("inputs/recipes/llama-3.3-70b-full-2x8.toml", one_node, usable_memory(one_node));
   EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
   EXPECT_EQ(count(outcome.err, "error: "), 1) << outcome.err;
-  EXPECT_EQ(count(outcome.err, "of memory a rank (75.2 GiB are there)"), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "of memory per rank (75.2 GiB are there)"), 1) << outcome.err;
   EXPECT_EQ(count(outcome.err, "16 ranks on 2 nodes saves"), 1) << outcome.err;
 }
 

@@ -92,7 +92,7 @@ TEST_F(Damage, OfLengthsIsSeenBeforeAnythingIsRead) {
 
   fs::resize_file(one().folder() / "node00000.h5", 100'000);
   const Outcome outcome = one().expect_resumes_from(newest - 1);
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000004 is passed over: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000004 is skipped: "), 1) << outcome.err;
 }
 
 TEST_F(Damage, OfOneBitAnywhereIsFoundAndItsFileNamed) {
@@ -201,8 +201,8 @@ TEST_F(Damage, OfTheNewestTwoGoesBackToTheThird) {
   flip_bit(one().folder(4) / "node00000.h5", 8'000'000);
   fs::remove(one().folder(3) / "MANIFEST.json");
   const Outcome outcome = one().expect_resumes_from(2);
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000004 is passed over: "), 1) << outcome.err;
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000003 is passed over: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000004 is skipped: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000003 is skipped: "), 1) << outcome.err;
 }
 
 TEST_F(Damage, OfAllCheckpointsEndsTheStart) {
@@ -256,8 +256,8 @@ TEST_F(Damage, OfFoldersThatAreNoCheckpointsIsPassedOver) {
   const fs::path stale = one().root() / ".tmp-step-0000000009.AbCdEf";
   fs::copy(one().folder(4), stale, fs::copy_options::recursive);
   const Outcome outcome = one().expect_resumes_from(newest);
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000007 is passed over: "), 1) << outcome.err;
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000008 is passed over: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000007 is skipped: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000008 is skipped: "), 1) << outcome.err;
   EXPECT_FALSE(fs::exists(stale));
 }
 

@@ -142,7 +142,7 @@ std::optional<std::int64_t> last_saved(const std::string& log) {
 }
 
 std::optional<std::int64_t> resumed_from(const std::string& log) {
-  return number_after(log, "goes on from output/step-");
+  return number_after(log, "continues from output/step-");
 }
 
 Outcome verify(const Job& job, const std::string& folder) {

@@ -62,7 +62,7 @@ std::vector<std::string> leftovers(const Job& job);
 
 /// The step of the last line "saved output/step-..." of a log.
 std::optional<std::int64_t> last_saved(const std::string& log);
-/// The step of the line "goes on from output/step-...".
+/// The step of the line "continues from output/step-...".
 std::optional<std::int64_t> resumed_from(const std::string& log);
 
 /// `finetune verify` on a folder of `job`.

@@ -114,7 +114,7 @@ TEST_F(Points, OfASaveSurviveErrorsOfTheDisk) {
     const Outcome outcome = run(hit, ranks, fault(point, "eio"));
     EXPECT_EQ(outcome.exit_code, exits::done) << outcome.text();
     EXPECT_EQ(count(outcome.err, " could not be saved: "), 1) << outcome.text();
-    EXPECT_EQ(count(outcome.err, "Training goes on with that of step "), 1) << outcome.text();
+    EXPECT_EQ(count(outcome.err, "Training continues with that of step "), 1) << outcome.text();
     whole_->expect_same_end(hit);
     EXPECT_EQ(verify(hit).exit_code, exits::done);
   }

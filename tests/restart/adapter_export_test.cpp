@@ -200,7 +200,7 @@ TEST(AdapterPath, GoesOnFromAnExportWithTheSameWeights) {
   make_adapter(job, rich);
   const Outcome outcome = job.run(3, {"adapter.path=adapter", "train.max_steps=0"});
   must(outcome);
-  EXPECT_EQ(count(outcome.out, "goes on from the adapter adapter"), 1) << outcome.out;
+  EXPECT_EQ(count(outcome.out, "continues from the adapter adapter"), 1) << outcome.out;
   must(command(job, {"export", "output", "again"}));
   EXPECT_EQ(read_file(job.folder() / "adapter/adapter_model.safetensors"),
             read_file(job.folder() / "again/adapter_model.safetensors"));

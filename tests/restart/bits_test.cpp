@@ -31,7 +31,7 @@ TEST_P(StoppedRun, EndsWithTheBitsOfTheUninterruptedRun) {
   EXPECT_EQ(stopped.steps().size(), 10u);
   const Outcome second = stopped.run(ranks, {"train.stop_after_steps=10"});
   EXPECT_EQ(second.exit_code, 0) << second.text();
-  EXPECT_EQ(count(second.out, "goes on from output/step-0000000010 (step 10 of 20)"), 1)
+  EXPECT_EQ(count(second.out, "continues from output/step-0000000010 (step 10 of 20)"), 1)
       << second.text();
 
   EXPECT_EQ(stopped.steps().size(), 20u);
@@ -102,7 +102,7 @@ TEST(Restart, InTopologyModeAnyChainOfRanksAndStrategiesEndsWithTheSameBits) {
       arguments.emplace_back("train.stop_after_steps=4");
       const Outcome outcome = chain.run(ranks, arguments);
       EXPECT_EQ(outcome.exit_code, step == 16 ? 0 : exit_resubmit) << outcome.text();
-      EXPECT_EQ(count(outcome.out, "goes on from output/step-"), step == 0 ? 0 : 1);
+      EXPECT_EQ(count(outcome.out, "continues from output/step-"), step == 0 ? 0 : 1);
       step += 4;
     }
     expect_same_metrics(chain, straight);
@@ -154,7 +154,7 @@ TEST(Restart, AfterAKillEndsWithTheBitsOfTheUninterruptedRun) {
     if (!kill_after(killed, 2, 14) || fs::exists(killed.output() / "step-0000000060")) continue;
     const Outcome outcome = killed.run(2);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-    EXPECT_EQ(count(outcome.out, "goes on from output/step-"), 1) << outcome.text();
+    EXPECT_EQ(count(outcome.out, "continues from output/step-"), 1) << outcome.text();
     expect_same_metrics(killed, straight);
     EXPECT_TRUE(killed.exported() == straight.exported());
     return;

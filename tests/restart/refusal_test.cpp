@@ -55,7 +55,7 @@ TEST_P(Refusal, OfChangedDataNamesThem) {
   expect_refused(job.run(GetParam()),
                  {"error: data.json: is not what the run in output/step-0000000002 was trained on "
                   "(the data position of the checkpoint means nothing in other data). Restore the "
-                  "data, set data.allow_changed = true to go on with them as they are, or set "
+                  "data, set data.allow_changed = true to continue with them as they are, or set "
                   "another train.output to begin a new run.\n"});
   const Outcome allowed = job.run(GetParam(), {"data.allow_changed=true"});
   EXPECT_EQ(allowed.exit_code, 0) << allowed.text();
@@ -83,10 +83,9 @@ TEST_P(Refusal, OfADamagedCheckpointGoesOnFromTheOneBefore) {
 
   const Outcome outcome = job.run(GetParam());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-  EXPECT_EQ(count(outcome.err, "warning: step-0000000010 is passed over: output/step-0000000010"),
-            1)
+  EXPECT_EQ(count(outcome.err, "warning: step-0000000010 is skipped: output/step-0000000010"), 1)
       << outcome.err;
-  EXPECT_EQ(count(outcome.out, "goes on from output/step-0000000006 (step 6 of 20)"), 1)
+  EXPECT_EQ(count(outcome.out, "continues from output/step-0000000006 (step 6 of 20)"), 1)
       << outcome.out;
   EXPECT_EQ(job.steps().size(), 20u);
 }

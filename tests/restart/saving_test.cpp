@@ -212,7 +212,7 @@ TEST(LocalLevel, AtTheEndTheSharedLevelHasTheRunAndTheNodeNothing) {
   // It stops where the local checkpoint is: that is not yet one that others can see.
   const Outcome outcome = job.run(1, {"train.max_steps=9"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-  EXPECT_EQ(count(outcome.out, "goes on from local/finetune-"), 1) << outcome.out;
+  EXPECT_EQ(count(outcome.out, "continues from local/finetune-"), 1) << outcome.out;
   EXPECT_EQ(kept_steps(job), (Steps{9}));
   for (const auto& entry : fs::recursive_directory_iterator(job.folder() / "local"))
     EXPECT_TRUE(entry.is_directory()) << entry.path();

@@ -54,7 +54,7 @@ class ChatReader final : public data::Reader {
           {sample.where,
            fmt::format("field \"{}\" is of type {}", core::one_line(column.name), list.type_name()),
            "a conversation is a list of messages",
-           "Mend it, or name another field in data.conversation_column."});
+           "Correct it, or name another field in data.conversation_column."});
     }
     read_messages(ordered.at(column.name), sample);
     add_system(record, sample);

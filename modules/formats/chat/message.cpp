@@ -54,7 +54,7 @@ data::ToolCall read_call(const OrderedJson& json, const std::string& where) {
   const OrderedJson* arguments = call->is_object() ? find(*call, "arguments") : nullptr;
   if (name == nullptr || arguments == nullptr) {
     refuse(where, "calls no function", "a call is {\"name\": ..., \"arguments\": {...}}",
-           "Mend or remove this message.");
+           "Correct or remove this message.");
   }
   // As text they may be anything; as JSON they are written in one way only.
   const OrderedJson value =
@@ -143,13 +143,14 @@ std::optional<Message> read_message(const OrderedJson& json, const FieldNames& n
                                     const std::string& where) {
   if (!json.is_object()) {
     refuse(where, fmt::format("is a JSON {}", json.type_name()), "a message is an object, { ... }",
-           "Mend or remove it.");
+           "Correct or remove it.");
   }
   const OrderedJson* role = first_of(json, names.role);
   if (role == nullptr) {
-    refuse(where, fmt::format("has no \"{}\"", names.role.front()),
-           json.empty() ? "the message is empty" : "its fields are " + names_in(json),
-           "Mend the message, or choose the data.format of these data (\"chat\" reads several).");
+    refuse(
+        where, fmt::format("has no \"{}\"", names.role.front()),
+        json.empty() ? "the message is empty" : "its fields are " + names_in(json),
+        "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
   }
   const auto named = data::role_named(text_of(*role, names.role.front(), where));
   if (!named) return std::nullopt;
@@ -162,9 +163,9 @@ std::optional<Message> read_message(const OrderedJson& json, const FieldNames& n
     if (calls != nullptr && !calls->empty()) message.calls = read_calls(*calls, where);
   }
   if (text == nullptr && message.calls.empty()) {
-    refuse(where, fmt::format("has no \"{}\"", names.text.front()),
-           "its fields are " + names_in(json),
-           "Mend the message, or choose the data.format of these data (\"chat\" reads several).");
+    refuse(
+        where, fmt::format("has no \"{}\"", names.text.front()), "its fields are " + names_in(json),
+        "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
   }
   if (text != nullptr) read_text(*text, names.text.front(), message, where);
   if (named->is_call) {
@@ -186,7 +187,7 @@ std::vector<std::string> read_tools(const OrderedJson& json, const std::string& 
   if (tools.is_object()) return {data::dump_json(tools)};
   if (!tools.is_array()) {
     refuse(where, fmt::format("is of type {}", tools.type_name()), "functions come in a list",
-           "Mend it.");
+           "Correct it.");
   }
   for (const OrderedJson& tool : tools)
     texts.push_back(data::dump_json(tool));

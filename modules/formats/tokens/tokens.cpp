@@ -27,7 +27,7 @@ Ids integers(const core::Json& value, const std::string& name, std::int32_t leas
     core::fail(core::ErrorKind::input,
                {where, fmt::format("field \"{}\" {}", name, problem),
                 fmt::format("a list of whole numbers from {} up is needed", least),
-                "Mend these data, or choose the data.format they have."});
+                "Correct these data, or choose the data.format they have."});
   };
   if (!value.is_array()) refuse(fmt::format("is of type {}", value.type_name()));
   Ids ids;

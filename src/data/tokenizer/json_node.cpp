@@ -81,7 +81,7 @@ void JsonNode::only(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, ignored] : value_->items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     refuse(fmt::format("unknown member \"{}\"", key),
-           "it may change the ids, so it cannot be passed over",
+           "it may change the ids, so it cannot be skipped",
            "Remove it if it has no effect, or use a tokenizer without it.");
   }
 }

@@ -158,19 +158,21 @@ TEST(Chat, RefusesAColumnThatIsNotThere) {
             "Did you mean \"conversation\"? Set data.conversation_column = \"conversation\".");
   EXPECT_EQ(refusal_of(format(), R"({"messages": "hello"})"),
             "65: d.jsonl:1: field \"messages\" is of type string (a conversation is a list of "
-            "messages). Mend it, or name another field in data.conversation_column.");
+            "messages). Correct it, or name another field in data.conversation_column.");
 }
 
 TEST(Chat, RefusesWhatIsNoMessage) {
-  EXPECT_EQ(refusal_of(messages(), R"({"messages": [{"from": "human", "value": "a"}]})"),
-            "65: d.jsonl:1: message 1: has no \"role\" (its fields are \"from\", \"value\"). Mend "
-            "the message, or choose the data.format of these data (\"chat\" reads several).");
+  EXPECT_EQ(
+      refusal_of(messages(), R"({"messages": [{"from": "human", "value": "a"}]})"),
+      "65: d.jsonl:1: message 1: has no \"role\" (its fields are \"from\", \"value\"). Correct "
+      "the message, or choose the data.format of these data (\"chat\" reads several).");
   EXPECT_EQ(refusal_of(format(), R"({"messages": [{"role": "user"}]})"),
-            "65: d.jsonl:1: message 1: has no \"content\" (its fields are \"role\"). Mend the "
+            "65: d.jsonl:1: message 1: has no \"content\" (its fields are \"role\"). Correct the "
             "message, or choose the data.format of these data (\"chat\" reads several).");
-  EXPECT_EQ(refusal_of(format(), R"({"messages": ["hello"]})"),
-            "65: d.jsonl:1: message 1: is a JSON string (a message is an object, { ... }). Mend or "
-            "remove it.");
+  EXPECT_EQ(
+      refusal_of(format(), R"({"messages": ["hello"]})"),
+      "65: d.jsonl:1: message 1: is a JSON string (a message is an object, { ... }). Correct or "
+      "remove it.");
   EXPECT_EQ(refusal_of(format(), R"({"messages": [{"role": "user", "content": 7}]})"),
             "65: d.jsonl:1: message 1: \"content\" is of type number (text is needed). Make it a "
             "string.");
@@ -195,7 +197,7 @@ TEST(Chat, RefusesPicturesBrokenCallsAndOddWeights) {
   EXPECT_EQ(refusal_of(format(),
                        R"({"conversations": [{"from": "function_call", "value": "{\"f\": 1}"}]})"),
             "65: d.jsonl:1: message 1: calls no function (a call is {\"name\": ..., \"arguments\": "
-            "{...}}). Mend or remove this message.");
+            "{...}}). Correct or remove this message.");
   EXPECT_TRUE(
       refusal_of(format(), R"x({"conversations": [{"from": "function_call", "value": "f(1)"}]})x")
           .starts_with("65: d.jsonl:1: message 1:1:"));

@@ -72,10 +72,10 @@ TEST(TokensFormat, RefusesListsOfOtherLengths) {
 TEST(TokensFormat, RefusesWhatIsNoListOfIds) {
   EXPECT_EQ(refusal_of(R"({"input_ids": "1 2"})"),
             "65: d.jsonl:1: field \"input_ids\" is of type string (a list of whole numbers from 0 "
-            "up is needed). Mend these data, or choose the data.format they have.");
+            "up is needed). Correct these data, or choose the data.format they have.");
   EXPECT_EQ(refusal_of(R"({"input_ids": [1, -2]})"),
             "65: d.jsonl:1: field \"input_ids\" holds -2 (a list of whole numbers from 0 up is "
-            "needed). Mend these data, or choose the data.format they have.");
+            "needed). Correct these data, or choose the data.format they have.");
   EXPECT_TRUE(refusal_of(R"({"input_ids": [1.5]})").find("holds a number") != std::string::npos);
   EXPECT_EQ(refusal_of(R"({"input_ids": []})"),
             "65: d.jsonl:1: has no tokens (there is nothing to learn). Remove this sample.");

@@ -117,12 +117,12 @@ TEST(RenderedSegments, TurnsThatDoNotAlternateAreRefusedWhereTheyMust) {
                                  {"role": "assistant", "content": "b"},
                                  {"role": "assistant", "content": "c"})"),
             "65: c.json:1: message 3 (assistant) stands where user should speak (in the chat "
-            "template \"llama2\" user and assistant take turns, the user first). Mend or remove "
+            "template \"llama2\" user and assistant take turns, the user first). Correct or remove "
             "this conversation, or choose another data.template.");
   EXPECT_EQ(
       refused("mistral-v1", R"({"role": "assistant", "content": "b"})"),
       "65: c.json:1: message 1 (assistant) stands where user should speak (in the chat "
-      "template \"mistral-v1\" user and assistant take turns, the user first). Mend or remove "
+      "template \"mistral-v1\" user and assistant take turns, the user first). Correct or remove "
       "this conversation, or choose another data.template.");
 }
 

@@ -69,11 +69,11 @@ TEST_F(Find, PassesOverDamagedOnesWithAWarningEach) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(found(), 1);
   const std::string warnings = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(warnings.starts_with("warning: step-0000000003 is passed over: ")) << warnings;
+  EXPECT_TRUE(warnings.starts_with("warning: step-0000000003 is skipped: ")) << warnings;
   EXPECT_NE(warnings.find("state.json: cannot be opened (No such file or directory)"),
             std::string::npos)
       << warnings;
-  EXPECT_NE(warnings.find("\nwarning: step-0000000002 is passed over: "), std::string::npos)
+  EXPECT_NE(warnings.find("\nwarning: step-0000000002 is skipped: "), std::string::npos)
       << warnings;
   EXPECT_EQ(std::ranges::count(warnings, '\n'), 2);
 }

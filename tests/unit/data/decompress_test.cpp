@@ -114,7 +114,7 @@ TEST_F(Decompress, ErrorsNameLinesOfTheTextAndTheFileThatIsCompressed) {
   const JsonRecords records(open_plain(path));
   EXPECT_EQ(records.size(), 2);
   EXPECT_EQ(refusal([&] { records.object(1); }, folder_.path()),
-            "65: a.jsonl.gz:2: is a JSON array (a sample is an object, { ... }). Mend or remove "
+            "65: a.jsonl.gz:2: is a JSON array (a sample is an object, { ... }). Correct or remove "
             "this entry.");
 }
 

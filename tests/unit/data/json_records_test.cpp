@@ -85,7 +85,7 @@ TEST(JsonRecords, NamesLineAndColumnOfBrokenJson) {
 }
 
 TEST(JsonRecords, SaysHowRecordsLieInAFileWhereOneTakesSeveralLines) {
-  const std::string advice = " A file holds one record a line, or one list of records.";
+  const std::string advice = " A file holds one record per line, or one list of records.";
   const std::string text = refusal_of("{\n  \"a\": 1\n}\n");
   EXPECT_TRUE(begins(text, "65: d.json:1:2: broken JSON (")) << text;
   EXPECT_TRUE(text.ends_with(advice)) << text;
@@ -95,16 +95,18 @@ TEST(JsonRecords, SaysHowRecordsLieInAFileWhereOneTakesSeveralLines) {
 
 TEST(JsonRecords, NamesThePlaceWhereAnArrayIsBroken) {
   EXPECT_EQ(refusal_of("[{\"a\": 1}\n {\"a\": 2}]"),
-            "65: d.json:2:2: broken JSON ('{' stands where ',' or ']' should). Mend the file "
+            "65: d.json:2:2: broken JSON ('{' stands where ',' or ']' should). Correct the file "
             "there.");
-  EXPECT_EQ(refusal_of("[{},\n]"),
-            "65: d.json:2:1: broken JSON (']' stands where an entry should). Mend the file there.");
+  EXPECT_EQ(
+      refusal_of("[{},\n]"),
+      "65: d.json:2:1: broken JSON (']' stands where an entry should). Correct the file there.");
   EXPECT_EQ(refusal_of("[{}}]"),
-            "65: d.json:1:4: broken JSON ('}' stands where ',' or ']' should). Mend the file "
+            "65: d.json:1:4: broken JSON ('}' stands where ',' or ']' should). Correct the file "
             "there.");
-  EXPECT_EQ(refusal_of("[{}] {}"),
-            "65: d.json:1:6: broken JSON ('{' stands where the end of the file should). Mend the "
-            "file there.");
+  EXPECT_EQ(
+      refusal_of("[{}] {}"),
+      "65: d.json:1:6: broken JSON ('{' stands where the end of the file should). Correct the "
+      "file there.");
 }
 
 TEST(JsonRecords, NoticesATruncatedArray) {
@@ -144,7 +146,7 @@ TEST(JsonRecords, RefusesNestingDeeperThanTheLimit) {
 
 TEST(JsonRecords, RefusesEntriesThatAreNotObjects) {
   EXPECT_EQ(refusal_of("[{}, 12]"),
-            "65: d.json:1: entry 2: is a JSON number (a sample is an object, { ... }). Mend or "
+            "65: d.json:1: entry 2: is a JSON number (a sample is an object, { ... }). Correct or "
             "remove this entry.");
   EXPECT_TRUE(begins(refusal_of("[\"a\"]"), "65: d.json:1: entry 1: is a JSON string"));
   EXPECT_TRUE(begins(refusal_of("{}\nnull\n"), "65: d.json:2: is a JSON null"));

@@ -146,7 +146,7 @@ TEST(Load, RefusesSamplesWithoutAnAnswer) {
       refusal_of({question("a", "b"), question("a", ""), question("a", "b"), question("a", "")},
                  options_of(8)),
       "65: memory:2: no token of the sample is marked for training (2 such samples "
-      "would add nothing to the loss). Mend or remove it, or set data.on_masked = \"drop\".");
+      "would add nothing to the loss). Correct or remove it, or set data.on_masked = \"drop\".");
 }
 
 TEST(Load, RefusesSamplesWhoseAnswerWasCutOff) {
@@ -159,7 +159,7 @@ TEST(Load, RefusesSamplesWhoseAnswerWasCutOff) {
 TEST(Load, RefusesEmptyDocuments) {
   EXPECT_EQ(refusal_of({{{"a", true}}, {{"", true}}}, options_of(4), Layout::continuous),
             "65: memory:2: the document is empty, or no token of it is marked for training (1 such "
-            "sample would add nothing to the loss). Mend or remove it, or set data.on_masked = "
+            "sample would add nothing to the loss). Correct or remove it, or set data.on_masked = "
             "\"drop\".");
 }
 

@@ -42,7 +42,7 @@ TEST(Report, SaysWhatWasReadCutDroppedAndFound) {
       "               1 sample without a trained token dropped\n"
       "               1 sample with the name of a special token in the text, which stays text\n"
       "               1 sample equal to an earlier one\n"
-      "               tokens a sample, as read:\n"
+      "               tokens per sample, as read:\n"
       "                         2 - 3                       1 ##############\n"
       "                         4 - 7                       3 "
       "########################################\n"

@@ -49,7 +49,7 @@ TEST(Plan, TellsAPersonBatchRanksAndMemory) {
   for (const char* part :
        {"parameters               2,006,004\n", "ranks                    4 on 2 nodes\n",
         "FULL_SHARD: 1 copy of the model, each over 4 ranks\n",
-        "8 sequences = 4 micro-batches of 2, 1 pass a rank, at most 256 tokens\n",
+        "8 sequences = 4 micro-batches of 2, 1 pass per rank, at most 256 tokens\n",
         " at the peak of a step\n", "    weights ", "  master copy, fp32\n", "    other "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "is not in\n" << text;
   }
@@ -66,8 +66,8 @@ TEST(Plan, ListsTheHostsMemoryApart) {
   Request request = tests::request(1);
   request.on_gpu = request.offloads_optimizer = true;
   const std::string text = to_string(make(request, block_table(2)));
-  EXPECT_NE(text.find("host memory a rank"), std::string::npos) << text;
-  EXPECT_LT(text.find("host memory a rank"), text.find("AdamW moments")) << text;
+  EXPECT_NE(text.find("host memory per rank"), std::string::npos) << text;
+  EXPECT_LT(text.find("host memory per rank"), text.find("AdamW moments")) << text;
 }
 
 TEST(Plan, GroupsUnitsByTheBucketOfTheDeck) {

@@ -16,7 +16,7 @@ constexpr std::int64_t gib = std::int64_t{1} << 30;
 TEST(Launch, OfOtherThanExpectedNamesNodes) {
   const Job job = healthy_job(3, 2);
   EXPECT_EQ(judge_launch(job, {.nodes = 3, .ranks_per_node = 2}).grade(), Grade::good);
-  EXPECT_EQ(judge_launch(job, {}).text, "6 ranks on 3 nodes, 2 a node");
+  EXPECT_EQ(judge_launch(job, {}).text, "6 ranks on 3 nodes, 2 per node");
   const Finding nodes = judge_launch(job, {.nodes = 4});
   EXPECT_EQ(nodes.grade(), Grade::bad);
   EXPECT_TRUE(holds(first_line(nodes),
@@ -87,7 +87,7 @@ TEST(Memory, NamesTheNodesThatHaveTooLittle) {
   const Finding finding = judge_memory(job, {.bytes = 4 * gib, .remedy = "Use less."});
   EXPECT_EQ(finding.problems.size(), 1u);
   EXPECT_EQ(first_line(finding),
-            "n2: rank 4: needs 4.00 GiB of memory a rank (3.00 GiB are there). Use less.");
+            "n2: rank 4: needs 4.00 GiB of memory per rank (3.00 GiB are there). Use less.");
   EXPECT_TRUE(holds(finding.text, "n2 has the least, 3.00 GiB")) << finding.text;
 }
 
