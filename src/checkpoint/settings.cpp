@@ -20,12 +20,12 @@ void Settings::bind(deck::Table& table) {
 void Settings::bind_when(deck::Table& table) {
   table.integer({.name = "save_steps",
                  .restart = Restart::free,
-                 .sentence = "Save every so many steps, and at the end; 0 = at the end only.",
+                 .sentence = "Save every so many steps, and at the end; 0: at the end only.",
                  .unit = "steps"},
                 save_steps, {.min = 0});
   table.real({.name = "save_minutes",
               .restart = Restart::free,
-              .sentence = "Save whenever so much time has passed since the last save; 0: never.",
+              .sentence = "Save whenever this much time has passed since the last save; 0: never.",
               .unit = "min"},
              save_minutes, {.min = 0});
   table.boolean({.name = "probe",
@@ -38,36 +38,39 @@ void Settings::bind_when(deck::Table& table) {
 void Settings::bind_retention(deck::Table& table) {
   table.integer({.name = "save_total_limit",
                  .restart = Restart::free,
-                 .sentence = "How many checkpoints to keep; older ones go after a newer one is "
-                             "safely on disk."},
+                 .sentence = "How many checkpoints to keep; older ones are removed once a newer "
+                             "one is safely on disk."},
                 save_total_limit, {.min = 1});
   table.integer({.name = "keep_every",
                  .restart = Restart::free,
-                 .sentence = "Keep those of every so many steps for good, besides; 0: none.",
+                 .sentence = "In addition keep those of every so many steps for good; 0: none.",
                  .unit = "steps"},
                 keep_every, {.min = 0});
   table.integer({.name = "keep_best",
                  .restart = Restart::free,
-                 .sentence = "Keep so many with the lowest validation loss, besides; a checkpoint "
-                             "has one if it was saved right after a validation."},
+                 .sentence = "In addition keep this many with the lowest validation loss; a "
+                             "checkpoint has one if it was saved right after a validation."},
                 keep_best, {.min = 0});
 }
 
 void Settings::bind_how(deck::Table& table) {
-  table.choice({.name = "files",
-                .restart = Restart::free,
-                .sentence = "One HDF5 file a node, or one a rank. Any number of ranks reads both."},
-               files, {"node", "rank"});
-  table.choice({.name = "access",
-                .restart = Restart::free,
-                .sentence = "Who may read checkpoints and metrics: their owner alone, the group, "
-                            "or all."},
-               access, {"owner", "group", "all"});
-  table.boolean({.name = "async",
-                 .restart = Restart::free,
-                 .sentence = "Copy weights and moments to host memory and write them while "
-                             "training goes on; false: training waits, and needs no such memory."},
-                is_async);
+  table.choice(
+      {.name = "files",
+       .restart = Restart::free,
+       .sentence = "One HDF5 file per node, or one per rank. Any number of ranks can read both."},
+      files, {"node", "rank"});
+  table.choice(
+      {.name = "access",
+       .restart = Restart::free,
+       .sentence =
+           "Who may read checkpoints and metrics: only their owner, the group, or everybody."},
+      access, {"owner", "group", "all"});
+  table.boolean(
+      {.name = "async",
+       .restart = Restart::free,
+       .sentence = "Copy weights and moments to host memory and write them while training "
+                   "continues; false: training waits, and that memory is not needed."},
+      is_async);
   table.choice({.name = "when_busy",
                 .restart = Restart::free,
                 .sentence = "If a save is due while the last one is still being written: wait for "
@@ -81,7 +84,7 @@ void Settings::bind_how(deck::Table& table) {
   table.boolean({.name = "read_back",
                  .restart = Restart::free,
                  .sentence = "Read every byte back and compare checksums before a checkpoint "
-                             "counts and older ones go."},
+                             "counts and older ones are removed."},
                 read_back);
 }
 
@@ -98,7 +101,7 @@ void Settings::bind_local_level(deck::Table& table) {
                 local_steps, {.min = 0});
   table.real({.name = "local_minutes",
               .restart = Restart::free,
-              .sentence = "Save to local_dir whenever so much time has passed; 0: never.",
+              .sentence = "Save to local_dir whenever this much time has passed; 0: never.",
               .unit = "min"},
              local_minutes, {.min = 0});
   const bool has_interval = local_steps > 0 || local_minutes > 0;
@@ -115,17 +118,17 @@ void Settings::bind_local_level(deck::Table& table) {
 }
 
 void Settings::bind_resume(deck::Table& table) {
-  table.text(
-      {.name = "resume",
+  table.text({.name = "resume",
+              .restart = Restart::free,
+              .sentence = "\"auto\" continues from the newest good checkpoint, \"never\" starts "
+                          "from scratch, \"step-0000000200\" continues from that one."},
+             resume);
+  table.integer(
+      {.name = "max_starts",
        .restart = Restart::free,
-       .sentence = "\"auto\" goes on from the newest good checkpoint, \"never\" starts anew, "
-                   "\"step-0000000200\" goes on from that one."},
-      resume);
-  table.integer({.name = "max_starts",
-                 .restart = Restart::free,
-                 .sentence = "Refuse to start (exit code 79) after so many starts of the same deck "
-                             "from the same step that ended without a new checkpoint; 0: never."},
-                max_starts, {.min = 0});
+       .sentence = "Refuse to start (exit code 79) after this many starts of the same deck from "
+                   "the same step have ended without a new checkpoint; 0: never."},
+      max_starts, {.min = 0});
   if (resume != "auto" && resume != "never" && !step_of(resume)) {
     table.problem("resume",
                   fmt::format("checkpoint.resume = \"{}\" is not a checkpoint's name", resume),

@@ -20,22 +20,21 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
               data.paths);
   table.texts({.name = "format",
                .restart = Restart::fixed,
-               .sentence = "What the files hold: one format, or one for each of data.path."},
+               .sentence = "Format of the files: one for all of data.path, or one for each."},
               data.formats, formats);
-  table.reals(
-      {.name = "weights",
-       .restart = Restart::fixed,
-       .sentence = "Passes over each of data.path in an epoch: 2 is twice, 0.5 is half of it and "
-                   "the other half in the next; empty: one each."},
-      data.weights, {.max = 1e6, .above = 0.0});
+  table.reals({.name = "weights",
+               .restart = Restart::fixed,
+               .sentence = "Passes over each of data.path per epoch: 2 is twice; 0.5 is one half, "
+                           "and the other half in the next epoch; empty: one each."},
+              data.weights, {.max = 1e6, .above = 0.0});
   table.texts({.name = "validation_path",
                .restart = Restart::free,
                .sentence = "Validation data of the same format; empty for none."},
               data.validation_paths);
   table.real({.name = "validation_fraction",
               .restart = Restart::fixed,
-              .sentence = "Part of the training data that is held out for validation instead; the "
-                          "choice follows train.seed."},
+              .sentence = "Fraction of the training data that is held out for validation instead; "
+                          "the choice depends on train.seed."},
              data.validation_fraction, {.min = 0.0, .below = 1.0});
 }
 
@@ -44,26 +43,30 @@ void bind_columns(deck::Table& table, Columns& columns) {
     table.text({.name = name, .restart = Restart::fixed, .sentence = sentence}, value);
   };
   column("conversation_column",
-         "Chats: the list of messages. Empty: \"messages\", else \"conversations\".",
+         "Chats: column of the list of messages. Empty: \"messages\", else \"conversations\".",
          columns.conversation);
-  column("prompt_column", "Empty: \"instruction\" in alpaca, \"prompt\" in completion.",
+  column("prompt_column",
+         "Column of the instruction or prompt. Empty: \"instruction\" in alpaca, \"prompt\" in "
+         "completion.",
          columns.prompt);
-  column("input_column", "Alpaca: what the instruction is about. Empty: \"input\", where there.",
+  column("input_column",
+         "Alpaca: column of the text that the instruction is about. Empty: \"input\", if present.",
          columns.input);
-  column("answer_column", "Empty: \"output\" in alpaca, \"completion\" in completion.",
+  column("answer_column",
+         "Column of the answer. Empty: \"output\" in alpaca, \"completion\" in completion.",
          columns.answer);
-  column("text_column", "Text in records. Empty: \"text\".", columns.text);
+  column("text_column", "Column of running text. Empty: \"text\".", columns.text);
   column("system_column",
-         "Alpaca, completion and chats: a system message beside the others. Empty: \"system\", "
-         "where there.",
+         "Alpaca, completion and chats: column of a system message. Empty: \"system\", if present.",
          columns.system);
   column("tools_column",
-         "Chats: the functions on offer, a list or its JSON text. Empty: \"tools\", where there.",
+         "Chats: column of the functions the model may call, a list or its JSON text. Empty: "
+         "\"tools\", if present.",
          columns.tools);
-  column("tokens_column", "Tokens: their ids. Empty: \"input_ids\".", columns.tokens);
+  column("tokens_column", "Tokens: column of their ids. Empty: \"input_ids\".", columns.tokens);
   column("labels_column",
-         "Tokens: -100 where a token is not trained, else its id. Empty: \"labels\", where there; "
-         "without labels every token is trained.",
+         "Tokens: column of the labels, -100 where a token is not trained, else its id. Empty: "
+         "\"labels\", if present; without labels every token is trained.",
          columns.labels);
 }
 
@@ -74,18 +77,18 @@ void bind_manner(deck::Table& table, DataSettings& data,
   table.choice({.name = "template",
                 .restart = Restart::fixed,
                 .sentence = "How conversations are written for the model. auto: as the format says "
-                            "(alpaca, completion), else as the model does; model: as the model's "
-                            "tokenizer_config.json says, whatever the format."},
+                            "(alpaca, completion), otherwise as the model does; model: as the "
+                            "model's tokenizer_config.json says, for any format."},
                data.chat_template, choices);
   table.choice({.name = "train_on",
                 .restart = Restart::fixed,
-                .sentence = "Which tokens are trained: what the model answers, with the token that "
-                            "ends its turn, or everything."},
+                .sentence = "Which tokens are trained: the model's answers including the token "
+                            "that ends its turn, or everything."},
                data.train_on, {"answers", "all"});
   table.choice({.name = "special_names",
                 .restart = Restart::fixed,
-                .sentence = "What the name of a special token inside the data is: text like any "
-                            "other, or that token, as in the Hugging Face libraries."},
+                .sentence = "How the name of a special token inside the data is read: as text like "
+                            "any other, or as that token, as the Hugging Face libraries do."},
                data.special_names, {"text", "tokens"});
 }
 
@@ -113,21 +116,22 @@ void require_lengths(deck::Table& table, const DataSettings& data) {
 }
 
 void bind_sequences(deck::Table& table, DataSettings& data) {
-  table.integer({.name = "max_seq_length",
-                 .restart = Restart::fixed,
-                 .sentence = "Longest sequence the model is given.",
-                 .unit = "tokens"},
-                data.max_seq_length, {.min = 2});
+  table.integer(
+      {.name = "max_seq_length",
+       .restart = Restart::fixed,
+       .sentence = "Longest sequence in training; longer samples are treated as on_overlong says.",
+       .unit = "tokens"},
+      data.max_seq_length, {.min = 2});
   table.choice({.name = "on_overlong",
                 .restart = Restart::fixed,
                 .sentence = "What to do with a sample longer than max_seq_length: cut off its end, "
                             "leave it out, or stop."},
                data.on_overlong, {"truncate", "drop", "error"});
-  table.choice({.name = "on_masked",
-                .restart = Restart::fixed,
-                .sentence = "What to do with a sample of which no token is trained: stop, or leave "
-                            "it out."},
-               data.on_masked, {"error", "drop"});
+  table.choice(
+      {.name = "on_masked",
+       .restart = Restart::fixed,
+       .sentence = "What to do with a sample in which no token is trained: stop, or leave it out."},
+      data.on_masked, {"error", "drop"});
   table.boolean(
       {.name = "packing",
        .restart = Restart::fixed,
@@ -137,27 +141,27 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
       data.packing);
   table.boolean({.name = "shuffle",
                  .restart = Restart::fixed,
-                 .sentence = "Draw the samples of each epoch in an order of its own."},
+                 .sentence = "Shuffle the samples, differently in each epoch."},
                 data.shuffle);
   table.boolean({.name = "allow_changed",
                  .restart = Restart::free,
-                 .sentence = "Go on from a checkpoint although the training data are not those it "
-                             "was trained on; otherwise that is an error."},
+                 .sentence = "Continue from a checkpoint although the training data have changed; "
+                             "otherwise that is an error."},
                 data.allow_changed);
 }
 
 void bind_cache(deck::Table& table, DataSettings& data) {
   table.boolean({.name = "cache",
                  .restart = Restart::free,
-                 .sentence = "Keep the tokens in a file for the next start, which maps it instead "
-                             "of tokenising; otherwise they are in the memory of every rank."},
+                 .sentence = "Keep the tokens in a file, which the next start maps instead of "
+                             "tokenising again; otherwise they are in the memory of every rank."},
                 data.cache);
-  table.text({.name = "cache_dir",
-              .restart = Restart::free,
-              .sentence = "Folder of these files, which may be removed while no run uses them; "
-                          "empty for token-cache beside train.output, so that runs on the same "
-                          "data share it."},
-             data.cache_dir);
+  table.text(
+      {.name = "cache_dir",
+       .restart = Restart::free,
+       .sentence = "Folder of these files, which may be removed while no run uses them; empty: "
+                   "token-cache next to train.output, so that runs on the same data share it."},
+      data.cache_dir);
 }
 
 void bind_limits(deck::Table& table, DataSettings& data) {
@@ -165,19 +169,20 @@ void bind_limits(deck::Table& table, DataSettings& data) {
     table.real({.name = name, .restart = Restart::free, .sentence = sentence}, value,
                {.min = 0.0, .max = 1.0});
   };
-  limit("max_truncated", "Largest share of samples that are cut; more is an error.",
+  limit("max_truncated", "Largest fraction of samples that may be cut; more is an error.",
         data.limits.truncated);
-  limit("max_masked", "Largest share of samples without a trained token, if on_masked drops them.",
+  limit("max_masked",
+        "Largest fraction of samples without a trained token, if on_masked drops them.",
         data.limits.masked);
-  limit("max_duplicates", "Largest share of samples that equal an earlier one of the data set.",
+  limit("max_duplicates", "Largest fraction of samples that equal an earlier one of the data set.",
         data.limits.duplicates);
-  limit("max_empty_answers", "Largest share of samples with an empty answer.",
+  limit("max_empty_answers", "Largest fraction of samples with an empty answer.",
         data.limits.empty_answers);
   limit("max_unknown_roles",
-        "Largest share of samples with a message whose role the template does not know.",
+        "Largest fraction of samples with a message whose role the template does not know.",
         data.limits.unknown_roles);
   limit("max_missing_end_of_turn",
-        "Largest share of samples with a trained answer that no end token follows.",
+        "Largest fraction of samples with a trained answer that no end token follows.",
         data.limits.missing_end_of_turn);
 }
 

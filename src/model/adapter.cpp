@@ -9,15 +9,16 @@ void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& n
   using deck::Restart;
   std::vector<std::string> choices = {"none"};
   choices.insert(choices.end(), names.begin(), names.end());
-  table.choice({.name = "name",
-                .restart = Restart::fixed,
-                .sentence = "none: all weights are trained; lora: low-rank matrices beside frozen "
-                            "weights; qlora: the same beside weights quantised to 4 bits (NF4)."},
-               name, choices);
+  table.choice(
+      {.name = "name",
+       .restart = Restart::fixed,
+       .sentence = "none: all weights are trained; lora: low-rank matrices on top of frozen "
+                   "weights; qlora: the same on weights quantised to 4 bits (NF4)."},
+      name, choices);
   table.text({.name = "path",
               .restart = Restart::fixed,
-              .sentence = "Folder of a PEFT adapter to go on from; its r, alpha, targets and kind "
-                          "are used. Empty: a new one."},
+              .sentence = "Folder of a PEFT adapter to continue from; its r, alpha, targets and "
+                          "kind are used. Empty: a new one."},
              path);
   table.integer(
       {.name = "lora_r", .restart = Restart::fixed, .sentence = "Rank of the low-rank matrices."},
@@ -26,34 +27,35 @@ void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& n
               .restart = Restart::fixed,
               .sentence = "The low-rank product is multiplied by lora_alpha / lora_r."},
              lora_alpha, {.above = 0});
-  table.real({.name = "lora_dropout",
-              .restart = Restart::fixed,
-              .sentence = "Part of the low-rank product's inputs that is set to zero in training."},
-             lora_dropout, {.min = 0, .below = 1});
+  table.real(
+      {.name = "lora_dropout",
+       .restart = Restart::fixed,
+       .sentence = "Fraction of the low-rank product's inputs that is set to zero in training."},
+      lora_dropout, {.min = 0, .below = 1});
   table.texts({.name = "target_modules",
                .restart = Restart::fixed,
                .sentence = "Matrices that get a low-rank part: ends of their modules' names, such "
-                           "as q_proj, or all-linear for all of the blocks."},
+                           "as q_proj, or all-linear for all matrices of the blocks."},
               target_modules);
-  table.texts(
-      {.name = "modules_to_save",
-       .restart = Restart::fixed,
-       .sentence = "Modules that are trained whole beside the adapter: ends of their names, "
-                   "such as embed_tokens or lm_head."},
-      modules_to_save);
+  table.texts({.name = "modules_to_save",
+               .restart = Restart::fixed,
+               .sentence = "Modules that are trained in full in addition to the adapter: ends of "
+                           "their names, such as embed_tokens or lm_head."},
+              modules_to_save);
   table.boolean({.name = "use_rslora",
                  .restart = Restart::fixed,
-                 .sentence = "Divide lora_alpha by the root of lora_r instead of lora_r."},
+                 .sentence = "Divide lora_alpha by the square root of lora_r instead of lora_r."},
                 use_rslora);
-  table.boolean({.name = "use_dora",
-                 .restart = Restart::fixed,
-                 .sentence = "Train the norm of each row of an adapted matrix apart from its "
-                             "direction (DoRA)."},
-                use_dora);
+  table.boolean(
+      {.name = "use_dora",
+       .restart = Restart::fixed,
+       .sentence =
+           "Train the norm of each row of an adapted matrix separately from its direction (DoRA)."},
+      use_dora);
   table.boolean({.name = "double_quant",
                  .restart = Restart::fixed,
                  .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
-                             "4.5 bits a weight."},
+                             "4.5 bits per weight."},
                 double_quant);
 }
 

@@ -8,8 +8,8 @@ void Settings::bind(deck::Table& table) {
   table.choice(
       {.name = "name",
        .restart = Restart::fixed,
-       .sentence = "adamw: moments in the format that precision.mode says; adamw8bit: in 8 "
-                   "bits, with a scale for every 256, a quarter of fp32's memory."},
+       .sentence = "adamw: moments in the format that precision.mode names; adamw8bit: moments in "
+                   "8 bits, with one scale per 256, a quarter of fp32's memory."},
       name, {"adamw", "adamw8bit"});
   table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
              lr, {.min = 0});
@@ -18,10 +18,11 @@ void Settings::bind(deck::Table& table) {
                 .sentence = "How the learning rate falls from lr after warm-up to lr * "
                             "min_lr_ratio after the last step."},
                schedule, {"cosine", "linear", "constant"});
-  table.real({.name = "min_lr_ratio",
-              .restart = Restart::fixed,
-              .sentence = "Learning rate after the last step as a part of lr (cosine and linear)."},
-             min_lr_ratio, {.min = 0, .max = 1});
+  table.real(
+      {.name = "min_lr_ratio",
+       .restart = Restart::fixed,
+       .sentence = "Learning rate after the last step, as a fraction of lr (cosine and linear)."},
+      min_lr_ratio, {.min = 0, .max = 1});
   table.integer({.name = "warmup_steps",
                  .restart = Restart::fixed,
                  .sentence = "Steps over which the learning rate rises linearly to lr.",
@@ -30,25 +31,25 @@ void Settings::bind(deck::Table& table) {
   table.real(
       {.name = "warmup_ratio",
        .restart = Restart::fixed,
-       .sentence = "The same as a part of all steps (rounded up); used if warmup_steps is 0."},
+       .sentence = "The same as a fraction of all steps (rounded up); used if warmup_steps is 0."},
       warmup_ratio, {.min = 0, .max = 1});
   table.real({.name = "beta1",
               .restart = Restart::fixed,
-              .sentence = "Decay of AdamW's mean of gradients."},
+              .sentence = "Decay of AdamW's running mean of gradients."},
              beta1, {.min = 0, .below = 1});
   table.real({.name = "beta2",
               .restart = Restart::fixed,
-              .sentence = "Decay of AdamW's mean of squared gradients."},
+              .sentence = "Decay of AdamW's running mean of squared gradients."},
              beta2, {.min = 0, .below = 1});
   table.real({.name = "eps",
               .restart = Restart::fixed,
-              .sentence = "Added to the root of the second moment."},
+              .sentence = "Added to the square root of the second moment."},
              eps, {.above = 0});
   table.real(
       {.name = "weight_decay",
        .restart = Restart::fixed,
        .sentence =
-           "Decoupled weight decay of tensors with two and more dims; norms and biases have none."},
+           "Decoupled weight decay of tensors with two or more dims; norms and biases have none."},
       weight_decay, {.min = 0});
   table.real({.name = "max_grad_norm",
               .restart = Restart::fixed,
@@ -56,7 +57,7 @@ void Settings::bind(deck::Table& table) {
              max_grad_norm, {.min = 0});
   table.boolean({.name = "offload",
                  .restart = Restart::free,
-                 .sentence = "Where ranks compute on GPUs: keep master weights and moments in host "
+                 .sentence = "If ranks compute on GPUs: keep master weights and moments in host "
                              "memory and update them there."},
                 offload);
   if (warmup_steps > 0 && warmup_ratio > 0) {

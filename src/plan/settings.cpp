@@ -31,33 +31,37 @@ void ParallelSettings::bind(deck::Table& table) {
                bucket, {"BLOCK", "LAYER", "NONE"});
   table.choice({.name = "reduce_dtype",
                 .restart = Restart::free,
-                .sentence = "Gradients on the network; they are summed in fp32 in any case where "
-                            "ranks compute on the CPU."},
+                .sentence = "Format of gradients on the network; ranks that compute on the CPU "
+                            "always sum them in fp32."},
                reduce_dtype, {"fp32", "bf16", "fp16"});
   table.boolean({.name = "overlap",
                  .restart = Restart::free,
                  .sentence = "Communicate behind the computation: gather the next weights early "
-                             "and reduce gradients while backward goes on."},
+                             "and reduce gradients during the backward pass."},
                 overlap);
   table.real({.name = "memory_gib",
               .restart = Restart::free,
-              .sentence = "Memory a rank may use: a run that needs more is refused before weights "
-                          "are read. 0: its share of what the node has, or its GPU.",
+              .sentence = "Memory a rank may use: a run that needs more is rejected before weights "
+                          "are read. 0: its share of the node's memory, or its GPU's.",
               .unit = "GiB"},
              memory_gib, {.min = 0});
-  table.integer({.name = "expect_nodes",
-                 .restart = Restart::free,
-                 .sentence = "Nodes the job shall have; a start on others is refused. 0: any.",
-                 .unit = "nodes"},
-                expect_nodes, {.min = 0});
-  table.integer({.name = "expect_ranks_per_node",
-                 .restart = Restart::free,
-                 .sentence = "Ranks each node shall have; a start with others is refused. 0: any.",
-                 .unit = "ranks"},
-                expect_ranks_per_node, {.min = 0});
+  table.integer(
+      {.name = "expect_nodes",
+       .restart = Restart::free,
+       .sentence =
+           "Number of nodes the job must have; a start on another number is rejected. 0: any.",
+       .unit = "nodes"},
+      expect_nodes, {.min = 0});
+  table.integer(
+      {.name = "expect_ranks_per_node",
+       .restart = Restart::free,
+       .sentence =
+           "Number of ranks each node must have; a start with another number is rejected. 0: any.",
+       .unit = "ranks"},
+      expect_ranks_per_node, {.min = 0});
   table.real({.name = "min_link_gbit_per_s",
               .restart = Restart::free,
-              .sentence = "The slowest link between two nodes that finetune check lets pass.",
+              .sentence = "The slowest link between two nodes that finetune check accepts.",
               .unit = "Gbit/s"},
              min_link_gbit_per_s, {.min = 0});
 }

@@ -48,19 +48,20 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
     settings.bind(bound, more...);
   };
   table("model", "The model to train.", input.model);
-  table("data", "What it is trained on.", input.data, format_names(registry),
+  table("data", "What the model is trained on.", input.data, format_names(registry),
         template_names(registry));
-  table("adapter", "What is trained beside frozen weights; the names are PEFT's.", input.adapter,
+  table("adapter", "What is trained on top of frozen weights; the names are PEFT's.", input.adapter,
         adapter_names(registry));
   table("parallel", "How the model is spread over the ranks.", input.parallel);
   table("precision", "Number formats.", input.precision);
   table("optimizer", "AdamW and its learning rate.", input.optimizer);
   table("train", "Batches, length and output of the run.", input.train);
-  table("checkpoint", "When to save, what to keep, where to go on.", input.checkpoint);
-  table("metrics", "What a run tells about itself.", input.metrics);
+  table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
+  table("metrics", "What a run reports.", input.metrics);
   table("nccl",
-        "Environment variables for NCCL, set before it starts. Besides the key below any NCCL_* "
-        "variable, in lower case without the prefix or as it is: socket_ifname = \"eth0\".",
+        "Environment variables for NCCL, set before it starts. In addition to the key below, any "
+        "NCCL_* variable may be given, as it is or in lower case without the prefix: socket_ifname "
+        "= \"eth0\".",
         input.nccl);
 }
 

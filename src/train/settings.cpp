@@ -24,7 +24,7 @@ void ModelSettings::bind(deck::Table& table) {
                init, {"pretrained", "random"});
   table.real({.name = "router_aux_loss_coef",
               .restart = Restart::fixed,
-              .sentence = "Weight of the load-balancing term of a model with experts; -1: what "
+              .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
                           "config.json says, and none unless its output_router_logits is true."},
              router_aux_loss_coef, {.min = -1});
 }
@@ -62,34 +62,33 @@ void TrainSettings::bind_length(deck::Table& table) {
       max_steps, {.min = -1});
   table.integer({.name = "epochs",
                  .restart = Restart::free,
-                 .sentence = "Passes over the training data if max_steps is -1."},
+                 .sentence = "Passes over the training data, if max_steps is -1."},
                 epochs, {.min = 1});
 }
 
 void TrainSettings::bind_batch(deck::Table& table) {
   table.integer({.name = "global_batch",
                  .restart = Restart::fixed,
-                 .sentence = "Sequences of one optimizer step, over all ranks.",
+                 .sentence = "Sequences per optimizer step, over all ranks.",
                  .unit = "sequences"},
                 global_batch, {.min = 1});
-  table.integer(
-      {.name = "micro_batch",
-       .restart = Restart::fixed,
-       .sentence =
-           "Sequences of one rank and pass; gradient accumulation follows from it and the ranks.",
-       .unit = "sequences"},
-      micro_batch, {.min = 1});
+  table.integer({.name = "micro_batch",
+                 .restart = Restart::fixed,
+                 .sentence = "Sequences per rank and pass; the number of accumulated passes "
+                             "follows from it and the number of ranks.",
+                 .unit = "sequences"},
+                micro_batch, {.min = 1});
   table.integer({.name = "seed",
                  .restart = Restart::fixed,
-                 .sentence = "Of the data order and of random weights."},
+                 .sentence = "Seed of the data order, dropout and random weights."},
                 seed, {.min = 0});
 }
 
 void TrainSettings::bind_stops(deck::Table& table) {
   table.integer({.name = "validate_steps",
                  .restart = Restart::free,
-                 .sentence = "Validate every so many steps, besides before the first and after the "
-                             "last; 0: only then.",
+                 .sentence = "Validate every so many steps, in addition to before the first and "
+                             "after the last; 0: only then.",
                  .unit = "steps"},
                 validate_steps, {.min = 0});
   table.integer(
@@ -101,24 +100,26 @@ void TrainSettings::bind_stops(deck::Table& table) {
       stop_after_steps, {.min = 0});
   table.real({.name = "max_seconds",
               .restart = Restart::free,
-              .sentence = "Time this start may take, as the scheduler allots it: the last "
-                          "checkpoint is begun early enough, and the exit code is 75; 0: no limit.",
+              .sentence = "Time this start may take, as given by the scheduler: the last "
+                          "checkpoint begins early enough, and the exit code is 75; 0: no limit.",
               .unit = "s"},
              max_seconds, {.min = 0});
 }
 
 void TrainSettings::bind_method(deck::Table& table) {
-  table.choice({.name = "determinism",
-                .restart = Restart::fixed,
-                .sentence = "off: sums may come in any order; run: the same ranks give the same "
-                            "bits; topology: any number of data-parallel ranks with the same "
-                            "threads gives the same bits (gradients are summed in fixed point)."},
-               determinism, {"off", "run", "topology"});
-  table.choice({.name = "activation_checkpointing",
-                .restart = Restart::free,
-                .sentence = "What backward computes again instead of keeping it: nothing (none), "
-                            "norms and activation functions (selective), or whole blocks (full)."},
-               activation_checkpointing, {"none", "selective", "full"});
+  table.choice(
+      {.name = "determinism",
+       .restart = Restart::fixed,
+       .sentence = "off: sums may be taken in any order; run: the same ranks give bitwise "
+                   "identical results; topology: any number of data-parallel ranks with the same "
+                   "threads per rank does (gradients are summed in fixed point)."},
+      determinism, {"off", "run", "topology"});
+  table.choice(
+      {.name = "activation_checkpointing",
+       .restart = Restart::free,
+       .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
+                   "and activation functions (selective), or whole blocks (full)."},
+      activation_checkpointing, {"none", "selective", "full"});
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "
@@ -127,35 +128,35 @@ void TrainSettings::bind_method(deck::Table& table) {
   table.real({.name = "hang_timeout_s",
               .restart = Restart::free,
               .sentence = "End the job with exit code 74 and the names of the late ranks once a "
-                          "rank has waited so long for others; 0: wait for ever.",
+                          "rank has waited this long for others; 0: wait forever.",
               .unit = "s"},
              hang_timeout_s, {.min = 0.0});
   table.choice(
       {.name = "preflight",
        .restart = Restart::free,
        .sentence =
-           "What is looked at before the first step, with exit code 69 and the node's name for "
-           "what "
-           "is wrong: quick: ranks and nodes, that all have the same program and files, binding, "
-           "memory, free space, clocks; full: besides, what finetune check measures (links, rates, "
-           "disks, GPUs), in up to half a minute; off: nothing."},
+           "What is checked before the first step; a fault ends the start with exit code 69 and "
+           "the node's name. quick: number of ranks and nodes, the same program and files "
+           "everywhere, binding, memory, free space, clocks; full: in addition what finetune check "
+           "measures (links, rates, disks, GPUs), in up to half a minute; off: nothing."},
       preflight, {"off", "quick", "full"});
 }
 
 void MetricsSettings::bind(deck::Table& table) {
   table.integer({.name = "log_steps",
                  .restart = Restart::free,
-                 .sentence = "Steps between two lines where stdout is no terminal.",
+                 .sentence = "Steps between two lines of the log where stdout is not a terminal.",
                  .unit = "steps"},
                 log_steps, {.min = 1});
   table.integer(
       {.name = "answers",
        .restart = Restart::free,
-       .sentence = "Print the model's answers to so many validation samples, before and after."},
+       .sentence =
+           "Print the model's answers to this many validation samples, before and after training."},
       answers, {.min = 0, .max = 1000});
   table.integer({.name = "answer_tokens",
                  .restart = Restart::free,
-                 .sentence = "Longest such answer.",
+                 .sentence = "Longest of these answers.",
                  .unit = "tokens"},
                 answer_tokens, {.min = 1});
 }
@@ -164,7 +165,7 @@ void NcclTable::bind(deck::Table& table) {
   table.boolean({.name = "override_environment",
                  .restart = Restart::free,
                  .sentence = "Where the deck and the environment both set a variable, the deck's "
-                             "value holds; otherwise the environment's does, with a warning."},
+                             "value is used; otherwise the environment's is, with a warning."},
                 override_environment);
   const auto is_name = [](const std::string& key) {
     return std::all_of(key.begin(), key.end(), [](char c) {

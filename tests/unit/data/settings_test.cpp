@@ -10,7 +10,7 @@ namespace {
 
 DataSettings read(const std::string& text) {
   deck::Deck deck(text, "input.toml", {});
-  deck::Table table = deck.table("data", "What it is trained on.");
+  deck::Table table = deck.table("data", "What the model is trained on.");
   DataSettings settings;
   settings.bind(table, {"alpaca", "text"}, {"llama3"});
   deck.finish();
