@@ -14,15 +14,15 @@ namespace {
 
 constexpr const char* footer = R"(
 commands:
-  finetune DECK.toml [key=value ...]       train, or go on where the newest good checkpoint stopped
-  finetune plan DECK.toml [key=value ...]  will it fit: parameters, batch, memory a rank
-  finetune plan DECK.toml --machine NAME   how long will it take there, on how many nodes
-  finetune plan DECK.toml --data           the data report: what would be trained on
-  finetune check DECK.toml [key=value ...] on the ranks of a job: is it fit to train? 69 if not
+  finetune DECK.toml [key=value ...]       train, or continue from the newest good checkpoint
+  finetune plan DECK.toml [key=value ...]  does it fit: parameters, batch, memory per rank
+  finetune plan DECK.toml --machine NAME   how long does it take there, on how many nodes
+  finetune plan DECK.toml --data           the data report: what is trained on
+  finetune check DECK.toml [key=value ...] on the ranks of a job: is it ready to train? 69 if not
   finetune tokenize DECK.toml              fill the token cache, for example on a login node
   finetune generate MODEL "prompt"         try a model folder
   finetune export CHECKPOINT OUT           write a Hugging Face folder, or a PEFT adapter
-  finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters beside
+  finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters on
   finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
   finetune --reference                     every deck key
   finetune --version                       how this binary was built
@@ -47,48 +47,49 @@ bool has_companions() {
 }
 
 void add_plan(CLI::App& app, Arguments& arguments) {
-  CLI::App* plan = app.add_subcommand(
-      "plan",
-      "Will it fit, how long will it take: memory a rank, time a step, scaling. Needs no MPI job.");
+  CLI::App* plan = app.add_subcommand("plan",
+                                      "Does it fit, how long does it take: memory per rank, time "
+                                      "per step, scaling. Needs no MPI job.");
   plan->add_option("deck", arguments.path, "The deck")->required();
   plan->add_option("overrides", arguments.overrides, "table.key=value");
   plan->add_option("--ranks", arguments.ranks, "Ranks of the job")->check(CLI::Range(1, 1 << 24));
   plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")
       ->check(CLI::Range(1, 1 << 16));
-  plan->add_flag("--gpu", arguments.on_gpu, "Each rank computes on a GPU of its own");
+  plan->add_flag("--gpu", arguments.on_gpu, "One GPU per rank");
   plan->add_option("--memory", arguments.memory,
-                   "Memory of one rank, for example 80GiB: exit 69 if it does not fit");
+                   "Memory per rank, for example 80GiB: exit code 69 if it does not fit");
   CLI::Option* machine = plan->add_option(
       "--machine", arguments.machine,
-      "How long it takes there: h100-8, a100-80-8, ... of inputs/machines, or a file");
+      "Machine to time it on: h100-8, a100-80-8, ... of inputs/machines, or a file");
   plan->add_option("--nodes", arguments.nodes, "Nodes of the job")->check(CLI::Range(1, 1 << 24));
   plan->add_option("--samples", arguments.samples,
-                   "Samples to train on, of packed data sequences: with train.epochs they say how "
-                   "many steps the run has")
+                   "Samples to train on (with packing: sequences); together with train.epochs they "
+                   "give the number of steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}))
       ->needs(machine);
-  plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes: an SVG file")
+  plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes into an SVG file")
       ->needs(machine);
-  plan->add_option("--jobscript", arguments.jobscript,
-                   "Print a job for slurm, pbs or torque instead, with the time that it needs")
+  plan->add_option(
+          "--jobscript", arguments.jobscript,
+          "Print a jobscript for slurm, pbs or torque instead, with the time the run needs")
       ->check(CLI::IsMember({"slurm", "pbs", "torque"}))
       ->needs(machine);
   plan->add_flag("--data", arguments.is_about_data,
-                 "The data report instead: lengths, trained part, what is odd");
+                 "Print the data report instead: lengths, trained part, oddities");
 }
 
 void add_check(CLI::App& app, Arguments& arguments) {
   CLI::App* check = app.add_subcommand(
       "check",
-      "Is the job fit to train? Started on its ranks, as training is: programs, files, devices, "
+      "Is the job ready to train? Started on its ranks, like training: programs, files, devices, "
       "cores, memory, disks, links and rates of all nodes in one table.");
   check->add_option("deck", arguments.path, "The deck")->required();
   check->add_option("overrides", arguments.overrides, "table.key=value");
-  CLI::Option* quick =
-      check->add_flag("--quick", arguments.is_quick, "Measure no links, rates, loads and disks");
+  CLI::Option* quick = check->add_flag("--quick", arguments.is_quick,
+                                       "Do not measure links, rates, loads and disks");
   check
       ->add_option("--save", arguments.save,
-                   "Write what was measured to this file, for finetune plan --machine")
+                   "Write the measured rates to this file, for finetune plan --machine")
       ->excludes(quick);
 }
 
@@ -102,29 +103,31 @@ void add_tokenize(CLI::App& app, Arguments& arguments) {
 void add_generate(CLI::App& app, Arguments& arguments) {
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt with a model folder.");
   generate->add_option("model", arguments.path, "Hugging Face folder")->required();
-  generate->add_option("prompt", arguments.second, "The text to go on from")->required();
+  generate->add_option("prompt", arguments.second, "The text to continue")->required();
   generate->add_flag("--instruction", arguments.is_instruction,
-                     "The prompt is an instruction: wrap it as Alpaca data do");
-  generate->add_option("--adapter", arguments.adapter, "A PEFT adapter beside the model's weights");
-  CLI::Option* chat = generate->add_flag(
-      "--chat", arguments.is_chat,
-      "The prompt is what a user says: write it as the model's chat template does");
+                     "The prompt is an instruction: wrap it as Alpaca data does");
+  generate->add_option("--adapter", arguments.adapter, "Folder of a PEFT adapter for the model");
+  CLI::Option* chat =
+      generate->add_flag("--chat", arguments.is_chat,
+                         "The prompt is a user's message: wrap it in the model's chat template");
   chat->excludes("--instruction");
   generate
       ->add_option("--template", arguments.chat_template,
-                   "With --chat: a template by its name, where the model has none that is known")
+                   "With --chat: name of a template, if the model's own is not known")
       ->needs(chat);
   generate->add_option("--system", arguments.system, "With --chat: the system message")
       ->needs(chat);
-  generate->add_option("--temperature", arguments.temperature, "0: always the most likely token")
+  generate
+      ->add_option("--temperature", arguments.temperature, "0: always take the most likely token")
       ->check(CLI::Range(0.0, 100.0));
   generate
       ->add_option("--top-p", arguments.top_p,
-                   "Sample from the likeliest tokens with this probability")
+                   "Sample from the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
   generate->add_option("--max-tokens", arguments.max_tokens, "Longest answer")
       ->check(CLI::Range(1, 1 << 24));
-  generate->add_option("--seed", arguments.seed, "Of the sampling")->check(CLI::NonNegativeNumber);
+  generate->add_option("--seed", arguments.seed, "Seed of the sampling")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {
@@ -134,35 +137,34 @@ void add_export(CLI::App& app, Arguments& arguments) {
   out->add_option("checkpoint", arguments.path,
                   "A step folder, or an output folder: its newest good checkpoint")
       ->required();
-  out->add_option("out", arguments.second, "The folder to make")->required();
-  out->add_option(
-      "--model", arguments.model,
-      "Folder of the model that the run began with: config.json and tokenizer are copied "
-      "from it, and --merge takes the weights from it; default: the run's");
-  out->add_option(
-         "--dtype", arguments.dtype,
-         "Of all tensors: float32, bfloat16, float16; default: as in the source files, and "
-         "float32 for a PEFT folder")
+  out->add_option("out", arguments.second, "The folder to create")->required();
+  out->add_option("--model", arguments.model,
+                  "Folder of the model that the run began with: config.json and tokenizer are "
+                  "copied from it, and --merge takes its weights; default: the run's");
+  out->add_option("--dtype", arguments.dtype,
+                  "Type of all tensors: float32, bfloat16, float16; default: as in the source "
+                  "files, and float32 for a PEFT folder")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  CLI::Option* merge = out->add_flag("--merge", arguments.merges,
-                                     "Of an adapter: the whole model, with it in its weights");
+  CLI::Option* merge =
+      out->add_flag("--merge", arguments.merges,
+                    "Write the whole model with the adapter merged into its weights");
   out->add_option("--merge-into", arguments.merge_into,
-                  "trained: the weights beside which the adapter was trained, which for qlora are "
-                  "the quantised ones; original: those of the model's files")
+                  "trained: the weights that the adapter was trained on, for qlora the quantised "
+                  "ones; original: those of the model's files")
       ->check(CLI::IsMember({"trained", "original"}))
       ->needs(merge);
   out->add_flag("--best", arguments.is_best,
-                "Of an output folder: the checkpoint with the lowest validation loss");
+                "In an output folder: take the checkpoint with the lowest validation loss");
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");
 }
 
 void add_quantize(CLI::App& app, Arguments& arguments) {
   CLI::App* quantize = app.add_subcommand(
-      "quantize", "Write a model in 4 bits (NF4) as bitsandbytes does, to train adapters beside.");
+      "quantize", "Write a model in 4 bits (NF4) as bitsandbytes does, to train adapters on.");
   quantize->add_option("model", arguments.path, "Hugging Face folder")->required();
-  quantize->add_option("out", arguments.second, "The folder to make")->required();
+  quantize->add_option("out", arguments.second, "The folder to create")->required();
   quantize->add_flag("--single", arguments.is_single,
-                     "Do not quantise the maxima of blocks as well: 4.5 bits a weight, not 4.13");
+                     "Do not quantise the maxima of blocks as well: 4.5 bits per weight, not 4.13");
   quantize->add_option("--max-shard-size", arguments.max_shard_size,
                        "Largest file, for example 5GB");
 }

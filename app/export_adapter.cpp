@@ -50,7 +50,7 @@ model::AdapterSettings settings_of(const ExportJob& job) {
     core::fail(core::ErrorKind::input,
                {(job.found.folder / "state.json").string(),
                 fmt::format("has the adapter \"{}\"", core::one_line(settings.name)),
-                "this program has none of that name", "Export it with the program that made it."});
+                "this program has none of that name", "Export it with the program that wrote it."});
   return settings;
 }
 
@@ -98,7 +98,7 @@ void require_base(const ExportJob& job, const weights::ModelFiles& files,
   if (!dtype || train::frozen_hash(files, model.parameters, *dtype) == hash) return;
   core::fail(core::ErrorKind::input,
              {job.model_folder.string(),
-              fmt::format("is not the model that {} was trained beside", job.found.folder.string()),
+              fmt::format("is not the model that {} was trained on", job.found.folder.string()),
               "its weights have another hash", "Name the right one by --model."});
 }
 

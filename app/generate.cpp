@@ -99,7 +99,7 @@ int run_generate(const Arguments& arguments, const train::Registry& registry) {
   const Prompt prompt = prompt_of(arguments, tokenizer, registry);
   if (prompt.ids.empty()) {
     core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
-                                               "a text goes on from something", "Give a prompt."});
+                                               "there is nothing to continue", "Give a prompt."});
   }
   const std::int64_t positions = loaded.architecture().max_positions;
   if (std::ssize(prompt.ids) >= positions) {

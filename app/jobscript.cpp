@@ -70,7 +70,7 @@ std::string directives(const std::string& scheduler, const Job& job) {
   core::fail(core::ErrorKind::command_line,
              {fmt::format("--jobscript {}", scheduler), "there is no script for this scheduler",
               "the program comes with slurm, pbs (OpenPBS, PBS Professional) and torque",
-              "Say one of slurm, pbs and torque."});
+              "Use one of slurm, pbs and torque."});
 }
 
 /// A word that the shell takes as it is.
@@ -118,9 +118,10 @@ std::string jobscript(const std::string& scheduler, const Job& job, const fs::pa
   const std::string first = "\nset -euo pipefail\n";
   const std::size_t place = text.find(first);
   if (place == std::string::npos) {
-    core::fail(core::ErrorKind::environment,
-               {script.string(), "it has no line \"set -euo pipefail\"",
-                "the directives of the job go before it", "Put the line back as first command."});
+    core::fail(
+        core::ErrorKind::environment,
+        {script.string(), "it has no line \"set -euo pipefail\"",
+         "the directives of the job go before it", "Restore the line as the first command."});
   }
   const fs::path root = fs::absolute(jobscripts).lexically_normal().parent_path();
   text.insert(place + first.size(), assignments(scheduler, job, root));

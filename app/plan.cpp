@@ -57,11 +57,11 @@ class MachinePlan {
       : arguments_(arguments), input_(input), request_(request), plan_(plan), site_(site) {
     const auto missing = plan::missing_rates(site.machine, request);
     if (!missing.empty()) {
-      core::fail(core::ErrorKind::deck,
-                 {"--machine " + *arguments.machine,
-                  fmt::format("it does not tell {}", fmt::join(missing, ", ")),
-                  "the time of this job rests on it",
-                  "Add it to the file, or leave --machine out to plan memory alone."});
+      core::fail(
+          core::ErrorKind::deck,
+          {"--machine " + *arguments.machine, fmt::format("it lacks {}", fmt::join(missing, ", ")),
+           "the time of this job depends on it",
+           "Add it to the file, or leave --machine out to plan memory alone."});
     }
     time_ = plan::plan_time(plan, request, input.parameters, site.machine, site.passes);
     rules_.beside_training = request.saves_beside_training;
@@ -133,8 +133,8 @@ class MachinePlan {
     const std::int64_t cores = site_.machine.cores_per_node, ranks = request_.ranks.ranks_per_node;
     if (cores > 0 && ranks > cores)
       log::warn(
-          fmt::format("a node has {} cores for {} ranks: the job asks for one each, which "
-                      "schedulers may refuse and which is slow",
+          fmt::format("a node has {} cores for {} ranks: the job asks for one core per rank, which "
+                      "schedulers may reject and which is slow",
                       cores, ranks));
   }
 
@@ -181,13 +181,13 @@ class MachinePlan {
     if (!is_known)
       log::warn(
           fmt::format("how long the run is follows from the data, and --samples says it: the job "
-                      "asks for {}, and its chain goes on if that is too short",
+                      "asks for {}, and its chain of jobs continues if that is too short",
                       duration(wanted_s)));
     wanted_s = quarter_s * std::ceil(wanted_s / quarter_s);
     if (most_s > 0 && wanted_s > most_s) {
       log::warn(
-          fmt::format("the run takes about {}, the queue {} at most: the chain of jobs goes "
-                      "on from the checkpoint each leaves",
+          fmt::format("the run takes about {}, the queue {} at most: each job of the chain "
+                      "continues from the checkpoint of the one before",
                       duration(run_s), duration(most_s)));
       wanted_s = most_s;
     }

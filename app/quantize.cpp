@@ -84,8 +84,8 @@ int run_quantize(const Arguments& arguments, const train::Registry& registry) {
       [](const model::Parameter& row) { return row.role == model::Role::expert; });
   if (has_experts)
     log::warn(
-        "experts are in 4 bits as well; transformers keeps them in another form and may not "
-        "load this folder, finetune does");
+        "experts are in 4 bits as well; transformers stores them differently and may not load this "
+        "folder; finetune does");
   return core::exit_done;
 }
 

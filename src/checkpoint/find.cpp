@@ -83,25 +83,25 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
     if (std::ranges::find(steps, *step_of(resume)) == steps.end()) {
       core::fail(core::ErrorKind::input,
                  {(root / resume).string(), "there is no such checkpoint",
-                  steps.empty() ? std::string("there is none at all")
+                  steps.empty() ? std::string("there is none")
                                 : fmt::format("there are {}", fmt::join(names_of(steps), ", ")),
                   "Name one of these (checkpoint.resume)."});
     }
     require_own(root / resume);
     if (steps.front() > *step_of(resume)) {
       log::warn(
-          fmt::format("{} holds checkpoints up to step {}. They stay: move them away, or a "
-                      "later start with checkpoint.resume = \"auto\" goes on from them.",
+          fmt::format("{} holds checkpoints up to step {}. They stay: move them away, or a later "
+                      "start with checkpoint.resume = \"auto\" continues from them.",
                       root.string(), steps.front()));
     }
     return check_folder(root / resume);
   }
   const std::vector<std::int64_t> steps = list_steps(root);
   if (!steps.empty()) {
-    log::warn(fmt::format(
-        "{} holds checkpoints up to step {}, which are ignored (checkpoint.resume = \"never\"). "
-        "Move them away, or a later start may go on from them.",
-        root.string(), steps.front()));
+    log::warn(
+        fmt::format("{} holds checkpoints up to step {}, which are ignored (checkpoint.resume = "
+                    "\"never\"). Move them away, or a later start may continue from them.",
+                    root.string(), steps.front()));
   }
   return std::nullopt;
 }

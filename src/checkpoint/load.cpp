@@ -23,8 +23,8 @@ namespace {
                                    const std::string& why) {
   core::fail(core::ErrorKind::deck,
              {found.folder.string(), problem, why,
-              "Go on with the model and precision the checkpoint was made with, or set another "
-              "train.output to begin a new run."});
+              "Continue with the model and precision that the checkpoint was written with, or set "
+              "another train.output to begin a new run."});
 }
 
 /// The stored tensor that `wanted` is a slice of.

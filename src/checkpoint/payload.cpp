@@ -75,7 +75,7 @@ void read_back_one(const core::File& file, const Payload& payload, std::int64_t 
     if (crc == expected) return;
     core::fail(core::ErrorKind::io,
                {file.path().string(),
-                fmt::format("bytes {} to {} read back otherwise than they were written", position,
+                fmt::format("bytes {} to {} differ from those written when read back", position,
                             position + std::ssize(piece)),
                 fmt::format("CRC32C {:08x} instead of {:08x}", crc, expected),
                 "The file system or its disk is at fault; tell its administrator."});
@@ -146,10 +146,11 @@ void read_back(const core::File& file, const PayloadJob& job, const PayloadResul
   if (!job.slices_of_all) return;
   const std::uint32_t crc = crc32c_outside(job.file, job.file_bytes, *job.slices_of_all);
   if (crc == result.skeleton_crc32c) return;
-  core::fail(core::ErrorKind::io,
-             {job.file.string(), "the bytes outside the tensors read back otherwise",
-              fmt::format("CRC32C {:08x} instead of {:08x}", crc, result.skeleton_crc32c),
-              "The file system or its disk is at fault; tell its administrator."});
+  core::fail(
+      core::ErrorKind::io,
+      {job.file.string(), "the bytes outside the tensors differ from those written when read back",
+       fmt::format("CRC32C {:08x} instead of {:08x}", crc, result.skeleton_crc32c),
+       "The file system or its disk is at fault; tell its administrator."});
 }
 
 }  // namespace

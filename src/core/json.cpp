@@ -65,7 +65,7 @@ Json parse_json(std::string_view text, const std::string& where, std::int64_t fi
     if (depth > deepest) {
       fail(ErrorKind::input,
            {where, fmt::format("JSON is nested deeper than {} levels", deepest),
-            "such files only occur as attacks", "Remove the file, or make it anew."});
+            "such files only occur as attacks", "Remove the file, or create it again."});
     }
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();

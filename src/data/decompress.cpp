@@ -79,7 +79,7 @@ class Pump {
                  {source_.path().string(),
                   fmt::format("{} expand to more than {}", core::human_bytes(size_),
                               core::human_bytes(written_)),
-                  "no text does; such a file is made to fill disks",
+                  "no text does; such a file is built to fill disks",
                   "Do not use it, or decompress it yourself."});
     }
     try {

@@ -121,7 +121,7 @@ constexpr std::array<Translation, 15> translations = {{
      "a table reads [name], a key reads key = value", "Correct this line."},
     {"invalid format for key", "this is not a key",
      "keys are letters, digits, _ and -, followed by =", "Correct the key."},
-    {"missing array separator", "this array does not go on here", "a comma or ] is expected",
+    {"missing array separator", "this array does not continue here", "a comma or ] is expected",
      "Separate its values with commas and close it with ]."},
     {"invalid format appeared in an array", "this does not belong into an array",
      "the array before it is still open", "Close the array with ]."},

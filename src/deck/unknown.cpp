@@ -119,7 +119,7 @@ class Finder {
   void nested(const std::string& table, const std::string& key, const Value& value) {
     const std::string remedy =
         is_table(key)
-            ? fmt::format("Write [{}] in a line of its own.", key)
+            ? fmt::format("Write [{}] on a line of its own.", key)
             : fmt::format("Write its keys below a table of the deck, such as [{}].", table);
     problems_.add({value.key_place,
                    fmt::format("[{}] holds {} '{}'", table, describe(value.kind), shown_name(key)),

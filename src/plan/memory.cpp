@@ -128,7 +128,7 @@ class MemoryPlan {
     const std::int64_t bytes =
         (core::size_bytes(numbers_.master) * shards_.shard_elements() + moments_bytes()) /
         mesh_.dp_replicate;
-    add(Category::states, "copy to be saved beside training", bytes, place);
+    add(Category::states, "copy to be saved during training", bytes, place);
     // As a message to the next node, and the one of the node before.
     if (request_.has_partner_copies && request_.ranks.num_nodes > 1)
       items_.push_back({Category::states, "copies for the next node and of the one before",

@@ -224,10 +224,10 @@ Finding judge_disk(const Job& job, const DiskNeed& need) {
       finding.fail({where, "cannot be written to", disk.problem,
                     "Set train.output to a folder that all nodes may write to."});
     } else if (!disk.sees_root) {
-      finding.fail(
-          {where, "is not the folder that rank 0 sees",
-           "a file that rank 0 made does not appear; each checkpoint has files of all nodes",
-           "Set train.output to a folder on a file system that all nodes share."});
+      finding.fail({where, "is not the folder that rank 0 sees",
+                    "a file that rank 0 created does not appear there; each checkpoint has files "
+                    "of all nodes",
+                    "Set train.output to a folder on a file system that all nodes share."});
     }
     if (disk.free_bytes < 0) continue;
     if (least == nullptr || disk.free_bytes < least->of_node.disk.free_bytes) least = facts;
@@ -281,7 +281,7 @@ Finding judge_clocks(const Job& job) {
         {is_bad ? Grade::bad : Grade::warning,
          {job.node_of(*leaders[i]),
           fmt::format("its clock is {:.1f} s {}", std::abs(apart), apart > 0 ? "ahead" : "behind"),
-          "files tell by their times which is newer",
+          "file times say which file is newer",
           "Ask the administrator to look at the time service (chrony, ntp) of this node."}});
   }
   finding.text =

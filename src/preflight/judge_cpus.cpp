@@ -91,7 +91,7 @@ void judge_rank(const Job& job, const Facts& facts, std::size_t ranks_on_node, F
              ranks_on_node >= static_cast<std::size_t>(cpu.num_numa)) {
     finding.warn({where,
                   fmt::format("its cores are on NUMA nodes {}", list_text(cpu.numa_of_cores)),
-                  "what one core has written lies far from the others", bind_cores});
+                  "memory written by one core is far from the others", bind_cores});
   }
 }
 
@@ -119,7 +119,7 @@ Finding judge_binding(const Job& job) {
   }
   const CpuFacts& first = job.ranks.front().cpu;
   finding.text =
-      fmt::format("{} of {} cores for a rank ({}), {} thread{}",
+      fmt::format("{} of {} cores per rank ({}), {} thread{}",
                   fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most),
                   first.num_online, is_bound(first) ? "bound" : "not bound", first.threads,
                   first.threads == 1 ? "" : "s");
@@ -154,7 +154,7 @@ Finding judge_load(const Job& job) {
       if (!is_bound(facts.cpu)) break;
     }
   }
-  finding.text = fmt::format("others take at most {:.0f} % of a core of a rank", 100 * most);
+  finding.text = fmt::format("other processes take at most {:.0f} % of a rank's core", 100 * most);
   shorten(finding);
   return finding;
 }

@@ -180,12 +180,12 @@ Finding judge_links(const std::vector<std::string>& nodes, std::span<const Link>
           fmt::format("the link reaches {:.3g} Gbit/s", link.gbit_per_s),
           is_bad ? fmt::format("parallel.min_link_gbit_per_s = {:.3g}", least_gbit_per_s)
                  : fmt::format("other links {:.3g}", usual),
-          "See that MPI and NCCL take the fast network; leave out a node that cannot."}});
+          "Make sure that MPI and NCCL use the fast network; leave out a node that cannot."}});
   }
   if (!is_told && usual < recommended_gbit_per_s) {
     finding.warn({"links", fmt::format("nodes are joined by {:.3g} Gbit/s", usual),
-                  "training over several nodes is seldom fast below 100",
-                  "See that MPI and NCCL take the fast network; HYBRID_SHARD sends least."});
+                  "training over several nodes is rarely fast below 100",
+                  "Make sure that MPI and NCCL use the fast network; HYBRID_SHARD sends least."});
   }
   if (nodes.size() <= 8) finding.details = matrix(nodes, links);
   shorten(finding);

@@ -32,14 +32,14 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
       frozen_pool_(at::kByte, options.device),
       gradients_(shard_sizes(map), groups, options) {
   core::check(map.num_shards() == groups.fsdp->size(),
-              "the shard map was made for the fsdp communicator");
+              "the shard map belongs to the fsdp communicator");
   const bool is_master =
       options.numbers.compute == options.numbers.master && options.device == options.state_device;
   const auto made = [](core::DType dtype, at::Device device) {
     return at::TensorOptions().dtype(to_aten(dtype)).device(device);
   };
   core::check(!map.has_frozen() || map.rules().compute == options.numbers.compute,
-              "the shard map was made for the dtype to compute in");
+              "the shard map has the dtype to compute in");
   for (const plan::UnitLayout& layout : map.units()) {
     Unit& unit = units_.emplace_back();
     if (!layout.trainable) {

@@ -95,11 +95,12 @@ bool is_named_after(const fs::path& folder, const std::string& name) {
 void warn_of_name(const fs::path& adapter, const AdaptedBase& base, const Told& told) {
   const std::string name = last_part(told.base);
   if (name.empty() || name == last_part(told.own_name) || is_named_after(base.folder, name)) return;
-  log::warn(core::to_string({(adapter / weights::peft_config_name).string(),
-                             fmt::format("names the base {}, the model is {}",
-                                         core::one_line(told.base), base.folder.string()),
-                             "their shapes are the same, whether their weights are cannot be told",
-                             "Check that the adapter was made for this model."}));
+  log::warn(
+      core::to_string({(adapter / weights::peft_config_name).string(),
+                       fmt::format("names the base {}, the model is {}", core::one_line(told.base),
+                                   base.folder.string()),
+                       "their shapes are the same; whether their weights are cannot be checked",
+                       "Check that the adapter was made for this model."}));
 }
 
 }  // namespace
@@ -128,8 +129,7 @@ void require_adapter_base(const comm::Communicator& world, const fs::path& adapt
         core::ErrorKind::input,
         {adapter.string(),
          fmt::format("is an adapter of another model than the one in {}", base.folder.string()),
-         fmt::format("{} says that it was trained beside weights with the hash {}, these "
-                     "have {}",
+         fmt::format("{} says that it was trained on weights with the hash {}, these have {}",
                      adapter_base_name, wanted, hash),
          name.empty() ? "Name the model that it was made for."
                       : fmt::format("Name the model that it was made for, {}.", name)});

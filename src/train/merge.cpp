@@ -31,8 +31,8 @@ double rounding_part(const MergeReport& report) {
 std::string rounding_to_string(const MergeReport& report) {
   if (report.dtype == core::DType::f32) return "";
   return fmt::format(
-      "rounding to {} changes single weights by at most {:.2g}; together that is {:.3f} times as "
-      "large as what the adapter adds (--dtype float32 avoids it)",
+      "rounding to {} changes each weight by at most {:.2g}; together that is {:.3f} times what "
+      "the adapter adds (--dtype float32 avoids it)",
       core::name(report.dtype), report.largest_error, rounding_part(report));
 }
 
@@ -40,15 +40,14 @@ std::string to_string(const MergeReport& report, MergeInto into) {
   std::string text = fmt::format("merged the adapter into {} matrices", report.num_merged);
   if (!report.is_quantised) return text;
   text += fmt::format(
-      "\nthe adapter was trained beside quantised weights; single ones differ from those of the "
-      "files by at most {:.2g}; together that is {:.1f} % of the weights, and {:.1f} times what "
-      "the "
+      "\nthe adapter was trained on quantised weights; they differ from those of the files by at "
+      "most {:.2g} each; together that is {:.1f} % of the weights, and {:.1f} times what the "
       "adapter adds; ",
       report.largest_moved, 100 * ratio(report.moved_squares, report.original_squares),
       ratio(report.moved_squares, report.added_squares));
   return text + (into == MergeInto::trained
                      ? "it was merged into the quantised ones"
-                     : "it was merged into those of the files, beside which it was not trained");
+                     : "it was merged into those of the files, on which it was not trained");
 }
 
 Merge::Merge(const weights::ModelFiles& files, const model::ParameterTable& table,

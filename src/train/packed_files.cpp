@@ -47,7 +47,7 @@ float read_offset(const weights::ModelFiles& files, const model::Parameter& row)
   const auto& entry = files.entry(name);
   const std::int64_t count = core::num_elements(entry.shape);
   if (entry.dtype != core::DType::u8 || count > largest_state_bytes)
-    refuse(files, name, "is no text of settings", "it says how the tensor beside it is packed");
+    refuse(files, name, "is not a text of settings", "it says how the tensor next to it is packed");
   std::string text(static_cast<std::size_t>(count), '\0');
   files.read(
       {.name = name, .shape = entry.shape, .dtype = core::DType::u8, .offset = 0, .count = count},

@@ -27,7 +27,7 @@ void require_equal_threads(const comm::Communicator& world) {
       core::ErrorKind::environment,
       core::to_string({"train.determinism = \"topology\"",
                        fmt::format("ranks have {} to {} threads", least, most),
-                       "a micro-batch gets the same bits only from as many threads",
+                       "a micro-batch gives identical results only with as many threads",
                        "Set OMP_NUM_THREADS to one number for all ranks."}));
 }
 

@@ -105,7 +105,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
         core::ErrorKind::deck,
         {input.deck_path.string(),
          fmt::format("optimizer.name = {}, the run in {} has {}", own, found.folder.string(), name),
-         "its moments are kept in another way",
+         "its moments are stored differently",
          "Restore it, or set another train.output to begin a new run."});
   }
   const std::string bucket = found.state.value("bucket", input.parallel.bucket);
@@ -135,7 +135,7 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
                {input.deck_path.string(),
                 fmt::format("{} {} not what the run in {} has", count,
                             count == 1 ? "key is" : "keys are", found.folder.string()),
-                "what it trained so far rests on them",
+                "its training so far depends on them",
                 "Restore them, or set another train.output to begin a new run." + differences});
   }
   const std::string precision = found.state.value("precision", input.precision.mode);
@@ -148,8 +148,8 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
   if (found.state.at("data_fingerprint").get<std::string>() != data_fingerprint) {
     if (input.data.allow_changed) {
       log::warn(
-          fmt::format("{} is not what the run in {} was trained on; it goes on with the "
-                      "samples that the changed data have in its place (data.allow_changed)",
+          fmt::format("{} is not what the run in {} was trained on; it continues with the changed "
+                      "data at the same place (data.allow_changed)",
                       fmt::format("{}", fmt::join(input.data.paths, ", ")), found.folder.string()));
       return;
     }
@@ -170,15 +170,15 @@ void require_same_base(const Input& input, const std::string& base_hash,
   const std::string dtype(core::name(input.numbers().compute));
   if (base.value("dtype", dtype) != dtype) {
     log::warn(
-        fmt::format("{} was trained beside weights in {}, this start has them in {}: whether they "
-                    "are the same model cannot be told",
+        fmt::format("{} was trained on weights in {}, this start has them in {}: whether they are "
+                    "the same model cannot be checked",
                     found.folder.string(), base.value("dtype", dtype), dtype));
     return;
   }
   if (base.value("hash", base_hash) == base_hash) return;
   core::fail(core::ErrorKind::input,
              {input.model_folder.string(),
-              fmt::format("is not the model that {} was trained beside", found.folder.string()),
+              fmt::format("is not the model that {} was trained on", found.folder.string()),
               fmt::format("its frozen weights have the hash {}, those were {}", base_hash,
                           base.value("hash", base_hash)),
               "Restore the model's files, or set another train.output to begin a new run."});

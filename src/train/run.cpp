@@ -73,7 +73,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
     log::warn(
         corpus_.has_answers
             ? "metrics.answers is set, but there are no questions to answer: set "
-              "data.validation_path to a file of them"
+              "data.validation_path to a file of questions"
             : "metrics.answers is set, but running text asks no questions: nothing is answered");
   }
   restore_or_initialise();
@@ -181,8 +181,8 @@ void Run::tell_memory() {
   const std::int64_t process =
       world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);
   log::info(
-      fmt::format("memory of the rank that needed most: planned {}, {} of it for tensors; "
-                  "tensors took {}, the process {}",
+      fmt::format("memory of the rank that needed most: planned {}, of which tensors {}; used by "
+                  "tensors {}, by the process {}",
                   core::human_bytes(plan_.memory_bytes()), core::human_bytes(plan_.tensor_bytes()),
                   core::human_bytes(tensors), core::human_bytes(process)));
 }
@@ -196,7 +196,7 @@ void Run::write_row(const std::string& row) {
     if (rows_are_lost_) return;
     rows_are_lost_ = true;
     progress_.pause();
-    log::warn(fmt::format("rows of metrics are lost: {}", error.what()));
+    log::warn(fmt::format("rows of metrics.jsonl are lost: {}", error.what()));
   }
 }
 
@@ -216,13 +216,13 @@ bool Run::between_steps() {
   if (seen[0] != 0) {
     progress_.pause();
     log::info(
-        fmt::format("a signal asks to stop: the last checkpoint is that of step {}; SIGTERM "
-                    "or SIGINT once more ends the run at once",
+        fmt::format("a signal asks to stop: the last checkpoint is from step {}; a second SIGTERM "
+                    "or SIGINT ends the run at once",
                     steps_done_));
   } else if (seen[1] != 0) {
     progress_.pause();
     log::info(
-        fmt::format("train.max_seconds = {:.0f}: {:.0f} s are left, {:.0f} s are kept for the "
+        fmt::format("train.max_seconds = {:.0f}: {:.0f} s are left, {:.0f} s are reserved for the "
                     "last checkpoint",
                     input_.train.max_seconds, input_.train.max_seconds - process_age_s(),
                     time_limit_.margin_s()));

@@ -220,10 +220,10 @@ void Run::restore_or_initialise() {
 void Run::tell_resumed(const checkpoint::Found& found) {
   const std::int64_t threads = found.state.value("threads", std::int64_t{0});
   if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
-    log::warn(
-        fmt::format("{} was trained with {} threads per rank, this start has {}: its bits will "
-                    "not be those of an uninterrupted run (OMP_NUM_THREADS sets them)",
-                    found.folder.string(), threads, at::get_num_threads()));
+    log::warn(fmt::format(
+        "{} was trained with {} threads per rank, this start has {}: its results will not be "
+        "identical to those of an uninterrupted run (OMP_NUM_THREADS sets the threads)",
+        found.folder.string(), threads, at::get_num_threads()));
   }
   steps_done_ = found.step;
   checkpoints_.start_from(found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared,

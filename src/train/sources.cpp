@@ -17,13 +17,14 @@ std::filesystem::path find_data(const Input& input, const char* key, const std::
   const std::filesystem::path path = resolve(named, input.deck_path);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path;
-  core::fail(core::ErrorKind::input,
-             {named, "is not there",
-              path.is_absolute() ? fmt::format("data.{} names it", key)
-                                 : fmt::format("data.{} is looked for from the current folder and "
-                                               "beside the deck {}",
-                                               key, input.deck_path.string()),
-              fmt::format("Correct data.{}.", key)});
+  core::fail(
+      core::ErrorKind::input,
+      {named, "is not there",
+       path.is_absolute()
+           ? fmt::format("data.{} names it", key)
+           : fmt::format("data.{} is looked for in the current folder and next to the deck {}", key,
+                         input.deck_path.string()),
+       fmt::format("Correct data.{}.", key)});
 }
 
 data::Manner manner_of(const Input& input, const Registry& registry,

@@ -36,8 +36,8 @@ void require_finite(const StepResult& result, std::int64_t step) {
       step,
       fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
                   readable(result.grad_norm)),
-      "training cannot go on from numbers that are not finite; the weights are still those of the "
-      "step before",
+      "training cannot continue from numbers that are not finite; the weights are still those of "
+      "the step before",
       "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another train.output), and "
       "look at the data of this step.");
 }

@@ -36,7 +36,7 @@ class IndexEvents : public JsonEvents {
     if (!in_map_) return pass("a string");
     if (!is_plain_file_name(text)) {
       refuse(fmt::format("weight_map puts tensor {} into {}", in_quotes(name_), in_quotes(text)),
-             "a plain name of a file beside the index is needed");
+             "a plain name of a file next to the index is needed");
     }
     if (!map_.emplace(name_, std::move(text)).second) {
       refuse(fmt::format("weight_map names tensor {} twice", in_quotes(name_)),

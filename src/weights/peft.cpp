@@ -176,7 +176,7 @@ void PeftAdapter::read(const model::Parameter& row, std::int64_t first,
            fmt::format("tensor {} holds {} at {}", in_quotes(name), values[i],
                        first + static_cast<std::int64_t>(i)),
            "with it every output of the model would be lost",
-           "Use an earlier checkpoint of the run that made it.");
+           "Use an earlier checkpoint of the run that wrote it.");
   }
 }
 

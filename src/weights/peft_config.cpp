@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t largest_rank = 65536;
 constexpr const char* remedy_elsewhere =
-    "Continue it where it was made, or train a new adapter here.";
+    "Continue it where it was trained, or train a new adapter here.";
 
 /// Keys that say nothing about what the tensors mean, or are read below.
 constexpr std::array<std::string_view, 28> harmless = {"auto_mapping",
@@ -137,10 +137,10 @@ void require_lora(const Reader& reader) {
   }
   const core::Json task = config.value("task_type", core::Json());
   if (!task.is_null() && task != "CAUSAL_LM")
-    reader.refuse("task_type", "models are trained to go on with text: \"CAUSAL_LM\"");
+    reader.refuse("task_type", "models are trained to continue text: \"CAUSAL_LM\"");
   const core::Json bias = config.value("bias", core::Json("none"));
   if (!bias.is_null() && bias != "none")
-    reader.refuse("bias", "biases beside adapted matrices stay as they are: \"none\"");
+    reader.refuse("bias", "biases of adapted matrices are not trained: \"none\"");
   // The others change the base weights, or write an adapter for changed ones.
   constexpr std::array<std::string_view, 2> starts = {"gaussian", "orthogonal"};
   const core::Json start = config.value("init_lora_weights", core::Json(true));

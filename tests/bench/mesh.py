@@ -73,7 +73,7 @@ def run(args, folder, ranks, overrides):
         raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     rows = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
     times = next(row for row in rows if "times" in row)
-    memory = re.search(r"planned (\S+ \S+), (\S+ \S+) of it for tensors; tensors took (\S+ \S+), the process (\S+ \S+)",
+    memory = re.search(r"planned (\S+ \S+), of which tensors (\S+ \S+); used by tensors (\S+ \S+), by the process (\S+ \S+)",
                        done.stdout)
     # The first steps fill buffers and caches.
     steps = [row["step_s"] for row in rows if "loss" in row][2:]

@@ -326,7 +326,7 @@ TEST(AdapterExportOfQlora, MergesIntoWhatItWasTrainedBesideUnlessTold) {
   const Outcome original =
       command(job, {"export", "output", "original", "--merge", "--merge-into", "original"});
   must(original);
-  EXPECT_EQ(count(original.out, "beside which it was not trained"), 1) << original.out;
+  EXPECT_EQ(count(original.out, "on which it was not trained"), 1) << original.out;
   must(command(job, {"export", "output", "adapter"}));
   must(command(job, {"quantize", "model", "nf4"}));
   const at::Tensor adapted = logits_of(job.folder() / "nf4", job.folder() / "adapter");

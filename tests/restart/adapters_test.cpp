@@ -106,12 +106,11 @@ TEST(Adapter, DoesNotGoOnBesideOtherWeights) {
   file.close();
   const Outcome outcome = job.run(2);
   EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
-  EXPECT_EQ(count(outcome.err, "is not the model that output/step-0000000002 was trained beside"),
-            1)
+  EXPECT_EQ(count(outcome.err, "is not the model that output/step-0000000002 was trained on"), 1)
       << outcome.text();
   const Outcome merge = run_program(merge_it, job.folder());
   EXPECT_EQ(merge.exit_code, 65) << merge.text();
-  EXPECT_EQ(count(merge.err, "is not the model that output/step-0000000002 was trained beside"), 1)
+  EXPECT_EQ(count(merge.err, "is not the model that output/step-0000000002 was trained on"), 1)
       << merge.text();
 }
 

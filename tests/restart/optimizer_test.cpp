@@ -90,9 +90,9 @@ TEST(Optimizer, MayNotChangeWithinARunNorItsBlocks) {
   const Job job("optimizer.refused", with(short_run("32-true"), {"train.stop_after_steps=2"}));
   run(job, {1, in_8bit}, exit_resubmit);
   expect_refused(job.run(2),
-                 "error: job.toml: optimizer.name = \"adamw\", the run in "
-                 "output/step-0000000002 has \"adamw8bit\" (its moments are kept in another "
-                 "way). Restore it, or set another train.output to begin a new run.\n");
+                 "error: job.toml: optimizer.name = \"adamw\", the run in output/step-0000000002 "
+                 "has \"adamw8bit\" (its moments are stored differently). Restore it, or set "
+                 "another train.output to begin a new run.\n");
   expect_refused(job.run(2, with(in_8bit, {"parallel.bucket=LAYER"})),
                  "error: job.toml: parallel.bucket = \"LAYER\", the run in "
                  "output/step-0000000002 has \"BLOCK\" (the blocks of adamw8bit's moments are cut "

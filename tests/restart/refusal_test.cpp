@@ -39,9 +39,8 @@ TEST_P(Refusal, OfAChangedKeyNamesBothValues) {
   Job changed = job;
   expect_refused(
       changed.run(GetParam(), {"train.seed=7", "optimizer.beta2=0.999"}),
-      {"error: job.toml: 2 keys are not what the run in output/step-0000000002 has (what "
-       "it trained so far rests on them). Restore them, or set another train.output to "
-       "begin a new run.\n",
+      {"error: job.toml: 2 keys are not what the run in output/step-0000000002 has (its training "
+       "so far depends on them). Restore them, or set another train.output to begin a new run.\n",
        "    train.seed = 7, the checkpoint has 42\n",
        "    optimizer.beta2 = 0.999, the checkpoint has 0.95\n"});
   EXPECT_EQ(read_file(job.output() / "input.resolved.toml"), resolved);

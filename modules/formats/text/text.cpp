@@ -82,7 +82,7 @@ class FileReader final : public data::Reader {
       core::fail(core::ErrorKind::input,
                  {path.string(),
                   fmt::format("is larger than {}", core::human_bytes(longest_document_bytes)),
-                  "a file of plain text is one document, which one rank tokenises whole",
+                  "a file of plain text is one document, which one rank tokenises alone",
                   "Split it, or put its documents into a JSONL file."});
     }
   }

@@ -58,7 +58,7 @@ void require_unshifted(const Ids& labels, const Ids& ids, const std::string& nam
                {where,
                 fmt::format("field \"{}\" has {} at place {} where the token is {}", name,
                             labels[l], l + 1, ids[l]),
-                "a label is -100 or the token itself; the shift by one is made in the loss",
+                "a label is -100 or the token itself; the loss shifts by one",
                 "Do not shift the labels."});
   }
 }

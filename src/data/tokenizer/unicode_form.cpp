@@ -22,7 +22,7 @@ void decompose(std::vector<utf8proc_int32_t>& codes, char32_t code, utf8proc_opt
       utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
                               static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
   core::check(count >= 0 && static_cast<std::size_t>(count) <= parts.size(),
-              "utf8proc refused a character");
+              "utf8proc rejected a character");
   codes.insert(codes.end(), parts.begin(), parts.begin() + count);
 }
 
@@ -67,7 +67,7 @@ std::string unicode_form(std::string_view text, int options) {
   order_marks(codes);
   const utf8proc_ssize_t count =
       utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), flags);
-  core::check(count >= 0, "utf8proc refused text that is valid UTF-8");
+  core::check(count >= 0, "utf8proc rejected text that is valid UTF-8");
   std::string result;
   result.reserve(text.size());
   for (utf8proc_ssize_t i = 0; i < count; ++i)

@@ -53,10 +53,9 @@ TEST(TokensFormat, DocumentsAreTheSameRecordsThatRunOn) {
 }
 
 TEST(TokensFormat, RefusesShiftedLabels) {
-  EXPECT_EQ(
-      refusal_of(R"({"input_ids": [1, 7, 2], "labels": [7, 2, -100]})"),
-      "65: d.jsonl:1: field \"labels\" has 7 at place 1 where the token is 1 (a label is -100 "
-      "or the token itself; the shift by one is made in the loss). Do not shift the labels.");
+  EXPECT_EQ(refusal_of(R"({"input_ids": [1, 7, 2], "labels": [7, 2, -100]})"),
+            "65: d.jsonl:1: field \"labels\" has 7 at place 1 where the token is 1 (a label is "
+            "-100 or the token itself; the loss shifts by one). Do not shift the labels.");
 }
 
 TEST(TokensFormat, RefusesListsOfOtherLengths) {

@@ -48,7 +48,7 @@ TEST(DeckSyntax, EachMistakePointsAtItsLineAndPlace) {
   expect("= 1\n", "1: there is no key before =", "^");
   expect("[model\nx = 1\n", "1: this is neither a table nor a key", "^");
   expect("a b = 1\n", "1: this is not a key", " ^");
-  expect("x = [1 2]\n", "1: this array does not go on here", "       ^");
+  expect("x = [1 2]\n", "1: this array does not continue here", "       ^");
   expect("x = [1,\ny = 2\n", "2: this does not belong into an array", "^");
   expect("\nx = [1, 2\n\n", "2: this array does not end", "    ^");
   expect("x = [1,\n", "1: this array does not end", "    ^");

@@ -93,10 +93,10 @@ TEST(RequireSameRun, ListsEveryFixedKeyThatDiffers) {
   const Input input =
       input_of({{"optimizer.lr", "2e-3"}, {"train.seed", "42"}, {"train.micro_batch", "4"}});
   EXPECT_EQ(refusal(input, "abc", found),
-            "input.toml: 2 keys are not what the run in out/step-0000000007 has (what it trained "
-            "so far rests on them). Restore them, or set another train.output to begin a new run.\n"
-            "    optimizer.lr = 2e-3, the checkpoint has 1e-3\n"
-            "    train.micro_batch = 4, the checkpoint has 2");
+            "input.toml: 2 keys are not what the run in out/step-0000000007 has (its training so "
+            "far depends on them). Restore them, or set another train.output to begin a new run.\n "
+            "   optimizer.lr = 2e-3, the checkpoint has 1e-3\n    train.micro_batch = 4, the "
+            "checkpoint has 2");
 }
 
 TEST(RequireSameRun, AcceptsAKeyThatTheCheckpointDoesNotKnow) {
