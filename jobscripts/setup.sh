@@ -5,8 +5,8 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 build=$root/build
-# shellcheck source=env/site.sh
-. "$root/jobscripts/env/site.sh"
+# shellcheck source=env/read_site.sh
+. "$root/jobscripts/env/read_site.sh"
 
 # What CMakeLists.txt looks for, and what local.sh and tests/run.sh call.
 packages=(
@@ -187,6 +187,8 @@ build_fuzz_targets() {
 }
 
 set_up_machine() {
+  # The one that comes with the sources goes without saying.
+  [ ${#sites[@]} -eq 1 ] || say "settings from $(printf '%s, ' "${sites[@]}" | sed 's/, $//')"
   install_packages "${packages[@]}"
   find_libtorch
 }

@@ -1,14 +1,11 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts for queues, which have set FINETUNE_ROOT: what a job trains, and with which program.
 
-# shellcheck disable=SC2034  # for site.sh
 root=$FINETUNE_ROOT
-# What a site sources there may read variables that are not set, and end with whatever it likes.
-set +eu
-# shellcheck source=site.sh
-. "$FINETUNE_ROOT/jobscripts/env/site.sh"
-set -eu
+# shellcheck source=read_site.sh
+. "$FINETUNE_ROOT/jobscripts/env/read_site.sh"
+echo "finetune: settings from $(printf '%s, ' "${sites[@]}" | sed 's/, $//')"
 # shellcheck source=time.sh
 . "$FINETUNE_ROOT/jobscripts/env/time.sh"
 # shellcheck source=run.sh
@@ -30,7 +27,7 @@ find_binary() {
     fi
   done
   refuse 69 "$root" "there is no program" "neither build/finetune nor ../../bin/finetune can be run" \
-    "Build it with jobscripts/local.sh build, or set FINETUNE_BINARY in jobscripts/env/site.sh."
+    "Build it with jobscripts/local.sh build, or set FINETUNE_BINARY in ~/.config/finetune/site.sh."
 }
 
 # choose_deck INDEX WORD...: sets deck and settings from DECK.toml key=value... With an INDEX, that of a task

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The only file a site edits: what every jobscript takes from its surroundings. All of it is optional, and
 # what the environment says already counts instead. $root: the folder that jobscripts/ lies in.
+# Where you may not write to this one, lines of it go into ~/.config/finetune/site.sh or a file that the variable
+# FINETUNE_SITE names: both are read after this one, and what they say counts.
 
 # Software that is not where the system has it, for example:
 #   . /etc/profile.d/modules.sh      where a job does not know `module`
