@@ -198,52 +198,6 @@ rm prefix/bin/finetune
 (unset FINETUNE_BINARY && SUBMITTED=$installed/jobscripts/slurm/train.sh "$slurm" d.toml >out 2>&1)
 expect "slurm: no program: exit code" 69 $?
 
-# Who may not write to site.sh has a file of their own; a third is named for a job. The last one that says something
-# counts, and the environment before all of them.
-site_of() {
-  (
-    unset FINETUNE_BINARY
-    export HOME=$work/other_home FINETUNE_SRUN_OPTIONS FINETUNE_SITE
-    FINETUNE_SITE=${1:-} FINETUNE_SRUN_OPTIONS=${2:-}
-    SUBMITTED=$work/sites/jobscripts/slurm/train.sh CODE=0 "$slurm" d.toml
-  ) >out 2>&1
-}
-mkdir -p other_home/.config/finetune sites
-cp -r "$top/jobscripts" sites
-sed -i -e 's|^\(: .[$]{FINETUNE_SRUN_OPTIONS:=\).*|\1--of-the-site}"|' -e "s|^\(: .[$]{FINETUNE_BINARY:=\)|\1$work/bin/finetune|" \
-  sites/jobscripts/env/site.sh
-: >"$LOG"
-site_of
-expect "site: only the one that comes along" "srun --of-the-site" "$(cut -d ' ' -f 1,2 "$LOG")"
-expect "site: it is said which" "finetune: settings from $work/sites/jobscripts/env/site.sh" "$(head -n 1 out)"
-# As lines of site.sh are copied: the options are set, the program is left open.
-cat >other_home/.config/finetune/site.sh <<'SITE'
-: "${FINETUNE_SRUN_OPTIONS:=--of-the-user}"
-: "${FINETUNE_BINARY:=}"
-SITE
-: >"$LOG"
-site_of
-expect "site: the user's counts, and what it leaves empty is the site's" "srun --of-the-user $work/bin/finetune" \
-  "$(cut -d ' ' -f 1,2,6 "$LOG")"
-printf 'FINETUNE_SRUN_OPTIONS=--of-the-job\n' >"job site.sh"
-: >"$LOG"
-site_of "$work/job site.sh"
-expect "site: what FINETUNE_SITE names counts before the user's" "srun --of-the-job" "$(cut -d ' ' -f 1,2 "$LOG")"
-expect "site: all three are named" \
-  "finetune: settings from $work/sites/jobscripts/env/site.sh, $work/other_home/.config/finetune/site.sh, $work/job site.sh" \
-  "$(head -n 1 out)"
-: >"$LOG"
-rm "job site.sh"
-site_of "" --of-the-environment
-expect "site: the environment counts before files that ask for it" "srun --of-the-environment" \
-  "$(cut -d ' ' -f 1,2 "$LOG")"
-site_of "$work/job site.sh"
-expect "site: FINETUNE_SITE is not there: exit code" 69 $?
-expect "site: it is said that FINETUNE_SITE is not there" 1 \
-  "$(grep -c "^error: FINETUNE_SITE=$work/job site.sh: this file cannot be read" out)"
-expect "site: it stays strict afterwards" "ehuB" \
-  "$(root=$top bash -c 'set -eu; . "$root/jobscripts/env/read_site.sh"; echo "${-/c/}"')"
-
 # Arrays: a line of the file for each task, with an output folder of its own.
 printf 'optimizer.lr=1e-3\n\nother.toml a=b c=d train.output=mine' >sweep.txt
 export SLURM_ARRAY_JOB_ID=6 FINETUNE_SWEEP=$work/sweep.txt
