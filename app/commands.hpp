@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The commands besides training; one file each. All but `check` run as one process without MPI.
+// The commands other than training; one file each. All but `check` run as one process without MPI.
 
 #include "cli.hpp"
 #include "comm/environment.hpp"

@@ -32,7 +32,7 @@ core::DType dtype_of(const std::string& word);
 /// config.json of the model's folder; null without one.
 core::Json config_of(const std::filesystem::path& model_folder);
 
-/// What lies beside the weights of a whole model and is not a copy: the card, and what says more
+/// What lies next to the weights of a whole model and is not a copy: the card, and what says more
 /// than the source did. `config` is its config.json, to which --dtype is applied; it is written if
 /// it `changed`.
 std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed);

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What `finetune plan --machine` tells besides memory: time, strategies, the run, checkpoints,
-// scaling.
+// What `finetune plan --machine` reports in addition to memory: time, strategies, the run,
+// checkpoints, scaling.
 
 #include <cstdint>
 #include <string>

@@ -8,7 +8,7 @@
 
 namespace finetune::templates {
 
-/// In the order of their names. They are read anew on every call.
+/// In the order of their names. They are read again on every call.
 std::vector<data::ChatTemplate> all();
 
 }  // namespace finetune::templates

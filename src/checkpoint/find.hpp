@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoint to go on from.
+// Which checkpoint to continue from.
 
 #include <cstdint>
 #include <filesystem>
@@ -38,7 +38,7 @@ inline constexpr std::int64_t any_step = std::numeric_limits<std::int64_t>::max(
 
 /// Finds the checkpoint in `root` that `resume` asks for: "auto" the newest good one of a step
 /// below `before_step`, nothing if there are no checkpoints at all; "never" nothing; otherwise the
-/// one of that folder name, and no other. Says in one warning each which ones it passed over and
+/// one of that folder name, and no other. Says in one warning each which ones it skipped and
 /// why.
 ///
 /// The root reads; every rank gets the same manifest. Collective on `world`.

@@ -48,7 +48,7 @@ void write_manifest_file(const std::filesystem::path& folder, std::string_view t
 void publish(const std::filesystem::path& temporary, const std::filesystem::path& root,
              std::int64_t step);
 
-/// Renames the checkpoint of `step` so that nobody takes it, then removes it.
+/// Renames the checkpoint of `step` so that it is not taken for one, then removes it.
 /// Throws: ErrorKind::io if it cannot be renamed.
 void remove_checkpoint(const std::filesystem::path& root, std::int64_t step);
 

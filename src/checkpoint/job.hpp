@@ -26,7 +26,7 @@ struct RankJob {
 void check_arguments(std::int64_t step, std::span<const StoredSlice> slices,
                      const SaveOptions& options);
 
-/// Lays out the file of each group of ranks and tells every rank where its slices go.
+/// Lays out the file of each group of ranks and sends every rank the positions of its slices.
 /// Collective on the writers' world, on its main threads.
 RankJob make_job(const Writers& writers, const std::filesystem::path& folder,
                  std::span<const StoredSlice> slices, const SaveOptions& options);

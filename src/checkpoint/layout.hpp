@@ -13,13 +13,13 @@ namespace finetune::checkpoint {
 
 inline constexpr std::string_view manifest_name = "MANIFEST.json";
 inline constexpr std::string_view state_name = "state.json";
-/// Prefixes of folders that are being written or removed; whoever finds one may delete it.
+/// Prefixes of folders that are being written or removed; any process that finds one may delete it.
 inline constexpr std::string_view temporary_prefix = ".tmp-step-";
 inline constexpr std::string_view deleted_prefix = ".del-step-";
 
 inline constexpr std::int64_t largest_step = 9'999'999'999;
 
-/// Who shares a file: all ranks of a node, or nobody.
+/// Who shares a file: all ranks of a node, or no ranks.
 enum class Files { node, rank };
 
 /// Where the folder of a checkpoint is: on a file system that all nodes share, or once on a disk of

@@ -37,7 +37,7 @@ struct LoadReport {
 LoadReport load(const comm::Communicator& world, const Found& found,
                 std::span<const WantedSlice> wanted);
 
-/// Where a run looks for a checkpoint to go on from.
+/// Where a run looks for a checkpoint to continue from.
 struct Sources {
   std::filesystem::path root;
   std::string resume = "auto";

@@ -20,7 +20,7 @@ std::filesystem::path local_root(const std::filesystem::path& local_dir,
                                  const std::filesystem::path& output, const std::string& host);
 
 /// Makes it where it is missing. Without MPI.
-/// Throws: ErrorKind::create if it belongs to somebody else, is a link, or others may enter it.
+/// Throws: ErrorKind::create if it belongs to another user, is a link, or others may enter it.
 void make_local_root(const std::filesystem::path& root);
 
 /// Removes what other runs than `run_id` ("": all runs) have left there. Without MPI; problems are
@@ -29,7 +29,7 @@ void remove_other_runs(const std::filesystem::path& root, const std::string& run
 
 /// Finds the newest checkpoint of a step below `before_step` and of the run `run_id` of which the
 /// nodes together still have every file, wherever it was written. Says which incomplete ones it
-/// passed over. The root of each `node` reads. Collective on `world`; errors of single nodes are
+/// skipped. The root of each `node` reads. Collective on `world`; errors of single nodes are
 /// theirs alone: what they have does not count.
 std::optional<Found> find_local(const comm::Communicator& world, const comm::Communicator& node,
                                 const std::filesystem::path& root, const std::string& run_id,

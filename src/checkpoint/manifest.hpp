@@ -36,7 +36,7 @@ struct Extent {
   std::int64_t offset = 0;            ///< first element in the row-major tensor
   std::int64_t count = 0;             ///< elements, at least 1
   std::int64_t position = 0;          ///< first byte in the file
-  std::vector<std::uint32_t> crc32c;  ///< one a block of Manifest::block_bytes; the last is shorter
+  std::vector<std::uint32_t> crc32c;  ///< one per Manifest::block_bytes; the last is shorter
 };
 
 struct Manifest {

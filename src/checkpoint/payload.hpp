@@ -55,9 +55,9 @@ struct PayloadResult {
   double read_back_s = 0;
 };
 
-/// Creates the file if nobody has, takes its space if this rank lays it out, writes, syncs, and
-/// reads back. Stops early, without an error, if `stop` asks for it.
-/// Throws: ErrorKind::io with the system's reason, or naming the block that reads back otherwise.
+/// Creates the file if it does not exist, takes its space if this rank lays it out, writes, syncs,
+/// and reads back. Stops early, without an error, if `stop` asks for it. Throws: ErrorKind::io with
+/// the system's reason, or naming the block that reads back otherwise.
 PayloadResult write_payload(const PayloadJob& job, const std::stop_token& stop = {});
 
 /// CRC32C of the bytes of a file outside `ranges`, in file order. Throws: ErrorKind::io.

@@ -49,7 +49,7 @@ class Reader {
   std::optional<core::File> file_;
   std::vector<std::byte> border_;  ///< a block of which only a part is wanted
   std::int64_t bytes_read_ = 0;
-  std::int64_t read_ahead_ = 0;  ///< position in the file up to which the system was told to read
+  std::int64_t read_ahead_ = 0;  ///< position in the file up to which the system was asked to read
 };
 
 /// Fills `values` with elements of a tensor from `first_element` on, converted to fp32 (stored

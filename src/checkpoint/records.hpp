@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Private to checkpoint: what ranks tell each other during a save.
+// Private to checkpoint: what ranks send each other during a save.
 
 #include <cstddef>
 #include <cstdint>

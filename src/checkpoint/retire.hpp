@@ -28,7 +28,7 @@ struct Kept {
 std::vector<std::int64_t> superfluous(std::span<const Kept> good, const Retention& retention);
 
 /// Removes the good checkpoints in `root` that `retention` does not keep, of steps up to
-/// `newest_step`. Damaged ones neither count nor are removed: somebody may want to look at them.
+/// `newest_step`. Damaged ones neither count nor are removed: a person may want to look at them.
 /// Nor are those of later steps, which another run left there.
 ///
 /// To be called after a save, by one rank. Problems are warnings: an old checkpoint too many harms

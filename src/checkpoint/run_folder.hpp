@@ -22,7 +22,7 @@ class RunFolder {
   /// Tells this run from others that used the same folder before; checkpoints on disks of nodes
   /// carry it.
   const std::string& run_id() const { return run_id_; }
-  /// The run goes on under the id that its checkpoint has, or under a new one ("").
+  /// The run continues under the id of its checkpoint, or under a new one ("").
   void set_run_id(const std::string& id);
 
   /// Notes a start from `step` with a deck and program of this fingerprint.

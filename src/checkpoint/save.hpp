@@ -23,7 +23,7 @@ namespace finetune::checkpoint {
 
 /// Elements of a logical tensor in this rank's memory, to be saved.
 struct StoredSlice {
-  std::string kind;  ///< "param", "exp_avg", ...: tells states of one tensor apart
+  std::string kind;  ///< "param", "exp_avg", ...: distinguishes the states of one tensor
   core::TensorSlice slice;
   const std::byte* data = nullptr;  ///< slice.size_bytes() bytes
 };
@@ -65,7 +65,7 @@ struct SaveReport {
 };
 
 /// One checkpoint on its way to `root`/step-NNNNNNNNNN. Data are written by a thread on every rank;
-/// what ranks have to tell each other is told when they call `advance` together.
+/// what ranks have to send each other is sent when they call `advance` together.
 ///
 /// Whatever throws, every rank throws the same AgreedError (kind create or io with the reason; bug
 /// for slices that overlap or leave something out), the temporary folder is gone and older

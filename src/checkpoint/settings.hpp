@@ -42,7 +42,7 @@ struct Settings {
   Retention retention() const {
     return {.newest = save_total_limit, .every = keep_every, .best = keep_best};
   }
-  /// Whether training goes on after some saves, so that a copy in host memory pays.
+  /// Whether training continues after some saves, so that a copy in host memory pays.
   bool saves_while_training() const {
     return save_steps > 0 || save_minutes > 0 || has_local_level();
   }

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What this rank's threads are doing, for whoever watches over them.
+// What this rank's threads are doing, for the watchdog.
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A group of ranks and what they do together. Passed to whoever communicates, never looked up.
+// A group of ranks and what they do together. Passed to its users, never looked up.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ class Communicator {
   int size() const;
   bool is_root() const { return rank() == 0; }
   const std::string& name() const;
-  /// Where this rank tells what it is doing; every blocking collective does, on Track::main.
+  /// Where this rank records what it is doing; every blocking collective does, on Track::main.
   /// nullptr without MPI.
   Activity* activity() const;
 
@@ -62,11 +62,11 @@ class Communicator {
   std::int64_t all_reduce(std::int64_t value, Reduce op) const;
   double all_reduce(double value, Reduce op) const;
 
-  /// Bytes of every rank, one entry a rank, on every rank.
+  /// Bytes of every rank, one entry per rank, on every rank.
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) const;
   std::vector<std::string> all_gather_text(std::string_view text) const;
 
-  /// Bytes of every rank, one entry a rank, on the root; nothing elsewhere.
+  /// Bytes of every rank, one entry per rank, on the root; nothing elsewhere.
   std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> bytes) const;
   std::vector<std::string> gather_text(std::string_view text) const;
 
@@ -93,7 +93,7 @@ class Communicator {
   struct Handle;
   explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
 
-  /// all_gather as a part of a collective that is already told.
+  /// all_gather as a part of a collective that is already recorded.
   void all_gather_inside(core::DType dtype, const void* shard, void* full,
                          std::int64_t count) const;
 

@@ -12,7 +12,7 @@ namespace finetune::comm {
 /// GPUs this process can see; 0 without CUDA, without a driver and without a device.
 int num_gpus();
 
-/// "GPU-1b2c...", as nvidia-smi prints it; it tells apart what several nodes call device 0.
+/// "GPU-1b2c...", as nvidia-smi prints it; it distinguishes what several nodes call device 0.
 /// Throws: ErrorKind::environment if there is no such device.
 std::string gpu_uuid(int device);
 
@@ -20,7 +20,7 @@ std::string gpu_uuid(int device);
 /// Throws: ErrorKind::environment if it cannot be used.
 void use_gpu(int device);
 
-/// Memory of the current GPU that nobody has taken; 0 without CUDA.
+/// Free memory of the current GPU; 0 without CUDA.
 std::int64_t free_gpu_bytes();
 
 /// The device of a rank that sees `num_visible` of them: its own if the launcher gave it one, else

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA stream that collectives run on, beside the one that computes.
+// The CUDA stream that collectives run on, next to the one that computes.
 
 #include <functional>
 #include <memory>
@@ -14,14 +14,14 @@ namespace finetune::comm {
 
 /// A CUDA stream of its own that all groups of a rank share, so that their collectives run in the
 /// order they were started. Made once a rank, after its device was chosen (device.hpp); used by one
-/// thread at a time. A thread of its own watches over what runs on it, and tells the rank's
+/// thread at a time. A thread of its own watches what runs on it, and informs the rank's
 /// Activity. Streams are cudaStream_t.
 ///
 /// Throws, from any call: ErrorKind::environment if CUDA reports an error, and in builds without
 /// it.
 class DeviceStream {
  public:
-  /// `compute_stream` returns the stream that computes, asked anew each time it matters.
+  /// `compute_stream` returns the stream that computes, asked each time it matters.
   explicit DeviceStream(std::function<void*()> compute_stream);
   ~DeviceStream();
   DeviceStream(const DeviceStream&) = delete;

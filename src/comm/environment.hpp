@@ -34,7 +34,7 @@ class Environment {
   /// The ranks that share this rank's memory (MPI_COMM_TYPE_SHARED).
   const Communicator& node() const { return node_; }
   const Topology& topology() const { return topology_; }
-  /// What this rank is doing, told by all communicators that come from here.
+  /// What this rank is doing, recorded by all communicators that come from here.
   Activity& activity() const { return *activity_; }
 
   /// Processor cores this rank may use: OMP_NUM_THREADS if it is set, those it is bound to, or its
@@ -57,7 +57,8 @@ class Environment {
 /// The exit code of `error`: its kind's, or ErrorKind::bug's for foreign exceptions.
 int exit_code(const std::exception& error);
 
-/// What to tell the user: the error's text, or a sentence about memory if that is what is missing.
+/// The message for the user: the error's text, or a sentence about memory if that is what is
+/// missing.
 std::string message_of(const std::exception& error);
 
 }  // namespace finetune::comm

@@ -25,7 +25,7 @@ struct Traffic {
 /// A sum whose terms are packed for the wire just before they leave and added just after they
 /// arrive, piece by piece, so that no second copy of the whole is needed. Host memory only.
 struct Exchange {
-  std::int64_t count = 0;          ///< elements a rank receives from each rank, itself included
+  std::int64_t count = 0;  ///< elements that each rank receives from each rank, itself included
   std::int64_t element_bytes = 4;  ///< of an element on the wire
   /// Writes elements [offset, offset + n) of what rank `to` shall add.
   std::function<void(int to, std::int64_t offset, std::int64_t n, std::byte* wire)> pack = {};
@@ -57,7 +57,7 @@ class Group {
   /// Sums over ranks. Shapes: full [size() * count] -> shard [count]. f32, bf16, f16, i64.
   virtual Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
                                 std::int64_t count) = 0;
-  /// Sums over ranks, in place; every rank ends with the same bits. f32, bf16, f16, i64.
+  /// Sums over ranks, in place; the result is bitwise identical on every rank. f32, bf16, f16, i64.
   virtual Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) = 0;
   /// Host memory only.
   virtual Ticket exchange(Exchange exchange) = 0;

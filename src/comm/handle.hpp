@@ -18,7 +18,7 @@ struct Communicator::Handle {
   int size = 1;
   bool owned = true;  ///< freed with the handle; false for MPI_COMM_WORLD
   std::string name;
-  std::shared_ptr<Activity> activity;  ///< of this rank; every communicator of it tells the same
+  std::shared_ptr<Activity> activity;  ///< of this rank; all its communicators record in it
 
   Handle() = default;
   Handle(const Handle&) = delete;

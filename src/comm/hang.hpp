@@ -19,8 +19,8 @@ struct RankState {
   bool is_finished = false;     ///< it has nothing left to do: neither silent nor late
 };
 
-/// What to tell the user if a rank has been inside a collective for longer than `timeout_s`: the
-/// ranks that keep it waiting, or that nobody does and the network is at fault. Nothing while
+/// The message for the user if a rank has been inside a collective for longer than `timeout_s`: the
+/// ranks that keep it waiting, or that none does and the network is at fault. Nothing while
 /// everybody moves, or is busy without anyone waiting. Shapes: ranks, hosts [world size].
 std::optional<core::Message> judge(std::span<const RankState> ranks,
                                    std::span<const std::string> hosts, double timeout_s);

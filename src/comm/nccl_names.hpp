@@ -10,7 +10,7 @@ namespace finetune::comm {
 /// "NCCL_ALGO" ..., in alphabetical order.
 const std::vector<std::string>& nccl_names();
 
-/// Variables of the same prefix that tell where NCCL is installed: not read, but no mistake.
+/// Variables of the same prefix that say where NCCL is installed: not read, but not a mistake.
 const std::vector<std::string>& nccl_installation_names();
 
 }  // namespace finetune::comm

@@ -44,7 +44,7 @@ Variables nccl_environment();
 std::optional<std::string> warn_if_partly_set(std::int64_t num_set, std::int64_t num_ranks,
                                               std::int64_t first_without);
 
-/// Sets the variables, chooses NCCL_SOCKET_IFNAME if there is more than one node and nobody has,
+/// Sets the variables, chooses NCCL_SOCKET_IFNAME if there is more than one node and no one has,
 /// prints all that are set and warns (on the root). Without a GPU NCCL does not run, and there is
 /// nothing to choose or print. Before the first NcclCommunicator and before
 /// other threads start. Collective on the environment's world.

@@ -17,7 +17,7 @@
 
 namespace finetune::comm {
 
-/// Knows which collectives a stream still has, tells the rank's Activity which of them runs, and
+/// Knows which collectives a stream still has, informs the rank's Activity which of them runs, and
 /// looks for errors meanwhile: the thread that computes may stand in a call that knows nothing of
 /// communication. On an error it aborts all groups, so that this call returns, and keeps the error
 /// for that thread.
@@ -29,7 +29,7 @@ class StreamWatch {
   struct Device {
     std::function<void()> use;                   ///< first thing on each thread of the watch
     std::function<bool(void* event)> is_done;    ///< may throw
-    std::function<void(void* event)> give_back;  ///< nobody asks for it any more
+    std::function<void(void* event)> give_back;  ///< it is not needed any more
   };
 
   /// A collective on the stream.

@@ -6,7 +6,7 @@
 
 namespace finetune::comm {
 
-/// The first line of what the MPI library says of itself.
+/// The first line of the MPI library's version text.
 std::string mpi_version();
 
 /// "2.28.3"; empty in a build without CUDA.

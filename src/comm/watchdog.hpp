@@ -8,14 +8,14 @@
 
 namespace finetune::comm {
 
-/// A thread beside the computation. It sends what this rank does (Environment::activity) to two
+/// A thread next to the computation. It sends what this rank does (Environment::activity) to two
 /// ranks that judge it, over a communicator of its own: the first rank, and the last in case the
 /// first does not answer. Once a rank has been inside a collective for longer than the timeout,
 /// one of them prints who is late (see judge) and aborts the job with ErrorKind::io's exit code.
 ///
 /// Time in which a rank does not run at all, for example a job suspended by its batch system, does
-/// not count as waiting. Costs two messages of 200 bytes a rank every fifth of the timeout, at most
-/// 5 s.
+/// not count as waiting. Costs two messages of 200 bytes per rank every fifth of the timeout, at
+/// most 5 s.
 class Watchdog {
  public:
   /// Collective on the environment's world, with the same `timeout_s` everywhere; 0 watches

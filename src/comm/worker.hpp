@@ -39,7 +39,7 @@ class Worker {
 
   /// Ends the thread without doing what is left.
   void abandon();
-  /// For work that polls: true once nobody wants its result any more.
+  /// For work that polls: true once its result is not wanted any more.
   bool is_abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
  private:

@@ -54,7 +54,7 @@ class File {
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes,
                       ErrorKind kind = ErrorKind::input, File::Mode mode = File::Mode::read);
 
-/// Writes beside `path`, syncs and renames, so that a reader sees the old or the new text, whole.
+/// Writes next to `path`, syncs and renames, so that a reader sees the old or the new text, whole.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// fsync of a folder, so that renames in it survive a power loss.

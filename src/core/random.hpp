@@ -34,7 +34,7 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-/// One sequence of random numbers, addressed by index. `stream` tells sequences of one use apart:
+/// One sequence of random numbers, addressed by index. `stream` distinguishes sequences of one use:
 /// an epoch, a parameter, a layer.
 class RandomKey {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The folder of kept tokens: finding a file, and making one that nobody ever sees half of.
+// The folder of the token cache: finding a file, and writing one that is never seen half done.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,7 +31,7 @@ std::filesystem::path cache_path(const std::filesystem::path& folder, const core
 std::optional<CacheFile> find_cached(const Ranks& ranks, const std::filesystem::path& path,
                                      std::int64_t vocab_size);
 
-/// A file beside the cache's, which becomes one of it at the end. What is left by a writer that
+/// A file next to the cache's, which becomes one of them at the end. What is left by a writer that
 /// died is removed by a later one. All functions are collective on the world.
 class NewCacheFile {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// One file of the token cache. It is an HDF5 file for whoever looks into it, but is read here
+// One file of the token cache. To other programs it is an HDF5 file, but it is read here
 // without HDF5, by a trailer behind its last dataset that says what lies where and has a checksum
 // of everything; so no damaged file is ever given to HDF5.
 //
@@ -42,7 +42,7 @@ class Blocks {
   std::vector<std::span<const std::byte>> blocks_;
 };
 
-/// 32 digits that tell these samples from all others, however they are kept.
+/// 32 digits that identify these samples, however they are stored.
 std::string content_fingerprint(const TokenArrays& arrays,
                                 const std::vector<core::Digest>& digests);
 
@@ -61,7 +61,7 @@ struct CacheLayout {
   std::int64_t num_digests() const;
 };
 
-/// What belongs into a file besides arrays and description. Main thread only.
+/// What a file contains in addition to arrays and description. Main thread only.
 struct CacheSkeleton {
   CacheLayout layout;
   std::map<std::int64_t, std::vector<std::byte>> metadata;

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A conversation as a data set tells it, before a chat template gives it its markup.
+// A conversation as a data set has it, before a chat template gives it its markup.
 
 #include <cstdint>
 #include <optional>

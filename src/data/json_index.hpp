@@ -27,7 +27,7 @@ struct JsonIndex {
 inline constexpr std::int64_t longest_entry_bytes = std::int64_t{64} << 20;
 
 /// Finds the entries of `file`: the elements of a JSON array if its first character is '[', else
-/// its lines that are not blank. A UTF-8 byte order mark is passed over. Only the structure around
+/// its lines that are not blank. A UTF-8 byte order mark is skipped. Only the structure around
 /// the entries is checked; the entries are checked when they are parsed.
 /// Throws: ErrorKind::input naming file and line for a broken array, an entry that does not end or
 /// is too long, or a file without entries.

@@ -12,7 +12,7 @@
 
 namespace finetune::data {
 
-/// A file of JSON objects, an array of them or one a line.
+/// A file of JSON objects, an array of them or one per line.
 class JsonRecords final : public Records {
  public:
   /// Throws: ErrorKind::input as index_json does, or if the file cannot be opened.

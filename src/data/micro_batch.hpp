@@ -34,7 +34,7 @@ struct MicroBatch {
 };
 
 /// How a global batch becomes micro-batches: micro-batch j is sequences [j * size, (j + 1) * size),
-/// whoever computes it (the last may be smaller). Rank j % num_ranks takes it in micro-step
+/// whichever rank computes it (the last may be smaller). Rank j % num_ranks takes it in micro-step
 /// j / num_ranks. All ranks have the same number of micro-steps; in the last one some may have
 /// nothing.
 struct MicroBatchGrid {

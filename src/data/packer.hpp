@@ -24,7 +24,7 @@ class Sequences {
 
   /// Samples fill sequences of `capacity` positions by best fit: longest first, those of equal
   /// length in the dataset's order, each into the fullest sequence that has room for it. What the
-  /// result is depends on the lengths alone. Time: n log(capacity). Memory: eight bytes a sample
+  /// result is depends on the lengths alone. Time: n log(capacity). Memory: eight bytes per sample
   /// and a sequence. Every sample takes capacity positions at most.
   /// Source: best-fit decreasing; Johnson et al. 1974 (SIAM J. Comput. 3): never more than 11/9 of
   /// the fewest sequences possible and four.

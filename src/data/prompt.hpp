@@ -10,7 +10,7 @@
 
 namespace finetune::data {
 
-/// A text for the model to go on from: as a document, but without an end token that the tokenizer's
+/// A text for the model to continue: as a document, but without an end token that the tokenizer's
 /// post-processor may have put behind it. Training begins its samples in the same way.
 inline std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids = tokenizer.encode(text, Encode::document);

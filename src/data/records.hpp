@@ -50,7 +50,7 @@ const std::vector<std::string_view>& record_endings();
 std::string_view record_ending(const std::filesystem::path& path);
 
 /// Opens a file by the ending of its name; whatever is not compressed or Parquet is JSON or JSONL,
-/// told apart by its first character. Throws: ErrorKind::input as index_json does, for a file that
+/// recognised by its first character. Throws: ErrorKind::input as index_json does, for a file that
 /// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.
 std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 

@@ -10,7 +10,7 @@ namespace finetune::data {
 
 enum class Order { shuffled, as_read };
 
-/// A data set among others: an epoch makes `weight` passes over its sequences.
+/// One of several data sets: each epoch passes `weight` times over its sequences.
 struct SampledSet {
   std::int64_t size = 0;  ///< sequences, at least 1
   double weight = 1;      ///< above 0

@@ -47,7 +47,7 @@ class Source {
   /// `settings` decide all tokens.
   virtual std::vector<std::filesystem::path> files() const = 0;
 
-  /// Everything besides the files that decides tokens: format, columns, template, tokenizer.
+  /// Everything other than the files that decides the tokens: format, columns, template, tokenizer.
   virtual std::string settings() const = 0;
 
  protected:

@@ -16,7 +16,7 @@
 
 namespace finetune::data {
 
-/// A file in `folder` that nobody else sees. Throws: ErrorKind::create.
+/// A file in `folder` that no other process sees. Throws: ErrorKind::create.
 core::File nameless_file(const std::filesystem::path& folder);
 
 class Spool {

@@ -20,7 +20,7 @@ namespace finetune::data {
 /// Whether the names of special tokens inside the data's own text are those tokens.
 enum class SpecialNames { text, tokens };
 
-/// How samples become tokens, besides what the format says.
+/// How samples become tokens, in addition to what the format says.
 struct Manner {
   /// For conversations; also for samples that have a text of their own, if `rewrites`.
   std::optional<ChatTemplate> chat;

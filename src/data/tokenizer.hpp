@@ -19,7 +19,7 @@ enum class Encode : unsigned {
   /// A text of its own: the post-processor adds its tokens (for example the begin token), and a
   /// prefix such as U+2581 goes before the first word.
   document = 0,
-  /// A text that goes on where another one stopped: nothing is added at its start or end, so that
+  /// A text that continues another one: nothing is added at its start or end, so that
   /// encode(prompt, document) followed by encode(answer, continuation) is what a model sees when it
   /// answers the prompt.
   continuation = 1,

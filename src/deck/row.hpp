@@ -8,7 +8,7 @@
 
 namespace finetune::deck {
 
-/// Whether a run may go on from a checkpoint with another value of the key.
+/// Whether a run may continue from a checkpoint with another value of the key.
 enum class Restart { fixed, free };
 
 /// What the owner of a key says about it. `sentence` is printed by the reference and ends with a

@@ -41,7 +41,7 @@ class Table {
   void reals(const Key& key, std::vector<double>& values, Range<double> range = {});
 
   /// All other keys of the table that the deck has and `accepts` says yes to: for tables whose keys
-  /// somebody else defines. Strings, integers and booleans, which become "1" and "0". To be called
+  /// others define. Strings, integers and booleans, which become "1" and "0". To be called
   /// after the table's own keys are bound; the reference does not list such keys.
   void others(Restart restart, const std::function<bool(const std::string& key)>& accepts,
               std::map<std::string, std::string>& values);

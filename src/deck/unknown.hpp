@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Finds tables and keys of the deck that nobody bound.
+// Finds tables and keys of the deck that no row binds.
 
 #include "deck/contents.hpp"
 

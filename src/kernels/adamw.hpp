@@ -26,7 +26,7 @@ struct AdamWStep {
 /// Updates `weight`, `exp_avg` and `exp_avg_sq` with the arithmetic of torch.optim.AdamW: bias
 /// corrections in fp64, the rest in fp32, epsilon outside the square root, decoupled decay. What
 /// is stored as bf16 is rounded to nearest at the end of the step; the weight's update uses the
-/// moments before that. Elementwise: any cut of the parameters into calls gives the same bits.
+/// moments before that. Elementwise: any cut of the parameters into calls gives identical bits.
 ///
 /// Throws: ErrorKind::bug if sizes do not fit or step < 1.
 /// Source: Loshchilov and Hutter 2019 (arXiv 1711.05101).

@@ -62,7 +62,7 @@ struct AdamW8bitStep {
 /// before they are rounded to codes. An element in no run (padding) keeps its weight and its copy,
 /// its gradient is not looked at, and its moments become 0.
 ///
-/// Blocks are on their own: any cut between blocks into calls gives the same bits.
+/// Blocks are on their own: any cut between blocks into calls gives identical bits.
 /// Throws: ErrorKind::bug if sizes do not fit, runs overlap or step < 1.
 template <class Weight>
 void adamw8bit(const AdamW8bitStep<Weight>& args);

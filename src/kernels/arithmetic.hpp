@@ -117,7 +117,7 @@ KOKKOS_FORCEINLINE_FUNCTION Sum lane_sum(std::int64_t count, const Term& term) {
   return lanes[0];
 }
 
-/// The largest of value(0) ... value(count - 1); NaNs are passed over, -infinity if nothing is
+/// The largest of value(0) ... value(count - 1); NaNs are skipped, -infinity if nothing is
 /// left.
 template <class Value>
 KOKKOS_FORCEINLINE_FUNCTION float lane_max(std::int64_t count, const Value& value) {

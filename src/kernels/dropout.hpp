@@ -9,7 +9,7 @@
 
 namespace finetune::kernels {
 
-/// What tells the masks of a run apart, beside the number of the token.
+/// What distinguishes the masks of a run, in addition to the number of the token.
 struct DropoutKey {
   std::uint64_t seed;
   std::uint32_t stream;  ///< of a layer and its module: no two places share one
@@ -34,7 +34,7 @@ struct Dropout {
 template <class T>
 void dropout(const Dropout<T>& args);
 
-/// For whoever computes the same mask: of each 256 elements of a row, element e takes bits 16 h to
+/// To compute the same mask elsewhere: of each 256 elements of a row, element e takes bits 16 h to
 /// 16 h + 15 of word w of the Philox4x32-10 block with the counter {token's low half, token's high
 /// half, 32 * (d / 256) + e % 32, stream} and the key {seed's low half, seed's high half + 3}
 /// (RandomUse::dropout), where 2 w + h = e / 32; it is kept unless they are below 65536 p.

@@ -48,7 +48,7 @@ void launch(std::int64_t begin, std::int64_t end, std::int64_t grain, const Func
 #endif
   const std::int64_t num_grains = (end - begin + grain - 1) / grain;
   at::parallel_for(0, num_grains, 1, [&](std::int64_t first, std::int64_t last) {
-    // A copy on this thread's stack: nobody writes to it, so its members stay in registers.
+    // A copy on this thread's stack: nothing else writes to it, so its members stay in registers.
     const Functor local = functor;
     local(begin + first * grain, std::min(end, begin + last * grain));
   });

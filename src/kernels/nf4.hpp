@@ -30,7 +30,7 @@ std::int64_t first_non_finite(std::span<const float> values);
 void nf4_absmax(std::span<const float> values, std::span<float> absmax);
 
 /// The nearest level of each value divided by its block's absmax, two codes a byte: the earlier one
-/// in the upper half, and 7 (zero) beside an odd last one. A block of zeros has codes of 7.
+/// in the upper half, and 7 (zero) next to an odd last one. A block of zeros has codes of 7.
 ///
 /// `values` begin at the start of a block. The bytes are those of bitsandbytes 0.50 on a CPU: it
 /// multiplies by the reciprocal of the maximum, but divides in a last, shorter block.

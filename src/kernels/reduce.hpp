@@ -13,7 +13,7 @@ namespace finetune::kernels {
 inline constexpr std::int64_t reduction_block = 4096;
 
 /// The sum of squares in fp64. Depends on the values and their number only, never on threads; a cut
-/// at multiples of reduction_block whose parts are added block by block gives the same bits.
+/// at multiples of reduction_block whose parts are added block by block gives identical bits.
 template <class T>
 double squared_sum(std::span<const T> values);
 

@@ -20,7 +20,7 @@ void count_tensor_bytes();
 /// Zeros if nothing is counted.
 TensorBytes tensor_bytes();
 
-/// Lets `peak` begin anew at what lives now.
+/// Resets `peak` to what is allocated now.
 void reset_peak();
 
 }  // namespace finetune::metrics

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl: one object a step, with numbers that read back to the same bits.
+// metrics.jsonl: one object per step, with numbers that read back bitwise identical.
 
 #include <cstdint>
 #include <filesystem>

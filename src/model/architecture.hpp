@@ -51,7 +51,7 @@ struct Experts {
   std::int64_t num = 0;       ///< E
   std::int64_t top_k = 0;     ///< taken by a token
   std::int64_t d_ff = 0;      ///< F of one expert
-  std::int64_t d_shared = 0;  ///< F of the expert that every token takes besides; 0: none
+  std::int64_t d_shared = 0;  ///< F of the expert that every token takes in addition; 0: none
   bool normalizes = true;     ///< the weights of the chosen ones sum to 1
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;

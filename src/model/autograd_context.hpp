@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Private to model: what its autograd functions keep besides tensors, and how they add gradients of
-// weights.
+// Private to model: what its autograd functions keep in addition to tensors, and how they add
+// gradients of weights.
 
 #include <torch/csrc/autograd/custom_function.h>
 

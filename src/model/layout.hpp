@@ -10,7 +10,7 @@
 
 namespace finetune::model {
 
-/// Names of tensors in a family's files, as Hugging Face's Llama calls them unless told otherwise.
+/// Names of tensors in a family's files, as Hugging Face's Llama calls them unless given.
 /// Those of a block follow `layers` and the layer's number.
 struct TensorNames {
   std::string embedding = "model.embed_tokens";

@@ -16,7 +16,7 @@
 namespace finetune::model {
 
 /// Heads of a fused [N, (H + 2 Hkv) K] tensor of queries, keys and values, and what they see of
-/// each other besides causality.
+/// each other in addition to causality.
 struct AttentionShape {
   std::int64_t num_heads = 0;     ///< H
   std::int64_t num_kv_heads = 0;  ///< Hkv
@@ -92,7 +92,7 @@ class Ops {
                                                          const at::Tensor& residual_ND, int row,
                                                          double eps);
 
-  /// linear(rms_norm(x)). Gradients have the same bits whatever is computed again.
+  /// linear(rms_norm(x)). Gradients are bitwise identical whatever is recomputed.
   virtual at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps);
 
   /// x + bias, in place: x_NF [N, F], bias [F].

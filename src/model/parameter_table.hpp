@@ -15,7 +15,7 @@ namespace finetune::model {
 /// the rows of the matrix that the row adapts.
 enum class Init { normal, ones, zeros, fan_in, row_norms };
 
-/// What a tensor is to the model: which of them adapters may be put beside, or may be quantised.
+/// What a tensor is to the model: which of them may get an adapter or may be quantised.
 enum class Role {
   other,      ///< norms, biases, parts of adapters
   embedding,  ///< of tokens; the head's as well if tied
@@ -41,8 +41,8 @@ struct Packing {
   bool is_dense() const { return kind == Kind::dense; }
 };
 
-/// Rows of the low-rank part beside a frozen matrix W [out, in]: y = x W^T + scale (x A^T) B^T, and
-/// with a magnitude each output is scaled so that the sum's row of weights has that norm.
+/// Rows of the low-rank part on top of a frozen matrix W [out, in]: y = x W^T + scale (x A^T) B^T,
+/// and with a magnitude each output is scaled so that the sum's row of weights has that norm.
 /// Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (DoRA, arXiv 2402.09353).
 struct LowRank {
   int a = -1;          ///< [r, in]; -1: there is none
@@ -65,8 +65,8 @@ struct Parameter {
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
   Packing packing = {};
-  LowRank low_rank = {};  ///< beside it
-  int adapts = -1;        ///< of a part of an adapter: the row it is beside
+  LowRank low_rank = {};  ///< on top of it
+  int adapts = -1;        ///< in a part of an adapter: the row that it adapts
 
   std::int64_t count() const { return core::num_elements(shape); }
 };

@@ -25,8 +25,9 @@ struct Projection {
 
 struct Projected {
   at::Tensor y_NF;
-  /// What backward needs besides the input: nothing without low-rank parts. {low [N, k r], and with
-  /// magnitudes: the sum before they scale it [N, F], the norms of its weights' rows [F] fp32}.
+  /// What backward needs in addition to the input: nothing without low-rank parts. {low [N, k r],
+  /// and with magnitudes: the sum before they scale it [N, F], the norms of its weights' rows [F]
+  /// fp32}.
   std::vector<at::Tensor> kept;
 };
 

@@ -21,7 +21,7 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std
                        at::Device device = at::kCPU);
 
 /// The same rows where several samples share one: `stretches` cover all batch * length tokens in
-/// order, and positions begin anew in each.
+/// order, and positions start again in each.
 Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std::int64_t length,
                        std::vector<Stretch> stretches, at::Device device = at::kCPU);
 

@@ -16,7 +16,7 @@ struct KvCache {
   std::int64_t length = 0;  ///< tokens already seen; advanced by the caller after a pass
 };
 
-/// Consecutive tokens of a pass that may attend to each other: a sample, or padding, which nobody
+/// Consecutive tokens of a pass that may attend to each other: a sample, or padding, which no one
 /// looks at.
 struct Stretch {
   std::int64_t begin = 0;

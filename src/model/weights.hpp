@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The seam between model code and whoever keeps the weights.
+// The seam between model code and the owner of the weights.
 
 #include <ATen/ATen.h>
 
@@ -18,7 +18,7 @@ struct GradientSlot {
   bool accumulate = false;  ///< false: the slot holds nothing yet and is overwritten
 };
 
-/// The low-rank part beside one matrix of a range, and which outputs of the range's product it adds
+/// The low-rank part of one matrix of a range, and which outputs of the range's product it adds
 /// to.
 struct LowRankPart {
   LowRank rows;

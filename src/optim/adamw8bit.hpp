@@ -7,9 +7,9 @@
 namespace finetune::optim {
 
 /// Keeps moments as codes of 8 bits and a scale for every 256 neighbours in the unit's flat buffer,
-/// 2.03 bytes a parameter. Blocks begin at multiples of 256 of the unit, so that they are the same
-/// on any number of ranks; another parallel.bucket makes other units, and so other blocks. Source:
-/// Dettmers et al. 2021 (arXiv 2110.02861).
+/// 2.03 bytes per parameter. Blocks begin at multiples of 256 of the unit, so that they are the
+/// same on any number of ranks; another parallel.bucket makes other units, and so other blocks.
+/// Source: Dettmers et al. 2021 (arXiv 2110.02861).
 class AdamW8bit : public Optimizer {
  public:
   /// The shards' map has rules().block a multiple of kernels::moment_block.

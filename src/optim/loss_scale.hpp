@@ -10,7 +10,7 @@
 namespace finetune::optim {
 
 /// Doubles after 2,000 good steps in a row, halves when gradients overflow; always a power of two,
-/// so that scaling and unscaling round nothing. The same on every rank if all ranks tell it the
+/// so that scaling and unscaling round nothing. The same on every rank if all ranks give it the
 /// same, which they have to agree on first.
 ///
 /// Source: Micikevicius et al. 2018 (arXiv 1710.03740); numbers of torch.amp.GradScaler.

@@ -10,7 +10,7 @@ namespace finetune::plan {
 
 struct ActivationBytes {
   std::int64_t kept = 0;       ///< by all blocks, from forward to backward
-  std::int64_t in_flight = 0;  ///< besides, at the worst moment of a pass
+  std::int64_t in_flight = 0;  ///< in addition, at the worst moment of a pass
   std::int64_t unpacked = 0;   ///< matrices that were packed, at the same moment
   bool worst_is_head = false;  ///< that moment is the head with its loss, not a block's backward
 };

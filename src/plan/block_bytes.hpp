@@ -28,15 +28,15 @@ class BlockBytes {
 
   /// What stays from forward to backward.
   std::int64_t kept() const;
-  /// The most at once besides what the blocks before it and itself keep.
+  /// The most at once in addition to what the blocks before it and itself keep.
   Moment worst() const;
 
  private:
   /// What a product keeps for its own backward, and the moments at which it is made.
   struct Bytes {
-    std::int64_t own = 0;       ///< kept besides its input
-    Moment forward;             ///< besides what is kept
-    Moment backward;            ///< besides its outputs' gradient and what is kept
+    std::int64_t own = 0;       ///< kept in addition to its input
+    Moment forward;             ///< in addition to what is kept
+    Moment backward;            ///< in addition to its outputs' gradient and what is kept
     std::int64_t input = 0;     ///< its input's, or that input's gradient
     std::int64_t output = 0;    ///< likewise
     std::int64_t unpacked = 0;  ///< its matrices, if they are packed
@@ -45,7 +45,7 @@ class BlockBytes {
   Bytes bytes_of(const Product& product) const;
   /// An unpacked product with what is made to unpack it.
   std::int64_t unpacking(const Product& product) const;
-  /// What dropout of its input makes besides.
+  /// What dropout of its input adds.
   std::int64_t dropping(const Product& product) const;
   std::int64_t floats_of_reduction(std::int64_t elements) const;
 

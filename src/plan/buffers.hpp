@@ -27,7 +27,7 @@ struct BufferSizes {
 };
 
 /// How a pool of such buffers gives them out. A new one is up to 1/32 larger than asked for: the
-/// head then fits into the embedding's, though it has the final norm besides.
+/// head then fits into the embedding's, although it also has the final norm.
 std::int64_t pooled_size(std::int64_t count);
 /// A free buffer is used for what is at least half of it: a block in the embedding's would leave
 /// the head without one.

@@ -17,7 +17,7 @@ struct Machine {
 
   std::int64_t gpus_per_node = 0;  ///< 0: ranks compute on the CPU
   std::int64_t cores_per_node = 0;
-  std::int64_t ranks_per_node = 0;  ///< 0: one a GPU, or one a core
+  std::int64_t ranks_per_node = 0;  ///< 0: one per GPU, or one per core
   double gpu_memory_gib = 0;
   double node_memory_gib = 0;
 

@@ -21,7 +21,7 @@ Machine read_machine(const std::string& name_or_file, const std::filesystem::pat
 /// The machine of a text; `file_name` begins the messages.
 Machine parse_machine(const std::string& text, const std::string& file_name);
 
-/// Ranks of a node where nobody says it: one a GPU, else one a core.
+/// Ranks per node by default: one per GPU, else one per core.
 std::int64_t usual_ranks_per_node(const Machine& machine);
 
 /// What a rank may use of the memory it computes in: its GPU without what driver, libraries and

@@ -6,8 +6,8 @@
 
 namespace finetune::plan {
 
-/// off: sums may come in any order. run: the same ranks give the same bits. topology: any number of
-/// data-parallel ranks gives the same bits.
+/// off: sums may come in any order. run: the same ranks give identical bits. topology: any number
+/// of data-parallel ranks gives identical bits.
 enum class Determinism { off, run, topology };
 
 struct Numbers {

@@ -17,8 +17,8 @@ namespace finetune::plan {
 
 struct BatchPlan {
   std::int64_t global_batch = 1;       ///< sequences an optimizer step, over all ranks
-  std::int64_t micro_batch = 1;        ///< sequences a rank and pass
-  std::int64_t max_seq_length = 1;     ///< tokens a sequence, at most
+  std::int64_t micro_batch = 1;        ///< sequences per rank and pass
+  std::int64_t max_seq_length = 1;     ///< tokens per sequence, at most
   std::int64_t num_micro_batches = 1;  ///< of a full global batch
   std::int64_t accumulation =
       1;  ///< micro-steps an optimizer step: ceil(micro-batches / data-parallel ranks)
@@ -82,7 +82,7 @@ struct Plan {
 
   std::vector<std::string> warnings;  ///< what the user may not have meant
 
-  /// On the device that computes, at the peak of a step; and besides in the host's memory.
+  /// On the device that computes, at the peak of a step; and in addition in the host's memory.
   std::int64_t memory_bytes() const;
   std::int64_t host_bytes() const;
   std::int64_t bytes_of(Category category) const;  ///< on the device

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The products of a block as the rows of a table make them: what is trained of each, what is beside
+// The products of a block as the rows of a table make them: what is trained of each, what is on top
 // it, and what is unpacked for it.
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace finetune::plan {
 /// A product with a range of neighbouring matrices, as model::Projection makes it.
 struct Product {
   bool is_trained = true;
-  std::int64_t rank = 0;          ///< of the low-rank parts beside all of its matrices together
+  std::int64_t rank = 0;          ///< of the low-rank parts of all its matrices together
   std::int64_t num_low_rank = 0;  ///< how many of its matrices have such a part
   bool has_magnitudes = false;
   std::int64_t num_inputs = 0;

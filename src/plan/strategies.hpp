@@ -23,7 +23,7 @@ struct Strategy {
   Request request;
   Mesh mesh;
   std::int64_t memory_bytes = 0;
-  std::int64_t host_bytes = 0;  ///< besides, in the host's memory
+  std::int64_t host_bytes = 0;  ///< in addition, in the host's memory
   bool fits_device = true;
   bool fits = true;
   TimePlan time;

@@ -9,7 +9,7 @@
 
 namespace finetune::plan {
 
-/// How the passes beside the products are made.
+/// How the passes other than products are computed.
 enum class Passes {
   fused,     ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
   composed,  ///< of ATen's operations, with intermediate results in fp32
@@ -34,7 +34,7 @@ struct MicroBatchWork {
 
 /// Products: 2 flops a weight and token forward, 2 for the gradient of the input, 2 for that of the
 /// weight where it is trained, so 6 or, frozen, 4 (Kaplan et al. 2020, arXiv 2001.08361); low-rank
-/// parts beside them; of experts the chosen ones. Attention: 4 flops a head channel and visible
+/// parts on top; of experts the chosen ones. Attention: 4 flops per head channel and visible
 /// token forward, 10 backward (Dao 2023, arXiv 2307.08691). A frozen weight in 4 bits is unpacked
 /// whenever it is read. All sequences are full, and nothing is packed: the longest a step can take.
 MicroBatchWork plan_work(const Request& request, const model::ParameterTable& table,

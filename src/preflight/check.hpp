@@ -25,8 +25,8 @@ enum class Level { quick, full };
 struct Beginning {
   Finding program;  ///< rank 0's: the same binary everywhere
   bool is_same_program = true;
-  Finding
-      gpus;  ///< rank 0's, if the level is full: before this job uses them, for who cannot go on
+  Finding gpus;     ///< rank 0's, if the level is full: before this job uses them, for ranks that
+                    ///< cannot continue
   NvmlAnswer nvml;  ///< of this rank's node, if it is its first rank and the level is full
 };
 
@@ -49,7 +49,7 @@ struct Request {
   int threads = 1;
   comm::Device device;
   comm::NcclSettings nccl;
-  bool saves_rates = false;     ///< as a machine file: then what a plan wants is measured besides
+  bool saves_rates = false;     ///< as a machine file: then what a plan needs is measured as well
   comm::Group* fsdp = nullptr;  ///< of the run; null: not measured
   comm::Group* dp_replicate = nullptr;
   comm::Group* node = nullptr;   ///< the ranks of a node; null: not measured
@@ -63,7 +63,7 @@ struct Outcome {
 };
 
 /// Collective on the environment's world. A rank that cannot find out something says so in its
-/// facts: nobody waits for it. Memory and messages grow with the ranks, not with their square.
+/// facts: no rank waits for it. Memory and messages grow with the ranks, not with their square.
 Outcome check(const comm::Environment& environment, const Beginning& beginning,
               const Request& request);
 

@@ -27,7 +27,7 @@ struct DiskRates {
 DiskRates try_disk(const std::filesystem::path& folder, std::int64_t bytes);
 
 /// What each node sees of `output`. With `probe_bytes` above 0 every node writes and reads so many,
-/// all at once. A file of rank 0 tells whether the folder is the same everywhere. Rank 0's folder
+/// all at once. A file of rank 0 shows whether the folder is the same everywhere. Rank 0's folder
 /// is what counts; a folder that only exists after the run has begun is not made. Where there is
 /// one node and nothing to probe, nothing is written: the run itself will at once. Collective on
 /// `leaders`, which has one rank a node.

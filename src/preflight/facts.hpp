@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
 // What each rank found out about itself and, the first rank of a node, about its node. Pure data:
-// the judges (judge.hpp) read them, whoever measured or made them up.
+// the judges (judge.hpp) read them, whether measured or invented by a test.
 
 #include <cstdint>
 #include <span>
@@ -31,7 +31,7 @@ struct CpuFacts {
 /// Whether it may not run on all cores of its node.
 bool is_bound(const CpuFacts& cpu);
 
-/// A GPU as NVML tells of it. -1: NVML does not say.
+/// A GPU as NVML reports it. -1: NVML does not say.
 struct Gpu {
   int index = 0;
   std::string uuid = {};
@@ -39,7 +39,7 @@ struct Gpu {
   std::string driver = {};
   std::int64_t clock_mhz = -1;  ///< of the multiprocessors, the highest it may have
   std::vector<std::string> throttles =
-      {};                                ///< why it is slower than it could be, besides being idle
+      {};  ///< why it is slower than it could be, other than being idle
   std::int64_t uncorrected_errors = -1;  ///< of its memory since the driver was loaded
   std::int64_t pending_pages = -1;       ///< 1: rows or pages wait to be taken out of use
   std::int64_t power_limit_w = -1;
@@ -129,14 +129,14 @@ Facts facts_from_text(std::string_view text);
 struct Job {
   std::vector<std::string> nodes = {};  ///< names, each of them once
   std::vector<Facts> ranks = {};
-  bool is_full = true;  ///< not the quick check: then some of what is odd is nothing to warn of
+  bool is_full = true;  ///< not the quick check: then some oddities deserve no warning
 
   const std::string& node_of(const Facts& facts) const {
     return nodes[static_cast<std::size_t>(facts.node)];
   }
   /// Ranks of each node, as indices into `ranks`.
   std::vector<std::vector<std::size_t>> by_node() const;
-  /// The facts of each node that tells of itself.
+  /// The facts of each node that reports them.
   std::vector<const Facts*> leaders() const;
 };
 

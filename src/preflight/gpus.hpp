@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What NVIDIA's management library (NVML) tells of the GPUs of this node. The library is looked for
-// when the program runs: nodes without GPUs have none.
+// What NVIDIA's management library (NVML) reports about the GPUs of this node. The library is
+// looked for when the program runs: nodes without GPUs have none.
 
 #include <vector>
 
@@ -15,7 +15,7 @@ struct NvmlAnswer {
 };
 
 /// All GPUs that NVML shows; none without it. To be asked before this job's processes use them, so
-/// that whoever computes on one is somebody else. Calls no CUDA.
+/// that any process computing on one is foreign. Calls no CUDA.
 NvmlAnswer ask_nvml();
 
 /// The words for NVML's bits of reasons why clocks are low, without those that are no trouble.

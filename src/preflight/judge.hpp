@@ -19,10 +19,10 @@ struct Expected {
   std::int64_t ranks_per_node = 0;
 };
 
-/// Ranks, nodes, ranks a node.
+/// Ranks, nodes, ranks per node.
 Finding judge_launch(const Job& job, const Expected& expected);
 
-/// The same for whoever knows nothing but where the ranks are.
+/// The same, knowing only where the ranks are.
 Finding judge_launch(const comm::Topology& topology, const Expected& expected);
 
 /// The same binary on all ranks, and the same MPI and NCCL; other shared libraries are warned of.
@@ -32,27 +32,27 @@ Finding judge_program(const Job& job);
 /// than most, and one that has what most have. Empty if all have the same.
 std::vector<int> ranks_to_ask_for_libraries(const Job& job);
 
-/// The deck's file, as each node has it, beside the text that counts (rank 0's).
+/// The deck's file, as each node has it, compared with the text that counts (rank 0's).
 Finding judge_deck(const Job& job, const std::string& deck);
 
 /// Cores: several ranks on one, more threads than cores, memory of other NUMA nodes.
 Finding judge_binding(const Job& job);
 
-/// Cores of ranks on which somebody else computes.
+/// Cores of ranks on which other processes compute.
 Finding judge_load(const Job& job);
 
-/// What a rank needs, beside what is there.
+/// What a rank needs, compared with what is there.
 struct MemoryNeed {
   std::int64_t bytes = 0;       ///< where the rank computes
-  std::int64_t host_bytes = 0;  ///< and besides in host memory
+  std::int64_t host_bytes = 0;  ///< and in addition in host memory
   bool on_gpu = false;
-  std::string remedy = {};  ///< for whoever has too little
+  std::string remedy = {};  ///< for ranks that have too little
 };
 Finding judge_memory(const Job& job, const MemoryNeed& need);
 
-/// GPUs: alike, healthy, not slowed down, with nobody else on them. What is wrong with those that
-/// no rank computes on is noted only, and with all of them if the job computes on the CPU. Before
-/// the ranks have chosen theirs, all of a node count as the job's.
+/// GPUs: alike, healthy, not slowed down, with no other process on them. What is wrong with those
+/// that no rank computes on is noted only, and with all of them if the job computes on the CPU.
+/// Before the ranks have chosen theirs, all of a node count as the job's.
 Finding judge_gpus(const Job& job);
 
 struct DiskNeed {

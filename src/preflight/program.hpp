@@ -17,7 +17,7 @@ std::vector<std::string> libraries();
 /// A hash of them.
 std::string libraries_hash();
 
-/// What tells two such lists apart, as names: "libx.so in another build, liby.so only here, libz.so
+/// How two such lists differ, as names: "libx.so in another build, liby.so only here, libz.so
 /// only there"; empty if nothing does.
 std::string library_differences(const std::vector<std::string>& here,
                                 const std::vector<std::string>& there);

@@ -25,7 +25,7 @@ enum class Timing {
 /// long vectors. Buffers stay below `most_bytes`. Takes some seconds. Does not communicate.
 Rates measure_rates(const comm::Device& device, std::int64_t most_bytes, Timing timing);
 
-/// What a plan wants to know besides (plan::Machine), into `rates` that measure_rates has begun:
+/// What a plan needs in addition (plan::Machine), into `rates` that measure_rates has begun:
 /// attention, passes over activations, thin products, single operations, and, of a rank with a GPU,
 /// passes over the host's memory. Takes some seconds. Does not communicate.
 void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing timing,

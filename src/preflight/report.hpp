@@ -48,7 +48,7 @@ struct Report {
 /// The table: subject, grade, what was seen.
 std::string to_string(const Report& report);
 
-/// Of many things of a kind the first are told, and how many more there are.
+/// Of many things of one kind, names the first and counts the rest.
 inline constexpr std::size_t most_told = 8;
 
 /// "a, b, c and 12 more"

@@ -57,11 +57,11 @@ class ModelShards : public model::Weights {
 
   /// Starts to gather a unit, if it is not there yet, for the `open` that follows.
   void prefetch(int unit);
-  /// Gathers a unit's weights; whoever reads them waits for them. Nested calls count. Collective on
+  /// Gathers a unit's weights; readers wait for them. Nested calls count. Collective on
   /// fsdp.
   void open(int unit);
   void close(int unit);
-  /// Lets go of what SHARD_GRAD_OP kept.
+  /// Releases what SHARD_GRAD_OP kept.
   void release_all();
 
   /// Makes the unit's gradient buffer ready for `gradient`. Nested calls do nothing, nor does it

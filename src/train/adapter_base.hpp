@@ -21,7 +21,7 @@ inline constexpr const char* adapter_base_name = "finetune_base.json";
 core::Json describe_base(const std::string& hash, core::DType compute,
                          const model::ParameterTable& table);
 
-/// The model beside which an adapter is to be used.
+/// The model that an adapter is to be used with.
 struct AdaptedBase {
   std::filesystem::path folder;
   const model::ParameterTable& table;

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A number of the weights beside which an adapter is trained.
+// A hash of the frozen weights that an adapter is trained on.
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
 // One tensor of a base at a time, by one process: quantised, or as the numbers that its 4 bits
-// mean. For exports; a run has `load_frozen`, which gives the same bits.
+// mean. For exports; a run has `load_frozen`, which gives identical bits.
 
 #include <cstdint>
 #include <span>

@@ -43,7 +43,7 @@ class Checkpoints {
   /// Looks after the save on its way. Collective; costs one small reduction while there is one.
   void advance();
 
-  /// Begins a save of the state after `step` steps, as the settings say: beside training or not.
+  /// Begins a save of the state after `step` steps, as the settings say: during training or not.
   /// Failures are warnings, until there are too many. Collective.
   void begin(checkpoint::Level level, std::int64_t step);
 
@@ -57,7 +57,7 @@ class Checkpoints {
   /// Waits for the save on its way, if any. Collective.
   void wait();
 
-  /// Whether another start would find a checkpoint to go on from, on either level.
+  /// Whether another start would find a checkpoint to continue from, on either level.
   bool has_any() const { return newest_.has_value() || has_local_; }
   /// Seconds that saves have taken from training so far.
   double take_blocked_s();

@@ -61,7 +61,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
 std::string reference_deck(const Registry& registry);
 
 /// A path from the deck: as it is if it is absolute or exists from the current folder, otherwise
-/// beside the deck if it exists there.
+/// next to the deck if it exists there.
 std::filesystem::path resolve(const std::filesystem::path& path,
                               const std::filesystem::path& deck_path);
 

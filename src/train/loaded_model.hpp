@@ -14,9 +14,9 @@ namespace finetune::train {
 
 class LoadedModel {
  public:
-  /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; beside them
-  /// the PEFT adapter in the folder `adapter`, if it names one. Collective on `fsdp`.
-  /// Throws: ErrorKind::input, also for an adapter of another model (require_adapter_base).
+  /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; on top of
+  /// them the PEFT adapter in the folder `adapter`, if it names one. Collective on `fsdp`. Throws:
+  /// ErrorKind::input, also for an adapter of another model (require_adapter_base).
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
               const comm::Communicator& fsdp, core::DType compute_dtype,
               const std::filesystem::path& adapter = {});

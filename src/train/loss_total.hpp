@@ -8,8 +8,8 @@
 
 namespace finetune::train {
 
-/// Adds the losses of micro-batches, each of which is the same whoever computed it. Exact, the sum
-/// is one of 64-bit integers and does not depend on who added what.
+/// Adds the losses of micro-batches, each of which is the same whichever rank computed it. Exact,
+/// the sum is one of 64-bit integers and does not depend on who added what.
 class LossTotal {
  public:
   /// `num_terms`: not less than what all ranks add together, and the same on any number of ranks.

@@ -16,7 +16,7 @@ namespace finetune::train {
 
 /// Which weights the adapter is added to.
 enum class MergeInto {
-  trained,   ///< those it was trained beside: what 4 bits mean where they were in 4 bits
+  trained,   ///< those it was trained on: what 4 bits mean where they were in 4 bits
   original,  ///< those of the files
 };
 
@@ -26,8 +26,8 @@ struct MergeReport {
   core::DType dtype = core::DType::f32;  ///< coarsest that merged weights are written in
   double largest_error = 0;              ///< of a written weight against its fp32 sum
   double error_squares = 0;              ///< of all of them
-  double added_squares = 0;              ///< of what the adapter adds
-  bool is_quantised = false;    ///< the adapter was trained beside weights that are not the files'
+  double added_squares = 0;              ///< sum of squares that the adapter adds
+  bool is_quantised = false;    ///< the adapter was trained on weights that are not the files'
   double largest_moved = 0;     ///< by quantisation
   double moved_squares = 0;     ///< of what quantisation changed
   double original_squares = 0;  ///< of what it changed them in
@@ -51,7 +51,7 @@ class Merge {
   using ReadTrained =
       std::function<void(const model::Parameter& row, std::int64_t first, std::span<float> target)>;
   /// `table` has the adapter's rows; both live as long as the merge. `dtypes`: by row, of what is
-  /// written; the report tells the error that its rounding makes.
+  /// written; the report has the error of its rounding.
   Merge(const weights::ModelFiles& files, const model::ParameterTable& table, ReadTrained trained,
         std::vector<core::DType> dtypes, MergeInto into);
 

@@ -13,7 +13,7 @@
 
 namespace finetune::train {
 
-/// The tensors that the files hold of a packed row, with those that programs write besides.
+/// The tensors that the files hold of a packed row, with those that programs write in addition.
 void add_expected(const model::Parameter& row, const model::ParameterTable& table,
                   std::vector<weights::ExpectedTensor>& expected);
 
@@ -28,11 +28,11 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
 /// bitsandbytes its quant_state. Throws: ErrorKind::input naming the tensor that is missing.
 void require_whole(const weights::ModelFiles& files, const model::ParameterTable& table);
 
-/// bitsandbytes writes what NF4's codes mean beside each tensor: it must be what they mean here.
+/// bitsandbytes writes what NF4's codes mean next to each tensor: it must be what they mean here.
 /// Throws: ErrorKind::input naming a tensor that says something else.
 void require_known_levels(const weights::ModelFiles& files, const model::ParameterTable& table);
 
-/// GPTQ's programs write a bias beside every matrix: one that the model does not have must be zero.
+/// GPTQ's programs write a bias for every matrix: one that the model does not have must be zero.
 /// Throws: ErrorKind::input naming one that is not.
 void require_zero_biases(const weights::ModelFiles& files, const model::ParameterTable& table);
 

@@ -50,7 +50,7 @@ struct PassResult : model::LossSum {
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass = Pass::last);
 
-/// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result tells which targets
+/// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result says which targets
 /// are the model's first choice.
 model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
 

@@ -26,7 +26,7 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
                          const comm::Device& device, preflight::Level level);
 
 /// Lets the check measure inside nodes and between them apart, whatever the run's own groups are:
-/// a table [machine] tells of both. Nothing on one node, on nodes of one rank, and on uneven ones.
+/// a table [machine] gives both. Nothing on one node, on nodes of one rank, and on uneven ones.
 /// Collective on the environment's world.
 void measure_levels(const comm::Environment& environment, const Input& input,
                     const comm::Device& device, Preflight& made);

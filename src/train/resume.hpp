@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint says about its run besides tensors, and whether a restart fits it.
+// What a checkpoint says about its run in addition to tensors, and whether a restart fits it.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ struct RunFacts {
   std::int64_t step = 0;
   std::int64_t metrics_bytes = 0;  ///< of metrics.jsonl; what comes later belongs to lost steps
   std::string data_fingerprint;
-  std::string base_hash = {};  ///< of the frozen weights that the adapter is beside; empty without
+  std::string base_hash = {};  ///< of the frozen weights that the adapter is for; empty without
   core::Json source_dtypes;    ///< tensor name -> dtype of the file it came from
   core::Json loss_scale;       ///< null where the precision needs none
   std::int64_t threads = 1;    ///< of a rank
@@ -43,7 +43,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found);
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found);
 
-/// An adapter means nothing beside other weights. `base_hash` is that of the weights as read.
+/// An adapter means nothing on other weights. `base_hash` is that of the weights as read.
 /// Throws: ErrorKind::input if the checkpoint's was another.
 void require_same_base(const Input& input, const std::string& base_hash,
                        const checkpoint::Found& found);

@@ -37,7 +37,7 @@ class Run {
   /// Trains to the end. Returns core::exit_done, or if train.stop_after_steps, train.max_seconds or
   /// a signal to any rank ended it earlier core::exit_resubmit with a new checkpoint and
   /// core::exit_resubmit_older with an older one.
-  /// What a rank throws alone is told, and the job aborted, before anything is cleaned up: the
+  /// What a rank throws alone is reported, and the job aborted, before anything is cleaned up: the
   /// other ranks wait for it.
   int loop(const comm::Environment& environment);
 

@@ -19,14 +19,14 @@ struct ExpectedTensor {
 };
 
 /// Compares names and shapes with what the model needs. Buffers that older programs saved though
-/// they can be computed (`...rotary_emb.inv_freq`) are passed over.
+/// they can be computed (`...rotary_emb.inv_freq`) are skipped.
 /// Throws: one ErrorKind::input with all missing, unexpected and misshapen tensors, ten of each,
 /// and for a missing one the unexpected one that may be meant. `config_path` is named in it. Names
-/// that begin as one of `foreign` does are passed over.
+/// that begin as one of `foreign` does are skipped.
 void check(const ModelFiles& files, std::span<const ExpectedTensor> expected,
            const std::string& config_path, std::span<const std::string> foreign = {});
 
-/// What a message says besides the differences.
+/// What a message says in addition to the differences.
 struct Reason {
   std::string why;
   std::string remedy;

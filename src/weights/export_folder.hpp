@@ -45,8 +45,8 @@ using ReadBytes = std::function<void(std::string_view name, std::int64_t first_e
 /// Writes the model to the folder `out`, rounded to the plan's dtypes (a value that came from such
 /// a dtype keeps its bits; a NaN in BF16 or F16 becomes the usual one), with the files of the model
 /// folder `copy_from` that describe it (configuration, tokenizer, chat template) byte for byte; an
-/// empty `copy_from` copies nothing. The plan's texts lie beside them, or take their place. `out`
-/// appears when it is complete; before, the files lie in `out`.tmp.PID, which is removed if
+/// empty `copy_from` copies nothing. The plan's texts are written next to them, or replace them.
+/// `out` appears when it is complete; before, the files lie in `out`.tmp.PID, which is removed if
 /// something fails. Memory: one piece as fp32 and as written. Throws: ErrorKind::create if `out`
 /// holds something or cannot be made; ErrorKind::numbers if a finite value would become infinite in
 /// F16; ErrorKind::io; what `read_piece` throws.

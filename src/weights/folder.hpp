@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Files of a model folder that somebody else filled.
+// Files of a model folder that others have written.
 
 #include <filesystem>
 #include <string>

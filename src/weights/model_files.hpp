@@ -20,7 +20,7 @@
 namespace finetune::weights {
 
 /// A model in one or several safetensors files. Opening reads headers only; the files are opened
-/// again by whoever reads from them. Movable; one thread at a time.
+/// again by each reader. Movable; one thread at a time.
 class ModelFiles {
  public:
   struct Entry {

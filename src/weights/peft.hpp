@@ -27,7 +27,7 @@ class PeftAdapter {
   /// The same for this process alone.
   static PeftAdapter open(const std::filesystem::path& folder) { return open({}, folder); }
 
-  /// Name and path are empty. target_modules are whole names where only the tensors tell them.
+  /// Name and path are empty. target_modules are whole names where only the tensors give them.
   const model::AdapterSettings& settings() const { return config_.settings; }
   const std::filesystem::path& folder() const { return folder_; }
 

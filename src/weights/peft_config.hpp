@@ -17,8 +17,8 @@ inline constexpr std::int64_t largest_peft_config_bytes = std::int64_t{1} << 20;
 
 struct PeftConfig {
   model::AdapterSettings settings;  ///< name and path are empty
-  /// Which modules are adapted is told by the tensors alone: a pattern chooses them, or some layers
-  /// are left out. settings.target_modules is empty.
+  /// Which modules are adapted follows from the tensors alone: a pattern chooses them, or some
+  /// layers are left out. settings.target_modules is empty.
   bool targets_are_in_tensors = false;
   /// The head of a model with tied embeddings stays the same tensor as a trained embedding.
   bool keeps_ties = false;

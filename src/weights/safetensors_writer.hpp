@@ -25,7 +25,7 @@ struct TensorSpec {
   std::int64_t size_bytes() const;
 };
 
-/// A file under a temporary name beside `path`, which gets its name when complete. Without
+/// A file under a temporary name next to `path`, which gets its name when complete. Without
 /// `finish` nothing remains.
 class SafetensorsWriter {
  public:

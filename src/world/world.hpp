@@ -12,7 +12,7 @@
 
 namespace finetune::world {
 
-/// Communicators are handles: copying one costs nothing, and each is passed to whoever uses it.
+/// Communicators are handles: copying one costs nothing, and each is passed to its users.
 struct World {
   comm::Communicator world;  ///< every rank
   comm::Communicator node;   ///< ranks that share memory with this one

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Low-rank matrices beside frozen ones.
+// Low-rank matrices on top of frozen ones.
 
 #include "model/adapter.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Low-rank matrices beside matrices in 4-bit normal floats (Dettmers et al. 2023, arXiv
+// Low-rank matrices on top of matrices in 4-bit normal floats (Dettmers et al. 2023, arXiv
 // 2305.14314).
 
 #include "model/adapter.hpp"

@@ -11,7 +11,7 @@ namespace finetune::formats::alpaca {
 
 /// Records of {"instruction": ..., "input": ..., "output": ...}, in a file or a folder of files.
 /// `input` may be missing, null or empty, and so may `system`, which goes in front; other fields
-/// are passed over. Loss is taken on the output only. With a chat template, the instruction and
+/// are ignored. Loss is taken on the output only. With a chat template, the instruction and
 /// below it the input are what the user says.
 data::Format format();
 

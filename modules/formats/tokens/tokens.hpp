@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Token ids that somebody else made.
+// Token ids that were produced elsewhere.
 
 #include "data/format.hpp"
 

@@ -19,7 +19,7 @@ namespace finetune::data::tokenizer {
 struct AddedToken {
   std::int32_t id;
   std::string content;
-  bool single_word;  // only where no letter stands beside it
+  bool single_word;  // only where no letter is next to it
   bool lstrip;       // takes the white space before it
   bool rstrip;       // takes the white space after it
   bool normalized;   // looked for after normalisation rather than before
@@ -29,7 +29,7 @@ struct AddedToken {
 /// Where in a text the names of special tokens stand for these tokens.
 struct SpecialNames {
   /// `passed_over`: found, and left as text together with what they overlap, as the Hugging Face
-  /// library does when told to split special tokens.
+  /// library does when asked to split special tokens.
   enum class Count { everywhere, passed_over, inside };
   Count count = Count::everywhere;
   std::vector<Range> ranges;  // `inside` these only: in order, with gaps between them

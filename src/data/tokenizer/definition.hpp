@@ -38,11 +38,11 @@ struct Definition {
   /// Where no other file names them.
   std::optional<std::int32_t> bos;
   std::optional<std::int32_t> eos;
-  /// What decides ids besides the file: for the fingerprint.
+  /// What decides ids in addition to the file: for the fingerprint.
   std::string settings;
 };
 
-/// What tokenizer_config.json and added_tokens.json say beside a file that cannot say it itself.
+/// What tokenizer_config.json and added_tokens.json say where the tokenizer's file cannot.
 struct Beside {
   std::vector<AddedToken> tokens;
   std::optional<bool> add_bos;

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Which ids begin and end a text: said by the files beside the tokenizer's.
+// Which ids begin and end a text: given by the files next to the tokenizer's.
 
 #include <cstdint>
 #include <filesystem>
