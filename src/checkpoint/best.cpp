@@ -31,11 +31,11 @@ Found open_best(const std::filesystem::path& root) {
     }
   }
   if (!best) {
-    core::fail(core::ErrorKind::input,
-               {root.string(), "no good checkpoint there has a validation loss",
-                "one is noted where a checkpoint is saved right after a validation",
-                "Let checkpoint.save_steps be a multiple of train.validate_steps, or name a step "
-                "folder."});
+    core::fail(
+        core::ErrorKind::input,
+        {root.string(), "no good checkpoint there has a validation loss",
+         "one is noted where a checkpoint is saved right after a validation",
+         "Make checkpoint.save_steps a multiple of train.validate_steps, or name a step folder."});
   }
   return std::move(*best);
 }

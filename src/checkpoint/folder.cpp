@@ -197,7 +197,7 @@ void require_own(const fs::path& folder) {
   core::fail(core::ErrorKind::input,
              {folder.string(), is_others ? "belongs to another user" : "others may write into it",
               "its numbers could be anybody's",
-              is_others ? "Copy it, so that it is yours." : "Take the right away (chmod go-w)."});
+              is_others ? "Copy it, so that it is yours." : "Remove the permission (chmod go-w)."});
 }
 
 std::string read_regular_file(const fs::path& path, std::int64_t limit_bytes) {

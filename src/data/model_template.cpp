@@ -75,11 +75,10 @@ const ChatTemplate& of_model(const std::filesystem::path& folder,
   const auto jinja = model_template_text(folder);
   const std::string known = deck::list(names_of(templates), "\"", "\"");
   if (!jinja) {
-    core::fail(core::ErrorKind::input,
-               {folder.string(), "the model has no chat template",
-                "a conversation needs markup that tells who speaks; models that were not trained "
-                "on conversations have none",
-                fmt::format("Set data.template to one of {}.", known)});
+    core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",
+                                        "a conversation needs markup that says who speaks; models "
+                                        "that were not trained on conversations have none",
+                                        fmt::format("Set data.template to one of {}.", known)});
   }
   if (const ChatTemplate* found = recognise(*jinja, templates)) return *found;
   core::fail(core::ErrorKind::input,

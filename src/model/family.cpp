@@ -89,7 +89,7 @@ void require_layer_types(const core::Json& config, const Architecture& a,
     const std::string told = (*found)[static_cast<std::size_t>(i)].dump();
     if (told != '"' + read + '"') {
       reader.fail_unsupported("layer_types", fmt::format("has {} for layer {}", told, i),
-                              fmt::format("the other keys make that \"{}\"", read));
+                              fmt::format("the other keys say \"{}\"", read));
     }
   }
 }
@@ -101,7 +101,7 @@ Identified identify(const std::string& config_text, const std::string& where,
   const core::Json config = core::parse_json(config_text, where);
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) {
     core::fail(core::ErrorKind::input,
-               {where, "has no \"model_type\"", "it tells the model's family",
+               {where, "has no \"model_type\"", "it names the model's family",
                 "Use the config.json the model was published with."});
   }
   const ModelFamily& family = claiming(config["model_type"].get<std::string>(), families, where);

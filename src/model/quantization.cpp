@@ -133,8 +133,8 @@ void mark_packed(const Quantization& quantization, const std::string& where,
     if (quantization.packing.kind == Packing::Kind::gptq && row.shape.size() == 3)
       core::fail(core::ErrorKind::input,
                  {where, fmt::format("{} cannot be packed in 4 bits by GPTQ", row.name),
-                  fmt::format("it holds the {} experts of a layer as one tensor, GPTQ's files know "
-                              "matrices alone",
+                  fmt::format("it holds the {} experts of a layer as one tensor, but GPTQ's files "
+                              "hold only matrices",
                               row.shape[0]),
                   "Use the original model with adapter.name = \"qlora\"."});
     const std::string why = why_not_packed(row, quantization.packing);

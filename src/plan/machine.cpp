@@ -23,14 +23,14 @@ void Machine::bind_nodes(deck::Table& table) {
              name);
   table.integer({.name = "gpus_per_node",
                  .restart = Restart::free,
-                 .sentence = "GPUs of a node; 0: ranks compute on the CPU."},
+                 .sentence = "GPUs per node; 0: ranks compute on the CPU."},
                 gpus_per_node, {.min = 0, .max = most_of_node});
   table.integer(
       {.name = "cores_per_node", .restart = Restart::free, .sentence = "Cores of a node."},
       cores_per_node, {.min = 0, .max = most_of_node});
   table.integer({.name = "ranks_per_node",
                  .restart = Restart::free,
-                 .sentence = "Ranks of a node; 0: one a GPU, or one a core.",
+                 .sentence = "Ranks per node; 0: one per GPU, or one per core.",
                  .unit = "ranks"},
                 ranks_per_node, {.min = 0, .max = most_of_node});
   table.real({.name = "gpu_memory_gib",
@@ -50,22 +50,22 @@ void Machine::bind_rates(deck::Table& table) {
   table.real(
       {.name = "peak_tflops",
        .restart = Restart::free,
-       .sentence = "What a rank's data sheet says of bf16 products; MFU is measured against it.",
+       .sentence = "Rate of bf16 products in the data sheet, per rank; MFU is measured against it.",
        .unit = "TFLOP/s"},
       peak_tflops, {.min = 0, .max = most_rate});
   table.real({.name = "bf16_tflops",
               .restart = Restart::free,
-              .sentence = "What a rank reaches in large products of bf16 or fp16.",
+              .sentence = "Rate of large products of bf16 or fp16, per rank.",
               .unit = "TFLOP/s"},
              bf16_tflops, {.min = 0, .max = most_rate});
   table.real({.name = "fp32_tflops",
               .restart = Restart::free,
-              .sentence = "What a rank reaches in large products of fp32.",
+              .sentence = "Rate of large products of fp32, per rank.",
               .unit = "TFLOP/s"},
              fp32_tflops, {.min = 0, .max = most_rate});
   table.real({.name = "memory_gb_per_s",
               .restart = Restart::free,
-              .sentence = "Bytes that a rank reads and writes in passes over memory.",
+              .sentence = "Bytes read and written in passes over memory, per rank.",
               .unit = "GB/s"},
              memory_gb_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "product_half_size",
@@ -79,8 +79,7 @@ void Machine::bind_rates(deck::Table& table) {
              product_least_side, {.min = 0, .max = most_rate});
   table.real({.name = "attention_tflops",
               .restart = Restart::free,
-              .sentence = "What a rank reaches in attention of bf16 or fp16; 0: what it reaches in "
-                          "products.",
+              .sentence = "Rate of attention of bf16 or fp16, per rank; 0: the rate of products.",
               .unit = "TFLOP/s"},
              attention_tflops, {.min = 0, .max = most_rate});
   table.real({.name = "fp32_attention_tflops",
@@ -102,38 +101,39 @@ void Machine::bind_rates(deck::Table& table) {
              pass_gelements_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "operation_us",
               .restart = Restart::free,
-              .sentence = "What a rank's program needs to start one operation: on a GPU hidden by "
+              .sentence = "Time a rank's program needs to start one operation; on a GPU hidden by "
                           "the work before it, if that takes longer.",
               .unit = "us"},
              operation_us, {.min = 0, .max = most_rate});
   table.real({.name = "host_gb_per_s",
               .restart = Restart::free,
-              .sentence = "Of a rank with a GPU: passes over the host's memory, for an optimizer "
-                          "that is offloaded and for copies to be saved.",
+              .sentence = "For a rank with a GPU: passes over the host's memory, for an offloaded "
+                          "optimizer and for copies to be saved.",
               .unit = "GB/s"},
              host_gb_per_s, {.min = 0, .max = most_rate});
 }
 
 void Machine::bind_links(deck::Table& table) {
   using deck::Restart;
-  table.real({.name = "intra_gb_per_s",
-              .restart = Restart::free,
-              .sentence = "What a rank sends to its neighbour inside a node while all ranks do.",
-              .unit = "GB/s"},
-             intra_gb_per_s, {.min = 0, .max = most_rate});
+  table.real(
+      {.name = "intra_gb_per_s",
+       .restart = Restart::free,
+       .sentence = "Rate at which a rank sends to its neighbour inside a node while all ranks do.",
+       .unit = "GB/s"},
+      intra_gb_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "intra_latency_us",
               .restart = Restart::free,
-              .sentence = "A step of a collective inside a node.",
+              .sentence = "Latency of one step of a collective inside a node.",
               .unit = "us"},
              intra_latency_us, {.min = 0, .max = most_rate});
   table.real({.name = "inter_gb_per_s",
               .restart = Restart::free,
-              .sentence = "What a node sends to another over all its links.",
+              .sentence = "Rate at which a node sends to another over all its links.",
               .unit = "GB/s"},
              inter_gb_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "inter_latency_us",
               .restart = Restart::free,
-              .sentence = "A step of a collective between nodes.",
+              .sentence = "Latency of one step of a collective between nodes.",
               .unit = "us"},
              inter_latency_us, {.min = 0, .max = most_rate});
 }
@@ -142,12 +142,12 @@ void Machine::bind_files(deck::Table& table) {
   using deck::Restart;
   table.real({.name = "write_gb_per_s",
               .restart = Restart::free,
-              .sentence = "What a node writes to the file system.",
+              .sentence = "Rate at which a node writes to the file system.",
               .unit = "GB/s"},
              write_gb_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "read_gb_per_s",
               .restart = Restart::free,
-              .sentence = "What a node reads from the file system.",
+              .sentence = "Rate at which a node reads from the file system.",
               .unit = "GB/s"},
              read_gb_per_s, {.min = 0, .max = most_rate});
   table.real({.name = "all_write_gb_per_s",

@@ -149,7 +149,7 @@ class Plot {
   void add_legend() {
     write(left, 44, "start", weak_colour, "weak: the global batch grows with the nodes");
     write(left + 300, 44, "start", strong_colour, "strong: it stays");
-    write(left + 430, 44, "start", grey, "dashed: ideal; %: tokens/s of a rank");
+    write(left + 430, 44, "start", grey, "dashed: ideal; %: tokens/s per rank");
   }
 
   const std::vector<ScalingRow>& weak_;

@@ -49,7 +49,7 @@ model::AdapterSettings take_settings(const model::AdapterSettings& deck,
   if (differences.empty()) return settings;
   core::fail(core::ErrorKind::deck,
              {where, fmt::format("differs from the adapter in {}", adapter.folder().string()),
-              "adapter.path goes on from it, and its options are its own",
+              "adapter.path continues from it with its own options",
               "Remove these keys, or adapter.path to train a new adapter." + differences});
 }
 

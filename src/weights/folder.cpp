@@ -67,7 +67,7 @@ core::File open_in_folder(const fs::path& folder, const std::string& name) {
   if (::fstat(file.descriptor(), &opened) != 0 || opened.st_dev != seen.st_dev ||
       opened.st_ino != seen.st_ino) {
     core::fail(core::ErrorKind::input, {path.string(), "was replaced while it was opened",
-                                        "somebody is writing to the model folder",
+                                        "another process is writing to the model folder",
                                         "Try again when the folder is at rest."});
   }
   return file;

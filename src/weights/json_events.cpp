@@ -40,7 +40,8 @@ bool JsonEvents::parse_error(std::size_t position, const std::string& last_token
 }
 
 bool JsonEvents::unexpected(std::string_view what) const {
-  refuse(fmt::format("{}: {} does not belong here", place(), what), "the format has no such thing");
+  refuse(fmt::format("{}: {} does not belong here", place(), what),
+         "the format does not have this");
 }
 
 void JsonEvents::refuse(const std::string& problem, const std::string& why) const {

@@ -58,7 +58,7 @@ std::string_view take_field(std::string_view& packed) {
   for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!is_in_folder(folder, pickle)) continue;
     refuse(folder, fmt::format("has {} but no safetensors files", pickle),
-           "loading pickle files can run code that somebody hid in them",
+           "loading pickle files can run code that is hidden in them",
            "Save the model with transformers' save_pretrained first.");
   }
   refuse(folder, fmt::format("has neither {} nor {}", single_name, index_name),

@@ -36,7 +36,7 @@ std::string read_config_text(const fs::path& folder) {
   }
   if (!is_in_folder(folder, peft_config_name)) {
     refuse(folder, fmt::format("has no {}", peft_config_name),
-           is_in_folder(folder, "config.json") ? "it is a whole model, no adapter"
+           is_in_folder(folder, "config.json") ? "it is a whole model, not an adapter"
                                                : "PEFT writes one into every adapter's folder",
            "Check the adapter's path.");
   }
@@ -44,7 +44,7 @@ std::string read_config_text(const fs::path& folder) {
     const bool has_pickle = is_in_folder(folder, "adapter_model.bin");
     refuse(folder,
            fmt::format("has {}no {}", has_pickle ? "adapter_model.bin but " : "", peft_file_name),
-           has_pickle ? "loading pickle files can run code that somebody hid in them"
+           has_pickle ? "loading pickle files can run code that is hidden in them"
                       : "the adapter's tensors are in it",
            has_pickle ? "Save the adapter with PEFT's save_pretrained first."
                       : "Copy or download the adapter again.");

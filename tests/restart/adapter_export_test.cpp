@@ -293,7 +293,7 @@ TEST(AdapterPath, BadAdaptersEndEveryRankWithOneError) {
   expect({"adapter.lora_r=16"}, 78, "adapter.lora_r = 16, the adapter has 4");
   expect({"adapter.name=none"}, 78, "but adapter.name = \"none\"");
   expect({"adapter.path=gone"}, 65, "gone: no such folder");
-  expect({"adapter.path=model"}, 65, "it is a whole model, no adapter");
+  expect({"adapter.path=model"}, 65, "it is a whole model, not an adapter");
   const fs::path config = job.folder() / "adapter/adapter_config.json";
   core::Json changed = core::read_json(config, 1 << 20);
   changed["init_lora_weights"] = "pissa";

@@ -124,7 +124,7 @@ std::string why_not(const ParameterTable& table, const std::string& name) {
     if (row.role == Role::expert || row.role == Role::router)
       return "experts and their routers stay as they are";
     if (row.role == Role::embedding || row.role == Role::head)
-      return "embedding and head are trained whole, by adapter.modules_to_save";
+      return "embedding and head are trained in full, by adapter.modules_to_save";
     return "it is no matrix";
   }
   return "the model has no such module";
@@ -249,7 +249,7 @@ void rewrite(const model::AdapterSettings& settings, const std::string& where,
   for (int i = 0; i < num_rows; ++i) {
     if (chosen[static_cast<std::size_t>(i)] && table.row(i).trainable)
       core::fail(core::ErrorKind::deck,
-                 {where, fmt::format("{} is adapted and trained whole", table.row(i).name),
+                 {where, fmt::format("{} is adapted and trained in full", table.row(i).name),
                   "adapter.target_modules and adapter.modules_to_save both name it",
                   "Name it in one of them."});
   }

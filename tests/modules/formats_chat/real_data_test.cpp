@@ -81,14 +81,13 @@ TEST(RealChats, WithToolsNeedATemplateThatHasThem) {
 
 TEST(RealChats, NeedATemplate) {
   REQUIRE_MATERIAL(tests::material("datasets"));
-  EXPECT_EQ(
-      tests::refusal([] { read("messages/chat_tiny.json", chat::format(), "llama3"); },
-                     tests::material("tokenizers")),
-      "65: llama3: the model has no chat template (a conversation needs markup that tells who "
-      "speaks; models that were not trained on conversations have none). Set data.template "
-      "to one of \"alpaca\", \"chatml\", \"llama2\", \"llama3\", \"llama3.1\", \"llama4\", "
-      "\"mistral-v1\", \"mistral-v3\", \"mistral-v3-tekken\", \"mistral-v7\", \"qwen\", "
-      "\"qwen2.5\", \"qwen3\".");
+  EXPECT_EQ(tests::refusal([] { read("messages/chat_tiny.json", chat::format(), "llama3"); },
+                           tests::material("tokenizers")),
+            "65: llama3: the model has no chat template (a conversation needs markup that says who "
+            "speaks; models that were not trained on conversations have none). Set data.template "
+            "to one of \"alpaca\", \"chatml\", \"llama2\", \"llama3\", \"llama3.1\", \"llama4\", "
+            "\"mistral-v1\", \"mistral-v3\", \"mistral-v3-tekken\", \"mistral-v7\", \"qwen\", "
+            "\"qwen2.5\", \"qwen3\".");
   EXPECT_EQ(
       tests::refusal([] { read("messages/chat_tiny.json", chat::format(), "llama3", "chatml"); },
                      tests::material("tokenizers")),
