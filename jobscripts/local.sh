@@ -27,9 +27,11 @@ esac
 . "$root/jobscripts/env/run.sh"
 
 set_up_machine
-configure "$build" "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)"
+begin "the program"
+configure "$build" "${build_options[@]}"
 compile "$build" finetune
 if [ "${1:-}" = build ]; then
+  say_times
   say "built $build/finetune"
   exit 0
 fi
@@ -61,8 +63,10 @@ fi
 export FINETUNE_TERMINAL_COLUMNS=$columns
 
 say "starting $ranks rank$([ "$ranks" -eq 1 ] || echo s): finetune $*"
+begin "the run"
 code=0
 run_ranks "${command[@]}" || code=$?
+say_times
 # Who stopped the run at once knows why it ended.
 if [ $stops -gt 1 ]; then
   exit $code

@@ -21,7 +21,33 @@ wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # What its CUDA part is linked with and the CUDA 13 toolkit does not bring.
 cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
 
+# Eight files are compiled as one, which reads their headers once: a third of the time. FINETUNE_UNITY=OFF compiles each
+# file alone, for those who change them. And warnings are errors where every header is known: on the system of the tests.
+build_options=("CMAKE_UNITY_BUILD=${FINETUNE_UNITY:-ON}" CMAKE_UNITY_BUILD_BATCH_SIZE=8
+  "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)")
+if grep -qs '^VERSION_ID="12"' /etc/os-release && grep -qs '^ID=debian' /etc/os-release; then
+  build_options+=(FINETUNE_WERROR=ON)
+fi
+
 say() { printf 'finetune: %s\n' "$*"; }
+
+# begin STAGE: what the seconds from here on are spent on. say_times: a line per stage that took one.
+stages=()
+stage_seconds=()
+begin() {
+  stages+=("$1")
+  stage_seconds+=("$SECONDS")
+}
+say_times() {
+  local i end
+  stage_seconds+=("$SECONDS")
+  say "where the time went:"
+  for i in "${!stages[@]}"; do
+    end=$((stage_seconds[i + 1] - stage_seconds[i]))
+    [ $end -eq 0 ] || printf '  %-28s %4d min %02d s\n' "${stages[i]}" $((end / 60)) $((end % 60))
+  done
+  unset 'stage_seconds[-1]'
+}
 
 # stop WHERE PROBLEM WHY REMEDY: the error grammar and the exit code "environment" of the program.
 stop() {
@@ -189,6 +215,8 @@ build_fuzz_targets() {
 set_up_machine() {
   # The one that comes with the sources goes without saying.
   [ ${#sites[@]} -eq 1 ] || say "settings from $(printf '%s, ' "${sites[@]}" | sed 's/, $//')"
+  begin "Debian packages"
   install_packages "${packages[@]}"
+  begin "libtorch"
   find_libtorch
 }

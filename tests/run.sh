@@ -1,36 +1,62 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every test: sets up as jobscripts/local.sh does, builds with warnings as errors, builds the unit
-# tests once more under address and undefined-behaviour sanitizers, those of the communication threads
-# also under the thread sanitizer, the fuzz targets with clang, and runs all of them with ctest.
-#   tests/run.sh [ctest options]     for example: tests/run.sh -R unit/core
-# The last line is ctest's summary. Exit code: ctest's; 69 if this machine lacks something.
+# Runs the tests: sets up as jobscripts/local.sh does, builds the program and its tests, builds the unit tests of what
+# reads bytes or owns memory once more under address and undefined-behaviour sanitizers, those of the communication
+# threads also under the thread sanitizer, the fuzz targets with clang, and runs them with ctest.
+#   tests/run.sh [ctest options]         all but those labelled soak; for example: tests/run.sh -R unit/core
+#   tests/run.sh --all [ctest options]   every test, with the benchmarks, libtorch's users under sanitizers, and a
+#                                        build of each file alone, where every header has to compile by itself
+# The last lines say where the time went; the very last is ctest's summary. Exit code: ctest's; 69 if this machine
+# lacks something.
 set -euo pipefail
 
 # shellcheck source=../jobscripts/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../jobscripts/setup.sh"
+
+all=OFF
+chosen=(-LE soak)
+if [ "${1:-}" = --all ]; then
+  all=ON
+  chosen=()
+  shift
+fi
 
 # Only the tests call these: h5dump and h5py, clang-format, shellcheck, clang with libFuzzer; for two nodes on one
 # machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles.
 packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck clang libclang-rt-dev
   iproute2 slurm-wlm slurm-wlm-torque munge libpmix-dev lmod)
 set_up_machine
-options=(FINETUNE_WERROR=ON "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)")
-configure "$build" "${options[@]}"
+begin "the program and its tests"
+# Warnings are errors here wherever this is compiled.
+options=("${build_options[@]}" FINETUNE_WERROR=ON)
+configure "$build" "${options[@]}" "FINETUNE_BENCH=$all"
 compile "$build"
 # CTest in build/ lists the tests of build/asan, build/tsan and build/fuzz too (tests/CMakeLists.txt).
-configure "$build/asan" "${options[@]}" FINETUNE_SANITIZE=address,undefined \
+begin "sanitizers"
+configure "$build/asan" "${options[@]}" FINETUNE_SANITIZE=address,undefined "FINETUNE_SANITIZE_ATEN=$all" \
   CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
 compile "$build/asan" sanitized_tests
 configure "$build/tsan" "${options[@]}" FINETUNE_SANITIZE=thread \
   CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1"
 compile "$build/tsan" sanitized_tests
+begin "fuzz targets"
 build_fuzz_targets
+if [ $all = ON ]; then
+  begin "each file alone"
+  configure "$build/alone" "${options[@]}" CMAKE_UNITY_BUILD=OFF CMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+    FINETUNE_CHECK_HEADERS=ON CMAKE_BUILD_TYPE=Alone CMAKE_CXX_FLAGS_ALONE=-O0
+  compile "$build/alone" finetune style_headers
+fi
 
 say "running the tests"
+begin "tests"
 code=0
 (cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
-  --output-log "$build/ctest.log" "$@") || code=$?
+  --output-log "$build/ctest.log" "${chosen[@]}" "$@") || code=$?
+say_times
+say "the slowest tests, in seconds:"
+{ sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$build/ctest.log" || true; } |
+  sort -rn | head -n 12 | sed 's/^/  /'
 # With failures or skips ctest prints lists after its summary: the summary goes last.
 { grep 'tests passed,' "$build/ctest.log" || true; } | tail -n 1
 exit $code

@@ -80,13 +80,13 @@ struct Whole {
   int rank = 0;  ///< the first that has its manifest
 };
 
-using Key = std::pair<std::int64_t, std::string>;  // step, fingerprint
+using SetKey = std::pair<std::int64_t, std::string>;  // step, fingerprint
 
-std::map<Key, Whole, std::greater<>> put_together(const std::vector<std::string>& lists) {
-  std::map<Key, Whole, std::greater<>> all;
+std::map<SetKey, Whole, std::greater<>> put_together(const std::vector<std::string>& lists) {
+  std::map<SetKey, Whole, std::greater<>> all;
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     for (const core::Json& row : core::Json::from_cbor(lists[rank])) {
-      const Key key(row[0].get<std::int64_t>(), row[1].get<std::string>());
+      const SetKey key(row[0].get<std::int64_t>(), row[1].get<std::string>());
       const auto files = row[2].get<std::string>();
       const auto [whole, is_new] = all.try_emplace(key, Whole{files, static_cast<int>(rank)});
       for (std::size_t i = 0; i < files.size() && !is_new; ++i) {

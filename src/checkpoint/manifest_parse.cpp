@@ -42,9 +42,9 @@ constexpr std::size_t most_slices = 8'000'000;
 // The shortest text of a number in a list has two bytes, an average checksum eleven.
 constexpr std::size_t bytes_per_number = 4;
 
-class Reader : public nlohmann::json_sax<Json> {
+class ManifestReader : public nlohmann::json_sax<Json> {
  public:
-  Reader(const std::string& where, std::size_t text_bytes)
+  ManifestReader(const std::string& where, std::size_t text_bytes)
       : where_(where), most_numbers_(text_bytes / bytes_per_number) {}
 
   Manifest result() {
@@ -256,7 +256,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   // The parser would take it for the end and pass over what follows.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
     refuse(where, fmt::format("byte {} is NUL", nul));
-  Reader reader(where, text.size());
+  ManifestReader reader(where, text.size());
   Json::sax_parse(text, &reader);
   Manifest manifest = reader.result();
   validate(manifest, where, core::ErrorKind::input);

@@ -12,14 +12,15 @@
 #include "core/hash.hpp"
 
 namespace finetune::checkpoint {
-namespace {
-
-constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
-constexpr std::int64_t bytes_ahead = std::int64_t{8} << 20;
 
 const TensorEntry& tensor_of(const Found& found, const Extent& extent) {
   return found.manifest.tensors[static_cast<std::size_t>(extent.tensor)];
 }
+
+namespace {
+
+constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t bytes_ahead = std::int64_t{8} << 20;
 
 void check_block(const Found& found, const Extent& extent, std::int64_t block,
                  std::span<const std::byte> bytes) {

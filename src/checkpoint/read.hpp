@@ -29,6 +29,9 @@ struct ReadPart {
 std::vector<ReadPart> parts_of(const Found& found, std::int64_t tensor, std::int64_t offset,
                                std::int64_t count, std::byte* target);
 
+/// The tensor that `extent` of this checkpoint is a part of.
+const TensorEntry& tensor_of(const Found& found, const Extent& extent);
+
 /// Reads parts and compares checksums; keeps the file open from which it read last.
 class Reader {
  public:

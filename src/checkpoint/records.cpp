@@ -31,8 +31,8 @@ core::TensorSlice slice_of(const Json& row) {
           row[5].get<std::int64_t>()};
 }
 
-using Key = std::pair<std::string, std::string>;  // kind, name
-using TensorMap = std::map<Key, TensorEntry>;
+using TensorKey = std::pair<std::string, std::string>;  // kind, name
+using TensorMap = std::map<TensorKey, TensorEntry>;
 
 void add_tensor(TensorMap& tensors, const std::string& kind, const core::TensorSlice& slice) {
   const auto [entry, is_new] = tensors.try_emplace(
@@ -90,7 +90,7 @@ void add_records(Manifest& manifest, const std::vector<std::string>& records) {
   for (std::size_t i = 0; i < manifest.files.size(); ++i)
     file_index[manifest.files[i].name] = static_cast<std::int64_t>(i);
 
-  std::map<Key, std::int64_t> tensor_index;
+  std::map<TensorKey, std::int64_t> tensor_index;
   for (auto& [key, tensor] : tensors) {
     tensor_index[key] = std::ssize(manifest.tensors);
     manifest.tensors.push_back(std::move(tensor));
@@ -99,7 +99,7 @@ void add_records(Manifest& manifest, const std::vector<std::string>& records) {
     for (const Json& row : json["slices"]) {
       const core::TensorSlice slice = slice_of(row);
       if (slice.count == 0) continue;
-      const Key key(row[0].get<std::string>(), slice.name);
+      const TensorKey key(row[0].get<std::string>(), slice.name);
       manifest.extents.push_back(
           {tensor_index.at(key), file_index.at(json["file"].get<std::string>()), slice.offset,
            slice.count, row[6].get<std::int64_t>(), row[7].get<std::vector<std::uint32_t>>()});

@@ -20,7 +20,7 @@ constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t read_bytes = std::int64_t{1} << 20;
 
 /// Some elements of an extent, or all that lies outside the extents of a file.
-struct Piece {
+struct ScannedPiece {
   std::int64_t file = 0;
   const Extent* extent = nullptr;  ///< null: the skeleton of the file
   std::int64_t first = 0;          ///< elements [first, last) of the extent, whole blocks of it
@@ -36,10 +36,6 @@ struct PieceReport {
 /// The extents of each file, in the order they lie there.
 using ByFile = std::vector<std::vector<const Extent*>>;
 
-const TensorEntry& tensor_of(const Found& found, const Extent& extent) {
-  return found.manifest.tensors[static_cast<std::size_t>(extent.tensor)];
-}
-
 /// Elements in as many whole blocks as fit into `bytes`, at least one block.
 std::int64_t elements_in(const Manifest& manifest, const Extent& extent, std::int64_t bytes) {
   const std::int64_t element_bytes = manifest.extent_bytes(extent) / extent.count;
@@ -53,7 +49,7 @@ class Scanner {
   Scanner(const Found& found, const ByFile& by_file)
       : found_(found), by_file_(by_file), reader_(found) {}
 
-  PieceReport scan(const Piece& piece) {
+  PieceReport scan(const ScannedPiece& piece) {
     PieceReport report;
     if (piece.extent == nullptr)
       attempt(report, [&] { skeleton(piece.file, report); });
@@ -74,7 +70,7 @@ class Scanner {
     }
   }
 
-  void elements(const Piece& piece, PieceReport& report) {
+  void elements(const ScannedPiece& piece, PieceReport& report) {
     const std::int64_t block = elements_in(found_.manifest, *piece.extent, 1);
     const std::int64_t several = elements_in(found_.manifest, *piece.extent, read_bytes);
     for (std::int64_t first = piece.first; first < piece.last; first += several) {
@@ -138,9 +134,9 @@ ByFile sort_by_file(const Manifest& manifest) {
 }
 
 /// From front to back, as a disk likes it.
-std::vector<Piece> cut(const Manifest& manifest, const ByFile& by_file,
-                       const std::vector<std::int64_t>& files) {
-  std::vector<Piece> pieces;
+std::vector<ScannedPiece> cut(const Manifest& manifest, const ByFile& by_file,
+                              const std::vector<std::int64_t>& files) {
+  std::vector<ScannedPiece> pieces;
   for (const std::int64_t file : files) {
     for (const Extent* extent : by_file[static_cast<std::size_t>(file)]) {
       const std::int64_t most = elements_in(manifest, *extent, piece_bytes);
@@ -179,7 +175,7 @@ void on_all_cores(std::size_t most, F&& f) {
 
 ScanReport scan(const Found& found, const std::vector<std::int64_t>& files) {
   const ByFile by_file = sort_by_file(found.manifest);
-  const std::vector<Piece> pieces = cut(found.manifest, by_file, files);
+  const std::vector<ScannedPiece> pieces = cut(found.manifest, by_file, files);
   std::vector<PieceReport> parts(pieces.size());
   on_all_cores(pieces.size(), [&](std::atomic<std::size_t>& next) {
     Scanner scanner(found, by_file);

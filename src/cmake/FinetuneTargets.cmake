@@ -2,6 +2,10 @@
 # What every library and every test of the project has in common.
 
 add_library(finetune_options INTERFACE)
+# A source file in a unity file counts as a header for -Wsubobject-linkage; builds of each file alone keep that warning.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(finetune_options INTERFACE -Wno-subobject-linkage)
+endif()
 # GCC 12 sees overlapping copies in std::string concatenations that cannot overlap (GCC bug 105651).
 target_compile_options(finetune_options INTERFACE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<BOOL:${FINETUNE_WERROR}>:-Werror>)
 if(FINETUNE_ARCH)
@@ -13,37 +17,92 @@ if(FINETUNE_SANITIZE)
   target_link_options(finetune_options INTERFACE -fsanitize=${FINETUNE_SANITIZE})
 endif()
 
+# Compiling is mostly reading headers, so the heavy ones are read once. finetune_share_headers(target kind) lets a
+# target take the precompiled headers of its kind; a target has one kind, the last that was said.
+#   text        what files without ATen include      aten        libtorch's, too
+#   test        the same with GoogleTest             aten_test   all of them; both of these for -O0
+set(FINETUNE_HEADERS_text <fmt/format.h> <nlohmann/json.hpp> <algorithm> <array> <cmath> <cstdint> <filesystem>
+  <functional> <map> <memory> <optional> <span> <sstream> <string> <string_view> <utility> <vector>)
+set(FINETUNE_HEADERS_aten <ATen/ATen.h> ${FINETUNE_HEADERS_text})
+set(FINETUNE_HEADERS_test <gtest/gtest.h> ${FINETUNE_HEADERS_text} <fstream> <set> <thread>)
+set(FINETUNE_HEADERS_aten_test <gtest/gtest.h> ${FINETUNE_HEADERS_aten} <fstream> <set>)
+
+function(finetune_share_headers target kind)
+  if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    return()
+  endif()
+  set(headers finetune_headers_${kind})
+  if(NOT TARGET ${headers})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers/${kind}.cpp CONTENT "")
+    add_library(${headers} OBJECT ${CMAKE_BINARY_DIR}/headers/${kind}.cpp)
+    target_link_libraries(${headers} PRIVATE finetune_options nlohmann_json::nlohmann_json fmt::fmt)
+    if(kind MATCHES "aten")
+      target_link_libraries(${headers} PRIVATE finetune::torch)
+    endif()
+    if(kind MATCHES "test")
+      target_link_libraries(${headers} PRIVATE GTest::gtest)
+      target_compile_options(${headers} PRIVATE -O0)
+    endif()
+    target_precompile_headers(${headers} PRIVATE ${FINETUNE_HEADERS_${kind}})
+  endif()
+  set_target_properties(${target} PROPERTIES PRECOMPILE_HEADERS_REUSE_FROM ${headers})
+endfunction()
+
 # finetune_library(core PUBLIC ... PRIVATE ...): completes the library target finetune_<name> under
 # the alias finetune::<name>, with src/ as include root.
 function(finetune_library name)
   add_library(finetune::${name} ALIAS finetune_${name})
   target_include_directories(finetune_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(finetune_${name} ${ARGN} PRIVATE finetune_options)
+  # Those that link libtorch compile with OpenMP, for which these headers were not read.
+  if(NOT "finetune::torch" IN_LIST ARGN)
+    finetune_share_headers(finetune_${name} text)
+  endif()
 endfunction()
 
-# finetune_use_aten(target): links libtorch and shares one precompiled header for its heavy headers.
+# finetune_use_aten(target): links libtorch, and shares its heavy headers.
 function(finetune_use_aten target)
   target_link_libraries(${target} PRIVATE finetune_options finetune::torch)
-  if(NOT TARGET finetune_aten_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/aten_pch.cpp "")
-    add_library(finetune_aten_pch OBJECT ${CMAKE_BINARY_DIR}/aten_pch.cpp)
-    target_link_libraries(finetune_aten_pch PRIVATE finetune_options finetune::torch)
-    target_precompile_headers(finetune_aten_pch PRIVATE
-      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM finetune_aten_pch)
+  finetune_share_headers(${target} aten)
+endfunction()
+
+# finetune_label_tests(kind): every test of this folder that has no kind yet gets this one, called last in a folder.
+#   quick   seconds, one process           ranks   one program on 1 to 4 ranks
+#   slow    the program itself, started over and over, on several ranks
+#   soak    long, or rarely finds anything: tests/run.sh leaves it to tests/run.sh --all
+function(finetune_label_tests kind)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(test IN LISTS tests)
+    get_test_property(${test} LABELS labels)
+    if(NOT labels MATCHES "(^|;)(quick|ranks|slow|soak)(;|$)")
+      set_property(TEST ${test} APPEND PROPERTY LABELS ${kind})
+    endif()
+  endforeach()
 endfunction()
 
 # finetune_add_test(unit/core SOURCES a.cpp ... LIBRARIES finetune::core ... [RANKS 1 2 4]
 #                   [ATEN] [TIMEOUT s] [LABELS ...])
 # Without RANKS: a plain GoogleTest program, one ctest. With RANKS: linked with the MPI main, one
-# ctest a rank count, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
+# ctest per number of ranks, named unit/core.r2 and so on; ranks beyond the cores run oversubscribed.
+# Its kind (see above) is quick or ranks unless LABELS names another or FINETUNE_TEST_KIND is set.
 # With FINETUNE_SANITIZE: named sanitized/unit/core... (threads/unit/comm... with the thread sanitizer),
 # on two ranks at most, and built by the target sanitized_tests.
 function(finetune_add_test name)
   cmake_parse_arguments(arg "ATEN" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS" ${ARGN})
+  if(FINETUNE_SANITIZE AND arg_ATEN AND NOT FINETUNE_SANITIZE_ATEN)
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  set(kind quick)
+  if(arg_RANKS)
+    set(kind ranks)
+  endif()
+  if(FINETUNE_TEST_KIND)
+    list(APPEND arg_LABELS ${FINETUNE_TEST_KIND})
+  elseif(NOT arg_LABELS MATCHES "slow|soak")
+    list(APPEND arg_LABELS ${kind})
   endif()
   string(REPLACE "/" "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
@@ -68,17 +127,20 @@ function(finetune_add_test name)
       "UBSAN_OPTIONS=print_stacktrace=1"
       "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:print_suppressions=0:ignore_noninstrumented_modules=1")
   endif()
+  # Files of tests have helpers of the same names.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
     FINETUNE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FINETUNE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} finetune_options)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # What is tested is optimised; the tests themselves need to compile fast.
+  target_compile_options(${target} PRIVATE -O0)
   if(arg_ATEN)
-    finetune_use_aten(${target})
+    target_link_libraries(${target} PRIVATE finetune::torch)
+    finetune_share_headers(${target} aten_test)
   else()
-    # What is tested is optimised; the tests themselves need to compile fast. (The precompiled header of
-    # the others fits its own level of optimisation only.)
-    target_compile_options(${target} PRIVATE -O0)
+    finetune_share_headers(${target} test)
   endif()
   if(NOT arg_RANKS)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)

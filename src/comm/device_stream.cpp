@@ -15,7 +15,7 @@ namespace {
 
 // synchronize() looks for errors this often: seldom enough to cost nothing, often enough for
 // people.
-constexpr std::chrono::microseconds poll_interval{50};
+constexpr std::chrono::microseconds event_poll_interval{50};
 
 cudaStream_t as_stream(void* stream) {
   return static_cast<cudaStream_t>(stream);
@@ -179,7 +179,7 @@ void DeviceStream::synchronize() {
     // First: NCCL knows more about a broken collective than CUDA does.
     events_->watch->look();
     if (is_done(code, "cudaStreamQuery")) return;
-    std::this_thread::sleep_for(poll_interval);
+    std::this_thread::sleep_for(event_poll_interval);
   }
 }
 

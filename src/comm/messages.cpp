@@ -15,14 +15,14 @@ using Bytes = std::vector<std::byte>;
 
 /// MPI counts have 32 bits.
 constexpr std::size_t piece_bytes = std::size_t{1} << 30;
-constexpr int tag = 77;
+constexpr int message_tag = 77;
 
 void add_send(MPI_Comm comm, std::span<const std::byte> bytes, int to,
               std::vector<MPI_Request>& requests) {
   for (std::size_t begin = 0; begin < bytes.size(); begin += piece_bytes) {
     const auto piece = bytes.subspan(begin, std::min(piece_bytes, bytes.size() - begin));
-    check_mpi(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, tag, comm,
-                        &requests.emplace_back()),
+    check_mpi(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, message_tag,
+                        comm, &requests.emplace_back()),
               "MPI_Isend");
   }
 }
@@ -31,8 +31,8 @@ void add_receive(MPI_Comm comm, std::span<std::byte> bytes, int from,
                  std::vector<MPI_Request>& requests) {
   for (std::size_t begin = 0; begin < bytes.size(); begin += piece_bytes) {
     const auto piece = bytes.subspan(begin, std::min(piece_bytes, bytes.size() - begin));
-    check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, tag, comm,
-                        &requests.emplace_back()),
+    check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, message_tag,
+                        comm, &requests.emplace_back()),
               "MPI_Irecv");
   }
 }
@@ -90,8 +90,8 @@ Bytes Communicator::shift(std::span<const std::byte> bytes, int distance) const 
   if (to == rank()) return copy(bytes);
   const std::int64_t own = std::ssize(bytes);
   std::int64_t coming = 0;
-  check_mpi(MPI_Sendrecv(&own, 1, MPI_INT64_T, to, tag, &coming, 1, MPI_INT64_T, from, tag,
-                         handle_->comm, MPI_STATUS_IGNORE),
+  check_mpi(MPI_Sendrecv(&own, 1, MPI_INT64_T, to, message_tag, &coming, 1, MPI_INT64_T, from,
+                         message_tag, handle_->comm, MPI_STATUS_IGNORE),
             "MPI_Sendrecv");
   Bytes received(static_cast<std::size_t>(coming));
   std::vector<MPI_Request> requests;

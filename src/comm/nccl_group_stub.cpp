@@ -7,7 +7,7 @@
 namespace finetune::comm {
 namespace {
 
-[[noreturn]] void fail_without_cuda() {
+[[noreturn]] void fail_without_nccl() {
   core::fail(core::ErrorKind::environment,
              {"NCCL", "this program was built without CUDA", "NCCL moves device memory only",
               "Build it with -DFINETUNE_WITH_CUDA=ON."});
@@ -18,7 +18,7 @@ namespace {
 struct DeviceStream::Events {};
 
 DeviceStream::DeviceStream(std::function<void*()>) {
-  fail_without_cuda();
+  fail_without_nccl();
 }
 
 DeviceStream::~DeviceStream() = default;
@@ -46,7 +46,7 @@ std::string nccl_version() {
 }
 
 std::unique_ptr<Group> make_nccl_group(const Communicator&, std::shared_ptr<DeviceStream>) {
-  fail_without_cuda();
+  fail_without_nccl();
 }
 
 }  // namespace finetune::comm

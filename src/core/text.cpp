@@ -117,6 +117,12 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   return best;
 }
 
+std::string trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t") - begin + 1));
+}
+
 std::string human_bytes(std::int64_t bytes) {
   constexpr std::array<const char*, 6> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);

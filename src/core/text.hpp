@@ -25,6 +25,9 @@ std::string one_line(std::string_view text);
 /// The candidate nearest to `name` by edit distance, if it is near enough to be meant.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
 
+/// `text` without spaces and tabs at its ends.
+std::string trimmed(std::string_view text);
+
 /// "12.3 GiB", "512 B": three figures and a binary unit.
 std::string human_bytes(std::int64_t bytes);
 

@@ -31,7 +31,7 @@ struct Trailer {
 };
 static_assert(std::is_trivially_copyable_v<Trailer> && sizeof(Trailer) == 16 + 8 + 9 * 8 + 16);
 
-std::int64_t divide_up(std::int64_t count, std::int64_t by) {
+std::int64_t blocks_in(std::int64_t count, std::int64_t by) {
   return (count + by - 1) / by;
 }
 
@@ -128,9 +128,9 @@ std::string content_fingerprint(const TokenArrays& arrays,
 }
 
 std::int64_t CacheLayout::num_digests() const {
-  return divide_up(token_bytes(*this), cache_block_bytes) +
-         divide_up(bound_bytes(*this), cache_block_bytes) +
-         divide_up(target_bytes(*this), cache_block_bytes);
+  return blocks_in(token_bytes(*this), cache_block_bytes) +
+         blocks_in(bound_bytes(*this), cache_block_bytes) +
+         blocks_in(target_bytes(*this), cache_block_bytes);
 }
 
 CacheSkeleton lay_out_cache(std::int64_t num_tokens, std::int64_t num_samples,

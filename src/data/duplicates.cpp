@@ -8,28 +8,28 @@
 namespace finetune::data {
 namespace {
 
-struct Seen {
+struct SeenDigest {
   core::Digest digest;
   std::int64_t index;
 
-  auto operator<=>(const Seen&) const = default;
+  auto operator<=>(const SeenDigest&) const = default;
 };
 
-void append(std::vector<Seen>& all, std::span<const std::byte> bytes) {
-  const std::size_t count = bytes.size() / sizeof(Seen);
+void append(std::vector<SeenDigest>& all, std::span<const std::byte> bytes) {
+  const std::size_t count = bytes.size() / sizeof(SeenDigest);
   if (count == 0) return;
   all.resize(all.size() + count);
-  std::memcpy(&all[all.size() - count], bytes.data(), count * sizeof(Seen));
+  std::memcpy(&all[all.size() - count], bytes.data(), count * sizeof(SeenDigest));
 }
 
 /// Of the digests that this rank looks at, those of all ranks. Collective on `world`.
-std::vector<Seen> collect(const comm::Communicator& world, std::span<const core::Digest> digests,
-                          std::int64_t first_index) {
+std::vector<SeenDigest> collect(const comm::Communicator& world,
+                                std::span<const core::Digest> digests, std::int64_t first_index) {
   const auto ranks = static_cast<std::uint64_t>(world.size());
-  std::vector<std::vector<Seen>> to(ranks);
+  std::vector<std::vector<SeenDigest>> to(ranks);
   for (std::size_t k = 0; k < digests.size(); ++k)
     to[digests[k][0] % ranks].push_back({digests[k], first_index + static_cast<std::int64_t>(k)});
-  std::vector<Seen> mine;
+  std::vector<SeenDigest> mine;
   for (int distance = 0; distance < world.size(); ++distance) {
     auto& part = to[static_cast<std::size_t>((world.rank() + distance) % world.size())];
     append(mine, world.shift(std::as_bytes(std::span(part)), distance));
@@ -42,7 +42,7 @@ std::vector<Seen> collect(const comm::Communicator& world, std::span<const core:
 
 Count count_duplicates(const comm::Communicator& world, std::span<const core::Digest> digests,
                        std::int64_t first_index) {
-  std::vector<Seen> seen = collect(world, digests, first_index);
+  std::vector<SeenDigest> seen = collect(world, digests, first_index);
   std::ranges::sort(seen);
   Count count;
   for (std::size_t k = 1; k < seen.size(); ++k) {

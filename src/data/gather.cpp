@@ -61,7 +61,7 @@ void share_ranges(const comm::Communicator& world, std::span<T> all, std::int64_
   }
 }
 
-struct Vectors {
+struct PartVectors {
   std::vector<PackedToken> tokens;
   std::vector<std::int64_t> bounds;
   std::vector<std::int32_t> targets;
@@ -171,7 +171,7 @@ Assembly assemble(const comm::Communicator& world, const Part& part, Layout layo
 }
 
 Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assembly) {
-  auto vectors = std::make_shared<Vectors>();
+  auto vectors = std::make_shared<PartVectors>();
   comm::agree_all(world, [&] {
     vectors->tokens.resize(static_cast<std::size_t>(assembly.num_tokens));
     vectors->bounds.resize(static_cast<std::size_t>(assembly.num_samples) + 1);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "deck/contents.hpp"
 #include "deck/range.hpp"
 #include "deck/suggest.hpp"
@@ -22,20 +23,14 @@ bool contains(const std::vector<std::string>& choices, const std::string& text) 
   return std::find(choices.begin(), choices.end(), text) != choices.end();
 }
 
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t") - begin + 1));
-}
-
 /// `[a, b/c]` of the command line, where words need no quotes: TOML it is not.
 std::vector<Value> words_of(const Value& value) {
   std::vector<Value> words;
   std::string_view rest = std::string_view(value.text).substr(1, value.text.size() - 2);
-  while (!trimmed(rest).empty()) {
+  while (!core::trimmed(rest).empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     Value word;
-    word.text = trimmed(rest.substr(0, comma));
+    word.text = core::trimmed(rest.substr(0, comma));
     if (word.text.size() > 1 && word.text.front() == '"' && word.text.back() == '"')
       word.text = word.text.substr(1, word.text.size() - 2);
     word.written = word.text;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "deck/precheck.hpp"
 
 namespace finetune::deck {
@@ -18,12 +19,6 @@ constexpr std::string_view remedy =
 [[noreturn]] void refuse(const std::string& where, const std::string& problem,
                          const std::string& why) {
   core::fail(core::ErrorKind::command_line, {where, problem, why, std::string(remedy)});
-}
-
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t") - begin + 1));
 }
 
 bool is_name(std::string_view text) {
@@ -55,7 +50,7 @@ void apply_overrides(const std::vector<std::string>& overrides, Document& docume
     const std::size_t equals = argument.find('=');
     if (equals == std::string::npos)
       refuse(where, "there is no '=' in it", "an override gives a key its value");
-    const std::string name = trimmed(std::string_view(argument).substr(0, equals));
+    const std::string name = core::trimmed(std::string_view(argument).substr(0, equals));
     const std::size_t dot = name.find('.');
     if (dot == std::string::npos)
       refuse(where, "there is no '.' before '='", "every key belongs to a table");
@@ -64,7 +59,7 @@ void apply_overrides(const std::vector<std::string>& overrides, Document& docume
     if (!is_name(table) || !is_name(key))
       refuse(where, "this is not the name of a key",
              "it has the form table.key, of letters, digits, _ and -");
-    Value value = read_value(trimmed(std::string_view(argument).substr(equals + 1)));
+    Value value = read_value(core::trimmed(std::string_view(argument).substr(equals + 1)));
     value.place.argument = argument;
     value.key_place.argument = argument;
     Section& section = document.sections.try_emplace(table, Section{value.place, {}}).first->second;

@@ -8,8 +8,8 @@ namespace {
 
 using enum ActivationCheckpointing;
 
-constexpr std::int64_t float_bytes = 4;
-constexpr std::int64_t index_bytes = 8;
+constexpr std::int64_t fp32_bytes = 4;
+constexpr std::int64_t int64_bytes = 8;
 /// What kernels::composed makes beside a matrix that it unpacks in pieces, and beside what it
 /// drops.
 constexpr std::int64_t pieces_bytes = std::int64_t{64} << 20;
@@ -48,21 +48,21 @@ BlockBytes::BlockBytes(const Request& request, const model::Layer& layer,
   const std::int64_t keys = tokens * element_ * a.num_kv_heads * a.head_size;
   activated_ = tokens * element_ * (has_experts_ ? a.experts.d_shared : a.d_ff);
   // A norm's 1 / rms; and the logarithm of each head's sum of exponentials.
-  norm_statistics_ = tokens * float_bytes;
-  attention_statistics_ = norm_statistics_ + tokens * float_bytes * a.num_heads;
+  norm_statistics_ = tokens * fp32_bytes;
+  attention_statistics_ = norm_statistics_ + tokens * fp32_bytes * a.num_heads;
   if (layer.head_norm != model::HeadNorm::none)
-    head_norm_ = queries_ + keys + tokens * float_bytes * (a.num_heads + a.num_kv_heads);
+    head_norm_ = queries_ + keys + tokens * fp32_bytes * (a.num_heads + a.num_kv_heads);
   if (has_experts_) {
     const model::Experts& e = a.experts;
     copies_ = e.top_k * model_;
     expert_ = tokens * e.top_k * element_ * e.d_ff;
     // Sums of products are made in fp32.
-    if (element_ < float_bytes) float_expert_ = tokens * e.top_k * float_bytes * e.d_ff;
+    if (element_ < fp32_bytes) float_expert_ = tokens * e.top_k * fp32_bytes * e.d_ff;
     // Probabilities; of each choice its number, weight and place.
-    routing_ = tokens * (float_bytes * e.num + e.top_k * (2 * index_bytes + float_bytes));
+    routing_ = tokens * (fp32_bytes * e.num + e.top_k * (2 * int64_bytes + fp32_bytes));
     unpacked_expert_ = unpacking(products.expert);
   }
-  if (is_composed(request)) composed_swiglu_ = 7 * float_bytes * (activated_ + expert_) / element_;
+  if (is_composed(request)) composed_swiglu_ = 7 * fp32_bytes * (activated_ + expert_) / element_;
 }
 
 std::int64_t BlockBytes::unpacking(const Product& product) const {
@@ -75,7 +75,7 @@ std::int64_t BlockBytes::unpacking(const Product& product) const {
   bytes += std::min(pieces_bytes, (is_nf4 ? bytes_a_piece_of_nf4 : bytes_a_piece_of_gptq) *
                                       product.largest_matrix);
   // One matrix in its own memory, before it goes to its place: in fp32 for fp16's sake.
-  if (is_half) return bytes + float_bytes * product.largest_matrix;
+  if (is_half) return bytes + fp32_bytes * product.largest_matrix;
   return bytes + (is_nf4 ? element_ * product.largest_matrix : 0);
 }
 
@@ -85,7 +85,7 @@ std::int64_t BlockBytes::dropping(const Product& product) const {
 
 /// ATen's reductions to fp32 read a copy in fp32 on the CPU.
 std::int64_t BlockBytes::floats_of_reduction(std::int64_t elements) const {
-  return element_ < float_bytes && !request_.on_gpu ? float_bytes * elements : 0;
+  return element_ < fp32_bytes && !request_.on_gpu ? fp32_bytes * elements : 0;
 }
 
 BlockBytes::Bytes BlockBytes::bytes_of(const Product& product) const {
@@ -111,7 +111,7 @@ BlockBytes::Bytes BlockBytes::bytes_of(const Product& product) const {
   if (!product.has_magnitudes) return bytes;
 
   // The sum before it is scaled stays; backward scales a copy of the outputs' gradient.
-  bytes.own += bytes.output + float_bytes * product.num_outputs;
+  bytes.own += bytes.output + fp32_bytes * product.num_outputs;
   const std::int64_t dot = bytes.output + floats_of_reduction(tokens_ * product.num_outputs);
   bytes.backward = larger(bytes.backward + bytes.output, {dot, 0});
   // Norms of the weights' rows, with the weights at hand.
@@ -177,7 +177,7 @@ Moment BlockBytes::worst() const {
   const std::int64_t left = model_ - feed_forward_half();
   at(attention_out_.backward + left);
   // Gradients of attention's output and of q, k and v, which are then joined into one tensor.
-  const std::int64_t float_qkv = qkv_.output / element_ * float_bytes;
+  const std::int64_t float_qkv = qkv_.output / element_ * fp32_bytes;
   const std::int64_t joined = has_band_ ? float_qkv + qkv_.output : queries_ + 2 * qkv_.output;
   at({left + joined, 0});
   const std::int64_t of_attention =

@@ -11,7 +11,7 @@ namespace {
 using model::Packing;
 
 /// As model::Ops::loss makes the head's product.
-constexpr double tokens_a_chunk = 1024;
+constexpr double loss_chunk_tokens = 1024;
 
 /// Bytes that pass the memory for each element of what a pass makes; `e` of an element as computed,
 /// where compositions work in fp32 (4 bytes).
@@ -185,7 +185,7 @@ class WorkPlan {
   /// In chunks of tokens; the gradient of the logits is made beside them.
   StageWork head() const {
     const auto vocabulary = static_cast<double>(a_.vocab_size);
-    const double chunk = std::min(tokens_, tokens_a_chunk), chunks = tokens_ / chunk;
+    const double chunk = std::min(tokens_, loss_chunk_tokens), chunks = tokens_ / chunk;
     StageWork work;
     work.forward = rates_.products({chunk, vocabulary, width_}, chunks) +
                    pass(tokens_ * vocabulary, bytes_.logit, chunks * bytes_.operations) +

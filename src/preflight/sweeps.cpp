@@ -13,7 +13,7 @@ namespace finetune::preflight {
 namespace {
 
 // In the same collective of the same size other groups need half of the time.
-constexpr double slow = 2;
+constexpr double slow_sweep = 2;
 
 }  // namespace
 
@@ -54,7 +54,8 @@ Finding judge_sweeps(const Job& job, std::span<const Sweep> sweeps,
     const double usual = median(seconds[i]);
     for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
       const Facts& facts = job.ranks[rank];
-      if (seconds[i][rank] <= slow * usual || !told.insert({facts.node, sweeps[i].axis}).second)
+      if (seconds[i][rank] <= slow_sweep * usual ||
+          !told.insert({facts.node, sweeps[i].axis}).second)
         continue;
       finding.warn({fmt::format("{}: rank {}", job.node_of(facts), facts.rank),
                     fmt::format("its {} of {} takes {:.3g} ms", sweeps[i].collective,

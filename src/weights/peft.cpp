@@ -21,33 +21,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse(const fs::path& where, const std::string& problem, const std::string& why,
-                         const std::string& remedy) {
+[[noreturn]] void refuse_adapter(const fs::path& where, const std::string& problem,
+                                 const std::string& why, const std::string& remedy) {
   core::fail(core::ErrorKind::input, {where.string(), problem, why, remedy});
 }
 
 std::string read_config_text(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
-    refuse(
+    refuse_adapter(
         folder, fs::exists(folder, ignored) ? "is not a folder" : "no such folder",
         fmt::format("a PEFT adapter is a folder with {} and {}", peft_config_name, peft_file_name),
         "Check the adapter's path.");
   }
   if (!is_in_folder(folder, peft_config_name)) {
-    refuse(folder, fmt::format("has no {}", peft_config_name),
-           is_in_folder(folder, "config.json") ? "it is a whole model, not an adapter"
-                                               : "PEFT writes one into every adapter's folder",
-           "Check the adapter's path.");
+    refuse_adapter(folder, fmt::format("has no {}", peft_config_name),
+                   is_in_folder(folder, "config.json")
+                       ? "it is a whole model, not an adapter"
+                       : "PEFT writes one into every adapter's folder",
+                   "Check the adapter's path.");
   }
   if (!is_in_folder(folder, peft_file_name)) {
     const bool has_pickle = is_in_folder(folder, "adapter_model.bin");
-    refuse(folder,
-           fmt::format("has {}no {}", has_pickle ? "adapter_model.bin but " : "", peft_file_name),
-           has_pickle ? "loading pickle files can run code that is hidden in them"
-                      : "the adapter's tensors are in it",
-           has_pickle ? "Save the adapter with PEFT's save_pretrained first."
-                      : "Copy or download the adapter again.");
+    refuse_adapter(
+        folder,
+        fmt::format("has {}no {}", has_pickle ? "adapter_model.bin but " : "", peft_file_name),
+        has_pickle ? "loading pickle files can run code that is hidden in them"
+                   : "the adapter's tensors are in it",
+        has_pickle ? "Save the adapter with PEFT's save_pretrained first."
+                   : "Copy or download the adapter again.");
   }
   return read_text_in_folder(folder, peft_config_name, largest_peft_config_bytes);
 }
@@ -75,9 +77,10 @@ std::map<std::string, std::string> usual_names(const ModelFiles& files, const fs
   for (const std::string& name : files.names()) {
     const auto [place, is_new] = names.emplace(usual_name(name), name);
     if (is_new) continue;
-    refuse(folder / peft_file_name,
-           fmt::format("has {} and {}", in_quotes(place->second), in_quotes(name)),
-           "they are two spellings of the same tensor", "Save the adapter again with PEFT.");
+    refuse_adapter(folder / peft_file_name,
+                   fmt::format("has {} and {}", in_quotes(place->second), in_quotes(name)),
+                   "they are two spellings of the same tensor",
+                   "Save the adapter again with PEFT.");
   }
   return names;
 }
@@ -87,10 +90,11 @@ void require_elements(const ModelFiles& files, const fs::path& folder) {
   for (const std::string& name : files.names()) {
     const auto& shape = files.entry(name).shape;
     if (core::num_elements(shape) > 0) continue;
-    refuse(folder / peft_file_name,
-           fmt::format("tensor {} has shape {}", in_quotes(name), shape_text(shape)),
-           "it has no elements, as ZeRO-3 leaves it when an adapter is saved without gathering it",
-           "Save the adapter again, with stage3_gather_16bit_weights_on_model_save = true.");
+    refuse_adapter(
+        folder / peft_file_name,
+        fmt::format("tensor {} has shape {}", in_quotes(name), shape_text(shape)),
+        "it has no elements, as ZeRO-3 leaves it when an adapter is saved without gathering it",
+        "Save the adapter again, with stage3_gather_16bit_weights_on_model_save = true.");
   }
 }
 
@@ -137,10 +141,10 @@ std::string PeftAdapter::name_in_file(const model::Parameter& row) const {
 
 void PeftAdapter::require_ties(const model::ParameterTable& table) const {
   if (config_.keeps_ties || !trains_tied_embedding(table)) return;
-  refuse(folder_ / peft_config_name,
-         "modules_to_save names the embedding, and ensure_weight_tying is not true",
-         "the model's head is its embedding: trained apart, they would be two",
-         "Train a new adapter here, or one with ensure_weight_tying in PEFT.");
+  refuse_adapter(folder_ / peft_config_name,
+                 "modules_to_save names the embedding, and ensure_weight_tying is not true",
+                 "the model's head is its embedding: trained apart, they would be two",
+                 "Train a new adapter here, or one with ensure_weight_tying in PEFT.");
 }
 
 void PeftAdapter::require_fits(const model::ParameterTable& table) const {
@@ -172,11 +176,11 @@ void PeftAdapter::read(const model::Parameter& row, std::int64_t first,
               std::as_writable_bytes(values));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    refuse(folder_ / peft_file_name,
-           fmt::format("tensor {} holds {} at {}", in_quotes(name), values[i],
-                       first + static_cast<std::int64_t>(i)),
-           "with it every output of the model would be lost",
-           "Use an earlier checkpoint of the run that wrote it.");
+    refuse_adapter(folder_ / peft_file_name,
+                   fmt::format("tensor {} holds {} at {}", in_quotes(name), values[i],
+                               first + static_cast<std::int64_t>(i)),
+                   "with it every output of the model would be lost",
+                   "Use an earlier checkpoint of the run that wrote it.");
   }
 }
 

@@ -22,8 +22,8 @@ constexpr const char* metadata_key = "__metadata__";
 constexpr std::size_t most_metadata = 65536;
 constexpr const char* again = "Copy or download the file again.";
 
-[[noreturn]] void refuse(const std::string& where, const std::string& problem,
-                         const std::string& why, const std::string& remedy = again) {
+[[noreturn]] void refuse_file(const std::string& where, const std::string& problem,
+                              const std::string& why, const std::string& remedy = again) {
   core::fail(core::ErrorKind::input, {where, problem, why, remedy});
 }
 
@@ -84,9 +84,9 @@ class HeaderEvents : public JsonEvents {
     if (state_ != State::tensor || field_ != "dtype") return unexpected("a string");
     const auto dtype = core::parse_dtype(text);
     if (!dtype) {
-      weights::refuse(where(), fmt::format("{} has dtype {}", tensor_text(name_), in_quotes(text)),
-                      "it is not among those this program reads",
-                      "Save the model as BF16, F16 or F32.");
+      refuse_file(where(), fmt::format("{} has dtype {}", tensor_text(name_), in_quotes(text)),
+                  "it is not among those this program reads",
+                  "Save the model as BF16, F16 or F32.");
     }
     tensor_.dtype = *dtype;
     return true;
@@ -204,16 +204,16 @@ std::optional<std::int64_t> num_bytes(const SafetensorsTensor& tensor) {
 void check_size(const SafetensorsTensor& tensor, const std::string& where) {
   const auto bytes = num_bytes(tensor);
   if (!bytes) {
-    refuse(where,
-           fmt::format("{} has shape {}", tensor_text(tensor.name), shape_text(tensor.shape)),
-           "that is beyond any file");
+    refuse_file(where,
+                fmt::format("{} has shape {}", tensor_text(tensor.name), shape_text(tensor.shape)),
+                "that is beyond any file");
   }
   if (*bytes != tensor.size_bytes) {
-    refuse(where,
-           fmt::format("{} has {} bytes", tensor_text(tensor.name),
-                       core::with_commas(tensor.size_bytes)),
-           fmt::format("shape {} of {} needs {}", shape_text(tensor.shape),
-                       core::name(tensor.dtype), core::with_commas(*bytes)));
+    refuse_file(where,
+                fmt::format("{} has {} bytes", tensor_text(tensor.name),
+                            core::with_commas(tensor.size_bytes)),
+                fmt::format("shape {} of {} needs {}", shape_text(tensor.shape),
+                            core::name(tensor.dtype), core::with_commas(*bytes)));
   }
 }
 
@@ -224,8 +224,8 @@ void check_names(const std::vector<SafetensorsTensor>& tensors, const std::strin
   std::ranges::sort(order, {}, name);
   const auto twice = std::ranges::adjacent_find(order, {}, name);
   if (twice != order.end()) {
-    refuse(where, fmt::format("{} occurs twice", tensor_text(name(*twice))),
-           "only one of the two could be meant");
+    refuse_file(where, fmt::format("{} occurs twice", tensor_text(name(*twice))),
+                "only one of the two could be meant");
   }
 }
 
@@ -238,12 +238,12 @@ void check_layout(const std::vector<SafetensorsTensor>& tensors, std::int64_t da
   for (const SafetensorsTensor& tensor : tensors) {
     check_size(tensor, where);
     if (tensor.offset_bytes < position) {
-      refuse(where,
-             fmt::format("{} overlaps {}", tensor_text(tensor.name), tensor_text(before->name)),
-             fmt::format("both claim byte {} of the data", tensor.offset_bytes));
+      refuse_file(
+          where, fmt::format("{} overlaps {}", tensor_text(tensor.name), tensor_text(before->name)),
+          fmt::format("both claim byte {} of the data", tensor.offset_bytes));
     }
     if (tensor.offset_bytes > position) {
-      refuse(
+      refuse_file(
           where,
           fmt::format("{} bytes before {} belong to no tensor",
                       core::with_commas(tensor.offset_bytes - position), tensor_text(tensor.name)),
@@ -254,16 +254,16 @@ void check_layout(const std::vector<SafetensorsTensor>& tensors, std::int64_t da
   }
   // Wrapping cannot happen: every end was read as a number of at most 63 bits.
   if (position > data_bytes) {
-    refuse(where, fmt::format("ends at byte {}", data_begin + data_bytes),
-           fmt::format("the header promises {}", static_cast<std::uint64_t>(data_begin) +
-                                                     static_cast<std::uint64_t>(position)),
-           "The file is truncated; copy or download it again.");
+    refuse_file(where, fmt::format("ends at byte {}", data_begin + data_bytes),
+                fmt::format("the header promises {}", static_cast<std::uint64_t>(data_begin) +
+                                                          static_cast<std::uint64_t>(position)),
+                "The file is truncated; copy or download it again.");
   }
   if (position < data_bytes) {
-    refuse(where,
-           fmt::format("{} bytes at the end belong to no tensor",
-                       core::with_commas(data_bytes - position)),
-           "something could be hidden there");
+    refuse_file(where,
+                fmt::format("{} bytes at the end belong to no tensor",
+                            core::with_commas(data_bytes - position)),
+                "something could be hidden there");
   }
 }
 
@@ -276,19 +276,19 @@ std::int64_t header_length(std::span<const std::byte, 8> prefix, std::int64_t fi
     length |= static_cast<std::uint64_t>(prefix[i]) << (8 * i);
   constexpr std::string_view pointer = "version ";
   if (std::ranges::equal(std::as_bytes(std::span(pointer)), prefix)) {
-    refuse(where, "is a Git LFS pointer", "the weights themselves were not downloaded",
-           "Run `git lfs pull` in the model's repository.");
+    refuse_file(where, "is a Git LFS pointer", "the weights themselves were not downloaded",
+                "Run `git lfs pull` in the model's repository.");
   }
   if (length > static_cast<std::uint64_t>(largest_header_bytes)) {
-    refuse(where, fmt::format("its header would have {} bytes", length),
-           fmt::format("at most {} are allowed", core::with_commas(largest_header_bytes)),
-           "Is it a safetensors file? Otherwise copy or download it again.");
+    refuse_file(where, fmt::format("its header would have {} bytes", length),
+                fmt::format("at most {} are allowed", core::with_commas(largest_header_bytes)),
+                "Is it a safetensors file? Otherwise copy or download it again.");
   }
   const auto end = length_bytes + static_cast<std::int64_t>(length);
   if (end > file_size_bytes) {
-    refuse(where, fmt::format("ends at byte {}", file_size_bytes),
-           fmt::format("its header alone ends at {}", end),
-           "The file is truncated; copy or download it again.");
+    refuse_file(where, fmt::format("ends at byte {}", file_size_bytes),
+                fmt::format("its header alone ends at {}", end),
+                "The file is truncated; copy or download it again.");
   }
   return static_cast<std::int64_t>(length);
 }
@@ -296,8 +296,8 @@ std::int64_t header_length(std::span<const std::byte, 8> prefix, std::int64_t fi
 SafetensorsHeader parse_safetensors(std::string_view header, std::int64_t file_size_bytes,
                                     const std::string& where) {
   if (!header.starts_with('{')) {
-    refuse(where, "the header does not begin with {", "it has to be a JSON object",
-           "Is it a safetensors file? Otherwise copy or download it again.");
+    refuse_file(where, "the header does not begin with {", "it has to be a JSON object",
+                "Is it a safetensors file? Otherwise copy or download it again.");
   }
   HeaderEvents events(where);
   events.parse(header);
@@ -318,9 +318,9 @@ std::string read_header_text(const core::File& file) {
   const std::string where = file.path().string();
   const std::int64_t size = file.size_bytes();
   if (size < length_bytes) {
-    refuse(where, fmt::format("ends at byte {}", size),
-           fmt::format("a safetensors file has at least {}", length_bytes + 2),
-           "The file is truncated; copy or download it again.");
+    refuse_file(where, fmt::format("ends at byte {}", size),
+                fmt::format("a safetensors file has at least {}", length_bytes + 2),
+                "The file is truncated; copy or download it again.");
   }
   std::array<std::byte, 8> prefix;
   file.read_at(0, prefix);

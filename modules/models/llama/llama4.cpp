@@ -124,18 +124,18 @@ model::ParameterTable describe_whole(const Architecture& a) {
   return table;
 }
 
-std::unique_ptr<model::Model> build(const Architecture& a) {
+std::unique_ptr<model::Model> build_llama4(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a, names()).rows);
 }
 
 }  // namespace
 
 model::ModelFamily llama4() {
-  return {"llama4", {"llama4"}, read_whole, describe_whole, build};
+  return {"llama4", {"llama4"}, read_whole, describe_whole, build_llama4};
 }
 
 model::ModelFamily llama4_text() {
-  return {"llama4_text", {"llama4_text"}, read_text, describe_text, build};
+  return {"llama4_text", {"llama4_text"}, read_text, describe_text, build_llama4};
 }
 
 }  // namespace finetune::models::llama

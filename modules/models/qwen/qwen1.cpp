@@ -61,18 +61,18 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
+model::ParameterTable describe_qwen1(const Architecture& a) {
   return model::lay_out(a, names()).table;
 }
 
-std::unique_ptr<model::Model> build(const Architecture& a) {
+std::unique_ptr<model::Model> build_qwen1(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a, names()).rows);
 }
 
 }  // namespace
 
 model::ModelFamily qwen1() {
-  return {"qwen", {"qwen"}, read, describe, build};
+  return {"qwen", {"qwen"}, read, describe_qwen1, build_qwen1};
 }
 
 }  // namespace finetune::models::qwen

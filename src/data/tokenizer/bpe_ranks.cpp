@@ -13,7 +13,7 @@ namespace finetune::data::tokenizer {
 namespace {
 
 // Both parts of every cut are looked up, so a piece costs the square of its length.
-constexpr std::size_t longest_piece = 4096;
+constexpr std::size_t longest_ranked_piece = 4096;
 constexpr std::uint64_t most_work = std::uint64_t{1} << 31;
 
 struct Cut {
@@ -50,7 +50,7 @@ void Bpe::find_cuts(const std::vector<std::uint32_t>& ranks, const JsonNode& pla
     if (!merges(id)) continue;
     const std::string_view piece = pieces_->piece(id);
     work += piece.size() * piece.size();
-    if (piece.size() > longest_piece || work > most_work) {
+    if (piece.size() > longest_ranked_piece || work > most_work) {
       place.refuse(fmt::format("a piece of {} bytes, or many long ones", piece.size()),
                    "every way to cut them must be tried");
     }

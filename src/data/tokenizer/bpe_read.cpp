@@ -13,8 +13,8 @@ namespace finetune::data::tokenizer {
 namespace {
 
 constexpr std::size_t most_tokens = 2'000'000;
-constexpr std::size_t longest_token = 64 * 1024;
-constexpr char32_t space_mark = 0x2581;
+constexpr std::size_t longest_bpe_token = 64 * 1024;
+constexpr char32_t space_mark_code = 0x2581;
 
 char32_t first_code_point(std::string_view text) {
   std::size_t i = 0;
@@ -81,7 +81,7 @@ void Bpe::read_vocabulary(const JsonNode& node) {
   pieces_ = std::make_unique<Vocabulary>(largest + 1);
   for (const auto& [piece, value] : node.value().items()) {
     const auto id = value.get<std::int32_t>();
-    if (piece.size() > longest_token)
+    if (piece.size() > longest_bpe_token)
       node.refuse(fmt::format("a piece of {} bytes", piece.size()), "64 KiB are possible");
     if (!pieces_->insert(piece, id)) {
       node.refuse(
@@ -143,7 +143,7 @@ void Bpe::add_merge(const JsonNode& merges, std::string_view left, std::string_v
 void Bpe::add_seam(std::string_view left, std::string_view right) {
   const char32_t before = last_code_point(left);
   const char32_t after = first_code_point(right);
-  if (after == space_mark && before != space_mark) words_begin_at_marks_ = false;
+  if (after == space_mark_code && before != space_mark_code) words_begin_at_marks_ = false;
   if (before < 128 && after < 128) {
     ascii_seams_[before * 128 + after] = true;
   } else {

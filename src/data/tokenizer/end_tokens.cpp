@@ -9,7 +9,7 @@ namespace finetune::data::tokenizer {
 namespace {
 
 // Chat templates with tool descriptions make these files long.
-constexpr std::int64_t config_limit_bytes = 16 << 20;
+constexpr std::int64_t generation_config_limit_bytes = 16 << 20;
 
 using IdOf = std::function<std::optional<std::int32_t>(std::string_view)>;
 
@@ -41,7 +41,7 @@ EndTokens EndTokens::read(const std::filesystem::path& file, std::int32_t vocab_
   const auto read = [&](const char* name) -> std::optional<core::Json> {
     const auto path = model_folder / name;
     if (!std::filesystem::exists(path)) return std::nullopt;
-    return core::read_json(path, config_limit_bytes);
+    return core::read_json(path, generation_config_limit_bytes);
   };
   if (const auto config = read("tokenizer_config.json")) {
     const JsonNode root(*config, (model_folder / "tokenizer_config.json").string());

@@ -55,7 +55,7 @@ std::string SentencePieceNormalizer::apply(std::string_view text, bool prefix) c
     if (!part.empty()) after_space = remove_extra_whitespaces && part.ends_with(' ');
   }
   while (remove_extra_whitespaces && std::string_view(out).ends_with(space))
-    out.resize(out.size() - space.size());
+    out.erase(out.size() - space.size());
   return out;
 }
 

@@ -13,8 +13,8 @@
 namespace finetune::data::tokenizer {
 namespace {
 
-constexpr std::int64_t most_values = 12'000'000;
-constexpr std::int32_t most_tokens = 2'000'000;
+constexpr std::int64_t most_tekken_values = 12'000'000;
+constexpr std::int32_t most_tekken_tokens = 2'000'000;
 
 // Of files that do not list them (github.com/mistralai/mistral-common,
 // tokens/tokenizers/tekken.py).
@@ -46,9 +46,9 @@ struct Sizes {
 
 Sizes read_sizes(const JsonNode& config) {
   const Sizes sizes{config.id("default_vocab_size"), config.id("default_num_special_tokens")};
-  if (sizes.all > most_tokens || sizes.special >= sizes.all) {
+  if (sizes.all > most_tekken_tokens || sizes.special >= sizes.all) {
     config.refuse(fmt::format("{} tokens, {} of them special", sizes.all, sizes.special),
-                  fmt::format("there are ordinary ones, and at most {} in all", most_tokens),
+                  fmt::format("there are ordinary ones, and at most {} in all", most_tekken_tokens),
                   "The file is damaged: get it again.");
   }
   return sizes;
@@ -105,7 +105,7 @@ std::unique_ptr<Vocabulary> read_pieces(const JsonNode& root, const Sizes& sizes
 }  // namespace
 
 Definition read_tekken(const std::string& text, const std::string& place, const Beside& beside) {
-  const core::Json json = core::parse_json(text, place, 1, most_values);
+  const core::Json json = core::parse_json(text, place, 1, most_tekken_values);
   const JsonNode root(json, place);
   const JsonNode config = root.at("config");
   const Sizes sizes = read_sizes(config);

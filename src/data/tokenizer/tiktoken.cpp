@@ -16,7 +16,7 @@
 namespace finetune::data::tokenizer {
 namespace {
 
-constexpr std::size_t most_pieces = 2'000'000;
+constexpr std::size_t most_tiktoken_pieces = 2'000'000;
 constexpr std::int32_t llama4_pieces = 200'000;
 
 [[noreturn]] void refuse(const std::string& place, std::size_t line, const std::string& problem,
@@ -54,8 +54,9 @@ std::unique_ptr<Vocabulary> read_pieces(std::string_view text, const std::string
     auto row = read_row(line);
     if (!row)
       refuse(place, line_number, "not a piece in base64 and its rank", "every line has the two");
-    if (rows.size() == most_pieces)
-      refuse(place, line_number, "too many pieces", fmt::format("{} are possible", most_pieces));
+    if (rows.size() == most_tiktoken_pieces)
+      refuse(place, line_number, "too many pieces",
+             fmt::format("{} are possible", most_tiktoken_pieces));
     rows.push_back(std::move(*row));
   }
   auto pieces = std::make_unique<Vocabulary>(static_cast<std::int32_t>(rows.size()));

@@ -15,15 +15,15 @@
 namespace finetune::data::tokenizer {
 namespace {
 
-constexpr std::size_t most_tokens = 2'000'000;
+constexpr std::size_t most_unigram_tokens = 2'000'000;
 // A piece is looked for at every character of a text, so what a text may cost grows with it.
-constexpr std::size_t longest_piece = 1024;
+constexpr std::size_t longest_unigram_piece = 1024;
 constexpr std::size_t most_nodes = 8'000'000;
 constexpr double unknown_penalty = 10;
 // Where SentencePiece takes off what was added up, before single precision gets too coarse.
 constexpr double largest_sum = 100'000;
 
-std::size_t common_start(std::string_view a, std::string_view b) {
+std::size_t shared_prefix(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
                                   a.begin());
 }
@@ -33,7 +33,7 @@ void start_from_zero(std::vector<Unigram::Node>& best, std::size_t begin) {
   const double offset = best[begin].score;
   best[begin].score = 0;
   // Pieces are at most this long, so nothing beyond has been reached.
-  const std::size_t end = std::min(begin + longest_piece + 1, best.size());
+  const std::size_t end = std::min(begin + longest_unigram_piece + 1, best.size());
   for (std::size_t i = begin + 1; i < end; ++i)
     if (best[i].begin >= 0) best[i].score = static_cast<float>(best[i].score - offset);
 }
@@ -50,9 +50,9 @@ double score_of(const JsonNode& node) {
 Unigram Unigram::read(const JsonNode& node) {
   node.only({"type", "unk_id", "vocab", "byte_fallback"});
   const auto rows = node.list("vocab");
-  if (rows.empty() || rows.size() > most_tokens) {
+  if (rows.empty() || rows.size() > most_unigram_tokens) {
     node.refuse(fmt::format("{} pieces", rows.size()),
-                fmt::format("1 to {} are possible", most_tokens));
+                fmt::format("1 to {} are possible", most_unigram_tokens));
   }
   auto pieces = std::make_unique<Vocabulary>(static_cast<std::int32_t>(rows.size()));
   std::vector<double> scores;
@@ -100,12 +100,12 @@ void Unigram::make_trie(const std::vector<bool>& usable, const JsonNode& place) 
   std::string_view last;
   for (const std::int32_t id : order) {
     const std::string_view piece = pieces_->piece(id);
-    num_nodes += piece.size() - common_start(last, piece);
+    num_nodes += piece.size() - shared_prefix(last, piece);
     last = piece;
-    if (piece.size() > longest_piece || num_nodes > most_nodes) {
+    if (piece.size() > longest_unigram_piece || num_nodes > most_nodes) {
       place.refuse(
           fmt::format("pieces of up to {} bytes and {} starts of pieces", piece.size(), num_nodes),
-          fmt::format("{} and {} are possible", longest_piece, most_nodes));
+          fmt::format("{} and {} are possible", longest_unigram_piece, most_nodes));
     }
   }
   trie_ = std::make_unique<MergeTable>(num_nodes);
@@ -114,7 +114,7 @@ void Unigram::make_trie(const std::vector<bool>& usable, const JsonNode& place) 
   last = {};
   for (const std::int32_t id : order) {
     const std::string_view piece = pieces_->piece(id);
-    nodes.resize(1 + common_start(last, piece));
+    nodes.resize(1 + shared_prefix(last, piece));
     for (std::size_t i = nodes.size() - 1; i < piece.size(); ++i) {
       const bool ends = i + 1 == piece.size();
       trie_->insert(nodes.back(), static_cast<unsigned char>(piece[i]),
