@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts for queues, which have set FINETUNE_ROOT: what a job trains, and with which program.
 
+# The program leaves it to the last line of the script to say what is next.
+export FINETUNE_JOBSCRIPT=1
+# shellcheck disable=SC2034  # for site.sh
 root=$FINETUNE_ROOT
 # shellcheck source=read_site.sh
 . "$FINETUNE_ROOT/jobscripts/env/read_site.sh"

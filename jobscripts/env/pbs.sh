@@ -134,14 +134,16 @@ run_in_time() {
 # Whether there is more to do, which another job may do. Not after a SIGTERM: that is what qdel sends, and
 # before it takes a job back into the queue, PBS.
 another_is_due() {
-  asks_for_another "$code" "$restarts" || return 1
-  if [ "$stops" -gt 0 ]; then
-    echo "finetune: exit code $code after SIGTERM: the same qsub continues the run"
-    return 1
+  if ! asks_for_another "$code" "$restarts"; then
+    what_next "$code" "the same qsub"
+  elif [ "$stops" -gt 0 ]; then
+    what_next "$code" "after this SIGTERM, unless the server runs the job again by itself, the same qsub"
   elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
-    echo "finetune: exit code $code after $restarts restarts: the same qsub continues the run (FINETUNE_MAX_RESTARTS)"
-    return 1
+    what_next "$code" "after $restarts restarts (FINETUNE_MAX_RESTARTS) the same qsub"
+  else
+    return 0
   fi
+  return 1
 }
 
 # submit_again OPTION... SCRIPT: the next job, with this one's queue, account, name and FINETUNE_ variables.
@@ -163,7 +165,7 @@ submit_again() {
   options+=("${more[@]}")
   # The next job begins when this one has let go of its output. A task of an array cannot be waited for.
   [[ ${PBS_JOBID:-} == *\[* ]] || options+=(-W "depend=afterany:$PBS_JOBID")
-  echo "finetune: exit code $code: submitting the next job"
+  echo "finetune: exit code $code, $(what_ended "$code"): submitting the next job, which continues by itself"
   qsub -N "${PBS_JOBNAME:-finetune}" -j oe -v "$names" "${options[@]}" "$@" ||
-    echo "finetune: qsub does not work here: the same qsub as the first continues the run"
+    what_next "$code" "qsub does not work here; the same qsub as the first"
 }

@@ -40,20 +40,31 @@ command+=(--cpus-per-task="$((cpus > 0 ? cpus : 1))" --cpu-bind=cores --wait=60)
 [ -z "${SLURM_GPUS_ON_NODE:-}" ] || command+=(--gpu-bind=none)
 
 restarts=${SLURM_RESTART_COUNT:-0}
+# A node that died in an earlier start may still hold what step 0 of this job had there, and PMIx does not come up
+# beside that. So every start has a step number of its own; without PMIx a step leaves nothing.
+for ((i = 0; i < restarts; i++)); do
+  srun --mpi=none --nodes=1 --ntasks=1 true </dev/null 2>/dev/null || true
+done
 echo "finetune: job $job, start $((restarts + 1)), ${left:-unlimited} s: $deck ${settings[*]}"
 code=0
 run_ranks "${command[@]}" "$FINETUNE_BINARY" "$deck" "${settings[@]}" || code=$?
 
 # A job that was cancelled, or taken from its nodes by Slurm, is not RUNNING any more.
-if asks_for_another $code "$restarts"; then
-  state=$(again squeue -h -j "$job" -o %T) || state="RUNNING, as far as is known"
-  if [[ $state != RUNNING* ]]; then
-    echo "finetune: exit code $code, and the job is $state: the same sbatch continues the run"
-  elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
-    echo "finetune: exit code $code after $restarts restarts: the same sbatch continues the run (FINETUNE_MAX_RESTARTS)"
+state=$(again squeue -h -j "$job" -o %T) || state="RUNNING, as far as is known"
+if [[ $state != RUNNING* ]]; then
+  # Slurm counts the restart when it takes the job back: preempted, or a node has died.
+  counted=$(scontrol show job "$job" | sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' | head -n 1) || counted=
+  if [ "${counted:-0}" -gt "$restarts" ]; then
+    echo "finetune: exit code $code, $(what_ended $code): Slurm has put the job back into the queue; it continues by itself"
   else
-    echo "finetune: exit code $code: back into the queue"
-    again scontrol requeue "$job" || echo "finetune: not allowed here: the same sbatch continues the run"
+    what_next $code "the job is $state; the same sbatch"
   fi
+elif ! asks_for_another $code "$restarts"; then
+  what_next $code "the same sbatch"
+elif [ "$restarts" -ge "$FINETUNE_MAX_RESTARTS" ]; then
+  what_next $code "after $restarts restarts (FINETUNE_MAX_RESTARTS) the same sbatch"
+else
+  echo "finetune: exit code $code, $(what_ended $code): back into the queue; the job continues by itself"
+  again scontrol requeue "$job" || what_next $code "scontrol requeue is not allowed here; the same sbatch"
 fi
 exit $code

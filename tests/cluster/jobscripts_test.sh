@@ -45,7 +45,7 @@ program qstat <<'PROGRAM'
 PROGRAM
 program scontrol <<PROGRAM
 case "\$*" in
-  "show job"*) printf 'JobId=7 JobName=x\n   Command=%s deck.toml\n' "\${SUBMITTED:-$top/jobscripts/slurm/train.sh}" ;;
+  "show job"*) printf 'JobId=7 JobName=x\n   Requeue=1 Restarts=%s BatchFlag=1\n   Command=%s deck.toml\n' "\${BY_SLURM:-0}" "\${SUBMITTED:-$top/jobscripts/slurm/train.sh}" ;;
   *) if [ -s "\$LOG.silent" ]; then sed -i 1d "\$LOG.silent"; exit 1; fi; echo "scontrol \$*" >>"\$LOG" ;;
 esac
 PROGRAM
@@ -144,6 +144,7 @@ done <<'CASES'
 75 0 COMPLETING stays
 79 0 RUNNING stays
 137 0 RUNNING stays
+205 0 RUNNING requeue
 CASES
 srun="srun --mpi=pmix --cpus-per-task=1 --cpu-bind=cores --wait=60"
 expect "slurm: command" "$srun $work/bin/finetune d.toml train.max_seconds=600 a.b=1" "$(head -n 1 "$LOG")"
@@ -159,6 +160,40 @@ expect "slurm: GPUs, cores and the site's options" \
 CODE=0 SLURM_CPUS_ON_NODE=112 SLURM_JOB_NUM_NODES=2 SLURM_NTASKS=16 "$slurm" d.toml >out
 expect "slurm: without --cpus-per-task a rank gets its part of the node" 1 "$(grep -c -e ' --cpus-per-task=14 ' "$LOG")"
 
+# The last line says what is next, whatever the exit code: "CODE RESTARTS STATE RESTARTS_BY_SLURM TEXT"
+while read -r code restarts state by_slurm text; do
+  LEFT=10:00 CODE=$code STATE=$state SLURM_RESTART_COUNT=$restarts BY_SLURM=$by_slurm FINETUNE_MAX_RESTARTS=4 \
+    "$slurm" d.toml >out 2>&1
+  expect "slurm: last line of $code, $state" "finetune: exit code $code, $text" "$(tail -n 1 out)"
+done <<'CASES'
+0 0 RUNNING 0 done: the weights are in train.output of the deck; finetune export makes a folder of them for others
+64 0 RUNNING 0 the command line is wrong: do what the error above says, then the same sbatch
+65 0 RUNNING 0 the model, the data or a checkpoint cannot be used: do what the error above says, then the same sbatch
+69 0 RUNNING 0 the ranks, a device or a library are not as the run needs them: do what the error above says, then the same sbatch
+70 0 RUNNING 0 a bug of the program: please report it with this log; the same sbatch continues from the newest checkpoint, if any
+71 0 RUNNING 0 loss or gradients are not finite: lower optimizer.lr or look at the data, as the error above says; a new run needs another train.output
+73 0 RUNNING 0 the output cannot be written: do what the error above says, then the same sbatch
+74 0 RUNNING 0 a disk failed, or a rank fell silent: the same sbatch continues from the newest checkpoint
+75 0 RUNNING 0 stopped with a new checkpoint: back into the queue; the job continues by itself
+76 0 RUNNING 0 stopped; an older checkpoint counts: back into the queue; the job continues by itself
+75 4 RUNNING 4 stopped with a new checkpoint: after 4 restarts (FINETUNE_MAX_RESTARTS) the same sbatch continues from the newest checkpoint
+75 1 COMPLETING 2 stopped with a new checkpoint: Slurm has put the job back into the queue; it continues by itself
+137 1 COMPLETING 2 a rank was killed (SIGKILL), mostly because memory ran out: Slurm has put the job back into the queue; it continues by itself
+75 1 COMPLETING 1 stopped with a new checkpoint: the job is COMPLETING; the same sbatch continues from the newest checkpoint
+78 0 RUNNING 0 the deck is wrong, or the ranks disagree: do what the error above says, then the same sbatch
+79 0 RUNNING 0 three starts made no progress: do not submit it again before the cause is found, which the logs of these starts name
+137 0 RUNNING 0 a rank was killed (SIGKILL), mostly because memory ran out: see how much memory finetune plan says; with more memory or more nodes the same sbatch continues from the newest checkpoint
+139 0 RUNNING 0 a rank was ended by signal 11: the same sbatch continues from the newest checkpoint
+205 0 RUNNING 0 a node was lost: back into the queue; the job continues by itself
+3 0 RUNNING 0 not a code of the program: the same sbatch continues from the newest checkpoint
+CASES
+
+# A step for every start before, because of what a node that died may have left of the first.
+: >"$LOG"
+LEFT=10:00 CODE=0 STATE=RUNNING SLURM_RESTART_COUNT=2 "$slurm" d.toml >out 2>&1
+expect "slurm: as many steps before the ranks as there were starts" "--mpi=none --mpi=none --mpi=pmix" \
+  "$(sed -n 's/^srun \([^ ]*\).*/\1/p' "$LOG" | paste -sd ' ')"
+
 # A scheduler that is too busy to answer: asked for the time (once here), the state (three times), and to requeue.
 printf 'no\nno\nno\nno\n' >"$LOG.silent"
 : >"$LOG"
@@ -169,7 +204,7 @@ printf 'no\n%.0s' {1..9} >"$LOG.silent"
 : >"$LOG"
 LEFT=10:00 CODE=75 FINETUNE_ASK_AGAIN="0 0" "$slurm" d.toml >out 2>&1
 expect "slurm: silent for long: exit code" 75 $?
-expect "slurm: silent for long: it is said" 1 "$(grep -c 'the same sbatch continues the run' out)"
+expect "slurm: silent for long: it is said" 1 "$(grep -c 'the same sbatch continues from' out)"
 : >"$LOG.silent"
 
 # The program of an installation, and none.
@@ -248,9 +283,22 @@ for signal in USR1 TERM; do
   expect "slurm: $signal reaches srun as USR1" USR1 "$(sed -n 2p "$LOG")"
   expect "slurm: $signal: requeued" "scontrol requeue 7" "$(tail -n 1 "$LOG")"
 done
-signals "$slurm" TERM TERM
-expect "slurm: the second TERM: exit code" 143 $?
-expect "slurm: the second TERM is one" "USR1 TERM" "$(tail -n +2 "$LOG" | paste -sd ' ')"
+# Seconds are passed in by SECONDS, so that nothing waits for them.
+# shellcheck disable=SC2317
+stopped() {
+  # shellcheck source=../../jobscripts/env/run.sh
+  . "$top/jobscripts/env/run.sh"
+  kill() { printf '%s ' "$1"; }
+  local ranks_pid=1 asked_early=no stops=0 second
+  for second in "$@"; do
+    SECONDS=$second
+    ask_to_stop 2>/dev/null
+  done
+}
+expect "a second TERM at once is that of a preemption" "-USR1 " "$(stopped 100 100)"
+expect "so it is within three seconds" "-USR1 " "$(stopped 100 101 102 103)"
+expect "a later one ends the ranks" "-USR1 -TERM " "$(stopped 100 104)"
+expect "also after one that came too soon" "-USR1 -TERM " "$(stopped 100 101 104)"
 
 # A signal that comes as early as it can: the launcher runs, and the script does not know its process id yet.
 cat >early.sh <<'EARLY'
@@ -291,12 +339,12 @@ PROGRAM
 CODE=75 "$pbs" >out
 expect "pbs: exit code" 75 $?
 mpirun="mpirun -n 4 --map-by ppr:2:node:PE=4 --bind-to core:overload-allowed"
-carried="-x FINETUNE_BINARY -x FINETUNE_DECK -x FINETUNE_ROOT -x OMP_NUM_THREADS"
+carried="-x FINETUNE_BINARY -x FINETUNE_DECK -x FINETUNE_JOBSCRIPT -x FINETUNE_ROOT -x OMP_NUM_THREADS"
 expect "pbs: command" \
   "$mpirun $carried --hostfile $work/nodes $work/bin/finetune d.toml train.max_seconds=3580 a.b=1" "$(head -n 1 "$LOG")"
 expect "pbs: other nodes are reached through PBS, threads are the rank's cores" \
   "$top/jobscripts/env/remote_start.sh pbs_tmrsh 4" "$(cat "$LOG.agent")"
-next="qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS"
+next="qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_JOBSCRIPT,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS"
 expect "pbs: the next job" \
   "$next -W depend=afterany:7.server -l select=2:ncpus=8:mpiprocs=2 -l walltime=01:00:00 $pbs restarts=1" \
   "$(tail -n 1 "$LOG")"
@@ -309,7 +357,7 @@ expect "pbs: the next job" \
   TM=yes CODE=0 "$pbs" >out
 )
 expect "pbs: the next job's command, with a PBS that mpirun knows" \
-  "$mpirun -x FINETUNE_BINARY -x FINETUNE_ROOT -x FINETUNE_WORDS -x OMP_NUM_THREADS $work/bin/finetune d.toml train.max_seconds=3580 a.b=1" \
+  "$mpirun -x FINETUNE_BINARY -x FINETUNE_JOBSCRIPT -x FINETUNE_ROOT -x FINETUNE_WORDS -x OMP_NUM_THREADS $work/bin/finetune d.toml train.max_seconds=3580 a.b=1" \
   "$(cat "$LOG")"
 expect "pbs: whose agent is not needed" "none none 4" "$(cat "$LOG.agent")"
 for code in 0 79; do
@@ -322,6 +370,16 @@ expect "pbs: not for ever" 0 "$(grep -c qsub "$LOG")"
 CODE=75 NO_QSUB=1 "$pbs" >out
 expect "pbs: a qsub that fails: exit code" 75 $?
 expect "pbs: it is said" 1 "$(grep -c 'qsub does not work here' out)"
+: >"$LOG"
+CODE=205 "$pbs" >out
+expect "pbs: a lost node: exit code" 205 $?
+expect "pbs: a lost node: the next job goes on" 1 "$(grep -c '^qsub' "$LOG")"
+expect "pbs: and nobody is told to" \
+  "finetune: exit code 205, a node was lost: submitting the next job, which continues by itself" "$(tail -n 1 out)"
+CODE=65 "$pbs" >out
+expect "pbs: the last line of an error" \
+  "finetune: exit code 65, the model, the data or a checkpoint cannot be used: do what the error above says, then the same qsub" \
+  "$(tail -n 1 out)"
 ON_USR1=76 signals "$pbs" TERM
 expect "pbs: TERM: exit code" 76 $?
 expect "pbs: a job that was deleted stays so" 0 "$(grep -c qsub "$LOG")"
@@ -333,7 +391,7 @@ printf '\nd.toml a.b="x,y;z" c=[1,2]\n' >sweep.txt
 PBS_JOBID='7[2].server' PBS_ARRAY_INDEX=2 PBS_O_QUEUE=in PBS_QUEUE=routed PBS_JOBNAME=mine FINETUNE_SWEEP=sweep.txt \
   FINETUNE_QSUB_OPTIONS=--more CODE=75 "$pbs" >out
 expect "pbs: resources, account, project, mail, queue, name; no wait for a task of an array" \
-  "qsub -N mine -j oe -v FINETUNE_BINARY,FINETUNE_QSUB_OPTIONS,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -q in -A acc -m ae -M me@site --more -l filesystems=home:eagle -l place=scatter -l select=1:ncpus=4 -P p1 $pbs restarts=1" \
+  "qsub -N mine -j oe -v FINETUNE_BINARY,FINETUNE_JOBSCRIPT,FINETUNE_QSUB_OPTIONS,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -q in -A acc -m ae -M me@site --more -l filesystems=home:eagle -l place=scatter -l select=1:ncpus=4 -P p1 $pbs restarts=1" \
   "$(tail -n 1 "$LOG")"
 # shellcheck source=../../jobscripts/env/pbs.sh
 arrived=$(. "$top/jobscripts/env/pbs.sh" && FINETUNE_WORDS=$(cat "$LOG.words") && read_words - && printf '<%s>' "${words[@]}")
@@ -352,7 +410,7 @@ RECORD='Job Id: 7.server\n    Resource_List.nodes = 2:ppn=4\n    Resource_List.p
 FINETUNE_CORES_PER_RANK=2 PBS_WALLTIME=3600 CODE=75 "$torque" >out
 expect "torque: ranks of two cores" "mpirun -n 4 --map-by ppr:2:node:PE=2" "$(head -n 1 "$LOG" | cut -d ' ' -f 1-5)"
 expect "torque: the next job" \
-  "qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_CORES_PER_RANK,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -W depend=afterany:7.server -l nodes=2:ppn=4,walltime=3600,pmem=1gb $torque restarts=1" \
+  "qsub -N finetune -j oe -v FINETUNE_BINARY,FINETUNE_CORES_PER_RANK,FINETUNE_JOBSCRIPT,FINETUNE_RESTARTS,FINETUNE_ROOT,FINETUNE_WORDS -W depend=afterany:7.server -l nodes=2:ppn=4,walltime=3600,pmem=1gb $torque restarts=1" \
   "$(tail -n 1 "$LOG")"
 : >"$LOG"
 printf 'n1\n' >one

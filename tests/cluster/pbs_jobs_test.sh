@@ -43,7 +43,7 @@ if [ ! -d "$server/jobs/2" ]; then
   cat "$log"
   exit 1
 fi
-expect "the first job stopped in time and submitted another" grep -q '^finetune: exit code 75: submitting the next job' "$log"
+expect "the first job stopped in time and submitted another" grep -q '^finetune: exit code 75, stopped with a new checkpoint: submitting the next job' "$log"
 expect "it was stopped by its time" grep -q '^train.max_seconds = ' "$log"
 expect "it ran on both nodes" grep -q '4 ranks on 2 nodes: node1 (0,1) node2 (2,3);' "$log"
 expect "a rank has the core it is bound to" test "$(grep -c 'bound to socket.*\[core' "$log")" -eq 4

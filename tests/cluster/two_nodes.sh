@@ -158,7 +158,13 @@ SelectTypeParameters=CR_CPU
 # The ranks may be more than the cores.
 SlurmdParameters=config_overrides
 NodeName=${nodes[0]},${nodes[1]} CPUs=$ranks_per_node
-PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:2
+PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:2 PreemptMode=OFF
+# Who comes by urgent takes the nodes from the jobs of the others, which go back into the queue.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=preempted Nodes=ALL State=UP PriorityTier=1 GraceTime=0
+PartitionName=graceful Nodes=ALL State=UP PriorityTier=1 GraceTime=30
+PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF
 EOF
   mkdir -p $run/state $run/node1/spool $run/node2/spool
 }
