@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "core/error.hpp"
+#include "verbs.hpp"
 
 namespace finetune::app {
 namespace {
 
 constexpr const char* footer = R"(
 commands:
-  finetune DECK.toml [key=value ...]       train, or continue from the newest good checkpoint
+  finetune DECK.toml [key=value ...]       train, or continue from the newest good checkpoint;
+                                           finetune train DECK.toml is the same
   finetune plan DECK.toml [key=value ...]  does it fit: parameters, batch, memory per rank
   finetune plan DECK.toml --machine NAME   how long does it take there, on how many nodes
   finetune plan DECK.toml --data           the data report: what is trained on
@@ -33,8 +36,25 @@ bool is_command(const std::string& word) {
          word == "export" || word == "quantize" || word == "verify";
 }
 
+bool is_there(const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(file, ignored);
+}
+
+bool is_help(const std::string& word) {
+  return word == "--help" || word == "-h" || word == "help";
+}
+
+/// finetune --help, and finetune train --help.
+bool asks_for_help(int argc, char** argv) {
+  const auto is_help_at = [&](int i) { return argc > i && is_help(argv[i]); };
+  return is_help_at(1) || (is_help_at(2) && argv[1] == std::string("train"));
+}
+
+/// What a question about the program is asked with.
 bool is_flag(const std::string& word) {
-  return word == "--help" || word == "-h" || word == "--reference" || word == "--version";
+  return is_help(word) || word == "--reference" || word == "reference" || word == "--version" ||
+         word == "version";
 }
 
 /// Whether mpirun, srun and the like started this process together with others.
@@ -202,6 +222,26 @@ Arguments parse_command(int argc, char** argv) {
   return arguments;
 }
 
+[[noreturn]] void refuse_empty() {
+  core::fail(core::ErrorKind::command_line,
+             {"finetune", "no deck is named", "a deck says what to train",
+              std::string("These are the ") + (footer + 1)});
+}
+
+/// A first word that looks like a command and not like a file.
+void require_deck(const std::string& word) {
+  if (word.find_first_of("./\\") != std::string::npos || is_there(word)) return;
+  if (const auto advice = advice_for_verb(word))
+    core::fail(core::ErrorKind::command_line, {"finetune", "there is no command '" + word + "'",
+                                               "and no file of that name", *advice});
+  const auto meant = nearest_command(word);
+  core::fail(core::ErrorKind::command_line,
+             {"finetune", "'" + word + "' is neither a command nor a file",
+              "the first word is a command or a deck",
+              meant ? "Did you mean '" + *meant + "'?" : "Try finetune --help."});
+}
+
+/// `words`: the deck and what follows it.
 Arguments parse_train(const std::vector<std::string>& words) {
   Arguments arguments;
   arguments.path = words.front();
@@ -209,7 +249,7 @@ Arguments parse_train(const std::vector<std::string>& words) {
     if (words[i].starts_with("-")) {
       core::fail(core::ErrorKind::command_line,
                  {"finetune", "unknown option " + words[i],
-                  "after the deck only key=value may follow", "Try finetune --help."});
+                  "after the deck only key=value may follow", advice_for_option(words[i])});
     }
     arguments.overrides.push_back(words[i]);
   }
@@ -221,31 +261,33 @@ Arguments parse_train(const std::vector<std::string>& words) {
 bool is_training(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "check") return std::none_of(argv + 2, argv + argc, is_flag);
-  if (is_command(first) || is_flag(first)) return false;
+  if (is_command(first) || is_flag(first) || asks_for_help(argc, argv)) return false;
   return (!first.empty() && !first.starts_with("-")) || has_companions();
 }
 
 Arguments parse(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string first = words.empty() ? "" : words.front();
-  if (first == "--help" || first == "-h") {
+  if (asks_for_help(argc, argv)) {
     std::cout << "finetune: fine-tunes large language models on MPI ranks\n" << footer;
     std::exit(core::exit_done);
   }
   if (is_command(first)) return parse_command(argc, argv);
   Arguments arguments;
-  if (first == "--reference" || first == "--version") {
-    arguments.command = first == "--version" ? Command::version : Command::reference;
+  if (is_flag(first)) {
+    arguments.command = first.ends_with("version") ? Command::version : Command::reference;
     return arguments;
   }
-  if (first.empty() || first.starts_with("-")) {
-    core::fail(
-        core::ErrorKind::command_line,
-        {"finetune", first.empty() ? "no deck is named" : "unknown option " + first,
-         first.empty() ? "a deck says what to train" : "the first word is a command or a deck",
-         std::string("These are the ") + (footer + 1)});
+  const bool says_train = first == "train" && (words.size() > 1 || !is_there(first));
+  const std::vector<std::string> deck_first(words.begin() + (says_train ? 1 : 0), words.end());
+  if (deck_first.empty() || deck_first.front().empty()) refuse_empty();
+  if (deck_first.front().starts_with("-")) {
+    core::fail(core::ErrorKind::command_line, {"finetune", "unknown option " + deck_first.front(),
+                                               "the first word is a command or a deck",
+                                               std::string("These are the ") + (footer + 1)});
   }
-  return parse_train(words);
+  require_deck(deck_first.front());
+  return parse_train(deck_first);
 }
 
 }  // namespace finetune::app

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 namespace finetune::core {
@@ -67,17 +68,17 @@ std::string escaped(std::string_view text, std::string_view kept) {
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j)
     row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before = std::exchange(last, row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({above + 1, row[j - 1] + 1, replaced});
-      diagonal = above;
+      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      const bool is_swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (is_swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -105,8 +106,11 @@ std::string one_line(std::string_view text) {
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
   std::optional<std::string> best;
-  // A third of the letters may be wrong: "shardng" means "sharding", "foo" means nothing.
-  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  constexpr std::size_t fewest_letters = 4;
+  if (name.size() < fewest_letters) return best;
+  // A quarter of the letters may be wrong: "shardng" means "sharding", but "eval_steps" does not
+  // mean "max_steps".
+  std::size_t best_distance = name.size() / fewest_letters + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {

@@ -22,7 +22,8 @@ std::string printable(std::string_view text);
 /// The same with newlines and tabs escaped as well: a name from a file in one line of a message.
 std::string one_line(std::string_view text);
 
-/// The candidate nearest to `name` by edit distance, if it is near enough to be meant.
+/// The candidate nearest to `name` by edit distance (two letters in each other's place are one
+/// error), if it is near enough to be meant. Names of less than four letters are near to too much.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
 
 /// `text` without spaces and tabs at its ends.

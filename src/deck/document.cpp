@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deck/document.hpp"
 
+#include "deck/foreign.hpp"
 #include "deck/precheck.hpp"
 #include "deck/problems.hpp"
 #include "deck/syntax.hpp"
@@ -119,6 +120,7 @@ const Value* Document::find(const std::string& section, const std::string& key) 
 
 Document parse(const Source& source) {
   if (auto problem = precheck(source.text)) fail(source, *std::move(problem));
+  if (auto problem = foreign_language(source.text)) fail(source, *std::move(problem));
   toml::value root;
   try {
     root = parse_text(source.text);

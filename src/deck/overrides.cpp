@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "deck/aliases.hpp"
 #include "deck/precheck.hpp"
 
 namespace finetune::deck {
@@ -15,6 +16,14 @@ namespace {
 
 constexpr std::string_view remedy =
     "Write table.key=value, for example model.path=some/folder or optimizer.lr=1e-5.";
+
+/// Of an argument without a table.
+std::string remedy_for(std::string_view name, std::string_view rest) {
+  const KeyAlias* alias = find_alias(name);
+  if (alias == nullptr || alias->here.empty()) return std::string(remedy);
+  const bool is_name_alone = alias->value().empty() && alias->note.empty();
+  return fmt::format("Write {}.{}={}.", alias->table(), alias->key(), is_name_alone ? rest : "..");
+}
 
 [[noreturn]] void refuse(const std::string& where, const std::string& problem,
                          const std::string& why) {
@@ -52,8 +61,11 @@ void apply_overrides(const std::vector<std::string>& overrides, Document& docume
       refuse(where, "there is no '=' in it", "an override gives a key its value");
     const std::string name = core::trimmed(std::string_view(argument).substr(0, equals));
     const std::size_t dot = name.find('.');
-    if (dot == std::string::npos)
-      refuse(where, "there is no '.' before '='", "every key belongs to a table");
+    if (dot == std::string::npos) {
+      core::fail(core::ErrorKind::command_line,
+                 {where, "there is no '.' before '='", "every key belongs to a table",
+                  remedy_for(name, std::string_view(argument).substr(equals + 1))});
+    }
     const std::string table = name.substr(0, dot);
     const std::string key = name.substr(dot + 1);
     if (!is_name(table) || !is_name(key))

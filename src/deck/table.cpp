@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "deck/aliases.hpp"
 #include "deck/contents.hpp"
 #include "deck/range.hpp"
 #include "deck/suggest.hpp"
@@ -50,6 +51,18 @@ std::optional<std::string> as_text(const Value& value) {
   return number ? std::optional(std::to_string(*number)) : std::nullopt;
 }
 
+/// Of a value without quotes: many other programs have numbers and booleans for choices.
+std::string remedy_for_choice(const Row& row, const Value& value) {
+  const auto is_choice = [&](const std::string& text) {
+    return row.allowed.find(to_toml(text)) != std::string::npos;
+  };
+  const auto meant = find_value_alias(row.table + "." + row.key, value.written);
+  if (meant && is_choice(*meant)) return fmt::format("Write {} = {}.", row.key, to_toml(*meant));
+  if (is_choice(value.written))
+    return fmt::format("Put it in quotes: {} = {}.", row.key, to_toml(value.written));
+  return fmt::format("Write {}.", row.allowed);
+}
+
 std::string remedy_for_type(const Row& row, const Value& value) {
   const bool wants_number = row.type == Type::integer || row.type == Type::real;
   if (wants_number && value.kind == Kind::text) {
@@ -63,6 +76,10 @@ std::string remedy_for_type(const Row& row, const Value& value) {
   const bool wants_text = row.type == Type::text || row.type == Type::choice;
   const bool is_scalar = value.kind == Kind::integer || value.kind == Kind::real ||
                          value.kind == Kind::boolean || value.kind == Kind::date;
+  if (row.type == Type::choice && is_scalar) return remedy_for_choice(row, value);
+  if (const auto meant = find_value_alias(row.table + "." + row.key, value.written);
+      meant && wants_text)
+    return fmt::format("Write {} = {}.", row.key, to_toml(*meant));
   if (wants_text && is_scalar)
     return fmt::format("Put it in quotes: {} = \"{}\".", row.key, shown(value));
   if (row.type == Type::texts)
@@ -248,7 +265,9 @@ void Table::out_of_range(const Row& row, const Value& value) {
 
 void Table::not_a_choice(const Row& row, const Value& value,
                          const std::vector<std::string>& choices) {
-  const auto meant = closest(value.text, choices);
+  auto meant = find_value_alias(row.table + "." + row.key, value.text);
+  if (!meant || std::find(choices.begin(), choices.end(), *meant) == choices.end())
+    meant = closest(value.text, choices);
   contents_->problems.add(
       {value.place,
        fmt::format("{}.{} = {} is not one of its values", row.table, row.key, shown(value)),

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "deck/alias_advice.hpp"
 #include "deck/suggest.hpp"
 
 namespace finetune::deck {
 namespace {
 
 constexpr std::size_t most_listed = 12;
+constexpr std::string_view look_it_up = "Find its name in `finetune --reference`, or remove it.";
 
 class Finder {
  public:
@@ -79,8 +81,7 @@ class Finder {
 
   static std::string list_or_reference(const std::string& introduction,
                                        const std::vector<std::string>& names) {
-    if (names.empty() || names.size() > most_listed)
-      return "Remove it; `finetune --reference` lists every key.";
+    if (names.empty() || names.size() > most_listed) return std::string(look_it_up);
     return fmt::format("{} {}.", introduction, list(names));
   }
 
@@ -89,7 +90,10 @@ class Finder {
     if (const auto meant = closest(name, table_names_)) {
       remedy = fmt::format("Did you mean [{}]?", *meant);
     } else {
-      remedy = list_or_reference("The tables are", table_names_);
+      const auto alias = find_table_alias(name);
+      remedy = alias && is_table(*alias) ? fmt::format("Here it is [{}].", *alias)
+                                         : list_or_reference("The tables are", table_names_);
+      remedy += translated_keys(section, contents_);
     }
     problems_.add({section.place, fmt::format("there is no table [{}]", shown_name(name)),
                    "what is in it would be ignored", remedy});
@@ -98,12 +102,21 @@ class Finder {
   void unknown_key(const std::string& table, const std::string& key, const Value& value,
                    const std::vector<std::string>& keys) {
     const std::string name = shown_name(key);
+    const std::string problem = fmt::format("[{}] has no key '{}'", table, name);
+    const auto add_alias = [&](const KeyAlias* alias) {
+      if (alias == nullptr || !is_usable(*alias, contents_)) return false;
+      const Advice advice = advice_for(*alias, contents_, table, value);
+      problems_.add({value.key_place, problem, advice.why, advice.remedy});
+      return true;
+    };
+    if (add_alias(find_alias_in(table, key))) return;
     if (const auto others = owners(key); !others.empty()) {
       problems_.add({value.key_place,
                      fmt::format("key '{}' belongs in {}", name, joined_by_or(others)),
                      fmt::format("[{}] has no such key", table), "Move it there."});
       return;
     }
+    if (add_alias(find_alias(key))) return;
     std::string remedy;
     if (const auto meant = closest(key, keys)) {
       remedy = fmt::format("Did you mean '{}'?", *meant);
@@ -112,14 +125,14 @@ class Finder {
     }
     if (remedy.empty())
       remedy = list_or_reference(fmt::format("The keys of [{}] are", table), keys);
-    problems_.add({value.key_place, fmt::format("[{}] has no key '{}'", table, name),
-                   "it would be ignored", remedy});
+    problems_.add({value.key_place, problem, "it would be ignored", remedy});
   }
 
   void nested(const std::string& table, const std::string& key, const Value& value) {
+    const std::string meant = find_table_alias(key).value_or(key);
     const std::string remedy =
-        is_table(key)
-            ? fmt::format("Write [{}] on a line of its own.", key)
+        is_table(meant)
+            ? fmt::format("Write [{}] on a line of its own.", meant)
             : fmt::format("Write its keys below a table of the deck, such as [{}].", table);
     problems_.add({value.key_place,
                    fmt::format("[{}] holds {} '{}'", table, describe(value.kind), shown_name(key)),
@@ -128,22 +141,30 @@ class Finder {
 
   void outside(const std::string& key, const Value& value) {
     const std::string name = shown_name(key);
+    const std::string problem = fmt::format("key '{}' stands outside every table", name);
+    const KeyAlias* alias = find_alias(key);
+    const bool is_known = alias != nullptr && is_usable(*alias, contents_);
+    if (is_known && owners(key).empty() && value.kind != Kind::table_array) {
+      const Advice advice = advice_for(*alias, contents_, "", value);
+      problems_.add({value.key_place, problem, advice.why, advice.remedy});
+      return;
+    }
     if (is_table(key) || value.kind == Kind::table_array) {
+      const std::string meant = find_table_alias(key).value_or(key);
       problems_.add({value.key_place,
                      value.kind == Kind::table_array
                          ? fmt::format("{} is an array of tables", name)
                          : fmt::format("{} = {} is {}", name, shown(value), describe(value.kind)),
                      "a table is expected",
-                     is_table(key) ? fmt::format("Write [{}] once, and its keys below it.", name)
-                                   : "Remove it."});
+                     is_table(meant) ? fmt::format("Write [{}] once, and its keys below it.", meant)
+                                     : std::string(look_it_up)});
       return;
     }
     std::string remedy = nearest_anywhere(key);
     if (const auto others = owners(key); !others.empty())
       remedy = fmt::format("Put it below {}.", joined_by_or(others));
-    if (remedy.empty()) remedy = "Remove it; `finetune --reference` lists every key.";
-    problems_.add({value.key_place, fmt::format("key '{}' stands outside every table", name),
-                   "each key belongs to a table", remedy});
+    if (remedy.empty()) remedy = look_it_up;
+    problems_.add({value.key_place, problem, "each key belongs to a table", remedy});
   }
 
   const Contents& contents_;

@@ -59,6 +59,47 @@ TEST(CommandLine, ADeckMeansTraining) {
   EXPECT_EQ(arguments.overrides, (std::vector<std::string>{"train.seed=3", "data.path=a b"}));
 }
 
+TEST(CommandLine, TakesTrainForACommand) {
+  const Arguments arguments = parsed({"train", "input.toml", "train.seed=3"});
+  EXPECT_EQ(arguments.command, Command::train);
+  EXPECT_EQ(arguments.path, "input.toml");
+  EXPECT_EQ(arguments.overrides, std::vector<std::string>{"train.seed=3"});
+  EXPECT_EQ(parsed({"train", "./train"}).path, "./train");
+  EXPECT_TRUE(trains({"train", "input.toml"}));
+  EXPECT_FALSE(trains({"train", "--help"}));
+  expect_refusal({"train"}, "no deck is named");
+  expect_refusal({"train", "--fast"}, "unknown option --fast");
+}
+
+TEST(CommandLine, SaysWhatACommandOfOtherProgramsIsHere) {
+  EXPECT_EQ(refusal({"evaluate", "input.toml"}),
+            "finetune: there is no command 'evaluate' (and no file of that name). A run validates "
+            "on data.validation_path every train.validate_steps, and metrics.answers shows "
+            "answers; finetune generate MODEL \"prompt\" tries a model.");
+  expect_refusal({"chat", "model"}, "finetune generate MODEL \"prompt\" --chat");
+  expect_refusal({"sft", "input.toml"}, "finetune DECK.toml trains.");
+  expect_refusal({"resume", "output"}, "continues from the newest good checkpoint");
+  expect_refusal({"download", "model"}, "Nothing is downloaded");
+  EXPECT_EQ(refusal({"exprot", "a", "b"}),
+            "finetune: 'exprot' is neither a command nor a file (the first word is a command or a "
+            "deck). Did you mean 'export'?");
+  expect_refusal({"elephant"}, "Try finetune --help.");
+}
+
+TEST(CommandLine, NamesTheKeyOfAnOptionBehindTheDeck) {
+  expect_refusal({"input.toml", "--learning_rate=1e-5"},
+                 "Write optimizer.lr=1e-5, without dashes.");
+  expect_refusal({"input.toml", "--optimizer.lr=1e-5"}, "Write optimizer.lr=1e-5, without dashes.");
+  expect_refusal({"input.toml", "--num-train-epochs", "3"}, "Write train.epochs=.., without");
+  expect_refusal({"input.toml", "--elephant"}, "Try finetune --help.");
+}
+
+TEST(CommandLine, TakesHelpAndVersionWithoutDashes) {
+  EXPECT_EQ(parsed({"version"}).command, Command::version);
+  EXPECT_EQ(parsed({"reference"}).command, Command::reference);
+  EXPECT_FALSE(trains({"help"}));
+}
+
 TEST(CommandLine, NeedsMpiForTrainingAlone) {
   EXPECT_TRUE(trains({"input.toml"}));
   EXPECT_TRUE(trains({"./plan"}));

@@ -23,6 +23,14 @@ TEST(Text, SuggestsTheNearestNameOnlyWhenItIsNear) {
   const std::vector<std::string> names = {"sharding", "bucket", "tp"};
   EXPECT_EQ(nearest("shardng", names), "sharding");
   EXPECT_EQ(nearest("elephant", names), std::nullopt);
+  EXPECT_EQ(nearest("shradnig", names), "sharding") << "two letters that changed places";
+}
+
+TEST(Text, AShortNameAndOneWithManyOtherLettersAreNearToNothing) {
+  const std::vector<std::string> names = {"lr", "max_steps", "eps"};
+  EXPECT_EQ(nearest("r", names), std::nullopt);
+  EXPECT_EQ(nearest("eval_steps", names), std::nullopt);
+  EXPECT_EQ(nearest("max_step", names), "max_steps");
 }
 
 TEST(Text, NumbersReadBackToTheSameBits) {

@@ -71,8 +71,8 @@ TEST(DeckLists, AnElementOfAnotherTypeIsPointedAt) {
             "                 ^");
   EXPECT_EQ(
       refusal_of_lists("[data]\npath = \"x\"\nformat = [\"a\",\n  \"c\"]\n"),
-      "input.toml:4: data.format = \"c\" is not one of its values (they are \"a\", \"b\"). Did "
-      "you mean \"a\"?\n      \"c\"]\n      ^~~");
+      "input.toml:4: data.format = \"c\" is not one of its values (they are \"a\", \"b\"). Use "
+      "one of these.\n      \"c\"]\n      ^~~");
   EXPECT_EQ(refusal_of_lists("[data]\npath = \"x\"\nweights = [1.0, -2.0]\n"),
             "input.toml:3: data.weights = -2.0 is out of range (a value above 0.0 is "
             "expected). Use a value above 0.0.\n    weights = [1.0, -2.0]\n"

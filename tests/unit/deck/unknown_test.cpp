@@ -75,7 +75,7 @@ TEST(DeckUnknown, TablesInTablesAndArraysOfTablesAreRefused) {
             "deeper). Write its keys below a table of the deck, such as [parallel].");
   EXPECT_EQ(first_line("[parallel]\noptimizer.lr = 1"),
             "input.toml:3: [parallel] holds a table 'optimizer' (a deck has tables of keys and "
-            "nothing deeper). Write [optimizer] in a line of its own.");
+            "nothing deeper). Write [optimizer] on a line of its own.");
   EXPECT_EQ(first_line("[[parallel]]\ntp = 1"),
             "input.toml:2: parallel is an array of tables (a table is expected). "
             "Write [parallel] once, and its keys below it.");

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names are those of Hugging Face transformers, TRL and PEFT, axolotl, LLaMA-Factory, torchtune,
+// LitGPT, DeepSpeed and torchtitan. One line each, in the order of our tables.
+#include "deck/aliases.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace finetune::deck {
+namespace {
+
+constexpr std::string_view no_network =
+    "nothing is sent anywhere; upload what finetune export wrote";
+constexpr std::string_view no_tracker = "train.output/metrics.jsonl has one line per step";
+constexpr std::string_view job_ranks = "ranks and nodes are those that srun or mpirun starts";
+constexpr std::string_view one_cache =
+    "samples are tokenized once, into a cache that all ranks map";
+constexpr std::string_view one_attention = "there is one kind of attention, which stores no scores";
+constexpr std::string_view whole_state =
+    "a checkpoint holds everything; finetune export writes weights";
+constexpr std::string_view no_axis = "a model is spread over ranks by sharding alone";
+constexpr std::string_view in_steps = "it is counted in steps";
+constexpr std::string_view by_batch = "it follows: global_batch / (micro_batch x ranks)";
+constexpr std::string_view own_device = "each rank takes a GPU, or its CPU cores, by itself";
+
+constexpr auto key_rows = std::to_array<KeyAlias>({
+    // Model
+    {"model_name_or_path", "model.path"},
+    {"pretrained_model_name_or_path", "model.path"},
+    {"base_model", "model.path"},
+    {"model_name", "model.path"},
+    {"model_id", "model.path"},
+    {"model_path", "model.path"},
+    {"model_dir", "model.path"},
+    {"checkpoint_dir", "model.path"},
+    {"model", "model.path"},
+    {"model.name", "model.path"},
+    {"model.dir", "model.path"},
+    {"model.hf_assets_path", "model.path"},
+    {"tokenizer_name_or_path", "", "the tokenizer is the one in model.path"},
+    {"tokenizer_name", "", "the tokenizer is the one in model.path"},
+    {"tokenizer_path", "", "the tokenizer is the one in model.path"},
+    {"tokenizer_type", "", "the tokenizer is the one in model.path"},
+    {"use_fast_tokenizer", "", "the tokenizer is the one in model.path"},
+    {"model_type", "", "config.json in model.path says which family it is"},
+    {"trust_remote_code", "", "no code of a model's folder is run"},
+    {"attn_implementation", "", one_attention},
+    {"flash_attention", "", one_attention},
+    {"flash_attn", "", one_attention},
+    {"use_flash_attention_2", "", one_attention},
+    {"sdp_attention", "", one_attention},
+    {"xformers_attention", "", one_attention},
+    {"router_aux_loss_coefficient", "model.router_aux_loss_coef"},
+    {"aux_loss_coef", "model.router_aux_loss_coef"},
+    // Data
+    {"dataset", "data.path"},
+    {"datasets", "data.path"},
+    {"dataset_name", "data.path"},
+    {"dataset_path", "data.path"},
+    {"dataset_dir", "data.path"},
+    {"data_path", "data.path"},
+    {"data_files", "data.path"},
+    {"data_dir", "data.path"},
+    {"json_path", "data.path"},
+    {"train_file", "data.path"},
+    {"train_data", "data.path"},
+    {"data", "data.path"},
+    {"data.source", "data.path"},
+    {"data.name", "data.path"},
+    {"eval_dataset", "data.validation_path"},
+    {"test_datasets", "data.validation_path"},
+    {"validation_file", "data.validation_path"},
+    {"eval_file", "data.validation_path"},
+    {"val_data", "data.validation_path"},
+    {"val_size", "data.validation_fraction"},
+    {"val_set_size", "data.validation_fraction"},
+    {"val_split_fraction", "data.validation_fraction"},
+    {"dataset_type", "data.format"},
+    {"dataset_format", "data.format"},
+    {"conversation_style", "data.format"},
+    {"data.type", "data.format"},
+    {"chat_template", "data.template"},
+    {"prompt_style", "data.template"},
+    {"conversations_column", "data.conversation_column"},
+    {"messages_column", "data.conversation_column"},
+    {"field_messages", "data.conversation_column"},
+    {"dataset_text_field", "data.text_column"},
+    {"text_field", "data.text_column"},
+    {"max_length", "data.max_seq_length"},
+    {"max_seq_len", "data.max_seq_length"},
+    {"seq_length", "data.max_seq_length"},
+    {"seq_len", "data.max_seq_length"},
+    {"sequence_len", "data.max_seq_length"},
+    {"sequence_length", "data.max_seq_length"},
+    {"cutoff_len", "data.max_seq_length"},
+    {"model_max_length", "data.max_seq_length"},
+    {"block_size", "data.max_seq_length"},
+    {"packed", "data.packing"},
+    {"sample_packing", "data.packing"},
+    {"neat_packing", "data.packing"},
+    {"group_by_length", "data.packing", "packing saves the padding"},
+    {"train_on_inputs", R"(data.train_on = "all")"},
+    {"train_on_input", R"(data.train_on = "all")"},
+    {"train_on_prompt", R"(data.train_on = "all")"},
+    {"mask_prompt", R"(data.train_on = "answers")"},
+    {"assistant_only_loss", R"(data.train_on = "answers")"},
+    {"completion_only_loss", R"(data.train_on = "answers")"},
+    {"data_seed", "train.seed"},
+    {"max_samples", "train.max_steps", "the data are read whole; steps bound a run"},
+    {"max_train_samples", "train.max_steps", "the data are read whole; steps bound a run"},
+    {"dataset_prepared_path", "data.cache_dir"},
+    {"overwrite_cache", "data.cache"},
+    {"dataset_num_proc", "", one_cache},
+    {"dataset_processes", "", one_cache},
+    {"preprocessing_num_workers", "", one_cache},
+    {"dataloader_num_workers", "", one_cache},
+    {"dataloader_pin_memory", "", one_cache},
+    {"num_workers", "", one_cache},
+    {"lazy_preprocess", "", one_cache},
+    {"streaming", "", one_cache},
+    // Adapters
+    {"finetuning_type", "adapter.name"},
+    {"peft_type", "adapter.name"},
+    {"use_peft", R"(adapter.name = "lora")"},
+    {"use_lora", R"(adapter.name = "lora")"},
+    {"adapter", "adapter.name"},
+    {"adapter.type", "adapter.name"},
+    {"adapter_name_or_path", "adapter.path"},
+    {"lora_model_dir", "adapter.path"},
+    {"r", "adapter.lora_r"},
+    {"rank", "adapter.lora_r"},
+    {"lora_rank", "adapter.lora_r"},
+    {"lora_dim", "adapter.lora_r"},
+    {"alpha", "adapter.lora_alpha"},
+    {"adapter.dropout", "adapter.lora_dropout"},
+    {"lora_target", "adapter.target_modules"},
+    {"lora_target_modules", "adapter.target_modules"},
+    {"lora_target_linear", R"(adapter.target_modules = "all-linear")"},
+    {"lora_attn_modules", "adapter.target_modules"},
+    {"apply_lora_to_mlp", "adapter.target_modules"},
+    {"apply_lora_to_output", "adapter.target_modules"},
+    {"lora_query", "adapter.target_modules"},
+    {"lora_key", "adapter.target_modules"},
+    {"lora_value", "adapter.target_modules"},
+    {"lora_projection", "adapter.target_modules"},
+    {"lora_mlp", "adapter.target_modules"},
+    {"lora_head", "adapter.target_modules"},
+    {"lora_modules_to_save", "adapter.modules_to_save"},
+    {"additional_target", "adapter.modules_to_save"},
+    {"rslora", "adapter.use_rslora"},
+    {"peft_use_rslora", "adapter.use_rslora"},
+    {"dora", "adapter.use_dora"},
+    {"peft_use_dora", "adapter.use_dora"},
+    {"load_in_4bit", R"(adapter.name = "qlora")"},
+    {"use_qlora", R"(adapter.name = "qlora")"},
+    {"quantize_base", R"(adapter.name = "qlora")"},
+    {"quantization_bit", R"(adapter.name = "qlora")", "frozen weights are kept in 4 bits by qlora"},
+    {"quantize", R"(adapter.name = "qlora")", "frozen weights are kept in 4 bits by qlora"},
+    {"bnb_4bit_quant_type", R"(adapter.name = "qlora")", "qlora keeps frozen weights in NF4"},
+    {"load_in_8bit", R"(adapter.name = "qlora")", "frozen weights are kept in 16 bits or in 4"},
+    {"bnb_4bit_use_double_quant", "adapter.double_quant"},
+    {"double_quantization", "adapter.double_quant"},
+    {"bnb_4bit_compute_dtype", "precision.mode"},
+    // Ranks
+    {"fsdp", "parallel.sharding"},
+    {"fsdp_version", "parallel.sharding"},
+    {"sharding_strategy", "parallel.sharding"},
+    {"fsdp_sharding_strategy", "parallel.sharding"},
+    {"strategy", "parallel.sharding"},
+    {"deepspeed", "parallel.sharding", "ZeRO 3 is FULL_SHARD, ZeRO 2 is SHARD_GRAD_OP"},
+    {"zero_stage", "parallel.sharding", "ZeRO 3 is FULL_SHARD, ZeRO 2 is SHARD_GRAD_OP"},
+    {"stage3", "parallel.sharding", "ZeRO 3 is FULL_SHARD, ZeRO 2 is SHARD_GRAD_OP"},
+    {"dp_shard_size", "parallel.dp_shard"},
+    {"data_parallel_shard_degree", "parallel.dp_shard"},
+    {"dp_replicate_size", "parallel.dp_replicate"},
+    {"data_parallel_replicate_degree", "parallel.dp_replicate"},
+    {"auto_wrap_policy", "parallel.bucket"},
+    {"fsdp_auto_wrap_policy", "parallel.bucket"},
+    {"fsdp_transformer_layer_cls_to_wrap", "parallel.bucket"},
+    {"cpu_offload", "optimizer.offload"},
+    {"fsdp_cpu_offload", "optimizer.offload"},
+    {"fsdp_offload_params", "optimizer.offload"},
+    {"offload_optimizer", "optimizer.offload"},
+    {"tensor_parallel_dim", "parallel.sharding", no_axis},
+    {"tensor_parallel_size", "parallel.sharding", no_axis},
+    {"tensor_parallel_degree", "parallel.sharding", no_axis},
+    {"tensor_model_parallel_size", "parallel.sharding", no_axis},
+    {"pipeline_parallel_degree", "parallel.sharding", no_axis},
+    {"context_parallel_size", "parallel.sharding", no_axis},
+    {"context_parallel_degree", "parallel.sharding", no_axis},
+    {"sequence_parallel_degree", "parallel.sharding", no_axis},
+    {"num_nodes", "parallel.expect_nodes", job_ranks},
+    {"nnodes", "parallel.expect_nodes", job_ranks},
+    {"nproc_per_node", "parallel.expect_ranks_per_node", job_ranks},
+    {"devices", "parallel.expect_ranks_per_node", job_ranks},
+    {"num_gpus", "parallel.expect_ranks_per_node", job_ranks},
+    {"num_processes", "", job_ranks},
+    {"world_size", "", job_ranks},
+    {"local_rank", "", job_ranks},
+    {"device", "", own_device},
+    {"master_addr", "", "MPI connects the ranks"},
+    {"master_port", "", "MPI connects the ranks"},
+    {"ddp_backend", "", "CPU ranks talk by MPI, GPU ranks by NCCL"},
+    {"ddp_find_unused_parameters", "", "every trained parameter is reduced"},
+    {"ddp_timeout", "train.hang_timeout_s"},
+    {"nccl_timeout", "train.hang_timeout_s"},
+    // Number formats
+    {"precision", "precision.mode"},
+    {"mixed_precision", "precision.mode"},
+    {"dtype", "precision.mode"},
+    {"torch_dtype", "precision.mode"},
+    {"bf16", R"(precision.mode = "bf16-mixed")"},
+    {"fp16", R"(precision.mode = "16-mixed")"},
+    {"fp32", R"(precision.mode = "32-true")"},
+    {"tf32", "precision.mode"},
+    {"pure_bf16", R"(precision.mode = "bf16-true")"},
+    {"loss_scale", R"(precision.mode = "16-mixed")", "16-mixed scales its loss by itself"},
+    // Optimizer
+    {"learning_rate", "optimizer.lr"},
+    {"optim", "optimizer.name"},
+    {"optimizer", "optimizer.name"},
+    {"optimizer.type", "optimizer.name"},
+    {"lr_scheduler_type", "optimizer.schedule"},
+    {"lr_scheduler", "optimizer.schedule"},
+    {"scheduler", "optimizer.schedule"},
+    {"min_lr", "optimizer.min_lr_ratio", "it is a part of lr"},
+    {"cosine_min_lr_ratio", "optimizer.min_lr_ratio"},
+    {"min_lr_rate", "optimizer.min_lr_ratio"},
+    {"num_warmup_steps", "optimizer.warmup_steps"},
+    {"lr_warmup_steps", "optimizer.warmup_steps"},
+    {"adam_beta1", "optimizer.beta1"},
+    {"adam_beta2", "optimizer.beta2"},
+    {"betas", "optimizer.beta1", "there are two keys, beta1 and beta2"},
+    {"adam_epsilon", "optimizer.eps"},
+    {"epsilon", "optimizer.eps"},
+    {"decay", "optimizer.weight_decay"},
+    {"clip_grad_norm", "optimizer.max_grad_norm"},
+    {"gradient_clipping", "optimizer.max_grad_norm"},
+    {"gradient_clip_val", "optimizer.max_grad_norm"},
+    {"max_norm", "optimizer.max_grad_norm"},
+    {"grad_clip", "optimizer.max_grad_norm"},
+    // Length, batches and output
+    {"output_dir", "train.output"},
+    {"out_dir", "train.output"},
+    {"save_dir", "train.output"},
+    {"num_train_epochs", "train.epochs"},
+    {"num_epochs", "train.epochs"},
+    {"max_epochs", "train.epochs"},
+    {"total_steps", "train.max_steps"},
+    {"num_train_steps", "train.max_steps"},
+    {"training_steps", "train.max_steps"},
+    {"train_iters", "train.max_steps"},
+    {"max_iters", "train.max_steps"},
+    {"per_device_train_batch_size", "train.micro_batch"},
+    {"per_gpu_train_batch_size", "train.micro_batch"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"local_batch_size", "train.micro_batch"},
+    {"train_micro_batch_size_per_gpu", "train.micro_batch"},
+    {"batch_size", "train.micro_batch", "it is micro_batch per rank, global_batch per step"},
+    {"per_device_eval_batch_size", "train.micro_batch", "validation takes micro_batch, too"},
+    {"eval_batch_size", "train.micro_batch", "validation takes micro_batch, too"},
+    {"global_batch_size", "train.global_batch"},
+    {"train_batch_size", "train.global_batch"},
+    {"gradient_accumulation_steps", "train.global_batch", by_batch},
+    {"gradient_accumulation_iters", "train.global_batch", by_batch},
+    {"accumulate_grad_batches", "train.global_batch", by_batch},
+    {"random_seed", "train.seed"},
+    {"eval_steps", "train.validate_steps"},
+    {"eval_interval", "train.validate_steps"},
+    {"run_val_every_n_steps", "train.validate_steps"},
+    {"val_check_interval", "train.validate_steps"},
+    {"evals_per_epoch", "train.validate_steps", in_steps},
+    {"eval_strategy", "train.validate_steps", in_steps},
+    {"evaluation_strategy", "train.validate_steps", in_steps},
+    {"gradient_checkpointing", R"(train.activation_checkpointing = "full")"},
+    {"gradient_checkpointing_kwargs", R"(train.activation_checkpointing = "full")"},
+    {"enable_activation_checkpointing", R"(train.activation_checkpointing = "full")"},
+    {"activation_checkpoint", R"(train.activation_checkpointing = "full")"},
+    {"fsdp_activation_checkpointing", R"(train.activation_checkpointing = "full")"},
+    {"full_determinism", "train.determinism"},
+    {"deterministic", "train.determinism"},
+    {"torch_compile", "", "nothing is compiled while it runs"},
+    {"compile", "", "nothing is compiled while it runs"},
+    {"stage", "", "the loss is that of the next token; there are no other stages"},
+    {"do_train", "", "this command trains"},
+    {"do_eval", "data.validation_path", "validation data are validated on"},
+    {"early_stopping_patience", "checkpoint.keep_best", "no run stops early; the best can be kept"},
+    // Checkpoints
+    {"save_interval", "checkpoint.save_steps"},
+    {"save_every_n_steps", "checkpoint.save_steps"},
+    {"save_freq", "checkpoint.save_steps"},
+    {"save_strategy", "checkpoint.save_steps", in_steps},
+    {"saves_per_epoch", "checkpoint.save_steps", in_steps},
+    {"keep_last_n_checkpoints", "checkpoint.save_total_limit"},
+    {"load_best_model_at_end", "checkpoint.keep_best"},
+    {"metric_for_best_model", "checkpoint.keep_best", "the best has the lowest validation loss"},
+    {"resume_from_checkpoint", "checkpoint.resume"},
+    {"auto_resume_from_checkpoints", "checkpoint.resume"},
+    {"resume_from", "checkpoint.resume"},
+    {"overwrite_output_dir", R"(checkpoint.resume = "never")", "a run goes on where it stopped"},
+    {"save_only_model", "", whole_state},
+    {"save_safetensors", "", whole_state},
+    {"state_dict_type", "", whole_state},
+    {"push_to_hub", "", no_network},
+    {"hub_model_id", "", no_network},
+    {"hub_strategy", "", no_network},
+    {"hub_token", "", no_network},
+    // Metrics
+    {"logging_steps", "metrics.log_steps"},
+    {"log_every_n_steps", "metrics.log_steps"},
+    {"log_interval", "metrics.log_steps"},
+    {"log_freq", "metrics.log_steps"},
+    {"logging_strategy", "metrics.log_steps", in_steps},
+    {"report_to", "", no_tracker},
+    {"run_name", "", no_tracker},
+    {"logging_dir", "", no_tracker},
+    {"logger_name", "", no_tracker},
+    {"metric_logger", "", no_tracker},
+    {"plot_loss", "", no_tracker},
+    {"use_wandb", "", no_tracker},
+    {"wandb_project", "", no_tracker},
+    {"wandb_entity", "", no_tracker},
+    {"wandb_name", "", no_tracker},
+    {"wandb_run_id", "", no_tracker},
+});
+
+}  // namespace
+
+std::string_view KeyAlias::key() const {
+  const std::size_t begin = std::min(here.find('.') + 1, here.size());
+  return here.substr(begin, here.find(' ') - begin);
+}
+
+std::string_view KeyAlias::value() const {
+  const std::size_t equals = here.find(" = ");
+  return equals == std::string_view::npos ? "" : here.substr(equals + 3);
+}
+
+std::span<const KeyAlias> key_aliases() {
+  return key_rows;
+}
+
+std::string plain_name(std::string_view name) {
+  std::string out(name);
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c == '-' ? '_' : c;
+  });
+  return out;
+}
+
+const KeyAlias* find_alias(std::string_view name) {
+  const std::string wanted = plain_name(name);
+  const auto found = std::find_if(key_rows.begin(), key_rows.end(),
+                                  [&](const KeyAlias& a) { return a.name == wanted; });
+  return found == key_rows.end() ? nullptr : &*found;
+}
+
+const KeyAlias* find_alias_in(std::string_view table, std::string_view name) {
+  return find_alias(std::string(table) + "." + std::string(name));
+}
+
+}  // namespace finetune::deck
