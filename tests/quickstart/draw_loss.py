@@ -45,10 +45,11 @@ def ticks(high, count):
 
 def draw(training, validation, title):
     last = max(step for step, *_ in training + validation)
-    x_ticks, y_ticks = ticks(last, 6), ticks(max(row[1] for row in training + validation), 4)
+    x_ticks = [value for value in ticks(last, 6) if value <= last]
+    y_ticks = ticks(max(row[1] for row in training + validation), 4)
 
     def x(step):
-        return LEFT + (WIDTH - LEFT - RIGHT) * step / x_ticks[-1]
+        return LEFT + (WIDTH - LEFT - RIGHT) * step / last
 
     def y(loss):
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * loss / y_ticks[-1]
