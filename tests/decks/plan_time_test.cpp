@@ -171,7 +171,7 @@ TEST(PlanOnAMachine, AsksForWhatTheQueueTakesWhereTheRunIsLonger) {
                                         "train.max_steps=1000000"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(count(outcome.out, "walltime=24:00:00\n"), 1) << outcome.out;
-  EXPECT_EQ(count(outcome.err, "the queue 24.0 h at most: the chain of jobs goes on"), 1)
+  EXPECT_EQ(count(outcome.err, "the queue 24.0 h at most: each job of the chain continues "), 1)
       << outcome.err;
 }
 
@@ -197,7 +197,7 @@ TEST(PlanOnAMachine, RefusesMachinesThatAreNotThereOrTellTooLittle) {
   std::ofstream(file) << "[machine]\ngpus_per_node = 8\nbf16_tflops = 100.0\n";
   const Outcome bare = plan(recipe, {"--machine", file.string()});
   EXPECT_EQ(bare.exit_code, 78) << bare.text();
-  EXPECT_EQ(count(bare.err, "it does not tell memory_gb_per_s, intra_gb_per_s ("), 1) << bare.err;
+  EXPECT_EQ(count(bare.err, "it lacks memory_gb_per_s, intra_gb_per_s ("), 1) << bare.err;
   std::ofstream(file) << "[machine]\ngpus_per_node = 9000000000000000000\n";
   EXPECT_EQ(plan(recipe, {"--machine", file.string()}).exit_code, 78);
   EXPECT_EQ(plan(recipe, {"--plot", "x.svg"}).exit_code, 64) << "without a machine";

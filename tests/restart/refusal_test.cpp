@@ -69,7 +69,9 @@ TEST_P(Refusal, OfAnotherModelNamesATensor) {
   expect_refused(
       job.run(GetParam()),
       {"error: output/step-0000000002: master model.embed_tokens.weight is F32 [512, 64] (this run "
-       "needs F32 [500, 64]). Go on with the model and precision the checkpoint was made with"});
+       "needs F32 [500, 64]). Continue with the model and precision that the checkpoint was "
+       "written "
+       "with"});
 }
 
 TEST_P(Refusal, OfADamagedCheckpointGoesOnFromTheOneBefore) {

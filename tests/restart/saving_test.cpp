@@ -187,7 +187,7 @@ TEST(Saving, GoesOnWithoutRowsOfMetricsThatTheDiskCannotTake) {
   const Job job("saving.metrics", settings({"checkpoint.save_steps=4"}));
   const Outcome outcome = job.run(2);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-  EXPECT_EQ(count(outcome.err, "warning: rows of metrics are lost: "), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "warning: rows of metrics.jsonl are lost: "), 1) << outcome.err;
   EXPECT_EQ(kept_steps(job), (Steps{8, 12}));
   EXPECT_LT(job.steps().size(), 12u);
 }

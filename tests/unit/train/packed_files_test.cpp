@@ -157,7 +157,7 @@ TEST(PackedFiles, AreNoGptqWhereExpertsAreOneTensor) {
   } catch (const core::Error& error) {
     EXPECT_EQ(std::string(error.what()),
               "m/config.json: experts.down_proj cannot be packed in 4 bits by GPTQ (it holds the 4 "
-              "experts of a layer as one tensor, GPTQ's files know matrices alone). Use the "
+              "experts of a layer as one tensor, but GPTQ's files hold only matrices). Use the "
               "original model with adapter.name = \"qlora\".");
   }
 }
