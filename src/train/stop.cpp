@@ -16,18 +16,21 @@
 namespace finetune::train {
 namespace {
 
-// A handler can reach nothing but these.
-volatile std::sig_atomic_t asked = 0;
-volatile std::sig_atomic_t asked_to_end = 0;
+// A handler can reach nothing but these, and nothing that takes a lock.
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+StopSignals own_signals(std::getenv("SLURM_JOB_ID") != nullptr);
 volatile std::sig_atomic_t checkpoint_is_there = 0;
 
+/// Monotonic; also while the machine sleeps.
+std::int64_t time_of_signal_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return 1'000'000'000 * std::int64_t{now.tv_sec} + now.tv_nsec;
+}
+
 void remember(int signal) {
-  asked = 1;
-  if (signal == SIGUSR1) return;
-  // Whoever asks twice does not want to wait for the checkpoint.
-  if (asked_to_end != 0)
+  if (own_signals.add(signal, time_of_signal_ns()) == StopSignals::Answer::end_at_once)
     ::_exit(checkpoint_is_there != 0 ? core::exit_resubmit_older : 128 + signal);
-  asked_to_end = 1;
 }
 
 void handle(int signal) {
@@ -39,6 +42,15 @@ void handle(int signal) {
 
 }  // namespace
 
+StopSignals::Answer StopSignals::add(int signal, std::int64_t now_ns) {
+  is_asked_ = true;
+  if (signal == SIGUSR1) return Answer::remember;
+  std::int64_t first_ns = 0;
+  if (first_ns_.compare_exchange_strong(first_ns, now_ns)) return Answer::remember;
+  if (signal == SIGTERM && terms_repeat_) return Answer::remember;
+  return now_ns - first_ns < pause_ns ? Answer::remember : Answer::end_at_once;
+}
+
 void watch_signals() {
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT})
     handle(signal);
@@ -49,7 +61,7 @@ void tell_signals(bool has_checkpoint) {
 }
 
 bool stop_is_asked() {
-  return asked != 0;
+  return own_signals.is_asked();
 }
 
 void TimeLimit::add_step(double seconds) {
@@ -60,13 +72,21 @@ void TimeLimit::add_save(double seconds) {
   longest_save_s_ = std::max(longest_save_s_, seconds);
 }
 
-double TimeLimit::margin_s() const {
+double TimeLimit::save_margin_s() const {
   const double save_s = longest_save_s_ < 0 ? first_save_s_ : longest_save_s_;
-  return 2 * save_s + 2 * longest_step_s_ + std::min(60.0, 0.05 * max_s_);
+  return 2 * save_s + std::min(60.0, 0.05 * max_s_);
+}
+
+double TimeLimit::margin_s() const {
+  return save_margin_s() + 2 * longest_step_s_;
 }
 
 bool TimeLimit::is_due(double process_s) const {
   return max_s_ > 0 && max_s_ - process_s < margin_s();
+}
+
+bool TimeLimit::is_overdue(double process_s) const {
+  return max_s_ > 0 && max_s_ - process_s < save_margin_s();
 }
 
 double process_age_s() {

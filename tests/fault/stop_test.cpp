@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <thread>
 
 #include "fault/harness.hpp"
@@ -89,6 +90,22 @@ TEST(Signals, ForTheEndDuringASaveLetItFinish) {
   expect_stopped_with_checkpoint(job, process.wait(run_limit));
 }
 
+/// Keeps reading what `process` prints for so long.
+void let_pass(Process& process, std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end && process.read_for(50)) {
+  }
+}
+
+TEST(Signals, TwiceForTheEndAtOnceAreThoseOfAPreemptionAndLetTheSaveFinish) {
+  const Job job = endless("term.preempted");
+  Process process(command(job, ranks, {"FINETUNE_FAULT=ckpt.fsync:*:*:slow=300"}), job.folder());
+  ASSERT_TRUE(wait_for_step(process, job, 2));
+  for (const int rank : {0, 1, 0, 1})
+    send(job, rank, SIGTERM);
+  expect_stopped_with_checkpoint(job, process.wait(run_limit));
+}
+
 TEST(Signals, TwiceForTheEndLeaveTheOlderCheckpoint) {
   const Job job = endless("term.twice");
   const Outcome first = run(job, ranks, {}, {"train.stop_after_steps=2"});
@@ -98,6 +115,8 @@ TEST(Signals, TwiceForTheEndLeaveTheOlderCheckpoint) {
   ASSERT_TRUE(wait_for_step(process, job, 4));
   send(job, 0, SIGTERM);
   wait_for_save(process, job);
+  // Only then it is somebody who asks again (train::StopSignals).
+  let_pass(process, std::chrono::milliseconds(3100));
   send(job, 0, SIGTERM);
   const Outcome outcome = process.wait(run_limit);
   EXPECT_FALSE(outcome.timed_out);

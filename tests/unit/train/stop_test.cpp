@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-
-#include "core/error.hpp"
+#include <utility>
+#include <vector>
 
 namespace finetune::train {
 namespace {
@@ -43,22 +43,79 @@ TEST(ProcessAge, GrowsFromAboutNothing) {
   EXPECT_GE(process_age_s(), age);
 }
 
-TEST(Signals, AreRememberedTheFirstTimeAndEndTheProcessTheSecond) {
-  const auto process = [](bool has_checkpoint, std::initializer_list<int> signals) {
+TEST(TimeLimit, LeavesAStepThatTakesSoLongThatOnlyTheSaveStillFits) {
+  TimeLimit limit(1000, 7);
+  limit.add_step(10);
+  EXPECT_TRUE(limit.is_due(1000 - 70));
+  EXPECT_FALSE(limit.is_overdue(1000 - 70));
+  EXPECT_FALSE(limit.is_overdue(1000 - 64));
+  EXPECT_TRUE(limit.is_overdue(1000 - 63.9));
+  EXPECT_FALSE(TimeLimit(0, 100).is_overdue(1e9));
+}
+
+using Answer = StopSignals::Answer;
+constexpr std::int64_t ms = 1'000'000;
+constexpr std::int64_t start_ns = 5'000 * ms;
+
+/// What each of `signals`, at so many milliseconds, is answered.
+std::vector<Answer> answers(bool terms_repeat,
+                            const std::vector<std::pair<int, std::int64_t>>& signals) {
+  StopSignals rule(terms_repeat);
+  std::vector<Answer> all;
+  for (const auto& [signal, at_ms] : signals) {
+    all.push_back(rule.add(signal, start_ns + at_ms * ms));
+    EXPECT_TRUE(rule.is_asked());
+  }
+  return all;
+}
+
+const std::vector<Answer> both_remembered(2, Answer::remember);
+const std::vector<Answer> the_second_ends = {Answer::remember, Answer::end_at_once};
+
+TEST(StopSignals, NothingIsAskedBeforeTheFirst) {
+  EXPECT_FALSE(StopSignals(false).is_asked());
+}
+
+TEST(StopSignals, TheSecondOfAPreemptionIsNotSomebodyInAHurry) {
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGTERM, 0}}), both_remembered);
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGTERM, 300}}), both_remembered);
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGINT, 2'999}}), both_remembered);
+}
+
+TEST(StopSignals, ASecondOneThreeSecondsLaterEndsTheProcess) {
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGTERM, 3'000}}), the_second_ends);
+  EXPECT_EQ(answers(false, {{SIGINT, 0}, {SIGTERM, 9'000}}), the_second_ends);
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGTERM, 200}, {SIGTERM, 3'100}}).back(),
+            Answer::end_at_once)
+      << "it is the first that counts, not the last";
+}
+
+TEST(StopSignals, TheWarningOfASchedulerIsNeverTheFirstOfTwo) {
+  EXPECT_EQ(answers(false, {{SIGUSR1, 0}, {SIGUSR1, 60'000}}), both_remembered);
+  EXPECT_EQ(answers(false, {{SIGUSR1, 0}, {SIGTERM, 60'000}}), both_remembered);
+  EXPECT_EQ(answers(false, {{SIGTERM, 0}, {SIGUSR1, 60'000}}), both_remembered);
+}
+
+TEST(StopSignals, UnderSlurmTheTermAtTheEndOfTheGraceTimeLeavesTheSaveAlone) {
+  EXPECT_EQ(answers(true, {{SIGTERM, 0}, {SIGTERM, 30'000}}), both_remembered);
+  EXPECT_EQ(answers(true, {{SIGTERM, 0}, {SIGINT, 30'000}}), the_second_ends);
+}
+
+TEST(Signals, AreRememberedAndTwoOfAPreemptionDoNotEndTheProcess) {
+  const auto process = [](std::initializer_list<int> signals) {
     watch_signals();
-    tell_signals(has_checkpoint);
+    tell_signals(true);
     for (const int signal : signals)
       std::raise(signal);
     ::_exit(stop_is_asked() ? 0 : 1);
   };
   const auto ends_with = [](int code) { return testing::ExitedWithCode(code); };
-  EXPECT_EXIT(process(true, {}), ends_with(1), "");
-  EXPECT_EXIT(process(true, {SIGUSR1, SIGUSR1, SIGUSR1}), ends_with(0), "");
-  EXPECT_EXIT(process(true, {SIGUSR1, SIGTERM}), ends_with(0), "");
-  EXPECT_EXIT(process(true, {SIGINT}), ends_with(0), "");
-  EXPECT_EXIT(process(true, {SIGTERM, SIGTERM}), ends_with(core::exit_resubmit_older), "");
-  EXPECT_EXIT(process(true, {SIGINT, SIGINT}), ends_with(core::exit_resubmit_older), "");
-  EXPECT_EXIT(process(false, {SIGINT, SIGINT}), ends_with(128 + SIGINT), "");
+  EXPECT_EXIT(process({}), ends_with(1), "");
+  EXPECT_EXIT(process({SIGUSR1, SIGUSR1, SIGUSR1}), ends_with(0), "");
+  EXPECT_EXIT(process({SIGUSR1, SIGTERM}), ends_with(0), "");
+  EXPECT_EXIT(process({SIGINT}), ends_with(0), "");
+  EXPECT_EXIT(process({SIGTERM, SIGTERM}), ends_with(0), "");
+  EXPECT_EXIT(process({SIGTERM, SIGINT, SIGTERM}), ends_with(0), "");
 }
 
 }  // namespace
