@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <span>
 #include <sstream>
 #include <vector>
@@ -48,6 +49,17 @@ double first_save_s(const State& state, const world::World& world) {
                  slow_bytes_per_s;
 }
 
+/// Sharded over all ranks, each pass gathers weights from all of them.
+StopVote::Passes passes_of(const world::World& world) {
+  return world.fsdp.size() == world.world.size() ? StopVote::Passes::in_step
+                                                 : StopVote::Passes::apart;
+}
+
+double run_clock_s() {
+  static const core::Stopwatch since_start;
+  return since_start.seconds();
+}
+
 }  // namespace
 
 Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
@@ -68,6 +80,10 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
           },
           [this](const auto& report, checkpoint::Level level) { tell_saved(report, level); }),
       time_limit_(input.train.max_seconds, first_save_s(state_, world)),
+      vote_(
+          world.world, passes_of(world),
+          [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
+          run_clock_s),
       num_steps_(count_steps(input, corpus_.training.sampler())) {
   if (input.metrics.answers > 0 && !corpus_.questions) {
     log::warn(
@@ -128,7 +144,7 @@ void Run::print_answers() {
   train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
 }
 
-void Run::step() {
+bool Run::step() {
   if (comm::Activity* activity = world_.world.activity()) activity->set_step(steps_done_ + 1);
   const core::Stopwatch watch;
   const optim::Schedule schedule(input_.optimizer, num_steps_);
@@ -140,7 +156,14 @@ void Run::step() {
                                      {.step = steps_done_,
                                       .lr = lr,
                                       .max_grad_norm = input_.optimizer.max_grad_norm,
-                                      .loss_scale = state_.loss_scale()});
+                                      .loss_scale = state_.loss_scale(),
+                                      .vote = &vote_});
+  if (result.left_after > 0) {
+    tell_stop(world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0,
+              fmt::format("step {} is left after {} of its {} micro-batches, ", steps_done_ + 1,
+                          result.left_after, data.micro_steps.size()));
+    return false;
+  }
   ++steps_done_;
   validation_loss_.reset();
   const double step_s = watch.seconds();
@@ -171,6 +194,7 @@ void Run::step() {
   }
   if (input_.train.check_replicas)
     require_equal_replicas(state_.shards(), state_.optimizer(), world_, steps_done_);
+  return true;
 }
 
 void Run::tell_memory() {
@@ -204,6 +228,24 @@ bool Run::is_validation_due() const {
   return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
 }
 
+void Run::tell_stop(bool by_signal, const std::string& left) {
+  progress_.pause();
+  if (!by_signal) {
+    log::info(fmt::format(
+        "train.max_seconds = {:.0f}: {:.0f} s are left, {}{:.0f} s are reserved for the "
+        "last checkpoint",
+        input_.train.max_seconds, input_.train.max_seconds - process_age_s(), left,
+        time_limit_.margin_s()));
+    return;
+  }
+  log::info(fmt::format(
+      "a signal asks to stop: {}{}; a second SIGTERM or SIGINT, 3 s later or more, ends the run at "
+      "once",
+      left,
+      steps_done_ == 0 ? std::string("there is no checkpoint yet")
+                       : fmt::format("the last checkpoint is from step {}", steps_done_)));
+}
+
 bool Run::between_steps() {
   using checkpoint::Level;
   checkpoints_.advance();
@@ -213,21 +255,10 @@ bool Run::between_steps() {
                          checkpoints_.minutes_are_due(Level::shared),
                          checkpoints_.minutes_are_due(Level::local)};
   world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
-  if (seen[0] != 0) {
-    progress_.pause();
-    log::info(
-        fmt::format("a signal asks to stop: the last checkpoint is from step {}; a second SIGTERM "
-                    "or SIGINT ends the run at once",
-                    steps_done_));
-  } else if (seen[1] != 0) {
-    progress_.pause();
-    log::info(
-        fmt::format("train.max_seconds = {:.0f}: {:.0f} s are left, {:.0f} s are reserved for the "
-                    "last checkpoint",
-                    input_.train.max_seconds, input_.train.max_seconds - process_age_s(),
-                    time_limit_.margin_s()));
+  if (seen[0] != 0 || seen[1] != 0) {
+    tell_stop(seen[0] != 0, "");
+    return true;
   }
-  if (seen[0] != 0 || seen[1] != 0) return true;
   if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
     checkpoints_.begin(Level::shared, steps_done_);
   } else if (checkpoints_.is_due(Level::local, steps_done_, seen[3] != 0)) {
@@ -252,9 +283,12 @@ bool Run::save_last() {
 
 int Run::stopped(std::int64_t first, bool has_checkpoint) {
   const bool goes_on = input_.checkpoint.resume == "auto";
-  log::info(fmt::format("stopped after step {} of {}; {}", steps_done_, num_steps_,
-                        goes_on ? "start the same command again to continue"
-                                : "set checkpoint.resume = \"auto\" and start again to continue"));
+  // A jobscript continues by itself, or says what to do.
+  const char* next = !goes_on ? "; set checkpoint.resume = \"auto\" and start again to continue"
+                     : std::getenv("FINETUNE_JOBSCRIPT") != nullptr
+                         ? ""
+                         : "; start the same command again to continue";
+  log::info(fmt::format("stopped after step {} of {}{}", steps_done_, num_steps_, next));
   return has_checkpoint && steps_done_ > first ? core::exit_resubmit : core::exit_resubmit_older;
 }
 
@@ -284,8 +318,7 @@ int Run::train() {
   }
   core::Stopwatch since_last_step;
   while (steps_done_ < stop_at) {
-    step();
-    if (steps_done_ == num_steps_) break;
+    if (!step() || steps_done_ == num_steps_) break;
     // Validation first: a checkpoint covers the metrics written before it, and a restart drops
     // later ones.
     if (is_validation_due()) validate(fmt::format("step {}", steps_done_).c_str());
@@ -300,7 +333,9 @@ int Run::train() {
     validate("after training");
     print_answers();
   }
-  const bool has_checkpoint = save_last();
+  // A start that was left in its first step has nothing new.
+  const bool has_news = steps_done_ > first || steps_done_ >= num_steps_;
+  const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();
   if (steps_done_ > first) {
     log::info(metrics::to_string(times_.total()));
     tell_memory();

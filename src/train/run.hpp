@@ -56,12 +56,15 @@ class Run {
   void hash_base();
   void tell_resumed(const checkpoint::Found& found);
   core::Json describe() const;
-  void step();
+  /// False: it was left in its midst, because some rank is to stop.
+  bool step();
   void tell_memory();
   void tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void validate(const char* when);
   void print_answers();
   bool is_validation_due() const;
+  /// Why the run stops; `left` says so where a step was left for it.
+  void tell_stop(bool by_signal, const std::string& left);
   /// What the ranks decide together between two steps. True: the run stops here.
   bool between_steps();
   /// The checkpoint that a run ends with. Returns whether there is one.
@@ -78,6 +81,7 @@ class Run {
   TimeKeeper times_;
   Checkpoints checkpoints_;
   TimeLimit time_limit_;
+  StopVote vote_;
   std::string run_id_;
   std::string base_hash_;  ///< of frozen weights; empty without any
   std::int64_t num_steps_ = 0;

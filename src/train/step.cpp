@@ -29,17 +29,33 @@ std::string readable(double value) {
       core::to_string({fmt::format("step {}", step + 1), problem, why, remedy}));
 }
 
+constexpr const char* gentler =
+    "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another train.output), and "
+    "look at the data of this step";
+
+/// `problem` is the same on every rank, so all throw together.
+[[noreturn]] void refuse_out_of_range(const std::string& problem, std::int64_t num_samples,
+                                      const StepResult& result, std::int64_t step) {
+  // Fixed point meets what is not finite first, and another way to add would not help then.
+  bool is_finite = std::isfinite(result.loss);
+  for (const char* value : {" is nan ", " is -nan ", " is inf ", " is -inf "})
+    is_finite = is_finite && problem.find(value) == std::string::npos;
+  fail(step, problem,
+       fmt::format("with {} samples per step, 64-bit fixed point holds gradients below {:g}",
+                   num_samples, shard::largest_term(num_samples)),
+       std::string(gentler) +
+           (is_finite ? "; with train.determinism = \"run\" larger gradients are summed." : "."));
+}
+
 /// Both numbers are the same on every rank, so all throw together.
 void require_finite(const StepResult& result, std::int64_t step) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-  fail(
-      step,
-      fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
-                  readable(result.grad_norm)),
-      "training cannot continue from numbers that are not finite; the weights are still those of "
-      "the step before",
-      "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another train.output), and "
-      "look at the data of this step.");
+  fail(step,
+       fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
+                   readable(result.grad_norm)),
+       "training cannot continue from numbers that are not finite; the weights are still those of "
+       "the step before",
+       std::string(gentler) + ".");
 }
 
 /// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
@@ -51,6 +67,16 @@ std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
       batch.all_reduce(found ? std::int64_t{batch.rank()} : -1, comm::Reduce::max);
   if (last < 0) return std::nullopt;
   return batch.broadcast_text(found.value_or(""), static_cast<int>(last));
+}
+
+/// What ranks have on its way to each other arrives, and nobody looks at it: the weights are those
+/// of the step before, and the next step forgets the sums. Replicas' sums have not been begun, as
+/// that is for the last pass.
+StepResult leave(shard::ModelShards& shards, std::int64_t num_passes) {
+  shards.finish_gradients();
+  shards.release_all();
+  shard::wait_for_compute(shards.options().device);
+  return {.left_after = num_passes};
 }
 
 double take_exposed_s(const shard::ModelShards& shards) {
@@ -79,7 +105,9 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   const double per_router =
       1.0 / static_cast<double>(num_positions * std::max<std::int64_t>(num_routers, 1));
   const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
+  if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
   for (std::int64_t i = 0; i < num_passes; ++i) {
+    if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(shards, i);
     core::fault::hit("step.fwd");
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
     const PassResult sums =
@@ -108,12 +136,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
       return result;
     }
   }
-  if (out_of_range) {
-    fail(settings.step, *out_of_range,
-         fmt::format("with {} samples per step, 64-bit fixed point holds gradients below {:g}",
-                     data.num_samples, shard::largest_term(data.num_samples)),
-         "Look at the data of this step, or set train.determinism = \"run\" in a new run.");
-  }
+  if (out_of_range) refuse_out_of_range(*out_of_range, data.num_samples, result, settings.step);
   require_finite(result, settings.step);
   core::fault::hit("step.optim");
   const core::Stopwatch watch;

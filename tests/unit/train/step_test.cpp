@@ -12,17 +12,19 @@ namespace {
 
 using tests::TinyModel;
 
-/// Four samples, two to a micro-batch, dealt to the ranks; some ranks may have none.
-data::StepData step_data(const comm::Communicator& batch) {
+/// Samples, some to a micro-batch, dealt to the ranks; some ranks may have none.
+data::StepData step_data(const comm::Communicator& batch, std::int32_t num_samples = 4,
+                         std::int64_t micro_batch = 2) {
   auto tokens = std::make_shared<std::vector<data::PackedToken>>();
   std::vector<data::Span> samples;
-  for (std::int32_t i = 0; i < 4; ++i) {
+  for (std::int32_t i = 0; i < num_samples; ++i) {
     samples.push_back({std::ssize(*tokens), 4 + i});
     for (std::int32_t k = 0; k < 4 + i; ++k)
       tokens->emplace_back((3 * i + k * k) % 11, k > 1);
   }
-  data::Stream stream(data::Dataset(tokens, samples), {4, 4, 1, data::Order::as_read},
-                      {2, batch.size(), batch.rank()}, 0);
+  data::Stream stream(data::Dataset(tokens, samples),
+                      {num_samples, num_samples, 1, data::Order::as_read},
+                      {micro_batch, batch.size(), batch.rank()}, 0);
   return stream.step(0);
 }
 
@@ -78,6 +80,109 @@ TEST(Step, RefusesNumbersThatAreNotFiniteOnAllRanksAndKeepsTheWeights) {
   tiny.for_each([&](int, std::int64_t, float master, float) { after.push_back(master); });
   for (std::size_t i = 0; i < before.size(); ++i)
     EXPECT_TRUE(before[i] == after[i] || std::isnan(before[i]));
+}
+
+TEST(Step, OfNumbersThatAreNotFiniteAdvisesTheLearningRateUnderTopologyToo) {
+  shard::Options options = TinyModel::in_fp32();
+  options.numbers.determinism = plan::Determinism::topology;
+  TinyModel tiny(shard::one_copy(tests::world()), options);
+  // The loss is finite, its gradient is not.
+  const int unit = tiny.shards.num_units() - 1;
+  tiny.shards.master(unit).fill_(3e38f);
+  tiny.shards.publish_all();
+  try {
+    run(tiny, tests::world(), {.step = 4, .lr = 1e-3, .max_grad_norm = 1});
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const comm::AgreedError& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.kind(), core::ErrorKind::numbers);
+    EXPECT_NE(message.find("the gradient of "), std::string::npos) << message;
+    EXPECT_NE(message.find("Lower optimizer.lr or raise optimizer.warmup_steps"), std::string::npos)
+        << message;
+  }
+}
+
+/// This rank's part of the weights.
+std::vector<float> weights(TinyModel& tiny) {
+  std::vector<float> all;
+  tiny.for_each([&](int, std::int64_t, float master, float) { all.push_back(master); });
+  return all;
+}
+
+/// Ranks whose passes take ten seconds, of which only the last is asked to stop, in its pass
+/// `asked_in`.
+class LastRankIsAsked {
+ public:
+  LastRankIsAsked(StopVote::Passes passes, int asked_in)
+      : vote_(
+            tests::world(), passes,
+            [this, asked_in] {
+              const auto& world = tests::world();
+              return world.rank() == world.size() - 1 && num_looks_++ + 1 >= asked_in;
+            },
+            [this] { return 10.0 * num_ticks_++; }) {}
+
+  StopVote& vote() { return vote_; }
+
+ private:
+  int num_looks_ = 0;
+  int num_ticks_ = 0;
+  StopVote vote_;
+};
+
+constexpr std::int32_t many_samples = 16;
+
+/// The step that `is_asked` leaves, and after it a whole one, against one that follows nothing.
+void expect_left_without_a_trace(StopVote::Passes passes, std::int64_t left_after) {
+  const comm::Communicator& world = tests::world();
+  const data::StepData data = step_data(world, many_samples, 1);
+  StepSettings settings{.step = 0, .lr = 1e-2, .max_grad_norm = 1};
+  TinyModel whole(world);
+  optim::AdamW whole_optimizer({}, whole.table, whole.shards);
+  const StepResult expected = run_step(whole.engine(), world, data, whole_optimizer, settings);
+
+  TinyModel tiny(world);
+  optim::AdamW optimizer({}, tiny.table, tiny.shards);
+  const std::vector<float> before = weights(tiny);
+  LastRankIsAsked asked(passes, 2);
+  settings.vote = &asked.vote();
+  EXPECT_EQ(run_step(tiny.engine(), world, data, optimizer, settings).left_after, left_after);
+  EXPECT_EQ(weights(tiny), before);
+
+  settings.vote = nullptr;
+  const StepResult result = run_step(tiny.engine(), world, data, optimizer, settings);
+  EXPECT_EQ(result.left_after, 0);
+  EXPECT_EQ(result.loss, expected.loss);
+  EXPECT_EQ(result.grad_norm, expected.grad_norm);
+  EXPECT_EQ(weights(tiny), weights(whole));
+}
+
+TEST(Step, IsLeftByAllRanksWhereOneIsAskedAndTheNextKnowsNothingOfIt) {
+  expect_left_without_a_trace(StopVote::Passes::in_step, 2);
+}
+
+TEST(Step, IsLeftOnePassLaterWhereRanksDoNotWaitForEachOther) {
+  expect_left_without_a_trace(StopVote::Passes::apart, tests::world().size() == 1 ? 2 : 3);
+}
+
+TEST(Step, OfPassesThatAreOverSoonIsAskedAboutOnce) {
+  const comm::Communicator& world = tests::world();
+  int num_looks = 0, num_ticks = 0;
+  StopVote vote(
+      world, StopVote::Passes::in_step,
+      [&] {
+        ++num_looks;
+        return false;
+      },
+      [&] { return 1e-3 * num_ticks++; });
+  vote.begin_step(500);
+  for (int i = 1; i < 500; ++i)
+    EXPECT_FALSE(vote.after_pass());
+  EXPECT_EQ(num_looks, 1) << "to learn how long a pass takes";
+  vote.begin_step(500);
+  for (int i = 1; i < 500; ++i)
+    EXPECT_FALSE(vote.after_pass());
+  EXPECT_EQ(num_looks, 1);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Whether the ranks leave a step between two of its passes, because some rank is to stop.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.hpp"
+#include "comm/group.hpp"
+
+namespace finetune::train {
+
+/// What one rank knows, all have to know at the same pass, or the others would wait in the next
+/// one. So they vote between passes, about once a second: a step that is over sooner is not left.
+/// Ranks whose passes go in step anyway, because they gather their weights from each other, vote
+/// and go on with the result. Others would wait for the slowest rank at every vote; theirs travels
+/// behind the computation and counts at the next one.
+class StopVote {
+ public:
+  /// Whether ranks go through their passes in step.
+  enum class Passes { in_step, apart };
+  using Asked = std::function<bool()>;
+  using Clock = std::function<double()>;  ///< seconds
+
+  /// `asked`: whether this rank is to stop. Collective on `world`.
+  StopVote(const comm::Communicator& world, Passes passes, Asked asked, Clock clock);
+
+  /// A step of `num_passes` begins, as many on every rank.
+  void begin_step(std::int64_t num_passes);
+
+  /// A pass is done that is not the step's last. True, on every rank, if the step is to be left
+  /// here. Collective on the world.
+  bool after_pass();
+
+ private:
+  static constexpr double look_s = 1;
+
+  void cast();
+  bool read();
+
+  comm::Communicator world_;
+  Passes how_;
+  Asked asked_;
+  Clock clock_;
+  std::unique_ptr<comm::Group> behind_;     ///< of Passes::apart
+  std::array<std::int64_t, 2> votes_ = {};  ///< ranks that are to stop, microseconds of all passes
+  comm::Ticket on_its_way_ = comm::nothing_started;
+  std::int64_t interval_ = 1;  ///< passes from one vote to the next
+  std::int64_t num_passes_ = 0;
+  std::int64_t done_ = 0;  ///< passes of this step
+  std::int64_t done_at_cast_ = 0;
+  std::int64_t due_ = 0;  ///< the next vote is after so many passes
+  double began_ = 0;
+};
+
+}  // namespace finetune::train

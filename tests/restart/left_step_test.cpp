@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of many micro-batches that a signal meets is left, not waited for: the checkpoint is that
+// of the step before, and what goes on from it ends with the bits of a run that nothing happened
+// to.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <tuple>
+
+#include "restart/job.hpp"
+
+namespace finetune::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int exit_resubmit = 75;
+constexpr int exit_resubmit_older = 76;
+constexpr int micro_batches = 12;
+
+std::vector<std::string> long_steps(const std::string& sharding) {
+  return {
+      "precision.mode=32-true",        "train.max_steps=5",       "train.global_batch=12",
+      "train.micro_batch=1",           "optimizer.lr=1e-3",       "optimizer.warmup_steps=2",
+      "parallel.sharding=" + sharding, "checkpoint.save_steps=0", "data.validation_fraction=0.2",
+      "train.validate_steps=2"};
+}
+
+/// The last rank gets a signal when it begins micro-batch `pass` of `step`, both from 1; ranks vote
+/// after every one of them.
+std::string signal_in(int ranks, int step, int pass) {
+  const int hit = (step - 1) * micro_batches / ranks + pass;
+  return "stop.vote:*:*:flip,step.fwd:" + std::to_string(ranks - 1) + ":" + std::to_string(hit) +
+         ":usr1";
+}
+
+Outcome run_with_fault(const Job& job, int ranks, const std::string& fault) {
+  ::setenv("FINETUNE_FAULT", fault.c_str(), 1);
+  Outcome outcome = job.run(ranks);
+  ::unsetenv("FINETUNE_FAULT");
+  return outcome;
+}
+
+using Parameters = std::tuple<int, std::string>;
+
+class LeftStep : public testing::TestWithParam<Parameters> {};
+
+TEST_P(LeftStep, IsMadeAgainAndEndsWithTheBitsOfAnUninterruptedRun) {
+  const auto& [ranks, sharding] = GetParam();
+  const std::string name = sharding + ".r" + std::to_string(ranks);
+  const Job straight("left.straight." + name, long_steps(sharding));
+  const Job left("left." + name, long_steps(sharding));
+  const Outcome whole = straight.run(ranks);
+  ASSERT_EQ(whole.exit_code, 0) << whole.text();
+
+  const Outcome first = run_with_fault(left, ranks, signal_in(ranks, 3, 2));
+  EXPECT_EQ(first.exit_code, exit_resubmit) << first.text();
+  // Ranks that do not wait for each other hear of it one micro-batch later.
+  const int done = sharding == "NO_SHARD" && ranks > 1 ? 3 : 2;
+  EXPECT_EQ(count(first.out, "a signal asks to stop: step 3 is left after " + std::to_string(done) +
+                                 " of its " + std::to_string(micro_batches / ranks) +
+                                 " micro-batches, the last checkpoint is from step 2"),
+            1)
+      << first.text();
+  EXPECT_EQ(left.steps().size(), 2u);
+  EXPECT_TRUE(fs::exists(left.output() / "step-0000000002"));
+  EXPECT_FALSE(fs::exists(left.output() / "step-0000000003"));
+
+  const Outcome second = left.run(ranks);
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(count(second.out, "continues from output/step-0000000002 (step 2 of 5)"), 1)
+      << second.text();
+  expect_same_metrics(left, straight);
+  EXPECT_TRUE(left.checkpoint_bytes(5) == straight.checkpoint_bytes(5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LeftStep,
+                         testing::Values(Parameters{1, "FULL_SHARD"}, Parameters{2, "FULL_SHARD"},
+                                         Parameters{3, "FULL_SHARD"}, Parameters{2, "NO_SHARD"},
+                                         Parameters{3, "NO_SHARD"}),
+                         [](const auto& info) {
+                           return std::get<1>(info.param) == "NO_SHARD"
+                                      ? "ReplicatedOn" + std::to_string(std::get<0>(info.param))
+                                      : "ShardedOn" + std::to_string(std::get<0>(info.param));
+                         });
+
+TEST(LeftStepOfAStart, ThatIsTheFirstOfItsStartSavesNothingAndSaysSo) {
+  const Job job("left.first", long_steps("FULL_SHARD"));
+  const Outcome outcome = run_with_fault(job, 2, signal_in(2, 1, 2));
+  EXPECT_EQ(outcome.exit_code, exit_resubmit_older) << outcome.text();
+  EXPECT_EQ(count(outcome.out,
+                  "step 1 is left after 2 of its 6 micro-batches, there is no "
+                  "checkpoint yet"),
+            1)
+      << outcome.text();
+  EXPECT_FALSE(fs::exists(job.output() / "step-0000000000"));
+}
+
+}  // namespace
+}  // namespace finetune::tests
