@@ -13,8 +13,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 finetune=$1
 folder=$2
-# A busy machine makes slow links: only the shaped one is to be found.
-free=parallel.min_link_gbit_per_s=0
 
 tell_more() { cat "$folder/log"; }
 
@@ -49,11 +47,11 @@ mkdir -p "$folder/data"
 cp "$root/inputs/smoke/counting.txt" "$folder/data/counting.txt"
 # As long as the file, and other in one byte.
 sed '1s/^./X/' "$folder/data/counting.txt" >"$folder/other.txt"
-sed "s|inputs/smoke/counting.txt|$folder/data/counting.txt|; s|inputs/smoke/model|$root/inputs/smoke/model|; \
+sed "s|\.\./smoke/counting.txt|$folder/data/counting.txt|; s|\.\./smoke/model|$root/inputs/smoke/model|; \
   s|build/smoke-pretraining|$folder/output|" "$root/inputs/smoke/pretraining.toml" >"$folder/deck.toml"
 deck=$folder/deck.toml
 
-check 0 "$finetune" check "$deck" "$free" --save "$folder/machine.toml"
+check 0 "$finetune" check "$deck" --save "$folder/machine.toml"
 expect "two nodes are seen" grep -Eq '^ *launch +good +4 ranks on 2 nodes, 2 per node$' "$folder/log"
 expect "they share their files" grep -Eq 'files +good .*the same on 2 nodes' "$folder/log"
 expect "links are measured" grep -Eq '^inter_gb_per_s = [0-9.e-]*[1-9]' "$folder/machine.toml"
@@ -62,11 +60,14 @@ expect "a plan can be made with them" "$finetune" plan "$deck" --ranks 4 --ranks
 check 0 "$finetune" check "$deck" --quick
 expect "the quick check measures no links" test "$(grep -c 'links' "$folder/log")" -eq 0
 
-check 69 --rate 1gbit "$finetune" check "$deck"
+check 0 --rate 1gbit "$finetune" check "$deck"
+expect "a slow network passes, with how to reject it" \
+  grep -Eq '^warning: .*parallel\.min_link_gbit_per_s' "$folder/log"
+check 69 --rate 1gbit "$finetune" check "$deck" parallel.min_link_gbit_per_s=10.0
 expect "both directions of the slow link are named" \
   test "$(grep -Ec '^error: node[12] -> node[12]: the link reaches (0\.[0-9]+|[1-4](\.[0-9]+)?) Gbit/s' "$folder/log")" -eq 2
 
-check 69 "$on_node2" "$folder/data/counting.txt" "$folder/other.txt" "$finetune" check "$deck" "$free"
+check 69 "$on_node2" "$folder/data/counting.txt" "$folder/other.txt" "$finetune" check "$deck"
 expect "the other data file is named" \
   grep -q "^error: node2: $folder/data/counting.txt: has another content" "$folder/log"
 check 69 "$on_node2" "$folder/data/counting.txt" "$folder/other.txt" "$finetune" "$deck"

@@ -34,7 +34,7 @@ prepare() {
   rm -rf "$folder"
   mkdir -p "$folder"
   cp -r "$top/inputs/smoke" "$folder/smoke"
-  sed "s|inputs/smoke|$folder/smoke|" "$top/inputs/smoke/pretraining.toml" >"$folder/deck.toml"
+  sed "s|\.\./smoke|$folder/smoke|" "$top/inputs/smoke/pretraining.toml" >"$folder/deck.toml"
   cat >"$folder/slow_at_first" <<EOF
 #!$BASH
 [ "\${SLURM_RESTART_COUNT:-0}\${FINETUNE_RESTARTS:-}" != 0 ] || export FINETUNE_FAULT=step.optim:*:*:slow=\${SLOW_MS:-1000}
