@@ -66,6 +66,27 @@ bool has_companions() {
   });
 }
 
+void add_plan_jobscript(CLI::App& plan, Arguments& arguments) {
+  CLI::Option* script =
+      plan.add_option("--jobscript", arguments.jobscript,
+                      "Print a job for slurm, pbs or torque instead: with --machine also the time "
+                      "that it needs; without it Slurm is asked what its nodes have")
+          ->check(CLI::IsMember({"slurm", "pbs", "torque"}));
+  plan.add_option("--account", arguments.account, "Of the job: the project that it is for")
+      ->needs(script);
+  plan.add_option("--partition,--queue", arguments.queue, "Of the job: where it waits")
+      ->needs(script);
+  plan.add_option("--job-option", arguments.job_options,
+                  "One more option of sbatch or qsub, such as --job-option=--qos=long; may be "
+                  "given several times")
+      ->allow_extra_args(false)
+      ->needs(script);
+  plan.add_option("--cores-per-rank", arguments.cores_per_rank,
+                  "Of the job, where neither --machine nor Slurm says it")
+      ->check(CLI::Range(1, 1 << 16))
+      ->needs(script);
+}
+
 void add_plan(CLI::App& app, Arguments& arguments) {
   CLI::App* plan = app.add_subcommand("plan",
                                       "Does it fit, how long does it take: memory per rank, time "
@@ -89,11 +110,7 @@ void add_plan(CLI::App& app, Arguments& arguments) {
       ->needs(machine);
   plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes into an SVG file")
       ->needs(machine);
-  plan->add_option(
-          "--jobscript", arguments.jobscript,
-          "Print a jobscript for slurm, pbs or torque instead, with the time the run needs")
-      ->check(CLI::IsMember({"slurm", "pbs", "torque"}))
-      ->needs(machine);
+  add_plan_jobscript(*plan, arguments);
   plan->add_flag("--data", arguments.is_about_data,
                  "Print the data report instead: lengths, trained part, oddities");
 }

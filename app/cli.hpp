@@ -36,6 +36,10 @@ struct Arguments {
   std::optional<std::string> machine;          ///< plan: a name, or a file
   std::optional<std::string> plot;             ///< plan: the file to draw scaling in
   std::optional<std::string> jobscript;        ///< plan: "slurm", "pbs", "torque"
+  std::string account;                         ///< plan --jobscript: who pays
+  std::string queue;                           ///< plan --jobscript: or partition
+  std::vector<std::string> job_options;        ///< plan --jobscript: more directives
+  std::optional<std::int64_t> cores_per_rank;  ///< plan --jobscript, where no machine says it
   std::optional<std::int64_t> samples;         ///< plan: to train on; of packed data sequences
   bool is_about_data = false;                  ///< plan: the data report alone
 

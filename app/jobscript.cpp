@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/installation.hpp"
@@ -25,42 +27,75 @@ std::string walltime(std::int64_t seconds) {
   return fmt::format("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
+/// A word of a directive: what goes beyond its line would be a command, or nothing.
+std::string checked(const std::string& option, const std::string& value) {
+  const bool is_line =
+      std::ranges::none_of(value, [](unsigned char letter) { return std::iscntrl(letter) != 0; });
+  if (!value.empty() && is_line) return value;
+  core::fail(core::ErrorKind::command_line,
+             {option, value.empty() ? "it is empty" : "it is more than one line",
+              "it becomes one line of a jobscript", "Give its value on one line."});
+}
+
+/// `mark` begins a directive, `account` and `queue` the options of that name.
+std::string site_directives(const Job& job, const std::string& mark, const std::string& account,
+                            const std::string& queue) {
+  std::string text;
+  if (!job.account.empty())
+    text += fmt::format("{} {}{}\n", mark, account, checked("--account", job.account));
+  if (!job.queue.empty())
+    text += fmt::format("{} {}{}\n", mark, queue, checked("--queue", job.queue));
+  // Last, so that they count where they say something else than what was planned.
+  for (const std::string& option : job.options)
+    text += fmt::format("{} {}\n", mark, checked("--job-option", option));
+  return text;
+}
+
 std::string slurm_directives(const Job& job) {
-  std::string text = fmt::format(
-      "#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n#SBATCH --cpus-per-task={}\n"
-      "#SBATCH --time={}\n",
-      job.num_nodes, job.ranks_per_node, job.cores_per_rank, walltime(job.walltime_s));
+  std::string text = fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n",
+                                 job.num_nodes, job.ranks_per_node);
+  if (job.cores_per_rank > 0)
+    text += fmt::format("#SBATCH --cpus-per-task={}\n", job.cores_per_rank);
+  if (job.walltime_s > 0) text += fmt::format("#SBATCH --time={}\n", walltime(job.walltime_s));
   // The two minutes of the script would be the most of a short job.
-  if (job.walltime_s < 600)
+  if (job.walltime_s > 0 && job.walltime_s < 600)
     text +=
         fmt::format("#SBATCH --signal=B:USR1@{}\n", std::max<std::int64_t>(1, job.walltime_s / 5));
   if (job.gpus_per_node > 0) text += fmt::format("#SBATCH --gpus-per-node={}\n", job.gpus_per_node);
   if (job.node_memory_bytes > 0)
     text += fmt::format("#SBATCH --mem={}M\n", mebibytes(job.node_memory_bytes));
-  return text;
+  return text + site_directives(job, "#SBATCH", "--account=", "--partition=");
+}
+
+/// PBS and TORQUE give the cores that are asked for, so somebody has to say them.
+std::int64_t cores_to_ask(const Job& job) {
+  return std::max<std::int64_t>(1, job.cores_per_rank);
+}
+
+std::string pbs_walltime(const Job& job) {
+  return job.walltime_s > 0 ? fmt::format("#PBS -l walltime={}\n", walltime(job.walltime_s)) : "";
 }
 
 std::string pbs_directives(const Job& job) {
   std::string chunk =
       fmt::format("{}:ncpus={}:mpiprocs={}:ompthreads={}", job.num_nodes,
-                  job.ranks_per_node * job.cores_per_rank, job.ranks_per_node, job.cores_per_rank);
+                  job.ranks_per_node * cores_to_ask(job), job.ranks_per_node, cores_to_ask(job));
   if (job.gpus_per_node > 0) chunk += fmt::format(":ngpus={}", job.gpus_per_node);
   if (job.node_memory_bytes > 0)
     chunk += fmt::format(":mem={}mb", mebibytes(job.node_memory_bytes));
-  return fmt::format("#PBS -l select={}\n#PBS -l place=scatter\n#PBS -l walltime={}\n", chunk,
-                     walltime(job.walltime_s));
+  return fmt::format("#PBS -l select={}\n#PBS -l place=scatter\n{}", chunk, pbs_walltime(job)) +
+         site_directives(job, "#PBS", "-A ", "-q ");
 }
 
 std::string torque_directives(const Job& job) {
   std::string nodes =
-      fmt::format("{}:ppn={}", job.num_nodes, job.ranks_per_node * job.cores_per_rank);
+      fmt::format("{}:ppn={}", job.num_nodes, job.ranks_per_node * cores_to_ask(job));
   if (job.gpus_per_node > 0) nodes += fmt::format(":gpus={}", job.gpus_per_node);
-  std::string text =
-      fmt::format("#PBS -l nodes={}\n#PBS -l walltime={}\n", nodes, walltime(job.walltime_s));
+  std::string text = fmt::format("#PBS -l nodes={}\n{}", nodes, pbs_walltime(job));
   // That of all nodes together.
   if (job.node_memory_bytes > 0)
     text += fmt::format("#PBS -l mem={}mb\n", job.num_nodes * mebibytes(job.node_memory_bytes));
-  return text;
+  return text + site_directives(job, "#PBS", "-A ", "-q ");
 }
 
 std::string directives(const std::string& scheduler, const Job& job) {
@@ -81,11 +116,22 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+/// Those of `options` that a job does not hand on by itself.
+std::string next_options(const Job& job) {
+  std::string options;
+  for (const std::string& option : job.options)
+    if (!option.starts_with("-l")) options += (options.empty() ? "" : " ") + option;
+  if (options.empty()) return "";
+  return fmt::format("export FINETUNE_QSUB_OPTIONS={}\n", quoted(std::as_const(options)));
+}
+
 std::string assignments(const std::string& scheduler, const Job& job, const fs::path& root) {
   std::string text = fmt::format("\nFINETUNE_ROOT={}\n", quoted(root.string()));
   // The next job needs it too.
   if (scheduler == "torque")
-    text += fmt::format("export FINETUNE_CORES_PER_RANK={}\n", job.cores_per_rank);
+    text += fmt::format("export FINETUNE_CORES_PER_RANK={}\n", cores_to_ask(job));
+  // The next job has this one's resources, account and queue by itself.
+  if (scheduler != "slurm") text += next_options(job);
   text += fmt::format("[ $# -gt 0 ] || set -- {}", quoted(job.deck));
   for (const std::string& setting : job.settings)
     text += ' ' + quoted(setting);
@@ -111,7 +157,8 @@ std::string jobscript(const std::string& scheduler, const Job& job) {
 }
 
 std::string jobscript(const std::string& scheduler, const Job& job, const fs::path& jobscripts) {
-  const std::string asked = directives(scheduler, job);
+  const std::string asked = (job.note.empty() ? "" : "# " + checked("sinfo", job.note) + "\n") +
+                            directives(scheduler, job);
   const fs::path script = jobscripts / scheduler / "train.sh";
   std::string text = read(script);
   // Schedulers read directives up to the first command, which is this one in every script.

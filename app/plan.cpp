@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "commands.hpp"
+#include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/installation.hpp"
@@ -23,6 +24,7 @@
 #include "plan/machine_file.hpp"
 #include "plan/scaling_plot.hpp"
 #include "plan_time.hpp"
+#include "slurm_nodes.hpp"
 #include "train/input.hpp"
 
 namespace finetune::app {
@@ -47,6 +49,47 @@ void write_plot(const std::string& file, const std::string& svg) {
   } catch (const core::Error& error) {
     refuse("it cannot be written", error.what());
   }
+}
+
+/// What a job asks for, but for its time. What `machine` does not tell is left to the scheduler.
+Job job_of(const Arguments& arguments, const plan::Request& request, const plan::Plan& plan,
+           const plan::Machine& machine) {
+  const std::int64_t ranks = request.ranks.ranks_per_node;
+  Job job;
+  job.deck = arguments.path;
+  job.settings = arguments.overrides;
+  job.num_nodes = request.ranks.num_nodes;
+  job.ranks_per_node = ranks;
+  job.cores_per_rank = arguments.cores_per_rank.value_or(
+      machine.cores_per_node > 0 ? plan::cores_per_rank(machine, request.ranks) : 0);
+  job.gpus_per_node = request.on_gpu ? ranks : 0;
+  job.account = arguments.account;
+  job.queue = arguments.queue;
+  job.options = arguments.job_options;
+  // Of a GPU's rank the plan counts the smaller part of host memory.
+  if (request.on_gpu && machine.node_memory_gib <= 0) return job;
+  const std::int64_t of_rank = request.on_gpu ? plan.host_bytes() : plan.memory_bytes();
+  const double needed = margin * static_cast<double>(of_rank * ranks);
+  job.node_memory_bytes =
+      plan::node_memory_to_ask(machine, request.ranks, static_cast<std::int64_t>(needed));
+  return job;
+}
+
+/// The job of nodes whose rates nobody knows: as long as the queue allows.
+std::string script_without_rates(const Arguments& arguments, const plan::Request& request,
+                                 const plan::Plan& plan, const plan::Machine& machine) {
+  Job job = job_of(arguments, request, plan, machine);
+  job.walltime_s =
+      static_cast<std::int64_t>(std::min(3600 * machine.max_walltime_hours, longest_s));
+  job.note = machine.name;
+  log::warn(fmt::format(
+      "the job asks for {} node{} of {} rank{}{}; --nodes and --ranks-per-node change that, and "
+      "--machine plans the time it needs",
+      job.num_nodes, job.num_nodes == 1 ? "" : "s", job.ranks_per_node,
+      job.ranks_per_node == 1 ? "" : "s",
+      job.walltime_s > 0 ? " and " + duration(static_cast<double>(job.walltime_s))
+                         : std::string(" and no time limit of its own")));
+  return jobscript(*arguments.jobscript, job);
 }
 
 /// The plan of a deck on a machine.
@@ -98,21 +141,9 @@ class MachinePlan {
   }
 
   std::string script() const {
-    const plan::Machine& machine = site_.machine;
-    const std::int64_t a_node = request_.ranks.ranks_per_node;
-    Job job;
-    job.deck = arguments_.path;
-    job.settings = arguments_.overrides;
-    job.num_nodes = request_.ranks.num_nodes;
-    job.ranks_per_node = a_node;
-    job.cores_per_rank = plan::cores_per_rank(machine, request_.ranks);
+    Job job = job_of(arguments_, request_, plan_, site_.machine);
     warn_of_cores();
-    job.gpus_per_node = machine.gpus_per_node > 0 ? a_node : 0;
     job.walltime_s = walltime_s();
-    const std::int64_t of_rank = request_.on_gpu ? plan_.host_bytes() : plan_.memory_bytes();
-    const double needed = margin * static_cast<double>(of_rank * a_node);
-    job.node_memory_bytes =
-        plan::node_memory_to_ask(machine, request_.ranks, static_cast<std::int64_t>(needed));
     return jobscript(*arguments_.jobscript, job);
   }
 
@@ -230,6 +261,18 @@ plan::Machine machine_of(const std::string& name_or_file) {
                                               : core::shipped("inputs/machines"));
 }
 
+/// Slurm's own description of its nodes, where a job for it is to be printed and nothing else says
+/// what they are.
+std::optional<plan::Machine> machine_of(const Arguments& arguments) {
+  if (arguments.machine) return machine_of(*arguments.machine);
+  if (arguments.jobscript != "slurm") return std::nullopt;
+  const auto build = core::build_info();
+  const bool has_cuda = std::ranges::any_of(build, [](const auto& entry) {
+    return entry.first == "cuda" && entry.second != "off";
+  });
+  return ask_slurm(arguments.queue, arguments.on_gpu || has_cuda ? Gpus::wanted : Gpus::of_no_use);
+}
+
 std::string fits_text(const plan::Plan& plan, const plan::Site& site) {
   std::string text = fmt::format("fits: {} of {}", core::human_bytes(plan.memory_bytes()),
                                  core::human_bytes(site.available_bytes));
@@ -245,8 +288,9 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   if (arguments.is_about_data) return run_data_report(arguments, registry);
   plan::Site site;
   const bool has_machine = arguments.machine.has_value();
-  if (has_machine) site.machine = machine_of(*arguments.machine);
-  const plan::Machine* machine = has_machine ? &site.machine : nullptr;
+  const std::optional<plan::Machine> known = machine_of(arguments);
+  if (known) site.machine = *known;
+  const plan::Machine* machine = known ? &site.machine : nullptr;
 
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
   plan::Request request = input.plan_request(
@@ -269,6 +313,10 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
 
   if (arguments.jobscript) {
     require_fits();
+    if (!has_machine) {
+      std::fputs(script_without_rates(arguments, request, plan, site.machine).c_str(), stdout);
+      return core::exit_done;
+    }
     MachinePlan job(arguments, input, request, plan, site);
     if (arguments.plot) job.scale();
     std::fputs(job.script().c_str(), stdout);

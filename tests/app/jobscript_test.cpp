@@ -80,6 +80,45 @@ TEST(Jobscript, WhatIsNotSaidIsNotAskedFor) {
   }
 }
 
+TEST(Jobscript, TimeAndCoresThatNobodySaysAreLeftToTheScheduler) {
+  Job open = job();
+  open.walltime_s = 0;
+  open.cores_per_rank = 0;
+  EXPECT_FALSE(has(directives(filled("slurm", open), "#SBATCH"), "--time"));
+  EXPECT_FALSE(has(directives(filled("slurm", open), "#SBATCH"), "--cpus-per-task"));
+  EXPECT_FALSE(has(directives(filled("pbs", open), "#PBS"), "walltime"));
+  EXPECT_TRUE(has(directives(filled("pbs", open), "#PBS"), "select=2:ncpus=4:mpiprocs=4"));
+  EXPECT_FALSE(has(directives(filled("torque", open), "#PBS"), "walltime"));
+  EXPECT_TRUE(has(filled("torque", open), "\nexport FINETUNE_CORES_PER_RANK=1\n"));
+}
+
+TEST(Jobscript, AccountQueueAndMoreOptionsAreDirectives) {
+  Job mine = job();
+  mine.account = "p-17";
+  mine.queue = "long";
+  mine.options = {"--qos=high", "-x n[3-4]"};
+  EXPECT_TRUE(directives(filled("slurm", mine), "#SBATCH")
+                  .ends_with("--account=p-17\n--partition=long\n--qos=high\n-x n[3-4]\n"));
+  mine.options = {"-l filesystems=home", "-m ae"};
+  for (const char* scheduler : {"pbs", "torque"}) {
+    const std::string text = filled(scheduler, mine);
+    EXPECT_TRUE(
+        directives(text, "#PBS").ends_with("-A p-17\n-q long\n-l filesystems=home\n-m ae\n"))
+        << scheduler;
+    // The next job has account, queue and resources by itself.
+    EXPECT_TRUE(has(text, "\nexport FINETUNE_QSUB_OPTIONS='-m ae'\n")) << scheduler;
+  }
+  EXPECT_FALSE(has(filled("pbs", job()), "FINETUNE_QSUB_OPTIONS="));
+}
+
+TEST(Jobscript, AnOptionOfSeveralLinesIsRejected) {
+  for (const char* value : {"a\nrm x", "a\r", ""}) {
+    Job bad = job();
+    bad.options = {value};
+    EXPECT_THROW(filled("slurm", bad), core::Error) << value;
+  }
+}
+
 TEST(Jobscript, ItsFirstCommandsSayWhereTheProgramIsAndWhatItTrains) {
   for (const char* scheduler : {"slurm", "pbs", "torque"}) {
     const std::string text = filled(scheduler, job());

@@ -133,6 +133,46 @@ TEST(PlanOnAMachine, PrintsAJobAloneOnStdout) {
   EXPECT_EQ(count(outcome.out, "'train.max_steps=1000'\n"), 1) << outcome.out;
 }
 
+TEST(PlanOfAJob, NeedsNoMachineToPrintOne) {
+  const std::string small = "inputs/smoke/pretraining.toml";
+  for (const char* scheduler : {"slurm", "pbs", "torque"}) {
+    const Outcome outcome =
+        plan(small, {"--jobscript", scheduler, "--nodes", "2", "--ranks-per-node", "4"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    EXPECT_TRUE(outcome.out.starts_with("#!")) << outcome.out;
+    EXPECT_EQ(count(outcome.out, "walltime="), 0) << outcome.out;
+    EXPECT_EQ(count(outcome.err, "warning: the job asks for 2 nodes of 4 ranks"), 1) << outcome.err;
+  }
+}
+
+TEST(PlanOfAJob, AsksSlurmWhatItsNodesHave) {
+  const fs::path folder = empty_folder("plan_sinfo");
+  std::ofstream(folder / "sinfo") << "#!/bin/sh\necho 'main*|12|64|2|250000|2-00:00:00|(null)'\n"
+                                     "echo 'short|12|64|2|250000|30:00|(null)'\n";
+  fs::permissions(folder / "sinfo", fs::perms::owner_all);
+  const auto script = [&](std::vector<std::string> words) {
+    std::vector<std::string> command = {"env",
+                                        "PATH=" + folder.string() + ":/usr/bin:/bin",
+                                        FINETUNE_BINARY_DIR "/finetune",
+                                        "plan",
+                                        "inputs/smoke/pretraining.toml",
+                                        "--jobscript",
+                                        "slurm"};
+    command.insert(command.end(), words.begin(), words.end());
+    return run_program(command, FINETUNE_SOURCE_DIR);
+  };
+  const Outcome whole = script({"--nodes", "2", "--ranks-per-node", "4", "--account", "p17"});
+  EXPECT_EQ(whole.exit_code, 0) << whole.text();
+  for (const char* line :
+       {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --cpus-per-task=8\n",
+        "#SBATCH --time=48:00:00\n", "#SBATCH --account=p17\n"})
+    EXPECT_EQ(count(whole.out, line), 1) << line << whole.out;
+  const Outcome part = script({"--ranks-per-node", "4", "--partition", "short"});
+  EXPECT_EQ(count(part.out, "#SBATCH --time=00:30:00\n#SBATCH --mem="), 1) << part.text();
+  EXPECT_EQ(count(part.out, "#SBATCH --partition=short\n"), 1) << part.text();
+  EXPECT_EQ(script({"--partition", "none"}).exit_code, 64);
+}
+
 TEST(PlanOnAMachine, AsksForAGpusPartOfTheNode) {
   const Outcome outcome =
       plan("inputs/recipes/llama-3.1-8b-lora-1x1.toml",
