@@ -61,7 +61,8 @@ void ParallelSettings::bind(deck::Table& table) {
       expect_ranks_per_node, {.min = 0});
   table.real({.name = "min_link_gbit_per_s",
               .restart = Restart::free,
-              .sentence = "The slowest link between two nodes that finetune check accepts.",
+              .sentence = "The slowest link between two nodes that finetune check accepts; 0: a "
+                          "fifth of the median of the job's links, and with two nodes any.",
               .unit = "Gbit/s"},
              min_link_gbit_per_s, {.min = 0});
 }

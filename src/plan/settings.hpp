@@ -20,7 +20,7 @@ struct ParallelSettings {
   double memory_gib = 0;                   ///< 0: what the node or the GPU has
   std::int64_t expect_nodes = 0;           ///< 0: any
   std::int64_t expect_ranks_per_node = 0;  ///< 0: any
-  double min_link_gbit_per_s = 10;
+  double min_link_gbit_per_s = 0;
 
   void bind(deck::Table& table);
 };

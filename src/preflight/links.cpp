@@ -17,6 +17,8 @@ constexpr int largest_matrix = 17;
 constexpr double recommended_gbit_per_s = 100;
 // Of the median. Links of one network differ by less; congestion comes and goes.
 constexpr double slow = 0.5;
+// Nothing but a fault makes a link of the same network five times slower than most.
+constexpr double broken = 0.2;
 
 constexpr int num_short = 16;
 constexpr int num_long = 2;
@@ -86,7 +88,8 @@ void judge_nodes(const std::vector<std::string>& nodes, std::span<const Link> li
         {medians[node] < least ? Grade::bad : Grade::warning,
          {nodes[node], fmt::format("its links reach {:.3g} Gbit/s", medians[node]),
           fmt::format("those of other nodes {:.3g}", usual),
-          "Leave the node out (sbatch --exclude), and tell the administrator."}});
+          "Leave the node out (sbatch --exclude), and tell the administrator; "
+          "parallel.min_link_gbit_per_s sets what is good enough."}});
   }
 }
 
@@ -152,8 +155,13 @@ std::vector<Link> gather_links(const comm::Communicator& leaders, const std::vec
   return all;
 }
 
+double least_rate(double asked_gbit_per_s, std::size_t num_nodes, double usual_gbit_per_s) {
+  if (asked_gbit_per_s > 0) return asked_gbit_per_s;
+  return num_nodes < 3 ? 0 : broken * usual_gbit_per_s;
+}
+
 Finding judge_links(const std::vector<std::string>& nodes, std::span<const Link> links,
-                    double least_gbit_per_s) {
+                    double asked_gbit_per_s) {
   Finding finding{.subject = "links", .text = "one node"};
   if (links.empty()) return finding;
   std::vector<double> rates, latencies;
@@ -165,6 +173,7 @@ Finding judge_links(const std::vector<std::string>& nodes, std::span<const Link>
   const auto [least, most] = std::ranges::minmax(rates);
   finding.text = fmt::format("{:.3g} Gbit/s ({:.3g} to {:.3g}), {:.0f} us between nodes", usual,
                              least, most, median(latencies));
+  const double least_gbit_per_s = least_rate(asked_gbit_per_s, nodes.size(), usual);
   std::set<int> slow_nodes;
   judge_nodes(nodes, links, usual, least_gbit_per_s, slow_nodes, finding);
   bool is_told = !finding.problems.empty();
@@ -178,14 +187,17 @@ Finding judge_links(const std::vector<std::string>& nodes, std::span<const Link>
          {fmt::format("{} -> {}", nodes[static_cast<std::size_t>(link.from)],
                       nodes[static_cast<std::size_t>(link.to)]),
           fmt::format("the link reaches {:.3g} Gbit/s", link.gbit_per_s),
-          is_bad ? fmt::format("parallel.min_link_gbit_per_s = {:.3g}", least_gbit_per_s)
-                 : fmt::format("other links {:.3g}", usual),
-          "Make sure that MPI and NCCL use the fast network; leave out a node that cannot."}});
+          is_bad && asked_gbit_per_s > 0
+              ? fmt::format("parallel.min_link_gbit_per_s = {:.3g}", asked_gbit_per_s)
+              : fmt::format("other links {:.3g}", usual),
+          "Make sure that MPI and NCCL use the fast network; leave out a node that cannot, or set "
+          "parallel.min_link_gbit_per_s to what is good enough."}});
   }
   if (!is_told && usual < recommended_gbit_per_s) {
     finding.warn({"links", fmt::format("nodes are joined by {:.3g} Gbit/s", usual),
                   "training over several nodes is rarely fast below 100",
-                  "Make sure that MPI and NCCL use the fast network; HYBRID_SHARD sends least."});
+                  "Make sure that MPI and NCCL use the fast network; HYBRID_SHARD sends least. "
+                  "parallel.min_link_gbit_per_s = 10.0, for example, rejects slower ones."});
   }
   if (nodes.size() <= 8) finding.details = matrix(nodes, links);
   shorten(finding);

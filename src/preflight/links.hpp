@@ -30,10 +30,14 @@ std::vector<Link> measure_links(const comm::Communicator& leaders);
 /// Everybody's links at rank 0; nothing elsewhere. Collective on `leaders`.
 std::vector<Link> gather_links(const comm::Communicator& leaders, const std::vector<Link>& own);
 
-/// Names links below `least_gbit_per_s`, links much slower than most, and nodes all of whose links
-/// are. Below 100 Gbit/s it recommends more.
+/// The slowest rate that passes: what the deck asks for, or with 0 a fifth of what is usual in this
+/// job. Two nodes have nothing to be compared with: any rate passes.
+double least_rate(double asked_gbit_per_s, std::size_t num_nodes, double usual_gbit_per_s);
+
+/// Names links below least_rate, links much slower than most, and nodes all of whose links are.
+/// Below 100 Gbit/s it recommends more.
 Finding judge_links(const std::vector<std::string>& nodes, std::span<const Link> links,
-                    double least_gbit_per_s);
+                    double asked_gbit_per_s);
 
 /// The median; 0 of nothing.
 double median(std::vector<double> values);

@@ -80,6 +80,37 @@ TEST(Links, BetweenTwoNodesBelowTheLeastAreBad) {
             Grade::warning);
 }
 
+TEST(Links, OfASlowNetworkThatIsHealthyPassWhereTheDeckAsksForNothing) {
+  for (const int num_nodes : {2, 16}) {
+    const Finding finding =
+        judge_links(names(num_nodes), links_of(num_nodes, [](int, int) { return 0.94; }), 0);
+    EXPECT_EQ(finding.grade(), Grade::warning) << num_nodes;
+    EXPECT_EQ(finding.problems.size(), 1u);
+    EXPECT_TRUE(holds(first_line(finding), "parallel.min_link_gbit_per_s")) << first_line(finding);
+  }
+}
+
+TEST(Links, FarBelowTheMedianAreBadWhereTheDeckAsksForNothing) {
+  const auto with_link = [](double rate) {
+    return judge_links(
+        names(8),
+        links_of(8, [&](int from, int to) { return from == 3 && to == 4 ? rate : 100.0; }), 0);
+  };
+  const Finding broken = with_link(19);
+  EXPECT_EQ(broken.grade(), Grade::bad);
+  EXPECT_TRUE(holds(first_line(broken), "n3 -> n4: the link reaches 19 Gbit/s (other links 100)"))
+      << first_line(broken);
+  EXPECT_TRUE(holds(first_line(broken), "parallel.min_link_gbit_per_s")) << first_line(broken);
+  EXPECT_EQ(with_link(21).grade(), Grade::warning);
+  EXPECT_EQ(with_link(60).grade(), Grade::good);
+}
+
+TEST(Links, OfTwoNodesHaveNoMedianToBeComparedWith) {
+  const auto links = links_of(2, [](int from, int) { return from == 0 ? 10.0 : 1.0; });
+  EXPECT_EQ(judge_links(names(2), links, 0).grade(), Grade::warning);
+  EXPECT_EQ(judge_links(names(2), links, 2).grade(), Grade::bad);
+}
+
 TEST(Links, OfOneNodeAreNoProblem) {
   EXPECT_EQ(judge_links(names(1), {}, 10).grade(), Grade::good);
 }
