@@ -60,6 +60,25 @@ TEST_P(SmokeDeck, LearnsOnOneAndOnFourRanks) {
   }
 }
 
+TEST_P(SmokeDeck, RunsFromAnotherFolderAndInAnInstallation) {
+  const std::string name = GetParam().stem().string();
+  const fs::path elsewhere = empty_folder("smoke/elsewhere/" + name);
+  const fs::path installed = elsewhere / "share/finetune/inputs/smoke";
+  fs::create_directories(installed.parent_path());
+  fs::copy(GetParam().parent_path(), installed, fs::copy_options::recursive);
+  // What lies where one happens to be is not taken for the deck's own model.
+  fs::create_directories(elsewhere / "model");
+  for (const fs::path& deck : {GetParam(), installed / GetParam().filename()}) {
+    const Outcome plan = run_program(finetune_on(1, {"plan", deck.string()}), elsewhere);
+    EXPECT_EQ(plan.exit_code, 0) << plan.text();
+  }
+  const Outcome outcome = run_program(
+      finetune_on(1, {(installed / GetParam().filename()).string(), "train.max_steps=1"}),
+      elsewhere);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_TRUE(fs::exists(elsewhere / "build" / ("smoke-" + name) / "metrics.jsonl"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Inputs, SmokeDeck, testing::ValuesIn(smoke_decks()),
                          [](const auto& info) { return info.param.stem().string(); });
 
