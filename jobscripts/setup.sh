@@ -169,7 +169,7 @@ configure() {
   if [ ! -f "$folder/build.ninja" ] || [ -n "$(find "$root"/{src,modules,app,tests} \
     -name CMakeLists.txt -newer "$folder/build.ninja" -print -quit)" ]; then done=no; fi
   in_cache "$folder" "CMAKE_HOME_DIRECTORY=$root" || done=no
-  for option in "LibTorch_ROOT=$libtorch" "$@"; do
+  for option in "LibTorch_ROOT=$libtorch" "FINETUNE_ARCH=$FINETUNE_ARCH" "$@"; do
     options+=("-D$option")
     in_cache "$folder" "$option" || done=no
   done

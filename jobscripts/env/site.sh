@@ -45,3 +45,5 @@ export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
 : "${FINETUNE_LIBTORCH:=}"
 # local.sh: 1 builds for NVIDIA GPUs. Needs the CUDA 13 toolkit with NCCL and cuDNN.
 : "${FINETUNE_WITH_CUDA:=0}"
+# local.sh: the processor that it builds for, as the compiler's -march has it. native: this machine's.
+: "${FINETUNE_ARCH:=native}"

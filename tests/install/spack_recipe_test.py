@@ -156,6 +156,19 @@ class Recipe(unittest.TestCase):
         readme = (root / "spack/README.md").read_text()
         self.assertIn(f"libtorch {torch}", readme)
 
+    def test_is_in_the_table_of_dependencies(self):
+        readme = (root / "spack/README.md").read_text()
+        table = readme.split("## What it needs")[1].split("## ")[0]
+        setup = (root / "jobscripts/setup.sh").read_text()
+        debian = re.search(r"^packages=\((.*?)^\)", setup, re.S | re.M).group(1).split()
+        self.assertGreater(len(debian), 15)
+        # pip is how libtorch comes; Spack's own languages are the compiler.
+        names = [*(set(debian) - {"python3-pip"}), *(
+            name for name in {re.match(r"[\w-]+", spec).group() for spec, _ in recorder.of("depends_on")}
+            if name not in {"c", "cxx"})]
+        for name in names:
+            self.assertRegex(table, rf"`{re.escape(name)}[`@]")
+
     def test_sets_options_that_cmake_has(self):
         cmake = "".join(file.read_text() for file in
                         [root / "CMakeLists.txt", *(root / "src/cmake").glob("*.cmake")])
