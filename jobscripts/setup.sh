@@ -23,7 +23,7 @@ cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshme
 
 # Eight files are compiled as one, which reads their headers once: a third of the time. FINETUNE_UNITY=OFF compiles each
 # file alone, for those who change them. And warnings are errors where every header is known: on the system of the tests.
-build_options=("CMAKE_UNITY_BUILD=${FINETUNE_UNITY:-ON}" CMAKE_UNITY_BUILD_BATCH_SIZE=8
+build_options=("FINETUNE_ARCH=$FINETUNE_ARCH" "CMAKE_UNITY_BUILD=${FINETUNE_UNITY:-ON}" CMAKE_UNITY_BUILD_BATCH_SIZE=8
   "FINETUNE_WITH_CUDA=$([ "$FINETUNE_WITH_CUDA" = 1 ] && echo ON || echo OFF)")
 if grep -qs '^VERSION_ID="12"' /etc/os-release && grep -qs '^ID=debian' /etc/os-release; then
   build_options+=(FINETUNE_WERROR=ON)
@@ -169,7 +169,7 @@ configure() {
   if [ ! -f "$folder/build.ninja" ] || [ -n "$(find "$root"/{src,modules,app,tests} \
     -name CMakeLists.txt -newer "$folder/build.ninja" -print -quit)" ]; then done=no; fi
   in_cache "$folder" "CMAKE_HOME_DIRECTORY=$root" || done=no
-  for option in "LibTorch_ROOT=$libtorch" "FINETUNE_ARCH=$FINETUNE_ARCH" "$@"; do
+  for option in "LibTorch_ROOT=$libtorch" "$@"; do
     options+=("-D$option")
     in_cache "$folder" "$option" || done=no
   done
