@@ -126,6 +126,8 @@ class Finetune(CMakePackage, CudaPackage):
         return [
             self.define_from_variant("FINETUNE_WITH_CUDA", "cuda"),
             self.define_from_variant("FINETUNE_TESTS", "tests"),
+            # Files that are compiled together read their headers once.
+            self.define("CMAKE_UNITY_BUILD", True),
             self.define("FINETUNE_BENCH", self.spec.satisfies("+bench")),
             # ccache is Spack's to call (config:ccache). In front of Spack's compiler wrapper it
             # would not see what flags the wrapper adds, and give objects made for another CPU.
