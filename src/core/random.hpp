@@ -14,7 +14,8 @@ enum class RandomUse : std::uint32_t {
   shuffle = 2,
   dropout = 3,
   sampling = 4,
-  passes = 5,  ///< over a data set whose epoch is not a whole number of passes
+  passes = 5,    ///< over a data set whose epoch is not a whole number of passes
+  rounding = 6,  ///< of weights and moments that are kept in bfloat16
   test = 99
 };
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/adamw.hpp"
 
+#include <type_traits>
+
 #include "core/error.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/rounding_bits.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -12,37 +15,55 @@ struct Numbers {
   float gradient_scale, keep, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
 };
 
-template <class Weight, class Moment, class Copy>
+template <class Weight, class Moment, class Copy, bool is_stochastic>
 struct Step {
   Weight* weight;
   Moment *exp_avg, *exp_avg_sq;
   const float* gradient;
   Copy* copy;  // or null
   Numbers by;
+  RoundingBits rounding;
+  std::int64_t index;
 
-  KOKKOS_FORCEINLINE_FUNCTION float update(std::int64_t i) const {
+  KOKKOS_FORCEINLINE_FUNCTION float update(std::int64_t i, std::uint32_t random) const {
     const float g = gradient[i] * by.gradient_scale;
     const float before = to_float(exp_avg[i]);
     const float m = before + by.lerp1 * (g - before);
     const float v = to_float(exp_avg_sq[i]) * by.beta2 + by.rest2 * g * g;
-    exp_avg[i] = round_to<Moment>(m);
-    exp_avg_sq[i] = round_to<Moment>(v);
+    exp_avg[i] = stored_as<Moment, is_stochastic>(m, bits_for_exp_avg(random));
+    exp_avg_sq[i] = stored_as<Moment, is_stochastic>(v, bits_for_exp_avg_sq(random));
     const float denominator = std::sqrt(v) / by.root_correction2 + by.epsilon;
     const float updated = to_float(weight[i]) * by.keep - by.step_size * m / denominator;
-    weight[i] = round_to<Weight>(updated);
-    return updated;
+    weight[i] = stored_as<Weight, is_stochastic>(updated, bits_for_weight(random));
+    return is_stochastic ? to_float(weight[i]) : updated;
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
+    if constexpr (is_stochastic) {
+      constexpr std::int64_t tile = 4 * rounding_tile;
+      for (std::int64_t begin = first; begin < last; begin += tile) {
+        const std::int64_t left = last - begin, length = left < tile ? left : tile;
+        std::uint32_t random[tile];
+        rounding.draw(index + begin, length, random);
+        update_all(begin, begin + length, random);
+      }
+    } else {
+      update_all(first, last, nullptr);
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void update_all(std::int64_t first, std::int64_t last,
+                                              const std::uint32_t* random) const {
+    const auto bits = [&](std::int64_t i) { return is_stochastic ? random[i - first] : 0u; };
     if (copy == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = first; i < last; ++i)
-        update(i);
+        update(i, bits(i));
       return;
     }
 #pragma GCC ivdep
     for (std::int64_t i = first; i < last; ++i)
-      copy[i] = round_to<Copy>(update(i));
+      copy[i] = round_to<Copy>(update(i, bits(i)));
   }
 };
 
@@ -61,12 +82,22 @@ Numbers numbers(const AdamWStep<Weight, Moment>& args) {
           .step_size = single(args.lr / correction1)};
 }
 
+template <bool is_stochastic, class Weight, class Moment, class Copy>
+void launch_adamw(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
+  launch(0, static_cast<std::int64_t>(args.weight.size()), grain_elements,
+         Step<Weight, Moment, Copy, is_stochastic>{
+             args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(), args.gradient.data(),
+             copy.empty() ? nullptr : copy.data(), numbers(args),
+             args.rounding ? RoundingBits(*args.rounding) : RoundingBits(), args.index});
+}
+
 template <class Weight, class Moment, class Copy>
 void step(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
-  launch(0, static_cast<std::int64_t>(args.weight.size()), grain_elements,
-         Step<Weight, Moment, Copy>{args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(),
-                                    args.gradient.data(), copy.empty() ? nullptr : copy.data(),
-                                    numbers(args)});
+  constexpr bool is_narrow = std::is_same_v<Weight, bf16> || std::is_same_v<Moment, bf16>;
+  if constexpr (is_narrow) {
+    if (args.rounding) return launch_adamw<true>(args, copy);
+  }
+  launch_adamw<false>(args, copy);
 }
 
 }  // namespace

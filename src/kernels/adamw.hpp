@@ -3,9 +3,11 @@
 // One AdamW step over a flat piece of parameters, in one pass over its memory.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/rounding.hpp"
 
 namespace finetune::kernels {
 
@@ -19,14 +21,18 @@ struct AdamWStep {
   std::span<bf16> weight_bf16;     ///< receives the new weights, rounded; or empty
   std::span<f16> weight_f16 = {};  ///< or this one
   double lr, beta1, beta2, epsilon, weight_decay;
-  std::int64_t step;            ///< counts from 1
-  float gradient_scale = 1.0f;  ///< the gradient is multiplied by it first (clipping)
+  std::int64_t step;                         ///< counts from 1
+  float gradient_scale = 1.0f;               ///< the gradient is multiplied by it first (clipping)
+  std::optional<RoundingKey> rounding = {};  ///< stochastic; without: to nearest
+  std::int64_t index = 0;                    ///< of the first element, over the whole model
 };
 
 /// Updates `weight`, `exp_avg` and `exp_avg_sq` with the arithmetic of torch.optim.AdamW: bias
 /// corrections in fp64, the rest in fp32, epsilon outside the square root, decoupled decay. What
-/// is stored as bf16 is rounded to nearest at the end of the step; the weight's update uses the
-/// moments before that. Elementwise: any cut of the parameters into calls gives identical bits.
+/// is stored as bf16 is rounded at the end of the step, to nearest or as `rounding` says; the
+/// weight's update uses the moments before that. Copies are rounded to nearest, of weights that are
+/// rounded stochastically from what they became. Elementwise: any cut of the parameters into calls
+/// gives identical bits.
 ///
 /// Throws: ErrorKind::bug if sizes do not fit or step < 1.
 /// Source: Loshchilov and Hutter 2019 (arXiv 1711.05101).

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <type_traits>
 
 #include "core/error.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/moment_lookup.hpp"
 #include "kernels/moment_table.hpp"
+#include "kernels/rounding_bits.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -106,9 +108,10 @@ struct Numbers {
 struct Run {
   std::int64_t first, end;
   float keep;
+  std::int64_t index;
 };
 
-template <class Weight, class Copy>
+template <class Weight, class Copy, bool is_stochastic>
 struct Step {
   const MomentTable *table1, *table2;
   Weight* weight;
@@ -119,6 +122,7 @@ struct Step {
   const Run* runs;
   std::int64_t num_runs, count;
   Numbers by;
+  RoundingBits rounding;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     std::int64_t run = first_run(first * moment_block);
@@ -131,7 +135,7 @@ struct Step {
       for (std::int64_t r = run; r < num_runs && runs[r].first < end; ++r) {
         const std::int64_t from = runs[r].first > begin ? runs[r].first : begin;
         const std::int64_t to = runs[r].end < end ? runs[r].end : end;
-        update(block, from, to, runs[r].keep, m + (from - begin), v + (from - begin));
+        update(block, from, to, runs[r], m + (from - begin), v + (from - begin));
       }
       scale1[block] = encode_first(*table1, m, end - begin, exp_avg + begin);
       scale2[block] = encode_second(*table2, v, end - begin, exp_avg_sq + begin);
@@ -154,7 +158,7 @@ struct Step {
 
   /// Elements [from, to) of a block; m and v receive their moments.
   KOKKOS_INLINE_FUNCTION void update(std::int64_t block, std::int64_t from, std::int64_t to,
-                                     float keep, float* m, float* v) const {
+                                     const Run& run, float* m, float* v) const {
     const float unit1 = scale1[block], unit2 = scale2[block];
     const std::int64_t length = to - from;
     float levels1[moment_block], levels2[moment_block], updated[moment_block];
@@ -167,13 +171,26 @@ struct Step {
       m[i] = before + by.lerp1 * (g - before);
       v[i] = levels2[i] * unit2 * by.beta2 + by.rest2 * g * g;
       const float denominator = std::sqrt(v[i]) / by.root_correction2 + by.epsilon;
-      updated[i] = to_float(weight[from + i]) * keep - by.step_size * m[i] / denominator;
-      weight[from + i] = round_to<Weight>(updated[i]);
+      updated[i] = to_float(weight[from + i]) * run.keep - by.step_size * m[i] / denominator;
+      if constexpr (!is_stochastic) weight[from + i] = round_to<Weight>(updated[i]);
     }
+    if constexpr (is_stochastic) round(from, length, run.index + (from - run.first), updated);
     if (copy == nullptr) return;
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < length; ++i)
       copy[from + i] = round_to<Copy>(updated[i]);
+  }
+
+  /// Stores weights from `from` on, and puts what they became into `updated`.
+  KOKKOS_INLINE_FUNCTION void round(std::int64_t from, std::int64_t length, std::int64_t index,
+                                    float* updated) const {
+    std::uint32_t random[moment_block];
+    rounding.draw(index, length, random);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < length; ++i) {
+      weight[from + i] = stored_as<Weight, true>(updated[i], bits_for_weight(random[i]));
+      updated[i] = to_float(weight[from + i]);
+    }
   }
 };
 
@@ -195,21 +212,30 @@ std::int64_t num_blocks(std::int64_t count) {
   return (count + moment_block - 1) / moment_block;
 }
 
-template <class Weight, class Copy>
-void step(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
+template <bool is_stochastic, class Weight, class Copy>
+void launch_adamw8bit(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
   const Scratch<Run> runs(std::ssize(args.runs));
   for (std::size_t i = 0; i < args.runs.size(); ++i) {
     const DecayRun& run = args.runs[i];
     runs.data()[i] = {run.first, run.first + run.count,
-                      static_cast<float>(1.0 - args.lr * run.weight_decay)};
+                      static_cast<float>(1.0 - args.lr * run.weight_decay), run.index};
   }
   const Tables tables;
   launch(0, num_blocks(std::ssize(args.weight)), grain_blocks,
-         Step<Weight, Copy>{tables[Moment::first], tables[Moment::second], args.weight.data(),
-                            args.exp_avg.data(), args.exp_avg_sq.data(), args.exp_avg_scale.data(),
-                            args.exp_avg_sq_scale.data(), args.gradient.data(),
-                            copy.empty() ? nullptr : copy.data(), runs.data(),
-                            std::ssize(args.runs), std::ssize(args.weight), numbers(args)});
+         Step<Weight, Copy, is_stochastic>{
+             tables[Moment::first], tables[Moment::second], args.weight.data(), args.exp_avg.data(),
+             args.exp_avg_sq.data(), args.exp_avg_scale.data(), args.exp_avg_sq_scale.data(),
+             args.gradient.data(), copy.empty() ? nullptr : copy.data(), runs.data(),
+             std::ssize(args.runs), std::ssize(args.weight), numbers(args),
+             args.rounding ? RoundingBits(*args.rounding) : RoundingBits()});
+}
+
+template <class Weight, class Copy>
+void step(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
+  if constexpr (std::is_same_v<Weight, bf16>) {
+    if (args.rounding) return launch_adamw8bit<true>(args, copy);
+  }
+  launch_adamw8bit<false>(args, copy);
 }
 
 void check_runs(std::span<const DecayRun> runs, std::int64_t count) {

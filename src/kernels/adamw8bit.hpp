@@ -3,9 +3,11 @@
 // One AdamW step with moments of eight bits.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/rounding.hpp"
 
 namespace finetune::kernels {
 
@@ -40,6 +42,7 @@ void dequantize_moment(Moment moment, std::span<const std::uint8_t> codes,
 struct DecayRun {
   std::int64_t first, count;
   double weight_decay;
+  std::int64_t index = 0;  ///< of its first element, over the whole model
 };
 
 /// A flat piece of N parameters, a whole number of blocks or the end of what there is: the piece
@@ -54,8 +57,9 @@ struct AdamW8bitStep {
   std::span<f16> weight_f16 = {};    ///< or this one
   std::span<const DecayRun> runs;    ///< in rising order, none over another
   double lr, beta1, beta2, epsilon;
-  std::int64_t step;            ///< counts from 1
-  float gradient_scale = 1.0f;  ///< the gradient is multiplied by it first (clipping)
+  std::int64_t step;                         ///< counts from 1
+  float gradient_scale = 1.0f;               ///< the gradient is multiplied by it first (clipping)
+  std::optional<RoundingKey> rounding = {};  ///< of bf16 weights, stochastic; without: to nearest
 };
 
 /// Updates the elements of all runs as kernels::adamw does, in fp32, with the moments as they are

@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 
 #include "kernels/rope.hpp"
+#include "kernels/rounding.hpp"
 
 namespace finetune::kernels::composed {
 
@@ -85,6 +87,8 @@ struct AdamWNumbers {
   double lr, beta1, beta2, epsilon, weight_decay;
   std::int64_t step;
   double gradient_scale = 1.0;
+  std::optional<RoundingKey> rounding = {};  ///< of what is bf16; without: to nearest
+  std::int64_t index = 0;                    ///< of the first element, over the whole model
 };
 
 /// All [N]; weight and moments change in place. Computed in fp32; what is bf16 is rounded at the

@@ -46,6 +46,7 @@ void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor
     if (run.count == 0) continue;
     AdamWNumbers by = numbers;
     by.weight_decay = run.weight_decay;
+    by.index = run.index;
     at::Tensor w = weight.narrow(0, run.first, run.count);
     at::Tensor m_run = m.narrow(0, run.first, run.count), v_run = v.narrow(0, run.first, run.count);
     adamw_(w, m_run, v_run, gradient.narrow(0, run.first, run.count), by);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "kernels/composed_rounding.hpp"
 #include "kernels/nf4.hpp"
 
 namespace finetune::kernels::composed {
@@ -26,24 +27,6 @@ at::Tensor on_device_of(const at::Tensor& tensor, std::span<const float> values)
 at::Tensor codes_of_words(const at::Tensor& words) {
   const at::Tensor shifts = at::arange(0, 32, 4, words.options());
   return words.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(15);
-}
-
-/// The two halves of a product modulo 2^64.
-std::array<at::Tensor, 2> low_and_high(const at::Tensor& product) {
-  return {product.bitwise_and(0xFFFFFFFFLL),
-          product.bitwise_right_shift(32).bitwise_and(0xFFFFFFFFLL)};
-}
-
-/// Philox4x32-10 of four tensors of words, kept in int64.
-void philox(std::array<at::Tensor, 4>& words, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const auto [low_a, high_a] = low_and_high(words[0] * std::int64_t{0xD2511F53});
-    const auto [low_b, high_b] = low_and_high(words[2] * std::int64_t{0xCD9E8D57});
-    words = {high_b.bitwise_xor(words[1]).bitwise_xor(std::int64_t{key[0]}), low_b,
-             high_a.bitwise_xor(words[3]).bitwise_xor(std::int64_t{key[1]}), low_a};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
 }
 
 /// The 16 random bits of each element of [N, dim].

@@ -8,38 +8,26 @@
 #include "core/random.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/philox_lanes.hpp"
 
 namespace finetune::kernels {
 namespace {
 
 constexpr int lanes = dropout_lanes;
 
-/// Philox4x32-10 of `lanes` counters that differ in their third word, side by side.
-struct Philox {
-  std::uint32_t words[4][lanes];
+using Philox = PhiloxLanes<lanes>;
 
-  KOKKOS_INLINE_FUNCTION void run(std::uint64_t token, std::uint32_t first, std::uint32_t stream,
-                                  std::uint32_t key0, std::uint32_t key1) {
-    for (int i = 0; i < lanes; ++i) {
-      words[0][i] = static_cast<std::uint32_t>(token);
-      words[1][i] = static_cast<std::uint32_t>(token >> 32);
-      words[2][i] = first + static_cast<std::uint32_t>(i);
-      words[3][i] = stream;
-    }
-    for (int round = 0; round < 10; ++round) {
-      for (int i = 0; i < lanes; ++i) {
-        const std::uint64_t a = std::uint64_t{0xD2511F53u} * words[0][i];
-        const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * words[2][i];
-        words[0][i] = static_cast<std::uint32_t>(b >> 32) ^ words[1][i] ^ key0;
-        words[1][i] = static_cast<std::uint32_t>(b);
-        words[2][i] = static_cast<std::uint32_t>(a >> 32) ^ words[3][i] ^ key1;
-        words[3][i] = static_cast<std::uint32_t>(a);
-      }
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
-    }
+/// The blocks of a token's tile, whose counters differ in their third word.
+KOKKOS_INLINE_FUNCTION void draw(std::uint64_t token, std::uint32_t first, std::uint32_t stream,
+                                 std::uint32_t key0, std::uint32_t key1, Philox& random) {
+  for (int i = 0; i < lanes; ++i) {
+    random.words[0][i] = static_cast<std::uint32_t>(token);
+    random.words[1][i] = static_cast<std::uint32_t>(token >> 32);
+    random.words[2][i] = first + static_cast<std::uint32_t>(i);
+    random.words[3][i] = stream;
   }
-};
+  random.run(key0, key1);
+}
 
 template <class T>
 struct Drop {
@@ -54,8 +42,8 @@ struct Drop {
     Philox random;
     for (std::int64_t row = first; row < last; ++row) {
       for (std::int64_t tile = 0; tile * dropout_tile < dim; ++tile) {
-        random.run(static_cast<std::uint64_t>(tokens[row]),
-                   static_cast<std::uint32_t>(tile * lanes), stream, key0, key1);
+        draw(static_cast<std::uint64_t>(tokens[row]), static_cast<std::uint32_t>(tile * lanes),
+             stream, key0, key1, random);
         const std::int64_t begin = tile * dropout_tile;
         for (int plane = 0; plane < 8 && begin + plane * lanes < dim; ++plane) {
           const std::int64_t left = dim - begin - plane * lanes;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adamw.hpp"
 
+#include <algorithm>
+
 #include "kernels/adamw.hpp"
 #include "kernels/composed.hpp"
 #include "optim/elements.hpp"
@@ -8,8 +10,9 @@
 namespace finetune::optim {
 
 AdamW::AdamW(const Settings& settings, const model::ParameterTable& table,
-             const shard::ModelShards& shards, at::ScalarType moments_dtype, model::Path path)
-    : Optimizer(settings, table, path) {
+             const shard::ModelShards& shards, at::ScalarType moments_dtype, model::Path path,
+             std::uint64_t seed)
+    : Optimizer(settings, table, path, seed) {
   exp_avg_.resize(static_cast<std::size_t>(shards.num_units()));
   exp_avg_sq_.resize(exp_avg_.size());
   for (const int unit : shards.trained_units()) {
@@ -38,7 +41,9 @@ void AdamW::update(shard::ModelShards& shards, int unit, const Run& run, const S
       .epsilon = settings().eps,
       .weight_decay = run.weight_decay,
       .step = step.number + 1,
-      .gradient_scale = static_cast<float>(step.gradient_scale)};
+      .gradient_scale = static_cast<float>(step.gradient_scale),
+      .rounding = rounding(step),
+      .index = run.index};
   set_copies(shards, unit, run.offset, run.count, args);
   kernels::adamw(args);
 }
@@ -55,21 +60,30 @@ void AdamW::update_on_host(shard::ModelShards& shards, int unit, const std::vect
 
 void AdamW::update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                              const Step& step) {
+  const bool is_narrow = shards.master(unit).scalar_type() == at::kBFloat16 ||
+                         exp_avg(unit).scalar_type() == at::kBFloat16;
+  const auto by = is_narrow ? rounding(step) : std::nullopt;
   for (const Run& run : runs) {
-    const auto part = [&](const at::Tensor& tensor) {
-      return tensor.narrow(0, run.offset, run.count);
-    };
-    at::Tensor weight = part(shards.master(unit));
-    at::Tensor m = part(exp_avg(unit));
-    at::Tensor v = part(exp_avg_sq(unit));
-    kernels::composed::adamw_(weight, m, v, part(step.gradient),
-                              {.lr = step.lr,
-                               .beta1 = settings().beta1,
-                               .beta2 = settings().beta2,
-                               .epsilon = settings().eps,
-                               .weight_decay = run.weight_decay,
-                               .step = step.number + 1,
-                               .gradient_scale = step.gradient_scale});
+    const std::int64_t most = by ? composed_elements : run.count;
+    for (std::int64_t done = 0; done < run.count; done += most) {
+      const std::int64_t count = std::min(most, run.count - done);
+      const auto part = [&](const at::Tensor& tensor) {
+        return tensor.narrow(0, run.offset + done, count);
+      };
+      at::Tensor weight = part(shards.master(unit));
+      at::Tensor m = part(exp_avg(unit));
+      at::Tensor v = part(exp_avg_sq(unit));
+      kernels::composed::adamw_(weight, m, v, part(step.gradient),
+                                {.lr = step.lr,
+                                 .beta1 = settings().beta1,
+                                 .beta2 = settings().beta2,
+                                 .epsilon = settings().eps,
+                                 .weight_decay = run.weight_decay,
+                                 .step = step.number + 1,
+                                 .gradient_scale = step.gradient_scale,
+                                 .rounding = by,
+                                 .index = run.index + done});
+    }
   }
 }
 

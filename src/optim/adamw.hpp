@@ -12,7 +12,7 @@ class AdamW : public Optimizer {
  public:
   AdamW(const Settings& settings, const model::ParameterTable& table,
         const shard::ModelShards& shards, at::ScalarType moments_dtype = at::kFloat,
-        model::Path path = model::Path::kernels);
+        model::Path path = model::Path::kernels, std::uint64_t seed = 0);
 
   /// [shard_size] of a trained unit, in the moments' dtype.
   at::Tensor exp_avg(int unit) const { return exp_avg_[static_cast<std::size_t>(unit)]; }

@@ -16,8 +16,8 @@ static_assert(composed_elements % moment_block == 0, "pieces are whole blocks");
 }  // namespace
 
 AdamW8bit::AdamW8bit(const Settings& settings, const model::ParameterTable& table,
-                     const shard::ModelShards& shards, model::Path path)
-    : Optimizer(settings, table, path) {
+                     const shard::ModelShards& shards, model::Path path, std::uint64_t seed)
+    : Optimizer(settings, table, path, seed) {
   core::check(shards.map().rules().block % moment_block == 0, "shards are whole blocks of moments");
   moments_.resize(static_cast<std::size_t>(shards.num_units()));
   for (const int unit : shards.trained_units()) {
@@ -47,7 +47,7 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
   const Moments& moments = at(unit);
   std::vector<kernels::DecayRun> decays;
   for (const Run& run : runs)
-    decays.push_back({run.offset, run.count, run.weight_decay});
+    decays.push_back({run.offset, run.count, run.weight_decay, run.index});
   dispatch(master.scalar_type(), [&]<typename Weight>() {
     kernels::AdamW8bitStep<Weight> args{
         .weight = elements<Weight>(master),
@@ -64,7 +64,8 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
         .beta2 = settings().beta2,
         .epsilon = settings().eps,
         .step = step.number + 1,
-        .gradient_scale = static_cast<float>(step.gradient_scale)};
+        .gradient_scale = static_cast<float>(step.gradient_scale),
+        .rounding = rounding(step)};
     set_copies(shards, unit, 0, master.size(0), args);
     kernels::adamw8bit(args);
   });
@@ -80,7 +81,9 @@ void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std
     for (const Run& run : runs) {
       const std::int64_t begin = std::max(run.offset, first);
       const std::int64_t end = std::min(run.offset + run.count, first + count);
-      if (begin < end) decays.push_back({begin - first, end - begin, run.weight_decay});
+      if (begin < end)
+        decays.push_back(
+            {begin - first, end - begin, run.weight_decay, run.index + (begin - run.offset)});
     }
     const auto values = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
     const auto scales = [&](const at::Tensor& all) {
@@ -99,7 +102,8 @@ void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std
                                    .epsilon = settings().eps,
                                    .weight_decay = 0,
                                    .step = step.number + 1,
-                                   .gradient_scale = step.gradient_scale},
+                                   .gradient_scale = step.gradient_scale,
+                                   .rounding = rounding(step)},
                                   decays);
   }
 }

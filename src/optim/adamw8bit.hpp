@@ -14,7 +14,8 @@ class AdamW8bit : public Optimizer {
  public:
   /// The shards' map has rules().block a multiple of kernels::moment_block.
   AdamW8bit(const Settings& settings, const model::ParameterTable& table,
-            const shard::ModelShards& shards, model::Path path = model::Path::kernels);
+            const shard::ModelShards& shards, model::Path path = model::Path::kernels,
+            std::uint64_t seed = 0);
 
   std::vector<Kept> kept(int unit) const override;
 
@@ -33,9 +34,5 @@ class AdamW8bit : public Optimizer {
 
   std::vector<Moments> moments_;
 };
-
-/// Elements that the composition updates at a time: its intermediate tensors take about 60 bytes of
-/// each.
-inline constexpr std::int64_t composed_elements = std::int64_t{1} << 22;
 
 }  // namespace finetune::optim

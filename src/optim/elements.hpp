@@ -13,6 +13,10 @@
 
 namespace finetune::optim {
 
+/// Elements that a composition updates at a time where it needs more than their fp32 values: its
+/// intermediate tensors take about 60 bytes of each.
+inline constexpr std::int64_t composed_elements = std::int64_t{1} << 22;
+
 /// Elements as the kernels know them: bfloat16 and half travel as their bits.
 template <typename T>
 std::span<T> elements(const at::Tensor& tensor, std::int64_t offset, std::int64_t count) {

@@ -8,18 +8,36 @@
 
 namespace finetune::optim {
 
+Optimizer::Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path,
+                     std::uint64_t seed)
+    : settings_(settings), table_(table), path_(path), seed_(seed) {
+  std::int64_t index = 0;
+  for (const model::Parameter& row : table.rows) {
+    first_index_.push_back(index);
+    if (row.trainable) index += row.count();
+  }
+}
+
+std::optional<kernels::RoundingKey> Optimizer::rounding(const Step& step) const {
+  if (!settings_.rounds_stochastically()) return std::nullopt;
+  return kernels::RoundingKey{seed_, step.number};
+}
+
 std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, int unit) const {
   std::vector<Run> runs;
   for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
     const model::Parameter& row = table_.row(slice.row);
     if (!row.trainable) continue;
     const double decay = row.decayed ? settings_.weight_decay : 0.0;
-    const bool is_next =
-        !runs.empty() && runs.back().offset + runs.back().count == slice.shard_offset;
+    const std::int64_t index =
+        first_index_[static_cast<std::size_t>(slice.row)] + slice.tensor_offset;
+    const bool is_next = !runs.empty() &&
+                         runs.back().offset + runs.back().count == slice.shard_offset &&
+                         runs.back().index + runs.back().count == index;
     if (is_next && runs.back().weight_decay == decay) {
       runs.back().count += slice.count;
     } else {
-      runs.push_back({slice.shard_offset, slice.count, decay});
+      runs.push_back({slice.shard_offset, slice.count, decay, index});
     }
   }
   return runs;
@@ -46,10 +64,11 @@ std::int64_t block_elements(const Settings& settings) {
 
 std::unique_ptr<Optimizer> make_optimizer(const Settings& settings,
                                           const model::ParameterTable& table,
-                                          const shard::ModelShards& shards,
-                                          at::ScalarType moments) {
-  if (settings.is_8bit()) return std::make_unique<AdamW8bit>(settings, table, shards);
-  return std::make_unique<AdamW>(settings, table, shards, moments);
+                                          const shard::ModelShards& shards, at::ScalarType moments,
+                                          std::uint64_t seed) {
+  constexpr auto path = model::Path::kernels;
+  if (settings.is_8bit()) return std::make_unique<AdamW8bit>(settings, table, shards, path, seed);
+  return std::make_unique<AdamW>(settings, table, shards, moments, path, seed);
 }
 
 }  // namespace finetune::optim

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/rounding.hpp"
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "optim/settings.hpp"
@@ -45,6 +47,7 @@ class Optimizer {
     std::int64_t offset = 0;
     std::int64_t count = 0;
     double weight_decay = 0;
+    std::int64_t index = 0;  ///< of the first one among all that are trained, on any shards
   };
   struct Step {
     at::Tensor gradient;  ///< of a unit, where the master weights are
@@ -53,9 +56,9 @@ class Optimizer {
     double gradient_scale = 1;
   };
 
-  /// `path`: composed on a CPU does what a GPU does.
-  Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path)
-      : settings_(settings), table_(table), path_(path) {}
+  /// `path`: composed on a CPU does what a GPU does. `seed`: of stochastic rounding.
+  Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path,
+            std::uint64_t seed);
 
   /// The kernels write the published copy in the same pass if it is on the host.
   virtual void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
@@ -65,6 +68,8 @@ class Optimizer {
                                 const Step& step) = 0;
 
   const Settings& settings() const { return settings_; }
+  /// How bf16 is rounded in a step; nothing: to nearest.
+  std::optional<kernels::RoundingKey> rounding(const Step& step) const;
 
  private:
   std::vector<Run> runs(const shard::ModelShards& shards, int unit) const;
@@ -72,6 +77,8 @@ class Optimizer {
   Settings settings_;
   const model::ParameterTable& table_;
   model::Path path_;
+  std::uint64_t seed_;
+  std::vector<std::int64_t> first_index_;  ///< by row: trained elements in the rows before it
 };
 
 /// Elements of a trained unit that the deck's optimizer keeps as one block: shards must begin at
@@ -79,9 +86,10 @@ class Optimizer {
 std::int64_t block_elements(const Settings& settings);
 
 /// The deck's optimizer, before the first step. `moments`: fp32 or bf16, of one that has no format
-/// of its own.
+/// of its own. `seed`: of stochastic rounding.
 std::unique_ptr<Optimizer> make_optimizer(const Settings& settings,
                                           const model::ParameterTable& table,
-                                          const shard::ModelShards& shards, at::ScalarType moments);
+                                          const shard::ModelShards& shards, at::ScalarType moments,
+                                          std::uint64_t seed = 0);
 
 }  // namespace finetune::optim

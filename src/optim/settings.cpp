@@ -55,6 +55,14 @@ void Settings::bind(deck::Table& table) {
               .restart = Restart::fixed,
               .sentence = "Gradients are scaled down to this global norm; 0 turns clipping off."},
              max_grad_norm, {.min = 0});
+  table.choice({.name = "rounding",
+                .restart = Restart::free,
+                .sentence = "How weights and moments that are kept in bfloat16 (precision.mode = "
+                            "\"bf16-true\") are rounded after each step. stochastic: up or down at "
+                            "random, so that their mean is exact and small updates are not lost; "
+                            "nearest: an update below half of a weight's last digit changes "
+                            "nothing."},
+               rounding, {"stochastic", "nearest"});
   table.boolean({.name = "offload",
                  .restart = Restart::free,
                  .sentence = "If ranks compute on GPUs: keep master weights and moments in host "

@@ -21,9 +21,11 @@ struct Settings {
   double eps = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;
-  bool offload = false;  ///< master weights and moments in host memory
+  std::string rounding = "stochastic";  ///< of weights and moments that are kept in bf16
+  bool offload = false;                 ///< master weights and moments in host memory
 
   bool is_8bit() const { return name == "adamw8bit"; }
+  bool rounds_stochastically() const { return rounding == "stochastic"; }
 
   void bind(deck::Table& table);
 };

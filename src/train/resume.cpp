@@ -23,6 +23,22 @@ bool blocks_follow_bucket(const Input& input) {
          });
 }
 
+/// What optimizer.rounding is about.
+bool keeps_bf16(const Input& input) {
+  return input.numbers().master == core::DType::bf16;
+}
+
+void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) {
+  if (!keeps_bf16(input)) return;
+  // Earlier versions had no other.
+  const std::string rounding = found.state.value("rounding", std::string("nearest"));
+  if (rounding == input.optimizer.rounding) return;
+  log::warn(fmt::format(
+      "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and "
+      "its numbers will differ). Set optimizer.rounding = \"{}\" to go on as before.",
+      found.folder.string(), rounding, input.optimizer.rounding, rounding));
+}
+
 /// The base is compared by what it is (require_same_base), wherever it lies.
 bool is_known_by_hash(const Input& input, const checkpoint::Found& found) {
   const auto base = found.state.find("base");
@@ -58,6 +74,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                         {"double_quant", input.adapter.double_quant},
                         {"config", weights::to_peft_config(input.adapter, input.parameters)}};
   }
+  if (keeps_bf16(input)) state["rounding"] = input.optimizer.rounding;
   if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
   return state;
 }
@@ -92,6 +109,7 @@ void require_state(const checkpoint::Found& found) {
   if (found.state.contains("precision")) require("precision", is_text);
   if (found.state.contains("run_id")) require("run_id", is_text);
   if (found.state.contains("bucket")) require("bucket", is_text);
+  if (found.state.contains("rounding")) require("rounding", is_text);
   if (found.state.contains("base")) require("base", holds_texts);
 }
 
@@ -144,6 +162,8 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
         fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
                     "weights and moments are converted, and the numbers will differ",
                     found.folder.string(), precision, input.precision.mode));
+  } else {
+    warn_of_other_rounding(input, found);
   }
   if (found.state.at("data_fingerprint").get<std::string>() != data_fingerprint) {
     if (input.data.allow_changed) {

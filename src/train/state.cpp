@@ -55,7 +55,8 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
                                             ? model::Recompute::cheap
                                             : model::Recompute::nothing)),
       optimizer_(optim::make_optimizer(input.optimizer, input.parameters, shards_,
-                                       shard::to_aten(plan.numbers.moments))) {
+                                       shard::to_aten(plan.numbers.moments),
+                                       static_cast<std::uint64_t>(input.train.seed))) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
 

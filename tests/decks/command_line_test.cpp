@@ -64,6 +64,12 @@ TEST_P(OnRanks, RefuseADeckThatIsNotThere) {
                  "path and its permissions.");
 }
 
+TEST_P(OnRanks, TakeTrainForACommandAndNoOtherWord) {
+  expect_refused(run({"train", "bad/unknown_key.toml"}), 78, "Did you mean 'sharding'?");
+  expect_refused(run({"evaluate", "bad/unknown_key.toml"}), 64,
+                 "error: finetune: there is no command 'evaluate' (and no file of that name). ");
+}
+
 TEST_P(OnRanks, RefuseAFolderForADeck) {
   expect_refused(run({"bad"}), 78,
                  "error: bad: is a folder (a file is needed). Name the file itself.");

@@ -29,6 +29,8 @@ struct Arrangement {
   const char* bucket = "BLOCK";
   std::int64_t micro_batch = 2;
   model::AdapterSettings adapter = {};
+  const char* rounding = "stochastic";
+  std::uint64_t seed = 0;  ///< of rounding
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -66,7 +68,8 @@ class Trainer {
         model_(tiny_family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),
         ops_(shards_, model::Path::kernels, setup.recompute),
-        optimizer_(optimizer_settings(), table_, shards_, shard::to_aten(setup.numbers.moments)) {
+        optimizer_(optimizer_settings(setup), table_, shards_,
+                   shard::to_aten(setup.numbers.moments), model::Path::kernels, setup.seed) {
     train::randomize(architecture_, table_, 3, shards_);
   }
 
@@ -138,9 +141,10 @@ class Trainer {
     world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
     return all;
   }
-  static optim::Settings optimizer_settings() {
+  static optim::Settings optimizer_settings(const Arrangement& setup) {
     optim::Settings settings;
     settings.weight_decay = 0.1;
+    settings.rounding = setup.rounding;
     return settings;
   }
 

@@ -26,7 +26,7 @@ std::string refusal(const std::string& text) {
 TEST(OptimizerSettings, ReadEveryKey) {
   const Settings s = read(
       "lr = 1e-3\nschedule = \"linear\"\nmin_lr_ratio = 0.1\nwarmup_steps = 3\nbeta1 = 0.8\n"
-      "beta2 = 0.9\neps = 1e-6\nweight_decay = 0.01\nmax_grad_norm = 2\n");
+      "beta2 = 0.9\neps = 1e-6\nweight_decay = 0.01\nmax_grad_norm = 2\nrounding = \"nearest\"\n");
   EXPECT_EQ(s.lr, 1e-3);
   EXPECT_EQ(s.schedule, "linear");
   EXPECT_EQ(s.min_lr_ratio, 0.1);
@@ -36,6 +36,8 @@ TEST(OptimizerSettings, ReadEveryKey) {
   EXPECT_EQ(s.eps, 1e-6);
   EXPECT_EQ(s.weight_decay, 0.01);
   EXPECT_EQ(s.max_grad_norm, 2);
+  EXPECT_FALSE(s.rounds_stochastically());
+  EXPECT_TRUE(read("").rounds_stochastically());
   EXPECT_EQ(read("warmup_ratio = 0.1").warmup_ratio, 0.1);
 }
 

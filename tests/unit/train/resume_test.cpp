@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "core/log.hpp"
 
 namespace finetune::train {
 namespace {
@@ -102,6 +103,29 @@ TEST(RequireSameRun, ListsEveryFixedKeyThatDiffers) {
 TEST(RequireSameRun, AcceptsAKeyThatTheCheckpointDoesNotKnow) {
   const auto found = checkpoint_of(input_of({}));
   EXPECT_EQ(refusal(input_of({{"new.key", "1"}}), "abc", found), "nothing thrown");
+}
+
+TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
+  const auto warning = [](const Input& input, const checkpoint::Found& found) {
+    testing::internal::CaptureStderr();
+    require_same_run(input, "abc", found);
+    return testing::internal::GetCapturedStderr();
+  };
+  Input input = input_of({});
+  input.precision.mode = "bf16-true";
+  auto found = checkpoint_of(input);
+  EXPECT_EQ(found.state["rounding"], "stochastic");
+  EXPECT_EQ(warning(input, found), "");
+  found.state.erase("rounding");
+  const std::string expected =
+      "warning: out/step-0000000007: its weights were rounded by optimizer.rounding = \"nearest\" "
+      "(this start has \"stochastic\", and its numbers will differ). Set optimizer.rounding = "
+      "\"nearest\" to go on as before.\n";
+  EXPECT_EQ(warning(input, found), log::is_root() ? expected : "") << "an earlier version wrote it";
+  input.optimizer.rounding = "nearest";
+  EXPECT_EQ(warning(input, found), "");
+  input.precision.mode = "bf16-mixed";
+  EXPECT_FALSE(checkpoint_of(input).state.contains("rounding")) << "nothing is kept in bf16";
 }
 
 TEST(RequireSameRun, RefusesOtherData) {
