@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "comm/activity.hpp"
+#include "comm/broadcast.hpp"
 #include "comm/handle.hpp"
 #include "core/error.hpp"
 
@@ -53,21 +54,12 @@ Activity::Scope inside(const Handle& handle, const char* collective) {
           handle ? handle->name : name_of_one};
 }
 
-/// Moves any number of bytes, in pieces that MPI can count.
-void broadcast_pieces(MPI_Comm comm, std::span<std::byte> bytes, int root) {
-  constexpr std::size_t piece = std::size_t{1} << 30;
-  while (!bytes.empty()) {
-    const std::size_t n = std::min(bytes.size(), piece);
-    check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, root, comm), "MPI_Bcast");
-    bytes = bytes.subspan(n);
-  }
-}
-
 }  // namespace
 
 Communicator::Handle::~Handle() {
   int finalized = 0;
   MPI_Finalized(&finalized);
+  broadcast_levels.reset();
   if (owned && finalized == 0) MPI_Comm_free(&comm);
 }
 
@@ -87,11 +79,16 @@ Activity* Communicator::activity() const {
   return handle_ ? handle_->activity.get() : nullptr;
 }
 
+int Communicator::node() const {
+  return handle_ ? handle_->node : 0;
+}
+
 Communicator Communicator::split(int color, int key, std::string name, Telling telling) const {
   if (!handle_) return *this;
   const auto scope = inside(handle_, "split");
   auto handle = std::make_shared<Handle>();
   if (telling == Telling::told) handle->activity = handle_->activity;
+  handle->node = handle_->node;
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));
   return Communicator(std::move(handle));
@@ -100,11 +97,24 @@ Communicator Communicator::split(int color, int key, std::string name, Telling t
 Communicator Communicator::dup(std::string name) const {
   if (!handle_) return *this;
   const auto scope = inside(handle_, "dup");
+  return Communicator(duplicate(std::move(name)));
+}
+
+Communicator Communicator::as_on_node(int node) const {
+  if (!handle_) return *this;
+  const auto scope = inside(handle_, "dup");
+  auto handle = duplicate(name());
+  handle->node = node;
+  return Communicator(std::move(handle));
+}
+
+std::shared_ptr<Communicator::Handle> Communicator::duplicate(std::string name) const {
   auto handle = std::make_shared<Handle>();
   handle->activity = handle_->activity;
+  handle->node = handle_->node;
   check_mpi(MPI_Comm_dup(handle_->comm, &handle->comm), "MPI_Comm_dup");
   handle->complete(std::move(name));
-  return Communicator(std::move(handle));
+  return handle;
 }
 
 void Communicator::barrier() const {
@@ -115,16 +125,33 @@ void Communicator::barrier() const {
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   if (!handle_) return;
   const auto scope = inside(handle_, "broadcast");
-  broadcast_pieces(handle_->comm, bytes, root);
+  broadcast_inside(bytes, root);
+}
+
+void Communicator::broadcast_inside(std::span<std::byte> bytes, int root) const {
+  if (bytes.size() <= short_broadcast_bytes) {
+    broadcast_pieces(handle_->comm, bytes, root);
+    return;
+  }
+  // Made when first needed, by all ranks at once: they all have as many bytes.
+  if (!handle_->has_broadcast_levels) {
+    handle_->broadcast_levels = BroadcastLevels::make(handle_->comm, handle_->node);
+    handle_->has_broadcast_levels = true;
+  }
+  if (handle_->broadcast_levels != nullptr) {
+    handle_->broadcast_levels->broadcast(bytes, root);
+  } else {
+    broadcast_pieces(handle_->comm, bytes, root);
+  }
 }
 
 std::string Communicator::broadcast_text(std::string text, int root) const {
   if (!handle_) return text;
   const auto scope = inside(handle_, "broadcast");
   auto size = static_cast<std::int64_t>(text.size());
-  broadcast_pieces(handle_->comm, std::as_writable_bytes(std::span(&size, 1)), root);
+  broadcast_inside(std::as_writable_bytes(std::span(&size, 1)), root);
   text.resize(static_cast<std::size_t>(size));
-  broadcast_pieces(handle_->comm, std::as_writable_bytes(std::span(text)), root);
+  broadcast_inside(std::as_writable_bytes(std::span(text)), root);
   return text;
 }
 
@@ -208,7 +235,7 @@ std::vector<std::vector<std::byte>> Communicator::all_gather_bytes(
   for (int root = 0; root < size(); ++root) {
     std::vector<std::byte> part(static_cast<std::size_t>(sizes[static_cast<std::size_t>(root)]));
     if (root == rank()) std::copy(bytes.begin(), bytes.end(), part.begin());
-    if (handle_) broadcast_pieces(handle_->comm, part, root);
+    if (handle_) broadcast_inside(part, root);
     parts.push_back(std::move(part));
   }
   return parts;

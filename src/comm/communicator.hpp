@@ -21,7 +21,7 @@ enum class Reduce { sum, min, max };
 /// A cheap handle to a communicator over MPI. Default-constructed it is a world of one rank that
 /// needs no MPI: every collective then copies its input.
 ///
-/// All functions but rank(), size(), is_root(), name() and activity() are collective on the
+/// All functions but rank(), size(), is_root(), name(), activity() and node() are collective on the
 /// communicator: every rank calls them, in the same order. They block. Counts are elements. Throws:
 /// ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI cannot take.
 class Communicator {
@@ -35,6 +35,8 @@ class Communicator {
   /// Where this rank records what it is doing; every blocking collective does, on Track::main.
   /// nullptr without MPI.
   Activity* activity() const;
+  /// The node of this rank, by its number in the job (Topology); 0 without MPI.
+  int node() const;
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank. What only
   /// some ranks do is `untold`: the watchdog counts what all have done.
@@ -42,9 +44,13 @@ class Communicator {
   Communicator split(int color, int key, std::string name, Telling telling = Telling::told) const;
   /// The same ranks, whose messages never meet those of this one: for another thread.
   Communicator dup(std::string name) const;
+  /// The same ranks, this one as if it were on node `node`, also in what is made of the new one: so
+  /// that one machine can stand for several.
+  Communicator as_on_node(int node) const;
 
   void barrier() const;
 
+  /// Every rank passes as many bytes. Many of them cross to each other node once.
   void broadcast(std::span<std::byte> bytes, int root = 0) const;
   /// The root's text on every rank; what the others pass is ignored.
   std::string broadcast_text(std::string text, int root = 0) const;
@@ -93,6 +99,9 @@ class Communicator {
   struct Handle;
   explicit Communicator(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
 
+  std::shared_ptr<Handle> duplicate(std::string name) const;
+  /// broadcast as a part of a collective that is already recorded.
+  void broadcast_inside(std::span<std::byte> bytes, int root) const;
   /// all_gather as a part of a collective that is already recorded.
   void all_gather_inside(core::DType dtype, const void* shard, void* full,
                          std::int64_t count) const;

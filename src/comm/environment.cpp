@@ -84,8 +84,9 @@ Environment::Environment(int& argc, char**& argv) {
                                 &node->comm),
             "MPI_Comm_split_type");
   node->complete("node");
-  node_ = Communicator(std::move(node));
+  node_ = Communicator(node);
   topology_ = find_topology(world_, node_);
+  world->node = node->node = topology_.node_of_rank[static_cast<std::size_t>(world_.rank())];
   cores_ = share_of_cores(node_);
 }
 

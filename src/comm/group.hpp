@@ -8,6 +8,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
+#include "comm/node_map.hpp"
 #include "core/dtype.hpp"
 
 namespace finetune::comm {
@@ -19,19 +20,33 @@ inline constexpr Ticket nothing_started = 0;
 /// What a group has moved so far.
 struct Traffic {
   std::int64_t collectives = 0;
-  std::int64_t sent_bytes = 0;  ///< by this rank to others
+  /// By this rank to others: in messages, and in memory that its node shares, each byte once.
+  std::int64_t sent_bytes = 0;
+  /// Of them, those that went to other nodes; -1 where only NCCL knows.
+  std::int64_t to_other_nodes_bytes = 0;
 };
 
 /// A sum whose terms are packed for the wire just before they leave and added just after they
 /// arrive, piece by piece, so that no second copy of the whole is needed. Host memory only.
+///
+/// Each rank has the sums of one part. Where parts are of different sizes, the last are the short
+/// ones.
 struct Exchange {
-  std::int64_t count = 0;  ///< elements that each rank receives from each rank, itself included
+  std::int64_t count = 0;          ///< elements of a part
   std::int64_t element_bytes = 4;  ///< of an element on the wire
+  std::int64_t sum_bytes = 4;      ///< of an element of `sums`
+  Order order = Order::fixed;      ///< any: elements on the wire are of the sums' dtype
+  std::byte* sums = nullptr;       ///< of this rank's part; terms are added to what they hold
+  std::int64_t num_elements = -1;  ///< of all parts; -1: each has `count`
   /// Writes elements [offset, offset + n) of what rank `to` shall add.
   std::function<void(int to, std::int64_t offset, std::int64_t n, std::byte* wire)> pack = {};
-  /// Adds elements [offset, offset + n) that a rank packed. The terms of an element come in one
-  /// order, whatever the timing.
-  std::function<void(const std::byte* wire, std::int64_t offset, std::int64_t n)> add = {};
+  /// Adds n elements that a rank packed to n running sums, of whichever part. The terms of an
+  /// element come in one order, whatever the timing and wherever the ranks are.
+  std::function<void(const std::byte* wire, std::int64_t n, std::byte* sums)> add = {};
+
+  std::int64_t total(int num_ranks) const {
+    return num_elements >= 0 ? num_elements : num_ranks * count;
+  }
 };
 
 /// The ranks of one mesh axis. Collectives are started in the same order on every rank, over all

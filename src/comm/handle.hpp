@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/activity.hpp"
+#include "comm/broadcast.hpp"
 #include "comm/communicator.hpp"
 #include "comm/mpi.hpp"
 
@@ -16,8 +17,12 @@ struct Communicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
+  int node = 0;       ///< of this rank, in the job
   bool owned = true;  ///< freed with the handle; false for MPI_COMM_WORLD
   std::string name;
+  /// For broadcasts of many bytes, of which the first makes them; nothing where they are of no use.
+  mutable std::unique_ptr<BroadcastLevels> broadcast_levels;
+  mutable bool has_broadcast_levels = false;
   std::shared_ptr<Activity> activity;  ///< of this rank; all its communicators record in it
 
   Handle() = default;

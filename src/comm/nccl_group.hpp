@@ -43,7 +43,7 @@ class NcclGroup : public Group {
   std::shared_ptr<DeviceStream> stream_;
   std::shared_ptr<Handle> handle_;
   DeviceStream::Stalls stalls_;
-  Traffic traffic_;
+  Traffic traffic_{.to_other_nodes_bytes = -1};
 };
 
 }  // namespace finetune::comm

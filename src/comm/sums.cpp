@@ -19,20 +19,30 @@ Sum::Sum(core::DType dtype, void* target, std::int64_t count)
   }
 }
 
-void Sum::add(const std::byte* terms, std::int64_t offset, std::int64_t n) {
-  if (dtype_ == core::DType::i64) {
+std::byte* Sum::sums() {
+  return dtype_ == core::DType::i64 ? reinterpret_cast<std::byte*>(integers_.data())
+                                    : reinterpret_cast<std::byte*>(floats_.data());
+}
+
+std::int64_t sum_bytes(core::DType dtype) {
+  return dtype == core::DType::i64 ? 8 : 4;
+}
+
+void add_terms(core::DType dtype, const std::byte* terms, std::int64_t n, std::byte* sums) {
+  if (dtype == core::DType::i64) {
     const auto* values = reinterpret_cast<const std::int64_t*>(terms);
+    auto* integers = reinterpret_cast<std::int64_t*>(sums);
     for (std::int64_t i = 0; i < n; ++i)
-      integers_[static_cast<std::size_t>(offset + i)] += values[i];
+      integers[i] += values[i];
     return;
   }
-  float* sums = floats_.data() + offset;
+  auto* floats = reinterpret_cast<float*>(sums);
   const auto* bits = reinterpret_cast<const std::uint16_t*>(terms);
   const auto* values = reinterpret_cast<const float*>(terms);
   for (std::int64_t i = 0; i < n; ++i) {
-    sums[i] += dtype_ == core::DType::f32    ? values[i]
-               : dtype_ == core::DType::bf16 ? core::bf16_to_float(bits[i])
-                                             : core::f16_to_float(bits[i]);
+    floats[i] += dtype == core::DType::f32    ? values[i]
+                 : dtype == core::DType::bf16 ? core::bf16_to_float(bits[i])
+                                              : core::f16_to_float(bits[i]);
   }
 }
 

@@ -62,9 +62,11 @@ std::string to_json_fields(const TimeReport& r) {
   }
   text += fmt::format(R"(, "slowest_rank": {}, "slowest_host": {}}}, "sent_bytes": {{)",
                       r.slowest_rank, core::Json(r.slowest_host).dump());
-  for (std::size_t i = 0; i < r.sent_bytes.size(); ++i) {
-    text += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", r.sent_bytes[i].first,
-                        r.sent_bytes[i].second);
+  const char* comma = "";
+  for (const auto& [axis, bytes] : r.sent_bytes) {
+    if (axis == to_other_nodes && bytes <= 0) continue;
+    text += fmt::format(R"({}"{}": {})", comma, axis, bytes);
+    comma = ", ";
   }
   return text + "}";
 }
@@ -78,8 +80,12 @@ std::string to_string(const TimeReport& r) {
                      of(1, "waiting for others") + ", " + of(2, "data") + ", " +
                      of(3, "optimizer") + ", " + of(4, "checkpoint");
   text += fmt::format("; slowest: rank {} on {}", r.slowest_rank, r.slowest_host);
-  for (const auto& [axis, bytes] : r.sent_bytes)
-    text += fmt::format("; sent per rank over {}: {}", axis, core::human_bytes(bytes));
+  for (const auto& [axis, bytes] : r.sent_bytes) {
+    if (axis != to_other_nodes)
+      text += fmt::format("; sent per rank over {}: {}", axis, core::human_bytes(bytes));
+    else if (bytes > 0)
+      text += fmt::format("; of which to other nodes: {}", core::human_bytes(bytes));
+  }
   return text;
 }
 

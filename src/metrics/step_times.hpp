@@ -28,6 +28,10 @@ struct StepTimes {
   void add(const StepTimes& other);
 };
 
+/// Of bytes that were sent: those that left the node. Not told where there are none, or where only
+/// NCCL knows.
+inline constexpr const char* to_other_nodes = "to_other_nodes";
+
 /// Means a step of the ranks.
 struct TimeReport {
   struct Spread {
@@ -38,7 +42,7 @@ struct TimeReport {
   /// The rank the others wait for: it waited least itself.
   int slowest_rank = 0;
   std::string slowest_host;
-  /// Bytes a step that the root sent, by mesh axis.
+  /// Bytes per step that the root sent, by mesh axis, and `to_other_nodes` of both.
   std::vector<std::pair<std::string, std::int64_t>> sent_bytes;
 };
 

@@ -11,6 +11,19 @@ std::int64_t ceil_of(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
+/// Bytes that a node sends per byte of a sum: a term of each of its ranks to each rank of another
+/// node, or its running sums to the node before it.
+double terms_sent(const GroupShape& group) {
+  const auto size = static_cast<double>(group.size);
+  return group.ranks_per_node() * (size - group.ranks_per_node()) / size;
+}
+double sums_sent(const GroupShape& group, const Summed& summed) {
+  const auto nodes = static_cast<double>(group.num_nodes);
+  const double hops = summed.any_order ? nodes - 1 : nodes;
+  return hops / nodes * static_cast<double>(summed.sum_bytes) /
+         static_cast<double>(summed.element_bytes);
+}
+
 }  // namespace
 
 GroupShape shard_group(const Mesh& mesh, const Ranks& ranks) {
@@ -63,18 +76,37 @@ double Links::ring_s(const GroupShape& group, double bytes) const {
   return seconds + (size - nodes) * intra_latency_s_ + (nodes - 1) * inter_latency_s_;
 }
 
+bool Links::has_windows(const GroupShape& group) const {
+  return by_mpi_ && group.num_nodes > 1 && group.ranks_per_node() > 1;
+}
+
+bool Links::is_chain(const GroupShape& group, const Summed& summed) const {
+  return has_windows(group) && sums_sent(group, summed) < terms_sent(group);
+}
+
 double Links::all_gather_s(const GroupShape& group, double bytes) const {
   if (group.size == 1 || bytes <= 0) return 0;
-  return by_mpi_ ? messages_s(group, bytes) : ring_s(group, bytes);
+  if (!by_mpi_) return ring_s(group, bytes);
+  if (!has_windows(group)) return messages_s(group, bytes);
+  // Each rank reads the whole while the next piece is on its way.
+  const auto nodes = static_cast<double>(group.num_nodes);
+  const double between_s = gathered_by_node(group, bytes) / inter_bytes_per_s_;
+  return std::max(between_s, gather_copying_s(group, bytes)) + (nodes - 1) * inter_latency_s_ +
+         intra_latency_s_;
 }
 
-double Links::reduce_scatter_s(const GroupShape& group, double bytes) const {
-  return all_gather_s(group, bytes);
-}
-
-double Links::all_reduce_s(const GroupShape& group, double bytes) const {
+double Links::reduce_scatter_s(const GroupShape& group, double bytes, const Summed& summed) const {
   if (group.size == 1 || bytes <= 0) return 0;
-  if (by_mpi_) return 2 * messages_s(group, bytes);
+  if (!by_mpi_) return ring_s(group, bytes);
+  if (!is_chain(group, summed)) return messages_s(group, bytes);
+  const auto nodes = static_cast<double>(group.num_nodes);
+  return reduced_by_node(group, bytes, summed) / inter_bytes_per_s_ + nodes * inter_latency_s_ +
+         (nodes + 1) * intra_latency_s_;
+}
+
+double Links::all_reduce_s(const GroupShape& group, double bytes, const Summed& summed) const {
+  if (group.size == 1 || bytes <= 0) return 0;
+  if (by_mpi_) return reduce_scatter_s(group, bytes, summed) + all_gather_s(group, bytes);
   // NCCL takes trees where the latency of a ring would tell (Sanders, Speck and Traeff 2009,
   // doi 10.1016/j.parco.2009.09.001).
   const auto nodes = static_cast<double>(group.num_nodes);
@@ -84,18 +116,39 @@ double Links::all_reduce_s(const GroupShape& group, double bytes) const {
   return 2 * (ring_s(group, bytes) - ring_latency_s + std::min(ring_latency_s, tree_latency_s));
 }
 
-double Links::copying_s(const GroupShape& group, double bytes) const {
+double Links::gather_copying_s(const GroupShape& group, double bytes) const {
   if (!by_mpi_ || group.ranks_per_node() <= 1) return 0;
+  const auto size = static_cast<double>(group.size);
+  // From windows everything but this rank's own part; else what messages of the node bring.
+  const double others = has_windows(group) ? size - 1 : group.ranks_per_node() - 1;
+  return others / size * bytes / intra_bytes_per_s_;
+}
+
+double Links::reduce_copying_s(const GroupShape& group, double bytes, const Summed& summed) const {
+  if (!by_mpi_ || group.ranks_per_node() <= 1) return 0;
+  // Terms are added where they were packed.
+  if (is_chain(group, summed)) return 0;
   const double parts = (group.ranks_per_node() - 1) / static_cast<double>(group.size);
   return parts * bytes / intra_bytes_per_s_;
 }
 
-double Links::sent_by_node(const GroupShape& group, double bytes) const {
+double Links::gathered_by_node(const GroupShape& group, double bytes) const {
   if (group.num_nodes == 1) return 0;
-  const auto size = static_cast<double>(group.size);
+  const auto size = static_cast<double>(group.size), nodes = static_cast<double>(group.num_nodes);
   const auto groups = static_cast<double>(group.groups_per_node);
-  const double on_node = group.ranks_per_node();
-  return groups * (by_mpi_ ? on_node * (size - on_node) / size : (size - 1) / size) * bytes;
+  return groups * bytes * (by_mpi_ ? (nodes - 1) / nodes : (size - 1) / size);
+}
+
+double Links::reduced_by_node(const GroupShape& group, double bytes, const Summed& summed) const {
+  if (group.num_nodes == 1) return 0;
+  if (!by_mpi_) return gathered_by_node(group, bytes);
+  const auto groups = static_cast<double>(group.groups_per_node);
+  return groups * bytes * (is_chain(group, summed) ? sums_sent(group, summed) : terms_sent(group));
+}
+
+std::int64_t window_bytes(const GroupShape& group) {
+  constexpr std::int64_t kib = 1024;
+  return 2 * std::clamp<std::int64_t>(64 * kib * group.num_nodes, 1024 * kib, 16 * 1024 * kib);
 }
 
 }  // namespace finetune::plan

@@ -10,6 +10,7 @@
 
 #include "plan/activations.hpp"
 #include "plan/buffers.hpp"
+#include "plan/collectives.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -17,7 +18,8 @@ namespace {
 /// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
 /// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
 constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
-/// comm::MpiGroup sends and receives two pieces of so many elements at a time.
+/// comm::MpiGroup sends and receives two pieces of so many elements at a time
+/// (comm::piece_elements).
 constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
 /// 8-bit moments have a scale in fp32 for so many elements.
 constexpr std::int64_t optimizer_block = 256, scale_bytes = 4;
@@ -173,11 +175,7 @@ class MemoryPlan {
   void add_communication() {
     if (request_.on_gpu) add_wire_on_gpu();
     if (request_.ranks.world_size == 1) return;
-    if (!request_.on_gpu) {
-      const std::int64_t piece = std::min(piece_elements, largest_shard_);
-      add_untracked(Category::communication, "pieces on their way",
-                    4 * piece * numbers_.wire_bytes());
-    }
+    if (!request_.on_gpu) add_mpi();
     if (mesh_.dp_replicate == 1) return;
     const std::int64_t replicas = mesh_.dp_replicate;
     // An all-reduce of MPI's groups adds beside its target.
@@ -192,6 +190,21 @@ class MemoryPlan {
       add(Category::communication, "sums as they are sent to other copies",
           std::max(first, all - activations_.kept - activations_.in_flight));
     }
+  }
+
+  /// Messages of host memory, and what ranks of a node share.
+  void add_mpi() {
+    const Links links({}, true);
+    std::int64_t windows = 0;
+    for (const GroupShape& group :
+         {shard_group(mesh_, request_.ranks), replica_group(mesh_, request_.ranks)})
+      if (links.has_windows(group)) windows += window_bytes(group);
+    // Between nodes that share memory running sums are on their way instead.
+    const std::int64_t element =
+        windows > 0 ? std::max(numbers_.wire_bytes(), numbers_.sum_bytes()) : numbers_.wire_bytes();
+    const std::int64_t piece = std::min(piece_elements, largest_shard_);
+    add_untracked(Category::communication, "pieces on their way", 4 * piece * element);
+    add_untracked(Category::communication, "shared with the node's other ranks", windows);
   }
 
   /// Units as they are sent; fixed point is made by way of fp64.

@@ -101,14 +101,19 @@ class StepPlan {
     const GroupShape shards = shard_group(plan_.mesh, plan_.ranks);
     const GroupShape replicas = replica_group(plan_.mesh, plan_.ranks);
     const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
+    const Summed summed = {.element_bytes = numbers_.wire_bytes(),
+                           .sum_bytes = numbers_.sum_bytes(),
+                           .any_order = numbers_.is_fixed_point()};
     UnitTimes times;
     if (shards.size > 1)
-      times.gather = {links_.all_gather_s(shards, gathered), links_.sent_by_node(shards, gathered),
-                      links_.copying_s(shards, gathered)};
+      times.gather = {links_.all_gather_s(shards, gathered),
+                      links_.gathered_by_node(shards, gathered),
+                      links_.gather_copying_s(shards, gathered)};
     if (!unit.trainable) return times;
     if (shards.size > 1) {
-      times.reduce = {links_.reduce_scatter_s(shards, wire), links_.sent_by_node(shards, wire),
-                      links_.copying_s(shards, wire)};
+      times.reduce = {links_.reduce_scatter_s(shards, wire, summed),
+                      links_.reduced_by_node(shards, wire, summed),
+                      links_.reduce_copying_s(shards, wire, summed)};
       // MPI's groups pack what they send and add what they receive, on a thread of their own.
       if (!request_.on_gpu) {
         const double packing_s = memory_s(packing_bytes(unit));
@@ -118,9 +123,10 @@ class StepPlan {
     }
     times.add_s = adding_s(unit);
     const double sums = shard_wire_bytes(unit);
-    times.over_replicas = {links_.all_reduce_s(replicas, sums),
-                           2 * links_.sent_by_node(replicas, sums),
-                           2 * links_.copying_s(replicas, sums)};
+    times.over_replicas = {
+        links_.all_reduce_s(replicas, sums, summed),
+        links_.reduced_by_node(replicas, sums, summed) + links_.gathered_by_node(replicas, sums),
+        links_.reduce_copying_s(replicas, sums, summed) + links_.gather_copying_s(replicas, sums)};
     return times;
   }
 

@@ -83,16 +83,19 @@ void Gradients::add_alone(int unit, const at::Tensor& buffer) {
 void Gradients::start_on_host(int unit, at::Tensor buffer) {
   const std::int64_t shard_size = shard_sizes_[static_cast<std::size_t>(unit)];
   const plan::Numbers& numbers = options_.numbers;
-  comm::Exchange exchange{.count = shard_size, .element_bytes = numbers.wire_bytes()};
+  comm::Exchange exchange{.count = shard_size,
+                          .element_bytes = numbers.wire_bytes(),
+                          .sum_bytes = numbers.sum_bytes(),
+                          .order = numbers.is_fixed_point() ? comm::Order::any : comm::Order::fixed,
+                          .sums = static_cast<std::byte*>(sum(unit).data_ptr())};
   exchange.pack = [this, unit, buffer, shard_size](int to, std::int64_t offset, std::int64_t n,
                                                    std::byte* wire) {
     const std::int64_t first = to * shard_size + offset;
     const std::int64_t bad = pack(buffer, first, n, options_.numbers, limit_, wire);
     if (bad >= 0) note(unit, bad, buffer[bad].item<float>());
   };
-  exchange.add = [this, target = sum(unit)](const std::byte* wire, std::int64_t offset,
-                                            std::int64_t n) {
-    add(wire, offset, n, options_.numbers, target);
+  exchange.add = [this, kept = sum(unit)](const std::byte* wire, std::int64_t n, std::byte* sums) {
+    add(wire, n, options_.numbers, sums);
   };
   const comm::Ticket ticket = groups_.fsdp->exchange(std::move(exchange));
   on_their_way_.push_back({.unit = unit, .ticket = ticket, .buffer = std::move(buffer)});

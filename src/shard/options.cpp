@@ -1,12 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/options.hpp"
 
+#include <fmt/format.h>
+
+#include <string>
+
 #include "comm/group_factory.hpp"
 #include "comm/mpi_group.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 #include "shard/compute_stream.hpp"
 
 namespace finetune::shard {
+
+namespace {
+
+/// One warning for all ranks and groups. Collective on `world`.
+void warn_of_one_level(const comm::Communicator& world, const comm::MpiGroup& fsdp,
+                       const comm::MpiGroup& dp_replicate) {
+  const std::string& why =
+      fsdp.why_one_level().empty() ? dp_replicate.why_one_level() : fsdp.why_one_level();
+  const std::int64_t first =
+      world.all_reduce(std::int64_t{why.empty() ? world.size() : world.rank()}, comm::Reduce::min);
+  if (first == world.size()) return;
+  log::warn(fmt::format(
+      "rank {}: its node's ranks cannot share memory ({}), so every rank gets messages of its own "
+      "from other nodes, which takes longer. Make /dev/shm larger, for a container by --shm-size.",
+      first, world.broadcast_text(why, static_cast<int>(first))));
+}
+
+}  // namespace
 
 Groups make_groups(const world::World& world, bool overlap) {
   if (world.device.index >= 0) {
@@ -17,8 +40,10 @@ Groups make_groups(const world::World& world, bool overlap) {
   const bool is_behind = overlap && world.batch.size() > 1;
   const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind
                                                                : comm::Worker::Where::inline_);
-  return {.fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, worker),
-          .dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, worker)};
+  const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, worker);
+  const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, worker);
+  warn_of_one_level(world.world, *fsdp, *dp_replicate);
+  return {.fsdp = fsdp, .dp_replicate = dp_replicate};
 }
 
 Groups one_copy(const comm::Communicator& fsdp) {

@@ -89,18 +89,17 @@ std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t 
   return bad;
 }
 
-void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan::Numbers& numbers,
-         at::Tensor sum) {
+void add(const std::byte* wire, std::int64_t n, const plan::Numbers& numbers, std::byte* sums) {
   by_grains(n, [&](std::int64_t first, std::int64_t count) {
     const auto size = static_cast<std::size_t>(count);
     if (numbers.is_fixed_point()) {
       kernels::add(std::span(reinterpret_cast<const std::int64_t*>(wire) + first, size),
-                   std::span(sum.data_ptr<std::int64_t>() + offset + first, size));
+                   std::span(reinterpret_cast<std::int64_t*>(sums) + first, size));
       return;
     }
     dispatch(to_aten(numbers.reduce), [&]<typename W>() {
       kernels::add(std::span(reinterpret_cast<const W*>(wire) + first, size),
-                   std::span(sum.data_ptr<float>() + offset + first, size));
+                   std::span(reinterpret_cast<float*>(sums) + first, size));
     });
   });
 }

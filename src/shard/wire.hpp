@@ -24,9 +24,8 @@ double largest_term(std::int64_t num_terms);
 std::int64_t pack(const at::Tensor& gradient, std::int64_t offset, std::int64_t n,
                   const plan::Numbers& numbers, double limit, std::byte* wire);
 
-/// Adds n packed elements to `sum` (fp32 or, in fixed point, int64) from `offset` on.
-void add(const std::byte* wire, std::int64_t offset, std::int64_t n, const plan::Numbers& numbers,
-         at::Tensor sum);
+/// Adds n packed elements to n sums (fp32 or, in fixed point, int64).
+void add(const std::byte* wire, std::int64_t n, const plan::Numbers& numbers, std::byte* sums);
 
 /// The same from a whole host tensor, without a wire between, by all threads.
 std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,

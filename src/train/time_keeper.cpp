@@ -27,8 +27,10 @@ TimeKeeper::TimeKeeper(const comm::Communicator& world, const shard::Groups& gro
       sent_at_first_(sent_before_) {}
 
 TimeKeeper::SentBytes TimeKeeper::sent_bytes() const {
-  return {{"fsdp", groups_.fsdp->traffic().sent_bytes},
-          {"dp_replicate", groups_.dp_replicate->traffic().sent_bytes}};
+  const comm::Traffic fsdp = groups_.fsdp->traffic(), copies = groups_.dp_replicate->traffic();
+  return {{"fsdp", fsdp.sent_bytes},
+          {"dp_replicate", copies.sent_bytes},
+          {metrics::to_other_nodes, fsdp.to_other_nodes_bytes + copies.to_other_nodes_bytes}};
 }
 
 void TimeKeeper::add(const metrics::StepTimes& step) {

@@ -5,7 +5,7 @@
 #
 #   two_nodes.sh [--ranks-per-node N] [--rate RATE] [--launcher NAME] [--traffic FILE] [--] PROGRAM [ARGS...]
 #
-#   --ranks-per-node N   2 if not said
+#   --ranks-per-node N   2 if not said; 3,1: so many on the first and on the second, with mpirun
 #   --rate RATE          shapes the cable, for example 1gbit
 #   --launcher mpirun    if not said
 #   --launcher slurm     srun of a Slurm cluster of these nodes that lives as long as the program
@@ -129,8 +129,9 @@ EOF
 }
 
 launch_with_mpirun() {
-  local hosts=${nodes[0]}:$ranks_per_node,${nodes[1]}:$ranks_per_node
-  TMPDIR=$run/node1/tmp enter node1 "$here/../support/mpirun.sh" $((2 * ranks_per_node)) \
+  local first=${ranks_per_node%,*} second=${ranks_per_node#*,}
+  local hosts=${nodes[0]}:$first,${nodes[1]}:$second
+  TMPDIR=$run/node1/tmp enter node1 "$here/../support/mpirun.sh" $((first + second)) \
     --host "$hosts" --mca plm rsh --mca plm_rsh_agent $run/remote_shell "${program[@]}"
 }
 

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "comm/agree.hpp"
+#include "comm/mpi_group.hpp"
 #include "parallel/trainer.hpp"
+#include "plan/collectives.hpp"
 #include "train/replicas.hpp"
 
 namespace finetune::tests {
@@ -275,6 +277,54 @@ TEST(Parity, BytesSentAreThoseOfTheFormulas) {
     EXPECT_NEAR(sent, expected,
                 4.0 * 2 * static_cast<double>(copies * trainer.shards().num_units()))
         << setup.name;
+  }
+}
+
+/// The ranks as two nodes, `on_second` of them on the second.
+comm::Communicator two_nodes(int on_second) {
+  return world().as_on_node(world().rank() < world().size() - on_second ? 0 : 1);
+}
+
+TEST(SeveralNodes, TrainTheBitsOfOneNode) {
+  if (world().size() < 3) GTEST_SKIP() << "two nodes with two ranks on one: three ranks";
+  for (const Determinism determinism : {Determinism::run, Determinism::topology}) {
+    for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+      for (const Arrangement& setup : arrangements(world().size(), numbers(dtype, determinism))) {
+        const Trajectory expected = Trainer(world(), setup).train(2);
+        for (int on_second = 1; on_second < world().size(); ++on_second)
+          EXPECT_TRUE(Trainer(two_nodes(on_second), setup).train(2) == expected)
+              << setup.name << ", " << on_second << " ranks on the second node";
+      }
+    }
+  }
+}
+
+/// What a plan says a node sends is what its ranks send.
+TEST(SeveralNodes, SendWhatAPlanCounts) {
+  if (world().size() != 4) GTEST_SKIP() << "two nodes of two ranks";
+  const comm::Communicator nodes = two_nodes(2);
+  const comm::Communicator node = nodes.split(nodes.node(), nodes.rank(), "node");
+  const auto worker = std::make_shared<comm::Worker>(comm::Worker::Where::behind);
+  const plan::Links links({}, true);
+  constexpr std::int64_t count = 6;
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::i64}) {
+    comm::MpiGroup group(nodes, worker);
+    std::vector<std::int64_t> shard(count), full(4 * count);
+    const std::int64_t element = core::size_bytes(dtype);
+    const auto bytes = static_cast<double>(4 * count * element);
+    const plan::GroupShape shape = {.size = 4, .num_nodes = 2};
+    const plan::Summed summed = {.element_bytes = element,
+                                 .sum_bytes = dtype == core::DType::i64 ? 8 : 4,
+                                 .any_order = dtype == core::DType::i64};
+    const auto sent = [&] {
+      return static_cast<double>(
+          node.all_reduce(group.traffic().to_other_nodes_bytes, comm::Reduce::sum));
+    };
+    group.wait(group.all_gather(dtype, shard.data(), full.data(), count));
+    const double gathered = sent();
+    EXPECT_EQ(gathered, links.gathered_by_node(shape, bytes));
+    group.wait(group.reduce_scatter(dtype, full.data(), shard.data(), count));
+    EXPECT_EQ(sent() - gathered, links.reduced_by_node(shape, bytes, summed));
   }
 }
 

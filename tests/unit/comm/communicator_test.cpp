@@ -92,6 +92,23 @@ TEST(Communicator, SplitsByColour) {
   EXPECT_EQ(half.all_reduce(std::int64_t{1}, Reduce::sum), half.size());
 }
 
+/// Ranks side by side on nodes, in turns, and all on one but the first.
+TEST(Communicator, BroadcastsManyBytesOverSeveralNodes) {
+  const auto& world = tests::world();
+  for (const int node : {world.rank() / 2, world.rank() % 2, world.rank() > 0 ? 1 : 0}) {
+    const Communicator nodes = world.as_on_node(node);
+    EXPECT_EQ(nodes.node(), node);
+    EXPECT_EQ(nodes.split(0, nodes.rank(), "all").node(), node);
+    for (int root = 0; root < world.size(); ++root) {
+      const std::vector<std::byte> expected(100'000, static_cast<std::byte>(7 + root));
+      std::vector<std::byte> bytes(expected.size());
+      if (world.rank() == root) bytes = expected;
+      nodes.broadcast(bytes, root);
+      EXPECT_TRUE(bytes == expected) << "root " << root;
+    }
+  }
+}
+
 TEST(Communicator, WithoutMpiIsAWorldOfOne) {
   const Communicator alone;
   float value = 3;

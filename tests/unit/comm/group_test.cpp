@@ -255,6 +255,7 @@ TEST_P(GroupOf, ExchangesOnTheHostAlone) {
   std::vector<std::int32_t> sums(3, 0);
   Exchange exchange{.count = 3,
                     .element_bytes = 4,
+                    .sums = reinterpret_cast<std::byte*>(sums.data()),
                     .pack =
                         [&](int to, std::int64_t offset, std::int64_t n, std::byte* wire) {
                           for (std::int64_t i = 0; i < n; ++i) {
@@ -264,11 +265,11 @@ TEST_P(GroupOf, ExchangesOnTheHostAlone) {
                           }
                         },
                     .add =
-                        [&](const std::byte* wire, std::int64_t offset, std::int64_t n) {
+                        [&](const std::byte* wire, std::int64_t n, std::byte* to) {
                           for (std::int64_t i = 0; i < n; ++i) {
                             std::int32_t value = 0;
                             std::memcpy(&value, wire + 4 * i, 4);
-                            sums[static_cast<std::size_t>(offset + i)] += value;
+                            reinterpret_cast<std::int32_t*>(to)[i] += value;
                           }
                         }};
   if (GetParam() == Backend::nccl) {

@@ -51,5 +51,16 @@ TEST(StepTimes, AreFieldsOfAStepsObject) {
   EXPECT_EQ(json["sent_bytes"]["dp_replicate"], 0);
 }
 
+TEST(StepTimes, SayHowManyBytesLeftTheNodeWhereAnyDid) {
+  TimeReport r = report();
+  r.sent_bytes = {{"fsdp", 12}, {to_other_nodes, 0}};
+  EXPECT_EQ(to_json_fields(r).find(to_other_nodes), std::string::npos);
+  EXPECT_EQ(to_string(r).find("other nodes"), std::string::npos);
+  r.sent_bytes.back().second = 5;
+  const core::Json json = core::parse_json("{" + to_json_fields(r) + "}", "metrics.jsonl");
+  EXPECT_EQ(json["sent_bytes"][to_other_nodes], 5);
+  EXPECT_NE(to_string(r).find("of which to other nodes: 5 B"), std::string::npos) << to_string(r);
+}
+
 }  // namespace
 }  // namespace finetune::metrics

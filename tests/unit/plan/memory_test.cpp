@@ -119,6 +119,19 @@ TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
   EXPECT_EQ(plan.bytes_of(Category::communication), 0);
 }
 
+TEST(Memory, KnowsWhatRanksOfANodeShareWhereThereAreSeveralNodes) {
+  Request four = request(4);
+  four.ranks = {.world_size = 4, .ranks_per_node = 2, .num_nodes = 2};
+  const std::int64_t two_mib = std::int64_t{2} << 20;
+  EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), two_mib);
+  four.parallel.sharding = "HYBRID_SHARD";
+  EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), -1) << "one rank on each node";
+  four.parallel.sharding = "NO_SHARD";
+  EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), two_mib);
+  four.ranks = {.world_size = 4, .ranks_per_node = 4, .num_nodes = 1};
+  EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), -1) << "one node";
+}
+
 TEST(Memory, OfReplicasSumsGradientsWithoutOpenBuffersInFp32) {
   EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD", core::DType::f32), block_table(16)), "of open"), -1);
   EXPECT_EQ(bytes_of(make(with(4, "NO_SHARD"), block_table(16)), "of open"),

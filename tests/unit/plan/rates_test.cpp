@@ -96,7 +96,8 @@ TEST(Links, OneRankSendsNothing) {
     const Links links(tests::round_machine(), by_mpi);
     EXPECT_EQ(links.all_gather_s({}, gb), 0);
     EXPECT_EQ(links.all_reduce_s({}, gb), 0);
-    EXPECT_EQ(links.sent_by_node({}, gb), 0);
+    EXPECT_EQ(links.gathered_by_node({}, gb), 0);
+    EXPECT_EQ(links.reduced_by_node({}, gb), 0);
   }
 }
 
@@ -109,14 +110,33 @@ TEST(Links, InsideANodeEachRankGetsWhatTheOthersHave) {
   }
 }
 
-TEST(Links, ARingCrossesEachNodeOnceAndMessagesOncePerRank) {
+TEST(Links, AGatherCrossesToEachNodeOnce) {
   const GroupShape four = {.size = 4, .num_nodes = 2, .groups_per_node = 1};
   const Links rings(tests::round_machine(), false), messages(tests::round_machine(), true);
   EXPECT_DOUBLE_EQ(rings.all_gather_s(four, gb), 0.75 / 10);
-  // One round on the node with a quarter, two between nodes, in which both ranks of a node send.
-  EXPECT_DOUBLE_EQ(messages.all_gather_s(four, gb), 0.25 / 100 + 2 * 2 * 0.25 / 10);
-  EXPECT_DOUBLE_EQ(rings.sent_by_node(four, gb), 0.75 * gb);
-  EXPECT_DOUBLE_EQ(messages.sent_by_node(four, gb), gb);
+  EXPECT_DOUBLE_EQ(rings.gathered_by_node(four, gb), 0.75 * gb);
+  // A node sends its half; its ranks read three quarters meanwhile.
+  EXPECT_DOUBLE_EQ(messages.gathered_by_node(four, gb), 0.5 * gb);
+  EXPECT_DOUBLE_EQ(messages.all_gather_s(four, gb), 0.5 / 10);
+  EXPECT_DOUBLE_EQ(messages.gathered_by_node({16, 2, 1}, gb), 0.5 * gb)
+      << "as many ranks as may be";
+  EXPECT_DOUBLE_EQ(messages.gathered_by_node({4, 4, 1}, gb), 0.75 * gb) << "one rank on each";
+}
+
+/// A term of each rank to each rank of the other node, or running sums, there and back in a fixed
+/// order: whichever is less.
+TEST(Links, ASumTakesTheFewestBytesThatKeepItsBits) {
+  const Links messages(tests::round_machine(), true);
+  const GroupShape four = {.size = 4, .num_nodes = 2}, sixteen = {.size = 16, .num_nodes = 2};
+  const Summed bf16 = {.element_bytes = 2, .sum_bytes = 4};
+  const Summed integers = {.element_bytes = 8, .sum_bytes = 8, .any_order = true};
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(four, gb), gb);
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(four, gb, bf16), gb);
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(four, gb, integers), gb / 2);
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(sixteen, gb), gb) << "four times as much by messages";
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(sixteen, gb, bf16), 2 * gb);
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node(sixteen, gb, integers), gb / 2);
+  EXPECT_DOUBLE_EQ(messages.reduced_by_node({4, 4, 1}, gb), 0.75 * gb) << "one rank on each";
 }
 
 TEST(Links, TwiceTheBandwidthTakesHalfTheTimeAndLatencyStays) {
@@ -136,9 +156,12 @@ TEST(Links, TwiceTheBandwidthTakesHalfTheTimeAndLatencyStays) {
 TEST(Links, MpiCopiesOnTheCoresOfItsNode) {
   const GroupShape four = {.size = 4, .num_nodes = 2, .groups_per_node = 1};
   const Links rings(tests::round_machine(), false), messages(tests::round_machine(), true);
-  EXPECT_EQ(rings.copying_s(four, gb), 0);
-  EXPECT_DOUBLE_EQ(messages.copying_s(four, gb), 0.25 / 100) << "what comes from the same node";
-  EXPECT_EQ(messages.copying_s({}, gb), 0);
+  EXPECT_EQ(rings.gather_copying_s(four, gb), 0);
+  EXPECT_DOUBLE_EQ(messages.gather_copying_s(four, gb), 0.75 / 100) << "all that others have";
+  EXPECT_DOUBLE_EQ(messages.reduce_copying_s(four, gb), 0.25 / 100)
+      << "what the node's others send";
+  EXPECT_EQ(messages.reduce_copying_s({.size = 16, .num_nodes = 2}, gb), 0) << "added in place";
+  EXPECT_EQ(messages.gather_copying_s({}, gb), 0);
 }
 
 TEST(Links, LatencyOfAnAllReduceGrowsWithTheLogarithmOfTheNodes) {

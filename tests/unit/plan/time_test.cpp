@@ -198,7 +198,7 @@ TEST(PlannedTime, SendsHeadEmbeddingAndLastBlockOnceAPass) {
     const double all = static_cast<double>(passes) * (gathered + reduced);
     const GroupShape shards = shard_group(plan.mesh, plan.ranks);
     EXPECT_NEAR(time_of(r).sent_by_node_bytes,
-                Links(round_machine(), false).sent_by_node(shards, all), 1e-6 * all);
+                Links(round_machine(), false).gathered_by_node(shards, all), 1e-6 * all);
   }
 }
 
