@@ -21,6 +21,7 @@
 #include "train/input.hpp"
 #include "train/state.hpp"
 #include "train/stop.hpp"
+#include "train/stop_vote.hpp"
 #include "train/time_keeper.hpp"
 #include "world/world.hpp"
 
