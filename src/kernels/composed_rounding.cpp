@@ -25,9 +25,10 @@ void philox(std::array<at::Tensor, 4>& words, std::array<std::uint32_t, 2> key) 
 
 at::Tensor rounding_bits(const RoundingKey& key, std::int64_t first, std::int64_t count,
                          const at::Tensor& like) {
-  const std::int64_t begin = first / rounding_tile, end = (first + count - 1) / rounding_tile + 1;
-  const std::int64_t blocks = count > 0 ? (end - begin) * rounding_lanes : 0;
   const auto options = like.options().dtype(at::kLong);
+  if (count == 0) return at::empty({0}, options);
+  const std::int64_t begin = first / rounding_tile, end = (first + count - 1) / rounding_tile + 1;
+  const std::int64_t blocks = (end - begin) * rounding_lanes;
   const auto [low, high] = low_and_high(at::arange(blocks, options) + begin * rounding_lanes);
   const auto [period0, period1] =
       low_and_high(at::full({blocks}, key.step / rounding_period, options));
