@@ -80,7 +80,10 @@ wait_until 120 "Slurm to take the job back" was_taken_back
 expect "what a killed step leaves is there" test -e "/run/node2/spool/stepd.slurm.pmix.${job[dying]}.0"
 /run/enter node2 ip link set eth0 up
 /run/enter node2 slurmd -D -N node2 &>>/run/log/node2 &
-answers() { scontrol update NodeName=node2 State=RESUME 2>/dev/null && [[ $(sinfo -h -n node2 -p all -o %t) != *[*] ]]; }
+answers() {
+  scontrol update NodeName=node2 State=RESUME 2>/dev/null || true
+  [[ $(sinfo -h -n node2 -p all -o %t) =~ ^(idle|mix|alloc|comp)$ ]]
+}
 wait_until 120 "the node to come back" answers
 wait_until 240 "the end of dying" is_over "${job[dying]}"
 expect "the job of the dead node is completed" test "$(state "${job[dying]}")" = COMPLETED

@@ -17,11 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr int exit_resubmit = 75;
 constexpr int exit_resubmit_older = 76;
-constexpr int micro_batches = 12;
+// An epoch is one step: all have as many.
+constexpr int micro_batches = 18;
 
 std::vector<std::string> long_steps(const std::string& sharding) {
   return {
-      "precision.mode=32-true",        "train.max_steps=5",       "train.global_batch=12",
+      "precision.mode=32-true",        "train.max_steps=5",       "train.global_batch=18",
       "train.micro_batch=1",           "optimizer.lr=1e-3",       "optimizer.warmup_steps=2",
       "parallel.sharding=" + sharding, "checkpoint.save_steps=0", "data.validation_fraction=0.2",
       "train.validate_steps=2"};
@@ -90,7 +91,7 @@ TEST(LeftStepOfAStart, ThatIsTheFirstOfItsStartSavesNothingAndSaysSo) {
   const Outcome outcome = run_with_fault(job, 2, signal_in(2, 1, 2));
   EXPECT_EQ(outcome.exit_code, exit_resubmit_older) << outcome.text();
   EXPECT_EQ(count(outcome.out,
-                  "step 1 is left after 2 of its 6 micro-batches, there is no "
+                  "step 1 is left after 2 of its 9 micro-batches, there is no "
                   "checkpoint yet"),
             1)
       << outcome.text();
