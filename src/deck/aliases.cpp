@@ -297,7 +297,7 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"resume_from_checkpoint", "checkpoint.resume"},
     {"auto_resume_from_checkpoints", "checkpoint.resume"},
     {"resume_from", "checkpoint.resume"},
-    {"overwrite_output_dir", R"(checkpoint.resume = "never")", "a run goes on where it stopped"},
+    {"overwrite_output_dir", R"(checkpoint.resume = "never")", "a run continues where it stopped"},
     {"save_only_model", "", whole_state},
     {"save_safetensors", "", whole_state},
     {"state_dict_type", "", whole_state},

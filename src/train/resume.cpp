@@ -34,8 +34,8 @@ void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) 
   const std::string rounding = found.state.value("rounding", std::string("nearest"));
   if (rounding == input.optimizer.rounding) return;
   log::warn(fmt::format(
-      "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and "
-      "its numbers will differ). Set optimizer.rounding = \"{}\" to go on as before.",
+      "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and its "
+      "numbers will differ). Set optimizer.rounding = \"{}\" to continue as before.",
       found.folder.string(), rounding, input.optimizer.rounding, rounding));
 }
 

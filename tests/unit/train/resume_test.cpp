@@ -120,7 +120,7 @@ TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
   const std::string expected =
       "warning: out/step-0000000007: its weights were rounded by optimizer.rounding = \"nearest\" "
       "(this start has \"stochastic\", and its numbers will differ). Set optimizer.rounding = "
-      "\"nearest\" to go on as before.\n";
+      "\"nearest\" to continue as before.\n";
   EXPECT_EQ(warning(input, found), log::is_root() ? expected : "") << "an earlier version wrote it";
   input.optimizer.rounding = "nearest";
   EXPECT_EQ(warning(input, found), "");
