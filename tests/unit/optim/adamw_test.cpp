@@ -98,7 +98,9 @@ TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
 
 TEST(AdamW, KeepsMomentsInBf16) {
   OddShards odd(tests::world(), at::kFloat);
-  AdamW optimizer(settings(), odd.table, odd.shards, at::kBFloat16);
+  Settings nearest = settings();
+  nearest.rounding = "nearest";
+  AdamW optimizer(nearest, odd.table, odd.shards, at::kBFloat16);
   AdamW wide(settings(), odd.table, odd.shards);
   odd.for_each_gradient(
       [](int row, std::int64_t i, float& value) { value = gradient_of(row, i, 0); });
