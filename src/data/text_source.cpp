@@ -20,7 +20,7 @@ std::uint32_t bit(Finding finding) {
 std::string describe(const Format& format, const Columns& columns, const Manner& manner,
                      const Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
-  constexpr int version = 2;
+  constexpr int version = 3;
   std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
   for (const auto& [key, value] : {std::pair("conversation", &columns.conversation),
                                    {"prompt", &columns.prompt},
@@ -87,9 +87,8 @@ Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
       parts.push_back({segment.text, !segment.markup && special_names == SpecialNames::text});
     }
     const bool is_first = begin == 0;
-    auto ids = tokenizer.encode(parts, !is_first ? Encode::continuation
-                                       : ends    ? Encode::document
-                                                 : Encode::no_ends);
+    const Encode start = is_first ? Encode::document : Encode::continuation;
+    auto ids = tokenizer.encode(parts, ends ? start : start | Encode::no_ends);
     // Some tokenizers end a document with EOS themselves; here it belongs after the last segment.
     if (ends && is_first && !ids.empty() && ids.back() == tokenizer.eos_id()) ids.pop_back();
     any_trained = any_trained || trained;

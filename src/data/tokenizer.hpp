@@ -28,6 +28,8 @@ enum class Encode : unsigned {
   plain = 2,
   /// The start of a document, with its prefix, but without the tokens of the post-processor: for
   /// text whose template has written them.
+  /// A space that such a text has where SentencePiece puts its prefix is that prefix: with
+  /// SentencePiece's own files no second one is put, as Mistral's library has it.
   no_ends = 4,
 };
 
@@ -44,8 +46,8 @@ constexpr Encode operator|(Encode a, Encode b) {
 
 /// A tokenizer read from a model folder: `tokenizer.json` of the Hugging Face library (byte-level
 /// BPE as in GPT-2, Llama 3 and Qwen, SentencePiece style as in Llama 2 and Mistral, Unigram),
-/// Mistral's `tekken.json`, tiktoken's `*.tiktoken` (Qwen 1) and `tokenizer.model` (Llama 3), or
-/// SentencePiece's `tokenizer.model`. Ids equal those of the library that the file belongs to.
+/// Mistral's `tekken.json`, tiktoken's `*.tiktoken` (Qwen 1) and `tokenizer.model` (Llama 3 and 4),
+/// or SentencePiece's `tokenizer.model`. Ids equal those of the library that the file belongs to.
 /// Cheap to copy; every member function may be called from several threads at once.
 ///
 /// Names of special tokens inside a text become the tokens unless `Encode::plain` or a plain part
@@ -61,7 +63,15 @@ class Tokenizer {
   /// is not supported is named and never ignored.
   static Tokenizer load(const std::filesystem::path& model_folder);
 
-  /// Token ids of `text`, which must be UTF-8.
+  /// Ids without a text, of a model whose data are ids and whose tokenizer is not there: 0 to
+  /// `vocab_size` - 1, decoded as numbers. End and begin tokens come from `config.json`, else
+  /// `generation_config.json`. Throws: ErrorKind::input if these files are damaged.
+  static Tokenizer of_ids(const std::filesystem::path& model_folder, std::int64_t vocab_size);
+
+  /// Whether there are ids alone.
+  bool has_ids_only() const;
+
+  /// Token ids of `text`, which must be UTF-8. Not of a tokenizer that has ids only.
   /// Throws: ErrorKind::input for invalid UTF-8, for a character that the vocabulary cannot express
   /// and would drop, and when a pattern of the file exceeds its matching limits.
   std::vector<std::int32_t> encode(std::string_view text, Encode options) const;
@@ -92,6 +102,9 @@ class Tokenizer {
 
   /// Throws: ErrorKind::input if the model folder names no end token.
   std::int32_t eos_id() const;
+
+  /// The same, or nothing.
+  std::optional<std::int32_t> find_eos_id() const;
 
   /// The file that was read, for messages.
   const std::filesystem::path& file() const;

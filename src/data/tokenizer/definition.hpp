@@ -40,6 +40,8 @@ struct Definition {
   std::optional<std::int32_t> eos;
   /// What decides ids in addition to the file: for the fingerprint.
   std::string settings;
+  /// A space that a template wrote where the prefix would go is the prefix; see Encode::no_ends.
+  bool is_sentencepiece = false;
 };
 
 /// What tokenizer_config.json and added_tokens.json say where the tokenizer's file cannot.
@@ -61,8 +63,9 @@ struct Beside {
 /// asks for something that is not supported; so do the others.
 Definition read_tokenizer_json(const std::string& text, const std::string& place);
 
-/// Lines of a piece in base64 and its rank: Llama 3's tokenizer.model, and qwen.tiktoken.
-enum class TiktokenKind { llama3, qwen };
+/// Lines of a piece in base64 and its rank: tokenizer.model of Llama 3 and Llama 4, told apart by
+/// their numbers of pieces, and qwen.tiktoken.
+enum class TiktokenKind { llama, qwen };
 Definition read_tiktoken(std::string_view text, const std::string& place, TiktokenKind kind,
                          const Beside& beside);
 

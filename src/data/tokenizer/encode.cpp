@@ -33,6 +33,13 @@ void require_utf8(std::string_view text) {
   }
 }
 
+void require_text(const Tokenizer& tokenizer) {
+  if (!tokenizer.has_ids_only()) return;
+  core::fail(core::ErrorKind::input,
+             {tokenizer.file().string(), "has no tokenizer", "a text cannot become ids without it",
+              "Copy the tokenizer's file from where the model was published."});
+}
+
 /// Encodes the words of one text, one after the other.
 class Words : public tokenizer::WordSink {
  public:
@@ -110,7 +117,7 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
 }
 
 void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& special,
-                                   bool continues, Workspace& workspace,
+                                   bool continues, bool has_own_prefix, Workspace& workspace,
                                    std::vector<std::int32_t>& ids) const {
   Matcher matcher;
   Words words(model, text, workspace, ids);
@@ -125,7 +132,8 @@ void Tokenizer::Parts::encode_text(std::string_view text, const SpecialNames& sp
           ids.push_back(token->id);
           return;
         }
-        const bool no_prefix = begin == 0 ? continues : prefix_once;
+        const bool no_prefix =
+            (begin == 0 ? continues : prefix_once) || (has_own_prefix && piece.starts_with(' '));
         const Prefix prefix = no_prefix ? Prefix::left_out : Prefix::allowed;
         const std::string_view normal = normalizer.apply(piece, prefix, buffer, matcher);
         const SpecialNames inside =
@@ -150,16 +158,18 @@ std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text,
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 4 + 16);
   const bool continues = has(options, Encode::continuation);
-  const bool whole = !continues && !has(options, Encode::no_ends);
+  const bool is_template = has(options, Encode::no_ends);
+  const bool whole = !continues && !is_template;
   if (whole) ids.insert(ids.end(), post_processor.before.begin(), post_processor.before.end());
   auto workspace = workspaces_.take();
-  encode_text(text, special, continues, *workspace, ids);
+  encode_text(text, special, continues, is_template && is_sentencepiece, *workspace, ids);
   workspaces_.give_back(std::move(workspace));
   if (whole) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());
   return ids;
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Encode options) const {
+  require_text(*this);
   require_utf8(text);
   using Count = SpecialNames::Count;
   const bool plain = has(options, Encode::plain);
@@ -167,6 +177,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Encode option
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, Encode options) const {
+  require_text(*this);
   std::string text;
   SpecialNames special{SpecialNames::Count::inside, {}};
   for (const TextPart& part : parts) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "core/python_json.hpp"
+
 #include "data/tokenizer/json_node.hpp"
 
 namespace finetune::data::tokenizer {
@@ -30,28 +32,17 @@ std::int32_t numbered_id(const JsonNode& node, const std::string& file, std::int
                "Take both files from the same model.");
 }
 
-}  // namespace
+std::optional<core::Json> read_beside(const std::filesystem::path& model_folder, const char* name) {
+  const auto path = model_folder / name;
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return core::read_python_json(path, generation_config_limit_bytes);
+}
 
-EndTokens EndTokens::read(const std::filesystem::path& file, std::int32_t vocab_size,
-                          const EndTokens& otherwise, const IdOf& id_of) {
-  EndTokens tokens;
-  const std::filesystem::path model_folder = file.parent_path();
-  const std::string name_of_file = file.filename().string();
-  bool bos_said = false;
-  const auto read = [&](const char* name) -> std::optional<core::Json> {
-    const auto path = model_folder / name;
-    if (!std::filesystem::exists(path)) return std::nullopt;
-    return core::read_json(path, generation_config_limit_bytes);
-  };
-  if (const auto config = read("tokenizer_config.json")) {
-    const JsonNode root(*config, (model_folder / "tokenizer_config.json").string());
-    if (const auto eos = root.find("eos_token")) tokens.eos = named_id(*eos, name_of_file, id_of);
-    if (const auto bos = root.find("bos_token")) tokens.bos = named_id(*bos, name_of_file, id_of);
-    bos_said = config->contains("bos_token");
-  }
+void add_numbers(EndTokens& tokens, const std::filesystem::path& model_folder, bool bos_said,
+                 const std::string& name_of_file, std::int32_t vocab_size) {
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (tokens.eos && (tokens.bos || bos_said)) break;
-    const auto config = read(name);
+    const auto config = read_beside(model_folder, name);
     if (!config) continue;
     const JsonNode root(*config, (model_folder / name).string());
     const auto eos = root.find("eos_token_id");
@@ -59,6 +50,30 @@ EndTokens EndTokens::read(const std::filesystem::path& file, std::int32_t vocab_
     const auto bos = root.find("bos_token_id");
     if (bos && !tokens.bos && !bos_said) tokens.bos = numbered_id(*bos, name_of_file, vocab_size);
   }
+}
+
+}  // namespace
+
+EndTokens EndTokens::read_numbers(const std::filesystem::path& model_folder,
+                                  std::int32_t vocab_size) {
+  EndTokens tokens;
+  add_numbers(tokens, model_folder, false, "the vocabulary", vocab_size);
+  return tokens;
+}
+
+EndTokens EndTokens::read(const std::filesystem::path& file, std::int32_t vocab_size,
+                          const EndTokens& otherwise, const IdOf& id_of) {
+  EndTokens tokens;
+  const std::filesystem::path model_folder = file.parent_path();
+  const std::string name_of_file = file.filename().string();
+  bool bos_said = false;
+  if (const auto config = read_beside(model_folder, "tokenizer_config.json")) {
+    const JsonNode root(*config, (model_folder / "tokenizer_config.json").string());
+    if (const auto eos = root.find("eos_token")) tokens.eos = named_id(*eos, name_of_file, id_of);
+    if (const auto bos = root.find("bos_token")) tokens.bos = named_id(*bos, name_of_file, id_of);
+    bos_said = config->contains("bos_token");
+  }
+  add_numbers(tokens, model_folder, bos_said, name_of_file, vocab_size);
   if (!tokens.eos) tokens.eos = otherwise.eos;
   if (!tokens.bos && !bos_said) tokens.bos = otherwise.bos;
   return tokens;

@@ -24,6 +24,9 @@ struct EndTokens {
   static EndTokens read(const std::filesystem::path& file, std::int32_t vocab_size,
                         const EndTokens& otherwise,
                         const std::function<std::optional<std::int32_t>(std::string_view)>& id_of);
+
+  /// What `config.json` and `generation_config.json` say alone, for a folder without a tokenizer.
+  static EndTokens read_numbers(const std::filesystem::path& model_folder, std::int32_t vocab_size);
 };
 
 }  // namespace finetune::data::tokenizer

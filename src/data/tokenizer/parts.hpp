@@ -39,6 +39,7 @@ struct Tokenizer::Parts : tokenizer::Definition {
   tokenizer::EndTokens ends;
   std::filesystem::path file;
   std::string fingerprint;
+  std::int64_t num_ids = 0;  ///< of a tokenizer that has ids only; else 0
 
   explicit Parts(tokenizer::Definition definition) : tokenizer::Definition(std::move(definition)) {}
 
@@ -53,7 +54,7 @@ struct Tokenizer::Parts : tokenizer::Definition {
                                             tokenizer::Prefix prefix,
                                             tokenizer::Matcher& matcher) const;
   void encode_text(std::string_view text, const tokenizer::SpecialNames& special, bool continues,
-                   Workspace& workspace, std::vector<std::int32_t>& ids) const;
+                   bool has_own_prefix, Workspace& workspace, std::vector<std::int32_t>& ids) const;
 
   mutable Workspaces workspaces_;
 };

@@ -249,7 +249,8 @@ Definition read_sentencepiece(std::string_view message, const std::string& place
           !beside.legacy.value_or(!instructs),
           bos,
           eos,
-          beside.settings()};
+          beside.settings(),
+          true};
 }
 
 }  // namespace finetune::data::tokenizer

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of OpenAI's tiktoken as Llama 3 and Qwen 1 are published with. The file has the ordinary
-// pieces only; the pattern and the special tokens belong to the model.
+// Files of OpenAI's tiktoken as Llama 3, Llama 4 and Qwen 1 are published with. The file has the
+// ordinary pieces only; the pattern and the special tokens belong to the model.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -100,6 +102,45 @@ std::vector<AddedToken> llama3_tokens(std::int32_t first) {
   return tokens;
 }
 
+/// Source: github.com/meta-llama/llama-models, models/llama4/tokenizer.py.
+constexpr std::string_view llama4_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+/// As in the same file: names, and between them runs of reserved ones.
+std::vector<AddedToken> llama4_tokens(std::int32_t first) {
+  constexpr std::size_t count = 2048;
+  std::vector<std::string> names = {
+      "<|begin_of_text|>", "<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
+      "<|header_start|>",  "<|header_end|>",  "<|eom|>",        "<|eot|>",        "<|step|>"};
+  const auto reserve = [&](const char* kind, int from, int to) {
+    for (int i = from; i < to; ++i)
+      names.push_back(fmt::format("<|{}reserved_special_token_{}|>", kind, i));
+  };
+  const auto add = [&](std::initializer_list<const char*> more) {
+    names.insert(names.end(), more.begin(), more.end());
+  };
+  reserve("text_post_train_", 0, 6);
+  add({"<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"});
+  reserve("text_post_train_", 8, 69);
+  add({"<|image_start|>", "<|image_end|>"});
+  reserve("vision_", 0, 2);
+  add({"<|tile_x_separator|>", "<|tile_y_separator|>"});
+  reserve("vision_", 2, 6);
+  add({"<|image|>"});
+  reserve("vision_", 6, 7);
+  add({"<|patch|>"});
+  reserve("vision_", 7, 1048);
+  reserve("reasoning_", 0, 8);
+  add({"<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"});
+  reserve("", 0, static_cast<int>(count - names.size()));
+  std::vector<AddedToken> tokens;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    tokens.push_back(special(first + static_cast<std::int32_t>(i), std::move(names[i])));
+  return tokens;
+}
+
 std::vector<AddedToken> qwen_tokens(std::int32_t first) {
   constexpr int extras = 205;
   std::vector<AddedToken> tokens{special(first, "<|endoftext|>"),
@@ -118,10 +159,12 @@ Definition read_tiktoken(std::string_view text, const std::string& place, Tiktok
   const core::Json nothing;
   const JsonNode file(nothing, place);
   const std::int32_t first = pieces->size();
-  const bool llama = kind == TiktokenKind::llama3;
-  if (llama && first >= llama4_pieces) {
+  const bool llama = kind == TiktokenKind::llama;
+  const bool llama4 = llama && first == llama4_pieces;
+  if (llama && first > llama4_pieces) {
     file.refuse(fmt::format("{} pieces", core::with_commas(first)),
-                "this is not Llama 3's file, so pattern and special tokens are not known",
+                "this is neither Llama 3's nor Llama 4's file, so pattern and special tokens are "
+                "not known",
                 "Use the tokenizer.json of the model.");
   }
   std::vector<std::uint32_t> ranks;
@@ -130,10 +173,12 @@ Definition read_tiktoken(std::string_view text, const std::string& place, Tiktok
   Bpe::Options options;
   options.byte_level = options.whole_words = true;
   Bpe bpe = Bpe::of_ranks(std::move(pieces), ranks, options, file);
-  auto tokens = llama ? llama3_tokens(first) : qwen_tokens(first);
+  auto tokens = llama4 ? llama4_tokens(first) : llama ? llama3_tokens(first) : qwen_tokens(first);
   beside.join(tokens);
   AddedTokens added = AddedTokens::of(std::move(tokens), bpe.pieces(), file);
-  const auto pattern = llama ? KnownSplit::llama3_pattern : KnownSplit::qwen2_pattern;
+  const auto pattern = llama4  ? llama4_pattern
+                       : llama ? KnownSplit::llama3_pattern
+                               : KnownSplit::qwen2_pattern;
   const std::optional<std::int32_t> bos = llama ? std::optional(first) : std::nullopt;
   const std::int32_t eos = llama ? first + 1 : first;
   return {llama ? Normalizer() : Normalizer::composed(),

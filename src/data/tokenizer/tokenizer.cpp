@@ -2,6 +2,9 @@
 #include "data/tokenizer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -28,7 +31,7 @@ Definition read_definition(const std::filesystem::path& path, const std::string&
     return tokenizer::read_tiktoken(content, place, Kind::qwen, beside);
   // The first byte of SentencePiece's message, its field 1, is no digit of base64.
   if (!content.empty() && content[0] != '\n')
-    return tokenizer::read_tiktoken(content, place, Kind::llama3, beside);
+    return tokenizer::read_tiktoken(content, place, Kind::llama, beside);
   return tokenizer::read_sentencepiece(content, place, beside);
 }
 
@@ -48,6 +51,35 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
   return Tokenizer(std::move(parts));
 }
 
+Tokenizer Tokenizer::of_ids(const std::filesystem::path& model_folder, std::int64_t vocab_size) {
+  using namespace tokenizer;
+  const core::Json nothing;
+  const JsonNode node(nothing, model_folder.string());
+  Bpe none = Bpe::of_ranks(std::make_unique<Vocabulary>(0), {}, {}, node);
+  AddedTokens no_added = AddedTokens::of({}, none.pieces(), node);
+  auto parts = std::make_shared<Parts>(Definition{Normalizer(),
+                                                  PreTokenizer(),
+                                                  std::move(none),
+                                                  std::move(no_added),
+                                                  PostProcessor(),
+                                                  Decoder::of_bytes(),
+                                                  false,
+                                                  {},
+                                                  {},
+                                                  ""});
+  parts->num_ids = vocab_size;
+  parts->file = model_folder;
+  parts->ends = EndTokens::read_numbers(model_folder, static_cast<std::int32_t>(vocab_size));
+  parts->fingerprint =
+      core::fingerprint(fmt::format("ids below {} {} {}", vocab_size, parts->ends.bos.value_or(-1),
+                                    parts->ends.eos.value_or(-1)));
+  return Tokenizer(std::move(parts));
+}
+
+bool Tokenizer::has_ids_only() const {
+  return parts_->num_ids > 0;
+}
+
 std::optional<std::int32_t> Tokenizer::Parts::id(std::string_view token) const {
   if (const AddedToken* found = added.find(token)) return found->id;
   const std::int32_t found = pieces_of(model).find(token);
@@ -59,6 +91,10 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   std::vector<std::string> pieces;
   pieces.reserve(ids.size());
   for (const std::int32_t id : ids) {
+    if (has_ids_only()) {
+      pieces.push_back(fmt::format("{}{}", pieces.empty() ? "" : " ", id));
+      continue;
+    }
     if (id < 0 || id >= parts_->added.vocab_size()) {
       core::fail(core::ErrorKind::input,
                  {parts_->file.string(), fmt::format("no token has id {}", id),
@@ -72,11 +108,12 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
       pieces.emplace_back(parts_->added.decoded(*token));
     }
   }
+  if (has_ids_only()) return fmt::format("{}", fmt::join(pieces, ""));
   return parts_->decoder.decode(std::move(pieces));
 }
 
 std::int64_t Tokenizer::vocab_size() const {
-  return parts_->added.vocab_size();
+  return has_ids_only() ? parts_->num_ids : parts_->added.vocab_size();
 }
 
 std::optional<std::int32_t> Tokenizer::id(std::string_view token) const {
@@ -85,6 +122,10 @@ std::optional<std::int32_t> Tokenizer::id(std::string_view token) const {
 
 std::optional<std::int32_t> Tokenizer::bos_id() const {
   return parts_->ends.bos;
+}
+
+std::optional<std::int32_t> Tokenizer::find_eos_id() const {
+  return parts_->ends.eos;
 }
 
 std::int32_t Tokenizer::eos_id() const {

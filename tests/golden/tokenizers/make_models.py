@@ -32,9 +32,13 @@ TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo
           r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 
+LLAMA4 = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
-def write(folder, cases, library):
-    path = os.path.join(HERE, folder, "cases.json")
+
+def write(folder, cases, library, name="cases.json"):
+    path = os.path.join(HERE, folder, name)
     with open(path, "w", encoding="utf-8") as file:
         json.dump([{"text": t, "ids": ids, "decoded": decoded, "by": library} for t, ids, decoded in cases], file,
                   ensure_ascii=False, indent=0)
@@ -122,6 +126,10 @@ def tiktoken_files():
     texts = [t for t in TEXTS if "<" not in t and "[" not in t]
     encoding = tiktoken.Encoding("llama3", pat_str=LLAMA3, mergeable_ranks=table, special_tokens={})
     write("tiktoken", [(t, [len(table)] + encoding.encode(t), t) for t in texts], f"tiktoken {tiktoken.__version__}")
+    # A test fills the file up to Llama 4's 200,000 pieces with some that no text holds.
+    encoding = tiktoken.Encoding("llama4", pat_str=LLAMA4, mergeable_ranks=table, special_tokens={})
+    write("tiktoken", [(t, [200_000] + encoding.encode(t), t) for t in texts], f"tiktoken {tiktoken.__version__}",
+          "llama4_cases.json")
     folder = folder_for("tekken")
     special, used = 30, len(table) - 40
     rows = [{"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
