@@ -68,8 +68,8 @@ float term(std::int64_t i) {
   auto bits = static_cast<std::uint64_t>(1 + i + 1'000'003 * tests::world().rank());
   bits = (bits ^ (bits >> 31)) * 0x9e3779b97f4a7c15U;
   bits ^= bits >> 29;
-  const float mantissa = static_cast<float>(bits % 2048) - 1024.5f;
-  return std::ldexp(mantissa, static_cast<int>((bits >> 20) % 12) - 12);
+  const float mantissa = static_cast<float>(bits % (1 << 24)) - 0x1p23F;
+  return std::ldexp(mantissa, static_cast<int>((bits >> 30) % 12) - 23);
 }
 
 Bytes terms(core::DType dtype, std::int64_t count) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 
 #include "plan/bucket.hpp"
 #include "support/ranks.hpp"
@@ -12,7 +14,10 @@ namespace {
 
 using tests::OddShards;
 
-class GradientSums : public testing::TestWithParam<at::ScalarType> {
+/// On one node, or on two of which the second has what is left of two ranks.
+enum class Nodes { one, two };
+
+class GradientSums : public testing::TestWithParam<std::tuple<at::ScalarType, Nodes>> {
  protected:
   /// Adds `value` to every element of a row's open gradient as an op would.
   void write(model::RowRange rows, float value) {
@@ -43,7 +48,11 @@ class GradientSums : public testing::TestWithParam<at::ScalarType> {
   const comm::Communicator& world_ = tests::world();
   const float num_ranks_ = static_cast<float>(world_.size());
   const float rank_ = static_cast<float>(world_.rank());
-  OddShards odd_{tests::world(), GetParam()};
+  const at::ScalarType dtype_ = std::get<0>(GetParam());
+  OddShards odd_{std::get<1>(GetParam()) == Nodes::one
+                     ? tests::world()
+                     : tests::world().as_on_node(tests::world().rank() < 2 ? 0 : 1),
+                 dtype_};
 };
 
 TEST_P(GradientSums, AddTheRanksElementByElement) {
@@ -109,7 +118,7 @@ TEST_P(GradientSums, TakeRanksThatHaveNothing) {
 TEST_P(GradientSums, DoNotExistForFrozenUnits) {
   model::ParameterTable table = tests::odd_table();
   table.rows[3].trainable = false;
-  OddShards odd(world_, GetParam(), plan::regroup(table, "BLOCK"));
+  OddShards odd(world_, dtype_, plan::regroup(table, "BLOCK"));
   const int frozen = odd.shards.unit_of(3), trained = odd.shards.unit_of(0);
   EXPECT_NE(frozen, trained);
   for (const int unit : {frozen, trained})
@@ -145,9 +154,14 @@ TEST_P(GradientSums, HaveZerosForPadding) {
     EXPECT_EQ(gradient[i].item<float>(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, GradientSums, testing::Values(at::kFloat, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(DtypesAndNodes, GradientSums,
+                         testing::Combine(testing::Values(at::kFloat, at::kBFloat16),
+                                          testing::Values(Nodes::one, Nodes::two)),
                          [](const auto& info) {
-                           return info.param == at::kFloat ? "float" : "bfloat16";
+                           return std::string(std::get<0>(info.param) == at::kFloat ? "float"
+                                                                                    : "bfloat16") +
+                                  (std::get<1>(info.param) == Nodes::one ? "OnOneNode"
+                                                                         : "OnTwoNodes");
                          });
 
 }  // namespace
