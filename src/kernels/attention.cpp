@@ -14,7 +14,7 @@ using namespace attention_tiles;
 /// One head's softmax and product with values; what a thread has for itself.
 class Forward {
  public:
-  explicit Forward(const CausalAttention& args)
+  explicit Forward(const CausalAttention<bf16>& args)
       : args_(args),
         size_(args.shape.head_size),
         area_(tile * size_),
@@ -106,7 +106,7 @@ class Forward {
 
   static constexpr int64_t row_size = tiles_at_once * tile;
 
-  const CausalAttention& args_;
+  const CausalAttention<bf16>& args_;
   int64_t size_, area_;
   float scale_ = scale_of(args_.shape);
   Buffer<bf16> keys_, values_, rows_;
@@ -121,7 +121,7 @@ class Forward {
 /// that make d_v and d_k, and a query's numbers lie across.
 class Backward {
  public:
-  explicit Backward(const CausalAttentionBackward& args)
+  explicit Backward(const CausalAttentionBackward<bf16>& args)
       : args_(args),
         size_(args.shape.head_size),
         tiles_(num_tiles(args.shape)),
@@ -235,7 +235,7 @@ class Backward {
     }
   }
 
-  const CausalAttentionBackward& args_;
+  const CausalAttentionBackward<bf16>& args_;
   int64_t size_, tiles_, area_;
   float scale_ = scale_of(args_.shape);
   // Of all tiles. "Across": tokens, or their pairs, lie in a row.
@@ -265,18 +265,19 @@ void for_heads(const Args& args, int64_t num_heads, const F& f) {
 
 bool has_causal_attention(const CausalShape& shape) {
   static const bool has_products = probe();
-  return has_products && shape.head_size > 0 && shape.head_size % 16 == 0 && shape.length > 0 &&
+  return has_products && shape.keys() == shape.length && shape.window == 0 && shape.head_size > 0 &&
+         shape.head_size % 16 == 0 && shape.length > 0 &&
          num_tiles(shape) * tile * shape.head_size <= most_elements && shape.num_kv_heads > 0 &&
          shape.num_heads % shape.num_kv_heads == 0;
 }
 
-void causal_attention(const CausalAttention& args) {
+void causal_attention(const CausalAttention<bf16>& args) {
   for_heads<Forward>(args, args.shape.num_heads, [](Forward& worker, int64_t sample, int64_t head) {
     worker.head(sample, head);
   });
 }
 
-void causal_attention_backward(const CausalAttentionBackward& args) {
+void causal_attention_backward(const CausalAttentionBackward<bf16>& args) {
   for_heads<Backward>(
       args, args.shape.num_kv_heads,
       [](Backward& worker, int64_t sample, int64_t head) { worker.kv_head(sample, head); });

@@ -51,6 +51,7 @@ struct Attention {
 struct Visible {
   bool is_causal = false;
   at::Tensor mask = {};
+  std::int64_t window = 0;  ///< what the mask says, if it is that of a window; 0: it is another
 };
 
 /// Softmax of q k^T / sqrt(K) times v. It holds all scores at once. q [B, H, L, K]; k and v [B,
