@@ -31,7 +31,7 @@ auto dispatch(const at::Tensor& tensor, const F& f) {
 /// Kernels are for float and bfloat16 on the CPU. Everything else goes through the compositions:
 /// float16, and GPU tensors until Kokkos has a device.
 bool has_kernels(const at::Tensor& tensor, Path path) {
-  return path == Path::kernels && tensor.is_cpu() &&
+  return path != Path::composed && tensor.is_cpu() &&
          (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
 }
 

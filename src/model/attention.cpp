@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention part of activations.hpp: libtorch's fused kernels, or ours in tiles, on views into
+// The attention part of activations.hpp: libtorch's fused kernels, or ours, on views into
 // a fused qkv.
 
 #include "kernels/attention.hpp"
 #include "kernels/composed.hpp"
 #include "model/activations.hpp"
+#include "model/products.hpp"
 
 #include <ATen/SDPBackend.h>
 
@@ -32,7 +33,16 @@ at::Tensor merge_heads(const at::Tensor& out_BHLK) {
 
 namespace {
 
-enum class Kernel : std::int64_t { composed, host, tiles, flash, efficient, cudnn };
+enum class Kernel : std::int64_t {
+  composed,
+  host,          ///< libtorch's for the CPU
+  host_in_fp32,  ///< the same, on copies
+  tiles,
+  widened,
+  flash,
+  efficient,
+  cudnn
+};
 
 bool has_groups(const QkvViews& views) {
   return views.q.size(1) != views.k.size(1);
@@ -65,13 +75,15 @@ Kernel choose_on_gpu(const QkvViews& views, bool is_causal) {
   }
 }
 
-kernels::CausalShape causal_shape(const QkvViews& views) {
-  return {views.q.size(0), views.q.size(2), views.q.size(1), views.k.size(1), views.q.size(3)};
+kernels::CausalShape causal_shape(const QkvViews& views, const Visible& visible) {
+  return {views.q.size(0), views.q.size(2), views.q.size(1), views.k.size(1),
+          views.q.size(3), views.k.size(2), visible.window};
 }
 
 bool can_use_tiles(const QkvViews& views, const Visible& visible) {
   return views.q.scalar_type() == at::kBFloat16 && visible.is_causal && !visible.mask.defined() &&
-         views.q.size(2) == views.k.size(2) && kernels::has_causal_attention(causal_shape(views));
+         views.q.size(2) == views.k.size(2) &&
+         kernels::has_causal_attention(causal_shape(views, visible));
 }
 
 /// A view [B, H, L, K] as our kernels take it.
@@ -87,41 +99,101 @@ at::Tensor empty_heads(const at::Tensor& like_BHLK) {
       .transpose(1, 2);
 }
 
+/// Elements of a head's vector as neighbours, as our kernels take them.
+at::Tensor with_neighbours(const at::Tensor& x_BHLK) {
+  return x_BHLK.stride(3) == 1 ? x_BHLK : x_BHLK.contiguous();
+}
+
 using kernels::bf16;
 
-Attended attend_in_tiles(const QkvViews& views) {
+template <typename T>
+kernels::CausalAttention<T> forward_of(const QkvViews& views, const Visible& visible,
+                                       const Attended& a) {
+  return {.shape = causal_shape(views, visible),
+          .q = heads_of<const T>(views.q),
+          .k = heads_of<const T>(views.k),
+          .v = heads_of<const T>(views.v),
+          .out = heads_of<T>(a.out),
+          .logsumexp = a.logsumexp.data_ptr<float>()};
+}
+
+template <typename T>
+kernels::CausalAttentionBackward<T> backward_of(const at::Tensor& d_out, const QkvViews& views,
+                                                const Visible& visible, const Attended& a,
+                                                const QkvViews& d) {
+  return {.shape = causal_shape(views, visible),
+          .q = heads_of<const T>(views.q),
+          .k = heads_of<const T>(views.k),
+          .v = heads_of<const T>(views.v),
+          .out = heads_of<const T>(a.out),
+          .d_out = heads_of<const T>(d_out),
+          .logsumexp = a.logsumexp.data_ptr<float>(),
+          .d_q = heads_of<T>(d.q),
+          .d_k = heads_of<T>(d.k),
+          .d_v = heads_of<T>(d.v)};
+}
+
+/// Calls f.operator()<T>() with our element type of a tensor's.
+template <typename F>
+void with_element(const at::Tensor& x, const F& f) {
+  if (x.scalar_type() == at::kFloat) {
+    f.template operator()<float>();
+  } else if (x.scalar_type() == at::kHalf) {
+    f.template operator()<kernels::f16>();
+  } else {
+    f.template operator()<bf16>();
+  }
+}
+
+Attended attend_by_ours(const QkvViews& views, const Visible& visible, Kernel kernel) {
   Attended a;
   a.out = empty_heads(views.q);
   a.logsumexp = at::empty({views.q.size(0), views.q.size(1), views.q.size(2)},
                           views.q.options().dtype(at::kFloat));
-  kernels::causal_attention({.shape = causal_shape(views),
-                             .q = heads_of<const bf16>(views.q),
-                             .k = heads_of<const bf16>(views.k),
-                             .v = heads_of<const bf16>(views.v),
-                             .out = heads_of<bf16>(a.out),
-                             .logsumexp = a.logsumexp.data_ptr<float>()});
+  a.kernel = static_cast<std::int64_t>(kernel);
+  if (kernel == Kernel::tiles) {
+    kernels::causal_attention(forward_of<bf16>(views, visible, a));
+  } else {
+    with_element(views.q, [&]<typename T>() {
+      kernels::widened_attention(forward_of<T>(views, visible, a));
+    });
+  }
   return a;
 }
 
-QkvViews attend_in_tiles_backward(const at::Tensor& d_out, const QkvViews& views,
-                                  const Attended& a) {
-  QkvViews d{empty_heads(views.q), empty_heads(views.k), empty_heads(views.v)};
-  kernels::causal_attention_backward({.shape = causal_shape(views),
-                                      .q = heads_of<const bf16>(views.q),
-                                      .k = heads_of<const bf16>(views.k),
-                                      .v = heads_of<const bf16>(views.v),
-                                      .out = heads_of<const bf16>(a.out),
-                                      .d_out = heads_of<const bf16>(d_out),
-                                      .logsumexp = a.logsumexp.data_ptr<float>(),
-                                      .d_q = heads_of<bf16>(d.q),
-                                      .d_k = heads_of<bf16>(d.k),
-                                      .d_v = heads_of<bf16>(d.v)});
+QkvViews attend_by_ours_backward(const at::Tensor& d_out, const QkvViews& views,
+                                 const Visible& visible, const Attended& a, Kernel kernel) {
+  const at::Tensor d_heads = with_neighbours(d_out);
+  const QkvViews d{empty_heads(views.q), empty_heads(views.k), empty_heads(views.v)};
+  if (kernel == Kernel::tiles) {
+    kernels::causal_attention_backward(backward_of<bf16>(d_heads, views, visible, a, d));
+  } else {
+    with_element(views.q, [&]<typename T>() {
+      kernels::widened_attention_backward(backward_of<T>(d_heads, views, visible, a, d));
+    });
+  }
   return d;
+}
+
+/// On the CPU. libtorch's kernel runs at half of the rate of ours in fp32, and in narrow floats at
+/// a hundredth where the processor has no instructions for them.
+Kernel choose_on_host(const QkvViews& views, const Visible& visible, Path path) {
+  const bool is_ours = visible.window > 0 || (visible.is_causal && !visible.mask.defined() &&
+                                              views.q.size(2) == views.k.size(2));
+  const bool is_wide = views.q.scalar_type() == at::kFloat || is_widened(views.q, path);
+  if (is_wide && is_ours && kernels::has_widened_attention(causal_shape(views, visible)))
+    return Kernel::widened;
+  if (is_widened(views.q, path)) return Kernel::host_in_fp32;
+  return can_use_tiles(views, visible) ? Kernel::tiles : Kernel::host;
+}
+
+QkvViews to_dtype(const QkvViews& views, at::ScalarType dtype) {
+  return {views.q.to(dtype), views.k.to(dtype), views.v.to(dtype)};
 }
 
 Kernel choose(const QkvViews& views, const Visible& visible, Path path) {
   if (path == Path::composed) return Kernel::composed;
-  if (views.q.is_cpu()) return can_use_tiles(views, visible) ? Kernel::tiles : Kernel::host;
+  if (views.q.is_cpu()) return choose_on_host(views, visible, path);
   // The fused ones want masks aligned in ways of their own.
   if (visible.mask.defined()) return Kernel::composed;
   return views.q.is_cuda() ? choose_on_gpu(views, visible.is_causal) : Kernel::composed;
@@ -153,9 +225,15 @@ Attended attend(const QkvViews& views, const Visible& visible, Path path) {
   a.kernel = static_cast<std::int64_t>(kernel);
   switch (kernel) {
     case Kernel::tiles:
-      a = attend_in_tiles(views);
-      a.kernel = static_cast<std::int64_t>(kernel);
+    case Kernel::widened:
+      return attend_by_ours(views, visible, kernel);
+    case Kernel::host_in_fp32: {
+      const QkvViews wide = to_dtype(views, at::kFloat);
+      std::tie(a.out, a.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
+          wide.q, wide.k, wide.v, 0.0, is_causal, host_mask(visible, wide.q));
+      a.out = a.out.to(q.scalar_type());
       return a;
+    }
     case Kernel::host:
       std::tie(a.out, a.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
           q, k, v, 0.0, is_causal, host_mask(visible, q));
@@ -199,7 +277,16 @@ QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const A
   const at::Tensor none;  // the sequences of a batch have one length, and there is no bias
   switch (static_cast<Kernel>(a.kernel)) {
     case Kernel::tiles:
-      return attend_in_tiles_backward(d_out, views, a);
+    case Kernel::widened:
+      return attend_by_ours_backward(d_out, views, visible, a, static_cast<Kernel>(a.kernel));
+    case Kernel::host_in_fp32: {
+      Attended in_fp32 = a;
+      in_fp32.out = a.out.to(at::kFloat);
+      in_fp32.kernel = static_cast<std::int64_t>(Kernel::host);
+      const QkvViews d =
+          attend_backward(d_out.to(at::kFloat), to_dtype(views, at::kFloat), in_fp32, visible);
+      return to_dtype(d, q.scalar_type());
+    }
     case Kernel::host: {
       const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           d_out, q, k, v, a.out, a.logsumexp, 0.0, is_causal, host_mask(visible, q));

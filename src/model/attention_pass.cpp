@@ -100,7 +100,7 @@ class Bands {
     if (!piece.has_band) return {.is_causal = true, .mask = {}};
     at::Tensor& mask = masks_[{piece.q_length, piece.k_length}];
     if (!mask.defined()) mask = make(piece.q_length, piece.k_length);
-    return {.is_causal = false, .mask = mask};
+    return {.is_causal = false, .mask = mask, .window = window_};
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "model/ops.hpp"
+#include "model/products.hpp"
 
 namespace finetune::model {
 
@@ -47,13 +48,14 @@ inline void save_path(AutogradContext* ctx, Path path) {
 }
 
 /// dW = dy^T x, into the slot.
-inline void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND) {
+inline void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND,
+                        Path path) {
   if (!slot.tensor.defined()) return;
   at::Tensor target = slot.tensor;
   if (slot.accumulate) {
-    target.addmm_(dy_NF.t(), x_ND);
+    product_add(target, dy_NF.t(), x_ND, path);
   } else {
-    at::mm_out(target, dy_NF.t(), x_ND);
+    product_out(target, dy_NF.t(), x_ND, path);
   }
 }
 

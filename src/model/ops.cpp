@@ -270,7 +270,7 @@ at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
 }
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  return at::mm(x_ND, weights_.weight({row, 1}).t()).to(at::kFloat);
+  return product(x_ND, weights_.weight({row, 1}).t(), path_).to(at::kFloat);
 }
 
 LossSum Ops::loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
@@ -313,14 +313,15 @@ at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N,
   for (std::int64_t first = 0; first < num_tokens; first += chunk) {
     const std::int64_t count = std::min(chunk, num_tokens - first);
     const at::Tensor x = x_ND.narrow(0, first, count);
-    at::Tensor logits = at::mm(x, weight.t());
+    at::Tensor logits = product(x, weight.t(), path_);
     at::Tensor hits = correct.narrow(0, first, count);
     loss.add_(cross_entropy(logits, labels_N.narrow(0, first, count), hits,
                             d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt, path_));
     if (!d_x_ND.defined()) continue;
-    add_product(weights_.gradient({row, 1}), logits, x);  // logits now hold their gradient
+    // Logits now hold their gradient.
+    add_product(weights_.gradient({row, 1}), logits, x, path_);
     at::Tensor d_x = d_x_ND.narrow(0, first, count);
-    at::mm_out(d_x, logits, weight);
+    product_out(d_x, logits, weight, path_);
   }
   // After all chunks: on a GPU the host waits here.
   sum.loss = loss.item<double>();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/architecture.hpp"
+#include "model/path.hpp"
 #include "model/sequence.hpp"
 #include "model/weights.hpp"
 
@@ -41,12 +42,6 @@ struct LossSum {
   std::int64_t num_targets = 0;  ///< targets that count (label other than -100)
   at::Tensor correct;  ///< [N] bool: the target is the most likely token; true where not trained;
                        ///< on the labels' device
-};
-
-/// What computes the ops without weights, and the loss.
-enum class Path {
-  kernels,   ///< those of src/kernels for float and bfloat16 on the CPU; else as `composed`
-  composed,  ///< compositions of ATen functions, on any device: lets a CPU run what a GPU runs
 };
 
 /// What the backward pass computes again instead of keeping it: nothing, or what costs no matrix

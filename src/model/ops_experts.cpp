@@ -65,7 +65,8 @@ void for_each_expert(const std::vector<std::int64_t>& counts, const F& f) {
 /// An expert's matrices as [out, in], however the file keeps them.
 class Matrices {
  public:
-  Matrices(Weights& weights, const ExpertRows& rows) : weights_(weights), rows_(rows) {}
+  Matrices(Weights& weights, const ExpertRows& rows, Path path)
+      : weights_(weights), rows_(rows), path_(path) {}
 
   at::Tensor gate_up(std::int64_t expert) const { return matrix(rows_.gate_up, expert); }
   at::Tensor down(std::int64_t expert) const { return matrix({rows_.down, 1}, expert); }
@@ -91,7 +92,7 @@ class Matrices {
   void add(RowRange first, GradientSlot& fused, std::int64_t expert, const at::Tensor& dy,
            const at::Tensor& x) {
     if (rows_.stride > 0) {
-      add_product(weights_.gradient(shifted(first, expert)), dy, x);
+      add_product(weights_.gradient(shifted(first, expert)), dy, x, path_);
       return;
     }
     if (!fused.accumulate) {
@@ -100,11 +101,14 @@ class Matrices {
       if (fused.tensor.defined() && !fused.accumulate) fused.tensor.zero_();
       fused.accumulate = true;
     }
-    if (fused.tensor.defined()) fused.tensor.select(0, expert).addmm_(x.t(), dy);
+    if (!fused.tensor.defined()) return;
+    at::Tensor target = fused.tensor.select(0, expert);
+    product_add(target, x.t(), dy, path_);
   }
 
   Weights& weights_;
   ExpertRows rows_;
+  Path path_;
   GradientSlot fused_gate_up_, fused_down_;
 };
 
@@ -164,19 +168,19 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
                           const ExpertRows& rows, const Experts& experts, Balance* balance,
                           Recompute recompute, Path path) {
     const at::Tensor router = weights->weight({rows.router, 1});
-    const Routing routing = route(at::mm(x, router.t()), experts, balance != nullptr);
-    const Matrices matrices(*weights, rows);
+    const Routing routing = route(product(x, router.t(), path), experts, balance != nullptr);
+    const Matrices matrices(*weights, rows, path);
     const at::Tensor inputs = inputs_of(x, routing, experts);
     const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = gate_up.narrow(0, first, count);
-      at::mm_out(part, inputs.narrow(0, first, count), matrices.gate_up(e).t());
+      product_out(part, inputs.narrow(0, first, count), matrices.gate_up(e).t(), path);
     });
     const at::Tensor activated = swiglu_forward(gate_up, path);
     at::Tensor outputs = at::empty_like(inputs);
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = outputs.narrow(0, first, count);
-      at::mm_out(part, activated.narrow(0, first, count), matrices.down(e).t());
+      product_out(part, activated.narrow(0, first, count), matrices.down(e).t(), path);
     });
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
@@ -202,7 +206,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor& gate_up = saved[5];
     const Path path = saved_path(ctx);
     Weights& weights = saved_weights(ctx);
-    Matrices matrices(weights, rows);
+    Matrices matrices(weights, rows, path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights().unsqueeze(1);
@@ -213,7 +217,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     at::Tensor d_activated = at::empty_like(activated);
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = d_activated.narrow(0, first, count);
-      at::mm_out(part, d_outputs.narrow(0, first, count), matrices.down(e));
+      product_out(part, d_outputs.narrow(0, first, count), matrices.down(e), path);
       matrices.add_down(e, d_plain.narrow(0, first, count), activated.narrow(0, first, count));
     });
     at::Tensor d_sorted_weights;
@@ -231,7 +235,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = d_inputs.narrow(0, first, count);
       const at::Tensor dy = d_gate_up.narrow(0, first, count);
-      at::mm_out(part, dy, matrices.gate_up(e));
+      product_out(part, dy, matrices.gate_up(e), path);
       matrices.add_gate_up(e, dy, inputs.narrow(0, first, count));
     });
     d_gate_up.reset();
@@ -245,9 +249,9 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
     const at::Tensor d_logits =
         router_backward(d_weights, routing, experts, saved_balance(ctx)).to(x.scalar_type());
-    add_product(weights.gradient({rows.router, 1}), d_logits, x);
+    add_product(weights.gradient({rows.router, 1}), d_logits, x, path);
     const at::Tensor dx =
-        add_copies(d_inputs, routing) + at::mm(d_logits, weights.weight({rows.router, 1}));
+        add_copies(d_inputs, routing) + product(d_logits, weights.weight({rows.router, 1}), path);
     return {dx, {}, {}, {}, {}, {}, {}};
   }
 

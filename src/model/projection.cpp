@@ -50,13 +50,13 @@ bool has_magnitudes(const std::vector<LowRankPart>& parts) {
 }
 
 at::Tensor norms_of(const Weights& weights, const std::vector<LowRankPart>& parts,
-                    const at::Tensor& w_FD) {
+                    const at::Tensor& w_FD, Path path) {
   at::Tensor norms = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
   for (const LowRankPart& part : parts) {
     const at::Tensor a = weights.weight({part.rows.a, 1}), b = weights.weight({part.rows.b, 1});
     norms.narrow(0, part.first_output, part.num_outputs)
         .copy_(adapted_row_norms(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
-                                 part.rows.scale));
+                                 part.rows.scale, path));
   }
   return norms;
 }
@@ -84,11 +84,11 @@ bool Projection::needs_input() const {
 }
 
 at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
-                             double scale) {
+                             double scale, Path path) {
   // |w + s b A|^2 = |w|^2 + 2 s (w A^T) b + s^2 b (A A^T) b: no matrix of the weights' size.
   const at::Tensor a = a_RD.to(at::kFloat), b = b_FR.to(at::kFloat);
   const at::Tensor own = at::linalg_vector_norm(w_FD, 2, 1, /*keepdim=*/false, at::kFloat).square();
-  const at::Tensor mixed = at::mm(w_FD, a_RD.t()).to(at::kFloat).mul_(b).sum(1);
+  const at::Tensor mixed = product(w_FD, a_RD.t(), path).to(at::kFloat).mul_(b).sum(1);
   const at::Tensor low = at::mm(b, at::mm(a, a.t())).mul_(b).sum(1);
   return (own + 2 * scale * mixed + scale * scale * low).clamp_min_(0).sqrt_();
 }
@@ -96,22 +96,24 @@ at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, con
 Projected project(const Projection& projection, const at::Tensor& x_ND) {
   const Weights& weights = *projection.weights;
   const at::Tensor w_FD = weights.weight(projection.rows);
-  Projected result{at::mm(x_ND, w_FD.t()), {}};
+  Projected result{product(x_ND, w_FD.t(), projection.path), {}};
   const auto parts = weights.low_rank(projection.rows);
   if (parts.empty()) return result;
 
   // Scaled here, while it is small: its gradient and that of B are then plain products.
-  at::Tensor low = at::mm(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t());
+  at::Tensor low =
+      product(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t(), projection.path);
   low.mul_(parts.front().rows.scale);
   std::int64_t first = 0;
   for (const LowRankPart& part : parts) {
     const at::Tensor b_FR = weights.weight({part.rows.b, 1});
-    columns(result.y_NF, part).addmm_(low.narrow(1, first, b_FR.size(1)), b_FR.t());
+    at::Tensor y = columns(result.y_NF, part);
+    product_add(y, low.narrow(1, first, b_FR.size(1)), b_FR.t(), projection.path);
     first += b_FR.size(1);
   }
   result.kept = {low};
   if (!has_magnitudes(parts)) return result;
-  const at::Tensor norms = norms_of(weights, parts, w_FD);
+  const at::Tensor norms = norms_of(weights, parts, w_FD, projection.path);
   result.kept.push_back(result.y_NF);
   result.kept.push_back(norms);
   result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
@@ -121,10 +123,11 @@ Projected project(const Projection& projection, const at::Tensor& x_ND) {
 at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_NF,
                             const at::Tensor& x_ND, std::span<const at::Tensor> kept) {
   Weights& weights = *projection.weights;
+  const Path path = projection.path;
   for (const TrainedPart& part : weights.trained(projection.rows))
-    add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND);
+    add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND, path);
   const auto parts = weights.low_rank(projection.rows);
-  if (parts.empty()) return at::mm(dy_NF, weights.weight(projection.rows));
+  if (parts.empty()) return product(dy_NF, weights.weight(projection.rows), path);
 
   const at::Tensor& low = kept[0];
   const at::Tensor dz_NF =
@@ -134,19 +137,22 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
   for (const LowRankPart& part : parts) {
     const at::Tensor b_FR = weights.weight({part.rows.b, 1});
     const at::Tensor dz = columns(dz_NF, part);
-    add_product(weights.gradient({part.rows.b, 1}), dz, low.narrow(1, first, b_FR.size(1)));
+    add_product(weights.gradient({part.rows.b, 1}), dz, low.narrow(1, first, b_FR.size(1)), path);
     at::Tensor d_part = d_low.narrow(1, first, b_FR.size(1));
-    at::mm_out(d_part, dz, b_FR);
+    product_out(d_part, dz, b_FR, path);
     first += b_FR.size(1);
   }
   d_low.mul_(parts.front().rows.scale);
-  add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND));
+  add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND), path);
 
-  at::Tensor dx = at::mm(dz_NF, weights.weight(projection.rows));
+  at::Tensor dx = product(dz_NF, weights.weight(projection.rows), path);
   const at::Tensor a_RD = weights.weight(all_a(parts));
-  if (projection.dropout == nullptr) return dx.addmm_(d_low, a_RD);
+  if (projection.dropout == nullptr) {
+    product_add(dx, d_low, a_RD, path);
+    return dx;
+  }
   return dx.add_(
-      dropout(at::mm(d_low, a_RD), *projection.dropout, projection.rows.first, projection.path));
+      dropout(product(d_low, a_RD, path), *projection.dropout, projection.rows.first, path));
 }
 
 }  // namespace finetune::model

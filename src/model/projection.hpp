@@ -40,6 +40,6 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
 
 /// Norms of the rows of W + scale B A, fp32 [out]. Source: Liu et al. 2024 (arXiv 2402.09353).
 at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
-                             double scale);
+                             double scale, Path path = Path::kernels);
 
 }  // namespace finetune::model

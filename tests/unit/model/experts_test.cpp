@@ -170,6 +170,29 @@ TEST_P(ExpertsOf, AreTheSameInOneTensor) {
   }
 }
 
+TEST_P(ExpertsOf, AreTheSameInBf16WidenedToFp32) {
+  const Variant v = GetParam();
+  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  // Values that bf16 has: routing must not change by rounding.
+  const auto round = [](const at::Tensor& x) { return x.to(at::kBFloat16); };
+  std::vector<at::Tensor> narrow, wide;
+  for (const at::Tensor& weight : fused_weights()) {
+    narrow.push_back(round(weight));
+    wide.push_back(round(weight).to(at::kFloat));
+  }
+  TinyWeights of_narrow(narrow), of_wide(wide);
+  const at::Tensor x = round(normal({tokens, width}, 3)), d_y = round(normal({tokens, width}, 4));
+  const auto pass = [&](TinyWeights& weights, at::ScalarType dtype) {
+    Samples samples(v.balance);
+    Ops ops(weights, Path::widened);
+    const at::Tensor leaf = x.to(dtype).set_requires_grad(true);
+    const at::Tensor y = ops.experts(leaf, fused_rows, e, samples.sequence);
+    return torch::autograd::grad({y}, {leaf}, {d_y.to(dtype)})[0];
+  };
+  expect_within(pass(of_narrow, at::kBFloat16), pass(of_wide, at::kFloat), 0.05);
+  expect_within(of_narrow.gradient_of(1), of_wide.gradient_of(1), 0.05);
+}
+
 INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
                          testing::Values(Variant{"Mixtral", 2, true, false, 0},
                                          Variant{"Qwen", 2, false, false, 0},
