@@ -7,8 +7,10 @@
 #include <span>
 
 #include "kernels/attention.hpp"
+#include "kernels/processor.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
+#include "model/products.hpp"
 #include "preflight/rates.hpp"
 #include "preflight/timing.hpp"
 
@@ -29,9 +31,7 @@ class Kernels {
   /// pair of tokens that see each other: of the kernel that a run takes.
   double attention_tflops(at::ScalarType dtype, std::int64_t length) const {
     const kernels::CausalShape shape{tokens() / length, length, heads(), heads(), head_size()};
-    const bool has_tiles =
-        device_.is_cpu() && dtype == at::kBFloat16 && has_causal_attention(shape);
-    const double seconds = has_tiles ? attention_in_tiles_s(shape) : attention_s(dtype, length);
+    const double seconds = attention_s_of(shape, dtype);
     const auto pairs = static_cast<double>(tokens() * (length + 1)) / 2;
     return 14 * pairs * static_cast<double>(heads() * head_size()) / seconds / 1e12;
   }
@@ -70,12 +70,14 @@ class Kernels {
   double low_rank_s(std::int64_t n, std::int64_t r) const {
     const at::Tensor x = random({n, n}), a = random({r, n}), b = random({n, r});
     at::Tensor y = at::empty_like(x);
+    constexpr auto path = model::Path::kernels;
     return seconds_of(y, timing_, [&] {
-      const at::Tensor low = at::mm(x, a.t());
-      at::mm_out(y, low, b.t());
-      const at::Tensor d_b = at::mm(x.t(), low), d_low = at::mm(x, b);
-      const at::Tensor d_a = at::mm(d_low.t(), x);
-      at::mm_out(y, d_low, a);
+      const at::Tensor low = model::product(x, a.t(), path);
+      model::product_out(y, low, b.t(), path);
+      const at::Tensor d_b = model::product(x.t(), low, path);
+      const at::Tensor d_low = model::product(x, b, path);
+      const at::Tensor d_a = model::product(d_low.t(), x, path);
+      model::product_out(y, d_low, a, path);
     });
   }
 
@@ -119,42 +121,60 @@ class Kernels {
     });
   }
 
-  double attention_in_tiles_s(const kernels::CausalShape& shape) const {
+  /// By kernels of ours for elements of type T.
+  template <typename T, typename Forward, typename Backward>
+  double attention_by_s(const kernels::CausalShape& shape, at::ScalarType dtype,
+                        const Forward& forward, const Backward& backward) const {
     const std::int64_t width = heads() * head_size();
-    const at::Tensor qkv = random({tokens(), 3 * width}), d_qkv = at::empty_like(qkv);
-    const at::Tensor out = random({tokens(), width}), d_out = random({tokens(), width});
+    const at::Tensor qkv = random({tokens(), 3 * width}, dtype), d_qkv = at::empty_like(qkv);
+    const at::Tensor out = random({tokens(), width}, dtype);
+    const at::Tensor d_out = random({tokens(), width}, dtype);
     const at::Tensor logsumexp = at::empty({tokens() * heads()}, at::kFloat);
     /// The part of a tensor whose tokens are `stride` elements apart.
-    const auto part = [&]<typename T>(const at::Tensor& x, std::int64_t stride, std::int64_t i) {
+    const auto part = [&](const at::Tensor& x, std::int64_t stride, std::int64_t i) {
       return kernels::Heads<T>{static_cast<T*>(x.data_ptr()) + i * width, shape.length * stride,
                                head_size(), stride};
     };
     const auto read = [&](const at::Tensor& x, std::int64_t stride, std::int64_t i) {
-      return part.template operator()<const bf16>(x, stride, i);
+      const kernels::Heads<T> heads = part(x, stride, i);
+      return kernels::Heads<const T>{heads.data, heads.of_sample, heads.of_head, heads.of_token};
     };
-    const auto written = [&](const at::Tensor& x, std::int64_t stride, std::int64_t i) {
-      return part.template operator()<bf16>(x, stride, i);
-    };
-    const kernels::CausalAttention forward{.shape = shape,
+    const kernels::CausalAttention<T> args{.shape = shape,
                                            .q = read(qkv, 3 * width, 0),
                                            .k = read(qkv, 3 * width, 1),
                                            .v = read(qkv, 3 * width, 2),
-                                           .out = written(out, width, 0),
+                                           .out = part(out, width, 0),
                                            .logsumexp = logsumexp.data_ptr<float>()};
-    const kernels::CausalAttentionBackward backward{.shape = shape,
-                                                    .q = forward.q,
-                                                    .k = forward.k,
-                                                    .v = forward.v,
-                                                    .out = read(out, width, 0),
-                                                    .d_out = read(d_out, width, 0),
-                                                    .logsumexp = forward.logsumexp,
-                                                    .d_q = written(d_qkv, 3 * width, 0),
-                                                    .d_k = written(d_qkv, 3 * width, 1),
-                                                    .d_v = written(d_qkv, 3 * width, 2)};
+    const kernels::CausalAttentionBackward<T> d_args{.shape = shape,
+                                                     .q = args.q,
+                                                     .k = args.k,
+                                                     .v = args.v,
+                                                     .out = read(out, width, 0),
+                                                     .d_out = read(d_out, width, 0),
+                                                     .logsumexp = args.logsumexp,
+                                                     .d_q = part(d_qkv, 3 * width, 0),
+                                                     .d_k = part(d_qkv, 3 * width, 1),
+                                                     .d_v = part(d_qkv, 3 * width, 2)};
     return seconds_of(d_qkv, timing_, [&] {
-      kernels::causal_attention(forward);
-      kernels::causal_attention_backward(backward);
+      forward(args);
+      backward(d_args);
     });
+  }
+
+  template <typename T>
+  double widened_attention_s(const kernels::CausalShape& shape, at::ScalarType dtype) const {
+    return attention_by_s<T>(shape, dtype, kernels::widened_attention<T>,
+                             kernels::widened_attention_backward<T>);
+  }
+
+  /// By the kernel that model::Ops takes.
+  double attention_s_of(const kernels::CausalShape& shape, at::ScalarType dtype) const {
+    if (!device_.is_cpu()) return attention_s(dtype, shape.length);
+    if (dtype == at::kFloat) return widened_attention_s<float>(shape, dtype);
+    if (!kernels::multiplies(core::DType::bf16)) return widened_attention_s<bf16>(shape, dtype);
+    if (!has_causal_attention(shape)) return attention_s(dtype, shape.length);
+    return attention_by_s<bf16>(shape, dtype, kernels::causal_attention,
+                                kernels::causal_attention_backward);
   }
 
   std::int64_t tokens() const { return device_.is_cpu() ? 2048 : 16384; }

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "core/clock.hpp"
+#include "model/products.hpp"
 #include "preflight/timing.hpp"
 
 namespace finetune::preflight {
@@ -31,9 +32,9 @@ struct Product {
         c(at::empty({n, n}, at::TensorOptions().device(device).dtype(dtype))) {}
 
   void compute() {
-    at::mm_out(c, a, b.t());
-    at::mm_out(c, a, b);
-    at::mm_out(c, a.t(), b);
+    model::product_out(c, a, b.t(), model::Path::kernels);
+    model::product_out(c, a, b, model::Path::kernels);
+    model::product_out(c, a.t(), b, model::Path::kernels);
   }
   double tflops(Timing timing) {
     const double seconds = seconds_of(c, timing, [this] { compute(); });
