@@ -2,6 +2,7 @@
 // Every op's gradients against central differences of its own forward pass, in fp32; with the
 // kernels and with the compositions.
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
