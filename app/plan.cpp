@@ -82,6 +82,8 @@ std::string script_without_rates(const Arguments& arguments, const plan::Request
   job.walltime_s =
       static_cast<std::int64_t>(std::min(3600 * machine.max_walltime_hours, longest_s));
   job.note = machine.name;
+  // A Slurm that has not been told what memory its nodes have gives none to who asks for some.
+  if (machine.cores_per_node > 0 && machine.node_memory_gib <= 0) job.node_memory_bytes = 0;
   log::warn(fmt::format(
       "the job asks for {} node{} of {} rank{}{}; --nodes and --ranks-per-node change that, and "
       "--machine plans the time it needs",
@@ -267,9 +269,8 @@ std::optional<plan::Machine> machine_of(const Arguments& arguments) {
   if (arguments.machine) return machine_of(*arguments.machine);
   if (arguments.jobscript != "slurm") return std::nullopt;
   const auto build = core::build_info();
-  const bool has_cuda = std::ranges::any_of(build, [](const auto& entry) {
-    return entry.first == "cuda" && entry.second != "off";
-  });
+  const bool has_cuda = std::ranges::any_of(
+      build, [](const auto& entry) { return entry.first == "cuda" && entry.second != "off"; });
   return ask_slurm(arguments.queue, arguments.on_gpu || has_cuda ? Gpus::wanted : Gpus::of_no_use);
 }
 

@@ -80,6 +80,10 @@ void abort_job(int code) {
   end_if_stuck(::getppid(), 30);
   // Should the launcher be gone, MPI_Abort has nobody to turn to.
   ::alarm(60);
+  // Under srun each rank that fails would print MPI's own notice as well, which says less than the
+  // error that is printed already; mpirun prints one for all.
+  if (const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0)
+    ::dup2(nowhere, STDERR_FILENO);
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 

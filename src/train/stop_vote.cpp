@@ -20,9 +20,11 @@ StopVote::StopVote(const comm::Communicator& world, Passes passes, Asked asked, 
   if (how_ == Passes::in_step) return;
   // With a thread of its own: behind the gradients' messages it would hold them up. Who waits for
   // it tells the watchdog.
+  // Two numbers need no memory that ranks share.
   behind_ = std::make_unique<comm::MpiGroup>(
       world_.split(0, world_.rank(), "stop", comm::Communicator::Telling::untold),
-      std::make_shared<comm::Worker>(comm::Worker::Where::behind));
+      std::make_shared<comm::Worker>(comm::Worker::Where::behind),
+      comm::MpiGroup::Options{.levels = comm::MpiGroup::Options::Levels::one});
 }
 
 void StopVote::begin_step(std::int64_t num_passes) {

@@ -63,5 +63,12 @@ while read -r node bytes; do
 done <"$folder/traffic"
 expect "both nodes were watched" test "$(wc -l <"$folder/traffic")" -eq 2
 
+# All ranks fail at once, which each says once, and MPI does not say again for each of them.
+code=0
+FINETUNE_FAULT='step.fwd:*:2:exc' train failed "${two_nodes[@]}" || code=$?
+expect "ranks that fail end the job" test $code -ne 0
+expect "which is said" grep -q '^error: rank [0-3] on node[12]: planted fault at step.fwd' "$folder/failed.log"
+expect "and MPI's own notice comes once at most" test "$(grep -c 'MPI_ABORT was invoked' "$folder/failed.log")" -le 1
+
 [ $failures -eq 0 ] || cat "$log"
 exit $((failures > 0))

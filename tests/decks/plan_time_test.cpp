@@ -148,7 +148,8 @@ TEST(PlanOfAJob, NeedsNoMachineToPrintOne) {
 TEST(PlanOfAJob, AsksSlurmWhatItsNodesHave) {
   const fs::path folder = empty_folder("plan_sinfo");
   std::ofstream(folder / "sinfo") << "#!/bin/sh\necho 'main*|12|64|2|250000|2-00:00:00|(null)'\n"
-                                     "echo 'short|12|64|2|250000|30:00|(null)'\n";
+                                     "echo 'short|12|64|2|250000|30:00|(null)'\n"
+                                     "echo 'bare|2|2|1|1|infinite|(null)'\n";
   fs::permissions(folder / "sinfo", fs::perms::owner_all);
   const auto script = [&](std::vector<std::string> words) {
     std::vector<std::string> command = {"env",
@@ -171,6 +172,9 @@ TEST(PlanOfAJob, AsksSlurmWhatItsNodesHave) {
   EXPECT_EQ(count(part.out, "#SBATCH --time=00:30:00\n#SBATCH --mem="), 1) << part.text();
   EXPECT_EQ(count(part.out, "#SBATCH --partition=short\n"), 1) << part.text();
   EXPECT_EQ(script({"--partition", "none"}).exit_code, 64);
+  const Outcome bare = script({"--partition", "bare"});
+  EXPECT_EQ(count(bare.out, "#SBATCH --mem="), 0) << "nobody told this Slurm of memory";
+  EXPECT_EQ(count(bare.out, "#SBATCH --cpus-per-task=1\n"), 1) << bare.text();
 }
 
 TEST(PlanOnAMachine, AsksForAGpusPartOfTheNode) {
