@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/json.hpp"
+#include "core/python_json.hpp"
 
 #include <gtest/gtest.h>
 
@@ -50,6 +51,21 @@ TEST(Json, MessagesAreShortWhateverTheTextHolds) {
   EXPECT_LT(message_of("{\"" + name + "\": 1, \"" + name + "\": 2}").size(), 1000u);
   EXPECT_LT(message_of("{\"a\": \"" + name + "}").size(), 1000u);
   EXPECT_LT(message_of("[1" + std::string(1 << 20, '0') + "]").size(), 1000u);
+}
+
+TEST(PythonJson, ReadsWhatJsonHasNoNumberFor) {
+  const Json value = parse_python_json(
+      R"({"a": [1.5, Infinity, -Infinity, NaN], "b": "NaN \" Infinity"})", "a.json");
+  EXPECT_EQ(value["a"], Json::parse(R"([1.5, "Infinity", "-Infinity", "NaN"])"));
+  EXPECT_EQ(value["b"], "NaN \" Infinity");
+  EXPECT_THROW(parse_json("[NaN]", "a.json"), Error) << "data stay strict";
+  for (const char* broken : {"[Inf]", "[\"a", "[Infinity", "{\"a\\", "\""})
+    EXPECT_THROW(parse_python_json(broken, "a.json"), Error) << broken;
+}
+
+TEST(PythonJson, IsWrittenAsItWasRead) {
+  const std::string text = "{\n  \"a\": Infinity,\n  \"b\": [\n    -Infinity,\n    \"x\"\n  ]\n}\n";
+  EXPECT_EQ(dump_python_json(parse_python_json(text, "a.json")), text);
 }
 
 TEST(Json, SameKeyInTwoObjectsIsFine) {
