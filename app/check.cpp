@@ -17,6 +17,7 @@
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "preflight/machine.hpp"
+#include "train/choices.hpp"
 #include "train/device.hpp"
 #include "train/preflight.hpp"
 
@@ -87,11 +88,11 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
     return static_cast<int>(core::ErrorKind::environment);
   }
   require_writable(environment, arguments.save);
-  const auto input =
-      train::read(environment.world(), arguments.path, arguments.overrides, registry);
+  auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry);
   comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});
   const auto device = device_of(environment, input, beginning);
   watchdog.emplace(environment, patience_of(input, !arguments.save.empty()));
+  train::settle_choices(environment, device, input);
   auto made = train::describe_check(environment, input, device, level);
   made.request.saves_rates = !arguments.save.empty();
   if (made.request.saves_rates) train::measure_levels(environment, input, device, made);

@@ -17,9 +17,11 @@
 #include "commands.hpp"
 #include "core/build_info.hpp"
 #include "core/log.hpp"
+#include "core/log_file.hpp"
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
+#include "train/choices.hpp"
 #include "train/device.hpp"
 #include "train/planning.hpp"
 #include "train/preflight.hpp"
@@ -33,6 +35,7 @@ namespace {
 int train_on_ranks(int argc, char** argv) {
   // Before MPI starts: a scheduler's warning may come early.
   train::watch_signals();
+  log::remember();
   comm::Environment env(argc, argv);
   try {
     const auto& registry = modules::registry();
@@ -46,11 +49,12 @@ int train_on_ranks(int argc, char** argv) {
     // What the deck says of patience is not known before it is read, and devices may start slowly.
     std::optional<comm::Watchdog> watchdog(std::in_place, env,
                                            train::TrainSettings().hang_timeout_s);
-    const auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
+    auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
     const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
     const auto device = train::prepare_device(env, input.numbers());
     watchdog.emplace(env, input.train.hang_timeout_s);
+    train::settle_choices(env, device, input);
     if (const int code = train::check_before_run(env, beginning, input, device)) return code;
     const auto plan = train::make_plan(env, input, device);
     const auto world = world::make(env, plan, device);

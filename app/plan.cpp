@@ -19,12 +19,14 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "jobscript.hpp"
+#include "plan/choice.hpp"
 #include "plan/fits.hpp"
 #include "plan/job.hpp"
 #include "plan/machine_file.hpp"
 #include "plan/scaling_plot.hpp"
 #include "plan_time.hpp"
 #include "slurm_nodes.hpp"
+#include "train/advice.hpp"
 #include "train/input.hpp"
 
 namespace finetune::app {
@@ -94,20 +96,33 @@ std::string script_without_rates(const Arguments& arguments, const plan::Request
   return jobscript(*arguments.jobscript, job);
 }
 
+void require_rates(const std::string& name, const plan::Machine& machine,
+                   const plan::Request& request) {
+  const auto missing = plan::missing_rates(machine, request);
+  if (missing.empty()) return;
+  core::fail(core::ErrorKind::deck,
+             {"--machine " + name, fmt::format("it lacks {}", fmt::join(missing, ", ")),
+              "the time of this job depends on it",
+              "Add it to the file, or leave --machine out to plan memory alone."});
+}
+
+/// A plan may compare machines; a job would only fail on one that this program has no code for.
+void require_supported(const Arguments& arguments, const plan::Machine& machine) {
+  if (machine.is_supported()) return;
+  const core::Message message = {"--machine " + *arguments.machine,
+                                 "this program cannot compute on its GPUs",
+                                 "they are AMD's, and its GPU code is CUDA: there is no HIP build",
+                                 "Take the plan as a comparison, and another machine to train on."};
+  if (arguments.jobscript) core::fail(core::ErrorKind::command_line, message);
+  log::warn(core::to_string(message));
+}
+
 /// The plan of a deck on a machine.
 class MachinePlan {
  public:
   MachinePlan(const Arguments& arguments, const train::Input& input, const plan::Request& request,
               const plan::Plan& plan, const plan::Site& site)
       : arguments_(arguments), input_(input), request_(request), plan_(plan), site_(site) {
-    const auto missing = plan::missing_rates(site.machine, request);
-    if (!missing.empty()) {
-      core::fail(
-          core::ErrorKind::deck,
-          {"--machine " + *arguments.machine, fmt::format("it lacks {}", fmt::join(missing, ", ")),
-           "the time of this job depends on it",
-           "Add it to the file, or leave --machine out to plan memory alone."});
-    }
     time_ = plan::plan_time(plan, request, input.parameters, site.machine, site.passes);
     rules_.beside_training = request.saves_beside_training;
     rules_.reads_back = input.checkpoint.read_back;
@@ -144,6 +159,9 @@ class MachinePlan {
 
   std::string script() const {
     Job job = job_of(arguments_, request_, plan_, site_.machine);
+    // The job is to choose as this plan did.
+    if (input_.parallel.sharding == "AUTO" && input_.parallel.machine.empty())
+      job.settings.push_back("parallel.machine=" + *arguments_.machine);
     warn_of_cores();
     job.walltime_s = walltime_s();
     return jobscript(*arguments_.jobscript, job);
@@ -254,6 +272,22 @@ void print_memory(const train::Input& input, const plan::Plan& plan) {
   log::info(plan::to_string(plan));
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
+  for (const std::string& warning : train::advice_on_lr(input))
+    log::warn(warning);
+}
+
+/// What AUTO and auto became, or what they need to become anything.
+void print_choice(const plan::Choice& choice, const plan::Request& asked, const plan::Site& site) {
+  const bool is_open = plan::is_sharding_open(asked);
+  if (!is_open && !asked.chooses_activations) return;
+  const std::string text = plan::to_string(choice, asked, site);
+  if (!text.empty())
+    log::info(fmt::format("left to the plan ({})\n{}", site.machine.name, text));
+  else if (asked.ranks.world_size > 1 || asked.chooses_activations)
+    log::info(
+        "what AUTO and auto take depends on the memory per rank, which --memory or --machine "
+        "gives. "
+        "This plan recomputes nothing");
 }
 
 /// A file of the user's needs no file of the program's.
@@ -272,6 +306,17 @@ std::optional<plan::Machine> machine_of(const Arguments& arguments) {
   const bool has_cuda = std::ranges::any_of(
       build, [](const auto& entry) { return entry.first == "cuda" && entry.second != "off"; });
   return ask_slurm(arguments.queue, arguments.on_gpu || has_cuda ? Gpus::wanted : Gpus::of_no_use);
+}
+
+/// What choices are made with: the machine of the command line, else the deck's, else a usual one.
+plan::Site site_of_choice(const train::Input& input, const plan::Request& asked, plan::Site site,
+                          bool has_machine) {
+  const std::int64_t cores = plan::cores_per_rank(site.machine, asked.ranks);
+  if (!has_machine && !input.parallel.machine.empty())
+    site.machine = plan::with_usual_rates(machine_of(input.parallel.machine), asked.on_gpu, cores);
+  else if (!has_machine)
+    site.machine = plan::usual_machine(asked.on_gpu, cores);
+  return site;
 }
 
 std::string fits_text(const plan::Plan& plan, const plan::Site& site) {
@@ -294,17 +339,23 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const plan::Machine* machine = known ? &site.machine : nullptr;
 
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  plan::Request request = input.plan_request(
+  plan::Request asked = input.plan_request(
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
-  if (arguments.jobscript) plan::require_even(request.ranks);
-  request.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
-  const plan::Plan plan = plan::make(request, input.parameters);
-  site.passes = plan::passes_of(request);
+  if (arguments.jobscript) plan::require_even(asked.ranks);
+  asked.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
+  if (has_machine) require_supported(arguments, site.machine);
+  if (has_machine) require_rates(*arguments.machine, site.machine, asked);
+  site.passes = plan::passes_of(asked);
   if (arguments.samples && input.train.max_steps >= 0)
     log::warn("train.max_steps says how long the run is: --samples changes nothing");
-  site.available_bytes = available(arguments, request, machine);
-  if (request.on_gpu)
-    site.available_host_bytes = plan::usable_host_bytes(site.machine, request.ranks.ranks_per_node);
+  site.available_bytes = available(arguments, asked, machine);
+  if (asked.on_gpu)
+    site.available_host_bytes = plan::usable_host_bytes(site.machine, asked.ranks.ranks_per_node);
+  const plan::Site chooses = site_of_choice(input, asked, site, has_machine);
+  const plan::Choice choice = plan::choose(asked, input.parameters, chooses);
+  const plan::Request& request = choice.request;
+  const plan::Plan plan = plan::make(request, input.parameters);
+  plan::require_sane_batch(plan, request.deck);
   const auto require_fits = [&] {
     if (site.available_bytes > 0)
       plan::require_fits(plan, request, input.parameters, site.available_bytes);
@@ -326,6 +377,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   std::optional<MachinePlan> there;
   if (has_machine) there.emplace(arguments, input, request, plan, site).scale();
   print_memory(input, plan);
+  print_choice(choice, asked, chooses);
   if (there) there->print();
   require_fits();
   if (site.available_bytes > 0) log::info(fits_text(plan, site));

@@ -70,6 +70,8 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
                                                  : std::string()));
   text += line("speed", fmt::format("{} tokens/s, {} per rank", rounded(time.tokens_per_s),
                                     rounded(time.tokens_per_s_of_rank)));
+  if (machine.gpus_per_node > 0)
+    text += line("", "computed, not measured: this program has not been timed on GPUs yet");
   if (time.mfu > 0)
     text += line("", fmt::format("{:.1f} TFLOP/s per rank, {} of its peak (MFU)",
                                  time.flops_per_s_of_rank / 1e12, percent(time.mfu)));

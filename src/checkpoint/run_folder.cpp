@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 #include <system_error>
 
 #include "checkpoint/folder.hpp"
@@ -40,6 +42,12 @@ std::string describe_this_job() {
     if (const char* id = std::getenv(name)) return fmt::format("job {} on {}", id, host.data());
   }
   return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+/// What only a run leaves in its folder.
+bool is_of_a_run(std::string_view name) {
+  return name == lock_name || name == note_name || name == "metrics.jsonl" ||
+         name == "input.resolved.toml" || step_of(name).has_value();
 }
 
 std::string new_id() {
@@ -94,6 +102,30 @@ void try_out(const fs::path& root, Access access) {
 
 }  // namespace
 
+core::Json noted_choice(const fs::path& root) {
+  try {
+    const std::string name = (root / note_name).string();
+    return core::parse_json(read_regular_file(root / note_name, largest_note_bytes), name)
+        .value("choice", core::Json());
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::vector<std::string> foreign_entries(const fs::path& root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator i(root, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    if (is_of_a_run(name)) return {};
+    // Schedulers and tests may put the job's own output there before it starts.
+    if (!name.ends_with(".out") && !name.ends_with(".err") && !name.ends_with(".log"))
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 RunFolder::RunFolder(const fs::path& root, Access access)
     : root_(made(root, access)),
       access_(access),
@@ -107,6 +139,7 @@ RunFolder::RunFolder(const fs::path& root, Access access)
       fingerprint_ = note.at("fingerprint").get<std::string>();
       step_ = note.at("step").get<std::int64_t>();
       starts_ = note.at("starts").get<std::int64_t>();
+      choice_ = note.value("choice", core::Json());
       return;
     } catch (const std::exception&) {
       // A note that cannot be read is worth no more than none.
@@ -150,8 +183,9 @@ void RunFolder::note_progress() {
 }
 
 void RunFolder::write() const {
-  const core::Json note = {
+  core::Json note = {
       {"id", run_id_}, {"fingerprint", fingerprint_}, {"step", step_}, {"starts", starts_}};
+  if (!choice_.is_null()) note["choice"] = choice_;
   core::write_text_atomically(root_ / note_name, note.dump() + "\n");
   ::chmod((root_ / note_name).c_str(), file_mode(access_));
 }

@@ -5,11 +5,22 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/layout.hpp"
 #include "core/file.hpp"
+#include "core/json.hpp"
 
 namespace finetune::checkpoint {
+
+/// What an earlier start in this folder chose where the deck left it open; null without one. Read
+/// before the folder is held: a choice that comes from elsewhere is only as good as none.
+core::Json noted_choice(const std::filesystem::path& root);
+
+/// What lies in `root` and is no part of a run, in order, where no run of ours was there before;
+/// nothing in a folder that is missing.
+std::vector<std::string> foreign_entries(const std::filesystem::path& root);
 
 /// One rank of a job has one. Without MPI.
 class RunFolder {
@@ -24,6 +35,9 @@ class RunFolder {
   const std::string& run_id() const { return run_id_; }
   /// The run continues under the id of its checkpoint, or under a new one ("").
   void set_run_id(const std::string& id);
+
+  /// What this start chose; `begin` writes it down, and later starts read it with `noted_choice`.
+  void set_choice(core::Json choice) { choice_ = std::move(choice); }
 
   /// Notes a start from `step` with a deck and program of this fingerprint.
   /// Throws: ErrorKind::no_progress if `max_starts` before it (0: any number) ended without a
@@ -43,6 +57,7 @@ class RunFolder {
   std::string fingerprint_;
   std::int64_t step_ = -1;
   std::int64_t starts_ = 0;
+  core::Json choice_;
 };
 
 }  // namespace finetune::checkpoint

@@ -16,7 +16,7 @@ namespace finetune::checkpoint {
 
 struct Settings {
   std::int64_t save_steps = 0;
-  double save_minutes = 0;
+  double save_minutes = 30;
   std::int64_t save_total_limit = 2;
   std::int64_t keep_every = 0;
   std::int64_t keep_best = 0;

@@ -46,6 +46,12 @@ Sampler::Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch,
   core::check(epoch_size_ > 0 && global_batch > 0, "a sampler has samples and a batch size");
 }
 
+double Sampler::epochs_after(std::int64_t steps) const {
+  const auto done = static_cast<double>(steps % steps_per_epoch()) *
+                    static_cast<double>(global_batch_) / static_cast<double>(epoch_size_);
+  return static_cast<double>(epoch(steps)) + done;
+}
+
 std::int64_t Sampler::sequence(std::int64_t epoch, std::int64_t draw) const {
   const auto set = std::ranges::upper_bound(sets_, draw, {}, &Set::first_draw) -
                    1;  // the last that begins there

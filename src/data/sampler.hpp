@@ -32,6 +32,10 @@ class Sampler {
 
   std::int64_t steps_per_epoch() const { return (epoch_size_ - 1) / global_batch_ + 1; }
   std::int64_t epoch(std::int64_t step) const { return step / steps_per_epoch(); }
+  /// Sequences of an epoch.
+  std::int64_t epoch_size() const { return epoch_size_; }
+  /// Epochs that are done after `steps` steps: 1.25 is one and a quarter of the second.
+  double epochs_after(std::int64_t steps) const;
 
   /// Sequences of optimizer step `step` >= 0, in order, numbered through all sets.
   std::vector<std::int64_t> batch(std::int64_t step) const;

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "core/log.hpp"
+#include "core/log_file.hpp"
 
 namespace finetune::metrics {
 namespace {
@@ -35,8 +36,9 @@ std::int64_t terminal_columns() {
 }
 
 std::string summary(const StepRecord& record, std::int64_t num_steps, double seconds_left) {
-  return fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  {} left", record.step,
-                     num_steps, record.loss, record.lr, record.tokens_per_s,
+  const std::string epoch = record.epoch ? fmt::format("  epoch {:.2f}", *record.epoch) : "";
+  return fmt::format("step {}/{}{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  {} left", record.step,
+                     num_steps, epoch, record.loss, record.lr, record.tokens_per_s,
                      human_seconds(seconds_left));
 }
 
@@ -56,9 +58,14 @@ void Progress::step(const StepRecord& record) {
   meter_.add(record.step_s);
   if (style_ == Style::bar) draw_bar(record);
   const bool is_due = record.step % every_ == 0 || record.step == num_steps_ || record.step == 1;
-  if (style_ == Style::lines && is_due) {
-    log::info(summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step)));
-  }
+  if (style_ == Style::silent || !is_due) return;
+  const std::string line =
+      summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step));
+  // A bar is for the terminal; the file gets what a job's output would have.
+  if (style_ == Style::lines)
+    log::info(line);
+  else
+    log::note(line);
 }
 
 void Progress::draw_bar(const StepRecord& record) {

@@ -45,6 +45,7 @@ std::string to_json(const StepRecord& r) {
       R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_s": {}, "step_s": {}, "padding": {})",
       r.step, number(r.loss), number(r.grad_norm), number(r.lr), r.tokens, number(r.tokens_per_s),
       number(r.step_s), number(r.padding));
+  if (r.epoch) text += fmt::format(R"(, "epoch": {})", number(*r.epoch));
   if (r.balance_loss) text += fmt::format(R"(, "balance_loss": {})", number(*r.balance_loss));
   return r.times ? text + ", " + to_json_fields(*r.times) + "}" : text + "}";
 }

@@ -21,6 +21,7 @@ struct StepRecord {
   double tokens_per_s = 0;
   double step_s = 0;
   double padding = 0;                       ///< part of all positions computed
+  std::optional<double> epoch = {};         ///< passes over the data that are done: 1.25
   std::optional<double> balance_loss = {};  ///< of experts, where it is part of the training
   std::optional<TimeReport> times = {};     ///< of the steps since the last that had one
 };

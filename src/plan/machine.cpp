@@ -25,6 +25,11 @@ void Machine::bind_nodes(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "GPUs per node; 0: ranks compute on the CPU."},
                 gpus_per_node, {.min = 0, .max = most_of_node});
+  table.choice({.name = "gpu_vendor",
+                .restart = Restart::free,
+                .sentence = "Whose GPUs they are. This program computes on those of NVIDIA; others "
+                            "can be planned for comparison, but get no jobscript."},
+               gpu_vendor, {"nvidia", "amd"});
   table.integer(
       {.name = "cores_per_node", .restart = Restart::free, .sentence = "Cores of a node."},
       cores_per_node, {.min = 0, .max = most_of_node});

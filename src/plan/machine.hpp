@@ -16,6 +16,7 @@ struct Machine {
   std::string name;
 
   std::int64_t gpus_per_node = 0;  ///< 0: ranks compute on the CPU
+  std::string gpu_vendor = "nvidia";
   std::int64_t cores_per_node = 0;
   std::int64_t ranks_per_node = 0;  ///< 0: one per GPU, or one per core
   double gpu_memory_gib = 0;
@@ -51,6 +52,9 @@ struct Machine {
   double max_walltime_hours = 0;  ///< of a job
 
   void bind(deck::Table& table);
+
+  /// Whether this program can compute there: its GPU code is CUDA.
+  bool is_supported() const { return gpus_per_node == 0 || gpu_vendor == "nvidia"; }
 
  private:
   void bind_nodes(deck::Table& table);

@@ -3,12 +3,64 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "core/error.hpp"
 #include "core/text.hpp"
 #include "plan/bucket.hpp"
 #include "plan/memory.hpp"
 
 namespace finetune::plan {
 namespace {
+
+/// Passes of a rank in one step. Beyond it no step of any size has ever been of use, and the first
+/// one would seem to hang.
+constexpr std::int64_t most_passes = std::int64_t{1} << 14;
+/// Sequences of a step that several ranks share, below which they mostly wait for each other.
+constexpr std::int64_t small_batch = 32;
+/// Of all passes; fewer idle ones cost nothing worth a warning.
+constexpr double idle_share = 0.05;
+
+/// The largest micro-batch up to the deck's that leaves no rank idle; 0 if there is none.
+std::int64_t even_micro_batch(const BatchPlan& batch, std::int64_t data_ranks) {
+  for (std::int64_t size = batch.micro_batch; size > 0; --size)
+    if (batch.global_batch % (size * data_ranks) == 0) return size;
+  return 0;
+}
+
+/// Ranks that wait in the last pass of every step.
+void warn_of_idle(const BatchPlan& batch, std::int64_t data_ranks,
+                  std::vector<std::string>& warnings) {
+  const std::int64_t passes = batch.accumulation * data_ranks;
+  const std::int64_t idle = passes - batch.num_micro_batches;
+  if (static_cast<double>(idle) < idle_share * static_cast<double>(passes)) return;
+  const std::int64_t whole = batch.micro_batch * data_ranks;
+  const std::int64_t more = (batch.global_batch + whole - 1) / whole * whole;
+  const std::int64_t size = even_micro_batch(batch, data_ranks);
+  warnings.push_back(core::to_string(
+      {fmt::format("train.global_batch = {}", batch.global_batch),
+       fmt::format("{} of {} ranks have nothing to compute in the last pass of every step", idle,
+                   data_ranks),
+       fmt::format("{} micro-batches of {} do not divide by {} ranks", batch.num_micro_batches,
+                   batch.micro_batch, data_ranks),
+       fmt::format("Set train.global_batch = {}{}, or start fewer ranks.", more,
+                   size > 0 && size < batch.micro_batch
+                       ? fmt::format(" or train.micro_batch = {}", size)
+                       : std::string())}));
+}
+
+std::vector<std::string> batch_warnings(const BatchPlan& batch, std::int64_t data_ranks) {
+  std::vector<std::string> texts;
+  if (data_ranks == 1) return texts;
+  warn_of_idle(batch, data_ranks, texts);
+  if (batch.global_batch < small_batch)
+    texts.push_back(core::to_string(
+        {fmt::format("train.global_batch = {}", batch.global_batch),
+         fmt::format("is small for {} ranks", data_ranks),
+         "they exchange gradients after a few sequences each, and noisy gradients train worse",
+         fmt::format("Most runs take {} to 256 sequences per step.", small_batch)}));
+  return texts;
+}
 
 BatchPlan plan_batch(const Request& request, std::int64_t data_ranks) {
   BatchPlan batch;
@@ -100,8 +152,27 @@ Plan make(const Request& request, const model::ParameterTable& table) {
             .numbers = request.numbers,
             .ranks = request.ranks,
             .warnings = warnings(mesh, request.ranks)};
+  for (std::string& text : batch_warnings(plan.batch, mesh.data_ranks()))
+    plan.warnings.push_back(std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
   return plan;
+}
+
+void require_sane_batch(const Plan& plan, const std::string& deck) {
+  const BatchPlan& batch = plan.batch;
+  if (batch.accumulation <= most_passes) return;
+  const std::int64_t ranks = plan.mesh.data_ranks();
+  core::fail(
+      core::ErrorKind::deck,
+      {deck,
+       fmt::format("train.global_batch = {} is {} passes of {} sequence{} per rank and step",
+                   core::with_commas(batch.global_batch), core::with_commas(batch.accumulation),
+                   batch.micro_batch, batch.micro_batch == 1 ? "" : "s"),
+       fmt::format("{} is the most, or the first step would seem to hang",
+                   core::with_commas(most_passes)),
+       fmt::format("Use {} or less on {} rank{}.",
+                   core::with_commas(most_passes * ranks * batch.micro_batch), ranks,
+                   ranks == 1 ? "" : "s")});
 }
 
 std::string to_string(const Plan& plan) {

@@ -55,6 +55,8 @@ struct Request {
   ParallelSettings parallel;
   Numbers numbers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  /// Whether `compare` and `choose` may set it; what only plans takes it as it is.
+  bool chooses_activations = false;
   std::int64_t optimizer_bits = 32;  ///< of its moments; 8: codes, in blocks with a scale each
   /// Elements that the optimizer keeps as one block.
   std::int64_t optimizer_block = 1;
@@ -92,6 +94,10 @@ struct Plan {
 /// `table` is the family's; its units are grouped by `request.parallel.bucket`.
 /// Throws: ErrorKind::deck if the ranks do not form the mesh.
 Plan make(const Request& request, const model::ParameterTable& table);
+
+/// Refuses a step of more passes per rank than anybody would wait for. `deck` is its path.
+/// Throws: ErrorKind::deck naming the largest batch for these ranks.
+void require_sane_batch(const Plan& plan, const std::string& deck);
 
 /// The table a person reads: parameters, batch, mesh, memory a rank by category.
 std::string to_string(const Plan& plan);

@@ -12,8 +12,8 @@ void ParallelSettings::bind(deck::Table& table) {
            "FULL_SHARD: weights, gradients and optimizer state are split over all ranks, and a "
            "block's weights are gathered just before use; SHARD_GRAD_OP: gathered weights stay "
            "until the step ends; HYBRID_SHARD: split inside a node, replicated across nodes; "
-           "NO_SHARD: replicated on every rank; AUTO: HYBRID_SHARD on several nodes of several "
-           "ranks, else FULL_SHARD."},
+           "NO_SHARD: replicated on every rank; AUTO: the fastest of these that fits, as the plan "
+           "compares them; a restart on the same ranks keeps it."},
       sharding, {"AUTO", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD"});
   table.integer({.name = "dp_shard",
                  .restart = Restart::free,
@@ -24,6 +24,12 @@ void ParallelSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Copies of the model; 0: follows from sharding and dp_shard."},
                 dp_replicate, {.min = 0});
+  table.text({.name = "machine",
+              .restart = Restart::free,
+              .sentence = "Machine by whose rates AUTO compares strategies, as for finetune plan "
+                          "--machine: a name or a file. Empty: usual rates, which rank strategies "
+                          "but tell no times."},
+             machine);
   table.choice({.name = "bucket",
                 .restart = Restart::free,
                 .sentence = "What is gathered and reduced together: a BLOCK, the halves of a block "

@@ -14,6 +14,7 @@ struct ParallelSettings {
   std::string sharding = "AUTO";
   std::int64_t dp_shard = 0;      ///< 0: follows from sharding, ranks and nodes
   std::int64_t dp_replicate = 0;  ///< 0: follows
+  std::string machine;            ///< whose rates AUTO compares with; empty: usual ones
   std::string bucket = "BLOCK";
   std::string reduce_dtype = "fp32";
   bool overlap = true;

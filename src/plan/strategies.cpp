@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/text.hpp"
 
@@ -12,6 +13,8 @@ namespace {
 
 /// Two plans this near to each other are one: the model is not that exact.
 constexpr double same_time = 0.01;
+/// Of the memory that is there.
+constexpr double comfortable = 0.9;
 
 bool is_same(const Mesh& a, const Mesh& b) {
   return a.sharding == b.sharding && a.dp_shard == b.dp_shard && a.dp_replicate == b.dp_replicate;
@@ -59,6 +62,34 @@ bool fits_host(const Plan& plan, const Site& site) {
   return site.available_host_bytes <= 0 || plan.host_bytes() <= site.available_host_bytes;
 }
 
+/// Each way needs less memory than the one before it and computes more.
+Request with_activations(const Request& request, const model::ParameterTable& table,
+                         const Site& site) {
+  using enum ActivationCheckpointing;
+  Request settled = request;
+  if (!request.chooses_activations) return settled;
+  for (const ActivationCheckpointing mode : {none, selective, full}) {
+    settled.activation_checkpointing = mode;
+    // Where the memory is not known nothing speaks for computing anything twice.
+    if (site.available_bytes <= 0 || mode == full) break;
+    if (make(settled, table).memory_bytes() <= comfortable_bytes(site)) break;
+  }
+  return settled;
+}
+
+/// Of those that take as long as the first, the one that needs least memory comes first.
+void prefer_less_memory(std::vector<Strategy>& strategies) {
+  const Strategy first = strategies.front();
+  const auto is_as_fast = [&](const Strategy& s) {
+    return s.fits == first.fits && s.time.step_s <= (1 + same_time) * first.time.step_s;
+  };
+  const auto end = std::find_if_not(strategies.begin(), strategies.end(), is_as_fast);
+  const auto least = std::min_element(
+      strategies.begin(), end,
+      [](const Strategy& a, const Strategy& b) { return a.memory_bytes < b.memory_bytes; });
+  std::rotate(strategies.begin(), least, least + 1);
+}
+
 /// Copies of the model over few nodes each: the fewest whose memory holds one, where one node does
 /// not. More nodes would send more.
 void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& table,
@@ -71,12 +102,11 @@ void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& 
     other.parallel.dp_shard = nodes * ranks.ranks_per_node;
     other.parallel.dp_replicate = 0;
     if (ranks.world_size % other.parallel.dp_shard != 0) return;
-    const Plan plan = make(other, table);
-    if (plan.memory_bytes() > site.available_bytes || !fits_host(plan, site)) continue;
-    const Mesh mesh = make_mesh(other.parallel, ranks, other.deck);
+    Strategy hybrid = plan_strategy(other, table, site);
+    if (!hybrid.fits) continue;
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
-                                      [&](const auto& s) { return is_same(s.mesh, mesh); });
-    if (!is_there) strategies.push_back(plan_strategy(other, table, site));
+                                      [&](const auto& s) { return is_same(s.mesh, hybrid.mesh); });
+    if (!is_there) strategies.push_back(std::move(hybrid));
     return;
   }
 }
@@ -90,23 +120,30 @@ std::string Strategy::name() const {
                   : fmt::format("{} {}", to_string(mesh.sharding), mesh.dp_shard);
 }
 
+std::int64_t comfortable_bytes(const Site& site) {
+  return static_cast<std::int64_t>(comfortable * static_cast<double>(site.available_bytes));
+}
+
 Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
                        const Site& site) {
-  const Plan plan = make(request, table);
   Strategy strategy;
-  strategy.request = request;
+  strategy.request = with_activations(request, table, site);
+  const Plan plan = make(strategy.request, table);
   strategy.mesh = plan.mesh;
   strategy.memory_bytes = plan.memory_bytes();
   strategy.host_bytes = plan.host_bytes();
   strategy.fits_device = site.available_bytes <= 0 || strategy.memory_bytes <= site.available_bytes;
   strategy.fits = strategy.fits_device && fits_host(plan, site);
-  strategy.time = plan_time(plan, request, table, site.machine, site.passes);
+  strategy.time = plan_time(plan, strategy.request, table, site.machine, site.passes);
   return strategy;
 }
 
 std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
                               const Site& site) {
-  std::vector<Strategy> strategies = {plan_strategy(request, table, site)};
+  const bool is_open = request.parallel.sharding == "AUTO" && request.parallel.dp_shard == 0 &&
+                       request.parallel.dp_replicate == 0;
+  std::vector<Strategy> strategies;
+  if (!is_open) strategies.push_back(plan_strategy(request, table, site));
   for (const char* name : {"FULL_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}) {
     Request other = request;
     other.parallel.sharding = name;
@@ -122,6 +159,7 @@ std::vector<Strategy> compare(const Request& request, const model::ParameterTabl
   std::stable_sort(strategies.begin(), strategies.end(), [](const Strategy& a, const Strategy& b) {
     return a.fits != b.fits ? a.fits : a.time.step_s < b.time.step_s;
   });
+  prefer_less_memory(strategies);
   return strategies;
 }
 

@@ -32,11 +32,17 @@ struct Strategy {
   std::string name() const;
 };
 
+/// What choices may fill of the memory that is there: a plan may be wrong by a few percent.
+std::int64_t comfortable_bytes(const Site& site);
+
+/// The plan of `request`. Where it chooses activations, with the cheapest way to keep them that
+/// fits comfortably: nothing recomputed, then norms, then blocks.
 Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
                        const Site& site);
 
-/// What the ranks of `request` can do: what it says itself, and each strategy with its usual
-/// groups. Those that fit come first, the fastest of them first.
+/// What the ranks of `request` can do: what it says itself, unless it leaves the sharding to the
+/// plan, and each strategy with its usual groups. Those that fit come first, the fastest of them
+/// first; of those that take the same time the one that needs least memory.
 std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
                               const Site& site);
 

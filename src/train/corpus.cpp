@@ -13,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "data/split.hpp"
+#include "train/advice.hpp"
 
 namespace finetune::train {
 namespace {
@@ -41,6 +42,8 @@ double packing_efficiency(const data::Sequences& sequences, std::int64_t capacit
 
 void tell_set(const Input& input, const data::Loaded& set, const core::Json& more, Corpus& corpus) {
   log::info(data::to_string(set.report, set.name, input.data.max_seq_length));
+  if (const auto advice = advice_on_cuts(set.report, set.name, input.data.max_seq_length))
+    log::warn(*advice);
   log::info(fmt::format("  {} in {:.2f} s",
                         set.was_cached           ? "mapped from " + set.cache_file.string()
                         : set.cache_file.empty() ? "tokenised into memory"
@@ -213,6 +216,8 @@ Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
     corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
   }
   tell(input, sets, corpus);
+  if (const auto advice = advice_on_epoch(input, corpus.training.sampler().epoch_size()))
+    log::warn(*advice);
   return corpus;
 }
 

@@ -235,6 +235,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
       train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
       : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
                                                       : plan::ActivationCheckpointing::none;
+  request.chooses_activations = train.activation_checkpointing == "auto";
   request.optimizer_block = optim::block_elements(optimizer);
   if (optimizer.is_8bit()) request.optimizer_bits = 8;
   request.offloads_optimizer = optimizer.offload;

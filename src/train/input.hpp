@@ -47,6 +47,9 @@ struct Input {
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
+  /// parallel.sharding was "AUTO" and has become what the plan chose (train/choices.hpp).
+  bool sharding_is_chosen = false;
+
   bool is_adapted() const { return adapter.exists(); }
   plan::Numbers numbers() const;
   plan::Request plan_request(const plan::Ranks& ranks) const;

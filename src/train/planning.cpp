@@ -8,6 +8,7 @@
 #include "core/log.hpp"
 #include "kernels/adamw8bit.hpp"
 #include "plan/fits.hpp"
+#include "train/advice.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -47,6 +48,8 @@ plan::Plan make_plan(const comm::Environment& environment, const Input& input,
   });
   if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());
   for (const std::string& warning : plan.warnings)
+    log::warn(warning);
+  for (const std::string& warning : advice_on_lr(input))
     log::warn(warning);
   if (input.optimizer.offload && !request.on_gpu)
     log::warn("optimizer.offload does nothing here: ranks compute on the CPU");

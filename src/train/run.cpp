@@ -26,6 +26,7 @@
 #include "metrics/memory.hpp"
 #include "optim/schedule.hpp"
 #include "shard/device_memory.hpp"
+#include "train/advice.hpp"
 #include "train/answers.hpp"
 #include "train/initial_weights.hpp"
 #include "train/replicas.hpp"
@@ -181,6 +182,7 @@ bool Run::step() {
                                    .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
                                    .step_s = step_s,
                                    .padding = data.padding(),
+                                   .epoch = corpus_.training.sampler().epochs_after(steps_done_),
                                    .balance_loss = result.balance_loss,
                                    .times = times};
   progress_.step(record);
@@ -192,9 +194,21 @@ bool Run::step() {
                     "scale is now {}",
                     steps_done_, state_.loss_scale()->scale()));
   }
+  warn_of_saves();
   if (input_.train.check_replicas)
     require_equal_replicas(state_.shards(), state_.optimizer(), world_, steps_done_);
   return true;
+}
+
+/// Once a start knows how long its steps take.
+void Run::warn_of_saves() {
+  constexpr std::int64_t known_after = 5;
+  if (++steps_of_start_ != known_after) return;
+  const auto advice = advice_on_saves(input_.checkpoint, progress_.meter().median_step_s(),
+                                      num_steps_ - steps_done_);
+  if (!advice) return;
+  progress_.pause();
+  log::warn(*advice);
 }
 
 void Run::tell_memory() {

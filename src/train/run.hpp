@@ -59,6 +59,7 @@ class Run {
   core::Json describe() const;
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
+  void warn_of_saves();
   void tell_memory();
   void tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void validate(const char* when);
@@ -87,6 +88,7 @@ class Run {
   std::string base_hash_;  ///< of frozen weights; empty without any
   std::int64_t num_steps_ = 0;
   std::int64_t steps_done_ = 0;
+  std::int64_t steps_of_start_ = 0;
   std::optional<double> validation_loss_;            ///< of the weights as they are
   core::Json source_dtypes_ = core::Json::object();  ///< by tensor: how an export writes it
   std::optional<metrics::RecordFile> records_;       ///< on the root

@@ -2,6 +2,7 @@
 // How a run begins: its folder, its weights, or the checkpoint it goes on from.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -14,12 +15,15 @@
 #include "checkpoint/retire.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
+#include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/log.hpp"
+#include "core/log_file.hpp"
 #include "core/text.hpp"
 #include "train/adapter_base.hpp"
 #include "train/base_hash.hpp"
+#include "train/choices.hpp"
 #include "train/initial_weights.hpp"
 #include "train/packed_files.hpp"
 #include "train/peft_weights.hpp"
@@ -34,6 +38,27 @@ std::int64_t bytes_of(const std::filesystem::path& path) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   return error ? 0 : static_cast<std::int64_t>(bytes);
+}
+
+/// A link, or a slip of the pen, may lead to a folder that is not meant for a run.
+std::string foreign_text(const std::filesystem::path& output,
+                         const std::vector<std::string>& names) {
+  constexpr std::size_t most_named = 5;
+  std::error_code error;
+  const auto target = std::filesystem::canonical(output, error);
+  const bool is_link = !error && std::filesystem::is_symlink(output, error);
+  const std::vector<std::string> first(
+      names.begin(),
+      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), most_named)));
+  return core::to_string(
+      {fmt::format("train.output = {}", output.string()),
+       fmt::format("{} holds other things than a run: {}{}",
+                   is_link ? fmt::format("it leads to {}, which", target.string()) : "it",
+                   fmt::join(first, ", "),
+                   names.size() > most_named
+                       ? fmt::format(" and {} more", names.size() - most_named)
+                       : std::string()),
+       "checkpoints and metrics are written next to them", "Name a folder of its own."});
 }
 
 /// A new run in the folder of an old one begins its own metrics and leaves the old ones beside.
@@ -64,8 +89,13 @@ void Run::claim_output_folder() {
   const checkpoint::Access access = input_.checkpoint.who();
   ::umask(0777 & ~checkpoint::folder_mode(access));  // also for metrics.jsonl and the like
   comm::agree_all(world_.world, [&] {
-    if (world_.world.is_root())
-      folder_ = std::make_unique<checkpoint::RunFolder>(input_.train.output, access);
+    if (!world_.world.is_root()) return;
+    const std::filesystem::path output = input_.train.output;
+    const auto others = checkpoint::foreign_entries(output);
+    folder_ = std::make_unique<checkpoint::RunFolder>(output, access);
+    if (input_.sharding_is_chosen) folder_->set_choice(describe_choice(plan_.mesh, plan_.ranks));
+    log::copy_to(output / "finetune.log", checkpoint::file_mode(access));
+    if (!others.empty()) log::warn(foreign_text(output, others));
   });
 }
 

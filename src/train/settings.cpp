@@ -9,6 +9,13 @@ namespace finetune::train {
 
 using deck::Restart;
 
+namespace {
+
+/// data::Stream numbers the rows of a step within so many.
+constexpr std::int64_t largest_batch = std::int64_t{1} << 20;
+
+}  // namespace
+
 void ModelSettings::bind(deck::Table& table) {
   table.text(
       {.name = "path",
@@ -32,9 +39,8 @@ void ModelSettings::bind(deck::Table& table) {
 void TrainSettings::bind(deck::Table& table) {
   table.text({.name = "output",
               .restart = Restart::free,
-              .sentence = "Folder for checkpoints, metrics.jsonl and the resolved deck; the same "
-                          "command continues "
-                          "what it finds there."},
+              .sentence = "Folder for checkpoints, metrics.jsonl, finetune.log and the resolved "
+                          "deck; the same command continues what it finds there."},
              output);
   bind_length(table);
   bind_batch(table);
@@ -71,7 +77,7 @@ void TrainSettings::bind_batch(deck::Table& table) {
                  .restart = Restart::fixed,
                  .sentence = "Sequences per optimizer step, over all ranks.",
                  .unit = "sequences"},
-                global_batch, {.min = 1});
+                global_batch, {.min = 1, .max = largest_batch});
   table.integer({.name = "micro_batch",
                  .restart = Restart::fixed,
                  .sentence = "Sequences per rank and pass; the number of accumulated passes "
@@ -118,8 +124,9 @@ void TrainSettings::bind_method(deck::Table& table) {
       {.name = "activation_checkpointing",
        .restart = Restart::free,
        .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
-                   "and activation functions (selective), or whole blocks (full)."},
-      activation_checkpointing, {"none", "selective", "full"});
+                   "and activation functions (selective), or whole blocks (full); auto: the first "
+                   "of these that fits into memory."},
+      activation_checkpointing, {"auto", "none", "selective", "full"});
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "

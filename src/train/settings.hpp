@@ -29,7 +29,7 @@ struct TrainSettings {
   std::int64_t stop_after_steps = 0;
   double max_seconds = 0;
   std::string determinism = "run";
-  std::string activation_checkpointing = "none";
+  std::string activation_checkpointing = "auto";
   bool check_replicas = false;
   double hang_timeout_s = 600;
   std::string preflight = "quick";

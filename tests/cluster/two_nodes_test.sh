@@ -22,7 +22,7 @@ train() {
   local name=$1
   shift
   (cd "$here/../.." && "$@" "$finetune" inputs/smoke/pretraining.toml train.max_steps=$num_steps \
-    train.determinism=topology train.output="$folder/$name") >"$folder/$name.log" 2>&1
+    train.determinism=topology parallel.dp_shard=$ranks_per_node train.output="$folder/$name") >"$folder/$name.log" 2>&1
 }
 
 export_weights() {
@@ -42,7 +42,7 @@ train one_node "$here/../support/mpirun.sh" $((2 * ranks_per_node))
 
 log=$folder/two_nodes.log
 expect "both nodes are found" grep -q '4 ranks on 2 nodes: node1 (0,1) node2 (2,3);' "$log"
-expect "HYBRID_SHARD is chosen" grep -Eq '^ *sharding +HYBRID_SHARD: 2 copies of the model, each over 2 ranks$' "$log"
+expect "a copy of the model lies inside a node" grep -Eq '^ *sharding +HYBRID_SHARD: 2 copies of the model, each over 2 ranks$' "$log"
 
 export_weights one_node
 export_weights two_nodes

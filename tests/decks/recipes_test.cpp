@@ -136,7 +136,9 @@ TEST_P(Recipe, FitsItsMachineInTheMemoryItNamesWithThePublishedModel) {
   ASSERT_GT(expected, 0) << "# memory: " << head["memory"];
   const Outcome outcome = plan(deck, machine, usable_memory(machine));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-  EXPECT_EQ(outcome.err, "");
+  // Some of the sources train with batches that this program calls small.
+  static const std::regex small("warning: train\\.global_batch = [0-9]+: is small [^\n]+\n");
+  EXPECT_EQ(std::regex_replace(outcome.err, small, ""), "");
   static const std::regex memory("memory per rank +([0-9.]+) GiB");
   EXPECT_NEAR(number_of(outcome.out, memory), expected, 0.03 * expected) << outcome.out;
 

@@ -33,6 +33,12 @@ std::vector<double> losses(const fs::path& metrics) {
   return values;
 }
 
+/// What is on stderr besides warnings of the batch: these decks do not divide by the ranks on
+/// purpose.
+std::string without_batch_warnings(const std::string& err) {
+  return std::regex_replace(err, std::regex("warning: train\\.global_batch = [^\n]+\n"), "");
+}
+
 class SmokeDeck : public testing::TestWithParam<fs::path> {};
 
 TEST_P(SmokeDeck, IsPlannedWithoutRanks) {
@@ -40,7 +46,7 @@ TEST_P(SmokeDeck, IsPlannedWithoutRanks) {
       finetune_on(1, {"plan", "inputs/smoke/" + GetParam().filename().string(), "--ranks", "4"}),
       FINETUNE_SOURCE_DIR);
   EXPECT_EQ(plan.exit_code, 0) << plan.text();
-  EXPECT_EQ(plan.err, "");
+  EXPECT_EQ(without_batch_warnings(plan.err), "");
 }
 
 TEST_P(SmokeDeck, LearnsOnOneAndOnFourRanks) {
@@ -53,7 +59,7 @@ TEST_P(SmokeDeck, LearnsOnOneAndOnFourRanks) {
                                         "train.output=" + output.string()}),
                     FINETUNE_SOURCE_DIR);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(ranks == 1 ? outcome.err : without_batch_warnings(outcome.err), "");
     const auto loss = losses(output / "metrics.jsonl");
     ASSERT_GE(loss.size(), 10u);
     EXPECT_LT(loss.back(), 0.9 * loss.front());

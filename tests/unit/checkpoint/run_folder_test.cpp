@@ -77,6 +77,32 @@ TEST_F(RunFolderTest, KeepsTheIdOfItsRun) {
   EXPECT_NE(folder.run_id(), id);
 }
 
+TEST_F(RunFolderTest, RemembersWhatWasChosenForLaterStarts) {
+  EXPECT_TRUE(noted_choice(root()).is_null());
+  const core::Json choice = {{"sharding", "NO_SHARD"}, {"ranks", {2, 2, 1}}};
+  {
+    RunFolder folder(root(), Access::owner);
+    folder.set_choice(choice);
+    folder.begin(0, "deck", 3);
+  }
+  EXPECT_EQ(noted_choice(root()), choice);
+  // A start that chose nothing, and a checkpoint, leave it.
+  RunFolder folder(root(), Access::owner);
+  folder.begin(0, "deck", 3);
+  folder.note_progress();
+  EXPECT_EQ(noted_choice(root()), choice);
+}
+
+TEST_F(RunFolderTest, NamesWhatIsNoPartOfARunBeforeItsFirstStart) {
+  EXPECT_TRUE(foreign_entries(root()).empty());
+  fs::create_directories(root() / "photos");
+  tests::write_file(root() / "notes.txt", "");
+  tests::write_file(root() / "slurm-12.out", "");
+  EXPECT_EQ(foreign_entries(root()), (std::vector<std::string>{"notes.txt", "photos"}));
+  const RunFolder folder(root(), Access::owner);
+  EXPECT_TRUE(foreign_entries(root()).empty()) << "it was said at the first start";
+}
+
 TEST_F(RunFolderTest, ANoteThatCannotBeReadIsNone) {
   fs::create_directory(root());
   tests::write_file(root() / ".run.json", "{\"id\": 7");

@@ -32,6 +32,15 @@ TEST(Sampler, LastBatchOfAnEpochIsSmaller) {
   EXPECT_EQ(sampler.epoch(3), 1);
 }
 
+TEST(Sampler, CountsEpochsInParts) {
+  Sampler sampler(10, 4, 0, Order::as_read);
+  EXPECT_EQ(sampler.epoch_size(), 10);
+  EXPECT_DOUBLE_EQ(sampler.epochs_after(0), 0);
+  EXPECT_DOUBLE_EQ(sampler.epochs_after(1), 0.4);
+  EXPECT_DOUBLE_EQ(sampler.epochs_after(3), 1) << "the last batch of an epoch is smaller";
+  EXPECT_DOUBLE_EQ(sampler.epochs_after(5), 1.8);
+}
+
 TEST(Sampler, TakesABatchLargerThanTheData) {
   Sampler sampler(3, 100, 0, Order::as_read);
   EXPECT_EQ(sampler.steps_per_epoch(), 1);

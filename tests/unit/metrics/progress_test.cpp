@@ -37,6 +37,13 @@ TEST(Progress, PrintsTheFirstTheLastAndEveryFewSteps) {
       << text;
 }
 
+TEST(Progress, SaysTheEpochBehindTheStep) {
+  testing::internal::CaptureStdout();
+  Progress(Progress::Style::lines, 8, 1).step({.step = 5, .step_s = 1, .epoch = 1.25});
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(text.starts_with("step 5/8  epoch 1.25  loss ")) << text;
+}
+
 /// What jobscripts/local.sh says about the terminal, for as long as this lives.
 class Terminal {
  public:

@@ -38,6 +38,12 @@ TEST(StepRecord, ReadsBackToTheSameBits) {
   expect_same_bits(json["step_s"], record.step_s);
 }
 
+TEST(StepRecord, HasTheEpochBehindTheKeysThatScriptsRelyOn) {
+  const std::string text = to_json(StepRecord{.step = 5, .padding = 0.5, .epoch = 1.25});
+  EXPECT_TRUE(text.ends_with("\"padding\": 0.5, \"epoch\": 1.25}")) << text;
+  EXPECT_EQ(to_json(StepRecord{.step = 5}).find("epoch"), std::string::npos);
+}
+
 TEST(StepRecord, WritesNullForWhatJsonCannotSay) {
   const core::Json json =
       core::parse_json(to_json(StepRecord{.step = 1,

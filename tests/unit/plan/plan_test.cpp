@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.hpp"
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan {
@@ -55,6 +56,47 @@ TEST(Plan, TellsAPersonBatchRanksAndMemory) {
   }
   EXPECT_EQ(text.find("idle"), std::string::npos) << text;
   EXPECT_NE(text.back(), '\n');
+}
+
+/// Of `plan.warnings` those with `words`.
+std::vector<std::string> warnings_with(const Plan& plan, const std::string& words) {
+  std::vector<std::string> found;
+  for (const std::string& text : plan.warnings)
+    if (text.find(words) != std::string::npos) found.push_back(text);
+  return found;
+}
+
+TEST(Plan, WarnsOfRanksThatHaveNothingToComputeAndSaysWhatWouldHelp) {
+  const auto idle = warnings_with(plan_of(16, 8, 1), "nothing to compute");
+  ASSERT_EQ(idle.size(), 1U);
+  EXPECT_NE(idle[0].find("8 of 16 ranks"), std::string::npos) << idle[0];
+  EXPECT_NE(idle[0].find("train.global_batch = 16,"), std::string::npos) << idle[0];
+  const auto large = warnings_with(plan_of(4, 64, 32), "nothing to compute");
+  ASSERT_EQ(large.size(), 1U);
+  EXPECT_NE(large[0].find("train.global_batch = 128 or train.micro_batch = 16"), std::string::npos)
+      << large[0];
+  EXPECT_TRUE(warnings_with(plan_of(4, 64, 2), "nothing to compute").empty());
+  EXPECT_TRUE(warnings_with(plan_of(3, 1000, 1), "nothing to compute").empty()) << "2 of 1,002";
+}
+
+TEST(Plan, WarnsOfASmallBatchOnSeveralRanks) {
+  EXPECT_EQ(warnings_with(plan_of(2, 31, 1), "is small for 2 ranks").size(), 1U);
+  EXPECT_TRUE(plan_of(2, 32, 1).warnings.empty());
+  EXPECT_TRUE(plan_of(1, 1, 1).warnings.empty());
+}
+
+TEST(Plan, RefusesAStepThatNobodyWouldWaitFor) {
+  EXPECT_NO_THROW(require_sane_batch(plan_of(2, 32768, 1), "deck.toml"));
+  try {
+    require_sane_batch(plan_of(2, 32769, 1), "deck.toml");
+    FAIL() << "nothing thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+    EXPECT_STREQ(error.what(),
+                 "deck.toml: train.global_batch = 32,769 is 16,385 passes of 1 sequence per rank "
+                 "and step (16,384 is the most, or the first step would seem to hang). Use 32,768 "
+                 "or less on 2 ranks.");
+  }
 }
 
 TEST(Plan, NamesIdlePasses) {

@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The file that has what a run prints: finetune.log.
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string_view>
+
+namespace finetune::log {
+
+/// From now on remembers what it prints, for the file that `copy_to` will name.
+void remember();
+
+/// Appends to `path` what was remembered, and from now on whatever this process prints, each text
+/// with its time. Links are not followed. A file that cannot be written is a warning, once, and
+/// printing goes on without it.
+void copy_to(const std::filesystem::path& path, mode_t mode);
+
+/// One line for the file alone: what a terminal shows in another way.
+void note(std::string_view line);
+
+}  // namespace finetune::log

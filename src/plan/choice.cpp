@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace finetune::plan {
+namespace {
+
+void set_if_missing(double& rate, double usual) {
+  if (rate <= 0) rate = usual;
+}
+
+std::string step_text(double seconds) {
+  return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.1f} ms", 1e3 * seconds);
+}
+
+bool is_comfortable(const Strategy& strategy, const Site& site) {
+  return strategy.fits && strategy.memory_bytes <= comfortable_bytes(site);
+}
+
+/// The one to take comes first: the fastest that leaves memory free, else the fastest that fits,
+/// else the one that needs least.
+void put_best_first(std::vector<Strategy>& strategies, const Site& site) {
+  auto best = std::ranges::find_if(
+      strategies, [&](const Strategy& strategy) { return is_comfortable(strategy, site); });
+  if (best == strategies.end() && !strategies.front().fits)
+    best = std::ranges::min_element(strategies, {}, &Strategy::memory_bytes);
+  if (best == strategies.end()) best = strategies.begin();
+  std::rotate(strategies.begin(), best, best + 1);
+}
+
+std::string strategy_line(const char* name, const Strategy& strategy, const char* more) {
+  return fmt::format("  {:<26} {:<17}{:>9} per step  {:>10} per rank{}\n", name, strategy.name(),
+                     step_text(strategy.time.step_s), core::human_bytes(strategy.memory_bytes),
+                     more);
+}
+
+/// Why the first was taken although the next is faster: it would fill the memory.
+std::string sharding_reason(const std::vector<Strategy>& strategies) {
+  const Strategy &best = strategies[0], &next = strategies[1];
+  if (best.fits && next.fits && next.time.step_s < 0.99 * best.time.step_s)
+    return fmt::format("{} would take {} less, but leaves less than a tenth of the memory free",
+                       next.name(), step_text(best.time.step_s - next.time.step_s));
+  return reason(strategies);
+}
+
+std::string sharding_text(const Choice& choice) {
+  const auto& all = choice.strategies;
+  if (all.size() < 2)
+    return fmt::format("  {:<26} {}: there is nothing to choose on one rank\n", "parallel.sharding",
+                       all.front().name());
+  return strategy_line("parallel.sharding", all[0], "  (taken)") +
+         strategy_line("", all[1], all[1].fits ? "  (runner-up)" : "  (does not fit)") +
+         fmt::format("  {:<26} {}.\n", "", sharding_reason(all));
+}
+
+std::string activations_text(const Choice& choice, const Site& site) {
+  const Strategy& taken = choice.strategies.front();
+  std::string text = fmt::format("  {:<26} {}: ", "activation_checkpointing",
+                                 to_string(choice.request.activation_checkpointing));
+  const std::string there = core::human_bytes(site.available_bytes);
+  if (choice.cheaper_bytes == 0)
+    return text + fmt::format("nothing is recomputed, {} of {} are enough\n",
+                              core::human_bytes(taken.memory_bytes), there);
+  const bool is_full = choice.request.activation_checkpointing == ActivationCheckpointing::full;
+  return text + fmt::format("{} needs {} of {} per rank, this {}\n", is_full ? "selective" : "none",
+                            core::human_bytes(choice.cheaper_bytes), there,
+                            core::human_bytes(taken.memory_bytes));
+}
+
+std::int64_t bytes_of_cheaper(const Request& request, const model::ParameterTable& table) {
+  using enum ActivationCheckpointing;
+  if (!request.chooses_activations || request.activation_checkpointing == none) return 0;
+  Request cheaper = request;
+  cheaper.activation_checkpointing = request.activation_checkpointing == full ? selective : none;
+  return make(cheaper, table).memory_bytes();
+}
+
+}  // namespace
+
+std::string to_string(ActivationCheckpointing mode) {
+  return mode == ActivationCheckpointing::full        ? "full"
+         : mode == ActivationCheckpointing::selective ? "selective"
+                                                      : "none";
+}
+
+Machine usual_machine(bool on_gpu, std::int64_t cores_per_rank) {
+  Machine machine;
+  machine.name = on_gpu ? "usual GPU nodes" : "usual CPU nodes";
+  machine.product_half_size = on_gpu ? 250 : 150;
+  return with_usual_rates(machine, on_gpu, cores_per_rank);
+}
+
+Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_rank) {
+  const auto cores = static_cast<double>(std::max<std::int64_t>(1, cores_per_rank));
+  if (on_gpu) machine.gpus_per_node = std::max<std::int64_t>(1, machine.gpus_per_node);
+  set_if_missing(machine.bf16_tflops, on_gpu ? 235 : 0.06 * cores);
+  set_if_missing(machine.fp32_tflops, on_gpu ? 17 : 0.06 * cores);
+  set_if_missing(machine.memory_gb_per_s, on_gpu ? 1450 : std::min(5 * cores, 45.0));
+  set_if_missing(machine.operation_us, on_gpu ? 8 : 15);
+  set_if_missing(machine.host_gb_per_s, 12);
+  set_if_missing(machine.intra_gb_per_s, on_gpu ? 220 : 4);
+  set_if_missing(machine.intra_latency_us, on_gpu ? 3 : 20);
+  set_if_missing(machine.inter_gb_per_s, on_gpu ? 180 : 2.5);
+  set_if_missing(machine.inter_latency_us, on_gpu ? 8 : 30);
+  return machine;
+}
+
+bool is_sharding_open(const Request& request) {
+  const ParallelSettings& parallel = request.parallel;
+  return parallel.sharding == "AUTO" && parallel.dp_shard == 0 && parallel.dp_replicate == 0;
+}
+
+Choice choose(const Request& asked, const model::ParameterTable& table, const Site& site) {
+  Choice choice;
+  choice.request = asked;
+  if (site.available_bytes <= 0) return choice;
+  choice.strategies = is_sharding_open(asked)
+                          ? compare(asked, table, site)
+                          : std::vector<Strategy>{plan_strategy(asked, table, site)};
+  put_best_first(choice.strategies, site);
+  choice.request = choice.strategies.front().request;
+  choice.cheaper_bytes = bytes_of_cheaper(choice.request, table);
+  return choice;
+}
+
+std::string to_string(const Choice& choice, const Request& asked, const Site& site) {
+  std::string text;
+  if (choice.strategies.empty()) return text;
+  if (is_sharding_open(asked)) text += sharding_text(choice);
+  if (asked.chooses_activations) text += activations_text(choice, site);
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+}  // namespace finetune::plan

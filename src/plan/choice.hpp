@@ -1,0 +1,46 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a deck leaves to the plan: parallel.sharding = "AUTO" and
+// train.activation_checkpointing = "auto".
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/strategies.hpp"
+
+namespace finetune::plan {
+
+/// Rates of nodes that nobody has measured, to compare strategies with: GPUs are those of
+/// inputs/machines/a100-80-8.toml; on the CPU a core without bf16 instructions, shared memory and
+/// 25 Gbit/s between nodes. Round numbers on purpose: they rank strategies, and promise no time.
+Machine usual_machine(bool on_gpu, std::int64_t cores_per_rank);
+
+/// `machine` with the usual rate wherever it has none that a comparison needs.
+Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_rank);
+
+/// Whether the plan is to find the strategy: AUTO, and neither dp_shard nor dp_replicate is set.
+bool is_sharding_open(const Request& request);
+
+struct Choice {
+  Request request;                   ///< with what was chosen
+  std::vector<Strategy> strategies;  ///< compared, the chosen one first
+  /// Of the next cheaper way to keep activations, which does not fit; 0: nothing is recomputed.
+  std::int64_t cheaper_bytes = 0;
+};
+
+/// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, and the cheapest
+/// recomputation that fits with it. A tenth of the memory stays free where that is possible,
+/// because a plan may be wrong by a few percent. Where the memory is not known (0), everything
+/// stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the one that needs
+/// least. Throws: ErrorKind::deck if the ranks do not form the mesh.
+Choice choose(const Request& asked, const model::ParameterTable& table, const Site& site);
+
+/// What was chosen out of what, and why: a few lines without the last newline. Empty if `asked`
+/// left nothing open.
+std::string to_string(const Choice& choice, const Request& asked, const Site& site);
+
+/// As the deck writes it: "none", "selective" or "full".
+std::string to_string(ActivationCheckpointing mode);
+
+}  // namespace finetune::plan

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "plan/machine_file.hpp"
+#include "unit/plan/decoder.hpp"
+#include "unit/plan/small_model.hpp"
+
+namespace finetune::plan {
+namespace {
+
+constexpr tests::Size llama_8b = {32, 4096, 32, 8, 128, 14336, 128256};
+constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
+constexpr std::int64_t gib = std::int64_t{1} << 30;
+
+Machine shipped(const std::string& name) {
+  return read_machine(name, FINETUNE_SOURCE_DIR "/inputs/machines");
+}
+
+/// A run that leaves everything to the plan.
+Request open_request(const tests::Size& size, std::int64_t nodes, std::int64_t of_node) {
+  Request request;
+  request.architecture = tests::decoder(size);
+  request.on_gpu = true;
+  request.ranks = tests::ranks_on_nodes(nodes * of_node, of_node);
+  request.chooses_activations = true;
+  request.max_seq_length = 2048;
+  request.global_batch = request.ranks.world_size;
+  return request;
+}
+
+Request open_8b() {
+  return open_request(llama_8b, 2, 8);
+}
+
+/// Of two nodes of eight H100.
+Choice choose_8b(const tests::Training& training, std::int64_t available_bytes) {
+  const Request request = open_8b();
+  const tests::DecoderTable table(request.architecture, training);
+  return choose(request, table.table(), {shipped("h100-8"), Passes::composed, available_bytes});
+}
+
+TEST(AutomaticSharding, IsTheFastestOfWhatFitsByThePlansOwnComparison) {
+  for (const tests::Training& training : {tests::Training{}, tests::Training{.rank = 16}}) {
+    const Choice choice = choose_8b(training, 75 * gib);
+    ASSERT_GT(choice.strategies.size(), 2U);
+    for (const Strategy& other : choice.strategies) {
+      if (!other.fits) continue;
+      EXPECT_LE(choice.strategies.front().time.step_s, 1.01 * other.time.step_s) << other.name();
+    }
+    EXPECT_NE(choice.strategies.front().name(), "HYBRID_SHARD") << "what it was by name alone";
+    EXPECT_EQ(choice.request.parallel.sharding, choice.strategies.front().name());
+  }
+}
+
+TEST(AutomaticSharding, OfAnAdapterThatFitsOnEachRankReplicatesTheModel) {
+  EXPECT_EQ(choose_8b({.rank = 16}, 75 * gib).request.parallel.sharding, "NO_SHARD");
+}
+
+TEST(AutomaticSharding, TakesOnlyWhatFitsAndLeavesATenthFree) {
+  const Choice rich = choose_8b({}, 75 * gib);
+  const std::int64_t needs = rich.strategies.front().memory_bytes;
+  for (const std::int64_t there : {needs, needs / 10 * 9}) {
+    const Choice poor = choose_8b({}, there);
+    EXPECT_LE(poor.strategies.front().memory_bytes, there / 10 * 9 + 10);
+    EXPECT_GE(poor.strategies.front().time.step_s, rich.strategies.front().time.step_s);
+  }
+}
+
+TEST(AutomaticSharding, WhereNothingFitsIsWhatNeedsLeast) {
+  const Choice choice = choose_8b({}, gib);
+  for (const Strategy& other : choice.strategies)
+    EXPECT_LE(choice.strategies.front().memory_bytes, other.memory_bytes);
+  EXPECT_EQ(choice.request.activation_checkpointing, ActivationCheckpointing::full);
+}
+
+TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
+  Request request = open_8b();
+  request.parallel.dp_shard = 4;
+  EXPECT_FALSE(is_sharding_open(request));
+  const tests::DecoderTable table(request.architecture);
+  const Choice choice =
+      choose(request, table.table(), {shipped("h100-8"), Passes::composed, 75 * gib});
+  EXPECT_EQ(choice.strategies.front().mesh.dp_shard, 4);
+  EXPECT_EQ(choice.strategies.size(), 1U);
+}
+
+TEST(AutomaticSharding, StaysOpenWhereTheMemoryIsNotKnown) {
+  const Choice choice = choose_8b({}, 0);
+  EXPECT_TRUE(choice.strategies.empty());
+  EXPECT_EQ(choice.request.parallel.sharding, "AUTO");
+  EXPECT_EQ(choice.request.activation_checkpointing, ActivationCheckpointing::none);
+}
+
+TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
+  const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
+  const Request asked = open_8b();
+  const tests::DecoderTable table(asked.architecture);
+  const Choice choice = choose(asked, table.table(), site);
+  const std::string text = to_string(choice, asked, site);
+  for (const std::string& words :
+       {choice.strategies[0].name(), choice.strategies[1].name(), std::string("(taken)"),
+        std::string("per step"), std::string("activation_checkpointing  none: nothing")})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
+TEST(AutomaticActivations, AreTheCheapestThatFit) {
+  Request request = open_request(small, 1, 1);
+  request.on_gpu = false;
+  request.micro_batch = request.global_batch = 64;
+  const tests::DecoderTable table(request.architecture);
+  const auto bytes = [&](ActivationCheckpointing mode) {
+    Request fixed = request;
+    fixed.activation_checkpointing = mode;
+    return make(fixed, table.table()).memory_bytes();
+  };
+  const auto chosen = [&](std::int64_t there) {
+    return choose(request, table.table(), {usual_machine(false, 1), Passes::fused, there})
+        .request.activation_checkpointing;
+  };
+  using enum ActivationCheckpointing;
+  ASSERT_LT(bytes(full), bytes(selective));
+  for (const ActivationCheckpointing mode : {none, selective, full}) {
+    EXPECT_EQ(chosen(bytes(mode) * 10 / 9 + 10), mode);
+    // One that fits, but only just.
+    if (mode != full) {
+      EXPECT_GT(chosen(bytes(mode) * 10 / 9 - 10), mode);
+    }
+  }
+  EXPECT_EQ(chosen(1), full) << "whether it fits is asked later";
+}
+
+TEST(AutomaticActivations, AreChosenForEachStrategyOfTheComparison) {
+  const Choice rich = choose_8b({}, 75 * gib);
+  // Sharded weights leave room to keep activations that replicated ones do not.
+  const auto mode_of = [&](const std::string& name) {
+    for (const Strategy& strategy : rich.strategies)
+      if (strategy.name() == name) return strategy.request.activation_checkpointing;
+    return ActivationCheckpointing::selective;
+  };
+  EXPECT_EQ(mode_of("FULL_SHARD"), ActivationCheckpointing::none);
+  EXPECT_EQ(mode_of("NO_SHARD"), ActivationCheckpointing::full);
+}
+
+TEST(AutomaticActivations, LeaveWhatTheDeckSays) {
+  Request request = open_8b();
+  request.chooses_activations = false;
+  request.activation_checkpointing = ActivationCheckpointing::selective;
+  const tests::DecoderTable table(request.architecture);
+  const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
+  EXPECT_EQ(choose(request, table.table(), site).request.activation_checkpointing,
+            ActivationCheckpointing::selective);
+}
+
+TEST(UsualRates, OfGpusAreThoseOfTheA100Machine) {
+  const Machine usual = usual_machine(true, 8), a100 = shipped("a100-80-8");
+  EXPECT_EQ(usual.bf16_tflops, a100.bf16_tflops);
+  EXPECT_EQ(usual.fp32_tflops, a100.fp32_tflops);
+  EXPECT_EQ(usual.memory_gb_per_s, a100.memory_gb_per_s);
+  EXPECT_EQ(usual.intra_gb_per_s, a100.intra_gb_per_s);
+  EXPECT_EQ(usual.inter_gb_per_s, a100.inter_gb_per_s);
+  EXPECT_EQ(usual.product_half_size, a100.product_half_size);
+}
+
+TEST(UsualRates, FillWhatAMeasuredMachineLacks) {
+  Machine machine;
+  machine.cores_per_node = 4;
+  machine.fp32_tflops = 0.5;
+  const Request request = [] {
+    Request r = open_request(small, 2, 2);
+    r.on_gpu = false;
+    return r;
+  }();
+  EXPECT_FALSE(missing_rates(machine, request).empty());
+  const Machine filled = with_usual_rates(machine, false, 2);
+  EXPECT_TRUE(missing_rates(filled, request).empty());
+  EXPECT_EQ(filled.fp32_tflops, 0.5);
+  EXPECT_EQ(filled.gpus_per_node, 0);
+}
+
+}  // namespace
+}  // namespace finetune::plan

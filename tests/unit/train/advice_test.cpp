@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/advice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// A pretrained model of `parameters` weights.
+Input input(double lr, const std::string& adapter, std::int64_t parameters = 1'000'000'000) {
+  Input input;
+  input.optimizer.lr = lr;
+  input.adapter.name = adapter;
+  input.parameters.units = {"all"};
+  input.parameters.rows.push_back({.name = "matrix", .shape = {parameters}, .unit = 0});
+  return input;
+}
+
+TEST(LearningRateAdvice, IsForAdaptersWithARateForAllWeightsAndTheOtherWayRound) {
+  EXPECT_EQ(advice_on_lr(input(2e-5, "lora")).size(), 1U);
+  EXPECT_EQ(advice_on_lr(input(2e-5, "qlora")).size(), 1U);
+  EXPECT_TRUE(advice_on_lr(input(2e-4, "lora")).empty());
+  EXPECT_EQ(advice_on_lr(input(2e-4, "none")).size(), 1U);
+  EXPECT_TRUE(advice_on_lr(input(2e-5, "none")).empty());
+}
+
+TEST(LearningRateAdvice, NamesTheRemedy) {
+  EXPECT_EQ(advice_on_lr(input(2e-5, "lora")).at(0),
+            "optimizer.lr = 2e-05: is a learning rate for training all weights (adapter.name = "
+            "\"lora\" trains few new ones, which move too little with it). Adapters usually take "
+            "1e-4 to 4e-4.");
+}
+
+TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {
+  EXPECT_TRUE(advice_on_lr(input(1e-3, "none", 1'000'000)).empty());
+  EXPECT_TRUE(advice_on_lr(input(0, "lora")).empty());
+  Input random = input(1e-3, "none");
+  random.model.init = "random";
+  EXPECT_TRUE(advice_on_lr(random).empty());
+}
+
+TEST(CutSamplesAdvice, ComesAboveOnePercentAndNamesALengthThatCutsFewer) {
+  data::DataReport report;
+  report.num_read = 1000;
+  report.longest = 3000;
+  report.lengths[8] = 900;  // 256 to 511 tokens
+  report.lengths[9] = 95;   // 512 to 1023
+  report.lengths[11] = 5;
+  report.of(data::Kind::truncated).number = 10;
+  EXPECT_FALSE(advice_on_cuts(report, "training data", 512).has_value());
+  report.of(data::Kind::truncated).number = 100;
+  const auto advice = advice_on_cuts(report, "training data", 512);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_TRUE(
+      advice->starts_with("training data: 100 of 1,000 samples (10.0 %) are cut at "
+                          "data.max_seq_length = 512"))
+      << *advice;
+  EXPECT_NE(advice->find("With 1024 fewer than 1 % would be"), std::string::npos) << *advice;
+}
+
+TEST(SaveAdvice, IsForRunsOfHoursThatSaveAtTheirEndAlone) {
+  checkpoint::Settings settings;
+  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000).has_value()) << "the default saves by minutes";
+  settings.save_minutes = 0;
+  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000).has_value());
+  EXPECT_FALSE(advice_on_saves(settings, 0.1, 10'000).has_value()) << "a quarter of an hour";
+  settings.save_steps = 20'000;
+  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000).has_value()) << "that step never comes";
+  settings.save_steps = 500;
+  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000).has_value());
+}
+
+TEST(EpochAdvice, RefusesABatchThatTheDataCannotFill) {
+  Input large = input(2e-5, "none");
+  large.train.global_batch = 65;
+  EXPECT_FALSE(advice_on_epoch(large, 65).has_value());
+  try {
+    advice_on_epoch(large, 64);
+    FAIL() << "nothing thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+  }
+  large.train.global_batch = 8;
+  EXPECT_EQ(advice_on_epoch(large, 5),
+            "train.global_batch = 8: exceeds the 5 sequences of an epoch (a step takes none of "
+            "them twice). Use 5 or less.");
+}
+
+}  // namespace
+}  // namespace finetune::train
