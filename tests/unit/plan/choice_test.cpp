@@ -102,7 +102,7 @@ TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
   const std::string text = to_string(choice, asked, site);
   for (const std::string& words :
        {choice.strategies[0].name(), choice.strategies[1].name(), std::string("(taken)"),
-        std::string("per step"), std::string("activation_checkpointing  none: nothing")})
+        std::string("per step"), std::string("none: nothing is recomputed")})
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
