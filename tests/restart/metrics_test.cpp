@@ -44,9 +44,8 @@ class MetricsFile : public testing::Test {
 Job* MetricsFile::job_ = nullptr;
 
 TEST_F(MetricsFile, RowsHaveTheNamesThatScriptsRelyOn) {
-  const std::vector<std::string> step = {"step",   "loss",         "grad_norm", "lr",
-                                         "tokens", "tokens_per_s", "step_s",    "padding",
-                                         "epoch"};
+  const std::vector<std::string> step = {"step",         "loss",   "grad_norm", "lr",   "tokens",
+                                         "tokens_per_s", "step_s", "padding",   "epoch"};
   const std::vector<std::string> validation = {"step", "validation_loss", "exact_match"};
   const std::vector<std::string> checkpoint = {"step",      "checkpoint", "level",       "bytes",
                                                "blocked_s", "write_s",    "read_back_s", "total_s"};
