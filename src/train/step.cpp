@@ -55,7 +55,7 @@ void require_finite(const StepResult& result, std::int64_t step) {
                    readable(result.grad_norm)),
        "training cannot continue from numbers that are not finite; the weights are still those of "
        "the step before",
-       std::string(gentler) + ".");
+       fmt::format("{}.", gentler));
 }
 
 /// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
