@@ -12,7 +12,7 @@ folder=$2
 # shellcheck source=training.sh
 . "$(dirname "${BASH_SOURCE[0]}")/training.sh"
 if [ -z "${FINETUNE_IN_CLUSTER:-}" ]; then
-  FINETUNE_IN_CLUSTER=1 exec "$here/two_nodes.sh" --launcher sbatch -- "$BASH" "${BASH_SOURCE[0]}" "$@"
+  FINETUNE_IN_CLUSTER=1 exec "$here/two_nodes.sh" --launcher preempting -- "$BASH" "${BASH_SOURCE[0]}" "$@"
 fi
 # shellcheck source=slurm_jobs.sh
 . "$here/slurm_jobs.sh"

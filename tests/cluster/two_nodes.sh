@@ -10,6 +10,7 @@
 #   --launcher mpirun    if not said
 #   --launcher slurm     srun of a Slurm cluster of these nodes that lives as long as the program
 #   --launcher sbatch    the program runs once, on node1, with such a cluster around it, where sbatch works
+#   --launcher preempting  the same with partitions preempted, graceful (30 s) and urgent, which takes their nodes
 #   --launcher none      the program runs once, on node1; /run/enter NODE COMMAND... runs a command on a node
 #   --traffic FILE       a line "node1 BYTES" for each node: what it sent over the cable
 #
@@ -59,7 +60,7 @@ require_tools() {
   [ -z "$rate" ] || tools+=(tc)
   case $launcher in
     mpirun | none) ;;
-    slurm | sbatch)
+    slurm | sbatch | preempting)
       tools+=(munged slurmctld slurmd srun)
       [ "$(id -u)" -eq 0 ] || skip "Slurm's daemons need root"
       ;;
@@ -159,8 +160,11 @@ SelectTypeParameters=CR_CPU
 # The ranks may be more than the cores.
 SlurmdParameters=config_overrides
 NodeName=${nodes[0]},${nodes[1]} CPUs=$ranks_per_node
-PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:2 PreemptMode=OFF
-# Who comes by urgent takes the nodes from the jobs of the others, which go back into the queue.
+PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:2
+EOF
+  [ "$launcher" != preempting ] || cat >>$run/slurm.conf <<EOF
+# Who comes by urgent takes the nodes from the jobs of the others, which go back into the queue. Only where it is
+# asked for: in a Slurm that preempts, jobs of one partition do not share cores.
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=preempted Nodes=ALL State=UP PriorityTier=1 GraceTime=0
@@ -199,6 +203,10 @@ launch_with_none() {
 launch_with_sbatch() {
   start_slurm || return
   $run/enter node1 "${program[@]}"
+}
+
+launch_with_preempting() {
+  launch_with_sbatch
 }
 
 launch_with_slurm() {
