@@ -45,6 +45,8 @@ function(finetune_share_headers target kind)
     endif()
     target_precompile_headers(${headers} PRIVATE ${FINETUNE_HEADERS_${kind}})
   endif()
+  # With the definitions that the headers were read with.
+  target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
   set_target_properties(${target} PROPERTIES PRECOMPILE_HEADERS_REUSE_FROM ${headers})
 endfunction()
 
