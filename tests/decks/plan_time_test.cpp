@@ -140,7 +140,8 @@ TEST(PlanOfAJob, NeedsNoMachineToPrintOne) {
         plan(small, {"--jobscript", scheduler, "--nodes", "2", "--ranks-per-node", "4"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     EXPECT_TRUE(outcome.out.starts_with("#!")) << outcome.out;
-    EXPECT_EQ(count(outcome.out, "walltime="), 0) << outcome.out;
+    for (const char* limit : {"#SBATCH --time=", "#PBS -l walltime="})
+      EXPECT_EQ(count(outcome.out, limit), 0) << outcome.out;
     EXPECT_EQ(count(outcome.err, "warning: the job asks for 2 nodes of 4 ranks"), 1) << outcome.err;
   }
 }

@@ -117,7 +117,7 @@ TEST(RequireFits, NamesNeedSupplyAndRemedies) {
     EXPECT_EQ(error.kind(), core::ErrorKind::environment);
     const std::string text = error.what();
     EXPECT_TRUE(
-        text.starts_with("input.toml: needs 794 MiB of memory per rank (512 MiB are there). "
+        text.starts_with("input.toml: needs 796 MiB of memory per rank (512 MiB are there). "
                          "The cheapest remedies for this run: "))
         << text;
     EXPECT_NE(text.find("parallel.sharding = \"FULL_SHARD\" saves "), std::string::npos) << text;
