@@ -48,8 +48,7 @@ TEST(ProcessorCheck, ComesBeforeTheInitialisersOfProgramAndLibraries) {
   EXPECT_EQ(count(outcome.err, "\n"), 1) << outcome.err;
   EXPECT_NE(outcome.err.find("FINETUNE_ARCH=the-other-one and needs "), std::string::npos)
       << outcome.err;
-  EXPECT_NE(outcome.err.find("Build it for x86-64"), std::string::npos)
-      << outcome.err;
+  EXPECT_NE(outcome.err.find("Build it for x86-64"), std::string::npos) << outcome.err;
 }
 
 TEST(ProcessorCheck, IsReportedByOneRankOfANode) {
