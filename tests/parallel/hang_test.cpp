@@ -58,7 +58,8 @@ class LongRun {
       : output_(empty_folder("hang/" + name) / "output"),
         process_(
             finetune_on(ranks, {"inputs/smoke/pretraining.toml", "train.max_steps=" + max_steps,
-                                "train.hang_timeout_s=" + hang_timeout_s,
+                                // Of which nothing is warned: every rank has its share.
+                                "train.global_batch=48", "train.hang_timeout_s=" + hang_timeout_s,
                                 "train.output=" + output_.string()}),
             FINETUNE_SOURCE_DIR) {
     while (read(output_ / "metrics.jsonl").find("\"loss\"") == std::string::npos) {
