@@ -70,7 +70,7 @@ std::int64_t chosen_step(const Material& material) {
   testing::internal::CaptureStderr();
   const std::int64_t step = checkpoint::open(material.root()).step;
   const std::string warnings = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count(warnings, "is passed over"), static_cast<int>(newest - step)) << warnings;
+  EXPECT_EQ(count(warnings, "is skipped"), static_cast<int>(newest - step)) << warnings;
   return step;
 }
 
