@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"
+#include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "model_card.hpp"
 #include "train/stored_parts.hpp"
@@ -93,10 +94,9 @@ core::DType dtype_of(const std::string& word) {
 }
 
 core::Json config_of(const std::filesystem::path& model_folder) {
-  constexpr std::int64_t largest_config_bytes = std::int64_t{1} << 20;
   if (!weights::is_in_folder(model_folder, "config.json")) return {};
-  return core::parse_json(
-      weights::read_text_in_folder(model_folder, "config.json", largest_config_bytes),
+  return core::parse_python_json(
+      weights::read_text_in_folder(model_folder, "config.json", core::largest_config_bytes),
       (model_folder / "config.json").string());
 }
 
@@ -111,7 +111,8 @@ std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json con
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = job.arguments.dtype;
     changed = true;
   }
-  if (changed) texts["config.json"] = config.dump(2) + "\n";
+  if (changed) texts["config.json"] = core::dump_python_json(config);
+  add_chat_template(job, true, texts);
   return texts;
 }
 

@@ -37,6 +37,12 @@ core::Json config_of(const std::filesystem::path& model_folder);
 /// it `changed`.
 std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed);
 
+/// Adds the chat template that the run's deck named, if it is not the model's own: as
+/// chat_template.jinja, and beside a whole model in its tokenizer_config.json; the token that ends
+/// an answer goes to generation_config.json.
+void add_chat_template(const ExportJob& job, bool is_whole_model,
+                       std::map<std::string, std::string>& texts);
+
 /// Tensors of the source model that are of parts which were not trained, if it has such parts.
 std::vector<weights::TensorSpec> foreign_tensors(const std::vector<std::string>& prefixes,
                                                  const weights::ModelFiles& files);

@@ -141,6 +141,7 @@ void export_adapter(const ExportJob& job) {
   plan.max_shard_size_bytes = std::numeric_limits<std::int64_t>::max();  // PEFT reads one file
   plan.texts = {{weights::peft_config_name, config.dump(2) + "\n"},
                 {"README.md", model_card(job.found.state, base, "peft")}};
+  add_chat_template(job, false, plan.texts);
   // Of checkpoints of older programs too little is known to compare it with anything.
   const auto beside = job.found.state.find("base");
   if (beside != job.found.state.end() && beside->is_object() && beside->contains("packing"))

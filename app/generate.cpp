@@ -70,8 +70,8 @@ Prompt chat_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
                 fmt::format("there is no chat template \"{}\"", arguments.chat_template),
                 fmt::format("there are {}", fmt::join(names, ", ")), "Use one of these."});
   }
-  const data::ChatTemplate chat =
-      data::choose_template(arguments.chat_template, arguments.path, tokenizer, templates);
+  const data::ChatTemplate chat = data::choose_template(arguments.chat_template, arguments.path,
+                                                        tokenizer, templates, "--template");
   data::Conversation conversation;
   if (!arguments.system.empty())
     conversation.messages.push_back({data::Role::system, arguments.system, {}, {}});

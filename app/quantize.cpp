@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "export.hpp"
 #include "model_card.hpp"
@@ -66,7 +67,7 @@ int run_quantize(const Arguments& arguments, const train::Registry& registry) {
   weights::ExportPlan plan;
   plan.tensors = packed.tensors();
   plan.max_shard_size_bytes = parse_bytes(arguments.max_shard_size);
-  plan.texts["config.json"] = config.dump(2) + "\n";
+  plan.texts["config.json"] = core::dump_python_json(config);
   if (!weights::is_in_folder(arguments.path, "generation_config.json"))
     plan.texts["generation_config.json"] = generation_config(config);
   weights::export_bytes(

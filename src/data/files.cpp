@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/files.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <system_error>
 #include <utility>
-
-#include "core/error.hpp"
 
 namespace finetune::data {
 namespace {
@@ -57,44 +52,16 @@ class Chain final : public Reader {
   std::vector<std::int64_t> ends_;  // ends_[p]: samples in parts 0 .. p
 };
 
-std::vector<fs::path> files_in(const fs::path& folder,
-                               const std::vector<std::string_view>& extensions) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-    const std::string name = i->path().filename().string();
-    const bool wanted =
-        std::any_of(extensions.begin(), extensions.end(), [&](std::string_view extension) {
-          return name.ends_with(extension) && name.size() > extension.size();
-        });
-    std::error_code ignored;
-    if (wanted && i->is_regular_file(ignored)) files.push_back(i->path());
-  }
-  if (error) {
-    core::fail(core::ErrorKind::input, {folder.string(), "the folder cannot be listed",
-                                        error.message(), "Check its permissions."});
-  }
-  // The order of a folder's entries differs between file systems, and so between ranks.
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 }  // namespace
 
 std::unique_ptr<Reader> open_files(
-    const fs::path& path, const std::vector<std::string_view>& extensions,
+    const DataPath& where, const std::vector<std::string_view>& extensions,
     const std::function<std::unique_ptr<Reader>(const fs::path&)>& open) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return open(path);
+  if (!fs::is_directory(where.path, ignored)) return open(where.path);
   std::vector<std::unique_ptr<Reader>> readers;
-  for (const fs::path& file : files_in(path, extensions))
+  for (const fs::path& file : choose_split(where, extensions).chosen)
     readers.push_back(open(file));
-  if (readers.empty()) {
-    core::fail(
-        core::ErrorKind::input,
-        {path.string(), fmt::format("the folder has no {} file", fmt::join(extensions, " or ")),
-         "there is nothing to train on", "Check data.path and data.format."});
-  }
   return std::make_unique<Chain>(std::move(readers));
 }
 

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "data/format.hpp"
+#include "data/split_files.hpp"
 
 namespace finetune::data {
 
-/// Opens `path` with `open`; if it is a folder, every file directly in it whose extension is one of
-/// `extensions` (".jsonl"), in the order of the bytes of their names, as one reader.
-/// Throws: ErrorKind::input if there is no such path, no such file in the folder, or as `open`.
+/// Opens `where.path` with `open`; if it is a folder, the files of its split whose extension is one
+/// of `extensions` (".jsonl"), in the order of the bytes of their names, as one reader.
+/// Throws: ErrorKind::input if there is no such path, as choose_split, or as `open`.
 std::unique_ptr<Reader> open_files(
-    const std::filesystem::path& path, const std::vector<std::string_view>& extensions,
+    const DataPath& where, const std::vector<std::string_view>& extensions,
     const std::function<std::unique_ptr<Reader>(const std::filesystem::path&)>& open);
 
 }  // namespace finetune::data

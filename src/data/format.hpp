@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "data/conversation.hpp"
+#include "data/split_files.hpp"
 #include "data/tokens.hpp"
 
 namespace finetune::data {
@@ -73,12 +75,19 @@ enum class Layout {
   continuous,  ///< documents run on and are cut into full blocks (plain text)
 };
 
+/// Whether a record looks as a format has them. A weak fit counts where nothing else fits.
+enum class Fit { no, weak, strong };
+
 struct Format {
   std::string name;
   Layout layout;
   /// Throws: ErrorKind::input if the path cannot be read or holds no sample.
-  std::function<std::unique_ptr<Reader>(const std::filesystem::path&, const Columns&)> open;
+  std::function<std::unique_ptr<Reader>(const DataPath&, const Columns&)> open;
   bool needs_template = false;  ///< its samples are conversations and nothing else
+  bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
+  /// By the names of a record's fields; empty: the format is only taken where the deck names it.
+  std::function<Fit(const core::Json& record, const Columns&)> fits = {};
+  bool reads_plain_text = false;  ///< also files that hold no records
 };
 
 }  // namespace finetune::data

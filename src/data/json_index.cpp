@@ -164,7 +164,7 @@ JsonEntry skip_value(Cursor& cursor) {
   return entry;
 }
 
-std::vector<JsonEntry> array_entries(Cursor& cursor) {
+std::vector<JsonEntry> array_entries(Cursor& cursor, std::size_t most) {
   std::vector<JsonEntry> entries;
   cursor.take();
   cursor.skip_space();
@@ -172,6 +172,7 @@ std::vector<JsonEntry> array_entries(Cursor& cursor) {
   while (true) {
     cursor.skip_space();
     entries.push_back(skip_value(cursor));
+    if (entries.size() == most) return entries;
     cursor.skip_space();
     if (cursor.peek() != ',') break;
     cursor.take();
@@ -183,9 +184,10 @@ std::vector<JsonEntry> array_entries(Cursor& cursor) {
   return entries;
 }
 
-std::vector<JsonEntry> line_entries(Cursor& cursor) {
+std::vector<JsonEntry> line_entries(Cursor& cursor, std::size_t most) {
   std::vector<JsonEntry> entries;
-  for (cursor.skip_space(); cursor.peek() != end_of_file; cursor.skip_space()) {
+  for (cursor.skip_space(); cursor.peek() != end_of_file && entries.size() < most;
+       cursor.skip_space()) {
     JsonEntry entry = cursor.here();
     while (cursor.peek() != end_of_file && cursor.peek() != '\n') {
       cursor.take();
@@ -199,13 +201,14 @@ std::vector<JsonEntry> line_entries(Cursor& cursor) {
 
 }  // namespace
 
-JsonIndex index_json(const core::File& file) {
+JsonIndex index_json(const core::File& file, std::size_t most_entries) {
   Cursor cursor(file);
   cursor.skip_byte_order_mark();
   cursor.skip_space();
   JsonIndex index;
   index.is_array = cursor.peek() == '[';
-  index.entries = index.is_array ? array_entries(cursor) : line_entries(cursor);
+  index.entries =
+      index.is_array ? array_entries(cursor, most_entries) : line_entries(cursor, most_entries);
   if (index.entries.empty()) {
     core::fail(core::ErrorKind::input,
                {file.path().string(), file.size_bytes() == 0 ? "is empty" : "has no entries",

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where each entry of a JSON array or JSONL file begins, found in one pass without parsing it.
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/file.hpp"
@@ -30,8 +32,9 @@ inline constexpr std::int64_t longest_entry_bytes = std::int64_t{64} << 20;
 /// its lines that are not blank. A UTF-8 byte order mark is skipped. Only the structure around
 /// the entries is checked; the entries are checked when they are parsed.
 /// Throws: ErrorKind::input naming file and line for a broken array, an entry that does not end or
-/// is too long, or a file without entries.
-JsonIndex index_json(const core::File& file);
+/// is too long, or a file without entries. Stops after `most_entries`.
+JsonIndex index_json(const core::File& file,
+                     std::size_t most_entries = std::numeric_limits<std::size_t>::max());
 
 /// The bytes of an entry.
 std::string read_entry(const core::File& file, const JsonEntry& entry);

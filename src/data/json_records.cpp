@@ -41,8 +41,8 @@ core::Json parse(const std::string& text, const std::string& path, const JsonEnt
 JsonRecords::JsonRecords(const std::filesystem::path& path)
     : JsonRecords(PlainFile(core::File(path, core::File::Mode::read))) {}
 
-JsonRecords::JsonRecords(PlainFile file)
-    : plain_(std::move(file)), file_(plain_.file()), index_(index_json(file_)) {}
+JsonRecords::JsonRecords(PlainFile file, std::size_t most_entries)
+    : plain_(std::move(file)), file_(plain_.file()), index_(index_json(file_, most_entries)) {}
 
 core::Json JsonRecords::object(std::int64_t i) const {
   const JsonEntry& entry = index_.entries.at(static_cast<std::size_t>(i));

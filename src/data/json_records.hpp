@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects of a JSON array or JSONL file, parsed one by one when asked for.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "data/json_index.hpp"
@@ -17,7 +19,8 @@ class JsonRecords final : public Records {
  public:
   /// Throws: ErrorKind::input as index_json does, or if the file cannot be opened.
   explicit JsonRecords(const std::filesystem::path& path);
-  explicit JsonRecords(PlainFile file);
+  explicit JsonRecords(PlainFile file,
+                       std::size_t most_entries = std::numeric_limits<std::size_t>::max());
 
   std::int64_t size() const override { return std::ssize(index_.entries); }
   core::Json object(std::int64_t i) const override;

@@ -13,6 +13,7 @@
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "data/jinja.hpp"
 #include "deck/suggest.hpp"
 
 namespace finetune::data {
@@ -21,7 +22,8 @@ namespace {
 // Templates with descriptions of tools in them make these files long.
 constexpr std::int64_t limit_bytes = 16 << 20;
 
-std::optional<std::string> template_in(const core::Json& config, const std::string& file) {
+std::optional<std::string> template_in(const core::Json& config, const std::string& file,
+                                       const std::string& key) {
   const auto found = config.is_object() ? config.find("chat_template") : config.end();
   if (!config.is_object() || found == config.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
@@ -35,7 +37,7 @@ std::optional<std::string> template_in(const core::Json& config, const std::stri
   core::fail(
       core::ErrorKind::input,
       {file, "\"chat_template\" is neither a text nor a list with one named \"default\"",
-       "it says how a conversation is written for the model", "Name a template in data.template."});
+       "it says how a conversation is written for the model", "Name a template in " + key + "."});
 }
 
 /// One way to write what can be written in several.
@@ -71,33 +73,37 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
 }
 
 const ChatTemplate& of_model(const std::filesystem::path& folder,
-                             std::span<const ChatTemplate> templates) {
-  const auto jinja = model_template_text(folder);
+                             std::span<const ChatTemplate> templates, const std::string& key) {
+  const auto jinja = model_template_text(folder, key);
   const std::string known = deck::list(names_of(templates), "\"", "\"");
   if (!jinja) {
     core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",
                                         "a conversation needs markup that says who speaks; models "
                                         "that were not trained on conversations have none",
-                                        fmt::format("Set data.template to one of {}.", known)});
+                                        fmt::format("Set {} to one of {}.", key, known)});
   }
   if (const ChatTemplate* found = recognise(*jinja, templates)) return *found;
-  core::fail(core::ErrorKind::input,
-             {folder.string(), "the model's chat template is not one that is known",
-              fmt::format("known are {}", known),
-              "If one of them writes conversations as the model expects, name it in data.template; "
-              "a new one is one file in modules/templates."});
+  core::fail(
+      core::ErrorKind::input,
+      {folder.string(), "the model's chat template is not one that is known",
+       fmt::format("known are {}", known),
+       fmt::format("If one of them writes conversations as the model expects, name it in {}; "
+                   "a new one is one file in modules/templates.",
+                   key)});
 }
 
 }  // namespace
 
-std::optional<std::string> model_template_text(const std::filesystem::path& model_folder) {
+std::optional<std::string> model_template_text(const std::filesystem::path& model_folder,
+                                               const std::string& key) {
   std::error_code ignored;
   const auto jinja = model_folder / "chat_template.jinja";
   if (std::filesystem::exists(jinja, ignored)) return core::read_text(jinja, limit_bytes);
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const auto path = model_folder / name;
     if (!std::filesystem::exists(path, ignored)) continue;
-    if (auto text = template_in(core::read_json(path, limit_bytes), path.string())) return text;
+    if (auto text = template_in(core::read_json(path, limit_bytes), path.string(), key))
+      return text;
   }
   return std::nullopt;
 }
@@ -114,7 +120,8 @@ const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTempla
   };
   const ChatTemplate* found = nullptr;
   for (const ChatTemplate& chat : templates) {
-    if (std::find(chat.known.begin(), chat.known.end(), fingerprint) != chat.known.end())
+    if (std::ranges::find(chat.known, fingerprint) != chat.known.end() ||
+        text == normalised(to_jinja(chat)))
       return &chat;
     if (chat.marks.empty() || !std::all_of(chat.marks.begin(), chat.marks.end(), has) ||
         std::any_of(chat.other_marks.begin(), chat.other_marks.end(), has)) {
@@ -127,11 +134,12 @@ const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTempla
 }
 
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
-                             const Tokenizer& tokenizer, std::span<const ChatTemplate> templates) {
+                             const Tokenizer& tokenizer, std::span<const ChatTemplate> templates,
+                             const std::string& key) {
   const auto named = std::find_if(templates.begin(), templates.end(),
                                   [&](const ChatTemplate& chat) { return chat.name == name; });
   const ChatTemplate& chosen =
-      named != templates.end() ? *named : of_model(model_folder, templates);
+      named != templates.end() ? *named : of_model(model_folder, templates, key);
   const auto written = [&](std::int32_t id) {
     return tokenizer.decode(std::span<const std::int32_t>(&id, 1), false);
   };
@@ -146,7 +154,7 @@ ChatTemplate choose_template(const std::string& name, const std::filesystem::pat
                 fmt::format("the chat template \"{}\" ends answers with it, and spelt in several "
                             "tokens nothing would stop there",
                             chat.name),
-                "Choose another data.template, or a model that has the token."});
+                fmt::format("Choose another {}, or a model that has the token.", key)});
   }
   return chat;
 }

@@ -2,6 +2,7 @@
 #include "data/records.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "data/decompress.hpp"
 #include "data/json_records.hpp"
@@ -24,8 +25,13 @@ std::string_view record_ending(const std::filesystem::path& path) {
 }
 
 std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
+  return open_first_records(path, std::numeric_limits<std::size_t>::max());
+}
+
+std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
+                                            std::size_t most_records) {
   if (record_ending(path) == ".parquet") return open_parquet(path);
-  return std::make_unique<JsonRecords>(open_plain(path));
+  return std::make_unique<JsonRecords>(open_plain(path), most_records);
 }
 
 std::string dump_json(const OrderedJson& value) {

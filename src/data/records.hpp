@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file of records, whatever its kind: JSON, JSONL, one of them compressed, or Parquet.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -53,6 +54,10 @@ std::string_view record_ending(const std::filesystem::path& path);
 /// recognised by its first character. Throws: ErrorKind::input as index_json does, for a file that
 /// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.
 std::unique_ptr<Records> open_records(const std::filesystem::path& path);
+
+/// The same, and of JSON the first `most_records` alone: what follows is not looked at.
+std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
+                                            std::size_t most_records);
 
 /// What `json.dumps(value, ensure_ascii=False)` of Python writes, as chat templates do.
 std::string dump_json(const OrderedJson& value);

@@ -5,12 +5,16 @@
 
 #include <utility>
 
+#include "data/detect_format.hpp"
+
 namespace finetune::data {
 namespace {
 
 using deck::Restart;
 
 void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std::string>& formats) {
+  std::vector<std::string> choices = {auto_format};
+  choices.insert(choices.end(), formats.begin(), formats.end());
   // Paths may change on restart: whether the data did is told by their fingerprint.
   table.texts({.name = "path",
                .restart = Restart::free,
@@ -18,10 +22,17 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
                            "sets. JSON and JSONL may be compressed by gzip or zstd.",
                .required = true},
               data.paths);
-  table.texts({.name = "format",
-               .restart = Restart::fixed,
-               .sentence = "Format of the files: one for all of data.path, or one for each."},
-              data.formats, formats);
+  table.texts(
+      {.name = "format",
+       .restart = Restart::fixed,
+       .sentence = "Format of the files: one for all of data.path, or one for each. auto: found "
+                   "from the fields of the first records, and logged."},
+      data.formats, choices);
+  table.text({.name = "split",
+              .restart = Restart::fixed,
+              .sentence = "Of a folder, the files that are of this split by their names (train-*, "
+                          "test.jsonl, ...), where names tell one; all: every file."},
+             data.split);
   table.reals({.name = "weights",
                .restart = Restart::fixed,
                .sentence = "Passes over each of data.path per epoch: 2 is twice; 0.5 is one half, "
@@ -31,6 +42,12 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
                .restart = Restart::free,
                .sentence = "Validation data of the same format; empty for none."},
               data.validation_paths);
+  table.text(
+      {.name = "validation_split",
+       .restart = Restart::free,
+       .sentence = "As split, of folders in validation_path. Without files of \"validation\" "
+                   "there, the only other split than \"train\" is taken."},
+      data.validation_split);
   table.real({.name = "validation_fraction",
               .restart = Restart::fixed,
               .sentence = "Fraction of the training data that is held out for validation instead; "
@@ -90,6 +107,15 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .sentence = "How the name of a special token inside the data is read: as text like "
                             "any other, or as that token, as the Hugging Face libraries do."},
                data.special_names, {"text", "tokens"});
+}
+
+void require_splits(deck::Table& table, const DataSettings& data) {
+  for (const auto& [key, value] :
+       {std::pair("split", &data.split), std::pair("validation_split", &data.validation_split)}) {
+    if (!value->empty()) continue;
+    table.problem(key, fmt::format("data.{} is empty", key), "a split has a name",
+                  "Name one, or \"all\" for every file.");
+  }
 }
 
 /// Lists that belong together have the same length.
@@ -196,6 +222,7 @@ void DataSettings::bind(deck::Table& table, const std::vector<std::string>& form
   bind_sequences(table, *this);
   bind_cache(table, *this);
   bind_limits(table, *this);
+  require_splits(table, *this);
   require_lengths(table, *this);
   if (validation_fraction > 0 && !validation_paths.empty()) {
     table.problem("validation_fraction", "data.validation_path is given too",

@@ -15,9 +15,11 @@ namespace finetune::data {
 
 struct DataSettings {
   std::vector<std::string> paths;
-  std::vector<std::string> formats = {"alpaca"};  ///< one for all paths, or one a path
-  std::vector<double> weights;                    ///< one a path, or none
+  std::vector<std::string> formats = {"auto"};  ///< one for all paths, or one for each
+  std::string split = "train";                  ///< of folders among the paths
+  std::vector<double> weights;                  ///< one for each path, or none
   std::vector<std::string> validation_paths;
+  std::string validation_split = "validation";
   Columns columns;
   std::string chat_template = "auto";
   std::string train_on = "answers";
@@ -37,7 +39,7 @@ struct DataSettings {
   void bind(deck::Table& table, const std::vector<std::string>& format_names,
             const std::vector<std::string>& template_names = {});
 
-  /// The format of paths[i] and of validation_paths[i].
+  /// The format of paths[i] and of validation_paths[i], or auto_format.
   const std::string& format_of(std::size_t i) const {
     return formats.size() == 1 ? formats.front() : formats.at(i);
   }

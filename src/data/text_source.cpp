@@ -110,11 +110,12 @@ TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, con
       layout_(format.layout),
       manner_(manner),
       tokenizer_(tokenizer),
-      stop_ids_{tokenizer.eos_id()},
       settings_(describe(format, columns, manner, tokenizer)) {
+  if (const auto end = tokenizer_.find_eos_id()) stop_ids_ = {*end};
+  if (!format.has_tokens) stop_ids_ = {tokenizer_.eos_id()};  // throws if there is none
   if (!manner_.chat) return;
   const auto stop = tokenizer_.id(manner_.chat->stop);
-  if (stop && *stop != stop_ids_.front()) stop_ids_.push_back(*stop);
+  if (stop && std::ranges::find(stop_ids_, *stop) == stop_ids_.end()) stop_ids_.push_back(*stop);
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
@@ -145,12 +146,15 @@ Tokens TextSource::checked_tokens(const Sample& sample) const {
     if (id < tokenizer_.vocab_size()) continue;
     core::fail(core::ErrorKind::input,
                {sample.where, fmt::format("token id {} is not in the vocabulary", id),
-                fmt::format("the model's tokenizer has ids 0 to {}", tokenizer_.vocab_size() - 1),
+                fmt::format("{} has ids 0 to {}",
+                            tokenizer_.has_ids_only() ? "config.json" : "the model's tokenizer",
+                            tokenizer_.vocab_size() - 1),
                 "Make these data with the tokenizer of this model."});
   }
   Tokens tokens = sample.tokens;
+  if (layout_ == Layout::separate) return tokens;
   const std::int32_t end = tokenizer_.eos_id();
-  if (layout_ == Layout::continuous && tokens.ids.back() != end) {
+  if (tokens.ids.back() != end) {
     const bool any_trained = std::any_of(tokens.labels.begin(), tokens.labels.end(),
                                          [](std::int32_t label) { return label != not_trained; });
     tokens.ids.push_back(end);
@@ -193,7 +197,7 @@ SourceSample TextSource::sample(std::int64_t i) const {
       return tokenise(written.segments, tokenizer_, manner_.special_names, written.ends);
     });
   }
-  if (layout_ == Layout::separate && manner_.train_on == TrainOn::answers &&
+  if (layout_ == Layout::separate && manner_.train_on == TrainOn::answers && !stop_ids_.empty() &&
       !ends_its_turns(made.tokens)) {
     made.findings |= bit(Finding::no_end_of_turn);
   }
@@ -219,8 +223,7 @@ std::optional<Question> TextSource::question(std::int64_t i) const {
   };
   Question question{{at(0), at(begin)}, shown(sample), {}};
   std::vector<std::int32_t> answer(at(begin), at(end));
-  if (std::find(stop_ids_.begin(), stop_ids_.end(), answer.back()) != stop_ids_.end())
-    answer.pop_back();
+  if (std::ranges::find(stop_ids_, answer.back()) != stop_ids_.end()) answer.pop_back();
   question.expected = tokenizer_.decode(answer);
   return question;
 }

@@ -47,8 +47,8 @@ Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
 
 class TextSource final : public Source {
  public:
-  /// Throws: ErrorKind::input if the tokenizer has no end token, or a format that needs a template
-  /// gets none.
+  /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
+  /// at all.
   TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
              const Manner& manner, const Tokenizer& tokenizer);
 

@@ -1,9 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/adapter.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
+#include "core/text.hpp"
+#include "model/low_rank_sizes.hpp"
+
 namespace finetune::model {
+namespace {
+
+/// Entries "PATTERN=VALUE" with values that are fit.
+void require_patterns(deck::Table& table, const char* key, const std::vector<std::string>& entries,
+                      bool are_ranks) {
+  constexpr double largest_rank = 65536;
+  for (const std::string& entry : entries) {
+    const auto parsed = PatternValue::parse(entry);
+    const bool is_fit =
+        parsed && (are_ranks ? parsed->value >= 1 && parsed->value <= largest_rank &&
+                                   parsed->value == std::floor(parsed->value)
+                             : parsed->value > 0);
+    if (is_fit) continue;
+    table.problem(key, fmt::format("adapter.{} holds \"{}\"", key, core::one_line(entry)),
+                  are_ranks ? "it is a module's name, '=' and a rank from 1 to 65536"
+                            : "it is a module's name, '=' and an alpha above 0",
+                  fmt::format("Write, for example, {} = [\"q_proj=16\"].", key));
+  }
+}
+
+}  // namespace
 
 void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& names) {
   using deck::Restart;
@@ -42,6 +68,17 @@ void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& n
                .sentence = "Modules that are trained in full in addition to the adapter: ends of "
                            "their names, such as embed_tokens or lm_head."},
               modules_to_save);
+  table.texts({.name = "rank_pattern",
+               .restart = Restart::fixed,
+               .sentence = "Other ranks for some modules: \"PATTERN=RANK\", such as "
+                           "\"layers.0.mlp.up_proj=4\". The pattern is the end of a module's name "
+                           "or a regular expression for it, as in PEFT; the first that matches "
+                           "counts."},
+              rank_pattern);
+  table.texts({.name = "alpha_pattern",
+               .restart = Restart::fixed,
+               .sentence = "Other lora_alpha for some modules, written in the same way."},
+              alpha_pattern);
   table.boolean({.name = "use_rslora",
                  .restart = Restart::fixed,
                  .sentence = "Divide lora_alpha by the square root of lora_r instead of lora_r."},
@@ -57,11 +94,8 @@ void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& n
                  .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
                              "4.5 bits per weight."},
                 double_quant);
-}
-
-double AdapterSettings::scale() const {
-  const auto rank = static_cast<double>(lora_r);
-  return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
+  require_patterns(table, "rank_pattern", rank_pattern, true);
+  require_patterns(table, "alpha_pattern", alpha_pattern, false);
 }
 
 }  // namespace finetune::model

@@ -21,6 +21,9 @@ struct AdapterSettings {
   double lora_dropout = 0;
   std::vector<std::string> target_modules = {"all-linear"};
   std::vector<std::string> modules_to_save = {};
+  /// "PATTERN=VALUE": rank or alpha of the modules that the pattern matches (LowRankSizes).
+  std::vector<std::string> rank_pattern = {};
+  std::vector<std::string> alpha_pattern = {};
   bool use_rslora = false;
   bool use_dora = false;
   bool double_quant = true;
@@ -29,8 +32,6 @@ struct AdapterSettings {
   void bind(deck::Table& table, const std::vector<std::string>& names);
 
   bool exists() const { return name != "none"; }
-  /// What the low-rank product is multiplied with. rsLoRA: Kalajdzievski 2023 (arXiv 2312.03732).
-  double scale() const;
 };
 
 /// Turns a table of a model into that of the model with an adapter: freezes, marks what is to be

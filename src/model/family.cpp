@@ -4,14 +4,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "model/config_json.hpp"
 
 namespace finetune::model {
 namespace {
+
+/// Whether a letter is missing, one too many, or two have changed places. Programs write this file:
+/// a type that differs in anything else ("ministral", "mistral3", "llava") is another architecture,
+/// and no other name in the file makes it the known one.
+bool is_misspelt(std::string_view written, std::string_view meant) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (written.size() == meant.size()) {
+    const auto [left, right] = std::ranges::mismatch(written, meant);
+    const auto rest = static_cast<std::size_t>(written.end() - left);
+    return rest >= 2 && left[0] == right[1] && left[1] == right[0] && is_letter(left[0]) &&
+           is_letter(left[1]) && std::equal(left + 2, written.end(), right + 2);
+  }
+  const std::string_view longer = written.size() > meant.size() ? written : meant;
+  const std::string_view shorter = written.size() > meant.size() ? meant : written;
+  if (longer.size() != shorter.size() + 1) return false;
+  const auto at = std::ranges::mismatch(longer, shorter).in1;
+  return is_letter(*at) &&
+         std::equal(at + 1, longer.end(), shorter.end() - (longer.end() - at - 1));
+}
 
 const ModelFamily& claiming(const std::string& model_type, const std::vector<ModelFamily>& families,
                             const std::string& where) {
@@ -25,11 +46,13 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
   std::string list;
   for (const std::string& type : known)
     list += (list.empty() ? "" : ", ") + type;
-  const auto near = core::nearest(model_type, known);
-  core::fail(core::ErrorKind::input, {where, fmt::format("unknown model_type \"{}\"", model_type),
-                                      fmt::format("known: {}", list),
-                                      near ? fmt::format("Did you mean \"{}\"?", *near)
-                                           : "Choose a model of one of these families."});
+  const auto near = std::ranges::find_if(
+      known, [&](const std::string& type) { return is_misspelt(model_type, type); });
+  core::fail(
+      core::ErrorKind::input,
+      {where, fmt::format("unknown model_type \"{}\"", model_type), fmt::format("known: {}", list),
+       near != known.end() ? fmt::format("Did you mean \"{}\"?", *near)
+                           : "Choose a model of one of these families."});
 }
 
 /// In double: the products of sizes that a file may name do not fit into 64 bits, and a table of
@@ -66,7 +89,7 @@ std::string read_config(const std::filesystem::path& model_folder) {
          "a model is a Hugging Face folder with config.json, *.safetensors and tokenizer.json",
          "Correct model.path."});
   }
-  return core::read_text(model_folder / "config.json", std::int64_t{1} << 20);
+  return core::read_text(model_folder / "config.json", core::largest_config_bytes);
 }
 
 namespace {
@@ -98,7 +121,7 @@ void require_layer_types(const core::Json& config, const Architecture& a,
 
 Identified identify(const std::string& config_text, const std::string& where,
                     const std::vector<ModelFamily>& families) {
-  const core::Json config = core::parse_json(config_text, where);
+  const core::Json config = core::parse_python_json(config_text, where);
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) {
     core::fail(core::ErrorKind::input,
                {where, "has no \"model_type\"", "it names the model's family",

@@ -127,6 +127,23 @@ at::Tensor load_of_samples(const at::Tensor& chosen_Nk, std::int64_t num_experts
   return load.index_select(0, balance.sample_N);
 }
 
+at::Tensor is_token(const Balance& balance) {
+  return balance.sample_N.ne(balance.num_samples);
+}
+
+/// Adds the choices of a layer's tokens, padding left out.
+void count_choices(const at::Tensor& chosen_Nk, std::int64_t num_experts, Balance& balance) {
+  const at::Tensor chosen = chosen_Nk.index({is_token(balance)}).flatten();
+  balance.choices_E.add_(chosen.bincount({}, num_experts));
+}
+
+/// E * (share of each expert in the choices of all tokens and layers); 0 for padding.
+at::Tensor load_of_all(const Balance& balance) {
+  const auto num_experts = static_cast<double>(balance.choices_E.numel());
+  const at::Tensor load_E = balance.choices_E * (num_experts / balance.num_choosing);
+  return is_token(balance).to(at::kFloat).unsqueeze(1) * load_E;
+}
+
 /// Gradient of the weights to one of the router's logits [N, E], fp32; adds to `balance`.
 at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routing,
                            const Experts& experts, Balance* balance) {
@@ -144,7 +161,9 @@ at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routin
     d_probabilities = at::zeros_like(d_logits).scatter_(1, routing.chosen_Nk, d_scores);
   }
   if (balance != nullptr) {
-    const at::Tensor load = load_of_samples(routing.chosen_Nk, experts.num, *balance);
+    const at::Tensor load = balance->choices_E.defined()
+                                ? load_of_all(*balance)
+                                : load_of_samples(routing.chosen_Nk, experts.num, *balance);
     balance->sum.add_((load * routing.probabilities_NE).sum(at::kDouble));
     const at::Tensor d_balance = load * balance->scale;
     d_probabilities = d_probabilities.defined() ? d_probabilities + d_balance : d_balance;
@@ -169,6 +188,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
                           Recompute recompute, Path path) {
     const at::Tensor router = weights->weight({rows.router, 1});
     const Routing routing = route(product(x, router.t(), path), experts, balance != nullptr);
+    if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
+      count_choices(routing.chosen_Nk, experts.num, *balance);
     const Matrices matrices(*weights, rows, path);
     const at::Tensor inputs = inputs_of(x, routing, experts);
     const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());

@@ -11,7 +11,24 @@
 namespace finetune::model {
 namespace {
 
-/// The A of all parts, which follow each other: one matrix [k r, D].
+/// Multiplies the columns of each part with its scale; all at once where they are equal.
+void scale_parts(at::Tensor& low_NR, const Weights& weights,
+                 const std::vector<LowRankPart>& parts) {
+  const double first_scale = parts.front().rows.scale;
+  if (std::all_of(parts.begin(), parts.end(),
+                  [&](const LowRankPart& part) { return part.rows.scale == first_scale; })) {
+    low_NR.mul_(first_scale);
+    return;
+  }
+  std::int64_t first = 0;
+  for (const LowRankPart& part : parts) {
+    const std::int64_t rank = weights.weight({part.rows.b, 1}).size(1);
+    low_NR.narrow(1, first, rank).mul_(part.rows.scale);
+    first += rank;
+  }
+}
+
+/// The A of all parts, which follow each other: one matrix [sum of ranks, D].
 RowRange all_a(const std::vector<LowRankPart>& parts) {
   const RowRange rows{parts.front().rows.a, static_cast<int>(parts.size())};
   core::check(parts.back().rows.a == rows.first + rows.num - 1,
@@ -103,7 +120,7 @@ Projected project(const Projection& projection, const at::Tensor& x_ND) {
   // Scaled here, while it is small: its gradient and that of B are then plain products.
   at::Tensor low =
       product(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t(), projection.path);
-  low.mul_(parts.front().rows.scale);
+  scale_parts(low, weights, parts);
   std::int64_t first = 0;
   for (const LowRankPart& part : parts) {
     const at::Tensor b_FR = weights.weight({part.rows.b, 1});
@@ -142,7 +159,7 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
     product_out(d_part, dz, b_FR, path);
     first += b_FR.size(1);
   }
-  d_low.mul_(parts.front().rows.scale);
+  scale_parts(d_low, weights, parts);
   add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND), path);
 
   at::Tensor dx = product(dz_NF, weights.weight(projection.rows), path);

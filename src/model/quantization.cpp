@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "model/packing.hpp"
 
 namespace finetune::model {
@@ -122,6 +123,21 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
   reader.fail(fmt::format("quant_method \"{}\"", method),
               "\"gptq\" (4 bits) and \"bitsandbytes\" (nf4) are read",
               "Choose such a model, or the original one with adapter.name = \"qlora\".");
+}
+
+void refuse_modelopt(const core::Json& config, const std::string& where) {
+  const auto found = config.is_object() ? config.find("quantization") : config.end();
+  const bool is_told = config.is_object() && found != config.end() && found->is_object();
+  const Reader reader(is_told ? *found : config, where);
+  if (!is_told)
+    reader.fail("has no \"quantization\"", "it says how NVIDIA's ModelOpt quantised the weights",
+                "Use the file the model was published with.");
+  const std::string method = reader.text("quant_algo", "");
+  if (method.empty()) return;
+  reader.fail(
+      fmt::format("the weights were quantised to {} by NVIDIA's ModelOpt", core::one_line(method)),
+      "\"gptq\" (4 bits) and \"bitsandbytes\" (nf4) are read",
+      "Choose such a model, or the original one with adapter.name = \"qlora\".");
 }
 
 void mark_packed(const Quantization& quantization, const std::string& where,

@@ -22,6 +22,11 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
                                const core::Json& quantize_config,
                                const std::string& quantize_where);
 
+/// Refuses weights that NVIDIA's ModelOpt quantised, by what it says in hf_quant_config.json: FP8,
+/// NVFP4, W4A16_AWQ, ... A cache of keys and values alone may be quantised. `where` is its path.
+/// Throws: ErrorKind::input.
+void refuse_modelopt(const core::Json& config, const std::string& where);
+
 /// Marks the matrices of blocks as packed in files, and frozen.
 /// Throws: ErrorKind::input if one of them cannot be.
 void mark_packed(const Quantization& quantization, const std::string& where, ParameterTable& table);

@@ -30,6 +30,11 @@ struct Balance {
   at::Tensor sample_N;  ///< [N] int64: which sample a token is of; padding: `num_samples`
   std::int64_t num_samples = 0;
   at::Tensor sum;  ///< fp64 scalar: of all tokens and layers that backward has passed
+  /// [E] fp32: how often tokens of all samples and layers chose each expert, counted in forward.
+  /// Defined: this is the load of every token, as transformers has it; else that of its sample.
+  at::Tensor choices_E;
+  double num_choosing = 0;  ///< tokens times layers that choose
+  bool is_counting = true;  ///< false once all layers have chosen: backward may compute them again
 };
 
 /// The tensors are where the activations are.

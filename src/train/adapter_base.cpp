@@ -9,6 +9,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "model/family.hpp"
 #include "weights/folder.hpp"
@@ -56,7 +57,7 @@ Told read_told(const fs::path& adapter, const fs::path& model) {
       text_in(read_object(adapter, weights::peft_config_name, weights::largest_peft_config_bytes),
               "base_model_name_or_path");
   told.own_name =
-      text_in(core::parse_json(model::read_config(model), (model / "config.json").string()),
+      text_in(core::parse_python_json(model::read_config(model), (model / "config.json").string()),
               "_name_or_path");
   return told;
 }

@@ -134,6 +134,23 @@ Drawn draw(const Input& input, const DataSets& sets) {
   return drawn;
 }
 
+/// The model's tokenizer. Where all data are ids it may be missing, or one that cannot be read.
+data::Tokenizer load_tokenizer(const Input& input, bool data_are_tokens) {
+  try {
+    data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
+    require_vocabulary(loaded, input.architecture);
+    if (!data_are_tokens) (void)loaded.eos_id();  // throws if there is none
+    return loaded;
+  } catch (const core::Error& error) {
+    if (!data_are_tokens || error.kind() != core::ErrorKind::input) throw;
+    log::info(
+        fmt::format("no tokenizer: the data are token ids, which are compared with the "
+                    "vocabulary of config.json (0 to {}) and shown as numbers ({})",
+                    input.architecture.vocab_size - 1, error.what()));
+  }
+  return data::Tokenizer::of_ids(input.model_folder, input.architecture.vocab_size);
+}
+
 }  // namespace
 
 void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture) {
@@ -160,20 +177,18 @@ data::CacheOptions cache_options(const Input& input) {
 
 DataSets load_data(const Input& input, const Registry& registry, const data::Ranks& ranks,
                    const data::CacheOptions& cache, int num_threads) {
-  data::Tokenizer tokenizer = comm::agree(ranks.world, [&] {
-    data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
-    require_vocabulary(loaded, input.architecture);
-    (void)loaded.eos_id();  // throws if there is none
-    return loaded;
-  });
+  const DataFormats formats = find_formats(ranks.world, input, registry);
+  const bool are_tokens = formats.are_tokens(registry);
+  data::Tokenizer tokenizer =
+      comm::agree(ranks.world, [&] { return load_tokenizer(input, are_tokens); });
   DataSets sets{.tokenizer = std::move(tokenizer),
                 .training = {},
                 .validation = {},
                 .has_answers = true,
                 .questions = nullptr};
   const auto open = [&](DataPart part) {
-    return comm::agree(ranks.world,
-                       [&] { return open_sources(input, registry, sets.tokenizer, part); });
+    return comm::agree(
+        ranks.world, [&] { return open_sources(input, registry, sets.tokenizer, formats, part); });
   };
   const auto sources = open(DataPart::training);
   sets.training =
@@ -188,7 +203,7 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
     for (const data::Loaded& set : *loaded)
       sets.has_answers = sets.has_answers && set.layout == data::Layout::separate;
   }
-  if (!sets.has_answers) sets.questions.reset();
+  if (!sets.has_answers || sets.tokenizer.has_ids_only()) sets.questions.reset();
   return sets;
 }
 
@@ -196,7 +211,8 @@ Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
                    std::int64_t batch_rank) {
   const auto seed = static_cast<std::uint64_t>(input.train.seed);
   const data::MicroBatchGrid grid{input.train.micro_batch, batch_size, batch_rank};
-  const std::int64_t pad_id = sets.tokenizer.eos_id();
+  // Nobody looks at padding: any id will do.
+  const std::int64_t pad_id = sets.tokenizer.find_eos_id().value_or(0);
   const Drawn drawn = draw(input, sets);
   data::Sampler sampler(drawn.sampled, input.train.global_batch, seed, input.data.order());
   Corpus corpus{

@@ -6,18 +6,28 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/python_json.hpp"
 
 namespace finetune::train {
 namespace {
 
 constexpr const char* quantize_config_name = "quantize_config.json";
+constexpr const char* modelopt_config_name = "hf_quant_config.json";
 
 /// What AutoGPTQ wrote beside config.json before it wrote into it; empty without it.
 std::string read_quantize_config(const std::filesystem::path& folder) {
   std::error_code ignored;
   const std::filesystem::path path = folder / quantize_config_name;
   if (!std::filesystem::exists(path, ignored)) return "";
-  return core::read_text(path, std::int64_t{1} << 20);
+  return core::read_text(path, core::largest_config_bytes);
+}
+
+/// What NVIDIA's ModelOpt writes beside config.json, which may not say a word of it.
+void refuse_modelopt(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const std::filesystem::path path = folder / modelopt_config_name;
+  if (!std::filesystem::exists(path, ignored)) return;
+  model::refuse_modelopt(core::read_json(path, core::largest_config_bytes), path.string());
 }
 
 model::Quantization read_quantization(const std::string& config, const std::string& quantize_config,
@@ -25,7 +35,7 @@ model::Quantization read_quantization(const std::string& config, const std::stri
   const std::string where = (folder / "config.json").string();
   const std::string quantize_where = (folder / quantize_config_name).string();
   return model::read_quantization(
-      core::parse_json(config, where), where,
+      core::parse_python_json(config, where), where,
       quantize_config.empty() ? core::Json() : core::parse_json(quantize_config, quantize_where),
       quantize_where);
 }
@@ -36,6 +46,9 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
                               const Registry& registry) {
   const std::string config = world.broadcast_text(comm::agree(
       world, [&] { return world.is_root() ? model::read_config(folder) : std::string(); }));
+  comm::agree_all(world, [&] {
+    if (world.is_root()) refuse_modelopt(folder);
+  });
   const std::string quantize_config = world.broadcast_text(comm::agree(
       world, [&] { return world.is_root() ? read_quantize_config(folder) : std::string(); }));
   return comm::agree(world, [&] {

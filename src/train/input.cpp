@@ -70,13 +70,15 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
 void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Deck& deck) {
   if (given.exists()) return;
   const model::AdapterSettings other;
-  const std::array<std::pair<const char*, bool>, 9> changed = {
+  const std::array<std::pair<const char*, bool>, 11> changed = {
       {{"path", given.path != other.path},
        {"lora_r", given.lora_r != other.lora_r},
        {"lora_alpha", given.lora_alpha != other.lora_alpha},
        {"lora_dropout", given.lora_dropout != other.lora_dropout},
        {"target_modules", given.target_modules != other.target_modules},
        {"modules_to_save", given.modules_to_save != other.modules_to_save},
+       {"rank_pattern", given.rank_pattern != other.rank_pattern},
+       {"alpha_pattern", given.alpha_pattern != other.alpha_pattern},
        {"use_rslora", given.use_rslora != other.use_rslora},
        {"use_dora", given.use_dora != other.use_dora},
        {"double_quant", given.double_quant != other.double_quant}}};

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/fault.hpp"
@@ -46,7 +47,8 @@ std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::Mi
 }
 
 /// Which sample every token is of, for the load of experts.
-model::Balance make_balance(const data::MicroBatch& batch, double scale, at::Device device) {
+model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale) {
+  const at::Device device = engine.shards.options().device;
   model::Balance balance;
   balance.scale = scale;
   balance.sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
@@ -62,6 +64,12 @@ model::Balance make_balance(const data::MicroBatch& batch, double scale, at::Dev
     samples.insert(samples.end(), static_cast<std::size_t>(stretch.length), own);
   }
   balance.sample_N = to_tensor(samples, device);
+  if (!engine.balances_micro_batch) return balance;
+  balance.choices_E =
+      at::zeros({engine.architecture.experts.num}, at::TensorOptions(at::kFloat).device(device));
+  const auto num_padding = std::ranges::count(samples, balance.num_samples);
+  balance.num_choosing = static_cast<double>((std::ssize(samples) - num_padding) *
+                                             engine.architecture.num_layers_with_experts());
   return balance;
 }
 
@@ -179,7 +187,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
   const DropoutOfPass dropout(engine, batch);
   model::Balance balance;
   if (tokens && scale.balance != 0) {
-    balance = make_balance(*batch, scale.balance, engine.shards.options().device);
+    balance = make_balance(engine, *batch, scale.balance);
     tokens->sequence.balance = &balance;
   }
   std::vector<Saved> saved(static_cast<std::size_t>(engine.architecture.num_layers));
@@ -198,6 +206,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
         return engine.model.block(engine.ops, i, x, tokens->sequence);
       },
       &last_block);
+  balance.is_counting = false;
 
   at::Tensor d_x;
   PassResult result;

@@ -25,6 +25,9 @@ struct Engine {
   Blocks blocks = Blocks::kept;
   double dropout = 0;  ///< of adapters, in forward_backward
   std::uint64_t dropout_seed = 0;
+  /// The load of an expert is that of a micro-batch, all layers together; else of a sample and
+  /// layer.
+  bool balances_micro_batch = false;
 };
 
 using Pass = shard::Gradients::Pass;

@@ -25,6 +25,8 @@ std::vector<std::pair<std::string, std::string>> settled(const model::AdapterSet
           {"lora_dropout", deck::to_toml(settings.lora_dropout)},
           {"target_modules", sorted(settings.target_modules)},
           {"modules_to_save", sorted(settings.modules_to_save)},
+          {"rank_pattern", deck::to_toml(settings.rank_pattern)},
+          {"alpha_pattern", deck::to_toml(settings.alpha_pattern)},
           {"use_rslora", deck::to_toml(settings.use_rslora)},
           {"use_dora", deck::to_toml(settings.use_dora)}};
 }

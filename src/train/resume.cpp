@@ -9,6 +9,7 @@
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "data/detect_format.hpp"
 #include "train/adapter_base.hpp"
 #include "weights/peft_config.hpp"
 
@@ -145,6 +146,9 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
     if (key == "model.path" && is_known_by_hash(input, found)) continue;
     const std::string saved = fixed.value(key, value);
     if (saved == value) continue;
+    // What was found from the files, here or there, is compared by the data's fingerprint.
+    const std::string found_format = fmt::format("\"{}\"", data::auto_format);
+    if (key == "data.format" && (saved == found_format || value == found_format)) continue;
     differences += fmt::format("\n    {} = {}, the checkpoint has {}", key, value, saved);
     ++count;
   }

@@ -34,6 +34,13 @@ void ModelSettings::bind(deck::Table& table) {
               .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
                           "config.json says, and none unless its output_router_logits is true."},
              router_aux_loss_coef, {.min = -1});
+  table.choice({.name = "router_aux_loss_load",
+                .restart = Restart::fixed,
+                .sentence = "Over what that term counts how often experts are chosen: sample: each "
+                            "sample and layer by itself, identical however a step is split; "
+                            "micro_batch: all tokens and layers of a micro-batch together, as "
+                            "transformers defines it."},
+               router_aux_loss_load, {"sample", "micro_batch"});
 }
 
 void TrainSettings::bind(deck::Table& table) {

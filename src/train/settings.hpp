@@ -14,6 +14,7 @@ struct ModelSettings {
   std::string path;
   std::string init = "pretrained";
   double router_aux_loss_coef = -1;
+  std::string router_aux_loss_load = "sample";
 
   void bind(deck::Table& table);
 };

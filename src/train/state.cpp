@@ -68,7 +68,8 @@ Engine State::engine() {
       .shards = shards_,
       .blocks = input_.train.activation_checkpointing == "full" ? Blocks::recomputed : Blocks::kept,
       .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
-      .dropout_seed = static_cast<std::uint64_t>(input_.train.seed)};
+      .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
+      .balances_micro_batch = input_.model.router_aux_loss_load == "micro_batch"};
 }
 
 template <typename Slice>

@@ -127,7 +127,9 @@ PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& f
       world, [&] { return world.is_root() ? read_config_text(folder) : std::string(); }));
   PeftConfig config = comm::agree(world, [&] {
     const std::string where = (folder / peft_config_name).string();
-    return read_peft_config(core::parse_json(text, where), where);
+    PeftConfig read = read_peft_config(core::parse_json(text, where), where);
+    keep_pattern_order(nlohmann::ordered_json::parse(text), read.settings);
+    return read;
   });
   ModelFiles files = ModelFiles::open(world, folder, peft_file_name);
   return comm::agree(world,

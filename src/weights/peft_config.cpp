@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "model/low_rank_sizes.hpp"
 #include "model/names.hpp"
 #include "weights/names.hpp"
 
@@ -22,7 +25,8 @@ constexpr const char* remedy_elsewhere =
     "Continue it where it was trained, or train a new adapter here.";
 
 /// Keys that say nothing about what the tensors mean, or are read below.
-constexpr std::array<std::string_view, 28> harmless = {"auto_mapping",
+constexpr std::array<std::string_view, 30> harmless = {"alpha_pattern",
+                                                       "auto_mapping",
                                                        "base_model_name_or_path",
                                                        "bias",
                                                        "corda_config",
@@ -44,6 +48,7 @@ constexpr std::array<std::string_view, 28> harmless = {"auto_mapping",
                                                        "peft_version",
                                                        "qalora_group_size",
                                                        "r",
+                                                       "rank_pattern",
                                                        "revision",
                                                        "runtime_config",
                                                        "target_modules",
@@ -111,6 +116,22 @@ class Reader {
     return all;
   }
 
+  /// Ranks or alphas by module, as "PATTERN=VALUE".
+  std::vector<std::string> patterns(const char* key, bool are_ranks) const {
+    std::vector<std::string> entries;
+    if (!has(key)) return entries;
+    if (!config_[key].is_object()) refuse(key, "it is an object in PEFT's files");
+    for (const auto& [pattern, value] : config_[key].items()) {
+      const bool is_fit =
+          are_ranks ? value.is_number_integer() && value >= 1 && value <= largest_rank
+                    : value.is_number() && value > 0 && std::isfinite(value.get<double>());
+      if (!is_fit)
+        refuse(key, are_ranks ? "a rank is an integer from 1 to 65536" : "an alpha is above 0");
+      entries.push_back(model::PatternValue{pattern, value.get<double>()}.text());
+    }
+    return entries;
+  }
+
   /// What is on, and would make something else of the tensors.
   void refuse_unknown() const {
     for (const auto& [key, value] : config_.items()) {
@@ -176,6 +197,51 @@ void read_targets(const Reader& reader, PeftConfig& result) {
     result.settings.target_modules = reader.texts("target_modules");
 }
 
+/// Entries by their patterns, as PEFT sorts them when it saves; of equal ones the first.
+std::vector<std::string> sorted_patterns(const std::vector<std::string>& entries) {
+  std::map<std::string, std::string> sorted;
+  for (const std::string& entry : entries)
+    sorted.emplace(model::PatternValue::parse(entry).value().key, entry);
+  std::vector<std::string> texts;
+  for (const auto& [key, entry] : sorted)
+    texts.push_back(entry);
+  return texts;
+}
+
+/// rank_pattern and alpha_pattern. PEFT takes the first that matches of the sorted ones: those of
+/// `settings` are written if that comes to the same for all modules, else the modules' whole names.
+std::pair<core::Json, core::Json> to_patterns(const model::AdapterSettings& settings,
+                                              const std::vector<std::string>& adapted) {
+  std::pair patterns(core::Json::object(), core::Json::object());
+  auto& [ranks, alphas] = patterns;
+  const model::LowRankSizes own(settings, peft_config_name);
+  model::AdapterSettings sorted = settings;
+  sorted.rank_pattern = sorted_patterns(settings.rank_pattern);
+  sorted.alpha_pattern = sorted_patterns(settings.alpha_pattern);
+  const model::LowRankSizes others(sorted, peft_config_name);
+  if (std::ranges::all_of(adapted, [&](const std::string& module) {
+        return own.rank(module) == others.rank(module) && own.alpha(module) == others.alpha(module);
+      })) {
+    for (const std::string& entry : sorted.rank_pattern) {
+      const auto parsed = model::PatternValue::parse(entry).value();
+      ranks[parsed.key] = static_cast<std::int64_t>(parsed.value);
+    }
+    for (const std::string& entry : sorted.alpha_pattern) {
+      const auto parsed = model::PatternValue::parse(entry).value();
+      alphas[parsed.key] = parsed.value;
+    }
+    return patterns;
+  }
+  for (const std::string& module : adapted) {
+    std::string name;
+    for (const char c : module)
+      name += c == '.' ? "\\." : std::string(1, c);
+    if (own.rank(module) != settings.lora_r) ranks[name] = own.rank(module);
+    if (own.alpha(module) != settings.lora_alpha) alphas[name] = own.alpha(module);
+  }
+  return patterns;
+}
+
 bool is_end_of(const std::string& end, const std::string& module) {
   return module == end || module.ends_with("." + end);
 }
@@ -201,9 +267,27 @@ PeftConfig read_peft_config(const core::Json& config, const std::string& where) 
   settings.use_rslora = reader.boolean("use_rslora");
   settings.use_dora = reader.boolean("use_dora");
   settings.modules_to_save = reader.texts("modules_to_save");
+  settings.rank_pattern = reader.patterns("rank_pattern", true);
+  settings.alpha_pattern = reader.patterns("alpha_pattern", false);
   result.keeps_ties = reader.boolean("ensure_weight_tying");
   read_targets(reader, result);
   return result;
+}
+
+void keep_pattern_order(const nlohmann::ordered_json& config, model::AdapterSettings& settings) {
+  for (auto [key, entries] : {std::pair("rank_pattern", &settings.rank_pattern),
+                              std::pair("alpha_pattern", &settings.alpha_pattern)}) {
+    if (entries->empty()) continue;
+    std::vector<std::string> ordered;
+    for (const auto& item : config.at(key).items()) {
+      const auto is_of = [&](const std::string& entry) {
+        return model::PatternValue::parse(entry).value().key == item.key();
+      };
+      const auto found = std::ranges::find_if(*entries, is_of);
+      if (found != entries->end()) ordered.push_back(*found);
+    }
+    if (ordered.size() == entries->size()) *entries = std::move(ordered);
+  }
 }
 
 core::Json to_peft_config(const model::AdapterSettings& settings,
@@ -220,6 +304,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings,
   }
   core::Json saved;
   if (!settings.modules_to_save.empty()) saved = settings.modules_to_save;
+  const auto [ranks, alphas] = to_patterns(settings, adapted);
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
           {"inference_mode", true},
@@ -236,8 +321,8 @@ core::Json to_peft_config(const model::AdapterSettings& settings,
           {"lora_bias", false},
           {"fan_in_fan_out", false},
           {"init_lora_weights", true},
-          {"rank_pattern", core::Json::object()},
-          {"alpha_pattern", core::Json::object()},
+          {"rank_pattern", ranks},
+          {"alpha_pattern", alphas},
           {"layers_to_transform", nullptr},
           {"layers_pattern", nullptr}};
 }

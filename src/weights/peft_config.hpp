@@ -28,6 +28,10 @@ struct PeftConfig {
 /// LoRA, and for every option that changes what the tensors mean and is not done here.
 PeftConfig read_peft_config(const core::Json& config, const std::string& where);
 
+/// Puts the patterns of settings that were read from `config` into the order of the file: of
+/// several that match a module PEFT takes the first.
+void keep_pattern_order(const nlohmann::ordered_json& config, model::AdapterSettings& settings);
+
 /// The same as PEFT writes it. `modules` are those of the model, of which `adapted` have a low-rank
 /// part: the shortest ends of their names that mean no other are written.
 core::Json to_peft_config(const model::AdapterSettings& settings,

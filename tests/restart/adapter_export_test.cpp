@@ -38,6 +38,11 @@ const Words rich = {"adapter.lora_r=4",
                     "adapter.target_modules=[\"q_proj\", \"down_proj\"]",
                     "adapter.modules_to_save=[\"lm_head\", \"embed_tokens\"]"};
 
+/// Other ranks and alphas for some of the matrices that one product reads.
+const Words patterned = {"adapter.lora_r=4", "adapter.target_modules=[\"all-linear\"]",
+                         "adapter.rank_pattern=[\"layers.0.*.q_proj=6\", \"k_proj=2\"]",
+                         "adapter.alpha_pattern=[\"(v|gate)_proj=40\"]"};
+
 Outcome command(const Job& job, const Words& words) {
   return run_program(finetune_on(1, words), job.folder());
 }
@@ -138,7 +143,8 @@ TEST_P(AdapterExport, PeftAndWeAgreeOnAdapterAndMergedModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterExport,
-                         testing::Values(Kind{"plain", {}}, Kind{"rich", rich}),
+                         testing::Values(Kind{"plain", {}}, Kind{"rich", rich},
+                                         Kind{"patterned", patterned}),
                          [](const auto& info) { return info.param.name; });
 
 /// Tensors that are not adapted go through the merge as the family's files have them: experts one
@@ -204,6 +210,30 @@ TEST(AdapterPath, GoesOnFromAnExportWithTheSameWeights) {
   must(command(job, {"export", "output", "again"}));
   EXPECT_EQ(read_file(job.folder() / "adapter/adapter_model.safetensors"),
             read_file(job.folder() / "again/adapter_model.safetensors"));
+}
+
+TEST(AdapterPath, GoesOnWithTheRanksAndAlphasOfItsPatterns) {
+  const Job job("adapter_path.patterned", settings({}));
+  make_adapter(job, patterned);
+  const fs::path file = job.folder() / "adapter";
+  const core::Json config = core::read_json(file / "adapter_config.json", 1 << 20);
+  EXPECT_EQ(config.at("rank_pattern"),
+            core::Json::parse(R"({"k_proj": 2, "layers.0.*.q_proj": 6})"));
+  EXPECT_EQ(config.at("alpha_pattern"), core::Json::parse(R"({"(v|gate)_proj": 40.0})"));
+  const auto adapter = weights::ModelFiles::open({}, file, "adapter_model.safetensors");
+  const auto rank = [&](const std::string& module) {
+    return adapter.entry("base_model.model.model.layers." + module + ".lora_A.weight").shape[0];
+  };
+  EXPECT_EQ(rank("0.self_attn.q_proj"), 6);
+  EXPECT_EQ(rank("1.self_attn.q_proj"), 4);
+  EXPECT_EQ(rank("1.self_attn.k_proj"), 2);
+  must(job.run(2, {"adapter.path=adapter", "train.max_steps=0"}));
+  must(command(job, {"export", "output", "again"}));
+  EXPECT_EQ(read_file(file / "adapter_model.safetensors"),
+            read_file(job.folder() / "again/adapter_model.safetensors"));
+  EXPECT_EQ(largest_difference(logits_of(job.model(), file),
+                               logits_of(job.model(), job.folder() / "again")),
+            0);
 }
 
 constexpr const char* changed_matrix = "model.layers.0.self_attn.q_proj.weight";

@@ -76,6 +76,64 @@ TEST(Publish, GenerationConfigOfTheSourceIsKept) {
   EXPECT_EQ(read_file(job.folder() / "out/generation_config.json"), "{ \"top_k\": 3 }\n");
 }
 
+/// A base model with tokens for a chat, and a template that nobody trained on.
+void make_chat_model(const Job& job) {
+  fs::copy_file(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers/qwen2/tokenizer.json",
+                job.model() / "tokenizer.json", fs::copy_options::overwrite_existing);
+  write_file(job.model() / "tokenizer_config.json",
+             R"({"eos_token": "<|endoftext|>", "chat_template": "another", "a": 1})");
+}
+
+std::int64_t id_of(const Job& job, const std::string& token) {
+  const core::Json tokenizer = json_in(job.model() / "tokenizer.json");
+  for (const core::Json& each : tokenizer.at("added_tokens")) {
+    if (each.at("content") == token) return each.at("id").get<std::int64_t>();
+  }
+  return -1;
+}
+
+TEST(Publish, TheTemplateOfTheRunGoesWithTheModel) {
+  const Job job = begun_job("publish.template", {"data.template=chatml"});
+  make_chat_model(job);
+  const Outcome run = job.run(1);
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  const auto generate = [&](const std::string& folder) {
+    return run_program(finetune_on(1, {"generate", folder, "Hi", "--chat", "--max-tokens", "1"}),
+                       job.folder());
+  };
+  const Outcome unknown = generate("model");
+  EXPECT_EQ(unknown.exit_code, 65) << unknown.text();
+  EXPECT_EQ(count(unknown.err, "name it in --template"), 1) << unknown.err;
+  EXPECT_EQ(count(unknown.err, "data.template"), 0) << unknown.err;
+
+  ASSERT_EQ(export_to(job, "out").exit_code, 0);
+  const fs::path out = job.folder() / "out";
+  const std::string jinja = read_file(out / "chat_template.jinja");
+  EXPECT_EQ(count(jinja, "<|im_start|>user\\n"), 1) << jinja;
+  EXPECT_EQ(json_in(out / "tokenizer_config.json"),
+            (core::Json{{"eos_token", "<|endoftext|>"}, {"chat_template", jinja}, {"a", 1}}));
+  EXPECT_EQ(json_in(out / "generation_config.json").at("eos_token_id").back(),
+            id_of(job, "<|im_end|>"));
+  const Outcome generated = generate("out");
+  EXPECT_EQ(generated.exit_code, 0) << generated.text();
+}
+
+TEST(Publish, TheTemplateIsTheOneThatTransformersApplies) {
+  const Job job = begun_job("publish.transformers", {"data.template=chatml"});
+  if (run_program({"python3", "-c", "import transformers, jinja2"}, job.folder()).exit_code != 0)
+    GTEST_SKIP() << "no Python with transformers and jinja2 here";
+  make_chat_model(job);
+  ASSERT_EQ(job.run(1).exit_code, 0);
+  ASSERT_EQ(export_to(job, "out").exit_code, 0);
+  const Outcome outcome = run_program(
+      {"python3", "-c",
+       "from transformers import PreTrainedTokenizerFast as T\n"
+       "print(T.from_pretrained('out').apply_chat_template([{'role': 'user', 'content': 'Hi'}],"
+       " add_generation_prompt=True, tokenize=False), end='')"},
+      job.folder());
+  EXPECT_EQ(outcome.out, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n") << outcome.err;
+}
+
 TEST(Publish, AKilledOrFailedExportLeavesNoFolderOfThatName) {
   const Job job = begun_job("publish.killed");
   EXPECT_EQ(job.run(1).exit_code, 0);

@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "model/low_rank_sizes.hpp"
 #include "model/names.hpp"
 
 namespace finetune::adapters::lora {
@@ -83,20 +84,43 @@ void refuse_tied_head(const std::string& where, const char* key, const std::stri
 }
 
 /// A low-rank part of full rank costs more than the matrix and limits nothing.
-void warn_of_full_rank(const model::AdapterSettings& settings, const std::string& where,
-                       const ParameterTable& table, const std::vector<bool>& chosen) {
+void warn_of_full_rank(const model::AdapterSettings& settings, const model::LowRankSizes& sizes,
+                       const std::string& where, const ParameterTable& table,
+                       const std::vector<bool>& chosen) {
   const auto side = [](const Parameter& row) { return std::min(row.shape[0], row.shape[1]); };
+  const auto rank = [&](const Parameter& row) { return sizes.rank(module_of(row.name)); };
   const Parameter* smallest = nullptr;
-  for (std::size_t i = 0; i < table.rows.size(); ++i)
-    if (chosen[i] && (smallest == nullptr || side(table.rows[i]) < side(*smallest)))
-      smallest = &table.rows[i];
-  if (where.empty() || smallest == nullptr || settings.lora_r < side(*smallest)) return;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const Parameter& row = table.rows[i];
+    if (chosen[i] && rank(row) >= side(row) && (smallest == nullptr || side(row) < side(*smallest)))
+      smallest = &row;
+  }
+  if (where.empty() || smallest == nullptr) return;
+  const bool is_usual = rank(*smallest) == settings.lora_r;
   log::warn(core::to_string(
-      {where, fmt::format("adapter.lora_r = {}", settings.lora_r),
+      {where, fmt::format("adapter.{} = {}", is_usual ? "lora_r" : "rank_pattern", rank(*smallest)),
        fmt::format("{} has only {} {}: its low-rank part holds more numbers than it",
                    smallest->name, side(*smallest),
                    smallest->shape[0] <= smallest->shape[1] ? "rows" : "columns"),
        "Lower it, or train without an adapter."}));
+}
+
+/// A pattern of the deck that means nothing is a mistake; PEFT's files may hold such.
+void require_used(const model::AdapterSettings& settings, const model::LowRankSizes& sizes,
+                  const std::string& where, const ParameterTable& table,
+                  const std::vector<bool>& chosen) {
+  if (where.empty() || !settings.path.empty()) return;
+  std::vector<std::string> modules;
+  for (std::size_t i = 0; i < table.rows.size(); ++i)
+    if (chosen[i]) modules.push_back(module_of(table.rows[i].name));
+  const auto unused = sizes.unused(modules);
+  if (unused.empty()) return;
+  core::fail(core::ErrorKind::deck,
+             {where,
+              fmt::format("adapter.rank_pattern or adapter.alpha_pattern holds \"{}\"",
+                          core::one_line(unused.front())),
+              "no module with a low-rank part has such a name",
+              fmt::format("Write a name such as {}, or its end.", modules.front())});
 }
 
 /// A name may mean matrices that get a low-rank part and experts, which get none.
@@ -176,8 +200,12 @@ void thaw(const model::AdapterSettings& settings, const std::string& where, Para
 
 class Builder {
  public:
-  Builder(const model::AdapterSettings& settings, ParameterTable& table)
-      : settings_(settings), table_(table), unit_(static_cast<int>(table.units.size())) {
+  Builder(const model::AdapterSettings& settings, const model::LowRankSizes& sizes,
+          ParameterTable& table)
+      : settings_(settings),
+        sizes_(sizes),
+        table_(table),
+        unit_(static_cast<int>(table.units.size())) {
     table.units.emplace_back(model::adapter_unit);
   }
 
@@ -188,12 +216,12 @@ class Builder {
       if (chosen[static_cast<std::size_t>(i)]) rows.push_back(i);
     for (const int i : rows)
       at(i).low_rank.a =
-          add_part(i, ".lora_A.weight", {settings_.lora_r, at(i).shape[1]}, Init::fan_in, true);
+          add_part(i, ".lora_A.weight", {rank(i), at(i).shape[1]}, Init::fan_in, true);
     for (const int i : rows)
       at(i).low_rank.b =
-          add_part(i, ".lora_B.weight", {at(i).shape[0], settings_.lora_r}, Init::zeros, true);
+          add_part(i, ".lora_B.weight", {at(i).shape[0], rank(i)}, Init::zeros, true);
     for (const int i : rows) {
-      at(i).low_rank.scale = settings_.scale();
+      at(i).low_rank.scale = sizes_.scale(module_of(at(i).name));
       if (settings_.use_dora)
         at(i).low_rank.magnitude =
             add_part(i, ".lora_magnitude_vector", {at(i).shape[0]}, Init::row_norms, false);
@@ -202,6 +230,7 @@ class Builder {
 
  private:
   Parameter& at(int row) { return table_.rows[static_cast<std::size_t>(row)]; }
+  std::int64_t rank(int row) { return sizes_.rank(module_of(at(row).name)); }
 
   int add_part(int row, const char* suffix, std::vector<std::int64_t> shape, Init init,
                bool decayed) {
@@ -217,6 +246,7 @@ class Builder {
   }
 
   const model::AdapterSettings& settings_;
+  const model::LowRankSizes& sizes_;
   ParameterTable& table_;
   int unit_;
 };
@@ -253,8 +283,10 @@ void rewrite(const model::AdapterSettings& settings, const std::string& where,
                   "adapter.target_modules and adapter.modules_to_save both name it",
                   "Name it in one of them."});
   }
-  warn_of_full_rank(settings, where, table, chosen);
-  Builder builder(settings, table);
+  const model::LowRankSizes sizes(settings, where);
+  require_used(settings, sizes, where, table, chosen);
+  warn_of_full_rank(settings, sizes, where, table, chosen);
+  Builder builder(settings, sizes, table);
   for (int first = 0; first < num_rows;) {
     const int last = std::min(end_of_range(table, first), num_rows);
     builder.add(first, last, chosen);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "data/detect_format.hpp"
 #include "data/fields.hpp"
 #include "data/files.hpp"
 #include "data/records.hpp"
@@ -60,12 +61,18 @@ class AlpacaReader final : public data::Reader {
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<AlpacaReader>(file, columns);
     });
   };
-  return {"alpaca", data::Layout::separate, open};
+  data::Format format{"alpaca", data::Layout::separate, open};
+  format.fits = [](const core::Json& record, const data::Columns& columns) {
+    const bool fits = data::has_column(record, columns.prompt, "instruction") &&
+                      data::has_column(record, columns.answer, "output");
+    return fits ? data::Fit::strong : data::Fit::no;
+  };
+  return format;
 }
 
 std::string alpaca_prompt(std::string_view instruction, std::string_view input) {

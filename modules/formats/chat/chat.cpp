@@ -119,24 +119,69 @@ class ChatReader final : public data::Reader {
 };
 
 data::Format format_of(const Dialect& dialect) {
-  const auto open = [dialect](const std::filesystem::path& path, const data::Columns& columns) {
+  const auto open = [dialect](const data::DataPath& path, const data::Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<ChatReader>(file, columns, dialect);
     });
   };
-  return {dialect.name, data::Layout::separate, open, true};
+  data::Format format{dialect.name, data::Layout::separate, open};
+  format.needs_template = true;
+  return format;
+}
+
+Dialect any_dialect() {
+  return {"chat",
+          {"messages", "conversations", "conversation"},
+          {{"role", "from"}, {"content", "value"}}};
+}
+
+Dialect messages_dialect() {
+  return {"messages", {"messages"}, {{"role"}, {"content"}}};
+}
+
+Dialect sharegpt_dialect() {
+  return {"sharegpt", {"conversations"}, {{"from"}, {"value"}}};
+}
+
+/// Whether the record's conversation is written down like this. One without messages tells nothing.
+bool is_of(const Dialect& dialect, const core::Json& record, const data::Columns& columns) {
+  const auto has_any = [](const core::Json& message, const std::vector<std::string>& names) {
+    return std::ranges::any_of(names,
+                               [&](const std::string& name) { return message.contains(name); });
+  };
+  for (const std::string& name :
+       columns.conversation.empty() ? dialect.columns : std::vector{columns.conversation}) {
+    const auto list = record.find(name);
+    if (list == record.end() || !list->is_array() || list->empty()) continue;
+    const core::Json& first = list->front();
+    return first.is_object() && has_any(first, dialect.fields.role);
+  }
+  return false;
+}
+
+data::Format detected(const Dialect& dialect) {
+  data::Format format = format_of(dialect);
+  format.fits = [dialect](const core::Json& record, const data::Columns& columns) {
+    return is_of(dialect, record, columns) ? data::Fit::strong : data::Fit::no;
+  };
+  return format;
 }
 
 }  // namespace
 
 data::Format format() {
-  return format_of({"chat",
-                    {"messages", "conversations", "conversation"},
-                    {{"role", "from"}, {"content", "value"}}});
+  data::Format format = format_of(any_dialect());
+  format.fits = [](const core::Json& record, const data::Columns& columns) {
+    const bool is_other =
+        is_of(messages_dialect(), record, columns) || is_of(sharegpt_dialect(), record, columns);
+    const bool fits = !is_other && is_of(any_dialect(), record, columns);
+    return fits ? data::Fit::strong : data::Fit::no;
+  };
+  return format;
 }
 
 data::Format messages() {
-  return format_of({"messages", {"messages"}, {{"role"}, {"content"}}});
+  return detected(messages_dialect());
 }
 
 data::Format qwen() {
@@ -144,7 +189,7 @@ data::Format qwen() {
 }
 
 data::Format sharegpt() {
-  return format_of({"sharegpt", {"conversations"}, {{"from"}, {"value"}}});
+  return detected(sharegpt_dialect());
 }
 
 }  // namespace finetune::formats::chat

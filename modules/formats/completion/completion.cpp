@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "data/detect_format.hpp"
 #include "data/fields.hpp"
 #include "data/files.hpp"
 #include "data/records.hpp"
@@ -50,12 +51,18 @@ class CompletionReader final : public data::Reader {
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<CompletionReader>(file, columns);
     });
   };
-  return {"completion", data::Layout::separate, open};
+  data::Format format{"completion", data::Layout::separate, open};
+  format.fits = [](const core::Json& record, const data::Columns& columns) {
+    const bool fits = data::has_column(record, columns.prompt, "prompt") &&
+                      data::has_column(record, columns.answer, "completion");
+    return fits ? data::Fit::strong : data::Fit::no;
+  };
+  return format;
 }
 
 }  // namespace finetune::formats::completion

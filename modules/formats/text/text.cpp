@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/decompress.hpp"
+#include "data/detect_format.hpp"
 #include "data/fields.hpp"
 #include "data/files.hpp"
 #include "data/records.hpp"
@@ -115,14 +116,21 @@ std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Column
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const fs::path& path, const data::Columns& columns) {
+  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
     std::vector<std::string_view> endings = {".txt", ".txt.gz", ".txt.zst"};
     const auto& records = data::record_endings();
     endings.insert(endings.end(), records.begin(), records.end());
     return data::open_files(path, endings,
                             [&](const fs::path& file) { return open_file(file, columns); });
   };
-  return {"text", data::Layout::continuous, open};
+  data::Format format{"text", data::Layout::continuous, open};
+  // Many data sets of instructions hold each sample as one text besides.
+  format.fits = [](const core::Json& record, const data::Columns& columns) {
+    if (!data::has_column(record, columns.text, "text")) return data::Fit::no;
+    return columns.text.empty() ? data::Fit::weak : data::Fit::strong;
+  };
+  format.reads_plain_text = true;
+  return format;
 }
 
 }  // namespace finetune::formats::text

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "data/detect_format.hpp"
 #include "data/fields.hpp"
 #include "data/files.hpp"
 #include "data/records.hpp"
@@ -129,18 +130,25 @@ class TokensReader final : public data::Reader {
 };
 
 data::Format format_of(const std::string& name, data::Layout layout) {
-  const auto open = [](const std::filesystem::path& path, const data::Columns& columns) {
+  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<TokensReader>(file, columns);
     });
   };
-  return {name, layout, open};
+  data::Format format{name, layout, open};
+  format.has_tokens = true;
+  return format;
 }
 
 }  // namespace
 
 data::Format format() {
-  return format_of("tokens", data::Layout::separate);
+  data::Format tokens = format_of("tokens", data::Layout::separate);
+  tokens.fits = [](const core::Json& record, const data::Columns& columns) {
+    return data::has_column(record, columns.tokens, "input_ids") ? data::Fit::strong
+                                                                 : data::Fit::no;
+  };
+  return tokens;
 }
 
 data::Format documents() {

@@ -2,9 +2,13 @@
 // What is said about the modules that adapter.target_modules names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "adapters/lora/lora.hpp"
+#include "core/error.hpp"
 #include "model/adapter.hpp"
 #include "model/parameter_table.hpp"
 #include "support/ranks.hpp"
@@ -54,6 +58,73 @@ TEST(Targets, CountTheExpertsThatTheyLeaveOut) {
   EXPECT_EQ(warnings({"layers.0.mlp.gate_proj"}, "deck.toml"), "");
   EXPECT_EQ(warnings({"all-linear"}, "deck.toml"), "");
   EXPECT_EQ(warnings({"gate_proj"}, ""), "") << "nobody asked";
+}
+
+/// Rank and factor of a module's low-rank part.
+std::pair<std::int64_t, double> sizes(const model::ParameterTable& table,
+                                      const std::string& module) {
+  const auto row = std::ranges::find(table.rows, module + ".weight", &model::Parameter::name);
+  return {table.row(row->low_rank.a).shape[0], row->low_rank.scale};
+}
+
+model::AdapterSettings with_patterns(const std::vector<std::string>& ranks,
+                                     const std::vector<std::string>& alphas) {
+  model::AdapterSettings settings;
+  settings.name = "lora";
+  settings.lora_r = 8;
+  settings.lora_alpha = 16;
+  settings.target_modules = {"layers.0.mlp.gate_proj", "layers.0.mlp.down_proj"};
+  settings.rank_pattern = ranks;
+  settings.alpha_pattern = alphas;
+  return settings;
+}
+
+constexpr const char* gate = "model.layers.0.mlp.gate_proj";
+constexpr const char* down = "model.layers.0.mlp.down_proj";
+
+// As in PEFT: re.match(r"(.*\.)?(KEY)$", module), the first that matches counts.
+TEST(Patterns, MatchTheEndsOfNamesAsPeftDoes) {
+  const auto rewritten = [](const model::AdapterSettings& settings) {
+    model::ParameterTable table = mixed();
+    adapters::lora::adapter().rewrite(settings, "", table);
+    return table;
+  };
+  using Sizes = std::pair<std::int64_t, double>;
+  model::ParameterTable table = rewritten(with_patterns({"gate_proj=4"}, {}));
+  EXPECT_EQ(sizes(table, gate), (Sizes{4, 4.0}));
+  EXPECT_EQ(sizes(table, down), (Sizes{8, 2.0}));
+  table = rewritten(with_patterns({"ate_proj=4"}, {"down_proj=4"}));
+  EXPECT_EQ(sizes(table, gate), (Sizes{8, 2.0})) << "not behind a point";
+  EXPECT_EQ(sizes(table, down), (Sizes{8, 0.5}));
+  table = rewritten(with_patterns({"layers\\.\\d+\\.mlp.*=2", "gate_proj=4"}, {}));
+  EXPECT_EQ(sizes(table, gate).first, 2);
+  table = rewritten(with_patterns({"^model.layers.0.mlp.(gate|up)_proj=3", "layers=5"}, {}));
+  EXPECT_EQ(sizes(table, gate).first, 3);
+  EXPECT_EQ(sizes(table, down).first, 8) << "the whole rest of the name";
+  model::AdapterSettings rslora = with_patterns({"gate_proj=4"}, {"gate_proj=6"});
+  rslora.use_rslora = true;
+  EXPECT_EQ(sizes(rewritten(rslora), gate), (Sizes{4, 3.0}));
+}
+
+TEST(Patterns, ThatMeanNothingAreRefusedInADeckAndAcceptedInAFile) {
+  const auto refusal = [](const model::AdapterSettings& settings) -> std::string {
+    model::ParameterTable table = mixed();
+    try {
+      adapters::lora::adapter().rewrite(settings, "deck.toml", table);
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  model::AdapterSettings settings = with_patterns({"gate_prj=4"}, {});
+  EXPECT_NE(refusal(settings).find("holds \"gate_prj=4\" (no module with a low-rank part"),
+            std::string::npos);
+  settings.path = "adapter";
+  EXPECT_EQ(refusal(settings), "");
+  EXPECT_NE(refusal(with_patterns({"(gate=4"}, {})).find("the pattern \"(gate\" cannot be used"),
+            std::string::npos);
+  EXPECT_NE(refusal(with_patterns({"(\\w+)*(\\w+)*(\\w+)*x\\.y=4"}, {})).find("too many steps"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -201,6 +201,50 @@ INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
                                          Variant{"BalancedSigmoid", 2, false, true, 0.3}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// transformers' load_balancing_loss_func: all layers' tokens as one batch, padding masked.
+at::Tensor loss_of_transformers(const std::vector<at::Tensor>& layer_logits, std::int64_t top_k) {
+  std::vector<at::Tensor> without_padding;
+  for (const at::Tensor& logits : layer_logits)
+    without_padding.push_back(logits.narrow(0, 0, 9));
+  const at::Tensor p = at::cat(without_padding).softmax(1);
+  const at::Tensor chosen = std::get<1>(p.topk(top_k, 1));
+  const at::Tensor share_kE = at::one_hot(chosen, num_experts).to(at::kFloat).mean(0);
+  return (share_kE * p.mean(0).unsqueeze(0)).sum() * static_cast<double>(num_experts);
+}
+
+TEST(BalanceOverAMicroBatch, IsTheLossOfTransformersWithItsGradients) {
+  const Experts e = experts(2, true, false);
+  constexpr double coefficient = 0.3;
+  std::vector<at::Tensor> xs, routers, logits, leaves;
+  std::vector<std::vector<at::Tensor>> weights_of_layers;
+  for (std::uint64_t layer = 0; layer < 2; ++layer) {
+    weights_of_layers.push_back(separate_weights());
+    weights_of_layers.back()[0] = normal({num_experts, width}, 40 + layer);
+    xs.push_back(normal({tokens, width}, 50 + layer).set_requires_grad(true));
+    routers.push_back(weights_of_layers.back()[0].clone().set_requires_grad(true));
+    logits.push_back(at::mm(xs.back(), routers.back().t()));
+    leaves.insert(leaves.end(), {xs.back(), routers.back()});
+  }
+  const at::Tensor expected = loss_of_transformers(logits, e.top_k);
+  const auto gradients = torch::autograd::grad({coefficient * expected}, leaves);
+
+  Samples samples(coefficient / 18);  // the mean over 9 tokens of 2 layers
+  samples.balance.choices_E = at::zeros({num_experts});
+  samples.balance.num_choosing = 18;
+  TinyWeights first(weights_of_layers[0]), second(weights_of_layers[1]);
+  Ops ops_first(first), ops_second(second);
+  const at::Tensor y0 = ops_first.experts(xs[0], separate_rows, e, samples.sequence);
+  const at::Tensor y1 = ops_second.experts(xs[1], separate_rows, e, samples.sequence);
+  samples.balance.is_counting = false;
+  ops_first.experts(xs[0].detach(), separate_rows, e, samples.sequence);  // as when recomputed
+  const at::Tensor nothing = at::zeros_like(y0);  // so that the term alone has gradients
+  expect_within(torch::autograd::grad({y1}, {xs[1]}, {nothing})[0], gradients[2], 1e-6);
+  expect_within(torch::autograd::grad({y0}, {xs[0]}, {nothing})[0], gradients[0], 1e-6);
+  expect_within(first.gradient_of(0), gradients[1], 1e-6);
+  expect_within(second.gradient_of(0), gradients[3], 1e-6);
+  EXPECT_NEAR(samples.balance.sum.item<double>() / 18, expected.item<double>(), 1e-6);
+}
+
 TEST(ExpertsThatNobodyChose, HaveNoGradient) {
   auto all = separate_weights();
   all[0].zero_();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
@@ -52,6 +53,28 @@ TEST(Identify, ListsWhatItKnows) {
   EXPECT_EQ(refusal(R"({"model_type": "plan"})"),
             "m/config.json: unknown model_type \"plan\" (known: plain, plainer, fancy). Did you "
             "mean \"plain\"?");
+}
+
+TEST(Identify, SuggestsForMisspellingsAlone) {
+  for (const char* type : {"plian", "pplain", "fncy"})
+    EXPECT_NE(refusal(fmt::format(R"({{"model_type": "{}"}})", type)).find("Did you mean"),
+              std::string::npos)
+        << type;
+  // Other architectures: no other name in the file makes them a known one.
+  for (const char* type : {"plaid", "plain2", "plaining", "fancier", "f", ""})
+    EXPECT_NE(refusal(fmt::format(R"({{"model_type": "{}"}})", type))
+                  .find("Choose a model of one of these families."),
+              std::string::npos)
+        << type;
+}
+
+TEST(Identify, ReadsNumbersThatOnlyPythonWrites) {
+  const Identified found =
+      identify(R"({"model_type": "plain", "layers": 3, "limits": [0.0, Infinity, -Infinity, NaN]})",
+               "c", families());
+  EXPECT_EQ(found.architecture.num_layers, 3);
+  EXPECT_NE(refusal(R"({"model_type": "plain", "layers": Infinity})").find("\"layers\" is"),
+            std::string::npos);
 }
 
 TEST(Identify, RefusesAFileWithoutAType) {

@@ -71,7 +71,7 @@ TEST_F(ReadInput, GivesEveryRankTheRootsDeckAndModel) {
   EXPECT_EQ(input.train.global_batch, 6);
   EXPECT_EQ(input.family->name, "llama");
   EXPECT_GT(input.parameters.num_parameters(), 0);
-  EXPECT_EQ(format_named(input.data.format_of(0), modules::registry()).name, "alpaca");
+  EXPECT_EQ(input.data.format_of(0), "auto");
   const plan::Request request =
       input.plan_request({.world_size = 3, .ranks_per_node = 2, .num_nodes = 2, .is_even = false});
   EXPECT_EQ(request.ranks.world_size, 3);

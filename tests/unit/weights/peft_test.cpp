@@ -111,14 +111,44 @@ TEST(PeftConfig, WhatIsWrittenReadsBack) {
   EXPECT_EQ(read.settings.target_modules, (std::vector<std::string>{"a.gate", "up"}));
 }
 
+using Texts = std::vector<std::string>;
+
+TEST(PeftConfig, ReadsRanksAndAlphasByModule) {
+  const core::Json changes = {{"rank_pattern", {{"q_proj", 4}, {"layers.[01].v_proj", 6}}},
+                              {"alpha_pattern", {{"q_proj", 2.5}}}};
+  const PeftConfig read = read_with(changes);
+  EXPECT_EQ(read.settings.rank_pattern, (Texts{"layers.[01].v_proj=6", "q_proj=4"}));
+  EXPECT_EQ(read.settings.alpha_pattern, Texts{"q_proj=2.5"});
+}
+
+TEST(PeftConfig, KeepsTheOrderOfThePatternsInTheFile) {
+  PeftConfig read = read_with({{"rank_pattern", {{"a", 4}, {"b", 6}}}});
+  keep_pattern_order(nlohmann::ordered_json::parse(R"({"rank_pattern": {"b": 6, "a": 4}})"),
+                     read.settings);
+  EXPECT_EQ(read.settings.rank_pattern, (Texts{"b=6", "a=4"}));
+}
+
+TEST(PeftConfig, WritesWholeNamesWhereSortedPatternsWouldMeanSomethingElse) {
+  model::AdapterSettings settings;
+  settings.rank_pattern = {"x.up=2", "up=3"};
+  const Texts modules = {"x.up", "y.up"};
+  EXPECT_EQ(to_peft_config(settings, modules, modules).at("rank_pattern"),
+            core::Json::parse(R"({"x\\.up": 2, "y\\.up": 3})"));
+  settings.rank_pattern = {"x.up=2", "y.up=3"};
+  EXPECT_EQ(to_peft_config(settings, modules, modules).at("rank_pattern"),
+            core::Json::parse(R"({"x.up": 2, "y.up": 3})"));
+}
+
 TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
   const std::vector<std::pair<std::string, core::Json>> refused = {
       {"peft_type", "IA3"},
       {"task_type", "SEQ_CLS"},
       {"bias", "all"},
       {"lora_bias", true},
-      {"rank_pattern", {{"q_proj", 4}}},
-      {"alpha_pattern", {{"q_proj", 4}}},
+      {"rank_pattern", {{"q_proj", 0}}},
+      {"rank_pattern", {{"q_proj", 1.5}}},
+      {"rank_pattern", {"q_proj"}},
+      {"alpha_pattern", {{"q_proj", -1}}},
       {"fan_in_fan_out", true},
       {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_4"},

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chat template of a run in its export, so that other programs write conversations as it did.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "data/jinja.hpp"
+#include "data/model_template.hpp"
+#include "data/records.hpp"
+#include "data/tokenizer.hpp"
+#include "export.hpp"
+#include "weights/folder.hpp"
+
+namespace finetune::app {
+namespace {
+
+constexpr std::int64_t largest_text_bytes = 16 << 20;
+
+/// The template that the deck of the run named; nullptr if it named none.
+const data::ChatTemplate* template_of(const ExportJob& job) {
+  const auto fixed = job.found.state.find("fixed");
+  if (fixed == job.found.state.end() || !fixed->is_object()) return nullptr;
+  const std::string named = fixed->value("data.template", std::string());
+  const auto found = std::ranges::find_if(
+      job.registry.templates,
+      [&](const data::ChatTemplate& chat) { return '"' + chat.name + '"' == named; });
+  return found == job.registry.templates.end() ? nullptr : &*found;
+}
+
+/// Whether the model's folder says the same already.
+bool is_of_model(const ExportJob& job, const data::ChatTemplate& chat) {
+  try {
+    const auto text = data::model_template_text(job.model_folder);
+    return text && data::recognise(*text, job.registry.templates) == &chat;
+  } catch (const core::Error&) {
+    return false;  // what cannot be read is replaced
+  }
+}
+
+/// A file of the model's folder as JSON that keeps its order; nothing if it is not there, or is
+/// none.
+std::optional<data::OrderedJson> json_of(const ExportJob& job, const std::string& name) {
+  if (!weights::is_in_folder(job.model_folder, name)) return std::nullopt;
+  const std::string text = weights::read_text_in_folder(job.model_folder, name, largest_text_bytes);
+  core::parse_json(text, (job.model_folder / name).string());
+  auto json = data::OrderedJson::parse(text);
+  if (!json.is_object()) return std::nullopt;
+  return json;
+}
+
+/// What ends a text, and what ends an answer.
+struct Ends {
+  std::optional<std::int32_t> eos;
+  std::int32_t stop;
+};
+
+/// Nothing if nothing but the tokenizer's end token ends an answer.
+std::optional<Ends> ends_of(const ExportJob& job, const data::ChatTemplate& chat) {
+  try {
+    const auto tokenizer = data::Tokenizer::load(job.model_folder);
+    const auto eos = tokenizer.find_eos_id();
+    const auto stop = chat.stop == "{eos}" ? eos : tokenizer.id(chat.stop);
+    if (!stop || stop == eos) return std::nullopt;
+    return Ends{eos, *stop};
+  } catch (const core::Error& error) {
+    log::warn(
+        fmt::format("the tokenizer of {} cannot be read, so generation_config.json does not "
+                    "say that \"{}\" ends an answer ({})",
+                    job.model_folder.string(), chat.stop, error.what()));
+    return std::nullopt;
+  }
+}
+
+/// generation_config.json with both among the tokens that end a text.
+std::string with_ends(data::OrderedJson config, const Ends& ends) {
+  data::OrderedJson& ids = config["eos_token_id"];
+  if (ids.is_number_integer()) ids = data::OrderedJson::array({ids});
+  if (!ids.is_array()) ids = data::OrderedJson::array();
+  if (ids.empty() && ends.eos) ids.push_back(*ends.eos);
+  if (std::ranges::find(ids, data::OrderedJson(ends.stop)) == ids.end()) ids.push_back(ends.stop);
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+void add_chat_template(const ExportJob& job, bool is_whole_model,
+                       std::map<std::string, std::string>& texts) {
+  const data::ChatTemplate* chat = template_of(job);
+  if (chat == nullptr || is_of_model(job, *chat)) return;
+  const std::string jinja = data::to_jinja(*chat);
+  texts["chat_template.jinja"] = jinja;
+  log::info(fmt::format("chat_template.jinja is the template \"{}\" of the run", chat->name));
+  if (!is_whole_model) return;
+  // Programs that know one of the older places must not find another template there.
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    auto config = json_of(job, name);
+    if (!config) continue;
+    (*config)["chat_template"] = jinja;
+    texts[name] = config->dump(2) + "\n";
+  }
+  const auto ends = ends_of(job, *chat);
+  if (!ends) return;
+  const char* generation = "generation_config.json";
+  const auto written = texts.find(generation);
+  const auto config = written != texts.end()
+                          ? std::optional(data::OrderedJson::parse(written->second))
+                          : json_of(job, generation);
+  texts[generation] = with_ends(config.value_or(data::OrderedJson::object()), *ends);
+}
+
+}  // namespace finetune::app

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/detect_format.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/text.hpp"
+#include "data/records.hpp"
+
+namespace finetune::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One may lack a field that the others have.
+constexpr std::int64_t most_records = 8;
+
+/// The file whose records are looked at; the first of a folder.
+fs::path first_file(const DataPath& where) {
+  std::error_code ignored;
+  return fs::is_directory(where.path, ignored) ? choose_data_files(where).chosen.front()
+                                               : where.path;
+}
+
+/// Whether a file of a name that tells nothing looks like lines of JSON.
+bool begins_with_object(const fs::path& path) {
+  const core::File file(path, core::File::Mode::read);
+  std::string text(static_cast<std::size_t>(std::min<std::int64_t>(file.size_bytes(), 4096)), ' ');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  const std::size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  return first != std::string::npos && text[first] == '{';
+}
+
+std::string field_list(const core::Json& record) {
+  constexpr std::size_t most = 12;
+  std::vector<std::string> names;
+  for (const auto& item : record.items()) {
+    names.push_back(names.size() == most ? "..." : '"' + core::one_line(item.key()) + '"');
+    if (names.size() > most) break;
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// What several records say of the formats they fit.
+struct Votes {
+  std::vector<std::string> strong;
+  std::vector<std::string> weak;
+  std::string fields;  ///< of the first record
+};
+
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+Votes votes_of(const Records& records, const Columns& columns, std::span<const Format> formats) {
+  Votes votes;
+  for (std::int64_t i = 0; i < std::min(records.size(), most_records); ++i) {
+    core::Json record;
+    try {
+      record = records.object(i);
+    } catch (const core::Error&) {
+      // Whoever reads all of them will say so; one is enough to know the format.
+      if (i == 0) throw;
+      break;
+    }
+    if (i == 0) votes.fields = field_list(record);
+    for (const Format& format : formats) {
+      const Fit fit = format.fits ? format.fits(record, columns) : Fit::no;
+      if (fit == Fit::strong) add_once(votes.strong, format.name);
+      if (fit == Fit::weak) add_once(votes.weak, format.name);
+    }
+  }
+  return votes;
+}
+
+[[noreturn]] void fail_undecided(const fs::path& file, const Votes& votes,
+                                 const std::vector<std::string>& fitting,
+                                 std::span<const Format> formats) {
+  if (!fitting.empty()) {
+    core::fail(core::ErrorKind::input,
+               {file.string(), fmt::format("may be of the format {}", fmt::join(fitting, " or ")),
+                fmt::format("the fields of its first record are {}", votes.fields),
+                "Set data.format to the one that is meant."});
+  }
+  std::vector<std::string> names;
+  for (const Format& format : formats)
+    names.push_back(format.name);
+  core::fail(core::ErrorKind::input,
+             {file.string(), "has a format that is not known by its fields",
+              fmt::format("its first record has {}",
+                          votes.fields.empty() ? "none" : "the fields " + votes.fields),
+              fmt::format("Set data.format to one of {}, and name the fields, for example "
+                          "data.prompt_column and data.answer_column.",
+                          fmt::join(names, ", "))});
+}
+
+DetectedFormat plain_text(const fs::path& file, std::span<const Format> formats) {
+  const auto format = std::ranges::find_if(formats, &Format::reads_plain_text);
+  core::check(format != formats.end(), "a format reads plain text");
+  return {format->name, fmt::format("{} holds no records", file.filename().string())};
+}
+
+}  // namespace
+
+DetectedFormat detect_format(const DataPath& where, const Columns& columns,
+                             std::span<const Format> formats) {
+  const fs::path file = first_file(where);
+  if (record_ending(file).empty() && !begins_with_object(file)) return plain_text(file, formats);
+  std::shared_ptr<const Records> records = open_first_records(file, most_records);
+  const Votes votes = votes_of(*records, columns, formats);
+  const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
+  if (fitting.size() != 1) fail_undecided(file, votes, fitting, formats);
+  return {fitting.front(),
+          fmt::format("{} has the fields {}", file.filename().string(), votes.fields),
+          std::move(records)};
+}
+
+SplitFiles choose_data_files(const DataPath& where) {
+  std::vector<std::string_view> endings = record_endings();
+  if (!has_files(where.path, endings))
+    endings.insert(endings.end(), {".txt", ".txt.gz", ".txt.zst"});
+  return choose_split(where, endings);
+}
+
+bool has_column(const core::Json& record, const std::string& chosen, const char* usual) {
+  return record.contains(chosen.empty() ? usual : chosen);
+}
+
+}  // namespace finetune::data

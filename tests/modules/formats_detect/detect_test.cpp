@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of the formats is found from a file.
+#include <gtest/gtest.h>
+
+#include "data/detect_format.hpp"
+#include "registry.hpp"
+#include "unit/data/fake.hpp"
+
+namespace finetune::tests {
+namespace {
+
+class DetectFormat : public testing::Test {
+ protected:
+  std::string found(const std::string& name, std::string_view text,
+                    const data::Columns& columns = {}) {
+    return found_in(folder_.write(name, text), columns);
+  }
+  std::string found(std::string_view record, const data::Columns& columns = {}) {
+    return found("d.jsonl", record, columns);
+  }
+  std::string found_in(const std::filesystem::path& path, const data::Columns& columns = {}) {
+    return data::detect_format(path, columns, modules::registry().formats).name;
+  }
+  std::string refused(std::string_view record, const data::Columns& columns = {}) {
+    return refusal([&] { found(record, columns); }, folder_.path());
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(DetectFormat, KnowsEachByItsFields) {
+  EXPECT_EQ(found(R"({"instruction": "a", "input": "", "output": "b"})"), "alpaca");
+  EXPECT_EQ(found(R"({"prompt": "a", "completion": "b"})"), "completion");
+  EXPECT_EQ(found(R"({"text": "a"})"), "text");
+  EXPECT_EQ(found(R"({"input_ids": [1], "labels": [1]})"), "tokens");
+  EXPECT_EQ(found(R"({"messages": [{"role": "user", "content": "a"}]})"), "messages");
+  EXPECT_EQ(found(R"({"id": 1, "conversations": [{"from": "human", "value": "a"}]})"), "sharegpt");
+  EXPECT_EQ(found(R"({"conversations": [{"role": "user", "content": "a"}]})"), "chat");
+  EXPECT_EQ(found(R"({"messages": [{"from": "user", "value": "a"}]})"), "chat");
+}
+
+TEST_F(DetectFormat, TakesPlainTextForText) {
+  EXPECT_EQ(found("d.txt", "{ not JSON"), "text");
+  EXPECT_EQ(found("README", "Once upon a time"), "text");
+  EXPECT_EQ(found("lines", R"({"prompt": "a", "completion": "b"})"), "completion");
+  EXPECT_EQ(found("list.json", R"([{"prompt": "a", "completion": "b"}, {"x": ])"), "completion")
+      << "what follows the first records is not looked at, or is for who reads it";
+}
+
+TEST_F(DetectFormat, OfAFolderLooksAtItsFirstRecordsOfTheSplit) {
+  folder_.write("notes.txt", "a");
+  EXPECT_EQ(found_in(folder_.path()), "text");
+  folder_.write("test.jsonl", R"({"text": "a"})");
+  folder_.write("train.jsonl", R"({"prompt": "a", "completion": "b"})");
+  EXPECT_EQ(found_in(folder_.path()), "completion") << "text next to records is not data";
+}
+
+TEST_F(DetectFormat, PrefersAnythingToTheTextThatManyDataSetsHoldBesides) {
+  EXPECT_EQ(found(R"({"instruction": "a", "output": "b", "text": "ab"})"), "alpaca");
+  data::Columns columns;
+  columns.text = "text";
+  EXPECT_NE(refused(R"({"instruction": "a", "output": "b", "text": "ab"})", columns)
+                .find("may be of the format alpaca or text"),
+            std::string::npos);
+}
+
+TEST_F(DetectFormat, FollowsTheColumnsOfTheDeck) {
+  data::Columns columns;
+  columns.answer = "response";
+  EXPECT_EQ(found(R"({"instruction": "a", "response": "b"})", columns), "alpaca");
+  columns.conversation = "chat";
+  EXPECT_EQ(found(R"({"chat": [{"role": "user", "content": "a"}]})", columns), "messages");
+}
+
+TEST_F(DetectFormat, LooksAtALaterRecordWhereTheFirstIsEmpty) {
+  EXPECT_EQ(found("{\"messages\": []}\n{\"messages\": [{\"role\": \"user\"}]}"), "messages");
+}
+
+TEST_F(DetectFormat, NamesTheCandidatesAndTheFieldsWhereSeveralFit) {
+  EXPECT_EQ(
+      refused(R"({"prompt": "a", "completion": "b", "messages": [{"role": "user"}]})"),
+      "65: d.jsonl: may be of the format completion or messages (the fields of its first record "
+      "are \"completion\", \"messages\", \"prompt\"). Set data.format to the one that is meant.");
+  data::Columns columns;
+  columns.prompt = "question";
+  columns.answer = "answer";
+  EXPECT_NE(refused(R"({"question": "a", "answer": "b"})", columns).find("alpaca or completion"),
+            std::string::npos);
+}
+
+TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
+  EXPECT_EQ(refused(R"({"question": "a", "answer": "b"})"),
+            "65: d.jsonl: has a format that is not known by its fields (its first record has the "
+            "fields \"answer\", \"question\"). Set data.format to one of alpaca, chat, completion, "
+            "messages, qwen, sharegpt, text, token_documents, tokens, and name the fields, for "
+            "example data.prompt_column and data.answer_column.");
+}
+
+TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {
+  EXPECT_NE(refused("{\"prompt\": ").find("d.jsonl:1:"), std::string::npos);
+  EXPECT_NE(refused("").find("is empty"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace finetune::tests

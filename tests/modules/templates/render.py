@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders the cases of a JSON file by Jinja, set up as in transformers' apply_chat_template.
+
+python render.py CASES: prints a list with a text for each case, or null where the template raised an exception.
+"""
+import json
+import sys
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+environment.globals["raise_exception"] = raise_exception
+
+texts = []
+with open(sys.argv[1], encoding="utf-8") as file:
+    for case in json.load(file):
+        template = environment.from_string(case["template"])
+        try:
+            texts.append(template.render(messages=case["messages"], tools=case["tools"], bos_token="<B>",
+                                         eos_token="</S>", add_generation_prompt=case["prompt"]))
+        except jinja2.exceptions.TemplateError as error:
+            if isinstance(error, (jinja2.exceptions.TemplateSyntaxError, jinja2.exceptions.UndefinedError)):
+                raise
+            texts.append(None)
+print(json.dumps(texts, ensure_ascii=False))
