@@ -5,8 +5,8 @@
 namespace finetune::model {
 
 enum class Path {
-  kernels,   ///< those of src/kernels for float and bfloat16 on the CPU, else as `composed`
-  widened,   ///< the same; products of narrow floats in fp32 although the CPU has them
+  kernels,   ///< those of src/kernels for float and bfloat16 on the CPU; else as `composed`
+  widened,   ///< as `kernels`, and the CPU's products of narrow floats are computed in fp32
   composed,  ///< compositions of ATen functions, on any device: lets a CPU run what a GPU runs
 };
 

@@ -33,12 +33,15 @@ void widened_product(const at::Tensor& out, const at::Tensor& a, const at::Tenso
 
 }  // namespace
 
+Path path_for(core::DType compute, const std::string& asked) {
+  const bool is_narrow = compute == core::DType::bf16 || compute == core::DType::f16;
+  if (!is_narrow || asked == "native") return Path::kernels;
+  return asked == "widened" || !kernels::multiplies(compute) ? Path::widened : Path::kernels;
+}
+
 bool is_widened(const at::Tensor& tensor, Path path) {
-  const at::ScalarType type = tensor.scalar_type();
-  if (path == Path::composed || !tensor.is_cpu() || (type != at::kBFloat16 && type != at::kHalf))
-    return false;
-  return path == Path::widened ||
-         !kernels::multiplies(type == at::kHalf ? core::DType::f16 : core::DType::bf16);
+  return path == Path::widened && tensor.is_cpu() &&
+         (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {

@@ -5,12 +5,19 @@
 
 #include <ATen/ATen.h>
 
+#include <string>
+
+#include "core/dtype.hpp"
 #include "model/path.hpp"
 
 namespace finetune::model {
 
-/// Whether products of such a tensor widen it: a narrow float on a processor without instructions
-/// for it, where libtorch's products are far slower than those of fp32.
+/// The path for activations of `compute` on this processor, as precision.cpu_products asks for it:
+/// "auto", "native" or "widened". Without instructions for products of a narrow float libtorch's
+/// are slower than those of fp32, backward by a factor of a hundred.
+Path path_for(core::DType compute, const std::string& asked = "auto");
+
+/// Whether `path` widens the products of such a tensor.
 bool is_widened(const at::Tensor& tensor, Path path);
 
 /// a b. Shapes: [M, K], [K, N] -> [M, N], with any strides.

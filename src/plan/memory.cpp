@@ -24,6 +24,16 @@ constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
 /// 8-bit moments have a scale in fp32 for so many elements.
 constexpr std::int64_t optimizer_block = 256, scale_bytes = 4;
 
+/// Of a head in its backward pass; longer ones than kernels::widened_attention computes need none.
+std::int64_t attention_scratch_bytes(const Request& request) {
+  const auto round_up = [](std::int64_t n, std::int64_t step) {
+    return (n + step - 1) / step * step;
+  };
+  const std::int64_t elements = round_up(request.max_seq_length, attention_tile) *
+                                round_up(request.architecture.head_size, attention_panel);
+  return elements <= most_attention_elements ? attention_bytes_per_element * elements : 0;
+}
+
 std::string name_of(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
 }
@@ -49,6 +59,7 @@ class MemoryPlan {
     add_activations();
     add_communication();
     add_copy_to_save();
+    add_panels();
     add_untracked(Category::other, "program and libraries", program_bytes);
     if (request_.on_gpu) add_host_of_gpu();
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
@@ -170,6 +181,15 @@ class MemoryPlan {
         activations_.worst_is_head ? "in flight, at the head with its loss"
                                    : "in flight, at the backward pass of a block",
         activations_.in_flight);
+  }
+
+  /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.
+  void add_panels() {
+    const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
+    if (request_.on_gpu || !is_wide) return;
+    const std::int64_t panels = numbers_.widens ? product_scratch_bytes : 0;
+    add_untracked(Category::activations, "panels in fp32, of each thread",
+                  request_.threads * (panels + attention_scratch_bytes(request_)));
   }
 
   void add_communication() {

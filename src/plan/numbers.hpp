@@ -16,6 +16,7 @@ struct Numbers {
   core::DType moments = core::DType::f32;   ///< of AdamW; bf16 in bf16-true
   core::DType reduce = core::DType::f32;    ///< gradients on the network
   bool scales_loss = false;                 ///< 16-mixed
+  bool widens = false;  ///< the CPU computes products of `compute` in fp32 and rounds
   Determinism determinism = Determinism::off;
 
   /// Gradients are summed over micro-batches and ranks as 64-bit fixed point.

@@ -63,6 +63,7 @@ struct Request {
   double adapter_dropout = 0;
   bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;
+  std::int64_t threads = 1;            ///< of a rank that computes on the CPU
   bool saves_beside_training = false;  ///< a copy of the state is written meanwhile
   bool has_partner_copies = false;     ///< and nodes hold each other's, if there are several
   Ranks ranks;

@@ -82,6 +82,14 @@ void PrecisionSettings::bind(deck::Table& table) {
            "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "
            "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
       mode, {"bf16-mixed", "bf16-true", "16-mixed", "32-true"});
+  table.choice(
+      {.name = "cpu_products",
+       .restart = deck::Restart::free,
+       .sentence =
+           "How CPUs multiply bfloat16 and float16. native: by libtorch, for processors with "
+           "instructions for them; widened: in fp32, rounded once, for all others, where libtorch "
+           "is far slower; auto: what the oldest processor of the job needs."},
+      cpu_products, {"auto", "native", "widened"});
 }
 
 Numbers PrecisionSettings::numbers(const std::string& reduce_dtype, Determinism determinism) const {

@@ -28,6 +28,7 @@ struct ParallelSettings {
 
 struct PrecisionSettings {
   std::string mode = "bf16-mixed";
+  std::string cpu_products = "auto";
 
   void bind(deck::Table& table);
 

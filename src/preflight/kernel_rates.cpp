@@ -70,7 +70,7 @@ class Kernels {
   double low_rank_s(std::int64_t n, std::int64_t r) const {
     const at::Tensor x = random({n, n}), a = random({r, n}), b = random({n, r});
     at::Tensor y = at::empty_like(x);
-    constexpr auto path = model::Path::kernels;
+    const model::Path path = bf16_path();
     return seconds_of(y, timing_, [&] {
       const at::Tensor low = model::product(x, a.t(), path);
       model::product_out(y, low, b.t(), path);
@@ -171,11 +171,13 @@ class Kernels {
   double attention_s_of(const kernels::CausalShape& shape, at::ScalarType dtype) const {
     if (!device_.is_cpu()) return attention_s(dtype, shape.length);
     if (dtype == at::kFloat) return widened_attention_s<float>(shape, dtype);
-    if (!kernels::multiplies(core::DType::bf16)) return widened_attention_s<bf16>(shape, dtype);
+    if (bf16_path() == model::Path::widened) return widened_attention_s<bf16>(shape, dtype);
     if (!has_causal_attention(shape)) return attention_s(dtype, shape.length);
     return attention_by_s<bf16>(shape, dtype, kernels::causal_attention,
                                 kernels::causal_attention_backward);
   }
+
+  static model::Path bf16_path() { return model::path_for(core::DType::bf16); }
 
   std::int64_t tokens() const { return device_.is_cpu() ? 2048 : 16384; }
   std::int64_t heads() const { return device_.is_cpu() ? 8 : 32; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/agree.hpp"
+#include "model/products.hpp"
 #include "plan/bucket.hpp"
 #include "train/adapter_base.hpp"
 #include "train/base_hash.hpp"
@@ -53,7 +54,11 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
                                           plan::ShardRules{.compute = options.numbers.compute});
   model_ = described.family->build(architecture_);
   shards_ = std::make_unique<shard::ModelShards>(parameters_, *map_, groups, options);
-  ops_ = std::make_unique<model::Ops>(*shards_);
+  // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
+  const bool is_old = model::path_for(options.numbers.compute) == model::Path::widened;
+  const bool widens = fsdp.all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
+  ops_ =
+      std::make_unique<model::Ops>(*shards_, widens ? model::Path::widened : model::Path::kernels);
   const auto files = weights::ModelFiles::open(fsdp, folder);
   comm::agree_all(fsdp, [&] {
     require_same_model(files, architecture_, parameters_);

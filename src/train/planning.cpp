@@ -7,8 +7,13 @@
 #include "comm/agree.hpp"
 #include "core/log.hpp"
 #include "kernels/adamw8bit.hpp"
+#include "kernels/attention.hpp"
+#include "kernels/product.hpp"
+#include "model/products.hpp"
 #include "plan/fits.hpp"
+#include "plan/memory.hpp"
 #include "train/advice.hpp"
+#include "train/arithmetic.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -17,6 +22,11 @@ namespace {
 
 // plan may not include kernels.
 static_assert(plan::block_of_8_bits == kernels::moment_block);
+static_assert(plan::product_scratch_bytes == kernels::product_scratch_bytes);
+static_assert(plan::attention_bytes_per_element == kernels::widened_bytes_per_element &&
+              plan::attention_tile == kernels::widened_tile &&
+              plan::attention_panel == kernels::widened_panel &&
+              plan::most_attention_elements == kernels::most_widened_elements);
 
 /// Sums inside a product follow the threads that share it.
 void require_equal_threads(const comm::Communicator& world) {
@@ -38,6 +48,11 @@ plan::Plan make_plan(const comm::Environment& environment, const Input& input,
                      const comm::Device& device) {
   plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
+  request.threads = at::get_num_threads();
+  request.numbers.widens =
+      !request.on_gpu &&
+      choose_widening(environment.world(), input.precision.cpu_products, request.numbers,
+                      model::path_for(request.numbers.compute) == model::Path::widened);
   plan::Plan plan = comm::agree(environment.world(), [&] {
     plan::Plan made = plan::make(request, input.parameters);
     const std::int64_t of_node = plan::share_of_node(environment.node().size());

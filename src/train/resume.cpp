@@ -61,6 +61,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                       {"source_dtypes", facts.source_dtypes},
                       {"loss_scale", facts.loss_scale},
                       {"threads", facts.threads},
+                      {"arithmetic", facts.arithmetic},
                       {"model_folder", (error ? input.model_folder : model_folder).string()},
                       {"fixed", fixed},
                       {"deck", input.resolved_deck},
@@ -107,6 +108,7 @@ void require_state(const checkpoint::Found& found) {
           [](const core::Json& value) { return value.is_null() || value.is_object(); });
   // Later versions added these.
   if (found.state.contains("threads")) require("threads", is_count);
+  if (found.state.contains("arithmetic")) require("arithmetic", is_text);
   if (found.state.contains("precision")) require("precision", is_text);
   if (found.state.contains("run_id")) require("run_id", is_text);
   if (found.state.contains("bucket")) require("bucket", is_text);
@@ -185,6 +187,16 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
          "Restore the data, set data.allow_changed = true to continue with them as they are, "
          "or set another train.output to begin a new run."});
   }
+}
+
+void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
+                              const checkpoint::Found& found) {
+  const std::string before = found.state.value("arithmetic", arithmetic);
+  if (before == arithmetic || input.numbers().determinism == plan::Determinism::off) return;
+  log::warn(fmt::format(
+      "{} was trained with products of {}, this start has {}: its results will not be identical to "
+      "those of an uninterrupted run (precision.cpu_products chooses, processors decide)",
+      found.folder.string(), before, arithmetic));
 }
 
 void require_same_base(const Input& input, const std::string& base_hash,

@@ -16,10 +16,11 @@ struct RunFacts {
   std::int64_t step = 0;
   std::int64_t metrics_bytes = 0;  ///< of metrics.jsonl; what comes later belongs to lost steps
   std::string data_fingerprint;
-  std::string base_hash = {};  ///< of the frozen weights that the adapter is for; empty without
-  core::Json source_dtypes;    ///< tensor name -> dtype of the file it came from
-  core::Json loss_scale;       ///< null where the precision needs none
-  std::int64_t threads = 1;    ///< of a rank
+  std::string base_hash = {};   ///< of the frozen weights that the adapter is for; empty without
+  core::Json source_dtypes;     ///< tensor name -> dtype of the file it came from
+  core::Json loss_scale;        ///< null where the precision needs none
+  std::int64_t threads = 1;     ///< of a rank
+  std::string arithmetic = {};  ///< how its products are computed
   std::string run_id = {};
   std::optional<double> validation_loss = {};  ///< of these very weights
 };
@@ -42,6 +43,10 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found);
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found);
+
+/// Warns, where the deck asks for identical results, if the checkpoint's run multiplied otherwise.
+void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
+                              const checkpoint::Found& found);
 
 /// An adapter means nothing on other weights. `base_hash` is that of the weights as read.
 /// Throws: ErrorKind::input if the checkpoint's was another.

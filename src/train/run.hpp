@@ -60,6 +60,8 @@ class Run {
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
   void warn_of_saves();
+  std::string arithmetic() const;
+  void step();
   void tell_memory();
   void tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void validate(const char* when);

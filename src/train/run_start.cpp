@@ -22,6 +22,7 @@
 #include "core/log_file.hpp"
 #include "core/text.hpp"
 #include "train/adapter_base.hpp"
+#include "train/arithmetic.hpp"
 #include "train/base_hash.hpp"
 #include "train/choices.hpp"
 #include "train/initial_weights.hpp"
@@ -255,6 +256,7 @@ void Run::tell_resumed(const checkpoint::Found& found) {
         "identical to those of an uninterrupted run (OMP_NUM_THREADS sets the threads)",
         found.folder.string(), threads, at::get_num_threads()));
   }
+  warn_of_other_arithmetic(input_, arithmetic(), found);
   steps_done_ = found.step;
   checkpoints_.start_from(found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared,
                           found.step);
@@ -268,6 +270,10 @@ void Run::tell_resumed(const checkpoint::Found& found) {
                         num_steps_));
 }
 
+std::string Run::arithmetic() const {
+  return describe_arithmetic(plan_.numbers, world_.device.index >= 0);
+}
+
 core::Json Run::describe() const {
   return describe_run(
       input_,
@@ -278,6 +284,7 @@ core::Json Run::describe() const {
        .source_dtypes = source_dtypes_,
        .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
        .threads = at::get_num_threads(),
+       .arithmetic = arithmetic(),
        .run_id = run_id_,
        .validation_loss = validation_loss_});
 }

@@ -8,6 +8,7 @@
 #include "comm/mpi_group.hpp"
 #include "parallel/trainer.hpp"
 #include "plan/collectives.hpp"
+#include "train/arithmetic.hpp"
 #include "train/replicas.hpp"
 
 namespace finetune::tests {
@@ -25,10 +26,12 @@ struct Precision {
   const char* name;
   core::DType compute;
   bool is_true = false;
+  bool widens = false;  ///< precision.cpu_products: both ways, whatever this processor has
 
   plan::Numbers numbers(Determinism determinism) const {
     plan::Numbers numbers = tests::numbers(compute, determinism);
     if (is_true) numbers.master = numbers.moments = compute;
+    numbers.widens = widens;
     return numbers;
   }
 };
@@ -89,12 +92,23 @@ TEST_P(EveryPrecision, RunGivesTheSameBitsOnTheSameRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, EveryPrecision,
-                         testing::Values(Precision{"fp32", core::DType::f32},
-                                         Precision{"bf16_mixed", core::DType::bf16},
-                                         Precision{"bf16_true", core::DType::bf16, true},
-                                         Precision{"fp16_mixed", core::DType::f16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Dtypes, EveryPrecision,
+    testing::Values(Precision{"fp32", core::DType::f32}, Precision{"bf16_mixed", core::DType::bf16},
+                    Precision{"bf16_true_widened", core::DType::bf16, true, true},
+                    Precision{"fp16_mixed_widened", core::DType::f16, false, true}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Arithmetic, OneRankWithoutInstructionsForBf16MakesAllWiden) {
+  const plan::Numbers bf16 = numbers(core::DType::bf16, Determinism::off);
+  const bool is_last = world().rank() == world().size() - 1;
+  EXPECT_TRUE(train::choose_widening(world(), "auto", bf16, is_last));
+  EXPECT_FALSE(train::choose_widening(world(), "auto", bf16, false));
+  EXPECT_TRUE(train::choose_widening(world(), "widened", bf16, false));
+  EXPECT_FALSE(train::choose_widening(world(), "native", bf16, is_last));
+  EXPECT_FALSE(train::choose_widening(world(), "widened",
+                                      numbers(core::DType::f32, Determinism::off), is_last));
+}
 
 /// Infinite gradients on one rank: all skip the step, halve the scale, and train on.
 TEST(LossScaling, SkipsTheStepOnEveryRankIfOneOverflows) {

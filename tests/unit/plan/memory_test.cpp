@@ -167,6 +167,24 @@ TEST(Memory, OfATiedHeadHasTheEmbeddingOpenBesides) {
   EXPECT_GE(bytes_of(plan, "of open units"), 2 * block);
 }
 
+TEST(Memory, OfPanelsInFp32GrowsWithTheThreadsAndIsNeededOnCpusAlone) {
+  const auto panels = [](core::DType dtype, bool widens, std::int64_t threads,
+                         bool on_gpu = false) {
+    Request changed = request(1, dtype);
+    changed.numbers.widens = widens;
+    changed.threads = threads;
+    changed.on_gpu = on_gpu;
+    return bytes_of(make(changed, block_table(16)), "panels in fp32");
+  };
+  // Sequences of 32 tokens fill one tile of 48, heads of 16 one panel: 7 numbers in fp32 each.
+  constexpr std::int64_t of_attention = 4 * 7 * 48 * 16;
+  EXPECT_EQ(panels(core::DType::f32, false, 1), of_attention);
+  EXPECT_EQ(panels(core::DType::bf16, true, 1), of_attention + product_scratch_bytes);
+  EXPECT_EQ(panels(core::DType::bf16, true, 3), 3 * panels(core::DType::bf16, true, 1));
+  EXPECT_EQ(panels(core::DType::bf16, false, 1), -1);
+  EXPECT_EQ(panels(core::DType::bf16, true, 1, true), -1);
+}
+
 TEST(Memory, OfSmallerBucketsIsNeverMore) {
   const auto bytes = [](const char* bucket) {
     Request changed = request(2);

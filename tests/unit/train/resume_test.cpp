@@ -55,6 +55,27 @@ TEST(DescribeRun, HoldsWhatARestartNeeds) {
       << "an export may start from another folder";
 }
 
+TEST(WarnOfOtherArithmetic, SpeaksWhereIdenticalResultsAreAskedForAndProductsDiffer) {
+  Input input = input_of({});
+  checkpoint::Found found = checkpoint_of(input);
+  found.state["arithmetic"] = "bf16 in fp32, AVX2";
+  const auto said = [&](const char* determinism, const char* arithmetic) {
+    input.train.determinism = determinism;
+    testing::internal::CaptureStderr();
+    testing::internal::CaptureStdout();
+    warn_of_other_arithmetic(input, arithmetic, found);
+    return testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(said("topology", "bf16 in fp32, AVX2"), "");
+  EXPECT_EQ(said("off", "bf16 by libtorch, AMX"), "");
+  const std::string warning = said("topology", "bf16 by libtorch, AMX");
+  EXPECT_NE(warning.find("products of bf16 in fp32, AVX2, this start has bf16 by libtorch, AMX"),
+            std::string::npos)
+      << warning;
+  found.state.erase("arithmetic");  // of an earlier version
+  EXPECT_EQ(said("topology", "bf16 by libtorch, AMX"), "");
+}
+
 TEST(RequireState, NamesTheFieldThatIsMissingOrSomethingElse) {
   const checkpoint::Found good = checkpoint_of(input_of({{"optimizer.lr", "1e-3"}}));
   require_state(good);

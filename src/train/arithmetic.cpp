@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/arithmetic.hpp"
+
+#include <fmt/format.h>
+
+#include "core/log.hpp"
+#include "kernels/processor.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::string short_name_of(core::DType dtype) {
+  return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
+}
+
+}  // namespace
+
+bool choose_widening(const comm::Communicator& world, const std::string& asked,
+                     const plan::Numbers& numbers, bool is_needed) {
+  if (numbers.compute == core::DType::f32) return false;
+  const std::string dtype = short_name_of(numbers.compute);
+  const std::int64_t in_need = world.all_reduce(std::int64_t{is_needed}, comm::Reduce::sum);
+  const bool widens = asked == "widened" || (asked == "auto" && in_need > 0);
+  std::string text = widens ? fmt::format("products of {} are computed in fp32 and rounded", dtype)
+                            : fmt::format("products of {} by libtorch", dtype);
+  if (in_need == world.size()) {
+    text += fmt::format(" ({} has no instructions for {})", kernels::instruction_set(), dtype);
+  } else if (in_need > 0) {
+    text += fmt::format(" ({} of {} ranks have no instructions for {}; all do the same)", in_need,
+                        world.size(), dtype);
+  } else {
+    text += fmt::format(" ({})", kernels::instruction_set());
+  }
+  if (asked != "auto") text += fmt::format(", as precision.cpu_products = \"{}\" says", asked);
+  log::info(text);
+  return widens;
+}
+
+std::string describe_arithmetic(const plan::Numbers& numbers, bool on_gpu) {
+  if (on_gpu) return "GPU";
+  const std::string dtype = short_name_of(numbers.compute);
+  return numbers.widens ? fmt::format("{} in fp32, {}", dtype, kernels::instruction_set())
+                        : fmt::format("{} by libtorch, {}", dtype, kernels::instruction_set());
+}
+
+}  // namespace finetune::train
