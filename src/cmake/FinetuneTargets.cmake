@@ -129,8 +129,6 @@ function(finetune_add_test name)
       "UBSAN_OPTIONS=print_stacktrace=1"
       "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:print_suppressions=0:ignore_noninstrumented_modules=1")
   endif()
-  # Files of tests have helpers of the same names.
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
     FINETUNE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FINETUNE_BINARY_DIR="${CMAKE_BINARY_DIR}")

@@ -61,7 +61,6 @@ class Run {
   bool step();
   void warn_of_saves();
   std::string arithmetic() const;
-  void step();
   void tell_memory();
   void tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void validate(const char* when);

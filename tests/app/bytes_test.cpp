@@ -4,7 +4,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 
-namespace finetune::app {
+namespace finetune::app::bytes_test {
 namespace {
 
 TEST(ParseBytes, KnowsDecimalAndBinaryUnits) {
@@ -32,4 +32,4 @@ TEST(ParseBytes, RefusesEverythingElse) {
 }
 
 }  // namespace
-}  // namespace finetune::app
+}  // namespace finetune::app::bytes_test

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::app {
+namespace finetune::app::cli_test {
 namespace {
 
 /// argv of a command line.
@@ -200,4 +200,4 @@ TEST(CommandLineDeathTest, HelpIsNoError) {
 }
 
 }  // namespace
-}  // namespace finetune::app
+}  // namespace finetune::app::cli_test

@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::app {
+namespace finetune::app::jobscript_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -164,4 +164,4 @@ TEST(Jobscript, AScriptThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace finetune::app
+}  // namespace finetune::app::jobscript_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::app {
+namespace finetune::app::model_card_test {
 namespace {
 
 core::Json state() {
@@ -84,4 +84,4 @@ TEST(GenerationConfig, HoldsTheSpecialTokensOfTheModel) {
 }
 
 }  // namespace
-}  // namespace finetune::app
+}  // namespace finetune::app::model_card_test

@@ -11,7 +11,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::processor_check_test {
 namespace {
 
 constexpr int illegal_instruction = 128 + 4;
@@ -66,4 +66,4 @@ TEST(ProcessorCheck, IsReportedByOneRankOfANode) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::processor_check_test

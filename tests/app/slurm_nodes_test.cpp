@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::app {
+namespace finetune::app::slurm_nodes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,4 +93,4 @@ TEST(Slurm, ThatIsNotThereSaysNothing) {
 }
 
 }  // namespace
-}  // namespace finetune::app
+}  // namespace finetune::app::slurm_nodes_test

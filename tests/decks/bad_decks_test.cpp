@@ -12,7 +12,7 @@
 #include "decks/deck_header.hpp"
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::bad_decks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ TEST(BadDecks, AreMany) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::bad_decks_test

@@ -8,7 +8,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::command_line_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST(Commands, RefuseWhatIsMissingOrWrong) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::command_line_test

@@ -10,7 +10,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::defaults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +168,4 @@ TEST(PlanOfAMachine, ShowsTheChoiceThatItsOwnTableShows) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::defaults_test

@@ -9,7 +9,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::plan_time_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -249,4 +249,4 @@ TEST(PlanOnAMachine, RefusesMachinesThatAreNotThereOrTellTooLittle) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::plan_time_test

@@ -12,7 +12,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::recipes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -251,4 +251,4 @@ TEST(RecipeModels, AreThoseOfTheRecipes) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::recipes_test

@@ -9,7 +9,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::smoke_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Inputs, SmokeDeck, testing::ValuesIn(smoke_decks()),
                          [](const auto& info) { return info.param.stem().string(); });
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::smoke_test

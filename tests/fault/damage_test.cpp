@@ -14,7 +14,7 @@
 #include "core/hash.hpp"
 #include "fault/material.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::damage_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -272,4 +272,4 @@ TEST_F(Damage, IsToldByTheCommandToo) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::damage_test

@@ -9,7 +9,7 @@
 
 #include "fault/harness.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::disk_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +185,4 @@ TEST_F(Disk, ThatFailsEndsTheRunIfTheDeckSaysSo) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::disk_test

@@ -12,7 +12,7 @@
 
 #include "fault/harness.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::kill_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -112,4 +112,4 @@ TEST(KilledRun, GoesOnFromAGoodCheckpointToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::kill_test

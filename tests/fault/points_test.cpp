@@ -9,7 +9,7 @@
 
 #include "fault/harness.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::points_test {
 namespace {
 
 constexpr int ranks = 2;
@@ -131,4 +131,4 @@ TEST_F(Points, OfAWriteWithAFlippedBitAreSeenBeforeOlderCheckpointsGo) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::points_test

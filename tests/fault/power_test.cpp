@@ -10,7 +10,7 @@
 #include "fault/harness.hpp"
 #include "fault/power_loss.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::power_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,4 +82,4 @@ TEST_F(LostPower, IsSeenToLoseCheckpointsThatWereNotSynced) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::power_test

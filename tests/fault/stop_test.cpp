@@ -8,7 +8,7 @@
 
 #include "fault/harness.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::stop_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ TEST(Starts, WithoutProgressEndAfterThree) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::stop_test

@@ -9,7 +9,7 @@
 
 #include "fault/material.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::trap_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ TEST_F(Trap, OfAChangedDeckNamesTheKeys) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::trap_test

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "core/installation.hpp"
 
-namespace finetune::core {
+namespace finetune::core::shipped_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,4 +28,4 @@ TEST(Installation, DoesNotHaveWhatOnlySourcesHave) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::shipped_test

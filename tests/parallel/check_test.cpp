@@ -11,7 +11,7 @@
 #include "core/host.hpp"
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::check_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -189,4 +189,4 @@ TEST(Training, IsCheckedUnlessItIsTurnedOff) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::check_test

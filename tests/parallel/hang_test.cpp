@@ -14,7 +14,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::hang_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -121,4 +121,4 @@ TEST(SlowRank, IsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::hang_test

@@ -11,7 +11,7 @@
 #include "train/arithmetic.hpp"
 #include "train/replicas.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::parity_test {
 namespace {
 
 using plan::Determinism;
@@ -343,4 +343,4 @@ TEST(SeveralNodes, SendWhatAPlanCounts) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::parity_test

@@ -6,7 +6,7 @@
 
 #include "parallel/trainer.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::small_steps_test {
 namespace {
 
 /// Weights are about 0.7, with neighbours 0.002 to 0.004 away.
@@ -59,4 +59,4 @@ TEST(SmallSteps, DependOnTheSeedAndOnNothingElse) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::small_steps_test

@@ -9,7 +9,7 @@
 
 #include "support/run_program.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::watchdog_test {
 namespace {
 
 constexpr int exit_io = 74;
@@ -93,4 +93,4 @@ TEST(Watchdog, OfZeroSecondsWaits) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::watchdog_test

@@ -14,7 +14,7 @@
 #include "generator/material.hpp"
 #include "generator/task.hpp"
 
-namespace finetune::quickstart {
+namespace finetune::quickstart::material_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -112,4 +112,4 @@ TEST_F(QuickstartMaterial, ThereAreEnoughDifferentExamples) {
 }
 
 }  // namespace
-}  // namespace finetune::quickstart
+}  // namespace finetune::quickstart::material_test

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "generator/merges.hpp"
 
-namespace finetune::quickstart {
+namespace finetune::quickstart::merges_test {
 namespace {
 
 using Strings = std::vector<std::string_view>;
@@ -74,4 +74,4 @@ TEST(MergeLearner, RefusesMoreTokensThanTheTextHas) {
 }
 
 }  // namespace
-}  // namespace finetune::quickstart
+}  // namespace finetune::quickstart::merges_test

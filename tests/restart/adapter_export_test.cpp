@@ -14,7 +14,7 @@
 #include "train/loaded_model.hpp"
 #include "weights/model_files.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::adapter_export_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -408,4 +408,4 @@ TEST(AdapterExportOfWholeRuns, MergeIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::adapter_export_test

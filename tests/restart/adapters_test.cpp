@@ -10,7 +10,7 @@
 #include "modules/adapters/gptq_model.hpp"
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::adapters_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -115,4 +115,4 @@ TEST(Adapter, DoesNotGoOnBesideOtherWeights) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::adapters_test

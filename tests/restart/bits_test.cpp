@@ -7,7 +7,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::bits_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,4 +170,4 @@ TEST(Restart, AfterAKillEndsWithTheBitsOfTheUninterruptedRun) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::bits_test

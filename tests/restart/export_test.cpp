@@ -11,7 +11,7 @@
 #include "weights/model_files.hpp"
 #include "weights/safetensors_writer.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::export_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ TEST(Verify, PassesGoodCheckpointsAndNamesFileAndTensorOfAFlippedBit) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::export_test

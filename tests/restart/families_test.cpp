@@ -11,7 +11,7 @@
 #include "restart/job.hpp"
 #include "train/loaded_model.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::families_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Families,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::families_test

@@ -5,7 +5,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::h5py_test {
 namespace {
 
 /// A Python that has h5py; empty if there is none.
@@ -57,4 +57,4 @@ TEST_P(H5py, ReadsEveryTensorAsManifestAndExportHaveIt) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::h5py_test

@@ -10,7 +10,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::left_step_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST(LeftStepOfAStart, ThatIsTheFirstOfItsStartSavesNothingAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::left_step_test

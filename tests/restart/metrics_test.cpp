@@ -9,7 +9,7 @@
 #include "optim/schedule.hpp"
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::metrics_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
@@ -113,4 +113,4 @@ TEST_F(MetricsFile, ResolvedDeckStartsTheSameRun) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::metrics_test

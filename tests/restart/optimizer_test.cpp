@@ -9,7 +9,7 @@
 #include "core/dtype.hpp"
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::optimizer_test {
 namespace {
 
 constexpr int exit_resubmit = 75;
@@ -147,4 +147,4 @@ TEST(Optimizer, With8BitsLearnsAlmostTheSameInAQuarterOfTheBytes) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::optimizer_test

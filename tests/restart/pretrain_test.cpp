@@ -6,7 +6,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::pretrain_test {
 namespace {
 
 /// 24 steps on `ranks` ranks; no weights are in the model folder.
@@ -38,4 +38,4 @@ TEST(Pretraining, LearnsTheSameOnAnyNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::pretrain_test

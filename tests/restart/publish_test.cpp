@@ -9,7 +9,7 @@
 #include "restart/job.hpp"
 #include "weights/model_files.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::publish_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ TEST(Publish, MemoryDoesNotGrowWithTheModel) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::publish_test

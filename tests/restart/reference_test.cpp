@@ -7,7 +7,7 @@
 #include "restart/job.hpp"
 #include "support/golden.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::reference_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(Runs, ReferenceRun,
                          });
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::reference_test

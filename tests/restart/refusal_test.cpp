@@ -4,7 +4,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::refusal_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ TEST_P(Refusal, OfADamagedCheckpointGoesOnFromTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::refusal_test

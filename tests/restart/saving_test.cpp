@@ -10,7 +10,7 @@
 
 #include "restart/job.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::saving_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -253,4 +253,4 @@ TEST(Saving, LetsInWhomTheDeckNames) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::saving_test

@@ -8,7 +8,7 @@
 #include "modules/adapters/adapted_model.hpp"
 #include "modules/golden_steps.hpp"
 
-namespace finetune {
+namespace finetune::frozen_test {
 namespace {
 
 std::vector<float> through_nf4(const std::vector<float>& values, bool nests) {
@@ -101,4 +101,4 @@ TEST(Nf4, TravelsInAQuarterOfTheBytesOfBf16) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::frozen_test

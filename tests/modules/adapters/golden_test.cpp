@@ -6,7 +6,7 @@
 
 #include "modules/adapters/adapted_model.hpp"
 
-namespace finetune {
+namespace finetune::golden_test {
 namespace {
 
 using model::Recompute;
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, Adapters,
                                                     Recompute::cheap)));
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::golden_test

@@ -11,7 +11,7 @@
 #include "train/step.hpp"
 #include "unit/weights/support.hpp"
 
-namespace finetune {
+namespace finetune::gptq_test {
 namespace {
 
 using plan::Sharding;
@@ -80,4 +80,4 @@ INSTANTIATE_TEST_SUITE_P(Choices, Gptq,
                                          GptqChoice{.group_size = 32, .act_order = true}));
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::gptq_test

@@ -12,7 +12,7 @@
 #include "train/merge.hpp"
 #include "weights/peft.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::peft_test {
 namespace {
 
 /// Logits of the golden text, [2, 32, V].
@@ -75,4 +75,4 @@ TEST(PeftGolden, MergedWeightsArePefts) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::peft_test

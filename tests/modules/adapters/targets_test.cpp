@@ -13,7 +13,7 @@
 #include "model/parameter_table.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune {
+namespace finetune::targets_test {
 namespace {
 
 using model::Role;
@@ -128,4 +128,4 @@ TEST(Patterns, ThatMeanNothingAreRefusedInADeckAndAcceptedInAFile) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::targets_test

@@ -18,7 +18,7 @@
 #include "optim/schedule.hpp"
 #include "train/step.hpp"
 
-namespace finetune {
+namespace finetune::trajectory_test {
 namespace {
 
 using plan::Sharding;
@@ -164,4 +164,4 @@ INSTANTIATE_TEST_SUITE_P(Sharings, AdapterTrajectory, testing::ValuesIn(sharings
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::trajectory_test

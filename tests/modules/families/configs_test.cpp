@@ -11,7 +11,7 @@
 #include "registry.hpp"
 #include "support/material.hpp"
 
-namespace finetune {
+namespace finetune::configs_test {
 namespace {
 
 model::ParameterTable table_of(const std::filesystem::path& config) {
@@ -174,4 +174,4 @@ TEST(ConfigsOfOthers, RefuseMoreLayersThanATableHolds) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::configs_test

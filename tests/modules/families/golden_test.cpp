@@ -11,7 +11,7 @@
 #include "train/generate.hpp"
 #include "train/loaded_model.hpp"
 
-namespace finetune {
+namespace finetune::golden_test {
 namespace {
 
 constexpr std::int64_t batch = 2;
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::golden_test

@@ -8,7 +8,7 @@
 #include "support/ranks.hpp"
 #include "train/loaded_model.hpp"
 
-namespace finetune {
+namespace finetune::packed_test {
 namespace {
 
 /// `length` tokens in which every third target is not trained.
@@ -110,4 +110,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Packed,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::packed_test

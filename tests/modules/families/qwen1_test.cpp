@@ -9,7 +9,7 @@
 #include "train/initial_weights.hpp"
 #include "train/passes.hpp"
 
-namespace finetune {
+namespace finetune::qwen1_test {
 namespace {
 
 core::Json config() {
@@ -70,4 +70,4 @@ TEST(Qwen1, ComputesWhatQwen2Does) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::qwen1_test

@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::alpaca {
+namespace finetune::formats::alpaca::alpaca_test {
 namespace {
 
 using tests::TemporaryFolder;
@@ -116,4 +116,4 @@ TEST(Alpaca, RefusesBrokenJsonInvalidUtf8AndEmptyFiles) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::alpaca
+}  // namespace finetune::formats::alpaca::alpaca_test

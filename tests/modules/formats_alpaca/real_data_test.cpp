@@ -11,7 +11,7 @@
 #include "formats/alpaca/alpaca.hpp"
 #include "support/material.hpp"
 
-namespace finetune::formats::alpaca {
+namespace finetune::formats::alpaca::real_data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -46,4 +46,4 @@ TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::alpaca
+}  // namespace finetune::formats::alpaca::real_data_test

@@ -13,7 +13,7 @@
 #include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::chat {
+namespace finetune::formats::chat::axolotl_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -57,4 +57,4 @@ TEST(Axolotl, TokensAndLabelsOfALlama2ConversationAreTheSame) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::chat
+}  // namespace finetune::formats::chat::axolotl_test

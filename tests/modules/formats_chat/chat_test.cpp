@@ -6,7 +6,7 @@
 #include "data/source.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::chat {
+namespace finetune::formats::chat::chat_test {
 namespace {
 
 using data::Role;
@@ -208,4 +208,4 @@ TEST(Chat, RefusesPicturesBrokenCallsAndOddWeights) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::chat
+}  // namespace finetune::formats::chat::chat_test

@@ -12,7 +12,7 @@
 #include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats {
+namespace finetune::formats::planted_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ TEST(PlantedFaults, OfTokensAreAllFound) {
 }
 
 }  // namespace
-}  // namespace finetune::formats
+}  // namespace finetune::formats::planted_test

@@ -13,7 +13,7 @@
 #include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats {
+namespace finetune::formats::real_data_test {
 namespace {
 
 struct Read {
@@ -120,4 +120,4 @@ TEST(RealQuestions, AreReadWithTheColumnsOfTheDeck) {
 }
 
 }  // namespace
-}  // namespace finetune::formats
+}  // namespace finetune::formats::real_data_test

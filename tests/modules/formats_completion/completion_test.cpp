@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::completion {
+namespace finetune::formats::completion::completion_test {
 namespace {
 
 using tests::TemporaryFolder;
@@ -71,4 +71,4 @@ TEST(Completion, RefusesColumnsThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::completion
+}  // namespace finetune::formats::completion::completion_test

@@ -6,7 +6,7 @@
 #include "registry.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::detect_test {
 namespace {
 
 class DetectFormat : public testing::Test {
@@ -102,4 +102,4 @@ TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::detect_test

@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::text {
+namespace finetune::formats::text::text_test {
 namespace {
 
 using tests::TemporaryFolder;
@@ -103,4 +103,4 @@ TEST(Text, RefusesAFileThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::text
+}  // namespace finetune::formats::text::text_test

@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::formats::tokens {
+namespace finetune::formats::tokens::tokens_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -82,4 +82,4 @@ TEST(TokensFormat, RefusesWhatIsNoListOfIds) {
 }
 
 }  // namespace
-}  // namespace finetune::formats::tokens
+}  // namespace finetune::formats::tokens::tokens_test

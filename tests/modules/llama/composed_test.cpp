@@ -10,7 +10,7 @@
 #include "train/generate.hpp"
 #include "train/loaded_model.hpp"
 
-namespace finetune {
+namespace finetune::composed_test {
 namespace {
 
 struct Result {
@@ -65,4 +65,4 @@ INSTANTIATE_TEST_SUITE_P(Models, LlamaComposed, testing::Values("llama", "llama_
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::composed_test

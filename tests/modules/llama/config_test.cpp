@@ -4,7 +4,7 @@
 #include "core/error.hpp"
 #include "registry.hpp"
 
-namespace finetune {
+namespace finetune::config_test {
 namespace {
 
 core::Json small_config() {
@@ -83,4 +83,4 @@ TEST(LlamaConfig, CountsTheParametersOfPublishedModels) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::config_test

@@ -15,7 +15,7 @@
 #include "train/generate.hpp"
 #include "train/loaded_model.hpp"
 
-namespace finetune {
+namespace finetune::stories_test {
 namespace {
 
 class Stories : public testing::Test {
@@ -77,4 +77,4 @@ TEST_F(Stories, HasTheLossesOfTransformersOnNewStories) {
 }
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::stories_test

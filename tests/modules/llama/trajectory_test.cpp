@@ -15,7 +15,7 @@
 #include "train/loaded_model.hpp"
 #include "train/step.hpp"
 
-namespace finetune {
+namespace finetune::trajectory_test {
 namespace {
 
 /// How the ranks share the work: `dp_shard` of them (0: all) have one copy of the model.
@@ -90,4 +90,4 @@ INSTANTIATE_TEST_SUITE_P(Sharings, Trajectory, testing::ValuesIn(sharings),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace finetune
+}  // namespace finetune::trajectory_test

@@ -12,7 +12,7 @@
 #include "support/run_program.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::jinja_test {
 namespace {
 
 using data::OrderedJson;
@@ -97,4 +97,4 @@ TEST(JinjaTemplates, QuoteWhatJinjaWouldRead) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::jinja_test

@@ -10,7 +10,7 @@
 #include "modules/templates/chats.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::mistral_v1_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +62,4 @@ TEST(MistralV1, KeepsThePrefixThatNoTemplateWrites) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::mistral_v1_test

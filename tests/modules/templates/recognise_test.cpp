@@ -10,7 +10,7 @@
 #include "support/material.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::recognise_test {
 namespace {
 
 constexpr const char* chatml =
@@ -104,4 +104,4 @@ TEST(ModelTemplateText, OfAnotherTypeIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::recognise_test

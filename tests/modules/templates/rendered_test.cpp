@@ -11,7 +11,7 @@
 #include "modules/templates/chats.hpp"
 #include "support/material.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::rendered_test {
 namespace {
 
 using data::OrderedJson;
@@ -110,4 +110,4 @@ TEST(Templates, WriteTheConformanceConversations) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::rendered_test

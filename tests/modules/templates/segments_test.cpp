@@ -6,7 +6,7 @@
 #include "modules/templates/chats.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::tests {
+namespace finetune::tests::segments_test {
 namespace {
 
 using data::Finding;
@@ -157,4 +157,4 @@ TEST(RenderedSegments, ATemplateWithoutItsStopIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::tests
+}  // namespace finetune::tests::segments_test

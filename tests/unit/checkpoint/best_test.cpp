@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::best_test {
 namespace {
 
 void save_with(const std::filesystem::path& root, std::int64_t step, const core::Json& state) {
@@ -47,4 +47,4 @@ TEST(OpenBest, SaysWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::best_test

@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::damage_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -137,4 +137,4 @@ TEST_F(Damage, TheSameTensorsGiveTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::damage_test

@@ -6,7 +6,7 @@
 
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::h5dump_test {
 namespace {
 
 TEST(H5dump, ReadsHeadersAndData) {
@@ -38,4 +38,4 @@ TEST(H5dump, ReadsHeadersAndData) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::h5dump_test

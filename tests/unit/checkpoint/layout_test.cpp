@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::layout_test {
 namespace {
 
 TEST(Layout, FolderNamesHaveTenDigits) {
@@ -35,4 +35,4 @@ TEST(Layout, TensorNamesAreHdf5LinkNames) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::layout_test

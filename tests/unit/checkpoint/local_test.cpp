@@ -13,7 +13,7 @@
 #include "support.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::local_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,4 +170,4 @@ TEST_F(Local, AFolderThatOthersMayEnterIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::local_test

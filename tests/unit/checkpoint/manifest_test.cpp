@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::manifest_test {
 namespace {
 
 Manifest small() {
@@ -179,4 +179,4 @@ TEST(Manifest, DeepNestingIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::manifest_test

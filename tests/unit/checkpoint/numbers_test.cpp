@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::numbers_test {
 namespace {
 
 using core::DType;
@@ -79,4 +79,4 @@ TEST(Numbers, WholeNumbersAreNotLookedAt) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::numbers_test

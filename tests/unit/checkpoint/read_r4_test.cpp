@@ -6,7 +6,7 @@
 #include "support/ranks.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::read_r4_test {
 namespace {
 
 TEST(Checkpoint, OfFourRanksIsReadByThese) {
@@ -22,4 +22,4 @@ TEST(Checkpoint, OfFourRanksIsReadByThese) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::read_r4_test

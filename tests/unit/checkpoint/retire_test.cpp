@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::retire_test {
 namespace {
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
@@ -31,4 +31,4 @@ TEST(Retention, KeepsTheBestOfThoseThatWereValidated) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::retire_test

@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ TEST_F(RunFolderTest, RefusesFoldersOfOthersFilesAndFoldersThatAllMayWriteInto) 
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::run_folder_test

@@ -14,7 +14,7 @@
 #include "support/ranks.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::save_load_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -302,4 +302,4 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::save_load_test

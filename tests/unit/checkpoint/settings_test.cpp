@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "support/settings.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::settings_test {
 namespace {
 
 Settings read(const std::string& text) {
@@ -44,4 +44,4 @@ TEST(CheckpointSettings, RefuseWhatCannotBeDone) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::settings_test

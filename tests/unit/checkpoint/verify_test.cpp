@@ -10,7 +10,7 @@
 #include "checkpoint/find.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::verify_test {
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -130,4 +130,4 @@ TEST(Verify, ManyPiecesAndBlocksGiveTheSameSumsAgain) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::verify_test

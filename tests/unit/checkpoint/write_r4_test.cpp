@@ -5,7 +5,7 @@
 #include "support/ranks.hpp"
 #include "unit/checkpoint/support.hpp"
 
-namespace finetune::checkpoint {
+namespace finetune::checkpoint::write_r4_test {
 namespace {
 
 TEST(Checkpoint, IsWrittenByFourRanks) {
@@ -17,4 +17,4 @@ TEST(Checkpoint, IsWrittenByFourRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::checkpoint
+}  // namespace finetune::checkpoint::write_r4_test

@@ -5,7 +5,7 @@
 
 #include "support/ranks.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::agree_test {
 namespace {
 
 TEST(Agree, EveryRankThrowsTheFirstFailingRanksError) {
@@ -44,4 +44,4 @@ TEST(Agree, RequireEqualNamesTheRankThatDiffers) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::agree_test

@@ -7,7 +7,7 @@
 
 #include "support/ranks.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::communicator_test {
 namespace {
 
 TEST(Communicator, AllGatherKeepsRankOrder) {
@@ -120,4 +120,4 @@ TEST(Communicator, WithoutMpiIsAWorldOfOne) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::communicator_test

@@ -8,7 +8,7 @@
 #include "comm/agree.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::device_test {
 namespace {
 
 /// What require_own_devices says about this rank's `uuid`; empty if it agrees.
@@ -61,4 +61,4 @@ TEST(Device, WithoutGpusEveryRankComputesOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::device_test

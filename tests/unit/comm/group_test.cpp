@@ -19,7 +19,7 @@
 #include "support/ranks.hpp"
 #include "unit/comm/group_memory.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::group_test {
 namespace {
 
 enum class Backend { mpi_behind, mpi_inline, nccl };
@@ -310,4 +310,4 @@ TEST(NcclGroup, IsRefusedWithoutAGpu) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::group_test

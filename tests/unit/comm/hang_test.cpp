@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace finetune::comm {
+namespace finetune::comm::hang_test {
 namespace {
 
 constexpr double timeout_s = 10;
@@ -161,4 +161,4 @@ TEST(Hang, KnowsRanksThatNeverBegan) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::hang_test

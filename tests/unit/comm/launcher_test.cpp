@@ -12,7 +12,7 @@
 
 extern char** environ;
 
-namespace finetune::comm {
+namespace finetune::comm::launcher_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -67,4 +67,4 @@ TEST(Launcher, OfAnotherKindIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::launcher_test

@@ -7,7 +7,7 @@
 
 #include "comm/nccl_names.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::nccl_settings_test {
 namespace {
 
 TEST(NcclSettings, TakeVariablesInLowerCaseWithoutThePrefixOrAsTheyAre) {
@@ -80,4 +80,4 @@ TEST(NcclInterface, OfSomeRanksOnlyIsWarnedOfNamingTheFirstWithoutIt) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::nccl_settings_test

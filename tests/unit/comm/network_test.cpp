@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace finetune::comm {
+namespace finetune::comm::network_test {
 namespace {
 
 using Nodes = std::vector<std::vector<Interface>>;
@@ -68,4 +68,4 @@ TEST(Network, OfThisMachineHasNamesAndAddresses) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::network_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::comm {
+namespace finetune::comm::node_map_test {
 namespace {
 
 std::optional<NodeMap> map_of(std::vector<std::int64_t> node_of_rank, int own_rank = 0) {
@@ -58,4 +58,4 @@ TEST(NodeMap, TheLastPartsMayBeShort) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::node_map_test

@@ -8,7 +8,7 @@
 #include <future>
 #include <stdexcept>
 
-namespace finetune::comm {
+namespace finetune::comm::stream_watch_test {
 namespace {
 
 /// An event of a device that does as it is told.
@@ -122,4 +122,4 @@ TEST(StreamWatch, LeavesNobodyInsideWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::stream_watch_test

@@ -20,7 +20,7 @@
 #include "core/error.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::two_level_test {
 namespace {
 
 using Levels = MpiGroup::Options::Levels;
@@ -315,4 +315,4 @@ TEST_F(TwoLevels, AreGivenUpWhenTheRunEnds) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::two_level_test

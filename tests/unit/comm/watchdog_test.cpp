@@ -9,7 +9,7 @@
 
 #include "support/ranks.hpp"
 
-namespace finetune::comm {
+namespace finetune::comm::watchdog_test {
 namespace {
 
 // Longer than any wait of these tests on a busy machine.
@@ -80,4 +80,4 @@ TEST(Communicator, DupHasTheSameRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::watchdog_test

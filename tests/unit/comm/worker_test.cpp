@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace finetune::comm {
+namespace finetune::comm::worker_test {
 namespace {
 
 class EveryWorker : public testing::TestWithParam<Worker::Where> {
@@ -103,4 +103,4 @@ TEST(Worker, WorkThatPollsHearsThatItIsAbandoned) {
 }
 
 }  // namespace
-}  // namespace finetune::comm
+}  // namespace finetune::comm::worker_test

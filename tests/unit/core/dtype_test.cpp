@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace finetune::core {
+namespace finetune::core::dtype_test {
 namespace {
 
 TEST(DType, EveryHalfSurvivesTheWayThroughFloat) {
@@ -45,4 +45,4 @@ TEST(DType, NamesReadBack) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::dtype_test

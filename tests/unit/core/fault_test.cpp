@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::core {
+namespace finetune::core::fault_test {
 namespace {
 
 // The variable is read once in a process, so all of it is one test.
@@ -30,4 +30,4 @@ TEST(Fault, ActsAtItsPointItsRankAndItsHitOnly) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::fault_test

@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-namespace finetune::core {
+namespace finetune::core::file_test {
 namespace {
 
 std::string refusal(const std::filesystem::path& path) {
@@ -37,4 +37,4 @@ TEST(File, OnlyFilesAreRead) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::file_test

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::core {
+namespace finetune::core::installation_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,4 +49,4 @@ TEST_F(Installation, OfThisProgramIsLookedForBesideItsBinary) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::installation_test

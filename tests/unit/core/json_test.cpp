@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::core {
+namespace finetune::core::json_test {
 namespace {
 
 std::string message_of(const std::string& text) {
@@ -73,4 +73,4 @@ TEST(Json, SameKeyInTwoObjectsIsFine) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::json_test

@@ -11,7 +11,7 @@
 
 #include "core/log_file.hpp"
 
-namespace finetune::log {
+namespace finetune::log::log_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST_F(LogCopy, IsNoDevice) {
 }
 
 }  // namespace
-}  // namespace finetune::log
+}  // namespace finetune::log::log_test

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-namespace finetune::core {
+namespace finetune::core::memory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -107,4 +107,4 @@ TEST(ResidentBytes, RememberTheirPeak) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::memory_test

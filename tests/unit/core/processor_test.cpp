@@ -9,7 +9,7 @@
 
 #include "core/processor_rows.hpp"
 
-namespace finetune::core {
+namespace finetune::core::processor_test {
 namespace {
 
 InstructionSet set_of(std::initializer_list<std::string_view> names) {
@@ -139,4 +139,4 @@ TEST(Processor, RefusalsAreCutOffWhereTheirTextEnds) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::processor_test

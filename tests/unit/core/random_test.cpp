@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace finetune::core {
+namespace finetune::core::random_test {
 namespace {
 
 TEST(Random, PhiloxGivesThePublishedVectors) {
@@ -88,4 +88,4 @@ TEST(Random, NormalHasMeanZeroAndVarianceOne) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::random_test

@@ -8,7 +8,7 @@
 
 #include "core/hash.hpp"
 
-namespace finetune::core {
+namespace finetune::core::text_test {
 namespace {
 
 TEST(Text, FindsTheFirstInvalidByte) {
@@ -60,4 +60,4 @@ TEST(Hash, Crc32cGivesTheStandardCheckValue) {
 }
 
 }  // namespace
-}  // namespace finetune::core
+}  // namespace finetune::core::text_test

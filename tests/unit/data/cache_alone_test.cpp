@@ -11,7 +11,7 @@
 #include "data/cache.hpp"
 #include "unit/data/cache_setup.hpp"
 
-namespace finetune::data {
+namespace finetune::data::cache_alone_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -121,4 +121,4 @@ TEST(TokenCache, IsAnOrdinaryHdf5File) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::cache_alone_test

@@ -13,7 +13,7 @@
 #include "support/ranks.hpp"
 #include "unit/data/cache_setup.hpp"
 
-namespace finetune::data {
+namespace finetune::data::cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -339,4 +339,4 @@ TEST(FileDigests, AFileThatIsNotThereIsAnErrorOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::cache_test

@@ -9,7 +9,7 @@
 #include "data/split.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::dataset_test {
 namespace {
 
 /// Samples of the given lengths whose ids count on from 0; only the first token of each, and every
@@ -132,4 +132,4 @@ TEST(Split, RefusesToTakeEverything) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::dataset_test

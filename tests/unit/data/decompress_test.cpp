@@ -14,7 +14,7 @@
 #include "data/json_records.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::decompress_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -213,4 +213,4 @@ TEST_F(Decompress, RefusesAFolderThatOthersMayWriteTo) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::decompress_test

@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::files_test {
 namespace {
 
 using tests::MemoryReader;
@@ -53,4 +53,4 @@ TEST(OpenFiles, RefusesAFolderWithoutSuchFiles) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::files_test

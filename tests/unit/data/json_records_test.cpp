@@ -7,7 +7,7 @@
 #include "data/fields.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::json_records_test {
 namespace {
 
 using tests::refusal;
@@ -228,4 +228,4 @@ TEST(TextFields, MustBeText) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::json_records_test

@@ -10,7 +10,7 @@
 #include "support/ranks.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::load_test {
 namespace {
 
 using tests::fake_bos;
@@ -229,4 +229,4 @@ TEST(Load, RefusesRanksThatSeeDifferentFiles) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::load_test

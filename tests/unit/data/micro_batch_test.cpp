@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace finetune::data {
+namespace finetune::data::micro_batch_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -106,4 +106,4 @@ TEST(Collate, HasAsManyLabelsAsTrainedTokensWereCounted) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::micro_batch_test

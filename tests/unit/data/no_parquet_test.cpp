@@ -5,7 +5,7 @@
 #include "data/parquet.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::no_parquet_test {
 namespace {
 
 TEST(NoParquet, IsToldWithWhatToDo) {
@@ -19,4 +19,4 @@ TEST(NoParquet, IsToldWithWhatToDo) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::no_parquet_test

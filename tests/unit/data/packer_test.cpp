@@ -8,7 +8,7 @@
 #include "core/random.hpp"
 #include "data/micro_batch.hpp"
 
-namespace finetune::data {
+namespace finetune::data::packer_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -150,4 +150,4 @@ TEST(Packer, ARowHoldsItsSamplesOneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::packer_test

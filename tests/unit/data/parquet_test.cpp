@@ -12,7 +12,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::parquet_test {
 namespace {
 
 using tests::refusal;
@@ -102,4 +102,4 @@ TEST(Parquet, RefusesDamagedAndEmptyFiles) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::parquet_test

@@ -7,7 +7,7 @@
 #include "data/show.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::report_test {
 namespace {
 
 using tests::FakeSource;
@@ -143,4 +143,4 @@ TEST(Limits, EachLooksAtItsOwnCount) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::report_test

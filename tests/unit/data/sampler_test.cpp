@@ -7,7 +7,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::sampler_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -169,4 +169,4 @@ TEST(Sampler, OrderIsPinned) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::sampler_test

@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::settings_test {
 namespace {
 
 DataSettings read(const std::string& text) {
@@ -105,4 +105,4 @@ TEST(DataSettings, RefusesValuesThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::settings_test

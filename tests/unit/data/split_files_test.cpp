@@ -5,7 +5,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::split_files_test {
 namespace {
 
 using tests::TemporaryFolder;
@@ -130,4 +130,4 @@ TEST(ChooseSplit, OfValidationTakesTheOnlySplitThatIsNotForTraining) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::split_files_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::data {
+namespace finetune::data::stream_test {
 namespace {
 
 /// Samples i of i + 2 tokens with id i, all trained.
@@ -121,4 +121,4 @@ TEST(Stream, AStepIsTheSameAfterARestart) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::stream_test

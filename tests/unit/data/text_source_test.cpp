@@ -7,7 +7,7 @@
 
 #include "unit/data/fake.hpp"
 
-namespace finetune::data {
+namespace finetune::data::text_source_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -246,4 +246,4 @@ TEST(TextSource, AConversationNeedsATemplate) {
 }
 
 }  // namespace
-}  // namespace finetune::data
+}  // namespace finetune::data::text_source_test

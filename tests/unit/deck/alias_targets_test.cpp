@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace finetune::deck {
+namespace finetune::deck::alias_targets_test {
 namespace {
 
 /// What `finetune --reference` says (style/reference compares it with the file): "table.key" -> its
@@ -88,4 +88,4 @@ TEST(Aliases, OfTablesAndValuesAreThoseOfTheReference) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::alias_targets_test

@@ -7,7 +7,7 @@
 
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::aliases_test {
 namespace {
 
 std::string first_line(const std::string& message) {
@@ -160,4 +160,4 @@ TEST(ForeignDecks, AreNoneThatMayBeToml) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::aliases_test

@@ -7,7 +7,7 @@
 #include "core/random.hpp"
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::fuzz_test {
 namespace {
 
 const std::string valid =
@@ -102,4 +102,4 @@ TEST(DeckFuzz, MutatedOverridesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::fuzz_test

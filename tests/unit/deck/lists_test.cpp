@@ -2,7 +2,7 @@
 #include "core/error.hpp"
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::lists_test {
 namespace {
 
 struct Lists {
@@ -100,4 +100,4 @@ TEST(DeckLists, TheResolvedDeckReadsBackToTheSameLists) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::lists_test

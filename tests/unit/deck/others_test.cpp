@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "deck/deck.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::others_test {
 namespace {
 
 using Values = std::map<std::string, std::string>;
@@ -78,4 +78,4 @@ TEST(DeckOthers, WithNamesThatAreNotAcceptedAreUnknownKeys) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::others_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::overrides_test {
 namespace {
 
 const std::string deck_text = "[model]\npath = \"m\"\n[optimizer]\nlr = \"fast\"\n";
@@ -75,4 +75,4 @@ TEST(DeckOverrides, WithBytesThatCannotBePrintedAreRefusedWithoutRepeatingThem) 
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::overrides_test

@@ -5,7 +5,7 @@
 
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::precheck_test {
 namespace {
 
 std::string repeated(const std::string& text, int count) {
@@ -90,4 +90,4 @@ TEST(DeckHostile, AStringOfASurrogateIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::precheck_test

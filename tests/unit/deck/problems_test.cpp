@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::problems_test {
 namespace {
 
 TEST(DeckProblems, AWrongTypeSaysWhatWasFoundAndWhatIsExpectedAndPointsAtTheValue) {
@@ -183,4 +183,4 @@ TEST(DeckProblems, AHundredProblemsAreCountedButNotAllPrinted) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::problems_test

@@ -3,7 +3,7 @@
 
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::reference_test {
 namespace {
 
 std::string resolved(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -122,4 +122,4 @@ TEST(DeckFixedValues, ListsTheKeysThatARestartMustNotChange) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::reference_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::syntax_test {
 namespace {
 
 /// `wanted` is the beginning of the message after the file's name, and `caret` its last line.
@@ -66,4 +66,4 @@ TEST(DeckSyntax, WindowsLineEndsDoNotShiftTheMessage) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::syntax_test

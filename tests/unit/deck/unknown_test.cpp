@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::unknown_test {
 namespace {
 
 std::string first_line(const std::string& lines) {
@@ -84,4 +84,4 @@ TEST(DeckUnknown, TablesInTablesAndArraysOfTablesAreRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::unknown_test

@@ -3,7 +3,7 @@
 
 #include "unit/deck/sample.hpp"
 
-namespace finetune::deck {
+namespace finetune::deck::values_test {
 namespace {
 
 TEST(DeckValues, KeysGetTheirValuesAndTheOthersKeepTheirDefaults) {
@@ -91,4 +91,4 @@ TEST(DeckValues, BindingAKeyTwiceOrWithADefaultOutsideItsRangeIsABug) {
 }
 
 }  // namespace
-}  // namespace finetune::deck
+}  // namespace finetune::deck::values_test

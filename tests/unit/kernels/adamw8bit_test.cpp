@@ -9,7 +9,7 @@
 #include "kernels/composed_adamw8bit.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::adamw8bit_test {
 namespace {
 
 constexpr std::int64_t num_elements = 3 * moment_block + 37;
@@ -336,4 +336,4 @@ TEST(AdamW8bit, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::adamw8bit_test

@@ -4,7 +4,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::adamw_test {
 namespace {
 
 struct State {
@@ -181,4 +181,4 @@ TEST(AdamW, StepsCountFromOne) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::adamw_test

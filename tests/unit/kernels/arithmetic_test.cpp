@@ -8,7 +8,7 @@
 
 #include "core/dtype.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::arithmetic_test {
 namespace {
 
 TEST(ExpBounded, IsWithinTwoUlpOverItsRange) {
@@ -53,4 +53,4 @@ TEST(LaneMax, FindsTheLargestAtAnyPlace) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::arithmetic_test

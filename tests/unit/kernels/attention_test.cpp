@@ -6,7 +6,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::attention_test {
 namespace {
 
 struct Tensors {
@@ -165,4 +165,4 @@ TEST(CausalAttention, OtherShapesAreNotForIt) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::attention_test

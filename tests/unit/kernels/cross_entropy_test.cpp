@@ -7,7 +7,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::cross_entropy_test {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -156,4 +156,4 @@ TEST(CrossEntropyTargets, MayAllBeMissing) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::cross_entropy_test

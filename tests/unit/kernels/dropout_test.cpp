@@ -5,7 +5,7 @@
 #include "kernels/composed_packed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::dropout_test {
 namespace {
 
 constexpr DropoutKey some_key{0x123456789ABCDEFULL, 7};
@@ -126,4 +126,4 @@ TEST(Dropout, RefusesSizesAndSharesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::dropout_test

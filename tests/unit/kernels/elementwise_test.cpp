@@ -5,7 +5,7 @@
 
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::elementwise_test {
 namespace {
 
 TEST(Convert, RoundsAsTorchDoes) {
@@ -89,4 +89,4 @@ TEST(Elementwise, SizesAreChecked) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::elementwise_test

@@ -4,7 +4,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::embedding_test {
 namespace {
 
 constexpr std::int64_t vocabulary = 13, dim = 100;
@@ -74,4 +74,4 @@ TEST(EmbeddingIds, MustLieInTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::embedding_test

@@ -7,7 +7,7 @@
 
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::exact_squares_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -123,4 +123,4 @@ TEST(ExactSquares, GivesTheSameIntegersForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::exact_squares_test

@@ -6,7 +6,7 @@
 
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::fixed_point_test {
 namespace {
 
 constexpr FixedPoint format{.scale_bits = 40, .limit = 2048.0f};
@@ -113,4 +113,4 @@ TEST(FixedPoint, RefusesSpansOfDifferentSizes) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::fixed_point_test

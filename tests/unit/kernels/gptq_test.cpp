@@ -4,7 +4,7 @@
 #include "kernels/composed_packed.hpp"
 #include "unit/kernels/golden_tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::gptq_test {
 namespace {
 
 /// A packed layer of random words.
@@ -152,4 +152,4 @@ TEST(Gptq, RefusesSizesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::gptq_test

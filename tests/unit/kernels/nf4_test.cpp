@@ -6,7 +6,7 @@
 #include "kernels/composed_packed.hpp"
 #include "unit/kernels/golden_tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::nf4_test {
 namespace {
 
 std::int64_t blocks(std::int64_t count, std::int64_t block) {
@@ -212,4 +212,4 @@ TEST(Nf4, RefusesSizesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::nf4_test

@@ -6,7 +6,7 @@
 #include "core/dtype.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::packing_test {
 namespace {
 
 std::vector<f16> every_f16() {
@@ -96,4 +96,4 @@ TEST(Packing, RefusesSpansOfDifferentSizes) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::packing_test

@@ -4,7 +4,7 @@
 #include "kernels/processor.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::product_test {
 namespace {
 
 template <class T>
@@ -110,4 +110,4 @@ TEST(Processor, MultipliesFp32InAnyCase) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::product_test

@@ -6,7 +6,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::reduce_test {
 namespace {
 
 template <class T>
@@ -56,4 +56,4 @@ TEST(AllFinite, LargestNumberIsFinite) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::reduce_test

@@ -4,7 +4,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::rms_norm_test {
 namespace {
 
 constexpr double epsilon = 1e-5;
@@ -166,4 +166,4 @@ TEST(RmsNormSizes, AreChecked) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::rms_norm_test

@@ -4,7 +4,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::rope_test {
 namespace {
 
 constexpr std::int64_t head_size = 24, query_heads = 3, key_heads = 1, length = 11;
@@ -84,4 +84,4 @@ TEST(Rope, RefusesAPositionBehindTheTables) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::rope_test

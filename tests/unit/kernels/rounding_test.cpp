@@ -15,7 +15,7 @@
 #include "kernels/composed_rounding.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::rounding_test {
 namespace {
 
 constexpr RoundingKey some_key{0x123456789ABCDEFULL, 700};
@@ -387,4 +387,4 @@ TEST(StochasticAdamW8bit, ACutBetweenBlocksGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::rounding_test

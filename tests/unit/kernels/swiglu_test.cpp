@@ -6,7 +6,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::swiglu_test {
 namespace {
 
 template <class T>
@@ -76,4 +76,4 @@ TYPED_TEST(Swiglu, GivesTheSameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::swiglu_test

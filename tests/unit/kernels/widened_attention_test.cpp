@@ -5,7 +5,7 @@
 #include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
-namespace finetune::kernels::test {
+namespace finetune::kernels::test::widened_attention_test {
 namespace {
 
 /// Of one shape and element: views [B, H, L, K] on memory in which the heads of a token are
@@ -167,4 +167,4 @@ TEST(WidenedAttention, HeadsTooLongForItsMemoryAreNotForIt) {
 }
 
 }  // namespace
-}  // namespace finetune::kernels::test
+}  // namespace finetune::kernels::test::widened_attention_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::metrics {
+namespace finetune::metrics::meter_test {
 namespace {
 
 TEST(Meter, KnowsNothingBeforeTheFirstStep) {
@@ -39,4 +39,4 @@ TEST(Meter, ForgetsStepsOfLongAgo) {
 }
 
 }  // namespace
-}  // namespace finetune::metrics
+}  // namespace finetune::metrics::meter_test

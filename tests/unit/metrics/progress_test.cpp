@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace finetune::metrics {
+namespace finetune::metrics::progress_test {
 namespace {
 
 std::string printed(Progress progress, std::int64_t num_steps) {
@@ -81,4 +81,4 @@ TEST(Progress, OfOtherRanksIsSilent) {
 }
 
 }  // namespace
-}  // namespace finetune::metrics
+}  // namespace finetune::metrics::progress_test

@@ -11,7 +11,7 @@
 
 #include "core/json.hpp"
 
-namespace finetune::metrics {
+namespace finetune::metrics::records_test {
 namespace {
 
 void expect_same_bits(const core::Json& value, double expected) {
@@ -117,4 +117,4 @@ TEST_F(RecordFileTest, SaysWhereItCannotBeMade) {
 }
 
 }  // namespace
-}  // namespace finetune::metrics
+}  // namespace finetune::metrics::records_test

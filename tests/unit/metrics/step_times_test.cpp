@@ -9,7 +9,7 @@
 #include "core/json.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::metrics {
+namespace finetune::metrics::step_times_test {
 namespace {
 
 /// Two steps in which rank r computed 2 (r + 1) s and waited for the last one.
@@ -63,4 +63,4 @@ TEST(StepTimes, SayHowManyBytesLeftTheNodeWhereAnyDid) {
 }
 
 }  // namespace
-}  // namespace finetune::metrics
+}  // namespace finetune::metrics::step_times_test

@@ -8,7 +8,7 @@
 
 #include "metrics/memory.hpp"
 
-namespace finetune::metrics {
+namespace finetune::metrics::tensor_bytes_test {
 namespace {
 
 constexpr std::int64_t mebi = std::int64_t{1} << 20;
@@ -84,4 +84,4 @@ TEST_F(TensorBytesTest, CountOnceThoughAskedTwice) {
 }
 
 }  // namespace
-}  // namespace finetune::metrics
+}  // namespace finetune::metrics::tensor_bytes_test

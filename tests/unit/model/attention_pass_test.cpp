@@ -11,7 +11,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::attention_pass_test {
 namespace {
 
 using tests::expect_within;
@@ -174,4 +174,4 @@ TEST(AttentionOfPackedSamples, IsThatOfEachAlone) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::attention_pass_test

@@ -9,7 +9,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::attention_test {
 namespace {
 
 using tests::expect_within;
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(KeyHeads, AttentionOf,
                                           testing::Values(Path::kernels, Path::composed)));
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::attention_test

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::model {
+namespace finetune::model::config_json_test {
 namespace {
 
 /// What is said about config.json when `read` is done to it.
@@ -128,4 +128,4 @@ TEST(ReadDtype, KnowsBothNamesOfTheKey) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::config_json_test

@@ -4,7 +4,7 @@
 
 #include "model/projection.hpp"
 
-namespace finetune::model {
+namespace finetune::model::dora_test {
 namespace {
 
 /// A matrix, its low-rank part and its magnitudes: rows 0 to 3.
@@ -45,4 +45,4 @@ TEST(Dora, ARowOfZerosStaysZeroAndItsGradientsAreFinite) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::dora_test

@@ -7,7 +7,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::experts_test {
 namespace {
 
 using tests::expect_within;
@@ -259,4 +259,4 @@ TEST(ExpertsThatNobodyChose, HaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::experts_test

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "model/config_json.hpp"
 
-namespace finetune::model {
+namespace finetune::model::family_test {
 namespace {
 
 /// A family that takes every number from the file.
@@ -117,4 +117,4 @@ TEST(ReadConfig, SaysWhatAModelIs) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::family_test

@@ -9,7 +9,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::float16_test {
 namespace {
 
 using tests::expect_within;
@@ -127,4 +127,4 @@ TEST(Float16, AttendsToACache) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::float16_test

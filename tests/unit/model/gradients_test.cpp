@@ -12,7 +12,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::gradients_test {
 namespace {
 
 using tests::expect_within;
@@ -162,4 +162,4 @@ TEST_P(Gradients, OfTheEmbedding) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::gradients_test

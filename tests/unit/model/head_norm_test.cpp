@@ -7,7 +7,7 @@
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::head_norm_test {
 namespace {
 
 using tests::expect_within;
@@ -83,4 +83,4 @@ TEST(Temperature, GrowsWithThePosition) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::head_norm_test

@@ -6,7 +6,7 @@
 #include "model/ops.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::loss_test {
 namespace {
 
 using tests::expect_within;
@@ -94,4 +94,4 @@ TEST_P(Loss, OfAPromptAloneIsNothing) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::loss_test

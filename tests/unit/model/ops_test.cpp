@@ -8,7 +8,7 @@
 
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::ops_test {
 namespace {
 
 using tests::expect_within;
@@ -75,4 +75,4 @@ TEST(Ops, NormaliseInFloatWhatIsBfloat16) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::ops_test

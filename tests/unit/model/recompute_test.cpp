@@ -9,7 +9,7 @@
 #include "support/allocations.hpp"
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::recompute_test {
 namespace {
 
 using tests::Allocations;
@@ -160,4 +160,4 @@ TEST(Loss, NeverHoldsTheLogitsOfAllTokens) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::recompute_test

@@ -10,7 +10,7 @@
 
 #include "unit/model/tiny_weights.hpp"
 
-namespace finetune::model {
+namespace finetune::model::rope_test {
 namespace {
 
 double plain(const Architecture& a, std::size_t pair) {
@@ -101,4 +101,4 @@ TEST(Rope, TablesGoOnWhereTheCacheEnds) {
 }
 
 }  // namespace
-}  // namespace finetune::model
+}  // namespace finetune::model::rope_test

@@ -14,7 +14,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::adamw8bit_test {
 namespace {
 
 using kernels::moment_block;
@@ -216,4 +216,4 @@ TEST(Optimizer, IsTheOneOfTheDeck) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::adamw8bit_test

@@ -12,7 +12,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::adamw_test {
 namespace {
 
 using tests::element_of;
@@ -140,4 +140,4 @@ TEST(AdamW, DoesNotTouchFrozenRows) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::adamw_test

@@ -8,7 +8,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::clip_test {
 namespace {
 
 TEST(ClipFactor, BringsALargeNormDown) {
@@ -57,4 +57,4 @@ TEST(GradientNorm, OfAnInfiniteElementIsNotFiniteOnAnyRank) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::clip_test

@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::loss_scale_test {
 namespace {
 
 void take(LossScale& scale, std::int64_t steps) {
@@ -117,4 +117,4 @@ TEST(LossScale, RefusesAStateThatItDidNotWrite) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::loss_scale_test

@@ -11,7 +11,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::rounding_test {
 namespace {
 
 using Weights = std::map<std::pair<int, std::int64_t>, float>;
@@ -123,4 +123,4 @@ TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::rounding_test

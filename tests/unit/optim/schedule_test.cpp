@@ -9,7 +9,7 @@
 
 #include "core/json.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::schedule_test {
 namespace {
 
 /// Multipliers of 20 steps with 4 of warm-up. "train" is the reference trajectory's own; "hf_*" are
@@ -90,4 +90,4 @@ TEST(Schedule, OfARunThatIsAllWarmUpHasNoDecay) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::schedule_test

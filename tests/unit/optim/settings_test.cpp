@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "support/settings.hpp"
 
-namespace finetune::optim {
+namespace finetune::optim::settings_test {
 namespace {
 
 Settings read(const std::string& text) {
@@ -62,4 +62,4 @@ TEST(OptimizerSettings, RefuseMeansThatForgetNothing) {
 }
 
 }  // namespace
-}  // namespace finetune::optim
+}  // namespace finetune::optim::settings_test

@@ -14,7 +14,7 @@
 #include "plan/fits.hpp"
 #include "plan/plan.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::adapters_test {
 namespace {
 
 /// Qwen2.5-72B as its GPTQ variants have it: d_ff is padded for their group size.
@@ -206,4 +206,4 @@ TEST(Remedies, NestTheMaximaOfNf4) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::adapters_test

@@ -5,7 +5,7 @@
 
 #include "plan/shard_map.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::bucket_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -69,4 +69,4 @@ TEST(Bucket, DoneTwiceIsDoneOnce) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::bucket_test

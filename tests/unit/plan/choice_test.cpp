@@ -8,7 +8,7 @@
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::choice_test {
 namespace {
 
 constexpr tests::Size llama_8b = {32, 4096, 32, 8, 128, 14336, 128256};
@@ -181,4 +181,4 @@ TEST(UsualRates, FillWhatAMeasuredMachineLacks) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::choice_test

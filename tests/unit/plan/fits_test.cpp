@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::fits_test {
 namespace {
 
 using tests::block_table;
@@ -165,4 +165,4 @@ TEST(RequireHostFits, ComparesWhatIsNotOnTheGpu) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::fits_test

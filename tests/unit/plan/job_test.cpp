@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::job_test {
 namespace {
 
 constexpr double gib = 0x1p30;
@@ -141,4 +141,4 @@ TEST(WhatAJobAsksFor, LeavesMemoryOutWhereNobodyKnowsThatOfAGpuNode) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::job_test

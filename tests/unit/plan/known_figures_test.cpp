@@ -7,7 +7,7 @@
 #include "plan/memory.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::known_figures_test {
 namespace {
 
 using tests::ranks_on_nodes;
@@ -105,4 +105,4 @@ TEST(KnownFigures, Llama2FitsEightGpusOf80GB) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::known_figures_test

@@ -8,7 +8,7 @@
 #include "plan/machine_file.hpp"
 #include "unit/plan/decoder.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::machine_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(Machines, EachThatComesWithTheProgramTellsAllThatAPlanNeeds) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::machine_test

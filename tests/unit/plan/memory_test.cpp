@@ -9,7 +9,7 @@
 #include "plan/buffers.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::memory_test {
 namespace {
 
 using tests::block_table;
@@ -277,4 +277,4 @@ TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::memory_test

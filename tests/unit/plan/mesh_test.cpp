@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::mesh_test {
 namespace {
 
 using tests::ranks_on_nodes;
@@ -162,4 +162,4 @@ TEST(Mesh, WarnsOfAHybridThatSplitsNothing) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::mesh_test

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::plan_test {
 namespace {
 
 using tests::block_table;
@@ -125,4 +125,4 @@ TEST(Plan, SpeaksOfOneRankInTheSingular) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::plan_test

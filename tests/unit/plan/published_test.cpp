@@ -11,7 +11,7 @@
 #include "unit/plan/published_rows.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::published_test {
 namespace {
 
 using tests::Published;
@@ -79,4 +79,4 @@ TEST(PublishedSpeeds, TenRowsOfFiveSystemsArePredictedWithoutHavingSetARate) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::published_test

@@ -6,7 +6,7 @@
 #include "plan/collectives.hpp"
 #include "unit/plan/decoder.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::rates_test {
 namespace {
 
 using core::DType;
@@ -187,4 +187,4 @@ TEST(Links, GroupsFollowTheMesh) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::rates_test

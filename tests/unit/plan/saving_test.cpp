@@ -6,7 +6,7 @@
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::saving_test {
 namespace {
 
 TEST(BestInterval, OfLlama3sThreeHoursIs147SecondsForASecond) {
@@ -90,4 +90,4 @@ TEST_F(Saving, NothingIsSaidOfWhatTheMachineDoesNotTell) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::saving_test

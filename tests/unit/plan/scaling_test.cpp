@@ -9,7 +9,7 @@
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::scaling_test {
 namespace {
 
 constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
@@ -167,4 +167,4 @@ TEST(ScalingPlot, SmallFiles) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::scaling_test

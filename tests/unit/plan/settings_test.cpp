@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "support/settings.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::settings_test {
 namespace {
 
 Numbers numbers(const std::string& mode, const std::string& reduce_dtype = "fp32") {
@@ -64,4 +64,4 @@ TEST(ParallelSettings, RefuseUnknownShardingsAndNegativeMemory) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::settings_test

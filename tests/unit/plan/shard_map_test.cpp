@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace finetune::plan {
+namespace finetune::plan::shard_map_test {
 namespace {
 
 /// Units of 7 elements in three rows, of 1 element, and of 12; their rows take turns.
@@ -110,4 +110,4 @@ TEST(ShardMap, CountsPaddingAmongItsElements) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::shard_map_test

@@ -8,7 +8,7 @@
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
-namespace finetune::plan {
+namespace finetune::plan::time_test {
 namespace {
 
 using tests::DecoderTable;
@@ -319,4 +319,4 @@ TEST(Strategies, ThatTheHostDoesNotHoldDoNotFit) {
 }
 
 }  // namespace
-}  // namespace finetune::plan
+}  // namespace finetune::plan::time_test

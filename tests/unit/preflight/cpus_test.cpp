@@ -10,7 +10,7 @@
 #include "jobs.hpp"
 #include "preflight/judge.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::cpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -150,4 +150,4 @@ TEST(Load, OnACoreThatARankCanLeaveIsAWarning) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::cpus_test

@@ -9,7 +9,7 @@
 #include "preflight/disk.hpp"
 #include "preflight/program.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -96,4 +96,4 @@ TEST(Program, HasAHashAndSoHaveItsLibraries) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::files_test

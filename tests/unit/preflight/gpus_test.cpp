@@ -6,7 +6,7 @@
 #include "jobs.hpp"
 #include "preflight/judge.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::gpus_test {
 namespace {
 
 Gpu healthy_gpu(int index) {
@@ -140,4 +140,4 @@ TEST(Nvml, IsAskedWithoutHarmWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::gpus_test

@@ -8,7 +8,7 @@
 #include "jobs.hpp"
 #include "preflight/program.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::judge_test {
 namespace {
 
 constexpr std::int64_t gib = std::int64_t{1} << 30;
@@ -228,4 +228,4 @@ TEST(Names, OfNodesWithOneNameAreNumbered) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::judge_test

@@ -7,7 +7,7 @@
 
 #include "jobs.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::links_test {
 namespace {
 
 std::vector<std::string> names(int num_nodes) {
@@ -116,4 +116,4 @@ TEST(Links, OfOneNodeAreNoProblem) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::links_test

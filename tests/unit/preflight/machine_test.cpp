@@ -6,7 +6,7 @@
 #include "deck/deck.hpp"
 #include "jobs.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::machine_test {
 namespace {
 
 Sweep sweep(const std::string& axis, const std::string& collective, int size, double large_s) {
@@ -113,4 +113,4 @@ TEST(Machine, IsReadBackAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::machine_test

@@ -15,7 +15,7 @@
 #include "preflight/links.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::preflight {
+namespace finetune::preflight::ranks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST(Load, OfOthersIsAPartOfEachCore) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::ranks_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::preflight {
+namespace finetune::preflight::report_test {
 namespace {
 
 Finding finding(Grade grade) {
@@ -40,4 +40,4 @@ TEST(Report, TellsOfManyTheFirstAndHowManyMore) {
 }
 
 }  // namespace
-}  // namespace finetune::preflight
+}  // namespace finetune::preflight::report_test

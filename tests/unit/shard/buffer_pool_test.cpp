@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace finetune::shard {
+namespace finetune::shard::buffer_pool_test {
 namespace {
 
 TEST(BufferPool, GivesMemoryOutAgain) {
@@ -67,4 +67,4 @@ TEST(BufferPool, AllocatesWhereNothingFits) {
 }
 
 }  // namespace
-}  // namespace finetune::shard
+}  // namespace finetune::shard::buffer_pool_test

@@ -9,7 +9,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::shard {
+namespace finetune::shard::gradients_test {
 namespace {
 
 using tests::OddShards;
@@ -165,4 +165,4 @@ INSTANTIATE_TEST_SUITE_P(DtypesAndNodes, GradientSums,
                          });
 
 }  // namespace
-}  // namespace finetune::shard
+}  // namespace finetune::shard::gradients_test

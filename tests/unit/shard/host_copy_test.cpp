@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-namespace finetune::shard {
+namespace finetune::shard::host_copy_test {
 namespace {
 
 at::Tensor numbers(std::int64_t count) {
@@ -63,4 +63,4 @@ TEST(HostCopy, OfAGpuTensorIsPinned) {
 }
 
 }  // namespace
-}  // namespace finetune::shard
+}  // namespace finetune::shard::host_copy_test

@@ -7,7 +7,7 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::shard {
+namespace finetune::shard::model_shards_test {
 namespace {
 
 using tests::element_of;
@@ -106,4 +106,4 @@ TEST(ModelShards, RefuseAMapForAnotherNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::shard
+}  // namespace finetune::shard::model_shards_test

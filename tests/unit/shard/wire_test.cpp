@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace finetune::shard {
+namespace finetune::shard::wire_test {
 namespace {
 
 TEST(FindBad, NamesTheFirstElementThatFixedPointCannotHold) {
@@ -28,4 +28,4 @@ TEST(FindBad, FindsNothingBelowTheLimit) {
 }
 
 }  // namespace
-}  // namespace finetune::shard
+}  // namespace finetune::shard::wire_test

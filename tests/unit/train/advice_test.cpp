@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 
-namespace finetune::train {
+namespace finetune::train::advice_test {
 namespace {
 
 /// A pretrained model of `parameters` weights.
@@ -89,4 +89,4 @@ TEST(EpochAdvice, RefusesABatchThatTheDataCannotFill) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::advice_test

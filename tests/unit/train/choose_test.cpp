@@ -8,7 +8,7 @@
 
 #include "train/generate.hpp"
 
-namespace finetune::train {
+namespace finetune::train::choose_test {
 namespace {
 
 /// Logits whose probabilities at temperature 1 are 0.2, 0.5 and 0.3.
@@ -92,4 +92,4 @@ TEST(Choose, SurvivesExtremeLogits) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::choose_test

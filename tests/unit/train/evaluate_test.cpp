@@ -7,7 +7,7 @@
 #include "train/generate.hpp"
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::evaluate_test {
 namespace {
 
 using tests::TinyModel;
@@ -91,4 +91,4 @@ TEST(Evaluate, LossIsTheMeanOverTrainedTokensOnAnyNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::evaluate_test

@@ -6,7 +6,7 @@
 #include "model/rope.hpp"
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::generate_test {
 namespace {
 
 using tests::TinyModel;
@@ -78,4 +78,4 @@ TEST(Generate, ShowsEachTokenAsItComes) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::generate_test

@@ -7,7 +7,7 @@
 
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::initial_weights_test {
 namespace {
 
 using tests::TinyKind;
@@ -75,4 +75,4 @@ TEST(TensorSlice, NamesTheElementsOfAShard) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::initial_weights_test

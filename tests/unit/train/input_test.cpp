@@ -11,7 +11,7 @@
 #include "support/ranks.hpp"
 #include "unit/data/fake.hpp"
 
-namespace finetune::train {
+namespace finetune::train::input_test {
 namespace {
 
 using tests::TemporaryFolder;
@@ -104,4 +104,4 @@ TEST(ReferenceDeck, HasEveryTableOfTheChain) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::input_test

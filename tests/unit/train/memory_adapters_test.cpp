@@ -16,7 +16,7 @@
 #include "plan/bucket.hpp"
 #include "unit/train/step_memory.hpp"
 
-namespace finetune::train {
+namespace finetune::train::memory_adapters_test {
 namespace {
 
 using core::DType;
@@ -227,4 +227,4 @@ std::string name(const testing::TestParamInfo<Case>& info) {
 INSTANTIATE_TEST_SUITE_P(Adapters, MemoryOfAdapters, testing::ValuesIn(runs()), name);
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::memory_adapters_test

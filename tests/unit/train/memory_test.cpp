@@ -14,7 +14,7 @@
 #include "train/initial_weights.hpp"
 #include "unit/train/step_memory.hpp"
 
-namespace finetune::train {
+namespace finetune::train::memory_test {
 namespace {
 
 /// What a run is: a plan's request, and the words GoogleTest prints for it.
@@ -281,4 +281,4 @@ INSTANTIATE_TEST_SUITE_P(Numbers, MemoryOfAStep, testing::ValuesIn(numbers()), n
 INSTANTIATE_TEST_SUITE_P(Passes, MemoryOfAStep, testing::ValuesIn(passes()), name);
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::memory_test

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "train/settings.hpp"
 
-namespace finetune::train {
+namespace finetune::train::nccl_table_test {
 namespace {
 
 NcclTable read(const std::string& text) {
@@ -39,4 +39,4 @@ TEST(NcclTable, RefusesTwoSpellingsOfOneVariable) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::nccl_table_test

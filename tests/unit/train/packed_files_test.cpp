@@ -11,7 +11,7 @@
 #include "model/quantization.hpp"
 #include "unit/weights/support.hpp"
 
-namespace finetune::train {
+namespace finetune::train::packed_files_test {
 namespace {
 
 using weights::TestFolder;
@@ -202,4 +202,4 @@ TEST(PackedFiles, MeanByTheirCodesWhatTheyMeanHere) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::packed_files_test

@@ -9,7 +9,7 @@
 #include "model/rope.hpp"
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::passes_test {
 namespace {
 
 using tests::TinyKind;
@@ -162,4 +162,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Passes,
                          });
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::passes_test

@@ -14,7 +14,7 @@
 #include "train/frozen_weights.hpp"
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::quantise_test {
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -92,4 +92,4 @@ TEST(LoadFrozen, TakesFiniteNumbersOnlyWhateverRankReadsThem) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::quantise_test

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 
-namespace finetune::train {
+namespace finetune::train::resume_test {
 namespace {
 
 Input input_of(std::vector<std::pair<std::string, std::string>> fixed) {
@@ -159,4 +159,4 @@ TEST(RequireSameRun, RefusesOtherData) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::resume_test

@@ -7,7 +7,7 @@
 #include "comm/agree.hpp"
 #include "unit/train/tiny_model.hpp"
 
-namespace finetune::train {
+namespace finetune::train::step_test {
 namespace {
 
 using tests::TinyModel;
@@ -186,4 +186,4 @@ TEST(Step, OfPassesThatAreOverSoonIsAskedAboutOnce) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::step_test

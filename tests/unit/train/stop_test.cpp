@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace finetune::train {
+namespace finetune::train::stop_test {
 namespace {
 
 TEST(TimeLimit, LeavesRoomForTheLastSave) {
@@ -119,4 +119,4 @@ TEST(Signals, AreRememberedAndTwoOfAPreemptionDoNotEndTheProcess) {
 }
 
 }  // namespace
-}  // namespace finetune::train
+}  // namespace finetune::train::stop_test

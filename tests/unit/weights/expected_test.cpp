@@ -7,7 +7,7 @@
 #include "unit/weights/support.hpp"
 #include "weights/safetensors_writer.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::expected_test {
 namespace {
 
 /// A folder with these tensors, all zero bytes of U8.
@@ -72,4 +72,4 @@ TEST(Expected, ListsTenAndCountsTheRest) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::expected_test

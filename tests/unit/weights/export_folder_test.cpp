@@ -10,7 +10,7 @@
 #include "core/json.hpp"
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::export_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -224,4 +224,4 @@ TEST(ExportFolder, RefusesValuesThatF16CannotHold) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::export_folder_test

@@ -5,7 +5,7 @@
 #include "support/material.hpp"
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::material_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -48,4 +48,4 @@ TEST(Material, ModelOfTwoFilesSurvivesImportAndExport) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::material_test

@@ -6,7 +6,7 @@
 
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::model_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,7 +35,8 @@ Thrown refusal(const fs::path& path) {
   return thrown;
 }
 
-#define EXPECT_REFUSED(path, text) EXPECT_TRUE(refusal(path).says(text)) << refusal(path).message
+#define EXPECT_FOLDER_REFUSED(path, text) \
+  EXPECT_TRUE(refusal(path).says(text)) << refusal(path).message
 
 // Written by the Python package safetensors 0.8.0: matrix[i] = i / 7, rounded the
 // same in BF16, cube[i] = i / 4 - 3 in F16.
@@ -150,19 +151,21 @@ TEST(ModelFiles, FindsTensorsInTheFilesThatTheIndexNames) {
 
 TEST(ModelFiles, SaysWhatAFolderLacks) {
   const TestFolder folder;
-  EXPECT_REFUSED(folder / "none", "no such model folder");
-  EXPECT_REFUSED(folder.path(), "has neither model.safetensors nor model.safetensors.index.json");
+  EXPECT_FOLDER_REFUSED(folder / "none", "no such model folder");
+  EXPECT_FOLDER_REFUSED(folder.path(),
+                        "has neither model.safetensors nor model.safetensors.index.json");
   folder.put("pytorch_model.bin", "x");
-  EXPECT_REFUSED(folder.path(), "has pytorch_model.bin but no safetensors files");
+  EXPECT_FOLDER_REFUSED(folder.path(), "has pytorch_model.bin but no safetensors files");
 }
 
 TEST(ModelFiles, TruncatedFileIsNamed) {
   const TestFolder folder;
   const std::string whole = one_tensor("a");
   folder.put("model.safetensors", std::string_view(whole).substr(0, whole.size() - 1));
-  EXPECT_REFUSED(folder.path(), (folder / "model.safetensors").string() + ": ends at byte " +
-                                    std::to_string(whole.size() - 1) + " (the header promises " +
-                                    std::to_string(whole.size()) + "). The file is truncated");
+  EXPECT_FOLDER_REFUSED(folder.path(), (folder / "model.safetensors").string() + ": ends at byte " +
+                                           std::to_string(whole.size() - 1) +
+                                           " (the header promises " + std::to_string(whole.size()) +
+                                           "). The file is truncated");
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{7}, std::size_t{8}, whole.size() / 2}) {
     folder.put("model.safetensors", std::string_view(whole).substr(0, size));
@@ -175,10 +178,10 @@ TEST(ModelFiles, IndexCannotLeaveItsFolder) {
   for (const char* name : {"../secret", "/etc/passwd", "a/b.safetensors", "..", ".hidden", "",
                            "a\\\\b", "-rf", "a\\u0000b", "ü"}) {
     folder.put("model.safetensors.index.json", index_of("\"a\":\"" + std::string(name) + "\""));
-    EXPECT_REFUSED(folder.path(), "weight_map puts tensor \"a\" into ");
+    EXPECT_FOLDER_REFUSED(folder.path(), "weight_map puts tensor \"a\" into ");
   }
   folder.put("model.safetensors.index.json", index_of("\"a\":\"" + std::string(256, 'a') + "\""));
-  EXPECT_REFUSED(folder.path(), "weight_map puts tensor \"a\" into ");
+  EXPECT_FOLDER_REFUSED(folder.path(), "weight_map puts tensor \"a\" into ");
 }
 
 TEST(ModelFiles, IndexAndFilesBelongTogether) {
@@ -235,7 +238,7 @@ TEST(ModelFiles, TensorInTwoFilesIsRefused) {
              file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                      "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
                      "12"));
-  EXPECT_REFUSED(folder.path(), "two.safetensors: tensor \"a\" is also in one.safetensors");
+  EXPECT_FOLDER_REFUSED(folder.path(), "two.safetensors: tensor \"a\" is also in one.safetensors");
 }
 
 TEST(ModelFiles, FollowsLinksOnlyAsTheHuggingFaceCacheHasThem) {
@@ -253,27 +256,27 @@ TEST(ModelFiles, FollowsLinksOnlyAsTheHuggingFaceCacheHasThem) {
     fs::create_symlink(target, model / "model.safetensors");
   };
   relink(cache / ("blobs/" + digest));
-  EXPECT_REFUSED(model, "is a symbolic link to \"" + cache.path().string());
+  EXPECT_FOLDER_REFUSED(model, "is a symbolic link to \"" + cache.path().string());
   relink("../../blobs/../blobs/" + digest);
-  EXPECT_REFUSED(model, "is a symbolic link to");
+  EXPECT_FOLDER_REFUSED(model, "is a symbolic link to");
   // A link behind an allowed link.
   const std::string second(40, 'f');
   fs::create_symlink(digest, cache / ("blobs/" + second));
   relink("../../blobs/" + second);
-  EXPECT_REFUSED(model, "is not a file");
+  EXPECT_FOLDER_REFUSED(model, "is not a file");
   relink("../../blobs/" + std::string(40, 'a'));
-  EXPECT_REFUSED(model, "cannot be opened");
+  EXPECT_FOLDER_REFUSED(model, "cannot be opened");
 }
 
 TEST(ModelFiles, FoldersAndPipesAreNotRead) {
   const TestFolder folder;
   fs::create_directory(folder / "model.safetensors");
-  EXPECT_REFUSED(folder.path(), "is not a file");
+  EXPECT_FOLDER_REFUSED(folder.path(), "is not a file");
   put_two(folder);
   fs::remove(folder / "model.safetensors");
   fs::remove(folder / "one.safetensors");
   ASSERT_EQ(::mkfifo((folder / "one.safetensors").c_str(), 0600), 0);
-  EXPECT_REFUSED(folder.path(), "is not a file");
+  EXPECT_FOLDER_REFUSED(folder.path(), "is not a file");
 }
 
 TEST(ModelFiles, FileThatChangedSinceOpeningIsRefused) {
@@ -285,4 +288,4 @@ TEST(ModelFiles, FileThatChangedSinceOpeningIsRefused) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::model_files_test

@@ -6,7 +6,7 @@
 #include "support/ranks.hpp"
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::open_test {
 namespace {
 
 const std::filesystem::path python_file =
@@ -54,4 +54,4 @@ TEST(ModelFilesOnRanks, EveryRankThrowsTheRootsError) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::open_test

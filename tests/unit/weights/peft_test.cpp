@@ -9,7 +9,7 @@
 #include "support.hpp"
 #include "weights/safetensors_writer.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::peft_test {
 namespace {
 
 using core::DType;
@@ -312,4 +312,4 @@ TEST(PeftAdapter, BrokenFilesNeverDoMoreThanThrow) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::peft_test

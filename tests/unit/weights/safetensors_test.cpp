@@ -10,7 +10,7 @@
 
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::safetensors_test {
 namespace {
 
 /// Reads `bytes` as a safetensors file.
@@ -229,4 +229,4 @@ TEST(Safetensors, BombsAreRefusedInBoundedMemory) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::safetensors_test

@@ -5,7 +5,7 @@
 
 #include "unit/weights/support.hpp"
 
-namespace finetune::weights {
+namespace finetune::weights::safetensors_writer_test {
 namespace {
 
 std::span<const std::byte> bytes(std::string_view text) {
@@ -72,4 +72,4 @@ TEST(SafetensorsWriter, FolderThatIsMissingCannotBeWrittenTo) {
 }
 
 }  // namespace
-}  // namespace finetune::weights
+}  // namespace finetune::weights::safetensors_writer_test

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "support/ranks.hpp"
 
-namespace finetune::world {
+namespace finetune::world::world_test {
 namespace {
 
 plan::Plan plan_for(std::int64_t ranks) {
@@ -103,4 +103,4 @@ TEST(World, CutsTheListOfNodesShort) {
 }
 
 }  // namespace
-}  // namespace finetune::world
+}  // namespace finetune::world::world_test

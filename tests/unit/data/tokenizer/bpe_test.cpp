@@ -11,7 +11,7 @@
 
 #include "data/tokenizer/unicode.hpp"
 
-namespace finetune::data::tokenizer {
+namespace finetune::data::tokenizer::bpe_test {
 namespace {
 
 using core::Json;
@@ -213,4 +213,4 @@ TEST(Bpe, TakesAWholeWordBeforeMergesWhenTheFileIgnoresThem) {
 }
 
 }  // namespace
-}  // namespace finetune::data::tokenizer
+}  // namespace finetune::data::tokenizer::bpe_test

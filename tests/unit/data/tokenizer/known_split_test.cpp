@@ -9,7 +9,7 @@
 
 #include "data/tokenizer/regex.hpp"
 
-namespace finetune::data::tokenizer {
+namespace finetune::data::tokenizer::known_split_test {
 namespace {
 
 /// What each pattern treats differently, and its neighbours.
@@ -79,4 +79,4 @@ TEST(KnownSplit, KnowsNoOtherPattern) {
 }
 
 }  // namespace
-}  // namespace finetune::data::tokenizer
+}  // namespace finetune::data::tokenizer::known_split_test

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "tokenizer_files.hpp"
 
-namespace finetune::data::tokenizer {
+namespace finetune::data::tokenizer::regex_test {
 namespace {
 
 using test::message_of;
@@ -96,4 +96,4 @@ TEST(Regex, FindsInTextWithZeroBytes) {
 }
 
 }  // namespace
-}  // namespace finetune::data::tokenizer
+}  // namespace finetune::data::tokenizer::regex_test

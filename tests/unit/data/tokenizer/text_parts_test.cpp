@@ -6,7 +6,7 @@
 #include "data/tokenizer/unicode.hpp"
 #include "tokenizer_files.hpp"
 
-namespace finetune::data::test {
+namespace finetune::data::test::text_parts_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -121,4 +121,4 @@ TEST(SpecialNames, AreFoundWhereverTheyStand) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::text_parts_test

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_golden_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -82,4 +82,4 @@ TEST(Tokenizer, FollowsEveryRuleOfTheFileAsTheHuggingFaceLibraryDoes) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_golden_test

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_hostile_test {
 namespace {
 
 Json sound() {
@@ -299,4 +299,4 @@ TEST(HostileTokenizer, NamesOfTokensDoNotReachTheTerminalRaw) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_hostile_test

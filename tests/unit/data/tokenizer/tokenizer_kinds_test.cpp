@@ -7,7 +7,7 @@
 #include "data/tokenizer/base64.hpp"
 #include "tokenizer_files.hpp"
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_kinds_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -237,4 +237,4 @@ TEST(Base64, GivesBackBytesAndRefusesEverythingElse) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_kinds_test

@@ -8,7 +8,7 @@
 
 #include "core/file.hpp"
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_material_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -141,4 +141,4 @@ TEST(PublishedTokenizers, SplitOneTextIntoPromptAndAnswer) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_material_test

@@ -10,7 +10,7 @@
 
 #include "tokenizer_files.hpp"
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_models_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -155,4 +155,4 @@ TEST(TokenizerOfIds, MayHaveNoEndToken) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_models_test

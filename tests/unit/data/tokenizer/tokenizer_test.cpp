@@ -11,7 +11,7 @@
 
 #include "data/tokenizer/unicode.hpp"
 
-namespace finetune::data::test {
+namespace finetune::data::test::tokenizer_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -186,4 +186,4 @@ TEST(Tokenizer, GivesTheSameIdsToAllThreads) {
 }
 
 }  // namespace
-}  // namespace finetune::data::test
+}  // namespace finetune::data::test::tokenizer_test
