@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -28,6 +29,14 @@ fs::path first_file(const DataPath& where) {
   std::error_code ignored;
   return fs::is_directory(where.path, ignored) ? choose_data_files(where).chosen.front()
                                                : where.path;
+}
+
+constexpr std::array text_endings = {".txt", ".txt.gz", ".txt.zst"};
+
+bool is_named_text(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return std::ranges::any_of(text_endings,
+                             [&](const char* ending) { return name.ends_with(ending); });
 }
 
 /// Whether a file of a name that tells nothing looks like lines of JSON.
@@ -113,7 +122,8 @@ DetectedFormat plain_text(const fs::path& file, std::span<const Format> formats)
 DetectedFormat detect_format(const DataPath& where, const Columns& columns,
                              std::span<const Format> formats) {
   const fs::path file = first_file(where);
-  if (record_ending(file).empty() && !begins_with_object(file)) return plain_text(file, formats);
+  if (is_named_text(file) || (record_ending(file).empty() && !begins_with_object(file)))
+    return plain_text(file, formats);
   std::shared_ptr<const Records> records = open_first_records(file, most_records);
   const Votes votes = votes_of(*records, columns, formats);
   const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
@@ -126,7 +136,7 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
 SplitFiles choose_data_files(const DataPath& where) {
   std::vector<std::string_view> endings = record_endings();
   if (!has_files(where.path, endings))
-    endings.insert(endings.end(), {".txt", ".txt.gz", ".txt.zst"});
+    endings.insert(endings.end(), text_endings.begin(), text_endings.end());
   return choose_split(where, endings);
 }
 

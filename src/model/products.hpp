@@ -17,6 +17,11 @@ namespace finetune::model {
 /// are slower than those of fp32, backward by a factor of a hundred.
 Path path_for(core::DType compute, const std::string& asked = "auto");
 
+/// That of a run whose ranks agreed on whether to widen.
+constexpr Path path_of(bool widens) {
+  return widens ? Path::widened : Path::kernels;
+}
+
 /// Whether `path` widens the products of such a tensor.
 bool is_widened(const at::Tensor& tensor, Path path);
 

@@ -57,8 +57,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
   const bool is_old = model::path_for(options.numbers.compute) == model::Path::widened;
   const bool widens = fsdp.all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
-  ops_ =
-      std::make_unique<model::Ops>(*shards_, widens ? model::Path::widened : model::Path::kernels);
+  ops_ = std::make_unique<model::Ops>(*shards_, model::path_of(widens));
   const auto files = weights::ModelFiles::open(fsdp, folder);
   comm::agree_all(fsdp, [&] {
     require_same_model(files, architecture_, parameters_);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/fault.hpp"
+#include "model/products.hpp"
 #include "train/device.hpp"
 #include "train/stored_parts.hpp"
 
@@ -50,10 +51,10 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
       model_(input.family->build(input.architecture)),
       shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
               shard_options(input, plan, world)),
-      ops_(std::make_unique<model::Ops>(
-          shards_, plan.numbers.widens ? model::Path::widened : model::Path::kernels,
-          input.train.activation_checkpointing == "selective" ? model::Recompute::cheap
-                                                              : model::Recompute::nothing)),
+      ops_(std::make_unique<model::Ops>(shards_, model::path_of(plan.numbers.widens),
+                                        input.train.activation_checkpointing == "selective"
+                                            ? model::Recompute::cheap
+                                            : model::Recompute::nothing)),
       optimizer_(optim::make_optimizer(input.optimizer, input.parameters, shards_,
                                        shard::to_aten(plan.numbers.moments),
                                        static_cast<std::uint64_t>(input.train.seed))) {

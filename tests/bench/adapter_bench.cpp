@@ -12,6 +12,7 @@
 #include <string>
 
 #include "bench/bench_step.hpp"
+#include "model/products.hpp"
 #include "plan/bucket.hpp"
 #include "registry.hpp"
 #include "train/initial_weights.hpp"
@@ -52,7 +53,7 @@ void step(benchmark::State& state, const char* adapter) {
   shard::ModelShards shards(table, map, shard::one_copy({}), options);
   train::randomize(architecture, table, 0, shards);
   const auto model = modules::registry().families.front().build(architecture);
-  model::Ops ops(shards);
+  model::Ops ops(shards, model::path_for(core::DType::bf16));
   const train::Engine engine{
       .architecture = architecture, .model = *model, .ops = ops, .shards = shards};
   bench::run_steps(state, engine, table);

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "bench/bench_step.hpp"
+#include "model/products.hpp"
 #include "registry.hpp"
 #include "train/initial_weights.hpp"
 #include "train/state.hpp"
@@ -40,7 +41,7 @@ void step(benchmark::State& state, core::DType dtype) {
   shard::ModelShards shards(table, map, shard::one_copy({}), options);
   train::randomize(architecture, table, 0, shards);
   const auto model = family.build(architecture);
-  model::Ops ops(shards);
+  model::Ops ops(shards, model::path_for(dtype));
   const train::Engine engine{architecture, *model, ops, shards};
   bench::run_steps(state, engine, table);
 }

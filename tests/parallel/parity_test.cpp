@@ -26,12 +26,12 @@ struct Precision {
   const char* name;
   core::DType compute;
   bool is_true = false;
-  bool widens = false;  ///< precision.cpu_products: both ways, whatever this processor has
+  bool widens = false;  ///< also where this processor does not need it
 
   plan::Numbers numbers(Determinism determinism) const {
     plan::Numbers numbers = tests::numbers(compute, determinism);
     if (is_true) numbers.master = numbers.moments = compute;
-    numbers.widens = widens;
+    numbers.widens |= widens;
     return numbers;
   }
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/stream.hpp"
+#include "model/products.hpp"
 #include "optim/adamw.hpp"
 #include "plan/bucket.hpp"
 #include "registry.hpp"
@@ -67,7 +68,7 @@ class Trainer {
         map_(table_, setup.dp_shard, {.compute = setup.numbers.compute}),
         model_(tiny_family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),
-        ops_(shards_, model::Path::kernels, setup.recompute),
+        ops_(shards_, model::path_of(setup.numbers.widens), setup.recompute),
         optimizer_(optimizer_settings(setup), table_, shards_,
                    shard::to_aten(setup.numbers.moments), model::Path::kernels, setup.seed) {
     train::randomize(architecture_, table_, 3, shards_);
@@ -187,6 +188,7 @@ class Trainer {
 inline plan::Numbers numbers(core::DType compute, plan::Determinism determinism) {
   plan::Numbers numbers = {};
   numbers.compute = compute;
+  numbers.widens = model::path_for(compute) == model::Path::widened;
   numbers.scales_loss = compute == core::DType::f16;
   numbers.determinism = determinism;
   return numbers;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "model/products.hpp"
 #include "model/quantization.hpp"
 #include "plan/bucket.hpp"
 #include "registry.hpp"
@@ -57,7 +58,7 @@ class AdaptedModel {
         map(table, mesh.fsdp.size(), {.compute = options.numbers.compute}),
         model(identified_.family->build(identified_.architecture)),
         shards(table, map, shard::make_groups(mesh, true), options),
-        ops(shards, model::Path::kernels, setup.recompute) {
+        ops(shards, model::path_for(options.numbers.compute), setup.recompute) {
     const auto files = weights::ModelFiles::open(mesh.world, setup.model);
     train::WeightSource base = train::files_source(files, table);
     if (setup.replace) base = setup.replace(base, table);

@@ -123,7 +123,8 @@ TEST(Patterns, ThatMeanNothingAreRefusedInADeckAndAcceptedInAFile) {
   EXPECT_EQ(refusal(settings), "");
   EXPECT_NE(refusal(with_patterns({"(gate=4"}, {})).find("the pattern \"(gate\" cannot be used"),
             std::string::npos);
-  EXPECT_NE(refusal(with_patterns({"(\\w+)*(\\w+)*(\\w+)*x\\.y=4"}, {})).find("too many steps"),
+  EXPECT_NE(refusal(with_patterns({"(\\w+)*(\\w+)*(\\w+)*(\\w+)*(\\w+)*\\.proj=4"}, {}))
+                .find("too many steps"),
             std::string::npos);
 }
 

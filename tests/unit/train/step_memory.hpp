@@ -9,6 +9,7 @@
 
 #include "metrics/memory.hpp"
 #include "model/family.hpp"
+#include "model/products.hpp"
 #include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
 #include "plan/plan.hpp"
@@ -52,7 +53,7 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::Reques
   shard::ModelShards shards(table, plan.shards, shard::make_groups(world, request.parallel.overlap),
                             options);
   using enum plan::ActivationCheckpointing;
-  model::Ops ops(shards, model::Path::kernels,
+  model::Ops ops(shards, model::path_for(request.numbers.compute),
                  request.activation_checkpointing == selective ? model::Recompute::cheap
                                                                : model::Recompute::nothing);
   optim::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
