@@ -43,8 +43,11 @@ TEST_F(DetectFormat, TakesPlainTextForText) {
   EXPECT_EQ(found("d.txt", "{ not JSON"), "text");
   EXPECT_EQ(found("README", "Once upon a time"), "text");
   EXPECT_EQ(found("lines", R"({"prompt": "a", "completion": "b"})"), "completion");
-  EXPECT_EQ(found("list.json", R"([{"prompt": "a", "completion": "b"}, {"x": ])"), "completion")
-      << "what follows the first records is not looked at, or is for who reads it";
+  std::string list = "[";
+  for (int i = 0; i < 8; ++i)
+    list += R"({"prompt": "a", "completion": "b"}, )";
+  EXPECT_EQ(found("list.json", list + R"({"x": ])"), "completion")
+      << "what follows the first records is not looked at";
 }
 
 TEST_F(DetectFormat, OfAFolderLooksAtItsFirstRecordsOfTheSplit) {
