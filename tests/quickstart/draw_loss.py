@@ -72,9 +72,11 @@ def draw(training, validation, title):
     for step, loss, match in validation:
         parts.append(f'<circle cx="{x(step):.1f}" cy="{y(loss):.1f}" r="4" fill="#ffffff" stroke="#d94801" stroke-width="2"/>')
         if match is not None:
-            at_end = x(step) > WIDTH - 100
-            parts.append(f'<text x="{x(step) + (-8 if at_end else 8):.1f}" y="{y(loss) - 8:.1f}" fill="#d94801"'
-                         f'{" text-anchor=" + chr(34) + "end" + chr(34) if at_end else ""}>{100 * match:.0f} % exact</text>')
+            side = -8 if x(step) > WIDTH - 100 else 8
+            anchor = ' text-anchor="end"' if side < 0 else ""
+            unit = "% exact" if step == validation[0][0] else "%"
+            parts.append(f'<text x="{x(step) + side:.1f}" y="{y(loss) - 8:.1f}" fill="#d94801"{anchor}>'
+                         f'{100 * match:.0f} {unit}</text>')
     legend = WIDTH - 250
     parts.append(f'<path d="M{legend} {TOP + 8}h20" stroke="#08519c" stroke-width="1.5"/>'
                  f'<text x="{legend + 26}" y="{TOP + 12}">training loss</text>'
