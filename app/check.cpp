@@ -17,6 +17,7 @@
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "preflight/machine.hpp"
+#include "train/arithmetic.hpp"
 #include "train/choices.hpp"
 #include "train/device.hpp"
 #include "train/preflight.hpp"
@@ -92,6 +93,8 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});
   const auto device = device_of(environment, input, beginning);
   watchdog.emplace(environment, patience_of(input, !arguments.save.empty()));
+  input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,
+                                                input.numbers(), device.index >= 0);
   train::settle_choices(environment, device, input);
   auto made = train::describe_check(environment, input, device, level);
   made.request.saves_rates = !arguments.save.empty();

@@ -21,6 +21,7 @@
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
+#include "train/arithmetic.hpp"
 #include "train/choices.hpp"
 #include "train/device.hpp"
 #include "train/planning.hpp"
@@ -54,6 +55,8 @@ int train_on_ranks(int argc, char** argv) {
     comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
     const auto device = train::prepare_device(env, input.numbers());
     watchdog.emplace(env, input.train.hang_timeout_s);
+    input.arithmetic = train::agree_on_arithmetic(env.world(), input.precision.cpu_products,
+                                                  input.numbers(), device.index >= 0);
     train::settle_choices(env, device, input);
     if (const int code = train::check_before_run(env, beginning, input, device)) return code;
     const auto plan = train::make_plan(env, input, device);

@@ -343,7 +343,9 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
   if (arguments.jobscript) plan::require_even(asked.ranks);
   asked.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
-  if (has_machine) asked.threads = plan::cores_per_rank(site.machine, asked.ranks);
+  asked.threads = has_machine
+                      ? plan::cores_per_rank(site.machine, asked.ranks)
+                      : std::max<std::int64_t>(1, asked.threads / asked.ranks.ranks_per_node);
   if (has_machine) require_supported(arguments, site.machine);
   if (has_machine) require_rates(*arguments.machine, site.machine, asked);
   site.passes = plan::passes_of(asked);

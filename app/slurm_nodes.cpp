@@ -81,11 +81,13 @@ std::string output_of(const std::string& command) {
 
 void require_name(const std::string& partition) {
   const auto is_fit = [](unsigned char letter) {
-    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.' ||
+           letter == ',';
   };
   if (std::ranges::all_of(partition, is_fit)) return;
   core::fail(core::ErrorKind::command_line,
-             {"--partition " + partition, "that is no name of a partition", "",
+             {"--partition " + partition, "that is no name of a partition",
+              "names have letters, digits, '_', '-' and '.', and lists commas between them",
               "Say one that sinfo lists."});
 }
 
@@ -128,11 +130,13 @@ std::optional<plan::Machine> ask_slurm(const std::string& partition, Gpus gpus) 
   const std::string text =
       output_of(fmt::format("sinfo --exact --noheader --format='{}' 2>/dev/null", sinfo_format));
   if (text.empty()) return std::nullopt;
-  const auto machine = read_sinfo(text, partition, gpus);
+  // Of a list the first: the job starts where there is room first, and who counts on the others
+  // says so by --machine.
+  const auto machine = read_sinfo(text, partition.substr(0, partition.find(',')), gpus);
   if (!machine && !partition.empty()) {
     core::fail(core::ErrorKind::command_line,
-               {"--partition " + partition, "this Slurm has none of that name", "",
-                "Say one that sinfo lists."});
+               {"--partition " + partition, "this Slurm has none of that name",
+                "sinfo does not list it", "Say one that sinfo lists."});
   }
   return machine;
 }

@@ -40,7 +40,7 @@ cores=$(count_cores)
 ranks=${FINETUNE_RANKS:-$cores}
 # More ranks than cores wait for each other with busy cores: slower than fewer ranks, always.
 if [ "$ranks" -gt "$cores" ]; then
-  say "$ranks ranks were asked for, starting $cores: one a core"
+  say "$ranks ranks were asked for, starting $cores: one per core"
   ranks=$cores
 fi
 if [ $# -eq 0 ]; then

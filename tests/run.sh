@@ -22,9 +22,11 @@ if [ "${1:-}" = --all ]; then
 fi
 
 # Only the tests call these: h5dump and h5py, clang-format, shellcheck, clang with libFuzzer; for two nodes on one
-# machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles; QEMU for old processors.
+# machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles; QEMU for old processors;
+# jinja2 for exported chat templates; debootstrap for a bare system.
 packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck clang libclang-rt-dev
-  iproute2 slurm-wlm slurm-wlm-torque munge libpmix-dev lmod qemu-user)
+  iproute2 slurm-wlm slurm-wlm-torque munge libpmix-dev lmod qemu-user python3-jinja2)
+[ $all = OFF ] || packages+=(debootstrap)
 set_up_machine
 begin "the program and its tests"
 # Warnings are errors here wherever this is compiled.

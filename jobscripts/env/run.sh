@@ -45,7 +45,7 @@ ask_to_stop() {
   if [ "$stops" -eq 0 ]; then
     first_stop=$SECONDS
     stops=1
-    printf 'finetune: stopping with a checkpoint; once more, after 3 s: stopping at once\n' >&2
+    printf 'finetune: stopping with a checkpoint; once more, after 5 s: stopping at once\n' >&2
     ask_for_checkpoint
   elif [ $((SECONDS - first_stop)) -gt 3 ] && [ -n "$ranks_pid" ]; then
     stops=2

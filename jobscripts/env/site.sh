@@ -39,7 +39,7 @@ export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
 # (PBS) or pbsdsh -h (TORQUE). Used only if mpirun was built without support for PBS (its `tm`).
 : "${FINETUNE_REMOTE_START:=}"
 
-# local.sh: how many ranks it starts. Empty: one a core.
+# local.sh: how many ranks it starts. Empty: one per core.
 : "${FINETUNE_RANKS:=}"
 # local.sh: folder of a libtorch 2.11 (it holds include and lib). Empty: fetched by pip into build/libtorch.
 : "${FINETUNE_LIBTORCH:=}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains under OpenPBS or PBS Professional, for as many jobs as it takes, one rank a GPU or a group of cores:
+# Trains under OpenPBS or PBS Professional, for as many jobs as it takes, one rank per GPU or group of cores:
 #   cd FOLDER_OF_THE_RUN
 #   FINETUNE_ROOT=/path/to/finetune FINETUNE_DECK="DECK.toml key=value" qsub -v FINETUNE_ROOT,FINETUNE_DECK \
 #     -l select=2:ncpus=32:mpiprocs=4:ngpus=4 -l place=scatter -l walltime=4:00:00 \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains under Slurm, for as many jobs as it takes, one rank a GPU or a group of cores:
+# Trains under Slurm, for as many jobs as it takes, one rank per GPU or group of cores:
 #   sbatch -N2 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-node=4 --time=4:00:00 \
 #     jobscripts/slurm/train.sh DECK.toml [key=value ...]
 #   FINETUNE_SWEEP=sweep.txt sbatch --array=1-9 ... jobscripts/slurm/train.sh DECK.toml   line N in task N

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains under TORQUE, for as many jobs as it takes, one rank a GPU or a group of cores:
+# Trains under TORQUE, for as many jobs as it takes, one rank per GPU or group of cores:
 #   cd FOLDER_OF_THE_RUN
 #   FINETUNE_ROOT=/path/to/finetune FINETUNE_DECK="DECK.toml key=value" FINETUNE_CORES_PER_RANK=8 \
 #     qsub -v FINETUNE_ROOT,FINETUNE_DECK,FINETUNE_CORES_PER_RANK -l nodes=2:ppn=32:gpus=4,walltime=4:00:00 \

@@ -117,8 +117,8 @@ void write(std::FILE* stream, std::string_view prefix, std::string_view line);
 void warn_of_copy(const std::string& reason) {
   if (!reason.empty())
     write(stderr, "warning: ",
-          fmt::format("{}: the log cannot be written ({}). It goes on here alone.", copy().path(),
-                      reason));
+          fmt::format("{}: the log cannot be written ({}). Lines are printed here alone.",
+                      copy().path(), reason));
 }
 
 void write(std::FILE* stream, std::string_view prefix, std::string_view line) {

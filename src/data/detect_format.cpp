@@ -31,21 +31,23 @@ fs::path first_file(const DataPath& where) {
                                                : where.path;
 }
 
-constexpr std::array text_endings = {".txt", ".txt.gz", ".txt.zst"};
+constexpr std::array<std::string_view, 3> text_endings = {".txt", ".txt.gz", ".txt.zst"};
 
-bool is_named_text(const fs::path& path) {
+/// Whether the name says plain text, or nothing.
+bool may_be_text(const fs::path& path) {
   const std::string name = path.filename().string();
-  return std::ranges::any_of(text_endings,
-                             [&](const char* ending) { return name.ends_with(ending); });
+  return !path.has_extension() || std::ranges::any_of(text_endings, [&](std::string_view ending) {
+    return name.ends_with(ending);
+  });
 }
 
-/// Whether a file of a name that tells nothing looks like lines of JSON.
-bool begins_with_object(const fs::path& path) {
+/// Whether a file of a name that tells nothing looks like JSON.
+bool begins_as_json(const fs::path& path) {
   const core::File file(path, core::File::Mode::read);
   std::string text(static_cast<std::size_t>(std::min<std::int64_t>(file.size_bytes(), 4096)), ' ');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   const std::size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
-  return first != std::string::npos && text[first] == '{';
+  return first != std::string::npos && (text[first] == '{' || text[first] == '[');
 }
 
 std::string field_list(const core::Json& record) {
@@ -111,7 +113,25 @@ Votes votes_of(const Records& records, const Columns& columns, std::span<const F
                           fmt::join(names, ", "))});
 }
 
-DetectedFormat plain_text(const fs::path& file, std::span<const Format> formats) {
+bool names_fields(const Columns& columns) {
+  const std::array names = {&columns.conversation, &columns.prompt, &columns.input,
+                            &columns.answer,       &columns.text,   &columns.system,
+                            &columns.tools,        &columns.tokens, &columns.labels};
+  return std::ranges::any_of(names, [](const std::string* name) { return !name->empty(); });
+}
+
+DetectedFormat plain_text(const fs::path& file, const Columns& columns,
+                          std::span<const Format> formats) {
+  if (!may_be_text(file) || names_fields(columns)) {
+    std::vector<std::string_view> endings = record_endings();
+    core::fail(core::ErrorKind::input,
+               {file.string(), "holds no records that could be read",
+                names_fields(columns) ? "the deck names fields of records"
+                                      : "neither its name nor its beginning is that of JSON",
+                fmt::format("Write it as JSON lines, one object per line: names of records end in "
+                            "{}, those of plain text in {}.",
+                            fmt::join(endings, ", "), fmt::join(text_endings, ", "))});
+  }
   const auto format = std::ranges::find_if(formats, &Format::reads_plain_text);
   core::check(format != formats.end(), "a format reads plain text");
   return {format->name, fmt::format("{} holds no records", file.filename().string())};
@@ -122,8 +142,9 @@ DetectedFormat plain_text(const fs::path& file, std::span<const Format> formats)
 DetectedFormat detect_format(const DataPath& where, const Columns& columns,
                              std::span<const Format> formats) {
   const fs::path file = first_file(where);
-  if (is_named_text(file) || (record_ending(file).empty() && !begins_with_object(file)))
-    return plain_text(file, formats);
+  const bool is_text = may_be_text(file) && file.has_extension();
+  if (is_text || (record_ending(file).empty() && !begins_as_json(file)))
+    return plain_text(file, columns, formats);
   std::shared_ptr<const Records> records = open_first_records(file, most_records);
   const Votes votes = votes_of(*records, columns, formats);
   const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
@@ -133,11 +154,13 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
           std::move(records)};
 }
 
+std::vector<std::string_view> data_endings(const fs::path& folder) {
+  if (has_files(folder, record_endings())) return record_endings();
+  return {text_endings.begin(), text_endings.end()};
+}
+
 SplitFiles choose_data_files(const DataPath& where) {
-  std::vector<std::string_view> endings = record_endings();
-  if (!has_files(where.path, endings))
-    endings.insert(endings.end(), text_endings.begin(), text_endings.end());
-  return choose_split(where, endings);
+  return choose_split(where, data_endings(where.path));
 }
 
 bool has_column(const core::Json& record, const std::string& chosen, const char* usual) {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "data/format.hpp"
 
@@ -21,13 +23,16 @@ struct DetectedFormat {
 };
 
 /// The one of `formats` that the first records of `where` fit; of text files the one that reads
-/// plain text. Throws: ErrorKind::input for data that fit none or several, with their fields, and
-/// for files that cannot be read.
+/// plain text. Throws: ErrorKind::input for data that fit none or several, with their fields, for
+/// a name such as faq.csv that promises neither, and for files that cannot be read.
 DetectedFormat detect_format(const DataPath& where, const Columns& columns,
                              std::span<const Format> formats);
 
-/// The files of a folder that are looked at: of records, or of plain text if there are none.
-/// Throws: as choose_split.
+/// The endings of the files of data in `folder`: those of records, or of plain text if it has no
+/// records.
+std::vector<std::string_view> data_endings(const std::filesystem::path& folder);
+
+/// The files of a folder that are data. Throws: as choose_split.
 SplitFiles choose_data_files(const DataPath& where);
 
 /// Whether `record` has the field `chosen`, or `usual` if the deck chose none.

@@ -111,18 +111,27 @@ void add_files(const fs::path& folder, const std::string& prefix, const std::str
   }
 }
 
+/// Those in folders that are named as splits.
+void add_folders(const fs::path& folder, const std::string& prefix,
+                 const std::vector<std::string_view>& endings, std::vector<NamedFile>& files) {
+  for (const std::string& name : names_in(folder)) {
+    const std::string split = split_named(name);
+    std::error_code ignored;
+    if (!split.empty() && fs::is_directory(folder / name, ignored))
+      add_files(folder / name, prefix + name + "/", split, endings, files);
+  }
+}
+
 std::vector<NamedFile> files_of(const fs::path& folder,
                                 const std::vector<std::string_view>& endings) {
   std::vector<NamedFile> files;
   add_files(folder, "", "", endings, files);
-  if (!files.empty()) return files;
-  for (const std::string& name : names_in(folder)) {
-    const std::string split = split_named(name);
-    std::error_code ignored;
-    const bool may_hold_data = !split.empty() || name == "data";
-    if (may_hold_data && fs::is_directory(folder / name, ignored))
-      add_files(folder / name, name + "/", split, endings, files);
-  }
+  if (files.empty()) add_folders(folder, "", endings, files);
+  std::error_code ignored;
+  const fs::path data = folder / "data";
+  if (!files.empty() || !fs::is_directory(data, ignored)) return files;
+  add_files(data, "data/", "", endings, files);
+  if (files.empty()) add_folders(data, "data/", endings, files);
   return files;
 }
 
@@ -191,7 +200,9 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
     core::fail(
         core::ErrorKind::input,
         {where.path.string(), fmt::format("the folder has no {} file", fmt::join(endings, " or ")),
-         "there is nothing to train on", fmt::format("Check {} and data.format.", where.path_key)});
+         where.path_key == "data.path" ? "there is nothing to train on"
+                                       : "there is nothing to validate on",
+         fmt::format("Check {} and data.format.", where.path_key)});
   }
   std::set<std::string> there;
   for (const NamedFile& file : files) {

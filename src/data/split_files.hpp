@@ -45,7 +45,7 @@ struct SplitFiles {
 
 /// The files of the folder `where.path` that are of the wanted split; all of them if no name tells
 /// a split. Those directly in it count whose names end in one of `endings` (".jsonl"); without any,
-/// those of its folders "data" and of folders that are named as splits.
+/// those of folders that are named as splits, then those of its folder "data", likewise.
 /// Throws: ErrorKind::input if there are none, or with the list of them if it is not clear which
 /// are meant.
 SplitFiles choose_split(const DataPath& where, const std::vector<std::string_view>& endings);

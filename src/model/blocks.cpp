@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks.hpp"
+#include "model/model.hpp"
 
 #include <utility>
 
@@ -69,8 +70,12 @@ at::Tensor pre_norm_block(Ops& ops, const Architecture& a, const BlockRows& rows
   return y_ND + ops.swiglu_linear(ops.linear(normed, plain.gate_up), {plain.down, 1});
 }
 
-std::unique_ptr<Model> make_decoder(const Architecture& architecture, const DecoderRows& rows) {
-  return std::make_unique<Decoder>(architecture, rows);
+ModelPtr make_decoder(const Architecture& architecture, const DecoderRows& rows) {
+  return ModelPtr(new Decoder(architecture, rows));
+}
+
+void DeleteModel::operator()(const Model* model) const {
+  delete model;
 }
 
 }  // namespace finetune::model

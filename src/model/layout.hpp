@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/architecture.hpp"
-#include "model/blocks.hpp"
+#include "model/decoder.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {

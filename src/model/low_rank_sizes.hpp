@@ -17,8 +17,9 @@ namespace finetune::model {
 /// Source: peft/utils/other.py, get_pattern_key.
 class ModulePattern {
  public:
-  /// `where` begins messages. Throws: ErrorKind::input if it is no expression.
-  ModulePattern(const std::string& key, const std::string& where);
+  /// One of `count` that every module is compared with. `where` begins messages. Throws:
+  /// ErrorKind::input if it is no expression.
+  ModulePattern(const std::string& key, const std::string& where, std::size_t count);
 
   /// Throws: ErrorKind::input if the match takes more steps than any useful expression.
   bool matches(std::string_view module) const;
@@ -28,6 +29,7 @@ class ModulePattern {
   std::shared_ptr<const Code> code_;
   std::string key_;
   std::string where_;
+  std::uint32_t most_steps_;
 };
 
 /// "KEY=VALUE", the last '=' counts.

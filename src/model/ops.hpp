@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/architecture.hpp"
+#include "model/decoder.hpp"
 #include "model/path.hpp"
 #include "model/sequence.hpp"
 #include "model/weights.hpp"
@@ -27,14 +28,6 @@ struct AttentionShape {
   std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
 
   std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
-};
-
-/// Rows of a layer's experts.
-struct ExpertRows {
-  int router = 0;    ///< [E, D]
-  RowRange gate_up;  ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
-  int down = 0;      ///< of the first expert [D, F]; of all [E, F, D]
-  int stride = 0;    ///< from an expert's rows to the next one's; 0: one row holds all experts
 };
 
 struct LossSum {

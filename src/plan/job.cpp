@@ -41,7 +41,7 @@ void require_consistent(const JobShape& shape) {
       "ranks are nodes x ranks of a node", "Leave one of the three out.");
 }
 
-/// More than one rank a GPU is only for machines whose file says so.
+/// More than one rank per GPU is only for machines whose file says so.
 void require_gpus(const Ranks& ranks, const Machine& machine) {
   const std::int64_t most = std::max(machine.gpus_per_node, machine.ranks_per_node);
   if (machine.gpus_per_node == 0 || ranks.ranks_per_node <= most) return;

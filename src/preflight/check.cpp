@@ -120,18 +120,22 @@ Timing timing_of(const comm::Environment& environment, const Request& request,
   return request.saves_rates && has_own_cores && is_alone ? Timing::computing : Timing::wall;
 }
 
+Measuring measuring(const Request& request, Timing timing) {
+  return {request.device, buffer_bytes(request), timing, request.bf16_path};
+}
+
 /// What each rank reaches, while all compute; once more if some are slow: what passes is no fault
 /// of the machine. Collective on `world`.
 Rates measure_rates_of_all(const comm::Communicator& world, const Request& request, Timing timing) {
-  const std::int64_t most_bytes = buffer_bytes(request);
+  const Measuring how = measuring(request, timing);
   world.barrier();
-  const Rates first = measure_rates(request.device, most_bytes, timing);
+  const Rates first = measure_rates(how);
   std::vector<Rates> all(static_cast<std::size_t>(world.size()));
   static_assert(sizeof(Rates) % sizeof(double) == 0, "only numbers of type double");
   world.all_gather(core::DType::f64, &first, all.data(), sizeof(Rates) / sizeof(double));
   if (!has_slow_rank(all)) return first;
   world.barrier();
-  return best_of(first, measure_rates(request.device, most_bytes, timing));
+  return best_of(first, measure_rates(how));
 }
 
 Measured measure(const comm::Environment& environment, const comm::Communicator& leaders,
@@ -271,7 +275,7 @@ Outcome check(const comm::Environment& environment, const Beginning& beginning,
     own.rates = measure_rates_of_all(world, request, timing);
     if (request.saves_rates) {
       world.barrier();
-      measure_kernels(request.device, buffer_bytes(request), timing, own.rates);
+      measure_kernels(measuring(request, timing), own.rates);
     }
     measured = measure(environment, leaders, request, timing);
   }

@@ -12,6 +12,7 @@
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
 #include "comm/nccl_settings.hpp"
+#include "model/path.hpp"
 #include "plan/machine.hpp"
 #include "preflight/gpus.hpp"
 #include "preflight/judge.hpp"
@@ -49,6 +50,8 @@ struct Request {
   int threads = 1;
   comm::Device device;
   comm::NcclSettings nccl;
+  /// How products of bf16 are computed; if not those of the run, then as this processor needs it.
+  model::Path bf16_path = model::Path::kernels;
   bool saves_rates = false;     ///< as a machine file: then what a plan needs is measured as well
   comm::Group* fsdp = nullptr;  ///< of the run; null: not measured
   comm::Group* dp_replicate = nullptr;

@@ -25,7 +25,8 @@ std::span<bf16> span_of(const at::Tensor& tensor) {
 
 class Kernels {
  public:
-  Kernels(at::Device device, Timing timing) : device_(device), timing_(timing) {}
+  Kernels(at::Device device, Timing timing, model::Path bf16_path)
+      : device_(device), timing_(timing), bf16_path_(bf16_path) {}
 
   /// TFLOP/s of a causal pass forward and backward, of which a plan counts 14 flops a channel and
   /// pair of tokens that see each other: of the kernel that a run takes.
@@ -70,7 +71,7 @@ class Kernels {
   double low_rank_s(std::int64_t n, std::int64_t r) const {
     const at::Tensor x = random({n, n}), a = random({r, n}), b = random({n, r});
     at::Tensor y = at::empty_like(x);
-    const model::Path path = bf16_path();
+    const model::Path path = bf16_path_;
     return seconds_of(y, timing_, [&] {
       const at::Tensor low = model::product(x, a.t(), path);
       model::product_out(y, low, b.t(), path);
@@ -171,13 +172,11 @@ class Kernels {
   double attention_s_of(const kernels::CausalShape& shape, at::ScalarType dtype) const {
     if (!device_.is_cpu()) return attention_s(dtype, shape.length);
     if (dtype == at::kFloat) return widened_attention_s<float>(shape, dtype);
-    if (bf16_path() == model::Path::widened) return widened_attention_s<bf16>(shape, dtype);
+    if (bf16_path_ == model::Path::widened) return widened_attention_s<bf16>(shape, dtype);
     if (!has_causal_attention(shape)) return attention_s(dtype, shape.length);
     return attention_by_s<bf16>(shape, dtype, kernels::causal_attention,
                                 kernels::causal_attention_backward);
   }
-
-  static model::Path bf16_path() { return model::path_for(core::DType::bf16); }
 
   std::int64_t tokens() const { return device_.is_cpu() ? 2048 : 16384; }
   std::int64_t heads() const { return device_.is_cpu() ? 8 : 32; }
@@ -189,16 +188,15 @@ class Kernels {
 
   at::Device device_;
   Timing timing_;
+  model::Path bf16_path_;
 };
 
 }  // namespace
 
-void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing timing,
-                     Rates& rates) {
-  const at::Device where = device.index < 0
-                               ? at::Device(at::kCPU)
-                               : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
-  const Kernels kernels(where, timing);
+void measure_kernels(const Measuring& how, Rates& rates) {
+  const auto index = static_cast<at::DeviceIndex>(how.device.index);
+  const Kernels kernels(index < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, index), how.timing,
+                        how.bf16_path);
   constexpr std::int64_t short_length = 256, long_length = 1024, rank = 16;
   const double few = kernels.attention_tflops(at::kBFloat16, short_length);
   const double many = kernels.attention_tflops(at::kBFloat16, long_length);
@@ -211,7 +209,7 @@ void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing
   const auto side = static_cast<std::int64_t>(rates.bf16_size);
   if (side > rank)
     rates.least_side = least_side_of(rank, kernels.low_rank_s(side, rank) / 6, rates);
-  if (device.index >= 0) rates.host_gb_per_s = measure_memory({}, most_bytes, Timing::wall);
+  if (index >= 0) rates.host_gb_per_s = measure_memory({}, how.most_bytes, Timing::wall);
 }
 
 }  // namespace finetune::preflight

@@ -24,13 +24,13 @@ at::Device to_aten(const comm::Device& device) {
 /// Square matrices, and the products that a layer makes of such: its output, and the gradients of
 /// its input and of its weights.
 struct Product {
-  Product(std::int64_t size, at::ScalarType dtype, at::Device device)
+  Product(std::int64_t size, at::ScalarType dtype, at::Device device, model::Path how)
       : n(size),
         // Not zeros: a GPU would take less power for them, and run faster than it does in training.
         a(at::randn({n, n}, at::TensorOptions().device(device)).to(dtype)),
         b(at::randn({n, n}, at::TensorOptions().device(device)).to(dtype)),
         c(at::empty({n, n}, at::TensorOptions().device(device).dtype(dtype))),
-        path(model::path_for(dtype == at::kFloat ? core::DType::f32 : core::DType::bf16)) {}
+        path(how) {}
 
   void compute() {
     model::product_out(c, a, b.t(), path);
@@ -54,19 +54,20 @@ struct ProductRate {
 };
 
 /// The largest products that fit into a moment.
-ProductRate large_product(at::ScalarType dtype, at::Device device, std::int64_t most_bytes,
-                          Timing timing) {
+ProductRate large_product(at::ScalarType dtype, const Measuring& how) {
+  const at::Device device = to_aten(how.device);
   constexpr std::int64_t largest = 8192;
-  for (std::int64_t n = 256; n <= largest && 3 * 4 * n * n <= most_bytes; n *= 2) {
-    Product product(n, dtype, device);
+  for (std::int64_t n = 256; n <= largest && 3 * 4 * n * n <= how.most_bytes; n *= 2) {
+    Product product(n, dtype, device, how.bf16_path);
     product.compute();
     finish(product.c);
-    const Timer timer(timing, device);
+    const Timer timer(how.timing, device);
     product.compute();
     finish(product.c);
     // The next size takes eight times as long.
-    const bool is_last = n == largest || 8 * timer.seconds() > enough_s || 48 * n * n > most_bytes;
-    if (is_last) return {n, product.tflops(timing)};
+    const bool is_last =
+        n == largest || 8 * timer.seconds() > enough_s || 48 * n * n > how.most_bytes;
+    if (is_last) return {n, product.tflops(how.timing)};
   }
   return {};
 }
@@ -87,20 +88,20 @@ double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timin
   return 12.0 * static_cast<double>(n) / seconds / 1e9;
 }
 
-Rates measure_rates(const comm::Device& device, std::int64_t most_bytes, Timing timing) {
-  const at::Device where = to_aten(device);
+Rates measure_rates(const Measuring& how) {
   Rates rates;
-  const ProductRate bf16 = large_product(at::kBFloat16, where, most_bytes, timing);
-  const ProductRate fp32 = large_product(at::kFloat, where, most_bytes, timing);
+  const ProductRate bf16 = large_product(at::kBFloat16, how);
+  const ProductRate fp32 = large_product(at::kFloat, how);
   rates.bf16_tflops = bf16.tflops;
   rates.bf16_size = static_cast<double>(bf16.size);
   rates.fp32_tflops = fp32.tflops;
   rates.fp32_size = static_cast<double>(fp32.size);
   if (const std::int64_t small = bf16.size / 4; small > 0)
-    rates.half_size = half_size_of(static_cast<double>(small),
-                                   Product(small, at::kBFloat16, where).tflops(timing),
-                                   rates.bf16_size, rates.bf16_tflops);
-  rates.memory_gb_per_s = measure_memory(device, most_bytes, timing);
+    rates.half_size = half_size_of(
+        static_cast<double>(small),
+        Product(small, at::kBFloat16, to_aten(how.device), how.bf16_path).tflops(how.timing),
+        rates.bf16_size, rates.bf16_tflops);
+  rates.memory_gb_per_s = measure_memory(how.device, how.most_bytes, how.timing);
   return rates;
 }
 

@@ -10,6 +10,7 @@
 
 #include "comm/device.hpp"
 #include "comm/group.hpp"
+#include "model/path.hpp"
 #include "preflight/facts.hpp"
 #include "preflight/report.hpp"
 
@@ -21,15 +22,21 @@ enum class Timing {
   computing  ///< without what others take of the core, where one thread of the host computes
 };
 
+struct Measuring {
+  comm::Device device;
+  std::int64_t most_bytes = 0;  ///< of buffers
+  Timing timing = Timing::wall;
+  model::Path bf16_path = model::Path::kernels;  ///< how products of bf16 are computed
+};
+
 /// The products of a layer in bf16 and fp32, square and as large as fit into a moment, and sums of
-/// long vectors. Buffers stay below `most_bytes`. Takes some seconds. Does not communicate.
-Rates measure_rates(const comm::Device& device, std::int64_t most_bytes, Timing timing);
+/// long vectors. Takes some seconds. Does not communicate.
+Rates measure_rates(const Measuring& how);
 
 /// What a plan needs in addition (plan::Machine), into `rates` that measure_rates has begun:
 /// attention, passes over activations, thin products, single operations, and, of a rank with a GPU,
 /// passes over the host's memory. Takes some seconds. Does not communicate.
-void measure_kernels(const comm::Device& device, std::int64_t most_bytes, Timing timing,
-                     Rates& rates);
+void measure_kernels(const Measuring& how, Rates& rates);
 
 /// GB/s of sums of long vectors.
 double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timing timing);

@@ -11,7 +11,6 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
-#include "model/products.hpp"
 #include "optim/optimizer.hpp"
 #include "train/described_model.hpp"
 #include "train/peft_weights.hpp"
@@ -234,8 +233,10 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.architecture = architecture;
   request.parallel = parallel;
   request.numbers = numbers();
-  request.numbers.widens =
-      model::path_for(request.numbers.compute, precision.cpu_products) == model::Path::widened;
+  const Arithmetic computing =
+      arithmetic ? *arithmetic : own_arithmetic(precision.cpu_products, request.numbers);
+  request.numbers.widens = computing.widens;
+  request.threads = computing.threads;
   request.activation_checkpointing =
       train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
       : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective

@@ -3,6 +3,7 @@
 // All settings of a run, and the model they name.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "optim/settings.hpp"
 #include "plan/plan.hpp"
 #include "plan/settings.hpp"
+#include "train/arithmetic.hpp"
 #include "train/registry.hpp"
 #include "train/settings.hpp"
 
@@ -49,6 +51,9 @@ struct Input {
 
   /// parallel.sharding was "AUTO" and has become what the plan chose (train/choices.hpp).
   bool sharding_is_chosen = false;
+
+  /// What the ranks agreed on; before that, and in a plan, what this process would do.
+  std::optional<Arithmetic> arithmetic;
 
   bool is_adapted() const { return adapter.exists(); }
   plan::Numbers numbers() const;

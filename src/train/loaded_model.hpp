@@ -33,7 +33,7 @@ class LoadedModel {
   model::Architecture architecture_;
   model::ParameterTable parameters_;
   std::unique_ptr<plan::ShardMap> map_;
-  std::unique_ptr<model::Model> model_;
+  model::ModelPtr model_;
   std::unique_ptr<shard::ModelShards> shards_;
   std::unique_ptr<model::Ops> ops_;
 };

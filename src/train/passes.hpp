@@ -9,6 +9,7 @@
 
 #include "data/micro_batch.hpp"
 #include "model/family.hpp"
+#include "model/model.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::train {

@@ -9,11 +9,9 @@
 #include "kernels/adamw8bit.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/product.hpp"
-#include "model/products.hpp"
 #include "plan/fits.hpp"
 #include "plan/memory.hpp"
 #include "train/advice.hpp"
-#include "train/arithmetic.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -48,11 +46,6 @@ plan::Plan make_plan(const comm::Environment& environment, const Input& input,
                      const comm::Device& device) {
   plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
-  request.threads = at::get_num_threads();
-  request.numbers.widens =
-      !request.on_gpu &&
-      choose_widening(environment.world(), input.precision.cpu_products, request.numbers,
-                      model::path_for(request.numbers.compute) == model::Path::widened);
   plan::Plan plan = comm::agree(environment.world(), [&] {
     plan::Plan made = plan::make(request, input.parameters);
     const std::int64_t of_node = plan::share_of_node(environment.node().size());

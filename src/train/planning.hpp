@@ -11,7 +11,8 @@ namespace finetune::train {
 
 /// Plans the run and warns of what the user may not have meant. A mesh that the ranks cannot form,
 /// or a run that does not fit into memory, is refused before weights are read.
-/// Collective on the environment's world. Throws: AgreedError of ErrorKind::deck or environment.
+/// `input.arithmetic` is agreed on before. Collective on the environment's world. Throws:
+/// AgreedError of ErrorKind::deck or environment.
 plan::Plan make_plan(const comm::Environment& environment, const Input& input,
                      const comm::Device& device);
 

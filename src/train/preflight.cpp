@@ -8,6 +8,7 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
+#include "model/products.hpp"
 #include "plan/fits.hpp"
 #include "plan/saving.hpp"
 #include "shard/options.hpp"
@@ -93,6 +94,9 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
                   .num_there = checkpoints_in(input.train.output)};
   request.threads = at::get_num_threads();
   request.device = device;
+  request.bf16_path = asked.numbers.compute == core::DType::f32
+                          ? model::path_for(core::DType::bf16)
+                          : model::path_of(asked.numbers.widens);
   request.nccl = {input.nccl.variables, input.nccl.override_environment};
   if (level == preflight::Level::quick) return made;
   const auto world = world::make(environment, plan, device);

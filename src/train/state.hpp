@@ -9,6 +9,7 @@
 #include "checkpoint/load.hpp"
 #include "checkpoint/save.hpp"
 #include "model/family.hpp"
+#include "model/model.hpp"
 #include "optim/loss_scale.hpp"
 #include "optim/optimizer.hpp"
 #include "plan/plan.hpp"
@@ -53,7 +54,7 @@ class State {
                             shard::HostCopy::Contents contents);
 
   const Input& input_;
-  std::unique_ptr<model::Model> model_;
+  model::ModelPtr model_;
   shard::ModelShards shards_;
   std::unique_ptr<model::Ops> ops_;
   std::unique_ptr<optim::Optimizer> optimizer_;

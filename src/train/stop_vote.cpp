@@ -30,38 +30,43 @@ StopVote::StopVote(const comm::Communicator& world, Passes passes, Asked asked, 
 void StopVote::begin_step(std::int64_t num_passes) {
   num_passes_ = num_passes;
   done_ = 0;
-  due_ = interval_;
+  due_ = ++silent_steps_ > most_silent_steps ? 1 : interval_;
   began_ = clock_();
 }
 
 bool StopVote::after_pass() {
   ++done_;
   if (done_ < due_) return false;
-  if (how_ == Passes::in_step) cast();
-  const bool is_left = on_its_way_ != comm::nothing_started && read();
+  const bool is_asked = how_ == Passes::in_step || on_its_way_ != comm::nothing_started;
+  const bool is_left = is_asked && (how_ == Passes::in_step ? vote_now() : read());
   due_ = done_ + interval_;
-  // A vote that no pass of this step would read is not cast.
-  if (how_ == Passes::apart && !is_left && due_ < num_passes_) cast();
-  return is_left;
+  if (how_ == Passes::in_step || is_left) return is_left;
+  if (due_ >= num_passes_) return interval_ == 1 && vote_now();
+  fill_in();
+  on_its_way_ = behind_->all_reduce(core::DType::i64, votes_.data(), std::ssize(votes_));
+  return false;
 }
 
-void StopVote::cast() {
+void StopVote::fill_in() {
+  silent_steps_ = 0;
   votes_ = {asked_() ? 1 : 0, static_cast<std::int64_t>(1e6 * (clock_() - began_))};
   done_at_cast_ = done_;
-  if (behind_) {
-    on_its_way_ = behind_->all_reduce(core::DType::i64, votes_.data(), std::ssize(votes_));
-    return;
-  }
+}
+
+bool StopVote::vote_now() {
+  fill_in();
   world_.all_reduce(std::span<std::int64_t>(votes_), comm::Reduce::sum);
-  on_its_way_ = comm::nothing_started + 1;
+  return count();
 }
 
 bool StopVote::read() {
-  if (behind_) {
-    const comm::Activity::Scope scope(world_.activity(), comm::Track::main, "all_reduce", "stop");
-    behind_->wait(on_its_way_);
-  }
+  const comm::Activity::Scope scope(world_.activity(), comm::Track::main, "all_reduce", "stop");
+  behind_->wait(on_its_way_);
   on_its_way_ = comm::nothing_started;
+  return count();
+}
+
+bool StopVote::count() {
   const double pass_us =
       static_cast<double>(votes_[1]) /
       static_cast<double>(world_.size() * std::max<std::int64_t>(1, done_at_cast_));

@@ -15,8 +15,9 @@ namespace finetune::train {
 /// What one rank knows, all have to know at the same pass, or the others would wait in the next
 /// one. So they vote between passes, about once a second: a step that is over sooner is not left.
 /// Ranks whose passes go in step anyway, because they gather their weights from each other, vote
-/// and go on with the result. Others would wait for the slowest rank at every vote; theirs travels
-/// behind the computation and counts at the next one.
+/// and continue with the result. Others would wait for the slowest rank at every vote; theirs
+/// travels behind the computation and counts at the next one. Only before the last pass of a step
+/// of long passes they wait: what is cast there, nobody would read.
 class StopVote {
  public:
   /// Whether ranks go through their passes in step.
@@ -36,9 +37,16 @@ class StopVote {
 
  private:
   static constexpr double look_s = 1;
+  /// Steps without a vote after which passes are timed again: they may have become slow.
+  static constexpr int most_silent_steps = 16;
 
-  void cast();
+  void fill_in();
+  /// All ranks wait for each other's votes.
+  bool vote_now();
+  /// The votes that were cast before.
   bool read();
+  /// Whether any rank is to stop; the interval of the votes that follow.
+  bool count();
 
   comm::Communicator world_;
   Passes how_;
@@ -53,6 +61,7 @@ class StopVote {
   std::int64_t done_at_cast_ = 0;
   std::int64_t due_ = 0;  ///< the next vote is after so many passes
   double began_ = 0;
+  int silent_steps_ = 0;
 };
 
 }  // namespace finetune::train

@@ -178,7 +178,7 @@ class Trainer {
   model::Architecture architecture_;
   model::ParameterTable table_;
   plan::ShardMap map_;
-  std::unique_ptr<model::Model> model_;
+  model::ModelPtr model_;
   shard::ModelShards shards_;
   model::Ops ops_;
   optim::AdamW optimizer_;

@@ -117,10 +117,7 @@ std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Column
 
 data::Format format() {
   const auto open = [](const data::DataPath& path, const data::Columns& columns) {
-    std::vector<std::string_view> endings = {".txt", ".txt.gz", ".txt.zst"};
-    const auto& records = data::record_endings();
-    endings.insert(endings.end(), records.begin(), records.end());
-    return data::open_files(path, endings,
+    return data::open_files(path, data::data_endings(path.path),
                             [&](const fs::path& file) { return open_file(file, columns); });
   };
   data::Format format{"text", data::Layout::continuous, open};

@@ -20,7 +20,7 @@ model::ParameterTable describe(const model::Architecture& a) {
   return model::lay_out(a).table;
 }
 
-std::unique_ptr<model::Model> build(const model::Architecture& a) {
+model::ModelPtr build(const model::Architecture& a) {
   return model::make_decoder(a, model::lay_out(a).rows);
 }
 

@@ -124,7 +124,7 @@ model::ParameterTable describe_whole(const Architecture& a) {
   return table;
 }
 
-std::unique_ptr<model::Model> build_llama4(const Architecture& a) {
+model::ModelPtr build_llama4(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a, names()).rows);
 }
 

@@ -75,7 +75,7 @@ model::ParameterTable describe(const Architecture& a) {
   return model::lay_out(a).table;
 }
 
-std::unique_ptr<model::Model> build(const Architecture& a) {
+model::ModelPtr build(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a).rows);
 }
 

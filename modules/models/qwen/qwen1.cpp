@@ -65,7 +65,7 @@ model::ParameterTable describe_qwen1(const Architecture& a) {
   return model::lay_out(a, names()).table;
 }
 
-std::unique_ptr<model::Model> build_qwen1(const Architecture& a) {
+model::ModelPtr build_qwen1(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a, names()).rows);
 }
 

@@ -105,7 +105,7 @@ class AdaptedModel {
  public:
   model::ParameterTable table;
   plan::ShardMap map;
-  std::unique_ptr<model::Model> model;
+  model::ModelPtr model;
   shard::ModelShards shards;
   model::Ops ops;
 };

@@ -123,6 +123,9 @@ TEST(Patterns, ThatMeanNothingAreRefusedInADeckAndAcceptedInAFile) {
   EXPECT_EQ(refusal(settings), "");
   EXPECT_NE(refusal(with_patterns({"(gate=4"}, {})).find("the pattern \"(gate\" cannot be used"),
             std::string::npos);
+  EXPECT_NE(refusal(with_patterns(std::vector<std::string>(5000, "q_proj=4"), {}))
+                .find("holds 5000 patterns of modules (4096 are the most)"),
+            std::string::npos);
   EXPECT_NE(refusal(with_patterns({"(\\w+)*(\\w+)*(\\w+)*(\\w+)*(\\w+)*\\.proj=4"}, {}))
                 .find("too many steps"),
             std::string::npos);

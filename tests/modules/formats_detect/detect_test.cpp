@@ -50,6 +50,23 @@ TEST_F(DetectFormat, TakesPlainTextForText) {
       << "what follows the first records is not looked at";
 }
 
+TEST_F(DetectFormat, TakesNoTableAndNothingThatTheDeckNamesFieldsOfForText) {
+  const auto refused_file = [&](const std::string& name, const data::Columns& columns = {}) {
+    return refusal([&] { found(name, "question,answer\n1,2\n", columns); }, folder_.path());
+  };
+  for (const char* name : {"faq.csv", "faq.tsv", "faq.xlsx", "faq.xml"})
+    EXPECT_NE(refused_file(name).find("holds no records that could be read (neither its name"),
+              std::string::npos)
+        << name;
+  data::Columns columns;
+  columns.prompt = "question";
+  for (const char* name : {"faq.txt", "faq"})
+    EXPECT_NE(refused_file(name, columns).find("(the deck names fields of records)"),
+              std::string::npos)
+        << name;
+  EXPECT_EQ(found("data.js", R"([{"prompt": "a", "completion": "b"}])"), "completion");
+}
+
 TEST_F(DetectFormat, OfAFolderLooksAtItsFirstRecordsOfTheSplit) {
   folder_.write("notes.txt", "a");
   EXPECT_EQ(found_in(folder_.path()), "text");

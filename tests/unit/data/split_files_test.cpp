@@ -111,6 +111,12 @@ TEST(ChooseSplit, LooksIntoTheFoldersOfADataSet) {
   other.write("train/a.json", "{}");
   other.write("test/b.json", "{}");
   EXPECT_EQ(chosen_in(other), (Names{"train/a.json"}));
+  const TemporaryFolder deeper;
+  for (const char* name : {"data/train", "data/test"})
+    std::filesystem::create_directories(deeper.path() / name);
+  deeper.write("data/train/a.json", "{}");
+  deeper.write("data/test/b.json", "{}");
+  EXPECT_EQ(chosen_in(deeper), (Names{"data/train/a.json"}));
 }
 
 TEST(ChooseSplit, OfValidationTakesTheOnlySplitThatIsNotForTraining) {

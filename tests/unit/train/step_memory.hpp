@@ -9,6 +9,7 @@
 
 #include "metrics/memory.hpp"
 #include "model/family.hpp"
+#include "model/model.hpp"
 #include "model/products.hpp"
 #include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"

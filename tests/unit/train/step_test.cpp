@@ -185,5 +185,43 @@ TEST(Step, OfPassesThatAreOverSoonIsAskedAboutOnce) {
   EXPECT_EQ(num_looks, 1);
 }
 
+/// Steps of two passes of 25 s each; asked while the first pass is computed.
+TEST(Step, OfTwoLongPassesIsLeftBeforeTheLastHoweverTheRanksGo) {
+  for (const auto passes : {StopVote::Passes::in_step, StopVote::Passes::apart}) {
+    double now = 0;
+    StopVote vote(
+        tests::world(), passes, [&] { return now > 100; }, [&] { return now; });
+    for (int step = 0; step < 2; ++step) {
+      vote.begin_step(2);
+      now += 25;
+      EXPECT_FALSE(vote.after_pass());
+      now += 25;
+    }
+    vote.begin_step(2);
+    now += 25;
+    EXPECT_TRUE(vote.after_pass());
+  }
+}
+
+TEST(Step, OfPassesThatBecomeSlowIsLookedAtAgain) {
+  double now = 0, pass_s = 1e-3;
+  StopVote vote(
+      tests::world(), StopVote::Passes::apart, [&] { return pass_s > 1; }, [&] { return now; });
+  const auto is_left = [&] {
+    vote.begin_step(8);
+    for (int i = 1; i < 8; ++i) {
+      now += pass_s;
+      if (vote.after_pass()) return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(is_left());
+  pass_s = 20;
+  int steps = 1;
+  while (steps < 40 && !is_left())
+    ++steps;
+  EXPECT_LT(steps, 20) << "passes are timed again now and then";
+}
+
 }  // namespace
 }  // namespace finetune::train::step_test

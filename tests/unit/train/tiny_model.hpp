@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "model/family.hpp"
+#include "model/model.hpp"
 #include "models/qwen/qwen.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
@@ -91,7 +92,7 @@ struct TinyModel {
   model::Architecture architecture;
   model::ParameterTable table;
   plan::ShardMap map;
-  std::unique_ptr<model::Model> model;
+  model::ModelPtr model;
   shard::ModelShards shards;
   model::Ops ops;
 };
