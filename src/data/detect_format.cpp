@@ -155,8 +155,14 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
 }
 
 std::vector<std::string_view> data_endings(const fs::path& folder) {
-  if (has_files(folder, record_endings())) return record_endings();
-  return {text_endings.begin(), text_endings.end()};
+  const std::vector<std::string_view> texts(text_endings.begin(), text_endings.end());
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored) && has_files(folder, record_endings()))
+    return record_endings();
+  if (fs::is_directory(folder, ignored) && has_files(folder, texts)) return texts;
+  std::vector<std::string_view> all = record_endings();
+  all.insert(all.end(), texts.begin(), texts.end());
+  return all;
 }
 
 SplitFiles choose_data_files(const DataPath& where) {

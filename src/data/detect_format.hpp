@@ -28,8 +28,8 @@ struct DetectedFormat {
 DetectedFormat detect_format(const DataPath& where, const Columns& columns,
                              std::span<const Format> formats);
 
-/// The endings of the files of data in `folder`: those of records, or of plain text if it has no
-/// records.
+/// The endings of the files of data in `folder`: those of records, or of plain text if it has text
+/// and no records; all that there are for what is no folder, or holds no data.
 std::vector<std::string_view> data_endings(const std::filesystem::path& folder);
 
 /// The files of a folder that are data. Throws: as choose_split.

@@ -30,7 +30,8 @@ StopVote::StopVote(const comm::Communicator& world, Passes passes, Asked asked, 
 void StopVote::begin_step(std::int64_t num_passes) {
   num_passes_ = num_passes;
   done_ = 0;
-  due_ = ++silent_steps_ > most_silent_steps ? 1 : interval_;
+  if (++silent_steps_ > most_silent_steps) interval_ = 1;
+  due_ = interval_;
   began_ = clock_();
 }
 
