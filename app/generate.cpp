@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -90,9 +92,21 @@ Prompt prompt_of(const Arguments& arguments, const data::Tokenizer& tokenizer,
   return {data::encode_prompt(tokenizer, text), {tokenizer.eos_id()}};
 }
 
+/// A run's output holds checkpoints; what is read here are exports.
+void require_no_run(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
+  core::fail(core::ErrorKind::input,
+             {folder.string(), "is the output of a run, not a model or an adapter",
+              "its checkpoints are for restarts",
+              fmt::format("Write what is read here: finetune export {} OUT.", folder.string())});
+}
+
 }  // namespace
 
 int run_generate(const Arguments& arguments, const train::Registry& registry) {
+  for (const auto& folder : {arguments.path, arguments.adapter})
+    require_no_run(folder);
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
   train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter);
   train::require_vocabulary(tokenizer, loaded.architecture());

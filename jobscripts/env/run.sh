@@ -45,7 +45,7 @@ ask_to_stop() {
   if [ "$stops" -eq 0 ]; then
     first_stop=$SECONDS
     stops=1
-    printf 'finetune: stopping with a checkpoint; once more, after 5 s: stopping at once\n' >&2
+    printf 'finetune: asked to stop: saving a checkpoint (asked once more, 5 s later or more, it stops at once)\n' >&2
     ask_for_checkpoint
   elif [ $((SECONDS - first_stop)) -gt 3 ] && [ -n "$ranks_pid" ]; then
     stops=2
@@ -90,7 +90,7 @@ what_ended() {
 what_next() {
   local code=$1 again=$2 next
   case $code in
-    0) next="the weights are in train.output of the deck; finetune export makes a folder of them for others" ;;
+    0) next="the weights are in train.output of the deck; finetune export RUN OUT writes them for other programs" ;;
     64 | 65 | 69 | 73 | 78) next="do what the error above says, then $again" ;;
     70) next="please report it with this log; $again continues from the newest checkpoint, if any" ;;
     71) next="lower optimizer.lr or look at the data, as the error above says; a new run needs another train.output" ;;

@@ -33,9 +33,12 @@ if left=$(slurm_seconds_left "$job"); then settings=("train.max_seconds=$left" "
 
 # Without --cpus-per-task every rank gets its part of what the job has of a node.
 cpus=${SLURM_CPUS_PER_TASK:-$((${SLURM_CPUS_ON_NODE:-1} * ${SLURM_JOB_NUM_NODES:-1} / ${SLURM_NTASKS:-1}))}
+[ "$cpus" -gt 0 ] || cpus=1
+# Where Slurm does not bind, a rank would take every core of its node.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cpus}
 # Site's words. --wait: when a rank has died, the others get a minute.
 read -ra command <<<"srun $FINETUNE_SRUN_OPTIONS"
-command+=(--cpus-per-task="$((cpus > 0 ? cpus : 1))" --cpu-bind=cores --wait=60)
+command+=(--cpus-per-task="$cpus" --cpu-bind=cores --wait=60)
 # Every rank sees the GPUs of its node and takes its own: only so do they reach each other's memory.
 [ -z "${SLURM_GPUS_ON_NODE:-}" ] || command+=(--gpu-bind=none)
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -92,6 +93,21 @@ Votes votes_of(const Records& records, const Columns& columns, std::span<const F
   return votes;
 }
 
+/// What the deck says of a prompt and its answer under usual names; empty if there are none.
+std::string example_for(const Votes& votes) {
+  const auto first_of = [&](std::initializer_list<const char*> names) -> std::string {
+    for (const char* name : names)
+      if (votes.fields.find(fmt::format("\"{}\"", name)) != std::string::npos) return name;
+    return "";
+  };
+  const std::string prompt = first_of({"prompt", "question", "query", "instruction", "input"});
+  const std::string answer =
+      first_of({"response", "answer", "completion", "output", "target", "chosen"});
+  if (prompt.empty() || answer.empty()) return "";
+  return fmt::format("format = \"completion\", prompt_column = \"{}\", answer_column = \"{}\"",
+                     prompt, answer);
+}
+
 [[noreturn]] void fail_undecided(const fs::path& file, const Votes& votes,
                                  const std::vector<std::string>& fitting,
                                  std::span<const Format> formats) {
@@ -101,16 +117,20 @@ Votes votes_of(const Records& records, const Columns& columns, std::span<const F
                 fmt::format("the fields of its first record are {}", votes.fields),
                 "Set data.format to the one that is meant."});
   }
+  const std::string example = example_for(votes);
   std::vector<std::string> names;
   for (const Format& format : formats)
     names.push_back(format.name);
-  core::fail(core::ErrorKind::input,
-             {file.string(), "has a format that is not known by its fields",
-              fmt::format("its first record has {}",
-                          votes.fields.empty() ? "none" : "the fields " + votes.fields),
-              fmt::format("Set data.format to one of {}, and name the fields, for example "
-                          "data.prompt_column and data.answer_column.",
-                          fmt::join(names, ", "))});
+  core::fail(
+      core::ErrorKind::input,
+      {file.string(), "has a format that is not known by its fields",
+       fmt::format("its first record has {}",
+                   votes.fields.empty() ? "none" : "the fields " + votes.fields),
+       example.empty()
+           ? fmt::format("Set data.format to one of {}, and name the fields, for example "
+                         "data.prompt_column and data.answer_column.",
+                         fmt::join(names, ", "))
+           : fmt::format("If they are a prompt and its answer, write below [data]: {}.", example)});
 }
 
 bool names_fields(const Columns& columns) {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/records.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+#include <string_view>
 
+#include "core/error.hpp"
 #include "data/decompress.hpp"
 #include "data/json_records.hpp"
 #include "data/parquet.hpp"
@@ -31,6 +35,16 @@ std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records) {
   if (record_ending(path) == ".parquet") return open_parquet(path);
+  for (const char* table : {".csv", ".tsv"}) {
+    if (path.extension() != table) continue;
+    core::fail(
+        core::ErrorKind::input,
+        {path.string(), "is a table of text",
+         "JSON lines, JSON and Parquet are read, where a field may hold line ends and commas",
+         fmt::format("Convert it, in Python: pandas.read_csv(FILE{}).to_json(OUT, "
+                     "orient=\"records\", lines=True).",
+                     std::string_view(table) == ".tsv" ? ", sep=\"\\t\"" : "")});
+  }
   return std::make_unique<JsonRecords>(open_plain(path), most_records);
 }
 

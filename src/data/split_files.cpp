@@ -216,7 +216,10 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
     return file.split.empty() || file.split.find(" or ") != std::string::npos;
   };
   if (!takes_all && !there.contains(wanted)) {
-    fail_unclear(where, fmt::format("none of its files is of the split \"{}\"", wanted), files);
+    const std::string here =
+        wanted == where.split ? "" : fmt::format(", as \"{}\" is called here", where.split);
+    fail_unclear(where, fmt::format("none of its files is of the split \"{}\"{}", wanted, here),
+                 files);
   }
   if (!takes_all && std::ranges::any_of(files, is_unclear))
     fail_unclear(where, "it is not clear to which split each of its files belongs", files);

@@ -76,14 +76,15 @@ Advice advice_for(const KeyAlias& alias, const Contents& contents, const std::st
   return {why, fmt::format("Write {} below [{}].", line, row.table)};
 }
 
-std::string translated_keys(const Section& section, const Contents& contents) {
+std::string translated_keys(const Section& section, const Contents& contents,
+                            std::string_view likely) {
   std::string text;
   std::size_t count = 0;
   for (const auto& [key, value] : section.values) {
     const KeyAlias* alias = find_alias(key);
     std::string name;
     for (const Row& row : contents.rows) {
-      if (row.key == key && name.empty()) name = row.table + "." + row.key;
+      if (row.key == key && (name.empty() || row.table == likely)) name = row.table + "." + row.key;
     }
     if (name.empty() && alias != nullptr && !alias->here.empty() && is_usable(*alias, contents))
       name = fmt::format("{}.{}", alias->table(), alias->key());

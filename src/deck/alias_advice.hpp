@@ -23,6 +23,7 @@ Advice advice_for(const KeyAlias& alias, const Contents& contents, const std::st
 
 /// " Of its keys, r is adapter.lora_r, lr is optimizer.lr." of an unknown table; empty where none
 /// of its keys is known.
-std::string translated_keys(const Section& section, const Contents& contents);
+std::string translated_keys(const Section& section, const Contents& contents,
+                            std::string_view likely = "");
 
 }  // namespace finetune::deck

@@ -26,6 +26,7 @@ constexpr std::string_view own_device = "each rank takes a GPU, or its CPU cores
 constexpr auto key_rows = std::to_array<KeyAlias>({
     // Model
     {"model_name_or_path", "model.path"},
+    {"name_or_path", "model.path"},
     {"pretrained_model_name_or_path", "model.path"},
     {"base_model", "model.path"},
     {"model_name", "model.path"},

@@ -93,7 +93,7 @@ class Finder {
       const auto alias = find_table_alias(name);
       remedy = alias && is_table(*alias) ? fmt::format("Here it is [{}].", *alias)
                                          : list_or_reference("The tables are", table_names_);
-      remedy += translated_keys(section, contents_);
+      remedy += translated_keys(section, contents_, alias.value_or(""));
     }
     problems_.add({section.place, fmt::format("there is no table [{}]", shown_name(name)),
                    "what is in it would be ignored", remedy});

@@ -39,9 +39,8 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
   const double more_s = next.time.step_s - best.time.step_s;
   if (more_s < same_time * best.time.step_s)
     return fmt::format(
-        "{} and {} take the same time, {} per step: communication is hidden, or there "
-        "is little of it",
-        best.name(), next.name(), seconds(best.time.step_s));
+        "{} and {} take the same time within {:.0f} %: the one that needs less memory is taken",
+        best.name(), next.name(), 100 * same_time);
   std::string text = fmt::format("{} is fastest: {} takes {} per step more", best.name(),
                                  next.name(), seconds(more_s));
   const double waits_s = next.time.exposed_s - best.time.exposed_s;

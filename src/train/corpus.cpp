@@ -75,8 +75,9 @@ void tell(const Input& input, const DataSets& sets, Corpus& corpus) {
   for (const data::Loaded& set : sets.validation)
     tell_set(input, set, core::Json::object(), corpus);
   if (sets.validation.empty() && corpus.validation) {
-    log::info(fmt::format("  of these samples {} are held out for validation",
-                          core::with_commas(corpus.validation->dataset().num_samples())));
+    const std::int64_t count = corpus.validation->dataset().num_samples();
+    log::info(fmt::format("  of these samples {} {} held out for validation",
+                          core::with_commas(count), count == 1 ? "is" : "are"));
   }
 }
 

@@ -139,8 +139,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
               "Restore it, or set another train.output to begin a new run."});
 }
 
-void require_same_run(const Input& input, const std::string& data_fingerprint,
-                      const checkpoint::Found& found) {
+void require_same_keys(const Input& input, const checkpoint::Found& found) {
   std::string differences;
   int count = 0;
   const core::Json& fixed = found.state.at("fixed");
@@ -162,6 +161,11 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
                 "its training so far depends on them",
                 "Restore them, or set another train.output to begin a new run." + differences});
   }
+}
+
+void require_same_run(const Input& input, const std::string& data_fingerprint,
+                      const checkpoint::Found& found) {
+  require_same_keys(input, found);
   const std::string precision = found.state.value("precision", input.precision.mode);
   if (precision != input.precision.mode) {
     log::warn(

@@ -39,6 +39,10 @@ void require_state(const checkpoint::Found& found);
 /// parallel.bucket.
 void require_same_optimizer(const Input& input, const checkpoint::Found& found);
 
+/// The keys that a restart must not change. What follows from them, such as shapes of tensors, says
+/// less clearly what is wrong: this comes first. Throws: ErrorKind::deck with all that differ.
+void require_same_keys(const Input& input, const checkpoint::Found& found);
+
 /// Warns of other precision, and of changed data where data.allow_changed takes them.
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
 void require_same_run(const Input& input, const std::string& data_fingerprint,

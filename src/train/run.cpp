@@ -253,11 +253,10 @@ void Run::tell_stop(bool by_signal, const std::string& left) {
     return;
   }
   log::info(fmt::format(
-      "a signal asks to stop: {}{}; a second SIGTERM or SIGINT, 3 s later or more, ends the run at "
-      "once",
-      left,
+      "a signal asks to stop: {}{}; a second {}, 3 s later or more, ends the run at once", left,
       steps_done_ == 0 ? std::string("there is no checkpoint yet")
-                       : fmt::format("the last checkpoint is from step {}", steps_done_)));
+                       : fmt::format("the last checkpoint is from step {}", steps_done_),
+      second_signals()));
 }
 
 bool Run::between_steps() {

@@ -18,7 +18,10 @@ namespace {
 
 // A handler can reach nothing but these, and nothing that takes a lock.
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-StopSignals own_signals(std::getenv("SLURM_JOB_ID") != nullptr);
+bool is_under_slurm() {
+  return std::getenv("SLURM_JOB_ID") != nullptr;
+}
+StopSignals own_signals(is_under_slurm());
 volatile std::sig_atomic_t checkpoint_is_there = 0;
 
 /// Monotonic; also while the machine sleeps.
@@ -58,6 +61,10 @@ void watch_signals() {
 
 void tell_signals(bool has_checkpoint) {
   checkpoint_is_there = has_checkpoint ? 1 : 0;
+}
+
+std::string second_signals() {
+  return is_under_slurm() ? "SIGINT" : "SIGTERM or SIGINT";
 }
 
 bool stop_is_asked() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace finetune::train {
 
@@ -40,6 +41,9 @@ void watch_signals();
 /// What a second signal leaves behind: with a checkpoint the process ends with
 /// core::exit_resubmit_older, without one as the signal would have ended it.
 void tell_signals(bool has_checkpoint);
+
+/// The signals that end the process when they come a second time, for messages.
+std::string second_signals();
 
 /// Whether one has come to this rank.
 bool stop_is_asked();

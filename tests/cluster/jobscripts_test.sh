@@ -102,7 +102,7 @@ while read -r code restarts state by_slurm text; do
     "$slurm" d.toml >out 2>&1
   expect "slurm: last line of $code, $state" "finetune: exit code $code, $text" "$(tail -n 1 out)"
 done <<'CASES'
-0 0 RUNNING 0 done: the weights are in train.output of the deck; finetune export makes a folder of them for others
+0 0 RUNNING 0 done: the weights are in train.output of the deck; finetune export RUN OUT writes them for other programs
 64 0 RUNNING 0 the command line is wrong: do what the error above says, then the same sbatch
 65 0 RUNNING 0 the model, the data or a checkpoint cannot be used: do what the error above says, then the same sbatch
 69 0 RUNNING 0 the ranks, a device or a library are not as the run needs them: do what the error above says, then the same sbatch
