@@ -328,20 +328,6 @@ std::string fits_text(const plan::Plan& plan, const plan::Site& site) {
   return text;
 }
 
-/// The model's folder must be there to be planned; the data are read when the run starts, and by
-/// then the job has waited for its nodes.
-void warn_of_missing_data(const train::Input& input) {
-  std::vector<std::string> paths = input.data.paths;
-  paths.insert(paths.end(), input.data.validation_paths.begin(), input.data.validation_paths.end());
-  for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (std::filesystem::exists(train::resolve(path, input.deck_path), ignored)) continue;
-    log::warn(fmt::format("{}: is not there (a plan needs no data, the run does). Check data.path "
-                          "and data.validation_path, or copy it here before the run.",
-                          path));
-  }
-}
-
 }  // namespace
 
 int run_plan(const Arguments& arguments, const train::Registry& registry) {
@@ -353,7 +339,6 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const plan::Machine* machine = known ? &site.machine : nullptr;
 
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  warn_of_missing_data(input);
   plan::Request asked = input.plan_request(
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
   if (arguments.jobscript) plan::require_even(asked.ranks);

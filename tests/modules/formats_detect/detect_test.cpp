@@ -111,7 +111,12 @@ TEST_F(DetectFormat, NamesTheCandidatesAndTheFieldsWhereSeveralFit) {
 TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
   EXPECT_EQ(refused(R"({"question": "a", "answer": "b"})"),
             "65: d.jsonl: has a format that is not known by its fields (its first record has the "
-            "fields \"answer\", \"question\"). Set data.format to one of alpaca, chat, completion, "
+            "fields \"answer\", \"question\"). If they are a prompt and its answer, write below "
+            "[data]: format = \"completion\", prompt_column = \"question\", answer_column = "
+            "\"answer\".");
+  EXPECT_EQ(refused(R"({"left": "a", "right": "b"})"),
+            "65: d.jsonl: has a format that is not known by its fields (its first record has the "
+            "fields \"left\", \"right\"). Set data.format to one of alpaca, chat, completion, "
             "messages, qwen, sharegpt, text, token_documents, tokens, and name the fields, for "
             "example data.prompt_column and data.answer_column.");
 }

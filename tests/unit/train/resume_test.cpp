@@ -69,9 +69,8 @@ TEST(WarnOfOtherArithmetic, SpeaksWhereIdenticalResultsAreAskedForAndProductsDif
   EXPECT_EQ(said("topology", "bf16 in fp32, AVX2"), "");
   EXPECT_EQ(said("off", "bf16 by libtorch, AMX"), "");
   const std::string warning = said("topology", "bf16 by libtorch, AMX");
-  EXPECT_NE(warning.find("products of bf16 in fp32, AVX2, this start has bf16 by libtorch, AMX"),
-            std::string::npos)
-      << warning;
+  const char* expected = "products of bf16 in fp32, AVX2, this start has bf16 by libtorch, AMX";
+  EXPECT_EQ(warning.find(expected) != std::string::npos, log::is_root()) << warning;
   found.state.erase("arithmetic");  // of an earlier version
   EXPECT_EQ(said("topology", "bf16 by libtorch, AMX"), "");
 }
