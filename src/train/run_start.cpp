@@ -196,8 +196,8 @@ void Run::restore_or_initialise() {
                                     .run_id = run_id_,
                                     .accept = [&](const checkpoint::Found& found) {
                                       require_state(found);
-                                      require_same_keys(input_, found);
                                       require_same_optimizer(input_, found);
+                                      require_same_keys(input_, found);
                                     }};
   const auto found = checkpoint::find_and_load(world_.world, sources, wanted, &report);
   if (found) {
