@@ -95,7 +95,8 @@ Prompt prompt_of(const Arguments& arguments, const data::Tokenizer& tokenizer,
 /// A run's output holds checkpoints; what is read here are exports.
 void require_no_run(const std::filesystem::path& folder) {
   std::error_code ignored;
-  if (!std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
+  // No adapter is an empty path, which must not name the current folder.
+  if (folder.empty() || !std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
   core::fail(core::ErrorKind::input,
              {folder.string(), "is the output of a run, not a model or an adapter",
               "its checkpoints are for restarts",

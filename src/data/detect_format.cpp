@@ -142,15 +142,15 @@ bool names_fields(const Columns& columns) {
 
 DetectedFormat plain_text(const fs::path& file, const Columns& columns,
                           std::span<const Format> formats) {
-  if (!may_be_text(file) || names_fields(columns)) {
-    std::vector<std::string_view> endings = record_endings();
+  const bool has_fields = names_fields(columns);
+  if (!may_be_text(file) || has_fields) {
     core::fail(core::ErrorKind::input,
                {file.string(), "holds no records that could be read",
-                names_fields(columns) ? "the deck names fields of records"
-                                      : "neither its name nor its beginning is that of JSON",
+                has_fields ? "the deck names fields of records"
+                           : "neither its name nor its beginning is that of JSON",
                 fmt::format("Write it as JSON lines, one object per line: names of records end in "
                             "{}, those of plain text in {}.",
-                            fmt::join(endings, ", "), fmt::join(text_endings, ", "))});
+                            fmt::join(record_endings(), ", "), fmt::join(text_endings, ", "))});
   }
   const auto format = std::ranges::find_if(formats, &Format::reads_plain_text);
   core::check(format != formats.end(), "a format reads plain text");
@@ -177,9 +177,10 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
 std::vector<std::string_view> data_endings(const fs::path& folder) {
   const std::vector<std::string_view> texts(text_endings.begin(), text_endings.end());
   std::error_code ignored;
-  if (fs::is_directory(folder, ignored) && has_files(folder, record_endings()))
-    return record_endings();
-  if (fs::is_directory(folder, ignored) && has_files(folder, texts)) return texts;
+  if (fs::is_directory(folder, ignored)) {
+    if (has_files(folder, record_endings())) return record_endings();
+    if (has_files(folder, texts)) return texts;
+  }
   std::vector<std::string_view> all = record_endings();
   all.insert(all.end(), texts.begin(), texts.end());
   return all;

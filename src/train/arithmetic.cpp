@@ -40,8 +40,8 @@ bool choose_widening(const comm::Communicator& world, const std::string& asked,
   if (!widens && in_need > 0) {
     log::warn(
         fmt::format("precision.cpu_products = \"native\": {} of {} ranks have no instructions for "
-                    "{}, where its "
-                    "products take up to a hundred times as long as in fp32. \"auto\" avoids that.",
+                    "{}, where its products take up to a hundred times as long as in fp32. "
+                    "\"auto\" avoids that.",
                     in_need, world.size(), dtype));
   }
   if (asked != "auto") text += fmt::format(", as precision.cpu_products = \"{}\" says", asked);

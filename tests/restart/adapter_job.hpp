@@ -22,8 +22,6 @@ namespace finetune::tests::adapter_job {
 
 namespace fs = std::filesystem;
 
-namespace fs = std::filesystem;
-
 using Words = std::vector<std::string>;
 
 inline const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden";

@@ -100,6 +100,23 @@ TEST(AdapterPath, AnAdapterOfAnotherModelIsRefused) {
   EXPECT_EQ(count(generate().err, "warning: "), 0);
 }
 
+TEST(Generate, FromARunsOutputSaysWhatToExportAndWorksInsideIt) {
+  const Job job("adapter_path.output", settings({"train.max_steps=0"}));
+  must(job.run(1));
+  const auto generate = [&](const std::string& model) {
+    return Words{"generate", model, "Count.", "--max-tokens", "1"};
+  };
+  const Outcome refused = command(job, generate("output"));
+  EXPECT_EQ(refused.exit_code, 65) << refused.text();
+  EXPECT_EQ(count(refused.err, "finetune export output OUT"), 1) << refused.text();
+  Words with_run = generate("model");
+  with_run.insert(with_run.end(), {"--adapter", "output"});
+  EXPECT_EQ(command(job, with_run).exit_code, 65);
+  const fs::path output = job.folder() / "output";
+  ASSERT_TRUE(fs::exists(output / "input.resolved.toml"));
+  must(run_program(finetune_on(1, generate(job.model().string())), output));
+}
+
 TEST(AdapterPath, BadAdaptersEndEveryRankWithOneError) {
   const Job job("adapter_path.bad", settings({"adapter.path=adapter"}));
   Words first = rich;
