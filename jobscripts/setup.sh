@@ -172,6 +172,10 @@ configure() {
   for option in "LibTorch_ROOT=$libtorch" "$@"; do
     options+=("-D$option")
     in_cache "$folder" "$option" || done=no
+    # A folder has one compiler for good.
+    case $option in
+      CMAKE_CXX_COMPILER=*) in_cache "$folder" "$option" || rm -rf "$folder" ;;
+    esac
   done
   [ $done = no ] || return 0
   say "configuring $folder"
@@ -198,16 +202,24 @@ compile() {
     "If they are about this project, please report them."
 }
 
-# The fuzz targets, in a build folder of their own, if this machine has a clang++ with libFuzzer.
-build_fuzz_targets() {
-  local clang
+# Sets `clang` to a clang++ with libFuzzer and sanitizers, or to nothing.
+find_clang() {
   clang=$(command -v clang++) || clang=
   if [ -z "$clang" ] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
     "$clang" -x c++ -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null; then
+    clang=
+  fi
+}
+
+# The fuzz targets, in a build folder of their own, if this machine has a clang++ with libFuzzer.
+build_fuzz_targets() {
+  find_clang
+  if [ -z "$clang" ]; then
     say "the fuzz targets are not built: there is no clang++ with libFuzzer here"
     return
   fi
-  configure "$build/fuzz" FINETUNE_FUZZ=ON "CMAKE_CXX_COMPILER=$clang" FINETUNE_WERROR=ON \
+  configure "$build/fuzz" "CMAKE_CXX_COMPILER=$clang" FINETUNE_FUZZ=ON FINETUNE_WERROR=ON \
+    CMAKE_UNITY_BUILD=ON CMAKE_UNITY_BUILD_BATCH_SIZE=8 \
     CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
   compile "$build/fuzz"
 }

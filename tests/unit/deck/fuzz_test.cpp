@@ -69,10 +69,10 @@ class Mutator {
   std::uint64_t index_ = 0;
 };
 
-TEST(DeckFuzz, TwentyThousandMutationsAreReadOrRefused) {
+TEST(DeckFuzz, FiveThousandMutationsAreReadOrRefused) {
   int num_read = 0;
   int num_refused = 0;
-  for (std::uint64_t run = 0; run < 20000; ++run) {
+  for (std::uint64_t run = 0; run < 5000; ++run) {
     const std::string text = Mutator(run).mutate();
     try {
       read(text);
@@ -83,8 +83,8 @@ TEST(DeckFuzz, TwentyThousandMutationsAreReadOrRefused) {
     }
   }
   // Both ways were taken often enough for the test to say something.
-  EXPECT_GT(num_read, 500);
-  EXPECT_GT(num_refused, 10000);
+  EXPECT_GT(num_read, 125);
+  EXPECT_GT(num_refused, 2500);
 }
 
 TEST(DeckFuzz, MutatedOverridesAreReadOrRefused) {
