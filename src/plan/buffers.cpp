@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/buffers.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -31,65 +34,47 @@ class Pool {
   std::int64_t total_ = 0;
 };
 
-/// Replays train::forward_backward: what shard::ModelShards and shard::Gradients take of their
-/// pools.
-class Replay {
+/// What shard::ModelShards and shard::Gradients take of their pools as a step's events say.
+class Ledger {
  public:
-  Replay(const ShardMap& shards, const Stages& stages, const BufferRules& rules)
+  Ledger(const ShardMap& shards, bool overlaps, bool sums_in_place)
       : shards_(shards),
-        stages_(stages),
-        rules_(rules),
-        gathers_(shards.num_shards() > 1),
-        num_open_(shards.units().size(), 0) {}
+        overlaps_(overlaps),
+        sums_in_place_(sums_in_place),
+        gathers_(shards.num_shards() > 1) {}
 
-  void micro_step() {
-    const int head = stages_.head();
-    open(stages_.all_along());
-    for (int stage = 0; stage < head; ++stage) {
-      open(stages_.units(stage));
-      // The last block stays open: backward begins with it.
-      if (stage > 0 && stage == head - 1) open(stages_.units(stage));
-      prefetch(stage + 1);
-      close(stages_.units(stage));
-    }
-    open(stages_.units(head));
-    backward(head);
-    close(stages_.units(head));
-    for (int stage = head - 1; stage > 0; --stage) {
-      open(stages_.units(stage));
-      if (stage == head - 1) close(stages_.units(stage));
-      if (stage > 1) prefetch(stage - 1);
-      backward(stage);
-      close(stages_.units(stage));
-    }
-    backward(0);
-    close(stages_.all_along());
-  }
-
-  /// All sums are complete; what is kept until the step ends is let go of.
-  void finish() {
-    on_their_way_.clear_into(gradients_);
-    for (const auto& [unit, whole] : gathered_)
-      pool_of(unit).put(whole);
-    gathered_.clear();
+  void run(const std::vector<schedule::Event>& events) {
+    for (const schedule::Event& event : events)
+      run(event);
   }
 
   BufferSizes sizes() const { return {weights_.total(), frozen_.total(), gradients_.total()}; }
 
  private:
-  /// Gradients that leave while the next are made.
-  struct OnTheirWay {
-    std::vector<std::int64_t> buffers;
-
-    void arrive(Pool& pool) {
-      pool.put(buffers.front());
-      buffers.erase(buffers.begin());
+  void run(const schedule::Event& event) {
+    using enum schedule::Action;
+    switch (event.action) {
+      case gather:
+      case open:
+        return this->gather(event.index);
+      case release:
+        return this->release(event.index);
+      case open_gradient:
+        return this->open_gradient(event.index);
+      case reduce:
+      case reduce_last:
+        return this->reduce(event.index);
+      case finish:
+        return all_arrive();
+      case close:
+      case forward:
+      case forward_kept:
+      case again:
+      case loss:
+      case backward:
+        return;
     }
-    void clear_into(Pool& pool) {
-      while (!buffers.empty())
-        arrive(pool);
-    }
-  };
+  }
 
   /// Elements; bytes of a frozen unit.
   std::int64_t padded(int unit) const {
@@ -101,57 +86,47 @@ class Replay {
     if (gathers_ && !gathered_.contains(unit)) gathered_[unit] = pool_of(unit).take(padded(unit));
   }
 
-  void prefetch(int stage) {
-    if (!rules_.overlaps) return;
-    for (const int unit : stages_.units(stage))
-      gather(unit);
+  void release(int unit) {
+    const auto found = gathered_.find(unit);
+    if (found == gathered_.end()) return;
+    pool_of(unit).put(found->second);
+    gathered_.erase(found);
   }
 
-  void open(const std::vector<int>& units) {
-    for (const int unit : units) {
-      gather(unit);
-      ++num_open_[static_cast<std::size_t>(unit)];
-    }
+  /// Two gradients at most are on their way while the next is computed.
+  void open_gradient(int unit) {
+    if (sums_in_place_) return;
+    while (on_their_way_.size() >= 2)
+      oldest_arrives();
+    open_gradients_[unit] = gradients_.take(padded(unit));
   }
 
-  void close(const std::vector<int>& units) {
-    for (const int unit : units) {
-      const bool is_last = --num_open_[static_cast<std::size_t>(unit)] == 0;
-      const bool stays =
-          rules_.sharding == Sharding::shard_grad_op || shards_.unit(unit).stays_gathered;
-      if (!gathers_ || !is_last || stays) continue;
-      pool_of(unit).put(gathered_.at(unit));
-      gathered_.erase(unit);
-    }
+  void reduce(int unit) {
+    if (sums_in_place_) return;
+    on_their_way_.push_back(open_gradients_.at(unit));
+    open_gradients_.erase(unit);
+    if (!gathers_ || !overlaps_) all_arrive();
   }
 
-  void backward(int stage) {
-    if (rules_.sums_in_place) return;
-    for (const int unit : stages_.units(stage)) {
-      if (!shards_.unit(unit).trainable || open_gradients_.contains(unit)) continue;
-      while (on_their_way_.buffers.size() >= 2)
-        on_their_way_.arrive(gradients_);
-      open_gradients_[unit] = gradients_.take(padded(unit));
-    }
-    for (const int unit : stages_.completed(stage)) {
-      if (!shards_.unit(unit).trainable) continue;
-      on_their_way_.buffers.push_back(open_gradients_.at(unit));
-      open_gradients_.erase(unit);
-      if (!gathers_ || !rules_.overlaps) on_their_way_.clear_into(gradients_);
-    }
+  void oldest_arrives() {
+    gradients_.put(on_their_way_.front());
+    on_their_way_.pop_front();
+  }
+  void all_arrive() {
+    while (!on_their_way_.empty())
+      oldest_arrives();
   }
 
   const ShardMap& shards_;
-  const Stages& stages_;
-  const BufferRules& rules_;
+  bool overlaps_;
+  bool sums_in_place_;
   bool gathers_;
   Pool weights_;
   Pool frozen_;
   Pool gradients_;
-  std::vector<int> num_open_;
   std::map<int, std::int64_t> gathered_;        ///< by unit, its buffer
   std::map<int, std::int64_t> open_gradients_;  ///< likewise
-  OnTheirWay on_their_way_;
+  std::deque<std::int64_t> on_their_way_;       ///< buffers of gradients
 };
 
 }  // namespace
@@ -167,15 +142,20 @@ bool is_used_for(std::int64_t free_size, std::int64_t count) {
   return free_size >= count && free_size <= 2 * pooled_size(count);
 }
 
-BufferSizes count_buffers(const ShardMap& shards, const Stages& stages, const BufferRules& rules) {
-  Replay replay(shards, stages, rules);
-  // Later micro-steps and steps find what earlier ones left in the pools.
+BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
+                          const BufferRules& rules) {
+  using schedule::Pass;
+  const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
+  const auto last = make_pass(stages, rules.schedule, Pass::last);
+  const auto end = make_end(stages, rules.schedule);
+  Ledger ledger(shards, rules.schedule.prefetches, rules.sums_in_place);
+  // Later passes and steps find what earlier ones left in the pools.
   for (int step = 0; step < 2; ++step) {
-    replay.micro_step();
-    if (rules.accumulation > 1) replay.micro_step();
-    replay.finish();
+    if (rules.accumulation > 1) ledger.run(pass);
+    ledger.run(last);
+    ledger.run(end);
   }
-  return replay.sizes();
+  return ledger.sizes();
 }
 
 }  // namespace finetune::plan

@@ -1,21 +1,19 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Flat buffers of whole units: how many there are once a step has run, found by replaying the order
-// in which a step opens and closes its units.
+// Flat buffers of whole units: how many there are once a step has run, by a ledger over the events
+// of a step.
 
 #include <cstdint>
 
-#include "plan/mesh.hpp"
 #include "plan/shard_map.hpp"
-#include "plan/stages.hpp"
+#include "schedule/pass.hpp"
 
 namespace finetune::plan {
 
-/// What decides how units are opened.
+/// What decides how many buffers there are at once.
 struct BufferRules {
-  Sharding sharding = Sharding::full_shard;
-  bool overlaps = true;  ///< the next unit is gathered, the last gradient reduced meanwhile
-  std::int64_t accumulation = 1;  ///< micro-steps a step: one's gradients leave while the next runs
+  schedule::Rules schedule;
+  std::int64_t accumulation = 1;  ///< passes per step: one's gradients leave while the next runs
   bool sums_in_place = false;     ///< gradients are written straight into their sums
 };
 
@@ -33,6 +31,7 @@ std::int64_t pooled_size(std::int64_t count);
 /// the head without one.
 bool is_used_for(std::int64_t free_size, std::int64_t count);
 
-BufferSizes count_buffers(const ShardMap& shards, const Stages& stages, const BufferRules& rules);
+BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
+                          const BufferRules& rules);
 
 }  // namespace finetune::plan

@@ -11,6 +11,7 @@
 #include "plan/activations.hpp"
 #include "plan/buffers.hpp"
 #include "plan/collectives.hpp"
+#include "plan/stages.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -154,18 +155,16 @@ class MemoryPlan {
   }
 
   std::int64_t accumulation() const {
-    const std::int64_t together = request_.micro_batch * mesh_.data_ranks();
-    return (request_.global_batch + together - 1) / together;
+    return plan_batch(request_, mesh_.data_ranks()).accumulation;
   }
 
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
-    const BufferSizes buffers =
-        count_buffers(shards_, Stages(table_, shards_, head_row(request_.architecture, table_)),
-                      {.sharding = mesh_.sharding,
-                       .overlaps = request_.parallel.overlap,
-                       .accumulation = accumulation(),
-                       .sums_in_place = sums_in_place()});
+    const BufferSizes buffers = count_buffers(
+        shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
+        {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap, blocks_of(request_)),
+         .accumulation = accumulation(),
+         .sums_in_place = sums_in_place()});
     const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
     add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
     add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);

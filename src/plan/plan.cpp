@@ -62,16 +62,6 @@ std::vector<std::string> batch_warnings(const BatchPlan& batch, std::int64_t dat
   return texts;
 }
 
-BatchPlan plan_batch(const Request& request, std::int64_t data_ranks) {
-  BatchPlan batch;
-  batch.global_batch = request.global_batch;
-  batch.micro_batch = request.micro_batch;
-  batch.max_seq_length = request.max_seq_length;
-  batch.num_micro_batches = (request.global_batch + request.micro_batch - 1) / request.micro_batch;
-  batch.accumulation = (batch.num_micro_batches + data_ranks - 1) / data_ranks;
-  return batch;
-}
-
 template <typename Counts>
 std::int64_t sum(const std::vector<MemoryItem>& items, const Counts& counts) {
   std::int64_t bytes = 0;
@@ -100,6 +90,16 @@ void add_memory(const Plan& plan, Place place, const Line& line) {
 }
 
 }  // namespace
+
+BatchPlan plan_batch(const Request& request, std::int64_t data_ranks) {
+  BatchPlan batch;
+  batch.global_batch = request.global_batch;
+  batch.micro_batch = request.micro_batch;
+  batch.max_seq_length = request.max_seq_length;
+  batch.num_micro_batches = (request.global_batch + request.micro_batch - 1) / request.micro_batch;
+  batch.accumulation = (batch.num_micro_batches + data_ranks - 1) / data_ranks;
+  return batch;
+}
 
 std::string to_string(Category category) {
   switch (category) {

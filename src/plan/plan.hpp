@@ -92,6 +92,9 @@ struct Plan {
   std::int64_t tensor_bytes() const;               ///< on the device, of libtorch's allocator
 };
 
+/// How a global batch is cut, on so many data-parallel ranks.
+BatchPlan plan_batch(const Request& request, std::int64_t data_ranks);
+
 /// `table` is the family's; its units are grouped by `request.parallel.bucket`.
 /// Throws: ErrorKind::deck if the ranks do not form the mesh.
 Plan make(const Request& request, const model::ParameterTable& table);

@@ -2,20 +2,19 @@
 #include "plan/stages.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace finetune::plan {
 namespace {
 
-bool contains(const std::vector<int>& units, int unit) {
-  return std::find(units.begin(), units.end(), unit) != units.end();
-}
-
 void insert(std::vector<int>& units, int unit) {
-  if (!contains(units, unit)) units.push_back(unit);
+  if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
 }
 
+/// The head's, which a table without blocks has as well.
 int last_stage(const model::ParameterTable& table) {
-  int last = 0;
+  int last = 1;
   for (const model::Parameter& row : table.rows)
     last = std::max(last, row.stage);
   return last;
@@ -23,23 +22,27 @@ int last_stage(const model::ParameterTable& table) {
 
 }  // namespace
 
-Stages::Stages(const model::ParameterTable& table, const ShardMap& map, int head_row)
-    : units_(static_cast<std::size_t>(last_stage(table)) + 1), completed_(units_.size()) {
-  for (int row = 0; row < static_cast<int>(table.rows.size()); ++row)
-    insert(units_[static_cast<std::size_t>(table.row(row).stage)], map.unit_of(row));
-  insert(units_.back(), map.unit_of(head_row));
+schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& map, int head_row) {
+  std::vector<std::vector<int>> of_stages(static_cast<std::size_t>(last_stage(table)) + 1);
+  for (int row = 0; row < std::ssize(table.rows); ++row)
+    insert(of_stages[static_cast<std::size_t>(table.row(row).stage)], map.unit_of(row));
+  insert(of_stages.back(), map.unit_of(head_row));
+  std::vector<schedule::Unit> units;
+  for (const UnitLayout& unit : map.units())
+    units.push_back({.is_trained = unit.trainable, .stays_gathered = unit.stays_gathered});
+  return {std::move(of_stages), std::move(units)};
+}
 
-  for (std::size_t stage = 1; stage < units_.size(); ++stage) {
-    for (const int unit : units_[stage])
-      if (contains(units_[stage - 1], unit)) insert(all_along_, unit);
-  }
-  std::vector<int> seen;
-  for (std::size_t stage = 0; stage < units_.size(); ++stage) {
-    for (const int unit : units_[stage]) {
-      if (!contains(seen, unit)) completed_[stage].push_back(unit);
-      insert(seen, unit);
-    }
-  }
+schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks) {
+  return {.keeps_gathered = sharding == Sharding::shard_grad_op,
+          .prefetches = overlaps,
+          .blocks = blocks};
+}
+
+schedule::Blocks blocks_of(const Request& request) {
+  return request.activation_checkpointing == ActivationCheckpointing::full
+             ? schedule::Blocks::recomputed
+             : schedule::Blocks::kept;
 }
 
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table) {

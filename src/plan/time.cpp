@@ -8,6 +8,7 @@
 #include "plan/bucket.hpp"
 #include "plan/collectives.hpp"
 #include "plan/memory.hpp"
+#include "plan/stages.hpp"
 #include "plan/timeline.hpp"
 
 namespace finetune::plan {
@@ -23,7 +24,7 @@ class StepPlan {
         machine_(machine),
         passes_(passes),
         table_(regroup(table, request.parallel.bucket)),
-        stages_(table_, plan.shards, head_row(request.architecture, table_)),
+        stages_(stages_of(table_, plan.shards, head_row(request.architecture, table_))),
         rates_(machine, numbers_.compute),
         links_(machine, !request.on_gpu),
         work_(plan_work(request, table_, rates_, passes)) {}
@@ -31,7 +32,8 @@ class StepPlan {
   TimePlan make() const {
     const StepSeconds step =
         play(plan_.shards, stages_, times(),
-             {plan_.mesh.sharding, request_.parallel.overlap, plan_.batch.accumulation});
+             {rules_of(plan_.mesh.sharding, request_.parallel.overlap, blocks_of(request_)),
+              plan_.batch.accumulation});
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     const Work all = accumulation * work_.total();
     TimePlan time;
@@ -65,9 +67,14 @@ class StepPlan {
 
   StepTimes times() const {
     StepTimes times;
+    // What is recomputed of a block, its own backward pass recomputes.
+    const bool are_recomputed = blocks_of(request_) == schedule::Blocks::recomputed;
     const auto stage = [&](const StageWork& work) {
-      times.stages.push_back(
-          {rates_.seconds(work.forward), rates_.seconds(work.backward + work.again)});
+      StageSeconds& seconds = times.stages.emplace_back();
+      seconds.forward = rates_.seconds(work.forward);
+      seconds.backward =
+          rates_.seconds(are_recomputed ? work.backward : work.backward + work.again);
+      seconds.again = are_recomputed ? rates_.seconds(work.again) : 0;
     };
     stage(work_.embedding);
     for (const StageWork& block : work_.blocks)
@@ -75,10 +82,8 @@ class StepPlan {
     stage(work_.head);
     times.stages.resize(static_cast<std::size_t>(
         std::max(stages_.num_stages(), static_cast<int>(times.stages.size()))));
-    for (const UnitLayout& unit : plan_.shards.units()) {
+    for (const UnitLayout& unit : plan_.shards.units())
       times.units.push_back(times_of(unit));
-      times.is_trained.push_back(unit.trainable ? 1 : 0);
-    }
     return times;
   }
 
@@ -186,7 +191,7 @@ class StepPlan {
   const Machine& machine_;
   Passes passes_;
   model::ParameterTable table_;
-  Stages stages_;
+  schedule::Stages stages_;
   Rates rates_;
   Links links_;
   MicroBatchWork work_;

@@ -9,24 +9,19 @@ namespace {
 
 class Clock {
  public:
-  Clock(const ShardMap& shards, const Stages& stages, const StepTimes& times,
-        const TimelineRules& rules)
-      : shards_(shards),
-        stages_(stages),
+  Clock(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
+        bool overlaps)
+      : stages_(stages),
         times_(times),
-        rules_(rules),
+        overlaps_(overlaps),
         gathers_(shards.num_shards() > 1),
-        num_open_(shards.units().size(), 0),
         ready_s_(shards.units().size(), not_gathered) {}
 
-  StepSeconds run(std::int64_t passes) {
-    for (std::int64_t i = 0; i < passes; ++i)
-      pass(i + 1 == passes);
-    while (!on_their_way_.empty())
-      arrive();
-    wait_until(replicas_done_s_);
-    return {now_s_, exposed_s_, busy_s_, sent_bytes_};
+  void run(const std::vector<schedule::Event>& events) {
+    for (const schedule::Event& event : events)
+      run(event);
   }
+  StepSeconds seconds() const { return {now_s_, exposed_s_, busy_s_, sent_bytes_}; }
 
  private:
   static constexpr double not_gathered = -1;
@@ -41,9 +36,38 @@ class Clock {
   const StageSeconds& of_stage(int stage) const {
     return times_.stages[static_cast<std::size_t>(stage)];
   }
-  bool is_trained(int unit) const { return times_.is_trained[static_cast<std::size_t>(unit)] != 0; }
   double& ready_s(int unit) { return ready_s_[static_cast<std::size_t>(unit)]; }
-  int& num_open(int unit) { return num_open_[static_cast<std::size_t>(unit)]; }
+
+  void run(const schedule::Event& event) {
+    using enum schedule::Action;
+    const int index = event.index;
+    switch (event.action) {
+      case gather:
+      case open:
+        return this->gather(index);
+      case release:
+        ready_s(index) = not_gathered;
+        return;
+      case open_gradient:
+        return make_room();
+      case reduce:
+      case reduce_last:
+        return leave(index, event.action == reduce_last);
+      case forward:
+      case forward_kept:
+        return compute(index, of_stage(index).forward);
+      case again:
+        return compute(index, of_stage(index).again);
+      case loss:
+        return compute(index, of_stage(index).forward + of_stage(index).backward);
+      case backward:
+        return compute(index, of_stage(index).backward);
+      case finish:
+        return all_arrive();
+      case close:
+        return;
+    }
+  }
 
   /// When a collective that is started now is done.
   double start(const Transfer& transfer) {
@@ -63,29 +87,9 @@ class Clock {
   void gather(int unit) {
     if (gathers_ && ready_s(unit) == not_gathered) ready_s(unit) = start(of(unit).gather);
   }
-  void open(const std::vector<int>& units) {
-    for (const int unit : units) {
-      gather(unit);
-      ++num_open(unit);
-    }
-  }
-  void close(const std::vector<int>& units) {
-    for (const int unit : units) {
-      const bool stays =
-          rules_.sharding == Sharding::shard_grad_op || shards_.unit(unit).stays_gathered;
-      if (--num_open(unit) == 0 && !stays) ready_s(unit) = not_gathered;
-    }
-  }
-  void prefetch(int stage) {
-    if (!rules_.overlaps) return;
-    for (const int unit : stages_.units(stage))
-      gather(unit);
-  }
   void compute(int stage, double seconds) {
-    if (gathers_) {
-      for (const int unit : stages_.units(stage))
-        wait_until(ready_s(unit));
-    }
+    for (const int unit : stages_.units(stage))
+      wait_until(ready_s(unit));
     now_s_ += seconds;
   }
 
@@ -97,58 +101,26 @@ class Clock {
     if (oldest.is_last && of(oldest.unit).over_replicas.seconds > 0)
       replicas_done_s_ = start(of(oldest.unit).over_replicas);
   }
-  void open_gradients(int stage) {
-    for (const int unit : stages_.units(stage)) {
-      if (!is_trained(unit)) continue;
-      while (gathers_ && on_their_way_.size() >= 2)
-        arrive();
-    }
+  void all_arrive() {
+    while (!on_their_way_.empty())
+      arrive();
+    wait_until(replicas_done_s_);
   }
-  void reduce(int stage, bool is_last) {
-    for (const int unit : stages_.completed(stage)) {
-      if (!is_trained(unit)) continue;
-      on_their_way_.push_back({unit, gathers_ ? start(of(unit).reduce) : now_s_, is_last});
-      if (!gathers_ || !rules_.overlaps) arrive();
-      if (!rules_.overlaps) wait_until(replicas_done_s_);
-    }
+  /// Two gradients at most are on their way while the next is computed.
+  void make_room() {
+    while (gathers_ && on_their_way_.size() >= 2)
+      arrive();
   }
-
-  void pass(bool is_last) {
-    const int head = stages_.head();
-    open(stages_.all_along());
-    for (int stage = 0; stage < head; ++stage) {
-      open(stages_.units(stage));
-      if (stage > 0 && stage == head - 1) open(stages_.units(stage));
-      prefetch(stage + 1);
-      compute(stage, of_stage(stage).forward);
-      close(stages_.units(stage));
-    }
-    open(stages_.units(head));
-    open_gradients(head);
-    compute(head, of_stage(head).forward + of_stage(head).backward);
-    reduce(head, is_last);
-    close(stages_.units(head));
-    for (int stage = head - 1; stage > 0; --stage) {
-      open(stages_.units(stage));
-      if (stage == head - 1) close(stages_.units(stage));
-      if (stage > 1) prefetch(stage - 1);
-      open_gradients(stage);
-      compute(stage, of_stage(stage).backward);
-      reduce(stage, is_last);
-      close(stages_.units(stage));
-    }
-    open_gradients(0);
-    now_s_ += of_stage(0).backward;
-    reduce(0, is_last);
-    close(stages_.all_along());
+  void leave(int unit, bool is_last) {
+    on_their_way_.push_back({unit, gathers_ ? start(of(unit).reduce) : now_s_, is_last});
+    if (!gathers_ || !overlaps_) arrive();
+    if (!overlaps_) wait_until(replicas_done_s_);
   }
 
-  const ShardMap& shards_;
-  const Stages& stages_;
+  const schedule::Stages& stages_;
   const StepTimes& times_;
-  const TimelineRules& rules_;
+  bool overlaps_;
   bool gathers_;
-  std::vector<int> num_open_;
   std::vector<double> ready_s_;
   std::deque<OnItsWay> on_their_way_;
   double now_s_ = 0;
@@ -161,11 +133,20 @@ class Clock {
 
 }  // namespace
 
-StepSeconds play(const ShardMap& shards, const Stages& stages, const StepTimes& times,
+StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
                  const TimelineRules& rules) {
+  using schedule::Pass;
   constexpr std::int64_t played = 3;
+  const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
+  const auto last = make_pass(stages, rules.schedule, Pass::last);
+  const auto end = make_end(stages, rules.schedule);
   const auto run = [&](std::int64_t passes) {
-    return Clock(shards, stages, times, rules).run(passes);
+    Clock clock(shards, stages, times, rules.schedule.prefetches);
+    for (std::int64_t i = 1; i < passes; ++i)
+      clock.run(pass);
+    clock.run(last);
+    clock.run(end);
+    return clock.seconds();
   };
   if (rules.accumulation <= played) return run(rules.accumulation);
   const StepSeconds three = run(played), two = run(played - 1);

@@ -5,16 +5,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/mesh.hpp"
 #include "plan/shard_map.hpp"
-#include "plan/stages.hpp"
+#include "schedule/pass.hpp"
 
 namespace finetune::plan {
 
 /// Seconds of one micro-batch.
 struct StageSeconds {
   double forward = 0;
-  double backward = 0;  ///< with what is computed again
+  double backward = 0;
+  double again = 0;  ///< the forward pass, where blocks are recomputed
 };
 
 /// A collective: how long, and what a node sends to others meanwhile.
@@ -34,12 +34,10 @@ struct UnitTimes {
 struct StepTimes {
   std::vector<StageSeconds> stages;
   std::vector<UnitTimes> units;
-  std::vector<char> is_trained;  ///< units
 };
 
 struct TimelineRules {
-  Sharding sharding = Sharding::full_shard;
-  bool overlaps = true;
+  schedule::Rules schedule;
   std::int64_t accumulation = 1;
 };
 
@@ -50,11 +48,10 @@ struct StepSeconds {
   double sent_bytes = 0;     ///< by a node to others
 };
 
-/// Plays the order of train::forward_backward: units are gathered before their stage, one stage
-/// ahead where communication overlaps; gradients leave after it, two at most; sums go over the
-/// copies of the model in the last pass. One collective runs at a time, in the order of their
-/// start. Of many passes the first, one in between and the last are played.
-StepSeconds play(const ShardMap& shards, const Stages& stages, const StepTimes& times,
+/// A clock over the events of a step: a stage waits for its units; gradients leave behind it, two
+/// at most; sums go over the copies of the model in the last pass. One collective runs at a time,
+/// in the order of their start. Of many passes the first, one in between and the last are played.
+StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
                  const TimelineRules& rules);
 
 }  // namespace finetune::plan

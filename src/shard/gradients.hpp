@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/pass.hpp"
 #include "shard/buffer_pool.hpp"
 #include "shard/options.hpp"
 #include "shard/wire.hpp"
@@ -42,7 +43,7 @@ class Gradients {
 
   /// Starts to add `buffer` to the sums; in the step's last micro-batch also over the replicas.
   /// Collective on fsdp and dp_replicate.
-  enum class Pass { more_follow, last };
+  using Pass = schedule::Pass;
   void reduce(int unit, at::Tensor buffer, Pass pass);
 
   /// Returns when all sums are complete. Throws: ErrorKind::environment.

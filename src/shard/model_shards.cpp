@@ -88,7 +88,7 @@ void ModelShards::publish_all() {
     publish(unit);
 }
 
-void ModelShards::prefetch(int unit) {
+void ModelShards::gather(int unit) {
   Unit& u = at(unit);
   if (u.full.defined()) return;
   if (is_alone()) {
@@ -103,7 +103,7 @@ void ModelShards::prefetch(int unit) {
 }
 
 void ModelShards::open(int unit) {
-  prefetch(unit);
+  gather(unit);
   ++at(unit).num_open;
 }
 
@@ -113,6 +113,7 @@ void ModelShards::wait_for(const Unit& unit) const {
 
 void ModelShards::release(int unit) {
   Unit& u = at(unit);
+  core::check(u.num_open == 0, "only closed units are released");
   if (!u.full.defined()) return;
   // A rank that had nothing to compute has not read it, but it was written to.
   wait_for(u);
@@ -123,15 +124,12 @@ void ModelShards::release(int unit) {
 void ModelShards::close(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open > 0, "a unit is closed as often as it is opened");
-  if (--u.num_open > 0 || options_.sharding == plan::Sharding::shard_grad_op) return;
-  if (!map_.unit(unit).stays_gathered) release(unit);
+  --u.num_open;
 }
 
 void ModelShards::release_all() {
-  for (int unit = 0; unit < num_units(); ++unit) {
-    core::check(at(unit).num_open == 0, "nothing is open between two steps");
+  for (int unit = 0; unit < num_units(); ++unit)
     release(unit);
-  }
 }
 
 void ModelShards::open_gradient(int unit) {

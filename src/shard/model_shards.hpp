@@ -18,11 +18,11 @@
 namespace finetune::shard {
 
 /// Per unit that is trained: a shard of master weights and of gradient sums that stay, and flat
-/// buffers of the whole unit in the computation's dtype that exist while the unit is open
-/// (SHARD_GRAD_OP and adapters: until `release_all`). Of a frozen unit: a shard of its bytes,
-/// packed or in the computation's dtype, which are gathered as they are. Gathers and reductions run
-/// behind the computation; every rank opens, closes and reduces the same units in the same order.
-/// Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277).
+/// buffers of the whole unit in the computation's dtype that exist from `gather` to `release`. Of a
+/// frozen unit: a shard of its bytes, packed or in the computation's dtype, which are gathered as
+/// they are. Gathers and reductions run behind the computation; every rank opens, closes and
+/// reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
+/// 2304.11277).
 class ModelShards : public model::Weights {
  public:
   ModelShards(const model::ParameterTable& table, const plan::ShardMap& map, const Groups& groups,
@@ -55,13 +55,15 @@ class ModelShards : public model::Weights {
   void publish(int unit);
   void publish_all();
 
-  /// Starts to gather a unit, if it is not there yet, for the `open` that follows.
-  void prefetch(int unit);
-  /// Gathers a unit's weights; readers wait for them. Nested calls count. Collective on
+  /// Starts to gather a unit, if it is not there yet, for the `open` that follows. Collective on
   /// fsdp.
+  void gather(int unit);
+  /// Makes a unit's weights readable, gathered first if they are not; readers wait for them. Nested
+  /// calls count. Collective on fsdp.
   void open(int unit);
   void close(int unit);
-  /// Releases what SHARD_GRAD_OP kept.
+  /// Gives back the memory of a closed unit's gathered weights, if there is any.
+  void release(int unit);
   void release_all();
 
   /// Makes the unit's gradient buffer ready for `gradient`. Nested calls do nothing, nor does it
@@ -104,7 +106,6 @@ class ModelShards : public model::Weights {
   at::Tensor frozen_weight(const at::Tensor& bytes, model::RowRange rows) const;
   BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
   void wait_for(const Unit& unit) const;
-  void release(int unit);
   void zero_unwritten(int unit);
 
   const model::ParameterTable& table_;

@@ -135,6 +135,7 @@ void set_magnitudes(shard::ModelShards& shards) {
     const at::Tensor norms = at::linalg_vector_norm(shards.weight({row, 1}), 2, 1,
                                                     /*keepdim=*/false, at::kFloat);
     shards.close(unit);
+    shards.release(unit);
     const int of_adapters = shards.unit_of(magnitude);
     for (const plan::ShardSlice& slice : shards.map().slices(of_adapters, shards.fsdp().rank()))
       if (slice.row == magnitude)

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// One micro-batch through the model, unit by unit: gather, compute, let go.
+// One micro-batch through the model, as the events of its schedule say.
 
 #include <ATen/ATen.h>
 
@@ -10,12 +10,13 @@
 #include "data/micro_batch.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
+#include "schedule/pass.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::train {
 
-/// Whether backward keeps a block's activations or computes the block again from its input.
-enum class Blocks { kept, recomputed };
+using schedule::Blocks;
+using schedule::Pass;
 
 /// What a pass works on. Nothing is owned.
 struct Engine {
@@ -30,8 +31,6 @@ struct Engine {
   /// layer.
   bool balances_micro_batch = false;
 };
-
-using Pass = shard::Gradients::Pass;
 
 /// What a pass differentiates: scale.loss * (sum of its token losses) and, for a model with experts
 /// that asks for it, scale.balance * (load-balancing term summed over tokens and layers).
@@ -53,6 +52,10 @@ struct PassResult : model::LossSum {
 /// among this rank's shards.
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass = Pass::last);
+
+/// What follows the passes of a step, all of them or those that were begun: gradients are summed,
+/// what stayed gathered is released. Collective on fsdp and dp_replicate.
+void end_passes(const Engine& engine);
 
 /// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result says which targets
 /// are the model's first choice.

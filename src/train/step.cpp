@@ -72,10 +72,9 @@ std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
 /// What ranks have on its way to each other arrives, and nobody looks at it: the weights are those
 /// of the step before, and the next step forgets the sums. Replicas' sums have not been begun, as
 /// that is for the last pass.
-StepResult leave(shard::ModelShards& shards, std::int64_t num_passes) {
-  shards.finish_gradients();
-  shards.release_all();
-  shard::wait_for_compute(shards.options().device);
+StepResult leave(const Engine& engine, std::int64_t num_passes) {
+  end_passes(engine);
+  shard::wait_for_compute(engine.shards.options().device);
   return {.left_after = num_passes};
 }
 
@@ -107,7 +106,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
   if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
   for (std::int64_t i = 0; i < num_passes; ++i) {
-    if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(shards, i);
+    if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(engine, i);
     core::fault::hit("step.fwd");
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
     const PassResult sums =
@@ -116,8 +115,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
     balance.add(sums.balance);
   }
   core::fault::hit("step.allreduce");
-  shards.finish_gradients();
-  shards.release_all();
+  end_passes(engine);
   shard::wait_for_compute(shards.options().device);
 
   StepResult result;
