@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "deck/row.hpp"
@@ -33,6 +35,22 @@ class Table {
   void text(const Key& key, std::string& value);
   /// A string that is one of `choices`.
   void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
+  /// The same, bound to what the string stands for: a new value is a compile error where it is not
+  /// told apart.
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void choice(const Key& key, Enum& value,
+              const std::vector<std::pair<std::string, Enum>>& choices) {
+    std::string name;
+    std::vector<std::string> names;
+    for (const auto& [each, meaning] : choices) {
+      names.push_back(each);
+      if (meaning == value) name = each;
+    }
+    choice(key, name, names);
+    for (const auto& [each, meaning] : choices)
+      if (each == name) value = meaning;
+  }
   /// A string or an array of strings, each one of `choices` if there are any. "" is no string. An
   /// override may leave out quotes: [a,b].
   void texts(const Key& key, std::vector<std::string>& values,

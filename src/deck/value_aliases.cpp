@@ -77,6 +77,7 @@ constexpr auto value_rows = std::to_array<ValueAlias>({
     {"optimizer.schedule", "cosinewithwarmup", "cosine"},
     {"optimizer.schedule", "linearwithwarmup", "linear"},
     {"optimizer.schedule", "constantwithwarmup", "constant"},
+    {"optimizer.schedule", "warmupstabledecay", "wsd"},
     {"parallel.sharding", "zero3", "FULL_SHARD"},
     {"parallel.sharding", "zerostage3", "FULL_SHARD"},
     {"parallel.sharding", "3", "FULL_SHARD"},

@@ -3,6 +3,10 @@
 
 namespace finetune::optim {
 
+std::string name_of(Rounding rounding) {
+  return rounding == Rounding::stochastic ? "stochastic" : "nearest";
+}
+
 void Settings::bind(deck::Table& table) {
   using deck::Restart;
   table.choice(
@@ -16,13 +20,23 @@ void Settings::bind(deck::Table& table) {
   table.choice({.name = "schedule",
                 .restart = Restart::fixed,
                 .sentence = "How the learning rate falls from lr after warm-up to lr * "
-                            "min_lr_ratio after the last step."},
-               schedule, {"cosine", "linear", "constant"});
+                            "min_lr_ratio after the last step; wsd: it stays, and falls linearly "
+                            "over the last decay_ratio of all steps."},
+               schedule,
+               {{"cosine", LrSchedule::cosine},
+                {"linear", LrSchedule::linear},
+                {"constant", LrSchedule::constant},
+                {"wsd", LrSchedule::wsd}});
+  table.real({.name = "min_lr_ratio",
+              .restart = Restart::fixed,
+              .sentence = "Learning rate after the last step, as a fraction of lr (not constant)."},
+             min_lr_ratio, {.min = 0, .max = 1});
   table.real(
-      {.name = "min_lr_ratio",
+      {.name = "decay_ratio",
        .restart = Restart::fixed,
-       .sentence = "Learning rate after the last step, as a fraction of lr (cosine and linear)."},
-      min_lr_ratio, {.min = 0, .max = 1});
+       .sentence = "Fraction of all steps (rounded up) over which wsd lets the learning rate "
+                   "fall."},
+      decay_ratio, {.max = 1, .above = 0});
   table.integer({.name = "warmup_steps",
                  .restart = Restart::fixed,
                  .sentence = "Steps over which the learning rate rises linearly to lr.",
@@ -62,7 +76,7 @@ void Settings::bind(deck::Table& table) {
                             "random, so that their mean is exact and small updates are not lost; "
                             "nearest: an update below half of a weight's last digit changes "
                             "nothing."},
-               rounding, {"stochastic", "nearest"});
+               rounding, {{"stochastic", Rounding::stochastic}, {"nearest", Rounding::nearest}});
   table.boolean({.name = "offload",
                  .restart = Restart::free,
                  .sentence = "If ranks compute on GPUs: keep master weights and moments in host "

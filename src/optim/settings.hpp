@@ -9,11 +9,19 @@
 
 namespace finetune::optim {
 
+/// How the learning rate goes on after warm-up.
+enum class LrSchedule { cosine, linear, constant, wsd };
+/// Of weights and moments that are kept in bf16.
+enum class Rounding { stochastic, nearest };
+/// As the deck writes it.
+std::string name_of(Rounding rounding);
+
 struct Settings {
   std::string name = "adamw";
   double lr = 2e-5;
   double min_lr_ratio = 0;
-  std::string schedule = "cosine";
+  LrSchedule schedule = LrSchedule::cosine;
+  double decay_ratio = 0.1;  ///< of all steps, for wsd
   std::int64_t warmup_steps = 0;
   double warmup_ratio = 0;
   double beta1 = 0.9;
@@ -21,11 +29,11 @@ struct Settings {
   double eps = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;
-  std::string rounding = "stochastic";  ///< of weights and moments that are kept in bf16
-  bool offload = false;                 ///< master weights and moments in host memory
+  Rounding rounding = Rounding::stochastic;
+  bool offload = false;  ///< master weights and moments in host memory
 
   bool is_8bit() const { return name == "adamw8bit"; }
-  bool rounds_stochastically() const { return rounding == "stochastic"; }
+  bool rounds_stochastically() const { return rounding == Rounding::stochastic; }
 
   void bind(deck::Table& table);
 };

@@ -33,11 +33,12 @@ void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) 
   if (!keeps_bf16(input)) return;
   // Earlier versions had no other.
   const std::string rounding = found.state.value("rounding", std::string("nearest"));
-  if (rounding == input.optimizer.rounding) return;
+  const std::string own = optim::name_of(input.optimizer.rounding);
+  if (rounding == own) return;
   log::warn(fmt::format(
       "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and its "
       "numbers will differ). Set optimizer.rounding = \"{}\" to continue as before.",
-      found.folder.string(), rounding, input.optimizer.rounding, rounding));
+      found.folder.string(), rounding, own, rounding));
 }
 
 /// The base is compared by what it is (require_same_base), wherever it lies.
@@ -76,7 +77,7 @@ core::Json describe_run(const Input& input, const RunFacts& facts) {
                         {"double_quant", input.adapter.double_quant},
                         {"config", weights::to_peft_config(input.adapter, input.parameters)}};
   }
-  if (keeps_bf16(input)) state["rounding"] = input.optimizer.rounding;
+  if (keeps_bf16(input)) state["rounding"] = optim::name_of(input.optimizer.rounding);
   if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
   return state;
 }

@@ -46,7 +46,7 @@ TEST(SmallSteps, OfBf16TrueFollowThoseOfBf16Mixed) {
 TEST(SmallSteps, AreLostInPartWhereBf16IsRoundedToNearest) {
   const double mixed = losses(on_all_ranks(bf16(false))).second;
   Arrangement setup = on_all_ranks(bf16(true));
-  setup.rounding = "nearest";
+  setup.rounding = optim::Rounding::nearest;
   EXPECT_GT(losses(setup).second, 1.1 * mixed);
 }
 

@@ -30,7 +30,7 @@ struct Arrangement {
   const char* bucket = "BLOCK";
   std::int64_t micro_batch = 2;
   model::AdapterSettings adapter = {};
-  const char* rounding = "stochastic";
+  optim::Rounding rounding = optim::Rounding::stochastic;
   std::uint64_t seed = 0;  ///< of rounding
 };
 

@@ -17,6 +17,22 @@ TEST(DeckValues, KeysGetTheirValuesAndTheOthersKeepTheirDefaults) {
   EXPECT_EQ(sample.tp, 1);
 }
 
+TEST(DeckValues, AChoiceIsBoundToWhatItStandsFor) {
+  enum class Order { forward, backward };
+  const auto read_order = [](const std::string& text) {
+    Deck deck(text, "input.toml", {});
+    Order order = Order::backward;
+    deck.table("data", "What is read.")
+        .choice({"order", Restart::free, "Where it begins."}, order,
+                {{"forward", Order::forward}, {"backward", Order::backward}});
+    deck.finish();
+    return order;
+  };
+  EXPECT_EQ(read_order("data.order = \"forward\"\n"), Order::forward);
+  EXPECT_EQ(read_order(""), Order::backward);
+  EXPECT_THROW(read_order("data.order = \"sideways\"\n"), core::Error);
+}
+
 TEST(DeckValues, DottedKeysAndInlineTablesAreTables) {
   EXPECT_EQ(read("model.path = \"x\"\nparallel.tp = 2\n").tp, 2);
   EXPECT_EQ(read("model = {path = \"x\"}\nparallel = {tp = 2}\n").tp, 2);

@@ -99,7 +99,7 @@ TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
 TEST(AdamW, KeepsMomentsInBf16) {
   OddShards odd(tests::world(), at::kFloat);
   Settings nearest = settings();
-  nearest.rounding = "nearest";
+  nearest.rounding = optim::Rounding::nearest;
   AdamW optimizer(nearest, odd.table, odd.shards, at::kBFloat16);
   AdamW wide(settings(), odd.table, odd.shards);
   odd.for_each_gradient(

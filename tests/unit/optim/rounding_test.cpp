@@ -105,7 +105,7 @@ TEST_P(StochasticRounding, MovesWeightsThatRoundingToNearestKeeps) {
   Settings settings = named(GetParam());
   const Weights before = NarrowShards({}, settings, 7).train(0);
   EXPECT_FALSE(NarrowShards({}, settings, 7).train(20) == before);
-  settings.rounding = "nearest";
+  settings.rounding = optim::Rounding::nearest;
   EXPECT_TRUE(NarrowShards({}, settings, 7).train(20) == before);
 }
 

@@ -20,7 +20,7 @@ std::vector<double> golden(const std::string& name) {
   return json["multipliers"][name].get<std::vector<double>>();
 }
 
-Settings settings_of(const std::string& schedule, double min_lr_ratio = 0) {
+Settings settings_of(LrSchedule schedule, double min_lr_ratio = 0) {
   Settings settings;
   settings.lr = 1;
   settings.schedule = schedule;
@@ -30,7 +30,7 @@ Settings settings_of(const std::string& schedule, double min_lr_ratio = 0) {
 }
 
 TEST(Schedule, IsThatOfTheReferenceTrajectory) {
-  const Schedule schedule(settings_of("cosine", 0.1), 20);
+  const Schedule schedule(settings_of(LrSchedule::cosine, 0.1), 20);
   const auto expected = golden("train");
   for (std::int64_t step = 0; step < 20; ++step)
     EXPECT_NEAR(schedule.lr(step), expected[static_cast<std::size_t>(step)], 1e-15);
@@ -41,10 +41,10 @@ TEST(Schedule, IsThatOfTheReferenceTrajectory) {
 /// (s + 1) / w, and the peak comes one step earlier.
 TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
   const std::vector<std::pair<std::string, Settings>> pairs = {
-      {"hf_linear", settings_of("linear")},
-      {"hf_cosine", settings_of("cosine")},
-      {"hf_cosine_with_min_lr", settings_of("cosine", 0.1)},
-      {"hf_constant_with_warmup", settings_of("constant")}};
+      {"hf_linear", settings_of(LrSchedule::linear)},
+      {"hf_cosine", settings_of(LrSchedule::cosine)},
+      {"hf_cosine_with_min_lr", settings_of(LrSchedule::cosine, 0.1)},
+      {"hf_constant_with_warmup", settings_of(LrSchedule::constant)}};
   for (const auto& [name, settings] : pairs) {
     const Schedule schedule(settings, 20);
     const auto expected = golden(name);
@@ -56,7 +56,7 @@ TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
 }
 
 TEST(Schedule, WarmupRatioIsRoundedUp) {
-  Settings settings = settings_of("linear");
+  Settings settings = settings_of(LrSchedule::linear);
   settings.warmup_steps = 0;
   settings.warmup_ratio = 0.11;
   EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 3);
@@ -66,14 +66,14 @@ TEST(Schedule, WarmupRatioIsRoundedUp) {
 }
 
 TEST(Schedule, WarmupStepsComeBeforeTheRatio) {
-  Settings settings = settings_of("linear");
+  Settings settings = settings_of(LrSchedule::linear);
   settings.warmup_ratio = 0.5;
   EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 4);
 }
 
 TEST(Schedule, ScalesWithThePeakAndEndsAtItsLeast) {
-  for (const char* name : {"linear", "cosine"}) {
-    Settings settings = settings_of(name, 0.25);
+  for (const LrSchedule shape : {LrSchedule::linear, LrSchedule::cosine}) {
+    Settings settings = settings_of(shape, 0.25);
     settings.lr = 3e-4;
     const Schedule schedule(settings, 20);
     EXPECT_NEAR(schedule.lr(12), 3e-4 * (0.25 + 0.75 * 0.5), 1e-18);
@@ -82,11 +82,27 @@ TEST(Schedule, ScalesWithThePeakAndEndsAtItsLeast) {
   }
 }
 
+/// Steps 4 to 13 at the peak, then the last 30 % of all steps, as transformers'
+/// get_wsd_schedule(4, 6, 20, decay_type="linear") has them.
+TEST(Schedule, WsdStaysAndThenFallsLinearly) {
+  Settings settings = settings_of(LrSchedule::wsd, 0.1);
+  settings.decay_ratio = 0.3;
+  const Schedule schedule(settings, 20);
+  EXPECT_EQ(schedule.lr(3), 1);
+  for (std::int64_t step = 4; step <= 14; ++step)
+    EXPECT_EQ(schedule.lr(step), 1) << step;
+  for (std::int64_t step = 14; step <= 20; ++step)
+    EXPECT_NEAR(schedule.lr(step), 0.1 + 0.9 * static_cast<double>(20 - step) / 6, 1e-15) << step;
+  settings.decay_ratio = 1;
+  EXPECT_EQ(Schedule(settings, 20).lr(4), 1) << "warm-up comes first";
+  EXPECT_NEAR(Schedule(settings, 20).lr(12), 0.55, 1e-15) << "as linear";
+}
+
 TEST(Schedule, OfARunThatIsAllWarmUpHasNoDecay) {
-  const Schedule schedule(settings_of("cosine"), 2);
+  const Schedule schedule(settings_of(LrSchedule::cosine), 2);
   EXPECT_EQ(schedule.lr(0), 0.25);
   EXPECT_EQ(schedule.lr(1), 0.5);
-  EXPECT_TRUE(std::isfinite(Schedule(settings_of("linear"), 4).lr(4)));
+  EXPECT_TRUE(std::isfinite(Schedule(settings_of(LrSchedule::linear), 4).lr(4)));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST(OptimizerSettings, ReadEveryKey) {
       "lr = 1e-3\nschedule = \"linear\"\nmin_lr_ratio = 0.1\nwarmup_steps = 3\nbeta1 = 0.8\n"
       "beta2 = 0.9\neps = 1e-6\nweight_decay = 0.01\nmax_grad_norm = 2\nrounding = \"nearest\"\n");
   EXPECT_EQ(s.lr, 1e-3);
-  EXPECT_EQ(s.schedule, "linear");
+  EXPECT_EQ(s.schedule, LrSchedule::linear);
   EXPECT_EQ(s.min_lr_ratio, 0.1);
   EXPECT_EQ(s.warmup_steps, 3);
   EXPECT_EQ(s.beta1, 0.8);

@@ -142,7 +142,7 @@ TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
       "(this start has \"stochastic\", and its numbers will differ). Set optimizer.rounding = "
       "\"nearest\" to continue as before.\n";
   EXPECT_EQ(warning(input, found), log::is_root() ? expected : "") << "an earlier version wrote it";
-  input.optimizer.rounding = "nearest";
+  input.optimizer.rounding = optim::Rounding::nearest;
   EXPECT_EQ(warning(input, found), "");
   input.precision.mode = "bf16-mixed";
   EXPECT_FALSE(checkpoint_of(input).state.contains("rounding")) << "nothing is kept in bf16";
