@@ -12,7 +12,7 @@
 
 namespace finetune::checkpoint {
 
-struct ScanReport {
+struct [[nodiscard]] ScanReport {
   std::vector<std::string> problems;  ///< one a damaged block or skeleton, as they lie in the files
   std::int64_t bytes = 0;             ///< read and compared
   std::vector<Numbers> tensors;       ///< of their good blocks; as in Manifest::tensors

@@ -67,15 +67,15 @@ class Group {
   int size() const { return communicator().size(); }
 
   /// Shapes: shard [count] -> full [size() * count], in rank order. Any dtype.
-  virtual Ticket all_gather(core::DType dtype, const void* shard, void* full,
-                            std::int64_t count) = 0;
+  [[nodiscard]] virtual Ticket all_gather(core::DType dtype, const void* shard, void* full,
+                                          std::int64_t count) = 0;
   /// Sums over ranks. Shapes: full [size() * count] -> shard [count]. f32, bf16, f16, i64.
-  virtual Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
-                                std::int64_t count) = 0;
+  [[nodiscard]] virtual Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
+                                              std::int64_t count) = 0;
   /// Sums over ranks, in place; the result is bitwise identical on every rank. f32, bf16, f16, i64.
-  virtual Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) = 0;
+  [[nodiscard]] virtual Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) = 0;
   /// Host memory only.
-  virtual Ticket exchange(Exchange exchange) = 0;
+  [[nodiscard]] virtual Ticket exchange(Exchange exchange) = 0;
 
   /// Returns when the collective is done (on a device: makes the current stream wait for it).
   virtual void wait(Ticket ticket) = 0;

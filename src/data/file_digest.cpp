@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/file_identity.hpp"
 #include "core/hash.hpp"
 #include "core/host.hpp"
 
@@ -22,16 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t block_bytes = std::int64_t{8} << 20;
-
-/// Two copies of a file never agree in all of these; two views of one on a shared file system do,
-/// but for its device.
-std::string identity(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return {};
-  return fmt::format("{} {} {}.{:09} {}.{:09}", status.st_ino, status.st_size,
-                     status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
-                     status.st_ctim.tv_nsec);
-}
 
 /// What the first rank of each node says, by node. Collective on the world.
 std::vector<std::string> of_nodes(const Ranks& ranks, const std::string& text) {
@@ -147,7 +137,7 @@ std::vector<std::string> digest_files(const Ranks& ranks, std::span<const fs::pa
   comm::require_equal(ranks.world, "number of data files", std::to_string(files.size()));
   std::string identities;
   for (const fs::path& file : files)
-    identities += identity(file) + "\n";
+    identities += core::file_identity(file) + "\n";
   if (all_equal(of_nodes(ranks, core::fingerprint(identities))))
     return digest_together(ranks, ranks.world, files);
   std::vector<std::string> digests = digest_together(ranks, ranks.node, files);
@@ -156,7 +146,7 @@ std::vector<std::string> digest_files(const Ranks& ranks, std::span<const fs::pa
 }
 
 bool is_same_everywhere(const Ranks& ranks, const fs::path& path) {
-  const auto identities = of_nodes(ranks, identity(path));
+  const auto identities = of_nodes(ranks, core::file_identity(path));
   return all_equal(identities) && !identities.front().empty();
 }
 

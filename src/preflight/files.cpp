@@ -2,7 +2,6 @@
 #include "preflight/files.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/file_identity.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -30,19 +30,13 @@ constexpr std::int64_t num_blocks = 32;
 /// The quick check reads less of files that nodes have copies of.
 constexpr std::int64_t quick_whole_bytes = 1 << 20;
 
-std::string identity_of(const struct stat& status) {
-  return fmt::format("{} {} {}.{:09} {}.{:09}", status.st_ino, status.st_size,
-                     status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
-                     status.st_ctim.tv_nsec);
-}
-
 void add_file(const fs::path& path, std::vector<SeenFile>& files) {
-  struct stat status {};
   SeenFile& file = files.emplace_back();
   file.path = path.string();
-  if (::stat(path.c_str(), &status) != 0) return;
-  file.size_bytes = status.st_size;
-  file.identity = identity_of(status);
+  file.identity = core::file_identity(path);
+  std::error_code failed;
+  const auto size_bytes = fs::file_size(path, failed);
+  if (!failed) file.size_bytes = static_cast<std::int64_t>(size_bytes);
 }
 
 std::string to_text(const std::vector<SeenFile>& files) {

@@ -21,7 +21,7 @@ enum class MergeInto {
 };
 
 /// What merging did, over all tensors it touched. Norms are those of Frobenius.
-struct MergeReport {
+struct [[nodiscard]] MergeReport {
   std::int64_t num_merged = 0;
   core::DType dtype = core::DType::f32;  ///< coarsest that merged weights are written in
   double largest_error = 0;              ///< of a written weight against its fp32 sum
