@@ -96,7 +96,8 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,
                                                 input.numbers(), device.index >= 0);
   train::settle_choices(environment, device, input);
-  auto made = train::describe_check(environment, input, device, level);
+  const auto planned = train::plan_run(environment, input, device);
+  auto made = train::describe_check(environment, input, device, planned, level);
   made.request.saves_rates = !arguments.save.empty();
   if (made.request.saves_rates) train::measure_levels(environment, input, device, made);
   const auto outcome = preflight::check(environment, beginning, made.request);

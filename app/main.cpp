@@ -58,8 +58,11 @@ int train_on_ranks(int argc, char** argv) {
     input.arithmetic = train::agree_on_arithmetic(env.world(), input.precision.cpu_products,
                                                   input.numbers(), device.index >= 0);
     train::settle_choices(env, device, input);
-    if (const int code = train::check_before_run(env, beginning, input, device)) return code;
-    const auto plan = train::make_plan(env, input, device);
+    const auto planned = train::plan_run(env, input, device);
+    if (const int code = train::check_before_run(env, beginning, input, device, planned))
+      return code;
+    train::accept(env, input, planned);
+    const plan::Plan& plan = planned.plan;
     const auto world = world::make(env, plan, device);
     log::info(fmt::format("finetune {} on {}", arguments.path,
                           world::to_string(plan.mesh, env.topology())));

@@ -208,14 +208,16 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
   return sets;
 }
 
-Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
-                   std::int64_t batch_rank) {
+Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& plan,
+                   std::int64_t batch_size, std::int64_t batch_rank) {
   const auto seed = static_cast<std::uint64_t>(input.train.seed);
-  const data::MicroBatchGrid grid{input.train.micro_batch, batch_size, batch_rank};
+  const data::MicroBatchGrid grid{plan.micro_batch, batch_size, batch_rank};
+  core::check(grid.num_micro_steps(plan.global_batch) == plan.accumulation,
+              "the stream cuts a step as the plan says");
   // Nobody looks at padding: any id will do.
   const std::int64_t pad_id = sets.tokenizer.find_eos_id().value_or(0);
   const Drawn drawn = draw(input, sets);
-  data::Sampler sampler(drawn.sampled, input.train.global_batch, seed, input.data.order());
+  data::Sampler sampler(drawn.sampled, plan.global_batch, seed, input.data.order());
   Corpus corpus{
       std::move(sets.tokenizer),
       data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id),
@@ -228,7 +230,7 @@ Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
     // Sorted as a whole, so that what is in a micro-batch does not depend on the number of ranks.
     auto sequences = data::Sequences::join(drawn.held_out).by_length();
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
-    data::Sampler in_order(sequences.size(), input.train.micro_batch * batch_size, seed,
+    data::Sampler in_order(sequences.size(), plan.micro_batch * batch_size, seed,
                            data::Order::as_read);
     corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
   }
@@ -238,11 +240,12 @@ Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
   return corpus;
 }
 
-Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world) {
+Corpus load_corpus(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+                   const world::World& world) {
   DataSets sets = load_data(input, registry, {world.world, world.node}, cache_options(input),
                             at::get_num_threads());
   return comm::agree(world.world, [&] {
-    return make_corpus(input, std::move(sets), world.batch.size(), world.batch.rank());
+    return make_corpus(input, std::move(sets), plan, world.batch.size(), world.batch.rank());
   });
 }
 

@@ -11,6 +11,7 @@
 #include "data/load.hpp"
 #include "data/stream.hpp"
 #include "data/tokenizer.hpp"
+#include "plan/plan.hpp"
 #include "train/input.hpp"
 #include "train/sources.hpp"
 #include "world/world.hpp"
@@ -46,14 +47,15 @@ struct Corpus {
   std::vector<std::string> records;  ///< the data report, for metrics.jsonl
 };
 
-/// The streams of the ranks of a grid, and the data report on the log.
-/// Throws: ErrorKind::deck if data.validation_fraction leaves nothing to train on.
-Corpus make_corpus(const Input& input, DataSets sets, std::int64_t batch_size,
-                   std::int64_t batch_rank);
+/// The stream of rank `batch_rank` of `batch_size` that share `plan`'s batches, and the data report
+/// on the log. Throws: ErrorKind::deck if data.validation_fraction leaves nothing to train on.
+Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& plan,
+                   std::int64_t batch_size, std::int64_t batch_rank);
 
 /// Loads and prints what was read. Collective on the world.
 /// Throws: comm::AgreedError; see load_data.
-Corpus load_corpus(const Input& input, const Registry& registry, const world::World& world);
+Corpus load_corpus(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+                   const world::World& world);
 
 /// Refuses a tokenizer whose ids the model's embedding does not have.
 void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture);

@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "comm/agree.hpp"
 #include "core/log.hpp"
 #include "kernels/adamw8bit.hpp"
@@ -11,6 +13,7 @@
 #include "kernels/product.hpp"
 #include "plan/fits.hpp"
 #include "plan/memory.hpp"
+#include "preflight/judge.hpp"
 #include "train/advice.hpp"
 #include "world/world.hpp"
 
@@ -40,28 +43,50 @@ void require_equal_threads(const comm::Communicator& world) {
                        "Set OMP_NUM_THREADS to one number for all ranks."}));
 }
 
+/// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
+plan::Plan plan_or_tell(const comm::Environment& environment, const Input& input,
+                        const plan::Request& request) {
+  try {
+    return plan::make(request, input.parameters);
+  } catch (const core::Error&) {
+    const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));
+    for (const preflight::Problem& problem : launch.problems)
+      if (problem.grade == preflight::Grade::bad) core::fail(problem.kind, problem.message);
+    throw;
+  }
+}
+
 }  // namespace
 
-plan::Plan make_plan(const comm::Environment& environment, const Input& input,
-                     const comm::Device& device) {
+preflight::Expected expected_launch(const Input& input) {
+  return {input.parallel.expect_nodes, input.parallel.expect_ranks_per_node};
+}
+
+PlannedRun plan_run(const comm::Environment& environment, const Input& input,
+                    const comm::Device& device) {
   plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
-  plan::Plan plan = comm::agree(environment.world(), [&] {
-    plan::Plan made = plan::make(request, input.parameters);
-    const std::int64_t of_node = plan::share_of_node(environment.node().size());
-    const std::int64_t there = request.on_gpu ? comm::free_gpu_bytes() : of_node;
-    plan::require_fits(made, request, input.parameters, plan::available_bytes(request, there));
-    plan::require_host_fits(made, request, of_node);
-    return made;
+  plan::Plan plan =
+      comm::agree(environment.world(), [&] { return plan_or_tell(environment, input, request); });
+  const std::int64_t node_bytes = plan::share_of_node(environment.node().size());
+  const std::int64_t available_bytes =
+      plan::available_bytes(request, request.on_gpu ? comm::free_gpu_bytes() : node_bytes);
+  return {std::move(request), std::move(plan), node_bytes, available_bytes};
+}
+
+void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {
+  const plan::Request& request = planned.request;
+  comm::agree_all(environment.world(), [&] {
+    plan::require_fits(planned.plan, request, input.parameters, planned.available_bytes);
+    plan::require_host_fits(planned.plan, request, planned.node_bytes);
   });
   if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());
-  for (const std::string& warning : plan.warnings)
+  for (const std::string& warning : planned.plan.warnings)
     log::warn(warning);
   for (const std::string& warning : advice_on_lr(input))
     log::warn(warning);
   if (input.optimizer.offload && !request.on_gpu)
     log::warn("optimizer.offload does nothing here: ranks compute on the CPU");
-  return plan;
 }
 
 }  // namespace finetune::train

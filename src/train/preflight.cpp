@@ -47,21 +47,6 @@ preflight::MemoryNeed memory_need(const plan::Plan& plan, const plan::Request& r
   return need;
 }
 
-/// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
-plan::Plan plan_or_tell(const comm::Environment& environment, const Input& input,
-                        const plan::Request& asked, const preflight::Expected& expected) {
-  return comm::agree(environment.world(), [&] {
-    try {
-      return plan::make(asked, input.parameters);
-    } catch (const core::Error&) {
-      const auto launch = preflight::judge_launch(environment.topology(), expected);
-      for (const preflight::Problem& problem : launch.problems)
-        if (problem.grade == preflight::Grade::bad) core::fail(problem.kind, problem.message);
-      throw;
-    }
-  });
-}
-
 preflight::Level level_of(const Input& input) {
   return input.train.preflight == "full" ? preflight::Level::full : preflight::Level::quick;
 }
@@ -69,23 +54,19 @@ preflight::Level level_of(const Input& input) {
 }  // namespace
 
 Preflight describe_check(const comm::Environment& environment, const Input& input,
-                         const comm::Device& device, preflight::Level level) {
-  plan::Request asked = input.plan_request(world::count_ranks(environment.topology()));
-  asked.on_gpu = device.index >= 0;
-  const preflight::Expected expected{input.parallel.expect_nodes,
-                                     input.parallel.expect_ranks_per_node};
-  const plan::Plan plan = plan_or_tell(environment, input, asked, expected);
+                         const comm::Device& device, const PlannedRun& planned,
+                         preflight::Level level) {
+  const auto& [asked, plan, node_bytes, available_bytes] = planned;
   Preflight made;
   preflight::Request& request = made.request;
   request.level = level;
   request.deck = input.deck_path.string();
   request.files = files_of(input);
   request.output = input.train.output;
-  request.expected = expected;
+  request.expected = expected_launch(input);
   request.least_gbit_per_s = input.parallel.min_link_gbit_per_s;
-  request.host_memory_bytes = plan::share_of_node(environment.node().size());
-  const std::int64_t there = asked.on_gpu ? comm::free_gpu_bytes() : request.host_memory_bytes;
-  request.memory_bytes = plan::available_bytes(asked, there);
+  request.host_memory_bytes = node_bytes;
+  request.memory_bytes = available_bytes;
   const std::int64_t least =
       environment.world().all_reduce(request.memory_bytes, comm::Reduce::min);
   request.memory = memory_need(plan, asked, input.parameters, least);
@@ -128,10 +109,10 @@ preflight::Beginning begin_check(const comm::Environment& environment, const Inp
 }
 
 int check_before_run(const comm::Environment& environment, const preflight::Beginning& beginning,
-                     const Input& input, const comm::Device& device) {
+                     const Input& input, const comm::Device& device, const PlannedRun& planned) {
   if (input.train.preflight == "off") return core::exit_done;
   const auto level = level_of(input);
-  const Preflight made = describe_check(environment, input, device, level);
+  const Preflight made = describe_check(environment, input, device, planned, level);
   const auto outcome = preflight::check(environment, beginning, made.request);
   if (level == preflight::Level::full) {
     preflight::print(outcome.report, fmt::format("check of {}", input.deck_path.string()));

@@ -11,6 +11,7 @@
 #include "preflight/check.hpp"
 #include "shard/options.hpp"
 #include "train/input.hpp"
+#include "train/planning.hpp"
 
 namespace finetune::train {
 
@@ -23,7 +24,8 @@ struct Preflight {
   shard::Groups levels;  ///< see measure_levels
 };
 Preflight describe_check(const comm::Environment& environment, const Input& input,
-                         const comm::Device& device, preflight::Level level);
+                         const comm::Device& device, const PlannedRun& planned,
+                         preflight::Level level);
 
 /// Lets the check measure inside nodes and between them apart, whatever the run's own groups are:
 /// a table [machine] gives both. Nothing on one node, on nodes of one rank, and on uneven ones.
@@ -38,6 +40,6 @@ preflight::Beginning begin_check(const comm::Environment& environment, const Inp
 /// The check that train.preflight asks for, before a run begins. Prints what is wrong. Returns the
 /// exit code on every rank: 0 if the run may begin. Collective on the environment's world.
 int check_before_run(const comm::Environment& environment, const preflight::Beginning& beginning,
-                     const Input& input, const comm::Device& device);
+                     const Input& input, const comm::Device& device, const PlannedRun& planned);
 
 }  // namespace finetune::train

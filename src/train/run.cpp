@@ -70,7 +70,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       world_(world),
       // First of all the output: who cannot write should not wait for the tokenizer to hear it.
       local_root_((claim_output_folder(), claim_local_folder())),
-      corpus_(load_corpus(input, registry, world)),
+      corpus_(load_corpus(input, registry, plan.batch, world)),
       state_(input, plan, world),
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(
