@@ -41,15 +41,12 @@ endif()
 install(DIRECTORY inputs jobscripts DESTINATION share/finetune USE_SOURCE_PERMISSIONS
   PATTERN .gitignore EXCLUDE
   PATTERN README.md EXCLUDE
-  PATTERN generator EXCLUDE
-  PATTERN corpus.jsonl EXCLUDE
-  PATTERN pretrain_quickstart.toml EXCLUDE
   PATTERN local.sh EXCLUDE
   PATTERN setup.sh EXCLUDE)
 install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.toml)
 
 # Every document and the pictures in it, but those about golden data and material of tests.
-file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR}
   *.md .github/*.md inputs/*.md inputs/quickstart/*.md inputs/quickstart/*.svg inputs/recipes/*.md app/*.md app/LICENSE
   jobscripts/*.md modules/*.md spack/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tests/bench/results/*.md)
 foreach(document IN LISTS documents)

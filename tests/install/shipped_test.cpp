@@ -24,7 +24,7 @@ TEST(Installation, FindsDecksOfTheMovedPrefix) {
 }
 
 TEST(Installation, DoesNotHaveWhatOnlySourcesHave) {
-  EXPECT_THROW(shipped("inputs/quickstart/generator", prefix / "bin"), Error);
+  EXPECT_THROW(shipped("jobscripts/local.sh", prefix / "bin"), Error);
 }
 
 }  // namespace
