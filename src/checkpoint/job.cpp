@@ -37,7 +37,7 @@ std::map<std::int64_t, std::vector<std::byte>> outside(
   for (const auto& [position, page] : pages) {
     const std::int64_t end = position + std::ssize(page);
     std::int64_t next = position;
-    const auto keep_until = [&](std::int64_t stop) {
+    const auto keep_until = [&, position = position, &page = page](std::int64_t stop) {
       if (stop > next)
         result[next].assign(page.begin() + (next - position), page.begin() + (stop - position));
     };

@@ -132,9 +132,9 @@ TEST_P(GroupOf, AllReduceSumsEveryDtypeOfGradients) {
   auto floats = memory(std::vector<float>(7, own + 0.25f));
   auto brains = memory(std::vector<std::uint16_t>(7, core::float_to_bf16(own + 0.5f)));
   auto halves = memory(std::vector<std::uint16_t>(7, core::float_to_f16(own + 0.5f)));
-  group->all_reduce(core::DType::i64, wholes.data(), 7);
-  group->all_reduce(core::DType::f32, floats.data(), 7);
-  group->all_reduce(core::DType::bf16, brains.data(), 7);
+  (void)group->all_reduce(core::DType::i64, wholes.data(), 7);
+  (void)group->all_reduce(core::DType::f32, floats.data(), 7);
+  (void)group->all_reduce(core::DType::bf16, brains.data(), 7);
   group->wait(group->all_reduce(core::DType::f16, halves.data(), 7));  // the last of them
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(wholes.values()[i], (std::int64_t{1} << 40) * group->size() + ranks_sum());
@@ -161,8 +161,8 @@ TEST_P(GroupOf, ReductionsOfOneAfterTheOtherSeeEachOther) {
   const auto group = make_group();
   auto values = memory<std::int64_t>({1});
   auto full = memory(std::vector<std::int64_t>(ranks()));
-  group->all_reduce(core::DType::i64, values.data(), 1);
-  group->all_reduce(core::DType::i64, values.data(), 1);
+  (void)group->all_reduce(core::DType::i64, values.data(), 1);
+  (void)group->all_reduce(core::DType::i64, values.data(), 1);
   const Ticket gathered = group->all_gather(core::DType::i64, values.data(), full.data(), 1);
   group->wait(gathered);
   group->wait(gathered);  // again: nothing happens
@@ -174,7 +174,7 @@ TEST_P(GroupOf, SynchronizeWaitsForWhatWasStarted) {
   const auto group = make_group();
   auto values = memory(std::vector<float>(1000, 1.0f));
   for (int i = 0; i < 3; ++i)
-    group->all_reduce(core::DType::f32, values.data(), 1000);
+    (void)group->all_reduce(core::DType::f32, values.data(), 1000);
   group->synchronize();
   const auto n = static_cast<float>(group->size());
   EXPECT_EQ(values.values(), std::vector<float>(1000, n * n * n));
@@ -186,7 +186,7 @@ TEST_P(GroupOf, GroupsThatShareAStreamTakeTurns) {
   const auto all = make_group();
   const auto some = make_group(half);
   auto values = memory<std::int64_t>({1});
-  some->all_reduce(core::DType::i64, values.data(), 1);
+  (void)some->all_reduce(core::DType::i64, values.data(), 1);
   // Ranks 0, 2, ... hold the number of even ranks now, the others that of odd ones.
   all->wait(all->all_reduce(core::DType::i64, values.data(), 1));
   const std::int64_t even = (world.size() + 1) / 2, odd = world.size() / 2;
@@ -210,11 +210,11 @@ TEST_P(GroupOf, CountsTheBytesItSends) {
   const std::int64_t n = group->size(), others = n - 1;
   auto shard = memory(std::vector<float>(2));
   auto full = memory(std::vector<float>(2 * ranks()));
-  group->all_gather(core::DType::f32, shard.data(), full.data(), 2);
+  (void)group->all_gather(core::DType::f32, shard.data(), full.data(), 2);
   EXPECT_EQ(group->traffic().sent_bytes, 8 * others);
-  group->reduce_scatter(core::DType::f32, full.data(), shard.data(), 2);
+  (void)group->reduce_scatter(core::DType::f32, full.data(), shard.data(), 2);
   EXPECT_EQ(group->traffic().sent_bytes, 2 * 8 * others);
-  group->all_reduce(core::DType::f32, full.data(), 2 * n);
+  (void)group->all_reduce(core::DType::f32, full.data(), 2 * n);
   EXPECT_EQ(group->traffic().sent_bytes, 4 * 8 * others);
   EXPECT_EQ(group->traffic().collectives, 3);
   group->synchronize();
@@ -233,8 +233,8 @@ TEST_P(GroupOf, ExposedTimeIsTakenOnce) {
 TEST_P(GroupOf, MovesNothingOfNoElements) {
   const auto group = make_group();
   auto values = memory<float>({2.0f});
-  group->all_gather(core::DType::f32, values.data(), values.data(), 0);
-  group->reduce_scatter(core::DType::f32, values.data(), values.data(), 0);
+  (void)group->all_gather(core::DType::f32, values.data(), values.data(), 0);
+  (void)group->reduce_scatter(core::DType::f32, values.data(), values.data(), 0);
   group->wait(group->all_reduce(core::DType::f32, values.data(), 0));
   EXPECT_EQ(values.values()[0], 2.0f);
 }
@@ -244,7 +244,7 @@ TEST_P(GroupOf, WithoutMpiIsAGroupOfOne) {
   const auto group = make_group(Communicator());
   auto shard = memory<float>({3.0f, 4.0f});
   auto full = memory<float>({0.0f, 0.0f});
-  group->all_gather(core::DType::f32, shard.data(), full.data(), 2);
+  (void)group->all_gather(core::DType::f32, shard.data(), full.data(), 2);
   group->wait(group->all_reduce(core::DType::f32, full.data(), 2));
   EXPECT_EQ(full.values(), (std::vector<float>{3.0f, 4.0f}));
   EXPECT_EQ(group->traffic().sent_bytes, 0);
@@ -273,7 +273,7 @@ TEST_P(GroupOf, ExchangesOnTheHostAlone) {
                           }
                         }};
   if (GetParam() == Backend::nccl) {
-    EXPECT_THROW(group->exchange(std::move(exchange)), core::Error);
+    EXPECT_THROW((void)group->exchange(std::move(exchange)), core::Error);
     return;
   }
   group->wait(group->exchange(std::move(exchange)));
@@ -287,7 +287,7 @@ TEST_P(GroupOf, RefusesToSumTypesItCannotAdd) {
   if (GetParam() != Backend::nccl) GTEST_SKIP() << "the worker would meet the error";
   const auto group = make_group();
   auto bytes = memory<std::uint8_t>({1});
-  EXPECT_THROW(group->all_reduce(core::DType::boolean, bytes.data(), 1), core::Error);
+  EXPECT_THROW((void)group->all_reduce(core::DType::boolean, bytes.data(), 1), core::Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOf,

@@ -173,7 +173,7 @@ TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
       {"modules_to_save", "lm_head"},
       {"use_dora", 1}};
   for (const auto& [key, value] : refused) {
-    const Thrown thrown = thrown_by([&] { read_with({{key, value}}); });
+    const Thrown thrown = thrown_by([&, key = key, value = value] { read_with({{key, value}}); });
     EXPECT_EQ(thrown.kind, core::ErrorKind::input) << thrown.message;
     EXPECT_TRUE(thrown.says("adapter_config.json: " + key + " = ")) << thrown.message;
   }
