@@ -15,6 +15,9 @@ if(FINETUNE_SANITIZE)
   target_compile_options(finetune_options INTERFACE
     -fsanitize=${FINETUNE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(finetune_options INTERFACE -fsanitize=${FINETUNE_SANITIZE})
+  if(FINETUNE_SANITIZE MATCHES "address")
+    target_compile_definitions(finetune_options INTERFACE FINETUNE_ADDRESS_SANITIZER)
+  endif()
 endif()
 
 # Compiling is mostly reading headers, so the heavy ones are read once. finetune_share_headers(target kind) lets a

@@ -11,7 +11,7 @@
 #include "comm/environment.hpp"
 #include "support/ranks.hpp"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef FINETUNE_ADDRESS_SANITIZER
 // Open MPI unloads its plugins before leaks are looked for: the frames of what they never free
 // would have no names then, and the suppressions go by names. So they stay.
 extern "C" int dlclose(void* /*library*/) noexcept {

@@ -103,7 +103,8 @@ TEST(ResidentBytes, RememberTheirPeak) {
     const std::vector<char> pages(64 << 20, 'x');
     EXPECT_GE(peak_resident_bytes(), before + (32 << 20)) << pages[1];
   }
-  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+  const std::int64_t now = resident_bytes();
+  EXPECT_GE(peak_resident_bytes(), now);
 }
 
 }  // namespace

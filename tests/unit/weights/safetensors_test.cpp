@@ -183,7 +183,7 @@ std::int64_t peak_memory_bytes() {
 /// AddressSanitizer keeps freed memory, so there is nothing to measure under it.
 void expect_growth_below([[maybe_unused]] std::int64_t before,
                          [[maybe_unused]] std::int64_t limit) {
-#ifndef __SANITIZE_ADDRESS__
+#ifndef FINETUNE_ADDRESS_SANITIZER
   EXPECT_LT(peak_memory_bytes() - before, limit);
 #endif
 }
