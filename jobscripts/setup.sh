@@ -172,9 +172,9 @@ configure() {
   for option in "LibTorch_ROOT=$libtorch" "$@"; do
     options+=("-D$option")
     in_cache "$folder" "$option" || done=no
-    # A folder has one compiler for good.
+    # CMake does not change the compiler of a folder that it knows.
     case $option in
-      CMAKE_CXX_COMPILER=*) in_cache "$folder" "$option" || rm -rf "$folder" ;;
+      CMAKE_CXX_COMPILER=*) in_cache "$folder" "$option" || rm -rf "$folder"/CMake{Cache.txt,Files} ;;
     esac
   done
   [ $done = no ] || return 0

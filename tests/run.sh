@@ -37,11 +37,11 @@ compile "$build"
 begin "sanitizers"
 # Clang compiles these in two thirds of the time that GCC needs.
 find_clang
-configure "$build/asan" ${clang:+"CMAKE_CXX_COMPILER=$clang"} "${options[@]}" FINETUNE_SANITIZE=address,undefined "FINETUNE_SANITIZE_ATEN=$all" \
-  CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
+sanitized=("CMAKE_CXX_COMPILER=${clang:-$(command -v c++)}" "${options[@]}" CMAKE_BUILD_TYPE=Sanitize)
+configure "$build/asan" "${sanitized[@]}" FINETUNE_SANITIZE=address,undefined "FINETUNE_SANITIZE_ATEN=$all" \
+  "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1 -D_GLIBCXX_ASSERTIONS"
 compile "$build/asan" sanitized_tests
-configure "$build/tsan" ${clang:+"CMAKE_CXX_COMPILER=$clang"} "${options[@]}" FINETUNE_SANITIZE=thread \
-  CMAKE_BUILD_TYPE=Sanitize "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1"
+configure "$build/tsan" "${sanitized[@]}" FINETUNE_SANITIZE=thread "CMAKE_CXX_FLAGS_SANITIZE=-O1 -g1"
 compile "$build/tsan" sanitized_tests
 begin "fuzz targets"
 build_fuzz_targets

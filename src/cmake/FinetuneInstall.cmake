@@ -51,6 +51,8 @@ file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR}
   jobscripts/*.md modules/*.md spack/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tests/bench/results/*.md)
 foreach(document IN LISTS documents)
   cmake_path(GET document PARENT_PATH folder)
+  # New ones change their folder's time; CONFIGURE_DEPENDS: see modules/templates.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder})
   install(FILES ${document} DESTINATION share/doc/finetune/${folder})
 endforeach()
 

@@ -35,8 +35,7 @@ class Table {
   void text(const Key& key, std::string& value);
   /// A string that is one of `choices`.
   void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
-  /// The same, bound to what the string stands for: a new value is a compile error where it is not
-  /// told apart.
+  /// The same, bound to what the string stands for.
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void choice(const Key& key, Enum& value,

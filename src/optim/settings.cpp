@@ -4,7 +4,13 @@
 namespace finetune::optim {
 
 std::string name_of(Rounding rounding) {
-  return rounding == Rounding::stochastic ? "stochastic" : "nearest";
+  switch (rounding) {
+    case Rounding::stochastic:
+      return "stochastic";
+    case Rounding::nearest:
+      return "nearest";
+  }
+  return "";
 }
 
 void Settings::bind(deck::Table& table) {

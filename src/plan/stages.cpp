@@ -39,10 +39,9 @@ schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks bloc
           .blocks = blocks};
 }
 
-schedule::Blocks blocks_of(const Request& request) {
-  return request.activation_checkpointing == ActivationCheckpointing::full
-             ? schedule::Blocks::recomputed
-             : schedule::Blocks::kept;
+schedule::Blocks blocks_of(ActivationCheckpointing mode) {
+  return mode == ActivationCheckpointing::full ? schedule::Blocks::recomputed
+                                               : schedule::Blocks::kept;
 }
 
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table) {

@@ -17,7 +17,7 @@ schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& m
 /// `overlaps`: communication runs behind computation.
 schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks);
 
-schedule::Blocks blocks_of(const Request& request);
+schedule::Blocks blocks_of(ActivationCheckpointing mode);
 
 /// The head's matrix, which is the embedding's if tied.
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table);

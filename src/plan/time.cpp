@@ -30,10 +30,10 @@ class StepPlan {
         work_(plan_work(request, table_, rates_, passes)) {}
 
   TimePlan make() const {
-    const StepSeconds step =
-        play(plan_.shards, stages_, times(),
-             {rules_of(plan_.mesh.sharding, request_.parallel.overlap, blocks_of(request_)),
-              plan_.batch.accumulation});
+    const StepSeconds step = play(plan_.shards, stages_, times(),
+                                  {rules_of(plan_.mesh.sharding, request_.parallel.overlap,
+                                            blocks_of(request_.activation_checkpointing)),
+                                   plan_.batch.accumulation});
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     const Work all = accumulation * work_.total();
     TimePlan time;
@@ -67,8 +67,9 @@ class StepPlan {
 
   StepTimes times() const {
     StepTimes times;
-    // What is recomputed of a block, its own backward pass recomputes.
-    const bool are_recomputed = blocks_of(request_) == schedule::Blocks::recomputed;
+    // Selective recomputation happens inside a block's backward pass.
+    const bool are_recomputed =
+        blocks_of(request_.activation_checkpointing) == schedule::Blocks::recomputed;
     const auto stage = [&](const StageWork& work) {
       StageSeconds& seconds = times.stages.emplace_back();
       seconds.forward = rates_.seconds(work.forward);

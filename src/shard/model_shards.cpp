@@ -79,6 +79,7 @@ ModelShards::~ModelShards() {
 void ModelShards::publish(int unit) {
   Unit& u = at(unit);
   core::check(u.num_open == 0, "weights change only while their unit is closed");
+  core::check(is_alone() || !u.full.defined(), "what was gathered of a unit would be out of date");
   if (is_trained(unit) && !u.published.is_same(u.master)) u.published.copy_(u.master);
 }
 

@@ -20,8 +20,8 @@ namespace finetune::shard {
 /// Per unit that is trained: a shard of master weights and of gradient sums that stay, and flat
 /// buffers of the whole unit in the computation's dtype that exist from `gather` to `release`. Of a
 /// frozen unit: a shard of its bytes, packed or in the computation's dtype, which are gathered as
-/// they are. Gathers and reductions run behind the computation; every rank opens, closes and
-/// reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
+/// they are. Gathers and reductions run behind the computation; every rank gathers
+/// and reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
 /// 2304.11277).
 class ModelShards : public model::Weights {
  public:
@@ -61,6 +61,7 @@ class ModelShards : public model::Weights {
   /// Makes a unit's weights readable, gathered first if they are not; readers wait for them. Nested
   /// calls count. Collective on fsdp.
   void open(int unit);
+  /// What was gathered stays until `release`.
   void close(int unit);
   /// Gives back the memory of a closed unit's gathered weights, if there is any.
   void release(int unit);

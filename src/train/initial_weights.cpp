@@ -126,16 +126,19 @@ void load_weights(const WeightSource& source, shard::ModelShards& shards) {
 void set_magnitudes(shard::ModelShards& shards) {
   const model::ParameterTable& table = shards.table();
   bool are_there = false;
+  int last_unit = 0;
   for (int row = 0; row < static_cast<int>(table.rows.size()); ++row) {
     const int magnitude = table.row(row).low_rank.magnitude;
     if (magnitude < 0) continue;
     are_there = true;
     const int unit = shards.unit_of(row);
+    // Matrices of a unit follow each other: it is gathered once.
+    if (unit != last_unit) shards.release(last_unit);
+    last_unit = unit;
     shards.open(unit);
     const at::Tensor norms = at::linalg_vector_norm(shards.weight({row, 1}), 2, 1,
                                                     /*keepdim=*/false, at::kFloat);
     shards.close(unit);
-    shards.release(unit);
     const int of_adapters = shards.unit_of(magnitude);
     for (const plan::ShardSlice& slice : shards.map().slices(of_adapters, shards.fsdp().rank()))
       if (slice.row == magnitude)

@@ -237,10 +237,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
       arithmetic ? *arithmetic : own_arithmetic(precision.cpu_products, request.numbers);
   request.numbers.widens = computing.widens;
   request.threads = computing.threads;
-  request.activation_checkpointing =
-      train.activation_checkpointing == "full"        ? plan::ActivationCheckpointing::full
-      : train.activation_checkpointing == "selective" ? plan::ActivationCheckpointing::selective
-                                                      : plan::ActivationCheckpointing::none;
+  request.activation_checkpointing = train.recomputation();
   request.chooses_activations = train.activation_checkpointing == "auto";
   request.optimizer_block = optim::block_elements(optimizer);
   if (optimizer.is_8bit()) request.optimizer_bits = 8;

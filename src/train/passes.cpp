@@ -27,8 +27,7 @@ schedule::Rules rules_of(const Engine& engine) {
   return plan::rules_of(options.sharding, options.overlap, engine.blocks);
 }
 
-/// Does what an event says of a unit. While an exception unwinds nothing is closed: closing waits
-/// for other ranks.
+/// Does what an event says of a unit.
 void run_on_shards(shard::ModelShards& shards, const Event& event) {
   switch (event.action) {
     case Action::gather:
@@ -53,7 +52,8 @@ void run_on_shards(shard::ModelShards& shards, const Event& event) {
 }
 
 /// Runs `compute(event)` for each event of a stage, if this rank has something to compute; the
-/// others' weights are among this rank's shards all the same.
+/// others' weights are among this rank's shards all the same. An exception leaves units open:
+/// releasing them waits for other ranks.
 template <typename Compute>
 void run_events(const Engine& engine, const std::vector<Event>& events, bool computes,
                 const Compute& compute) {
@@ -92,7 +92,7 @@ class Computation {
     const bool is_embedding = event.index == stages_.embedding();
     switch (event.action) {
       case Action::forward:
-        return is_embedding ? embed() : run_forward(event.index);
+        return is_embedding ? embed() : forward_block(event.index);
       case Action::forward_kept:
         x_ND_ = keep(event.index, x_ND_).output;
         return;
@@ -102,7 +102,7 @@ class Computation {
       case Action::loss:
         return run_loss();
       case Action::backward:
-        return is_embedding ? embed_backward() : run_backward(event.index);
+        return is_embedding ? embed_backward() : backward_block(event.index);
       default:
         core::check(false, "only events of stages are computed");
     }
@@ -118,7 +118,7 @@ class Computation {
     x_ND_ = engine_.ops.embedding(tokens_.ids_N, engine_.model.embedding_row());
   }
 
-  void run_forward(int stage) {
+  void forward_block(int stage) {
     const at::NoGradGuard no_autograd;
     saved(stage).input = x_ND_;
     x_ND_ = engine_.model.block(engine_.ops, stages_.layer(stage), x_ND_, tokens_.sequence);
@@ -145,7 +145,7 @@ class Computation {
     x_ND_ = at::Tensor();
   }
 
-  void run_backward(int stage) {
+  void backward_block(int stage) {
     d_x_ND_ = pull_back(saved(stage), d_x_ND_);
     saved(stage) = {};
   }

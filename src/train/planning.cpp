@@ -44,8 +44,8 @@ void require_equal_threads(const comm::Communicator& world) {
 }
 
 /// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
-plan::Plan plan_or_tell(const comm::Environment& environment, const Input& input,
-                        const plan::Request& request) {
+plan::Plan plan_or_explain_launch(const comm::Environment& environment, const Input& input,
+                                  const plan::Request& request) {
   try {
     return plan::make(request, input.parameters);
   } catch (const core::Error&) {
@@ -66,12 +66,13 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
                     const comm::Device& device) {
   plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
-  plan::Plan plan =
-      comm::agree(environment.world(), [&] { return plan_or_tell(environment, input, request); });
-  const std::int64_t node_bytes = plan::share_of_node(environment.node().size());
-  const std::int64_t available_bytes =
-      plan::available_bytes(request, request.on_gpu ? comm::free_gpu_bytes() : node_bytes);
-  return {std::move(request), std::move(plan), node_bytes, available_bytes};
+  return comm::agree(environment.world(), [&]() -> PlannedRun {
+    plan::Plan plan = plan_or_explain_launch(environment, input, request);
+    const std::int64_t node_bytes = plan::share_of_node(environment.node().size());
+    const std::int64_t available_bytes =
+        plan::available_bytes(request, request.on_gpu ? comm::free_gpu_bytes() : node_bytes);
+    return {request, std::move(plan), node_bytes, available_bytes};
+  });
 }
 
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {

@@ -17,7 +17,7 @@ struct PlannedRun {
   plan::Request request;
   plan::Plan plan;
   std::int64_t node_bytes = 0;       ///< this rank's share of its node's memory
-  std::int64_t available_bytes = 0;  ///< of the memory that computes
+  std::int64_t available_bytes = 0;  ///< of the memory that computes, before the check and the run
 };
 
 /// What the deck expects of the launch.
@@ -29,7 +29,7 @@ preflight::Expected expected_launch(const Input& input);
 PlannedRun plan_run(const comm::Environment& environment, const Input& input,
                     const comm::Device& device);
 
-/// Warns of what the user may not have meant; what does not fit into memory is refused before
+/// Warns of what the user may not have meant; what does not fit into memory is rejected before
 /// weights are read. Collective on the environment's world. Throws: AgreedError of
 /// ErrorKind::environment.
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned);

@@ -119,6 +119,13 @@ void TrainSettings::bind_stops(deck::Table& table) {
              max_seconds, {.min = 0});
 }
 
+plan::ActivationCheckpointing TrainSettings::recomputation() const {
+  using enum plan::ActivationCheckpointing;
+  return activation_checkpointing == "full"        ? full
+         : activation_checkpointing == "selective" ? selective
+                                                   : none;
+}
+
 void TrainSettings::bind_method(deck::Table& table) {
   table.choice(
       {.name = "determinism",

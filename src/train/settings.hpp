@@ -7,6 +7,7 @@
 #include <string>
 
 #include "deck/deck.hpp"
+#include "plan/plan.hpp"
 
 namespace finetune::train {
 
@@ -36,6 +37,9 @@ struct TrainSettings {
   std::string preflight = "quick";
 
   void bind(deck::Table& table);
+
+  /// What activation_checkpointing says; nothing is recomputed as long as "auto" is open.
+  plan::ActivationCheckpointing recomputation() const;
 
  private:
   void bind_length(deck::Table& table);

@@ -9,6 +9,7 @@
 
 #include "core/fault.hpp"
 #include "model/products.hpp"
+#include "plan/stages.hpp"
 #include "train/device.hpp"
 #include "train/stored_parts.hpp"
 
@@ -51,10 +52,11 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
       model_(input.family->build(input.architecture)),
       shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
               shard_options(input, plan, world)),
-      ops_(std::make_unique<model::Ops>(shards_, model::path_of(plan.numbers.widens),
-                                        input.train.activation_checkpointing == "selective"
-                                            ? model::Recompute::cheap
-                                            : model::Recompute::nothing)),
+      ops_(std::make_unique<model::Ops>(
+          shards_, model::path_of(plan.numbers.widens),
+          input.train.recomputation() == plan::ActivationCheckpointing::selective
+              ? model::Recompute::cheap
+              : model::Recompute::nothing)),
       optimizer_(optim::make_optimizer(input.optimizer, input.parameters, shards_,
                                        shard::to_aten(plan.numbers.moments),
                                        static_cast<std::uint64_t>(input.train.seed))) {
@@ -62,15 +64,14 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
 }
 
 Engine State::engine() {
-  return {
-      .architecture = input_.architecture,
-      .model = *model_,
-      .ops = *ops_,
-      .shards = shards_,
-      .blocks = input_.train.activation_checkpointing == "full" ? Blocks::recomputed : Blocks::kept,
-      .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
-      .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
-      .balances_micro_batch = input_.model.router_aux_loss_load == "micro_batch"};
+  return {.architecture = input_.architecture,
+          .model = *model_,
+          .ops = *ops_,
+          .shards = shards_,
+          .blocks = plan::blocks_of(input_.train.recomputation()),
+          .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
+          .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
+          .balances_micro_batch = input_.model.router_aux_loss_load == "micro_batch"};
 }
 
 template <typename Slice>
