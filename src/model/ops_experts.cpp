@@ -68,8 +68,8 @@ class Matrices {
   Matrices(Weights& weights, const ExpertRows& rows, Path path)
       : weights_(weights), rows_(rows), path_(path) {}
 
-  at::Tensor gate_up(std::int64_t expert) const { return matrix(rows_.gate_up, expert); }
-  at::Tensor down(std::int64_t expert) const { return matrix({rows_.down, 1}, expert); }
+  Weight gate_up(std::int64_t expert) const { return matrix(rows_.gate_up, expert); }
+  Weight down(std::int64_t expert) const { return matrix({rows_.down, 1}, expert); }
 
   /// Adds dy^T x to the gradient of an expert's matrix.
   void add_gate_up(std::int64_t expert, const at::Tensor& dy, const at::Tensor& x) {
@@ -84,9 +84,9 @@ class Matrices {
     return {first.first + static_cast<int>(expert) * rows_.stride, first.num};
   }
 
-  at::Tensor matrix(RowRange first, std::int64_t expert) const {
-    if (rows_.stride > 0) return weights_.weight(shifted(first, expert));
-    return weights_.weight(first).select(0, expert).t();
+  Weight matrix(RowRange first, std::int64_t expert) const {
+    if (rows_.stride > 0) return weights_.matrix(shifted(first, expert));
+    return {weights_.weight(first).select(0, expert).t()};
   }
 
   void add(RowRange first, GradientSlot& fused, std::int64_t expert, const at::Tensor& dy,
@@ -186,8 +186,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
                           const ExpertRows& rows, const Experts& experts, Balance* balance,
                           Recompute recompute, Path path) {
-    const at::Tensor router = weights->weight({rows.router, 1});
-    const Routing routing = route(product(x, router.t(), path), experts, balance != nullptr);
+    const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
+    const Routing routing = route(logits, experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
       count_choices(routing.chosen_Nk, experts.num, *balance);
     const Matrices matrices(*weights, rows, path);
@@ -195,13 +195,13 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = gate_up.narrow(0, first, count);
-      product_out(part, inputs.narrow(0, first, count), matrices.gate_up(e).t(), path);
+      matmul_out(part, inputs.narrow(0, first, count), matrices.gate_up(e), path);
     });
     const at::Tensor activated = swiglu_forward(gate_up, path);
     at::Tensor outputs = at::empty_like(inputs);
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = outputs.narrow(0, first, count);
-      product_out(part, activated.narrow(0, first, count), matrices.down(e).t(), path);
+      matmul_out(part, activated.narrow(0, first, count), matrices.down(e), path);
     });
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
@@ -238,7 +238,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     at::Tensor d_activated = at::empty_like(activated);
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = d_activated.narrow(0, first, count);
-      product_out(part, d_outputs.narrow(0, first, count), matrices.down(e), path);
+      matmul_backward_out(part, d_outputs.narrow(0, first, count), matrices.down(e), path);
       matrices.add_down(e, d_plain.narrow(0, first, count), activated.narrow(0, first, count));
     });
     at::Tensor d_sorted_weights;
@@ -256,7 +256,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
       at::Tensor part = d_inputs.narrow(0, first, count);
       const at::Tensor dy = d_gate_up.narrow(0, first, count);
-      product_out(part, dy, matrices.gate_up(e), path);
+      matmul_backward_out(part, dy, matrices.gate_up(e), path);
       matrices.add_gate_up(e, dy, inputs.narrow(0, first, count));
     });
     d_gate_up.reset();
@@ -271,8 +271,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor d_logits =
         router_backward(d_weights, routing, experts, saved_balance(ctx)).to(x.scalar_type());
     add_product(weights.gradient({rows.router, 1}), d_logits, x, path);
-    const at::Tensor dx =
-        add_copies(d_inputs, routing) + product(d_logits, weights.weight({rows.router, 1}), path);
+    const at::Tensor dx = add_copies(d_inputs, routing) +
+                          matmul_backward(d_logits, weights.matrix({rows.router, 1}), path);
     return {dx, {}, {}, {}, {}, {}, {}};
   }
 

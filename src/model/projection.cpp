@@ -112,9 +112,11 @@ at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, con
 
 Projected project(const Projection& projection, const at::Tensor& x_ND) {
   const Weights& weights = *projection.weights;
-  const at::Tensor w_FD = weights.weight(projection.rows);
-  Projected result{product(x_ND, w_FD.t(), projection.path), {}};
+  Weight weight = weights.matrix(projection.rows);
   const auto parts = weights.low_rank(projection.rows);
+  // Norms of its rows need it once more.
+  if (has_magnitudes(parts)) weight = {unpacked(weight)};
+  Projected result{matmul(x_ND, weight, projection.path), {}};
   if (parts.empty()) return result;
 
   // Scaled here, while it is small: its gradient and that of B are then plain products.
@@ -130,7 +132,7 @@ Projected project(const Projection& projection, const at::Tensor& x_ND) {
   }
   result.kept = {low};
   if (!has_magnitudes(parts)) return result;
-  const at::Tensor norms = norms_of(weights, parts, w_FD, projection.path);
+  const at::Tensor norms = norms_of(weights, parts, weight.dense, projection.path);
   result.kept.push_back(result.y_NF);
   result.kept.push_back(norms);
   result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
@@ -144,7 +146,7 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
   for (const TrainedPart& part : weights.trained(projection.rows))
     add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND, path);
   const auto parts = weights.low_rank(projection.rows);
-  if (parts.empty()) return product(dy_NF, weights.weight(projection.rows), path);
+  if (parts.empty()) return matmul_backward(dy_NF, weights.matrix(projection.rows), path);
 
   const at::Tensor& low = kept[0];
   const at::Tensor dz_NF =
@@ -162,7 +164,7 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
   scale_parts(d_low, weights, parts);
   add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND), path);
 
-  at::Tensor dx = product(dz_NF, weights.weight(projection.rows), path);
+  at::Tensor dx = matmul_backward(dz_NF, weights.matrix(projection.rows), path);
   const at::Tensor a_RD = weights.weight(all_a(parts));
   if (projection.dropout == nullptr) {
     product_add(dx, d_low, a_RD, path);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/parameter_table.hpp"
+#include "model/weight.hpp"
 
 namespace finetune::model {
 
@@ -42,6 +43,9 @@ class Weights {
   /// Shape: the row's; of several rows [sum of dim 0, dim 1]. Dtype: of the computation. What is
   /// packed, or trained in part, is put together in fresh memory by each call.
   virtual at::Tensor weight(RowRange rows) const = 0;
+
+  /// The same for a product, which unpacks what it has to.
+  virtual Weight matrix(RowRange rows) const { return {weight(rows)}; }
 
   /// The slot of the gradient of rows that are all trained, or all frozen; marks it as written.
   virtual GradientSlot gradient(RowRange rows) = 0;

@@ -7,10 +7,15 @@
 #include <exception>
 
 #include "core/error.hpp"
-#include "shard/unpack.hpp"
 
 namespace finetune::shard {
 namespace {
+
+at::Tensor plane_view(const at::Tensor& bytes, const plan::FrozenPlane& plane, std::int64_t count) {
+  const at::Tensor part =
+      bytes.narrow(0, plane.offset_bytes, count * core::size_bytes(plane.dtype));
+  return plane.dtype == core::DType::u8 ? part : part.view(to_aten(plane.dtype));
+}
 
 std::vector<std::int64_t> shard_sizes(const plan::ShardMap& map) {
   std::vector<std::int64_t> sizes;
@@ -191,23 +196,37 @@ at::Tensor ModelShards::view(const at::Tensor& flat, model::RowRange rows) const
 }
 
 at::Tensor ModelShards::weight(model::RowRange rows) const {
-  if (!is_of_one_unit(rows)) return joined(rows);
+  return model::unpacked(matrix(rows));
+}
+
+model::Weight ModelShards::matrix(model::RowRange rows) const {
+  if (!is_of_one_unit(rows)) return {joined(rows)};
   const Unit& unit = at(map_.unit_of(rows.first));
   core::check(unit.num_open > 0, "weights are read while their unit is open");
   wait_for(unit);
-  if (!table_.row(rows.first).trainable) return frozen_weight(unit.full, rows);
-  return view(unit.full, rows);
+  if (!table_.row(rows.first).trainable) return frozen_matrix(unit.full, rows);
+  return {view(unit.full, rows)};
 }
 
-at::Tensor ModelShards::frozen_weight(const at::Tensor& bytes, model::RowRange rows) const {
-  std::vector<FrozenRow> parts;
+model::Weight ModelShards::frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const {
+  model::Weight weight{.dense = {}, .packed = {}, .compute = compute_dtype()};
   bool is_dense = true;
+  std::vector<std::int64_t> shape = table_.row(rows.first).shape;
+  shape[0] = 0;
+  std::int64_t count = 0;
   for (int i = rows.first; i < rows.first + rows.num; ++i) {
-    parts.push_back({table_.row(i), map_.planes_of(i)});
-    is_dense = is_dense && parts.back().row.packing.is_dense();
+    const model::Parameter& row = table_.row(i);
+    is_dense = is_dense && row.packing.is_dense();
+    shape[0] += row.shape[0];
+    count += row.count();
+    std::vector<at::Tensor> planes;
+    for (const plan::FrozenPlane& plane : map_.planes_of(i))
+      planes.push_back(plane_view(bytes, plane, plane.count));
+    weight.packed.push_back({&row, std::move(planes)});
   }
-  return is_dense ? dense_view(bytes, parts, compute_dtype())
-                  : unpack(bytes, parts, compute_dtype());
+  if (!is_dense) return weight;
+  // Neighbours that are not packed lie in the unit as one.
+  return {plane_view(bytes, map_.planes_of(rows.first).front(), count).view(shape)};
 }
 
 bool ModelShards::is_of_one_unit(model::RowRange rows) const {

@@ -83,6 +83,7 @@ class ModelShards : public model::Weights {
   std::optional<std::string> out_of_range() const;
 
   at::Tensor weight(model::RowRange rows) const override;
+  model::Weight matrix(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
   std::vector<model::TrainedPart> trained(model::RowRange rows) const override;
   std::vector<model::LowRankPart> low_rank(model::RowRange rows) const override;
@@ -104,7 +105,7 @@ class ModelShards : public model::Weights {
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
   bool is_of_one_unit(model::RowRange rows) const;
   at::Tensor joined(model::RowRange rows) const;
-  at::Tensor frozen_weight(const at::Tensor& bytes, model::RowRange rows) const;
+  model::Weight frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const;
   BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
   void wait_for(const Unit& unit) const;
   void zero_unwritten(int unit);

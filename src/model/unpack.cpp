@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/unpack.hpp"
+#include "model/unpack.hpp"
 
 #include <span>
 
@@ -8,19 +8,9 @@
 #include "kernels/gptq.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
-#include "shard/options.hpp"
 
-namespace finetune::shard {
+namespace finetune::model {
 namespace {
-
-using model::Packing;
-
-at::Tensor plane(const at::Tensor& bytes, const FrozenRow& row, int i) {
-  const plan::FrozenPlane& plane = row.planes.at(static_cast<std::size_t>(i));
-  const at::Tensor part =
-      bytes.narrow(0, plane.offset_bytes, plane.count * core::size_bytes(plane.dtype));
-  return plane.dtype == core::DType::u8 ? part : part.view(to_aten(plane.dtype));
-}
 
 template <typename T>
 std::span<const T> values(const at::Tensor& tensor) {
@@ -47,13 +37,13 @@ at::ScalarType composed_dtype(at::ScalarType dtype) {
 }
 
 /// target [out, in], contiguous.
-void unpack_nf4(const at::Tensor& bytes, const FrozenRow& row, const at::Tensor& target) {
-  namespace at_plane = model::nf4_plane;
-  const bool nests = row.row.packing.nests;
-  const at::Tensor codes = plane(bytes, row, at_plane::codes);
-  const at::Tensor maxima = plane(bytes, row, at_plane::maxima);
-  const at::Tensor nested = nests ? plane(bytes, row, at_plane::nested_maxima) : at::Tensor();
-  const at::Tensor offset = nests ? plane(bytes, row, at_plane::offset) : at::Tensor();
+void unpack_nf4(const MatrixPlanes& matrix, const at::Tensor& target) {
+  namespace at_plane = nf4_plane;
+  const bool nests = matrix.row->packing.nests;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor maxima = matrix.planes.at(at_plane::maxima);
+  const at::Tensor nested = nests ? matrix.planes.at(at_plane::nested_maxima) : at::Tensor();
+  const at::Tensor offset = nests ? matrix.planes.at(at_plane::offset) : at::Tensor();
   const bool is_done = with_kernel_type(target, [&]<typename T>() {
     kernels::Nf4<T> args{};
     args.codes = values<std::uint8_t>(codes);
@@ -76,14 +66,14 @@ void unpack_nf4(const at::Tensor& bytes, const FrozenRow& row, const at::Tensor&
 }
 
 /// target_t [in, out], rows at its stride.
-void unpack_gptq(const at::Tensor& bytes, const FrozenRow& row, const at::Tensor& target_t) {
-  namespace at_plane = model::gptq_plane;
-  const at::Tensor codes = plane(bytes, row, at_plane::codes);
-  const at::Tensor zeros = plane(bytes, row, at_plane::zeros);
-  const at::Tensor scales = plane(bytes, row, at_plane::scales);
-  const at::Tensor groups = plane(bytes, row, at_plane::groups);
-  const std::int64_t inputs = row.row.shape[1], outputs = row.row.shape[0];
-  const int zero_offset = row.row.packing.zero_offset;
+void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
+  namespace at_plane = gptq_plane;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor zeros = matrix.planes.at(at_plane::zeros);
+  const at::Tensor scales = matrix.planes.at(at_plane::scales);
+  const at::Tensor groups = matrix.planes.at(at_plane::groups);
+  const std::int64_t inputs = matrix.row->shape[1], outputs = matrix.row->shape[0];
+  const int zero_offset = matrix.row->packing.zero_offset;
   const bool is_done = with_kernel_type(target_t, [&]<typename T>() {
     kernels::gptq_dequantize(kernels::Gptq<T>{.qweight = values<std::int32_t>(codes),
                                               .qzeros = values<std::int32_t>(zeros),
@@ -107,53 +97,37 @@ void unpack_gptq(const at::Tensor& bytes, const FrozenRow& row, const at::Tensor
   out.copy_(wide);
 }
 
-bool is_gptq(const FrozenRow& row) {
-  return row.row.packing.kind == Packing::Kind::gptq;
+bool is_gptq(const MatrixPlanes& matrix) {
+  return matrix.row->packing.kind == Packing::Kind::gptq;
 }
 
 }  // namespace
 
-at::Tensor dense_view(const at::Tensor& bytes, const std::vector<FrozenRow>& rows,
-                      at::ScalarType dtype) {
-  std::vector<std::int64_t> shape = rows.front().row.shape;
+at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtype) {
+  const bool is_transposed = is_gptq(matrices.front());
+  std::vector<std::int64_t> shape = matrices.front().row->shape;
   shape[0] = 0;
-  std::int64_t count = 0;
-  for (const FrozenRow& row : rows) {
-    shape[0] += row.row.shape[0];
-    count += row.row.count();
+  for (const MatrixPlanes& matrix : matrices) {
+    shape[0] += matrix.row->shape[0];
+    core::check(is_gptq(matrix) == is_transposed, "matrices read as one are packed in one way");
   }
-  const plan::FrozenPlane& first = rows.front().planes.front();
-  return bytes.narrow(0, first.offset_bytes, count * core::size_bytes(first.dtype))
-      .view(dtype)
-      .view(shape);
-}
-
-at::Tensor unpack(const at::Tensor& bytes, const std::vector<FrozenRow>& rows,
-                  at::ScalarType dtype) {
-  const bool is_transposed = is_gptq(rows.front());
-  std::vector<std::int64_t> shape = rows.front().row.shape;
-  shape[0] = 0;
-  for (const FrozenRow& row : rows) {
-    shape[0] += row.row.shape[0];
-    core::check(is_gptq(row) == is_transposed, "matrices read as one are packed in one way");
-  }
-  const at::TensorOptions options = bytes.options().dtype(dtype);
+  const at::TensorOptions options = matrices.front().planes.front().options().dtype(dtype);
   // GPTQ's words go along the inputs: its matrix comes out transposed.
   const at::Tensor whole =
       is_transposed ? at::empty({shape[1], shape[0]}, options).t() : at::empty(shape, options);
   std::int64_t first = 0;
-  for (const FrozenRow& row : rows) {
-    const at::Tensor part = whole.narrow(0, first, row.row.shape[0]);
-    first += row.row.shape[0];
+  for (const MatrixPlanes& matrix : matrices) {
+    const at::Tensor part = whole.narrow(0, first, matrix.row->shape[0]);
+    first += matrix.row->shape[0];
     if (is_transposed) {
-      unpack_gptq(bytes, row, part.t());
-    } else if (row.row.packing.is_dense()) {
-      part.copy_(dense_view(bytes, {row}, dtype));
+      unpack_gptq(matrix, part.t());
+    } else if (matrix.row->packing.is_dense()) {
+      part.copy_(matrix.planes.front().view(matrix.row->shape));
     } else {
-      unpack_nf4(bytes, row, part);
+      unpack_nf4(matrix, part);
     }
   }
   return whole;
 }
 
-}  // namespace finetune::shard
+}  // namespace finetune::model

@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a product reads: a matrix as it is kept, dense or packed, with its scales.
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "model/parameter_table.hpp"
+#include "model/path.hpp"
+
+namespace finetune::model {
+
+/// One matrix by its planes (model/packing.hpp): views of what was gathered.
+struct MatrixPlanes {
+  const Parameter* row = nullptr;
+  std::vector<at::Tensor> planes;
+};
+
+/// Neighbouring matrices, one below the other: [F, D]. A packing with a product of its own, such as
+/// 8-bit floats, is a branch of `matmul` and nobody else's business.
+struct Weight {
+  at::Tensor dense;                       ///< [F, D]; undefined: `packed` says it
+  std::vector<MatrixPlanes> packed = {};  ///< some may be dense
+  at::ScalarType compute = at::kFloat;    ///< what it is unpacked to
+};
+
+/// [F, D]: `dense`, or in fresh memory what is packed.
+at::Tensor unpacked(const Weight& weight);
+
+/// x W^T. Shapes: [N, D] -> [N, F].
+at::Tensor matmul(const at::Tensor& x_ND, const Weight& weight, Path path);
+void matmul_out(at::Tensor& y_NF, const at::Tensor& x_ND, const Weight& weight, Path path);
+
+/// The gradient of x: dy W. Shapes: [N, F] -> [N, D].
+at::Tensor matmul_backward(const at::Tensor& dy_NF, const Weight& weight, Path path);
+void matmul_backward_out(at::Tensor& dx_ND, const at::Tensor& dy_NF, const Weight& weight,
+                         Path path);
+
+}  // namespace finetune::model
