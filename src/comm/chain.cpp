@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/message_size.hpp"
+
 namespace finetune::comm {
 namespace {
 
@@ -26,7 +28,7 @@ class Chain {
         piece_(std::clamp<std::int64_t>(
             std::min(exchange.count,
                      window.half_bytes() / (map.most_on_a_node() * exchange.element_bytes)),
-            1, piece_elements)) {}
+            1, core::message_elements)) {}
 
   void run() {
     // Left behind where the exchange is given up.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/node_map.hpp"
+#include "core/message_size.hpp"
 
 namespace finetune::comm {
 namespace {
@@ -29,7 +30,7 @@ class PairwiseExchange {
   PairwiseExchange(const PointToPoint& messages, const Exchange& exchange)
       : messages_(messages),
         exchange_(exchange),
-        piece_(std::min(piece_elements, std::max<std::int64_t>(1, exchange.count))),
+        piece_(std::min(core::message_elements, std::max<std::int64_t>(1, exchange.count))),
         num_pieces_((exchange.count + piece_ - 1) / piece_) {}
 
   void run() {

@@ -10,10 +10,6 @@
 
 namespace finetune::comm {
 
-/// Elements of a sum that are packed, sent and added together: enough for full bandwidth, few
-/// enough to stay in cache between packing and sending. plan::memory counts them.
-inline constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
-
 /// Every rank has its part of `whole`, and gets all others.
 struct Parts {
   std::byte* whole = nullptr;

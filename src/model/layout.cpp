@@ -13,23 +13,23 @@ class Builder {
   Builder(const Architecture& architecture, const TensorNames& names)
       : a_(architecture), names_(names) {}
 
-  Layout build() {
+  ParameterTable build() {
     begin_unit("embedding");
-    layout_.rows.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model, Role::embedding);
+    table_.decoder.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model, Role::embedding);
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
-    layout_.rows.final_norm = norm(names_.final_norm, a_.d_model);
-    layout_.rows.head = a_.tied_embeddings
-                            ? layout_.rows.embedding
-                            : matrix(names_.head, a_.vocab_size, a_.d_model, Role::head);
-    return std::move(layout_);
+    table_.decoder.final_norm = norm(names_.final_norm, a_.d_model);
+    table_.decoder.head = a_.tied_embeddings
+                              ? table_.decoder.embedding
+                              : matrix(names_.head, a_.vocab_size, a_.d_model, Role::head);
+    return std::move(table_);
   }
 
  private:
   void begin_unit(std::string name) {
-    unit_ = static_cast<int>(layout_.table.units.size());
-    layout_.table.units.push_back(std::move(name));
+    unit_ = static_cast<int>(table_.units.size());
+    table_.units.push_back(std::move(name));
     part_ = 0;
     prefix_.clear();
   }
@@ -39,8 +39,8 @@ class Builder {
     row.unit = unit_;
     row.part = part_;
     row.stage = unit_;
-    layout_.table.rows.push_back(std::move(row));
-    return static_cast<int>(layout_.table.rows.size()) - 1;
+    table_.rows.push_back(std::move(row));
+    return static_cast<int>(table_.rows.size()) - 1;
   }
   int matrix(const std::string& name, std::int64_t out, std::int64_t in, Role role = Role::linear) {
     return add({.name = name + ".weight", .shape = {out, in}, .role = role});
@@ -56,7 +56,7 @@ class Builder {
     begin_unit(fmt::format("layers.{}", i_layer));
     prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
     BlockRows rows;
-    rows.all.first = static_cast<int>(layout_.table.rows.size());
+    rows.all.first = static_cast<int>(table_.rows.size());
     add_attention(a_.layer(i_layer), rows);
     part_ = 1;
     rows.feed_forward_norm = norm(names_.feed_forward_norm, a_.d_model);
@@ -68,8 +68,8 @@ class Builder {
         rows.feed_forward = feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down,
                                          a_.experts.d_shared);
     }
-    rows.all.num = static_cast<int>(layout_.table.rows.size()) - rows.all.first;
-    layout_.rows.blocks.push_back(rows);
+    rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
+    table_.decoder.blocks.push_back(rows);
   }
 
   void add_attention(const Layer& layer, BlockRows& rows) {
@@ -134,7 +134,7 @@ class Builder {
 
   const Architecture& a_;
   const TensorNames& names_;
-  Layout layout_;
+  ParameterTable table_;
   int unit_ = 0;
   int part_ = 0;
   std::string prefix_;
@@ -142,7 +142,7 @@ class Builder {
 
 }  // namespace
 
-Layout lay_out(const Architecture& architecture, const TensorNames& names) {
+ParameterTable lay_out(const Architecture& architecture, const TensorNames& names) {
   return Builder(architecture, names).build();
 }
 

@@ -45,13 +45,8 @@ struct TensorNames {
   std::string shared_down;
 };
 
-struct Layout {
-  ParameterTable table;
-  DecoderRows rows;
-};
-
 /// Units: the embedding, each block, the final norm with the head (unless tied). Within a block q,
 /// k, v lie next to each other, so do their biases, and gate and up.
-Layout lay_out(const Architecture& architecture, const TensorNames& names = {});
+ParameterTable lay_out(const Architecture& architecture, const TensorNames& names = {});
 
 }  // namespace finetune::model

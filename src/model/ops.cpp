@@ -269,6 +269,10 @@ at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
   return Swiglu::apply(gate_up, path_);
 }
 
+at::Tensor Ops::add(const at::Tensor& x_ND, const at::Tensor& y_ND) {
+  return x_ND + y_ND;
+}
+
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
   return product(x_ND, weights_.weight({row, 1}).t(), path_).to(at::kFloat);
 }
@@ -303,15 +307,12 @@ LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, in
 
 at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
                              double scale, const at::Tensor& d_x_ND, LossSum& sum) {
-  // Few chunks keep the products large; many keep the logits small. 1,024 tokens lose nothing
-  // measurable against one chunk.
-  constexpr std::int64_t chunk = 1024;
   const at::Tensor weight = weights_.weight({row, 1});
   const std::int64_t num_tokens = x_ND.size(0);
   at::Tensor correct = at::empty({num_tokens}, labels_N.options().dtype(at::kBool));
   at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
-  for (std::int64_t first = 0; first < num_tokens; first += chunk) {
-    const std::int64_t count = std::min(chunk, num_tokens - first);
+  for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
+    const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
     const at::Tensor x = x_ND.narrow(0, first, count);
     at::Tensor logits = product(x, weight.t(), path_);
     at::Tensor hits = correct.narrow(0, first, count);

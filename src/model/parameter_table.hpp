@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/tensor_slice.hpp"
+#include "model/decoder_rows.hpp"
 
 namespace finetune::model {
 
@@ -76,6 +77,7 @@ struct ParameterTable {
   std::vector<std::string> units;  ///< what is gathered together, in the order of the forward pass
   /// Beginnings of names of tensors in the files that are of other parts of the model: not read.
   std::vector<std::string> foreign = {};
+  DecoderRows decoder = {};  ///< which row is what to the model
 
   std::int64_t num_parameters() const {
     std::int64_t sum = 0;
@@ -90,13 +92,6 @@ struct ParameterTable {
     return sum;
   }
   const Parameter& row(int i) const { return rows[static_cast<std::size_t>(i)]; }
-};
-
-/// Rows [first, first + num): neighbours that one product may read as a single matrix, such as the
-/// projections to queries, keys and values.
-struct RowRange {
-  int first = 0;
-  int num = 1;
 };
 
 }  // namespace finetune::model

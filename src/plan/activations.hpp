@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of activations at the peak of a pass, from the tensors that the ops of src/model keep.
+// Bytes of activations at the peak of a pass, from what the ops of src/model keep and hold.
 
 #include <cstdint>
 

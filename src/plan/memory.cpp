@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 
+#include "core/message_size.hpp"
+#include "model/cost/scratch.hpp"
 #include "plan/activations.hpp"
 #include "plan/buffers.hpp"
 #include "plan/collectives.hpp"
@@ -19,21 +21,8 @@ namespace {
 /// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
 /// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
 constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
-/// comm::MpiGroup sends and receives two pieces of so many elements at a time
-/// (comm::piece_elements).
-constexpr std::int64_t piece_elements = std::int64_t{1} << 18;
 /// 8-bit moments have a scale in fp32 for so many elements.
 constexpr std::int64_t optimizer_block = 256, scale_bytes = 4;
-
-/// Of a head in its backward pass; longer ones than kernels::widened_attention computes need none.
-std::int64_t attention_scratch_bytes(const Request& request) {
-  const auto round_up = [](std::int64_t n, std::int64_t step) {
-    return (n + step - 1) / step * step;
-  };
-  const std::int64_t elements = round_up(request.max_seq_length, attention_tile) *
-                                round_up(request.architecture.head_size, attention_panel);
-  return elements <= most_attention_elements ? attention_bytes_per_element * elements : 0;
-}
 
 std::string name_of(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
@@ -187,9 +176,11 @@ class MemoryPlan {
   void add_panels() {
     const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
     if (request_.on_gpu || !is_wide) return;
-    const std::int64_t panels = numbers_.widens ? product_scratch_bytes : 0;
+    const std::int64_t panels = numbers_.widens ? model::product_scratch_bytes() : 0;
+    const std::int64_t heads =
+        model::attention_scratch_bytes(request_.max_seq_length, request_.architecture.head_size);
     add_untracked(Category::activations, "panels in fp32, of each thread",
-                  request_.threads * (panels + attention_scratch_bytes(request_)));
+                  request_.threads * (panels + heads));
   }
 
   void add_communication() {
@@ -212,7 +203,7 @@ class MemoryPlan {
     }
   }
 
-  /// Messages of host memory, and what ranks of a node share.
+  /// Messages of host memory, two sent and two received at a time, and what ranks of a node share.
   void add_mpi() {
     const Links links({}, true);
     std::int64_t windows = 0;
@@ -222,7 +213,7 @@ class MemoryPlan {
     // Between nodes that share memory running sums are on their way instead.
     const std::int64_t element =
         windows > 0 ? std::max(numbers_.wire_bytes(), numbers_.sum_bytes()) : numbers_.wire_bytes();
-    const std::int64_t piece = std::min(piece_elements, largest_shard_);
+    const std::int64_t piece = std::min(core::message_elements, largest_shard_);
     add_untracked(Category::communication, "pieces on their way", 4 * piece * element);
     add_untracked(Category::communication, "shared with the node's other ranks", windows);
   }

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "plan/block_bytes.hpp"
 #include "plan/bucket.hpp"
 #include "plan/collectives.hpp"
 #include "plan/memory.hpp"
+#include "plan/ops_cost.hpp"
 #include "plan/stages.hpp"
 #include "plan/timeline.hpp"
 

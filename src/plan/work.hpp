@@ -32,15 +32,9 @@ struct MicroBatchWork {
   double model_flops() const;
 };
 
-/// Products: 2 flops a weight and token forward, 2 for the gradient of the input, 2 for that of the
-/// weight where it is trained, so 6 or, frozen, 4 (Kaplan et al. 2020, arXiv 2001.08361); low-rank
-/// parts on top; of experts the chosen ones. Attention: 4 flops per head channel and visible
-/// token forward, 10 backward (Dao 2023, arXiv 2307.08691). A frozen weight in 4 bits is unpacked
-/// whenever it is read. All sequences are full, and nothing is packed: the longest a step can take.
+/// What model::CostOps counts, in the time of a machine. All sequences are full, and nothing is
+/// packed: the longest a step can take.
 MicroBatchWork plan_work(const Request& request, const model::ParameterTable& table,
                          const Rates& rates, Passes passes);
-
-/// Tokens that a token sees, on average over a sequence of `length`, in a layer like this.
-double visible_tokens(const model::Layer& layer, std::int64_t length);
 
 }  // namespace finetune::plan

@@ -9,8 +9,6 @@
 #include "comm/agree.hpp"
 #include "core/log.hpp"
 #include "kernels/adamw8bit.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/product.hpp"
 #include "plan/fits.hpp"
 #include "plan/memory.hpp"
 #include "preflight/judge.hpp"
@@ -23,11 +21,6 @@ namespace {
 
 // plan may not include kernels.
 static_assert(plan::block_of_8_bits == kernels::moment_block);
-static_assert(plan::product_scratch_bytes == kernels::product_scratch_bytes);
-static_assert(plan::attention_bytes_per_element == kernels::widened_bytes_per_element &&
-              plan::attention_tile == kernels::widened_tile &&
-              plan::attention_panel == kernels::widened_panel &&
-              plan::most_attention_elements == kernels::most_widened_elements);
 
 /// Sums inside a product follow the threads that share it.
 void require_equal_threads(const comm::Communicator& world) {

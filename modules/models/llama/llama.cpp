@@ -17,11 +17,11 @@ model::Architecture read(const core::Json& config, const std::string& where) {
 }
 
 model::ParameterTable describe(const model::Architecture& a) {
-  return model::lay_out(a).table;
+  return model::lay_out(a);
 }
 
 model::ModelPtr build(const model::Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).rows);
+  return model::make_decoder(a, model::lay_out(a).decoder);
 }
 
 }  // namespace

@@ -115,17 +115,17 @@ model::TensorNames names_in_whole() {
 }
 
 model::ParameterTable describe_text(const Architecture& a) {
-  return model::lay_out(a, names()).table;
+  return model::lay_out(a, names());
 }
 
 model::ParameterTable describe_whole(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a, names_in_whole()).table;
+  model::ParameterTable table = model::lay_out(a, names_in_whole());
   table.foreign = {"multi_modal_projector.", "vision_model."};
   return table;
 }
 
 model::ModelPtr build_llama4(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).rows);
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
 }
 
 }  // namespace

@@ -57,11 +57,11 @@ model::TensorNames names() {
 }
 
 model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names()).table;
+  return model::lay_out(a, names());
 }
 
 model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).rows);
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
 }
 
 }  // namespace

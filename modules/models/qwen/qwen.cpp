@@ -72,11 +72,11 @@ Architecture read_qwen3_moe(const core::Json& config, const std::string& where) 
 }
 
 model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a).table;
+  return model::lay_out(a);
 }
 
 model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).rows);
+  return model::make_decoder(a, model::lay_out(a).decoder);
 }
 
 }  // namespace

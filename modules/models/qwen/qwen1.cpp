@@ -62,11 +62,11 @@ model::TensorNames names() {
 }
 
 model::ParameterTable describe_qwen1(const Architecture& a) {
-  return model::lay_out(a, names()).table;
+  return model::lay_out(a, names());
 }
 
 model::ModelPtr build_qwen1(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).rows);
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "model/blocks.hpp"
+#include "model/block.hpp"
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
 

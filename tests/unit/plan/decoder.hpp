@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/architecture.hpp"
+#include "model/layout.hpp"
 #include "model/parameter_table.hpp"
 #include "plan/machine.hpp"
 
@@ -39,50 +40,31 @@ struct Training {
 class DecoderTable {
  public:
   DecoderTable(const model::Architecture& a, const Training& training = {})
-      : a_(a), training_(training) {
-    const std::int64_t queries = a.num_heads * a.head_size, keys = a.num_kv_heads * a.head_size;
-    unit("embedding");
-    row({a.vocab_size, a.d_model}, model::Role::embedding);
-    for (std::int64_t i = 0; i < a.num_layers; ++i) {
-      unit("layers." + std::to_string(i));
-      row({a.d_model}, model::Role::other);
-      matrix({queries, a.d_model}, true);
-      matrix({keys, a.d_model}, true);
-      matrix({keys, a.d_model}, true);
-      matrix({a.d_model, queries}, true);
-      row({a.d_model}, model::Role::other);
-      matrix({a.d_ff, a.d_model}, false);
-      matrix({a.d_ff, a.d_model}, false);
-      matrix({a.d_model, a.d_ff}, false);
+      : training_(training), table_(model::lay_out(a)) {
+    for (const model::BlockRows& block : table_.decoder.blocks) {
+      adapt(block.qkv);
+      adapt({block.attention_out, 1});
+      if (training_.only_attention) continue;
+      adapt(block.feed_forward.gate_up);
+      adapt({block.feed_forward.down, 1});
     }
-    unit("head");
-    row({a.d_model}, model::Role::other);
-    if (!a.tied_embeddings) row({a.vocab_size, a.d_model}, model::Role::head);
+    for (model::Parameter& row : table_.rows) {
+      row.trainable = training.rank == 0;
+      if (row.role == model::Role::linear) row.packing.kind = training.packing;
+    }
     if (training.rank > 0) add_adapters();
   }
 
   const model::ParameterTable& table() const { return table_; }
 
  private:
-  void unit(const std::string& name) { table_.units.push_back(name); }
-  int last_unit() const { return static_cast<int>(table_.units.size()) - 1; }
-  void row(std::vector<std::int64_t> shape, model::Role role) {
-    table_.rows.push_back({.name = "row",
-                           .shape = std::move(shape),
-                           .unit = last_unit(),
-                           .trainable = training_.rank == 0,
-                           .role = role,
-                           .stage = last_unit()});
-  }
-  void matrix(std::vector<std::int64_t> shape, bool is_attention) {
-    row(std::move(shape), model::Role::linear);
-    table_.rows.back().packing.kind = training_.packing;
-    if (training_.rank > 0 && (is_attention || !training_.only_attention))
-      adapted_.push_back(static_cast<int>(table_.rows.size()) - 1);
+  void adapt(model::RowRange rows) {
+    for (int row = rows.first; row < rows.first + rows.num; ++row)
+      adapted_.push_back(row);
   }
   /// All in one unit, as modules/adapters/lora puts them.
   void add_adapters() {
-    unit("adapter");
+    table_.units.push_back("adapter");
     for (const int i : adapted_) {
       const model::Parameter base = table_.row(i);
       model::LowRank& low_rank = table_.rows[static_cast<std::size_t>(i)].low_rank;
@@ -92,13 +74,12 @@ class DecoderTable {
                                 std::vector<std::int64_t>{base.shape[0], training_.rank}})
         table_.rows.push_back({.name = "adapter",
                                .shape = shape,
-                               .unit = last_unit(),
+                               .unit = static_cast<int>(table_.units.size()) - 1,
                                .stage = base.stage,
                                .adapts = i});
     }
   }
 
-  model::Architecture a_;
   Training training_;
   model::ParameterTable table_;
   std::vector<int> adapted_;

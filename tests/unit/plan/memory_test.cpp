@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "model/cost/scratch.hpp"
 #include "plan/buffers.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -179,7 +180,7 @@ TEST(Memory, OfPanelsInFp32GrowsWithTheThreadsAndIsNeededOnCpusAlone) {
   // Sequences of 32 tokens fill one tile of 48, heads of 16 one panel: 7 numbers in fp32 each.
   constexpr std::int64_t of_attention = 4 * 7 * 48 * 16;
   EXPECT_EQ(panels(core::DType::f32, false, 1), of_attention);
-  EXPECT_EQ(panels(core::DType::bf16, true, 1), of_attention + product_scratch_bytes);
+  EXPECT_EQ(panels(core::DType::bf16, true, 1), of_attention + model::product_scratch_bytes());
   EXPECT_EQ(panels(core::DType::bf16, true, 3), 3 * panels(core::DType::bf16, true, 1));
   EXPECT_EQ(panels(core::DType::bf16, false, 1), -1);
   EXPECT_EQ(panels(core::DType::bf16, true, 1, true), -1);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/cost/cost_ops.hpp"
 #include "plan/collectives.hpp"
 #include "plan/strategies.hpp"
 #include "unit/plan/decoder.hpp"
@@ -11,6 +12,7 @@
 namespace finetune::plan::time_test {
 namespace {
 
+using model::visible_tokens;
 using tests::DecoderTable;
 using tests::ranks_on_nodes;
 using tests::round_machine;

@@ -1,0 +1,97 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What an op costs: the tensors that it keeps, the most that it holds at once, and its work.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "model/basic_ops.hpp"
+
+namespace finetune::model {
+
+/// A tensor of which only the size is known. Two with the same number are the same memory.
+struct TensorSize {
+  int number = -1;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t bytes = 0;
+};
+
+/// The bytes at one moment; what is unpacked of a weight apart.
+struct Moment {
+  std::int64_t bytes = 0;
+  std::int64_t unpacked = 0;
+
+  std::int64_t total() const { return bytes + unpacked; }
+  friend Moment operator+(const Moment& moment, std::int64_t bytes) {
+    return {moment.bytes + bytes, moment.unpacked};
+  }
+};
+inline Moment larger(const Moment& a, const Moment& b) {
+  return a.total() >= b.total() ? a : b;
+}
+
+inline constexpr std::int64_t fp32_bytes = 4;
+
+/// `count` products [rows, inner] x [inner, columns].
+struct MatrixProduct {
+  double rows = 0;
+  double columns = 0;
+  double inner = 0;
+  double count = 1;
+};
+
+/// Attention of sequences in which a token sees `visible` tokens on average.
+struct AttentionWork {
+  double flops = 0;
+  double visible = 0;
+};
+
+/// What reads and writes so many bytes of activations, in so many calls of the program.
+struct MemoryPass {
+  double bytes = 0;
+  double operations = 0;
+};
+
+struct OpWork {
+  std::vector<MatrixProduct> products = {};
+  std::vector<AttentionWork> attention = {};
+  std::vector<MemoryPass> passes = {};
+
+  /// Adds another's, `times` times.
+  void add(const OpWork& other, int times = 1);
+};
+
+/// The gradient of an op's input, as its backward pass returns it.
+struct InputGradient {
+  int of = -1;             ///< number of the input
+  std::int64_t bytes = 0;  ///< 0: the memory is that of another gradient
+};
+
+struct OpCost {
+  std::vector<TensorSize> inputs = {};
+  std::vector<TensorSize> kept =
+      {};  ///< from forward to backward; inputs and outputs may be among them
+  /// Bytes at the moments that may be the worst, in addition to what is kept or will be read: of
+  /// forward with its outputs, of backward with the gradients that it returns.
+  std::vector<Moment> forward = {};
+  std::vector<Moment> backward = {};
+  std::vector<InputGradient> gradients = {};
+  std::vector<int> outputs = {};
+  OpWork forward_work = {};
+  OpWork backward_work = {};
+  OpWork again_work = {};  ///< of the forward pass, in backward (`Recompute`)
+};
+
+/// How ops are computed, as far as their cost depends on it.
+struct CostSettings {
+  core::DType compute = core::DType::bf16;
+  /// Passes are put together from ATen's functions, in fp32: on GPUs, and of fp16.
+  bool is_composed = false;
+  bool on_gpu = false;
+  Recompute recompute = Recompute::nothing;
+  double dropout = 0;  ///< of the inputs of low-rank parts
+};
+
+}  // namespace finetune::model

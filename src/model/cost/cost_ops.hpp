@@ -1,0 +1,91 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The ops of a model on the sizes of tensors: what each keeps, holds and does, written on a tape.
+// Where `Ops` changes, its twin here changes with it.
+
+#include <cstdint>
+#include <utility>
+
+#include "model/basic_ops.hpp"
+#include "model/cost/cost.hpp"
+#include "model/cost/cost_tape.hpp"
+#include "model/cost/projection_shape.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+/// Sequences that are all full.
+struct SequenceSize {
+  std::int64_t batch = 1;   ///< B
+  std::int64_t length = 0;  ///< L
+
+  std::int64_t num_tokens() const { return batch * length; }
+};
+
+struct OnSizes {
+  using Tensor = TensorSize;
+  using Sequence = SequenceSize;
+};
+
+/// Work: 2 flops per weight and token forward, 2 for the gradient of the input, 2 for that of the
+/// weight where it is trained, so 6 or, frozen, 4 (Kaplan et al. 2020, arXiv 2001.08361); low-rank
+/// parts on top; of experts the chosen ones. Attention: 4 flops per head channel and visible token
+/// forward, 10 backward (Dao 2023, arXiv 2307.08691). A packed weight is unpacked whenever it is
+/// read.
+class CostOps final : public BasicOps<OnSizes> {
+ public:
+  /// `table` outlives this; rows that it does not have are not asked for.
+  CostOps(const ParameterTable& table, const CostSettings& settings);
+
+  /// [rows, columns] of the computation's dtype, which no op has written yet.
+  TensorSize tensor(std::int64_t rows, std::int64_t columns);
+  const CostTape& tape() const { return tape_; }
+
+  TensorSize embedding(const TensorSize& ids_N, int row) override;
+  TensorSize linear(const TensorSize& x_ND, RowRange rows) override;
+  TensorSize rms_norm(const TensorSize& x_ND, int row, double eps) override;
+  std::pair<TensorSize, TensorSize> add_rms_norm(const TensorSize& x_ND,
+                                                 const TensorSize& residual_ND, int row,
+                                                 double eps) override;
+  TensorSize norm_linear(const TensorSize& x_ND, int norm_row, RowRange rows, double eps) override;
+  TensorSize add_bias(const TensorSize& x_NF, RowRange rows) override;
+  TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape, int query_row,
+                       int key_row, double eps) override;
+  TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
+                              const SequenceSize& sequence,
+                              const Temperature& temperature) override;
+  TensorSize experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
+                     const SequenceSize& sequence) override;
+  std::pair<TensorSize, TensorSize> add_norm_linear(const TensorSize& x_ND,
+                                                    const TensorSize& residual_ND, int norm_row,
+                                                    RowRange rows, double eps) override;
+  TensorSize swiglu_linear(const TensorSize& gate_up, RowRange rows) override;
+  TensorSize attention(const TensorSize& qkv, const AttentionShape& shape,
+                       const SequenceSize& sequence, std::int64_t i_layer) override;
+  TensorSize add(const TensorSize& x_ND, const TensorSize& y_ND) override;
+
+  /// The head's product with a loss over all tokens, whose gradient comes with it: x_ND, weight
+  /// [V, D].
+  void head_loss(const TensorSize& x_ND, int row);
+
+ private:
+  MemoryPass pass(std::int64_t elements, double bytes_per_element, double operations) const;
+  OpCost norm_cost(const TensorSize& x_ND) const;
+  OpCost norm_linear_cost(const TensorSize& h_ND, const ProjectionShape& shape);
+  void keep_or_compute_again(OpCost& op, const TensorSize& between, bool is_needed) const;
+  void add_projection(OpCost& op, const ProjectionCost& projection) const;
+  void add_swiglu_work(OpCost& op, std::int64_t elements) const;
+  void add_expert_moments(OpCost& op, const TensorSize& x_ND, const Experts& experts,
+                          std::int64_t unpacked) const;
+
+  const ParameterTable& table_;
+  CostSettings settings_;
+  std::int64_t element_;
+  PassBytes bytes_;
+  CostTape tape_;
+};
+
+/// Tokens that a token sees, on average over a sequence of `length`.
+double visible_tokens(const AttentionShape& shape, std::int64_t length);
+
+}  // namespace finetune::model

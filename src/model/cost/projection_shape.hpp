@@ -1,0 +1,70 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A product with a range of neighbouring weights, as model::Projection computes it, by what the
+// table says of them: what is trained, what adapters add, what is unpacked for it.
+
+#include <cstdint>
+
+#include "model/cost/cost.hpp"
+#include "model/cost/cost_tape.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+struct ProjectionShape {
+  bool is_trained = true;
+  std::int64_t rank = 0;          ///< of the low-rank parts of all its matrices together
+  std::int64_t num_low_rank = 0;  ///< how many of its matrices have such a part
+  bool has_magnitudes = false;
+  std::int64_t num_inputs = 0;
+  std::int64_t num_outputs = 0;
+  Packing::Kind packing = Packing::Kind::dense;
+  std::int64_t largest_matrix = 0;  ///< elements
+  std::int64_t num_unpacked = 0;    ///< elements that are unpacked to read it
+
+  bool is_packed() const { return packing != Packing::Kind::dense; }
+  /// Whether backward needs its input.
+  bool needs_input() const { return is_trained || rank > 0; }
+};
+
+/// Of matrices [out, in].
+ProjectionShape projection_shape(const ParameterTable& table, RowRange rows);
+
+/// Of the product with `rows` of one expert: its first rows, or those of all in one tensor
+/// [E, in, out].
+ProjectionShape expert_shape(const ParameterTable& table, RowRange rows);
+
+/// What a projection of `tokens` tokens costs.
+struct ProjectionCost {
+  std::vector<TensorSize> kept;  ///< in addition to its input
+  Moment forward;                ///< with its output
+  Moment backward;               ///< with its input's gradient
+  OpWork forward_work;
+  OpWork backward_work;
+};
+
+/// Its tensors are made on `tape`; nothing is recorded there.
+ProjectionCost projection_cost(const ProjectionShape& shape, const CostSettings& settings,
+                               std::int64_t tokens, CostTape& tape);
+
+/// Adds the work of `copies` projections of `tokens` tokens each.
+void add_projection_work(const ProjectionShape& shape, const CostSettings& settings, double tokens,
+                         double copies, OpWork& forward, OpWork& backward);
+
+/// Bytes of the product's matrices with what is written on the way to unpack them; 0: not packed.
+std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& settings);
+
+/// Bytes that pass the memory for each element of what a pass computes.
+struct PassBytes {
+  double norm = 0;
+  double norm_backward = 0;
+  double rope = 0;
+  double swiglu = 0;
+  double swiglu_backward = 0;
+  double logit = 0;
+  double unpacked = 0;
+  double operations = 1;  ///< calls of the program for one of these
+};
+PassBytes pass_bytes(const CostSettings& settings);
+
+}  // namespace finetune::model

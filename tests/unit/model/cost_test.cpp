@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ops keep and hold, against what their twins on sizes say.
+
+#include "model/cost/cost_ops.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "model/block.hpp"
+#include "model/layout.hpp"
+#include "model/ops.hpp"
+#include "model/rope.hpp"
+#include "support/allocations.hpp"
+#include "unit/model/table_weights.hpp"
+
+namespace finetune::model::cost_test {
+namespace {
+
+constexpr std::int64_t batch = 2, length = 48, tokens = batch * length;
+
+/// One block of a model, and how it is run.
+struct Case {
+  std::string name;
+  Layer layer = {};
+  bool qkv_bias = false;
+  Experts experts = {};
+  std::int64_t rank = 0;  ///< of low-rank parts on top of frozen matrices; 0: all is trained
+  bool has_magnitudes = false;
+  Recompute recompute = Recompute::nothing;
+  core::DType compute = core::DType::f32;
+};
+
+void PrintTo(const Case& of, std::ostream* out) {
+  *out << of.name;
+}
+
+Architecture architecture(const Case& of) {
+  Architecture a = tests::rotary(16, 100);
+  a.num_layers = 1;
+  a.vocab_size = 40;
+  a.d_model = 64;
+  a.num_heads = 4;
+  a.num_kv_heads = 2;
+  a.d_ff = 152;
+  a.qkv_bias = of.qkv_bias;
+  a.experts = of.experts;
+  a.layers = {of.layer};
+  return a;
+}
+
+/// All matrices of the block frozen, each with a low-rank part, the A of a range next to each
+/// other.
+void adapt(ParameterTable& table, const Case& of) {
+  for (Parameter& row : table.rows)
+    row.trainable = false;
+  const auto add = [&](std::vector<std::int64_t> shape) {
+    table.rows.push_back({.name = "adapter", .shape = std::move(shape)});
+    return static_cast<int>(table.rows.size()) - 1;
+  };
+  const BlockRows block = table.decoder.blocks.front();
+  for (const RowRange rows : {block.qkv, RowRange{block.attention_out, 1},
+                              block.feed_forward.gate_up, RowRange{block.feed_forward.down, 1}}) {
+    std::vector<LowRank> parts(static_cast<std::size_t>(rows.num), LowRank{.scale = 2});
+    for (LowRank& part : parts)
+      part.a = add({of.rank, table.row(rows.first).shape[1]});
+    for (int i = 0; i < rows.num; ++i) {
+      LowRank& part = parts[static_cast<std::size_t>(i)];
+      const std::int64_t outputs = table.row(rows.first + i).shape[0];
+      part.b = add({outputs, of.rank});
+      if (of.has_magnitudes) part.magnitude = add({outputs});
+      table.rows[static_cast<std::size_t>(rows.first + i)].low_rank = part;
+    }
+  }
+}
+
+ParameterTable table_of(const Case& of) {
+  ParameterTable table = lay_out(architecture(of));
+  if (of.rank > 0) adapt(table, of);
+  return table;
+}
+
+struct Bytes {
+  std::int64_t kept = 0;
+  std::int64_t worst = 0;  ///< in addition
+};
+
+Bytes measured(const Case& of) {
+  const Architecture a = architecture(of);
+  const ParameterTable table = table_of(of);
+  const at::ScalarType dtype = of.compute == core::DType::f32 ? at::kFloat : at::kBFloat16;
+  tests::TableWeights weights(table, dtype);
+  Ops ops(weights, Path::kernels, of.recompute);
+  const Sequence sequence = make_sequence(a, batch, length);
+  const at::Tensor dy = tests::normal({tokens, a.d_model}, 98).to(dtype);
+  const auto run = [&] {
+    const tests::Allocations allocations;
+    const at::Tensor x =
+        at::ones({tokens, a.d_model}, at::TensorOptions(dtype)).set_requires_grad(true);
+    const at::Tensor y = pre_norm_block(ops, a, table.decoder.blocks.front(), x, sequence, 0);
+    const auto output = static_cast<std::int64_t>(y.nbytes());
+    const std::int64_t kept = allocations.live_bytes() - output;
+    torch::autograd::grad({y}, {x}, {dy});
+    // Whoever runs the block holds the output's gradient, which is not counted here.
+    return Bytes{kept, allocations.peak_bytes() + output - kept};
+  };
+  // The first pass puts weights together.
+  run();
+  return run();
+}
+
+Bytes counted(const Case& of) {
+  const ParameterTable table = table_of(of);
+  CostOps ops(table, {.compute = of.compute, .recompute = of.recompute});
+  const Architecture a = architecture(of);
+  const TensorSize x = ops.tensor(tokens, a.d_model);
+  const TensorSize y =
+      pre_norm_block(ops, a, table.decoder.blocks.front(), x, SequenceSize{batch, length}, 0);
+  return {ops.tape().kept_bytes(), ops.tape().worst(x, y).total()};
+}
+
+class Cost : public testing::TestWithParam<Case> {};
+
+TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
+  const Bytes is = measured(GetParam()), planned = counted(GetParam());
+  EXPECT_EQ(is.kept, planned.kept);
+  EXPECT_NEAR(static_cast<double>(is.worst) / static_cast<double>(planned.worst), 1, 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Blocks, Cost,
+    testing::Values(Case{.name = "dense"}, Case{.name = "dense_bf16", .compute = core::DType::bf16},
+                    Case{.name = "recomputed", .recompute = Recompute::cheap},
+                    Case{.name = "bias", .qkv_bias = true},
+                    Case{.name = "head_norm", .layer = {.head_norm = HeadNorm::weighted}},
+                    Case{.name = "window", .layer = {.window = 16}},
+                    Case{.name = "experts",
+                         .layer = {.has_experts = true},
+                         .experts = {.num = 6, .top_k = 2, .d_ff = 48}},
+                    Case{.name = "experts_recomputed",
+                         .layer = {.has_experts = true},
+                         .experts = {.num = 6, .top_k = 2, .d_ff = 48},
+                         .recompute = Recompute::cheap},
+                    Case{.name = "shared_expert",
+                         .layer = {.has_experts = true},
+                         .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80}},
+                    Case{.name = "low_rank", .rank = 4},
+                    Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
+                    Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace finetune::model::cost_test
