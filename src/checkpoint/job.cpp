@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/job.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -51,16 +54,25 @@ std::map<std::int64_t, std::vector<std::byte>> outside(
   return result;
 }
 
+/// A slice of a box that is not the whole tensor says so in its name and attributes.
 hdf5::Dataset to_hdf5(const Dataset& dataset) {
   const core::TensorSlice& slice = dataset.slice;
+  const core::Box box = slice.box_or_whole();
+  const bool is_whole = box == core::whole_box(slice.shape);
+  const std::string begin = is_whole ? "" : fmt::format("{}+", fmt::join(box.begin, ","));
   using Integers = std::vector<std::int64_t>;
-  return {"/" + dataset.kind + "/" + slice.name + "/" + std::to_string(slice.offset),
-          slice.dtype,
-          slice.count,
-          {{"dtype", std::string(core::name(slice.dtype))},
-           {"global_shape", slice.shape},
-           {"offset", Integers{slice.offset}},
-           {"count", Integers{slice.count}}}};
+  hdf5::Dataset result{fmt::format("/{}/{}/{}{}", dataset.kind, slice.name, begin, slice.offset),
+                       slice.dtype,
+                       slice.count,
+                       {{"dtype", std::string(core::name(slice.dtype))},
+                        {"global_shape", slice.shape},
+                        {"offset", Integers{slice.offset}},
+                        {"count", Integers{slice.count}}}};
+  if (!is_whole) {
+    result.attributes.push_back({"box_begin", box.begin});
+    result.attributes.push_back({"box_extent", box.extent});
+  }
+  return result;
 }
 
 void lay_out(std::span<const Dataset> datasets, PayloadJob& job,
@@ -93,8 +105,9 @@ void check_arguments(std::int64_t step, std::span<const StoredSlice> slices,
     const core::TensorSlice& slice = stored.slice;
     core::check(is_kind(stored.kind) && is_tensor_name(slice.name),
                 "names in a checkpoint are those of layout.hpp");
-    core::check(slice.offset >= 0 && slice.count >= 0 &&
-                    slice.offset + slice.count <= core::num_elements(slice.shape),
+    const core::Box box = slice.box_or_whole();
+    core::check(core::is_inside(box, slice.shape) && slice.offset >= 0 && slice.count >= 0 &&
+                    slice.count <= box.num_elements() - slice.offset,
                 "a slice lies inside its tensor");
     core::check(slice.count == 0 || stored.data != nullptr, "a slice has data");
   }

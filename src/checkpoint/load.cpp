@@ -79,7 +79,7 @@ LoadReport load(const comm::Communicator& world, const Found& found,
       const core::DType stored = found.manifest.tensors[static_cast<std::size_t>(tensor)].dtype;
       std::byte* target = want.data;
       if (stored != want.slice.dtype) target = converted.emplace_back(stored, want).stored_bytes();
-      const auto more = parts_of(found, tensor, want.slice.offset, want.slice.count, target);
+      const auto more = parts_of(found, tensor, want.slice, target);
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

@@ -16,7 +16,8 @@
 
 namespace finetune::checkpoint {
 
-/// Elements of a logical tensor that this rank needs, and where it needs them.
+/// Elements of a logical tensor that this rank needs, and where it needs them. The slice may be one
+/// of any box, however the tensor was cut when it was saved.
 struct WantedSlice {
   std::string kind;
   core::TensorSlice slice;

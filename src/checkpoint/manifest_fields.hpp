@@ -17,10 +17,12 @@ inline constexpr std::string_view state_bytes = "state_bytes";
 inline constexpr std::string_view state_fingerprint = "state_fingerprint";
 inline constexpr std::string_view files = "files";
 inline constexpr std::string_view tensors = "tensors";
+inline constexpr std::string_view boxes = "boxes";  // not in version 1
 inline constexpr std::string_view slices = "slices";
 inline constexpr std::string_view fingerprint = "fingerprint";
 
 inline constexpr std::string_view format_value = "finetune checkpoint";
-inline constexpr std::int64_t version_value = 1;
+inline constexpr std::int64_t version_value = 2;
+inline constexpr std::int64_t first_version = 1;  ///< that is still read
 
 }  // namespace finetune::checkpoint::field

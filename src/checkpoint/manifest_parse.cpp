@@ -29,7 +29,7 @@ struct Row {
   std::string form;
   std::vector<std::string> texts;
   std::vector<std::int64_t> numbers;
-  std::vector<std::int64_t> list;
+  std::vector<std::vector<std::int64_t>> lists;
 };
 
 constexpr std::size_t longest_form = 6;
@@ -38,7 +38,7 @@ constexpr std::size_t longest_form = 6;
 // tensors, cut by a thousand ranks.
 constexpr std::size_t most_files = 1'000'000;
 constexpr std::size_t most_tensors = 4'000'000;
-constexpr std::size_t most_slices = 8'000'000;
+constexpr std::size_t most_slices = 8'000'000;  // and boxes, each of which has one
 // The shortest text of a number in a list has two bytes, an average checksum eleven.
 constexpr std::size_t bytes_per_number = 4;
 
@@ -52,7 +52,13 @@ class ManifestReader : public nlohmann::json_sax<Json> {
          {field::format, field::version, field::step, field::world_size, field::block_bytes,
           field::created_by, field::state_bytes, field::state_fingerprint, field::files,
           field::tensors, field::slices, field::fingerprint}) {
-      if (!seen_.contains(name)) refuse(where_, fmt::format("field \"{}\" is missing", name));
+      require_field(name);
+    }
+    if (version_ == 1) {
+      if (seen_.contains(field::boxes)) refuse(where_, "format version 1 has no boxes");
+      add_whole_boxes();
+    } else {
+      require_field(field::boxes);
     }
     return std::move(manifest_);
   }
@@ -71,7 +77,7 @@ class ManifestReader : public nlohmann::json_sax<Json> {
     const auto number = static_cast<std::int64_t>(value);
     if (level_ == Level::list) {
       if (++num_numbers_ > most_numbers_) refuse(where_, "its lists hold too many short numbers");
-      row_.list.push_back(number);
+      row_.lists.back().push_back(number);
       return true;
     }
     extend_form('n');
@@ -107,7 +113,8 @@ class ManifestReader : public nlohmann::json_sax<Json> {
   bool start_array(std::size_t) override {
     switch (level_) {
       case Level::fields:
-        if (field_ != field::files && field_ != field::tensors && field_ != field::slices)
+        if (field_ != field::files && field_ != field::tensors && field_ != field::boxes &&
+            field_ != field::slices)
           refuse(where_, fmt::format("field \"{}\" is a list", core::one_line(field_)));
         level_ = Level::rows;
         return true;
@@ -116,6 +123,7 @@ class ManifestReader : public nlohmann::json_sax<Json> {
         return true;
       case Level::row:
         extend_form('l');
+        row_.lists.emplace_back();
         level_ = Level::list;
         return true;
       default:
@@ -135,6 +143,24 @@ class ManifestReader : public nlohmann::json_sax<Json> {
 
  private:
   enum class Level { outside, fields, rows, row, list };
+
+  void require_field(std::string_view name) const {
+    if (!seen_.contains(name)) refuse(where_, fmt::format("field \"{}\" is missing", name));
+  }
+
+  /// Slices of version 1 name tensors.
+  void add_whole_boxes() {
+    std::vector<std::int64_t> box_of(manifest_.tensors.size(), -1);
+    for (Extent& extent : manifest_.extents) {
+      const auto tensor = static_cast<std::size_t>(extent.box);
+      if (tensor >= box_of.size()) refuse(where_, "a slice names no tensor of the list");
+      if (box_of[tensor] < 0) {
+        box_of[tensor] = std::ssize(manifest_.boxes);
+        manifest_.boxes.push_back({extent.box, core::whole_box(manifest_.tensors[tensor].shape)});
+      }
+      extent.box = box_of[tensor];
+    }
+  }
 
   void extend_form(char letter) {
     if (level_ == Level::outside || level_ == Level::rows || row_.form.size() == longest_form)
@@ -167,7 +193,8 @@ class ManifestReader : public nlohmann::json_sax<Json> {
 
   bool take_number(std::int64_t value) {
     if (field_ == field::version) {
-      if (value != field::version_value) refuse_version(value);
+      if (value < field::first_version || value > field::version_value) refuse_version(value);
+      version_ = value;
     } else if (field_ == field::step) {
       manifest_.step = value;
     } else if (field_ == field::world_size) {
@@ -185,7 +212,8 @@ class ManifestReader : public nlohmann::json_sax<Json> {
   [[noreturn]] void refuse_version(std::int64_t version) const {
     core::fail(core::ErrorKind::input,
                {where_, fmt::format("the checkpoint has format version {}", version),
-                fmt::format("this program reads version {}", field::version_value),
+                fmt::format("this program reads versions {} to {}", field::first_version,
+                            field::version_value),
                 "Use the program that wrote it, or export its weights with that one."});
   }
 
@@ -201,12 +229,16 @@ class ManifestReader : public nlohmann::json_sax<Json> {
         refuse(where_, fmt::format("dtype \"{}\" is unknown", core::one_line(row.texts[2])));
       limit(manifest_.tensors.size(), most_tensors);
       manifest_.tensors.push_back(
-          {std::move(row.texts[0]), std::move(row.texts[1]), *dtype, std::move(row.list)});
+          {std::move(row.texts[0]), std::move(row.texts[1]), *dtype, std::move(row.lists[0])});
+    } else if (field_ == field::boxes && row.form == "nll") {
+      limit(manifest_.boxes.size(), most_slices);
+      manifest_.boxes.push_back(
+          {row.numbers[0], {std::move(row.lists[0]), std::move(row.lists[1])}});
     } else if (field_ == field::slices && row.form == "nnnnnl") {
       Extent extent{row.numbers[0], row.numbers[1], row.numbers[2],
                     row.numbers[3], row.numbers[4], {}};
-      extent.crc32c.reserve(row.list.size());
-      for (const std::int64_t value : row.list)
+      extent.crc32c.reserve(row.lists[0].size());
+      for (const std::int64_t value : row.lists[0])
         extent.crc32c.push_back(checksum(value));
       limit(manifest_.extents.size(), most_slices);
       manifest_.extents.push_back(std::move(extent));
@@ -228,6 +260,7 @@ class ManifestReader : public nlohmann::json_sax<Json> {
   const std::string& where_;
   std::size_t most_numbers_;
   std::size_t num_numbers_ = 0;
+  std::int64_t version_ = 0;
   Manifest manifest_;
   Level level_ = Level::outside;
   std::set<std::string, std::less<>> seen_;

@@ -13,10 +13,6 @@
 
 namespace finetune::checkpoint {
 
-const TensorEntry& tensor_of(const Found& found, const Extent& extent) {
-  return found.manifest.tensors[static_cast<std::size_t>(extent.tensor)];
-}
-
 namespace {
 
 constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
@@ -27,43 +23,68 @@ void check_block(const Found& found, const Extent& extent, std::int64_t block,
   const std::uint32_t expected = extent.crc32c[static_cast<std::size_t>(block)];
   const std::uint32_t actual = core::crc32c(bytes);
   if (actual == expected) return;
-  const TensorEntry& tensor = tensor_of(found, extent);
+  const TensorEntry& tensor = found.manifest.tensor_of(extent);
   const auto& file = found.manifest.files[static_cast<std::size_t>(extent.file)];
   core::fail(core::ErrorKind::input,
              {(found.folder / file.name).string(),
               fmt::format("block {} of {} {} from element {} on is damaged", block, tensor.kind,
-                          tensor.name, extent.offset),
+                          tensor.name, found.manifest.first_element(extent)),
               fmt::format("its CRC32C is {:08x}, the manifest says {:08x}", actual, expected),
               "Remove this checkpoint folder or restore it from a copy."});
 }
 
+/// The parts that lie in one box. `target` is the place of element `slice.offset` of the wanted
+/// box.
+void add_parts(const Manifest& manifest, const BoxEntry& box, const Overlap& overlap,
+               const core::TensorSlice& slice, std::byte* target, std::vector<ReadPart>& parts) {
+  std::int64_t first = overlap.before_wanted(slice.offset);
+  const std::int64_t last = overlap.before_wanted(slice.offset + slice.count);
+  if (first == last) return;
+  const auto extents = manifest.extents_of(box);
+  auto extent = std::ranges::upper_bound(extents, overlap.stored(first), {}, &Extent::offset) - 1;
+  for (; first < last; ++extent) {
+    const std::int64_t end = overlap.before_stored(extent->offset + extent->count);
+    const std::int64_t next = std::min(end, last);
+    if (next == first) continue;
+    const std::int64_t element_bytes = core::size_bytes(manifest.tensor_of(*extent).dtype);
+    const std::int64_t distance = overlap.wanted(first) - slice.offset;
+    parts.push_back({&*extent, overlap, first, next, target + distance * element_bytes});
+    first = next;
+  }
+}
+
+/// Copies elements [first, last) of `part` to their places, out of bytes of the extent that begin
+/// with byte `begin`.
+void copy_rows(const ReadPart& part, std::int64_t first, std::int64_t last,
+               std::int64_t element_bytes, const std::byte* bytes, std::int64_t begin) {
+  const std::int64_t origin = part.overlap.wanted(part.first);
+  part.overlap.for_each_rows(first, last, [&](const Rows& rows) {
+    const std::byte* from = bytes + (rows.stored - part.extent->offset) * element_bytes - begin;
+    std::byte* to = part.target + (rows.wanted - origin) * element_bytes;
+    for (std::int64_t i = 0; i < rows.num; ++i) {
+      std::memcpy(to + i * rows.wanted_step * element_bytes,
+                  from + i * rows.stored_step * element_bytes,
+                  static_cast<std::size_t>(rows.length * element_bytes));
+    }
+  });
+}
+
 }  // namespace
 
-std::vector<ReadPart> parts_of(const Found& found, std::int64_t tensor, std::int64_t offset,
-                               std::int64_t count, std::byte* target) {
+std::vector<ReadPart> parts_of(const Found& found, std::int64_t tensor,
+                               const core::TensorSlice& slice, std::byte* target) {
   const TensorEntry& entry = found.manifest.tensors[static_cast<std::size_t>(tensor)];
-  core::check(offset >= 0 && count >= 0 && count <= entry.num_elements() - offset,
+  const core::Box wanted = slice.box_or_whole();
+  core::check(core::is_inside(wanted, entry.shape) && slice.offset >= 0 && slice.count >= 0 &&
+                  slice.count <= wanted.num_elements() - slice.offset,
               "the elements wanted lie inside the tensor");
-  const std::int64_t element_bytes = core::size_bytes(entry.dtype);
-  const auto extents = found.manifest.extents_of(tensor);
   std::vector<ReadPart> parts;
-  std::int64_t next = offset;
-  const std::int64_t end = offset + count;
-  auto extent = std::ranges::upper_bound(extents, offset, {}, &Extent::offset);
-  if (extent != extents.begin()) --extent;
-  for (; next < end && extent != extents.end(); ++extent) {
-    const std::int64_t first = next - extent->offset;
-    const std::int64_t last = std::min(end - extent->offset, extent->count);
-    if (first < 0 || first >= last) break;
-    parts.push_back({&*extent, first, last, target + (next - offset) * element_bytes});
-    next = extent->offset + last;
-  }
-  if (next < end) {
-    core::fail(core::ErrorKind::input,
-               {found.folder.string(),
-                fmt::format("element {} of {} {} is missing", next, entry.kind, entry.name),
-                "the slices do not cover the tensor", "Use another checkpoint."});
-  }
+  for (const BoxEntry& box : found.manifest.boxes_of(tensor))
+    add_parts(found.manifest, box, Overlap(box.box, wanted), slice, target, parts);
+  std::int64_t elements = 0;
+  for (const ReadPart& part : parts)
+    elements += part.last - part.first;
+  core::check(elements == slice.count, "a manifest holds every element of its tensors");
   return parts;
 }
 
@@ -79,13 +100,18 @@ const core::File& Reader::file(std::int64_t index) {
 }
 
 void Reader::read(const ReadPart& part) {
-  const Extent& extent = *part.extent;
-  const std::int64_t element_bytes = core::size_bytes(tensor_of(found_, extent).dtype);
+  if (!part.is_run()) return read_rows(part);
+  const std::int64_t first = part.in_extent(part.first);
+  read_run(*part.extent, first, first + part.last - part.first, part.target);
+}
+
+void Reader::read_run(const Extent& extent, std::int64_t first, std::int64_t last,
+                      std::byte* target) {
+  const std::int64_t element_bytes = core::size_bytes(found_.manifest.tensor_of(extent).dtype);
   const std::int64_t extent_bytes = found_.manifest.extent_bytes(extent);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
-  const std::int64_t end = part.last * element_bytes;
-  std::int64_t begin = part.first * element_bytes;
-  std::byte* target = part.target;
+  const std::int64_t end = last * element_bytes;
+  std::int64_t begin = first * element_bytes;
   while (begin < end) {
     const std::int64_t block_begin = begin - begin % block_bytes;
     const std::int64_t block_end = std::min(block_begin + block_bytes, extent_bytes);
@@ -105,6 +131,39 @@ void Reader::read(const ReadPart& part) {
     begin += n;
     target += n;
   }
+}
+
+/// Whole blocks at a time, those without a wanted element left out; rows are copied out of them.
+void Reader::read_rows(const ReadPart& part) {
+  const Extent& extent = *part.extent;
+  const std::int64_t element_bytes = core::size_bytes(found_.manifest.tensor_of(extent).dtype);
+  const std::int64_t block_bytes = found_.manifest.block_bytes;
+  for (std::int64_t first = part.first; first < part.last;) {
+    const std::int64_t position = part.in_extent(first) * element_bytes;
+    const std::int64_t begin = position - position % block_bytes;
+    const std::int64_t end = end_of_piece(part, begin, first);
+    border_.resize(static_cast<std::size_t>(end - begin));
+    read_blocks(extent, begin, border_);
+    const std::int64_t last = part.before(end / element_bytes);
+    copy_rows(part, first, last, element_bytes, border_.data(), begin);
+    first = last;
+  }
+}
+
+/// The end of the bytes of the extent to be read at once from `begin` on: blocks that follow each
+/// other, each with a wanted element from `first` on.
+std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin,
+                                  std::int64_t first) const {
+  const std::int64_t element_bytes =
+      core::size_bytes(found_.manifest.tensor_of(*part.extent).dtype);
+  const std::int64_t block_bytes = found_.manifest.block_bytes;
+  std::int64_t end = begin;
+  do {
+    end += block_bytes;
+    first = part.before(end / element_bytes);
+  } while (first < part.last && end + block_bytes <= begin + largest_read_bytes &&
+           part.in_extent(first) * element_bytes < end + block_bytes);
+  return std::min(end, found_.manifest.extent_bytes(*part.extent));
 }
 
 void Reader::read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target) {
@@ -135,13 +194,14 @@ void read_tensor(const Found& found, std::string_view kind, std::string_view nam
                {found.folder.string(), fmt::format("it holds no {} {}", kind, name),
                 "the checkpoint is of another model", "Name a checkpoint of this model."});
   }
-  const core::DType dtype = found.manifest.tensors[static_cast<std::size_t>(tensor)].dtype;
-  const std::int64_t count = std::ssize(values);
-  std::vector<std::byte> stored(static_cast<std::size_t>(count * core::size_bytes(dtype)));
+  const TensorEntry& entry = found.manifest.tensors[static_cast<std::size_t>(tensor)];
+  const core::TensorSlice slice{entry.name, entry.shape, entry.dtype, first_element,
+                                std::ssize(values)};
+  std::vector<std::byte> stored(static_cast<std::size_t>(slice.size_bytes()));
   Reader reader(found);
-  for (const ReadPart& part : parts_of(found, tensor, first_element, count, stored.data()))
+  for (const ReadPart& part : parts_of(found, tensor, slice, stored.data()))
     reader.read(part);
-  core::convert(dtype, stored, core::DType::f32, std::as_writable_bytes(values));
+  core::convert(entry.dtype, stored, core::DType::f32, std::as_writable_bytes(values));
 }
 
 }  // namespace finetune::checkpoint

@@ -21,14 +21,19 @@ std::string pack(const Json& json) {
 }
 
 Json describe(const std::string& kind, const core::TensorSlice& slice) {
-  return Json::array(
-      {kind, slice.name, static_cast<int>(slice.dtype), slice.shape, slice.offset, slice.count});
+  const Json box = slice.box ? Json::array({slice.box->begin, slice.box->extent}) : Json();
+  return Json::array({kind, slice.name, static_cast<int>(slice.dtype), slice.shape, slice.offset,
+                      slice.count, box});
 }
 
 core::TensorSlice slice_of(const Json& row) {
-  return {row[1].get<std::string>(), row[3].get<std::vector<std::int64_t>>(),
-          static_cast<core::DType>(row[2].get<int>()), row[4].get<std::int64_t>(),
-          row[5].get<std::int64_t>()};
+  using Integers = std::vector<std::int64_t>;
+  core::TensorSlice slice{row[1].get<std::string>(), row[3].get<Integers>(),
+                          static_cast<core::DType>(row[2].get<int>()), row[4].get<std::int64_t>(),
+                          row[5].get<std::int64_t>()};
+  if (const Json& box = row[6]; !box.is_null())
+    slice.box = {box[0].get<Integers>(), box[1].get<Integers>()};
+  return slice;
 }
 
 using TensorKey = std::pair<std::string, std::string>;  // kind, name
@@ -39,6 +44,29 @@ void add_tensor(TensorMap& tensors, const std::string& kind, const core::TensorS
       {kind, slice.name}, TensorEntry{kind, slice.name, slice.dtype, slice.shape});
   core::check(is_new || (entry->second.dtype == slice.dtype && entry->second.shape == slice.shape),
               "all ranks save a tensor with the same dtype and shape");
+}
+
+using BoxKey = std::pair<std::int64_t, core::Box>;  // tensor
+
+/// A slice with elements as it stands in the record of its rank.
+struct PlacedSlice {
+  BoxKey box;
+  Extent extent;  ///< but for its box
+};
+
+/// Fills in boxes and extents.
+void add_slices(Manifest& manifest, std::vector<PlacedSlice> slices) {
+  std::ranges::sort(slices, {}, [](const PlacedSlice& slice) {
+    return std::pair<const BoxKey&, std::int64_t>(slice.box, slice.extent.offset);
+  });
+  const BoxKey* before = nullptr;
+  for (PlacedSlice& slice : slices) {
+    if (before == nullptr || *before != slice.box)
+      manifest.boxes.push_back({slice.box.first, slice.box.second});
+    before = &slice.box;
+    slice.extent.box = std::ssize(manifest.boxes) - 1;
+    manifest.extents.push_back(std::move(slice.extent));
+  }
 }
 
 }  // namespace
@@ -95,18 +123,19 @@ void add_records(Manifest& manifest, const std::vector<std::string>& records) {
     tensor_index[key] = std::ssize(manifest.tensors);
     manifest.tensors.push_back(std::move(tensor));
   }
+  std::vector<PlacedSlice> slices;
   for (const Json& json : unpacked) {
+    const std::int64_t file = file_index.at(json["file"].get<std::string>());
     for (const Json& row : json["slices"]) {
       const core::TensorSlice slice = slice_of(row);
       if (slice.count == 0) continue;
       const TensorKey key(row[0].get<std::string>(), slice.name);
-      manifest.extents.push_back(
-          {tensor_index.at(key), file_index.at(json["file"].get<std::string>()), slice.offset,
-           slice.count, row[6].get<std::int64_t>(), row[7].get<std::vector<std::uint32_t>>()});
+      slices.push_back({{tensor_index.at(key), slice.box_or_whole()},
+                        {-1, file, slice.offset, slice.count, row[7].get<std::int64_t>(),
+                         row[8].get<std::vector<std::uint32_t>>()}});
     }
   }
-  std::ranges::sort(manifest.extents, {},
-                    [](const Extent& e) { return std::pair(e.tensor, e.offset); });
+  add_slices(manifest, std::move(slices));
 }
 
 }  // namespace finetune::checkpoint

@@ -16,7 +16,7 @@
 
 namespace finetune::checkpoint {
 
-/// Becomes the HDF5 dataset /<kind>/<tensor name>/<offset>.
+/// Becomes the HDF5 dataset /<kind>/<tensor name>/<offset>; of a box, <begin>+<offset>.
 struct Dataset {
   std::string kind;
   core::TensorSlice slice;  ///< count >= 1
@@ -43,7 +43,7 @@ struct SliceRecord {
 std::string to_record(const std::optional<FileEntry>& file, const std::string& file_name,
                       const std::vector<SliceRecord>& slices);
 
-/// Fills in the files, tensors and extents of `manifest` from the records of all ranks.
+/// Fills in the files, tensors, boxes and extents of `manifest` from the records of all ranks.
 /// Throws: ErrorKind::bug if ranks disagree about a tensor.
 void add_records(Manifest& manifest, const std::vector<std::string>& records);
 

@@ -21,7 +21,8 @@
 
 namespace finetune::checkpoint {
 
-/// Elements of a logical tensor in this rank's memory, to be saved.
+/// Elements of a logical tensor in this rank's memory, to be saved. Boxes of a tensor do not
+/// overlap: slices of the same part of it are slices of the same box.
 struct StoredSlice {
   std::string kind;  ///< "param", "exp_avg", ...: distinguishes the states of one tensor
   core::TensorSlice slice;

@@ -89,13 +89,18 @@ class Scanner {
   }
 
   void read(const Extent& extent, std::int64_t first, std::int64_t last, PieceReport& report) {
-    const TensorEntry& tensor = tensor_of(found_, extent);
+    const TensorEntry& tensor = found_.manifest.tensor_of(extent);
     const auto size = static_cast<std::size_t>((last - first) * core::size_bytes(tensor.dtype));
     if (buffer_.size() < size) buffer_.resize(size);
-    reader_.read({&extent, first, last, buffer_.data()});
+    reader_.read_run(extent, first, last, buffer_.data());
     const Sign sign = tensor.kind.starts_with("exp_avg_sq") ? Sign::not_negative : Sign::any;
-    report.numbers.add(numbers_of(tensor.dtype, std::span(buffer_).first(size), sign),
-                       extent.offset + first);
+    Numbers numbers = numbers_of(tensor.dtype, std::span(buffer_).first(size), sign);
+    for (Outliers* outliers : {&numbers.not_finite, &numbers.negative}) {
+      const std::int64_t in_box = extent.offset + first + outliers->first;
+      if (outliers->count > 0)
+        outliers->first = found_.manifest.element_of(found_.manifest.box_of(extent), in_box);
+    }
+    report.numbers.add(numbers, 0);
     report.bytes += static_cast<std::int64_t>(size);
   }
 
@@ -188,8 +193,9 @@ ScanReport scan(const Found& found, const std::vector<std::int64_t>& files) {
     std::ranges::move(parts[i].problems, std::back_inserter(report.problems));
     report.bytes += parts[i].bytes;
     // In their order, so that the sums do not depend on which thread was faster.
-    if (pieces[i].extent != nullptr)
-      report.tensors[static_cast<std::size_t>(pieces[i].extent->tensor)].add(parts[i].numbers, 0);
+    if (const Extent* extent = pieces[i].extent)
+      report.tensors[static_cast<std::size_t>(found.manifest.box_of(*extent).tensor)].add(
+          parts[i].numbers, 0);
   }
   return report;
 }

@@ -69,9 +69,11 @@ class Blocks {
     const auto next = std::ranges::upper_bound(first_, block);
     return found_.manifest.extents[static_cast<std::size_t>(next - first_.begin() - 1)];
   }
+  std::int64_t element_bytes(const Extent& extent) const {
+    return core::size_bytes(found_.manifest.tensor_of(extent).dtype);
+  }
   std::int64_t elements_a_block(const Extent& extent) const {
-    return found_.manifest.block_bytes /
-           core::size_bytes(found_.manifest.tensors[static_cast<std::size_t>(extent.tensor)].dtype);
+    return found_.manifest.block_bytes / element_bytes(extent);
   }
 
  private:
@@ -80,16 +82,18 @@ class Blocks {
   std::int64_t count_ = 0;
 };
 
-/// A part of one block that this rank wants and another reads, or this one for others too.
+/// Elements [first, last) of `part`, all in one block, that this rank wants and another reads, or
+/// this one for others too.
 struct Piece {
   std::int64_t block = 0;
-  std::int64_t begin = 0;  ///< bytes in the block
-  std::int64_t size = 0;
-  std::byte* target = nullptr;
+  const ReadPart* part = nullptr;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
 };
 
+/// `num` rows of bytes in a block: the first from `begin` on, every further one a step later.
 struct Request {
-  std::int64_t block, begin, size;
+  std::int64_t block, begin, size, num, step;
 };
 
 class Sharing {
@@ -131,13 +135,18 @@ class Sharing {
     return false;
   }
 
-  /// Calls f(part, first block, block after the last) for each part.
+  /// Calls f(part, block, first, last) for each block with elements [first, last) of a part.
   template <typename F>
-  void for_each_part(F&& f) const {
+  void for_each_wanted(F&& f) const {
     for (const ReadPart& part : parts_) {
       const std::int64_t elements = blocks_.elements_a_block(*part.extent);
       const std::int64_t base = blocks_.first_of(*part.extent);
-      f(part, base + part.first / elements, base + (part.last + elements - 1) / elements);
+      for (std::int64_t first = part.first; first < part.last;) {
+        const std::int64_t block = part.in_extent(first) / elements;
+        const std::int64_t last = part.before((block + 1) * elements);
+        f(part, base + block, first, last);
+        first = last;
+      }
     }
   }
 
@@ -145,10 +154,9 @@ class Sharing {
     core::fault::hit("load.reshard", found_.folder.native());
     num_wanting_.assign(static_cast<std::size_t>(blocks_.count()), 0);
     lots_.assign(num_wanting_.size(), 0);
-    for_each_part([&](const ReadPart&, std::int64_t first, std::int64_t last) {
-      // Two parts of one rank that meet in a block want it twice.
-      for (std::int64_t block = first; block < last; ++block)
-        ++num_wanting_[static_cast<std::size_t>(block)];
+    // Two parts of one rank that meet in a block want it twice.
+    for_each_wanted([&](const ReadPart&, std::int64_t block, std::int64_t, std::int64_t) {
+      ++num_wanting_[static_cast<std::size_t>(block)];
     });
     for (const Extent& extent : found_.manifest.extents) {
       if (!found_.is_here(extent.file)) continue;
@@ -181,29 +189,20 @@ class Sharing {
   /// Straight into place, in the order in which it lies in the files.
   void read_own() {
     std::vector<ReadPart> own;
-    for_each_part([&](const ReadPart& part, std::int64_t first, std::int64_t last) {
-      const std::int64_t base = blocks_.first_of(*part.extent);
-      const std::int64_t elements = blocks_.elements_a_block(*part.extent);
-      const std::int64_t element_bytes = found_.manifest.block_bytes / elements;
-      for (std::int64_t begin = first; begin < last;) {
-        std::int64_t end = begin + 1;
-        const bool shared = is_shared(begin);
-        while (end < last && is_shared(end) == shared)
-          ++end;
-        ReadPart run = part;
-        run.first = std::max(part.first, (begin - base) * elements);
-        run.last = std::min(part.last, (end - base) * elements);
-        run.target = part.target + (run.first - part.first) * element_bytes;
-        if (shared) {
-          add_pieces(run, begin, end, element_bytes);
-        } else {
-          own.push_back(run);
-        }
-        begin = end;
-      }
-    });
+    const ReadPart* before = nullptr;  // the part that the last of `own` is a run of
+    for_each_wanted(
+        [&](const ReadPart& part, std::int64_t block, std::int64_t first, std::int64_t last) {
+          if (is_shared(block)) {
+            pieces_.push_back({block, &part, first, last});
+          } else if (before == &part && own.back().last == first) {
+            own.back().last = last;
+          } else {
+            own.push_back(piece_of(part, first, last));
+            before = &part;
+          }
+        });
     std::ranges::sort(own, {}, [](const ReadPart& part) {
-      return std::tuple(part.extent->file, part.extent->position, part.first);
+      return std::tuple(part.extent->file, part.extent->position, part.in_extent(part.first));
     });
     read_all(own);
     std::ranges::sort(pieces_, {}, &Piece::block);
@@ -232,18 +231,43 @@ class Sharing {
     bytes_read_beside_ += bytes_read;
   }
 
-  void add_pieces(const ReadPart& run, std::int64_t begin, std::int64_t end,
-                  std::int64_t element_bytes) {
-    const std::int64_t block_bytes = found_.manifest.block_bytes;
-    const std::int64_t base = blocks_.first_of(*run.extent);
-    std::byte* target = run.target;
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t start = (block - base) * block_bytes;  // bytes in the slice
-      const std::int64_t from = std::max(start, run.first * element_bytes);
-      const std::int64_t to = std::min(start + block_bytes, run.last * element_bytes);
-      pieces_.push_back({block, from - start, to - from, target});
-      target += to - from;
-    }
+  /// Elements [first, last) of `part`.
+  ReadPart piece_of(const ReadPart& part, std::int64_t first, std::int64_t last) const {
+    ReadPart piece = part;
+    piece.first = first;
+    piece.last = last;
+    piece.target += bytes_to(part, part.overlap.wanted(first));
+    return piece;
+  }
+
+  /// Bytes from the target of `part` to where element `wanted` of the wanted box goes.
+  std::int64_t bytes_to(const ReadPart& part, std::int64_t wanted) const {
+    return (wanted - part.overlap.wanted(part.first)) * blocks_.element_bytes(*part.extent);
+  }
+
+  /// What this rank asks for to fill `piece`.
+  void add_requests(const Piece& piece, std::vector<Request>& requests) const {
+    const Extent& extent = *piece.part->extent;
+    const std::int64_t bytes = blocks_.element_bytes(extent);
+    const std::int64_t begin =
+        (piece.block - blocks_.first_of(extent)) * found_.manifest.block_bytes;
+    piece.part->overlap.for_each_rows(piece.first, piece.last, [&](const Rows& rows) {
+      requests.push_back({piece.block, (rows.stored - extent.offset) * bytes - begin,
+                          rows.length * bytes, rows.num, rows.stored_step * bytes});
+    });
+  }
+
+  /// Fills `piece` from the answer at `next`; where the next one's begins.
+  const std::byte* fill(const Piece& piece, const std::byte* next) const {
+    const ReadPart& part = *piece.part;
+    const std::int64_t bytes = blocks_.element_bytes(*part.extent);
+    part.overlap.for_each_rows(piece.first, piece.last, [&](const Rows& rows) {
+      std::byte* target = part.target + bytes_to(part, rows.wanted);
+      const std::int64_t size = rows.length * bytes;
+      for (std::int64_t i = 0; i < rows.num; ++i, next += size)
+        std::memcpy(target + i * rows.wanted_step * bytes, next, static_cast<std::size_t>(size));
+    });
+    return next;
   }
 
   /// Reads the blocks of the window that this rank reads for others, and fills every rank's pieces.
@@ -263,14 +287,12 @@ class Sharing {
       const auto& asked = by_owner[(world_.rank() + distance) % world_.size()];
       std::vector<Request> requests;
       for (const Piece* piece : asked)
-        requests.push_back({piece->block, piece->begin, piece->size});
+        add_requests(*piece, requests);
       const auto received = world_.shift(std::as_bytes(std::span(requests)), distance);
       const auto answer = world_.shift(answer_to(received, read), -distance);
       const std::byte* next = answer.data();
-      for (const Piece* piece : asked) {
-        std::memcpy(piece->target, next, static_cast<std::size_t>(piece->size));
-        next += piece->size;
-      }
+      for (const Piece* piece : asked)
+        next = fill(*piece, next);
     }
   }
 
@@ -280,8 +302,8 @@ class Sharing {
     const std::int64_t first = (block - blocks_.first_of(extent)) * elements;
     const std::int64_t last = std::min(first + elements, extent.count);
     std::vector<std::byte> bytes(
-        static_cast<std::size_t>((last - first) * (found_.manifest.block_bytes / elements)));
-    reader_.read({&extent, first, last, bytes.data()});
+        static_cast<std::size_t>((last - first) * blocks_.element_bytes(extent)));
+    reader_.read_run(extent, first, last, bytes.data());
     return bytes;
   }
 
@@ -292,11 +314,12 @@ class Sharing {
     for (; received.size() >= sizeof(Request); received = received.subspan(sizeof(Request))) {
       Request request = {};
       std::memcpy(&request, received.data(), sizeof(Request));
-      const auto& bytes = read.at(request.block);
-      const std::size_t size = answer.size();
-      answer.resize(size + static_cast<std::size_t>(request.size));
-      std::memcpy(answer.data() + size, bytes.data() + request.begin,
-                  static_cast<std::size_t>(request.size));
+      const std::byte* next = read.at(request.block).data() + request.begin;
+      const std::size_t before = answer.size();
+      answer.resize(before + static_cast<std::size_t>(request.num * request.size));
+      std::byte* target = answer.data() + before;
+      for (std::int64_t i = 0; i < request.num; ++i, target += request.size)
+        std::memcpy(target, next + i * request.step, static_cast<std::size_t>(request.size));
     }
     return answer;
   }

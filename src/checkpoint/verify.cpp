@@ -10,6 +10,7 @@
 #include "checkpoint/candidate.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/overlap.hpp"
 #include "checkpoint/scan.hpp"
 #include "core/error.hpp"
 
@@ -23,15 +24,19 @@ constexpr std::int64_t most_problems = 10'000;
 /// Where element `element` of `tensor` lies: the path of the file and the name of the block.
 std::pair<std::string, std::string> place_of(const Found& found, std::int64_t tensor,
                                              std::int64_t element) {
-  const TensorEntry& entry = found.manifest.tensors[static_cast<std::size_t>(tensor)];
-  for (const Extent& extent : found.manifest.extents_of(tensor)) {
-    if (element >= extent.offset + extent.count) continue;
-    const std::int64_t element_bytes = core::size_bytes(entry.dtype);
-    const std::int64_t block =
-        (element - extent.offset) * element_bytes / found.manifest.block_bytes;
-    return {path_of(found, extent.file).string(),
-            fmt::format("block {} of {} {} from element {} on", block, entry.kind, entry.name,
-                        extent.offset)};
+  const Manifest& manifest = found.manifest;
+  const TensorEntry& entry = manifest.tensors[static_cast<std::size_t>(tensor)];
+  for (const BoxEntry& box : manifest.boxes_of(tensor)) {
+    const Overlap overlap(box.box, core::whole_box(entry.shape));
+    const std::int64_t in_box = overlap.before_wanted(element);
+    if (in_box == overlap.count() || overlap.wanted(in_box) != element) continue;
+    for (const Extent& extent : manifest.extents_of(box)) {
+      if (in_box >= extent.offset + extent.count) continue;
+      const std::int64_t byte = (in_box - extent.offset) * core::size_bytes(entry.dtype);
+      return {path_of(found, extent.file).string(),
+              fmt::format("block {} of {} {} from element {} on", byte / manifest.block_bytes,
+                          entry.kind, entry.name, manifest.first_element(extent))};
+    }
   }
   core::check(false, "every element lies in an extent");
   return {};

@@ -8,6 +8,11 @@
 namespace finetune::model {
 namespace {
 
+/// Split along `dim`, and each of `matrices` by itself where the tensor has several.
+AxisSplit along(std::size_t dim, std::vector<std::int64_t> matrices = {}) {
+  return {tensor_axis, dim, std::move(matrices)};
+}
+
 class Builder {
  public:
   Builder(const Architecture& architecture, const TensorNames& names)
@@ -15,14 +20,15 @@ class Builder {
 
   ParameterTable build() {
     begin_unit("embedding");
-    table_.decoder.embedding = matrix(names_.embedding, a_.vocab_size, a_.d_model, Role::embedding);
+    table_.decoder.embedding =
+        matrix(names_.embedding, a_.vocab_size, a_.d_model, along(0), Role::embedding);
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
     table_.decoder.final_norm = norm(names_.final_norm, a_.d_model);
-    table_.decoder.head = a_.tied_embeddings
-                              ? table_.decoder.embedding
-                              : matrix(names_.head, a_.vocab_size, a_.d_model, Role::head);
+    table_.decoder.head =
+        a_.tied_embeddings ? table_.decoder.embedding
+                           : matrix(names_.head, a_.vocab_size, a_.d_model, along(0), Role::head);
     return std::move(table_);
   }
 
@@ -42,14 +48,20 @@ class Builder {
     table_.rows.push_back(std::move(row));
     return static_cast<int>(table_.rows.size()) - 1;
   }
-  int matrix(const std::string& name, std::int64_t out, std::int64_t in, Role role = Role::linear) {
-    return add({.name = name + ".weight", .shape = {out, in}, .role = role});
+  int matrix(const std::string& name, std::int64_t out, std::int64_t in,
+             std::optional<AxisSplit> split, Role role = Role::linear) {
+    return add(
+        {.name = name + ".weight", .shape = {out, in}, .role = role, .split = std::move(split)});
   }
   int norm(const std::string& name, std::int64_t size) {
     return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
   }
-  int bias(const std::string& name, std::int64_t size) {
-    return add({.name = name + ".bias", .shape = {size}, .decayed = false, .init = Init::zeros});
+  int bias(const std::string& name, std::int64_t size, AxisSplit split) {
+    return add({.name = name + ".bias",
+                .shape = {size},
+                .decayed = false,
+                .init = Init::zeros,
+                .split = std::move(split)});
   }
 
   void add_block(std::int64_t i_layer) {
@@ -77,46 +89,50 @@ class Builder {
     const std::int64_t kv = a_.num_kv_heads * a_.head_size;
     rows.attention_norm = norm(names_.attention_norm, a_.d_model);
     if (!names_.qkv.empty()) {
-      rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model), 1};
-      if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv), 1};
+      const AxisSplit split = along(0, {q, kv, kv});
+      rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
+      if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv, split), 1};
     } else {
-      rows.qkv = {matrix(names_.query, q, a_.d_model), 3};
-      matrix(names_.key, kv, a_.d_model);
-      matrix(names_.value, kv, a_.d_model);
+      rows.qkv = {matrix(names_.query, q, a_.d_model, along(0)), 3};
+      matrix(names_.key, kv, a_.d_model, along(0));
+      matrix(names_.value, kv, a_.d_model, along(0));
       if (a_.qkv_bias) {
-        rows.qkv_bias = {bias(names_.query, q), 3};
-        bias(names_.key, kv);
-        bias(names_.value, kv);
+        rows.qkv_bias = {bias(names_.query, q, along(0)), 3};
+        bias(names_.key, kv, along(0));
+        bias(names_.value, kv, along(0));
       }
     }
     if (layer.head_norm == HeadNorm::weighted) {
       rows.query_norm = norm(names_.query_norm, a_.head_size);
       rows.key_norm = norm(names_.key_norm, a_.head_size);
     }
-    rows.attention_out = matrix(names_.attention_out, a_.d_model, q);
+    rows.attention_out = matrix(names_.attention_out, a_.d_model, q, along(1));
   }
 
   FeedForwardRows feed_forward(const std::string& gate, const std::string& up,
                                const std::string& down, std::int64_t width,
                                Role role = Role::linear) {
     FeedForwardRows rows;
-    rows.gate_up = {matrix(gate, width, a_.d_model, role), 2};
-    matrix(up, width, a_.d_model, role);
-    rows.down = matrix(down, a_.d_model, width, role);
+    rows.gate_up = {matrix(gate, width, a_.d_model, along(0), role), 2};
+    matrix(up, width, a_.d_model, along(0), role);
+    rows.down = matrix(down, a_.d_model, width, along(1), role);
     return rows;
   }
 
   ExpertRows experts() {
     const Experts& e = a_.experts;
     ExpertRows rows;
-    rows.router = matrix(names_.router, e.num, a_.d_model, Role::router);
+    rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
     if (!names_.fused_gate_up.empty()) {
       rows.gate_up = {add({.name = names_.fused_gate_up,
                            .shape = {e.num, a_.d_model, 2 * e.d_ff},
-                           .role = Role::expert}),
+                           .role = Role::expert,
+                           .split = along(2, {e.d_ff, e.d_ff})}),
                       1};
-      rows.down = add(
-          {.name = names_.fused_down, .shape = {e.num, e.d_ff, a_.d_model}, .role = Role::expert});
+      rows.down = add({.name = names_.fused_down,
+                       .shape = {e.num, e.d_ff, a_.d_model},
+                       .role = Role::expert,
+                       .split = along(1)});
       return rows;
     }
     for (std::int64_t i = 0; i < e.num; ++i) {

@@ -3,7 +3,9 @@
 // Every parameter of a model, one row each. Shards, checkpoint layout, memory plan and weight files
 // all follow from this table alone.
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,20 @@ struct LowRank {
   bool exists() const { return a >= 0; }
 };
 
+/// How an axis of the mesh splits a tensor: into one piece per rank of the axis along `dim`, of
+/// sizes as equal as whole indices allow.
+struct AxisSplit {
+  std::string axis;
+  std::size_t dim = 0;
+  /// Sizes of the matrices that lie next to each other along `dim`, where the file has several in
+  /// one tensor: each of them is split by itself. Empty: there is one.
+  std::vector<std::int64_t> matrices = {};
+};
+
+/// The axis of tensor parallelism, which splits matrices by their outputs and those after them by
+/// their inputs. Source: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053).
+inline constexpr const char* tensor_axis = "tp";
+
 struct Parameter {
   std::string name;                 ///< as in the Hugging Face file
   std::vector<std::int64_t> shape;  ///< of the logical tensor
@@ -65,6 +81,7 @@ struct Parameter {
   Init init = Init::normal;
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
+  std::optional<AxisSplit> split = {};  ///< nothing: every rank of every such axis holds all of it
   Packing packing = {};
   LowRank low_rank = {};  ///< on top of it
   int adapts = -1;        ///< in a part of an adapter: the row that it adapts

@@ -246,6 +246,7 @@ void ModelFiles::read(const core::TensorSlice& wanted, std::span<std::byte> targ
            "Save the model as BF16, F16 or F32.");
   }
   const std::int64_t elements = core::num_elements(entry.shape);
+  core::check(!wanted.box, "files are read in runs of whole tensors");
   core::check(wanted.offset >= 0 && wanted.count >= 0 && wanted.count <= elements &&
                   wanted.offset <= elements - wanted.count,
               "a slice lies inside its tensor");

@@ -13,6 +13,7 @@
 #include "fuzz/json_mutator.hpp"
 
 using namespace finetune;
+using checkpoint::BoxEntry;
 using checkpoint::Extent;
 using checkpoint::Manifest;
 
@@ -23,22 +24,35 @@ std::string sealed(std::string_view body) {
   return text + "\"fingerprint\":\"" + core::fingerprint(body) + "\"}\n";
 }
 
+/// Elements of a box, all of which lie in its slices.
+std::int64_t check_box(const Manifest& manifest, const BoxEntry& box) {
+  std::int64_t next = 0;
+  for (const Extent& extent : manifest.extents_of(box)) {
+    fuzz::require(&manifest.box_of(extent) == &box && extent.offset == next,
+                  "slices follow each other");
+    const auto& file = manifest.files.at(static_cast<std::size_t>(extent.file));
+    const std::int64_t bytes = manifest.extent_bytes(extent);
+    fuzz::require(bytes > 0 && extent.position >= 0 && extent.position <= file.size_bytes - bytes,
+                  "a slice lies in its file");
+    next += extent.count;
+  }
+  fuzz::require(next == box.box.num_elements(), "slices cover their box");
+  return next;
+}
+
 void check(const Manifest& manifest) {
   std::int64_t total = 0;
   for (std::int64_t t = 0; t < std::ssize(manifest.tensors); ++t) {
     const auto& tensor = manifest.tensors[static_cast<std::size_t>(t)];
     fuzz::require(manifest.find(tensor.kind, tensor.name) == t, "a tensor is found by its name");
-    std::int64_t next = 0;
-    for (const Extent& extent : manifest.extents_of(t)) {
-      fuzz::require(extent.tensor == t && extent.offset == next, "slices follow each other");
-      const auto& file = manifest.files.at(static_cast<std::size_t>(extent.file));
-      const std::int64_t bytes = manifest.extent_bytes(extent);
-      fuzz::require(bytes > 0 && extent.position >= 0 && extent.position <= file.size_bytes - bytes,
-                    "a slice lies in its file");
-      next += extent.count;
-      total += bytes;
+    std::int64_t elements = 0;
+    for (const BoxEntry& box : manifest.boxes_of(t)) {
+      fuzz::require(box.tensor == t && core::is_inside(box.box, tensor.shape),
+                    "a box lies in its tensor");
+      elements += check_box(manifest, box);
+      total += box.box.num_elements() * core::size_bytes(tensor.dtype);
     }
-    fuzz::require(next == core::num_elements(tensor.shape), "slices cover their tensor");
+    fuzz::require(elements == core::num_elements(tensor.shape), "boxes cover their tensor");
   }
   fuzz::require(total == manifest.payload_bytes(), "all bytes are counted");
   const std::string text = checkpoint::to_text(manifest);

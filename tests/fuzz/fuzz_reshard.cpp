@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tensors written in slices by some ranks and wanted in other slices by other ranks:
-// interval arithmetic of the manifest against a table of every element.
+// Random tensors written in slices of boxes by some ranks and wanted in other slices of other boxes
+// by other ranks: the arithmetic of the manifest against a table of every element.
 
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -14,6 +14,7 @@
 #include "fuzz/fuzz.hpp"
 
 using namespace finetune;
+using checkpoint::BoxEntry;
 using checkpoint::Extent;
 using checkpoint::Found;
 using checkpoint::Manifest;
@@ -52,17 +53,69 @@ std::vector<std::int64_t> random_cuts(FuzzedDataProvider& input, std::int64_t el
   return cuts;
 }
 
-void add_slice(Written& written, Extent extent, std::vector<Place>& places, std::int64_t bytes) {
-  auto& file = written.found.manifest.files[static_cast<std::size_t>(extent.file)];
+/// Cuts a tensor along some of its dims: the boxes of the grid that have elements, in order.
+std::vector<core::Box> random_boxes(FuzzedDataProvider& input,
+                                    const std::vector<std::int64_t>& shape) {
+  std::vector<core::Box> boxes = {core::whole_box(shape)};
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const auto cuts = random_cuts(input, shape[d], input.ConsumeIntegralInRange(1, 3));
+    std::vector<core::Box> finer;
+    for (const core::Box& box : boxes) {
+      for (std::size_t i = 1; i < cuts.size(); ++i) {
+        if (cuts[i] == cuts[i - 1]) continue;
+        finer.push_back(box);
+        finer.back().begin[d] = cuts[i - 1];
+        finer.back().extent[d] = cuts[i] - cuts[i - 1];
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
+}
+
+/// Element `i` of `box` as an element of a tensor of this shape.
+std::size_t element_of(const core::Box& box, const std::vector<std::int64_t>& shape,
+                       std::int64_t i) {
+  std::int64_t element = 0;
+  std::int64_t scale = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    element += (box.begin[d] + i % box.extent[d]) * scale;
+    i /= box.extent[d];
+    scale *= shape[d];
+  }
+  return static_cast<std::size_t>(element);
+}
+
+void add_slice(Written& written, Extent extent, std::vector<Place>& places) {
+  Manifest& manifest = written.found.manifest;
+  const std::int64_t bytes = core::size_bytes(manifest.tensor_of(extent).dtype);
+  auto& file = manifest.files[static_cast<std::size_t>(extent.file)];
   extent.position = file.size_bytes;
   file.size_bytes += extent.count * bytes;
   // Checksums as long as real ones: a manifest of many short numbers is refused.
   extent.crc32c.resize(static_cast<std::size_t>((extent.count * bytes - 1) / block_bytes + 1),
                        0xE3069283);
-  for (std::int64_t i = 0; i < extent.count; ++i)
-    places[static_cast<std::size_t>(extent.offset + i)] = {extent.file,
-                                                           extent.position + i * bytes};
-  written.found.manifest.extents.push_back(std::move(extent));
+  for (std::int64_t i = 0; i < extent.count; ++i) {
+    places[element_of(manifest.box_of(extent).box, manifest.tensor_of(extent).shape,
+                      extent.offset + i)] = {extent.file, extent.position + i * bytes};
+  }
+  manifest.extents.push_back(std::move(extent));
+}
+
+/// The slices of a box that the ranks wrote.
+void add_slices(FuzzedDataProvider& input, Written& written, const BoxEntry& box,
+                std::vector<Place>& places) {
+  Manifest& manifest = written.found.manifest;
+  manifest.boxes.push_back(box);
+  const auto cuts =
+      random_cuts(input, box.box.num_elements(), static_cast<int>(manifest.world_size));
+  for (std::size_t i = 1; i < cuts.size(); ++i) {
+    if (cuts[i] == cuts[i - 1]) continue;
+    const auto file = input.ConsumeIntegralInRange<std::int64_t>(0, std::ssize(manifest.files) - 1);
+    add_slice(written,
+              {std::ssize(manifest.boxes) - 1, file, cuts[i - 1], cuts[i] - cuts[i - 1], 0, {}},
+              places);
+  }
 }
 
 Written write(FuzzedDataProvider& input) {
@@ -81,38 +134,65 @@ Written write(FuzzedDataProvider& input) {
         {core::DType::f32, core::DType::bf16, core::DType::u8, core::DType::f64});
     manifest.tensors.push_back(
         {"param", std::string(1, static_cast<char>('a' + t)), dtype, random_shape(input)});
-    const std::int64_t elements = manifest.tensors.back().num_elements();
-    const auto cuts = random_cuts(input, elements, static_cast<int>(manifest.world_size));
-    written.places.emplace_back(static_cast<std::size_t>(elements), Place{-1, -1});
-    for (std::size_t i = 1; i < cuts.size(); ++i) {
-      if (cuts[i] == cuts[i - 1]) continue;
-      const std::int64_t file = input.ConsumeIntegralInRange<std::int64_t>(0, num_files - 1);
-      add_slice(written, {t, file, cuts[i - 1], cuts[i] - cuts[i - 1], 0, {}},
-                written.places.back(), core::size_bytes(dtype));
+    const auto elements = static_cast<std::size_t>(manifest.tensors.back().num_elements());
+    std::vector<Place> places(elements, Place{-1, -1});
+    if (elements > 0) {
+      for (const core::Box& box : random_boxes(input, manifest.tensors.back().shape))
+        add_slices(input, written, {t, box}, places);
     }
+    written.places.push_back(std::move(places));
   }
   return written;
 }
 
-/// Checks one rank's wish, elements [offset, offset + count), against the table.
-void read(const Written& written, std::int64_t tensor, std::int64_t offset, std::int64_t count) {
+/// Checks one rank's wish, a run of a box, against the table.
+void read(const Written& written, std::int64_t tensor, const core::Box& box, std::int64_t offset,
+          std::int64_t count) {
   const auto& entry = written.found.manifest.tensors[static_cast<std::size_t>(tensor)];
   const std::int64_t bytes = core::size_bytes(entry.dtype);
   std::vector<std::byte> target(static_cast<std::size_t>(count * bytes));
   std::vector<Place> got(static_cast<std::size_t>(count), Place{-1, -1});
-  for (const auto& part :
-       checkpoint::parts_of(written.found, tensor, offset, count, target.data())) {
+  const core::TensorSlice slice{entry.name, entry.shape, entry.dtype, offset, count, box};
+  for (const auto& part : checkpoint::parts_of(written.found, tensor, slice, target.data())) {
     const std::int64_t begin = (part.target - target.data()) / bytes;
-    fuzz::require(part.first < part.last && part.last <= part.extent->count, "a part has elements");
-    for (std::int64_t i = part.first; i < part.last; ++i) {
-      Place& place = got.at(static_cast<std::size_t>(begin + i - part.first));
-      fuzz::require(place.first == -1, "an element is read once");
-      place = {part.extent->file, part.extent->position + i * bytes};
-    }
+    fuzz::require(part.first < part.last, "a part has elements");
+    const std::int64_t origin = part.overlap.wanted(part.first);
+    part.overlap.for_each_rows(part.first, part.last, [&](const checkpoint::Rows& rows) {
+      for (std::int64_t i = 0; i < rows.num * rows.length; ++i) {
+        const std::int64_t row = i / rows.length, column = i % rows.length;
+        const std::int64_t wanted = rows.wanted + row * rows.wanted_step + column;
+        const std::int64_t stored =
+            rows.stored + row * rows.stored_step + column - part.extent->offset;
+        fuzz::require(stored >= 0 && stored < part.extent->count, "a part lies in its extent");
+        Place& place = got.at(static_cast<std::size_t>(begin + wanted - origin));
+        fuzz::require(place.first == -1, "an element is read once");
+        place = {part.extent->file, part.extent->position + stored * bytes};
+      }
+    });
   }
   const auto& places = written.places[static_cast<std::size_t>(tensor)];
-  fuzz::require(std::equal(got.begin(), got.end(), places.begin() + offset),
-                "every element comes from where it was written");
+  for (std::int64_t i = 0; i < count; ++i) {
+    fuzz::require(
+        got[static_cast<std::size_t>(i)] == places[element_of(box, entry.shape, offset + i)],
+        "every element comes from where it was written");
+  }
+}
+
+/// The same for a box lost, doubled, moved or of another size.
+void damage_box(FuzzedDataProvider& input, Manifest& manifest) {
+  const auto at = input.ConsumeIntegralInRange<std::size_t>(0, manifest.boxes.size() - 1);
+  core::Box& box = manifest.boxes[at].box;
+  const auto place = manifest.boxes.begin() + static_cast<std::ptrdiff_t>(at);
+  if (box.begin.empty() || input.ConsumeBool()) {
+    if (input.ConsumeBool()) {
+      manifest.boxes.erase(place);
+    } else {
+      manifest.boxes.insert(place, BoxEntry(*place));
+    }
+    return;
+  }
+  const auto d = input.ConsumeIntegralInRange<std::size_t>(0, box.begin.size() - 1);
+  (input.ConsumeBool() ? box.begin : box.extent)[d] += input.ConsumeBool() ? 1 : -1;
 }
 
 /// A manifest with one slice lost, doubled, moved or of another length never passes.
@@ -120,7 +200,7 @@ void damage(FuzzedDataProvider& input, Manifest manifest) {
   if (manifest.extents.empty()) return;
   const auto at = input.ConsumeIntegralInRange<std::size_t>(0, manifest.extents.size() - 1);
   Extent& extent = manifest.extents[at];
-  switch (input.ConsumeIntegralInRange(0, 4)) {
+  switch (input.ConsumeIntegralInRange(0, 5)) {
     case 0:
       manifest.extents.erase(manifest.extents.begin() + static_cast<std::ptrdiff_t>(at));
       break;
@@ -133,6 +213,9 @@ void damage(FuzzedDataProvider& input, Manifest manifest) {
       break;
     case 3:
       extent.count += input.ConsumeBool() ? 1 : -1;
+      break;
+    case 4:
+      damage_box(input, manifest);
       break;
     default:
       extent.position = manifest.files[static_cast<std::size_t>(extent.file)].size_bytes;
@@ -152,10 +235,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   const int ranks = input.ConsumeIntegralInRange(1, 9);
   for (std::int64_t t = 0; t < std::ssize(written.places); ++t) {
-    const auto elements = std::ssize(written.places[static_cast<std::size_t>(t)]);
-    const auto cuts = random_cuts(input, elements, ranks);
-    for (std::size_t i = 1; i < cuts.size(); ++i)
-      read(written, t, cuts[i - 1], cuts[i] - cuts[i - 1]);
+    const auto& shape = written.found.manifest.tensors[static_cast<std::size_t>(t)].shape;
+    if (core::num_elements(shape) == 0) continue;
+    for (const core::Box& box : random_boxes(input, shape)) {
+      const auto cuts = random_cuts(input, box.num_elements(), ranks);
+      for (std::size_t i = 1; i < cuts.size(); ++i)
+        read(written, t, box, cuts[i - 1], cuts[i] - cuts[i - 1]);
+    }
   }
   damage(input, written.found.manifest);
   return 0;

@@ -317,8 +317,15 @@ def manifest_seeds():
     tensors = '"exp_avg","w","BF16",[0,9]],["param","w","F32",[5,8]'
     slices = '1,0,0,24,1000,[1,2]],[1,1,24,16,1000,[3]'
 
-    def body(files=files, tensors=tensors, slices=slices, head=head):
-        return f'{head},\n"files":[\n[{files}]],\n"tensors":[\n[{tensors}]],\n"slices":[\n[{slices}]],\n'
+    def body(files=files, tensors=tensors, slices=slices, head=head, boxes=None):
+        cut = "" if boxes is None else f'"boxes":[\n[{boxes}]],\n'
+        version = head if boxes is None else head.replace('"version":1', '"version":2')
+        return f'{version},\n"files":[\n[{files}]],\n"tensors":[\n[{tensors}]],\n{cut}"slices":[\n[{slices}]],\n'
+
+    in_boxes = "0,0,0,25,1000,[1,2]],[1,1,0,15,1000,[3]"
+
+    def cut(boxes, slices=in_boxes):
+        return body(boxes=boxes, slices=slices)
 
     cases = {
         "sound": body(),
@@ -339,6 +346,16 @@ def manifest_seeds():
         "negative": body(head=head.replace('"step":3', '"step":-3')),
         "nested": body(slices="[[[1]]]"),
         "nul": body() + '"fingerprint":"x"}\0',
+        # Format version 2.
+        "one_box": cut("1,[0,0],[5,8]", "0,0,0,24,1000,[1,2]],[0,1,24,16,1000,[3]"),
+        "two_boxes": cut("1,[0,0],[5,5]],[1,[0,5],[5,3]"),
+        "boxes_overlap": cut("1,[0,0],[5,5]],[1,[0,4],[5,3]"),
+        "boxes_with_a_gap": cut("1,[0,0],[5,5]],[1,[0,6],[5,2]"),
+        "box_outside": cut("1,[0,0],[5,5]],[1,[0,5],[5,4]"),
+        "box_overflows": cut(f"1,[0,0],[5,5]],[1,[0,{2**63 - 1}],[5,{2**63 - 1}]"),
+        "box_of_another_rank": cut("1,[0],[5]],[1,[0,5,0],[5,3,1]"),
+        "box_of_no_tensor": cut("7,[0,0],[5,5]],[9,[0,5],[5,3]"),
+        "box_without_boxes": cut("", "0,0,0,24,1000,[1,2]"),
     }
     for name, content in cases.items():
         put("manifest", name, content)

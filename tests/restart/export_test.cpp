@@ -149,7 +149,8 @@ TEST(Verify, PassesGoodCheckpointsAndNamesFileAndTensorOfAFlippedBit) {
   const auto tensors = manifest.at("tensors");
   std::int64_t position = -1;
   for (const core::Json& slice : manifest.at("slices")) {
-    const core::Json& tensor = tensors.at(slice.at(0).get<std::size_t>());
+    const core::Json& box = manifest.at("boxes").at(slice.at(0).get<std::size_t>());
+    const core::Json& tensor = tensors.at(box.at(0).get<std::size_t>());
     if (tensor.at(0) == "exp_avg" && tensor.at(1) == "lm_head.weight")
       position = slice.at(4).get<std::int64_t>() + 2 * slice.at(3).get<std::int64_t>();
   }

@@ -49,17 +49,28 @@ def text(attribute):
     return attribute.decode() if isinstance(attribute, bytes) else str(attribute)
 
 
+def dataset_path(manifest, slice_):
+    index, begin, extent = manifest["boxes"][slice_[0]]
+    kind, name, _, shape = manifest["tensors"][index]
+    box = "" if extent == shape else ",".join(map(str, begin)) + "+"
+    return f"{kind}/{name}/{box}{slice_[2]}"
+
+
 def check_slice(manifest, files, slice_):
-    """Returns the tensor's index, the first element and the elements of one row of the manifest."""
+    """Returns the box's index, the first element and the elements of one row of the manifest."""
     index, file, offset, count, position, checksums = slice_
-    kind, name, dtype, shape = manifest["tensors"][index]
-    where = f"{manifest['files'][file][0]}:/{kind}/{name}/{offset}"
-    dataset = files[file].get(f"{kind}/{name}/{offset}")
+    tensor, begin, extent = manifest["boxes"][index]
+    _, _, dtype, shape = manifest["tensors"][tensor]
+    path = dataset_path(manifest, slice_)
+    where = f"{manifest['files'][file][0]}:/{path}"
+    dataset = files[file].get(path)
     require(dataset is not None, f"{where} is not there")
     require(dataset.shape == (count,) and dataset.dtype == numpy.dtype(STORED[dtype]), f"{where} is {dataset}")
     require(text(dataset.attrs["dtype"]) == dtype, f"{where}: attribute dtype")
     require(list(numpy.atleast_1d(dataset.attrs["global_shape"])) == shape if shape else True, f"{where}: global_shape")
     require(int(dataset.attrs["offset"]) == offset and int(dataset.attrs["count"]) == count, f"{where}: offset, count")
+    if extent != shape:
+        require(list(dataset.attrs["box_begin"]) == begin and list(dataset.attrs["box_extent"]) == extent, f"{where}: box")
     require(dataset.id.get_offset() == position, f"{where} lies at {dataset.id.get_offset()}, not {position}")
     values = dataset[()]
     data, block = values.tobytes(), manifest["block_bytes"]
@@ -71,15 +82,23 @@ def check_slice(manifest, files, slice_):
 
 def read_tensors(manifest, files):
     """All tensors by (kind, name), whole, as they are stored."""
-    tensors = [numpy.zeros(int(numpy.prod(shape)), STORED[dtype]) for _, _, dtype, shape in manifest["tensors"]]
-    covered = [0] * len(tensors)
+    dtypes = [STORED[dtype] for _, _, dtype, _ in manifest["tensors"]]
+    boxes = [numpy.zeros(int(numpy.prod(extent)), dtypes[tensor]) for tensor, _, extent in manifest["boxes"]]
+    stored = [0] * len(boxes)
     for slice_ in manifest["slices"]:
         index, offset, values = check_slice(manifest, files, slice_)
-        tensors[index][offset:offset + len(values)] = values
-        covered[index] += len(values)
-    for tensor, number, (kind, name, _, _) in zip(tensors, covered, manifest["tensors"]):
-        require(number == len(tensor), f"{kind} {name}: {number} of {len(tensor)} elements are stored")
-    return {(row[0], row[1]): (row, tensor) for row, tensor in zip(manifest["tensors"], tensors)}
+        boxes[index][offset:offset + len(values)] = values
+        stored[index] += len(values)
+    tensors = [numpy.zeros(shape, dtype) for (_, _, _, shape), dtype in zip(manifest["tensors"], dtypes)]
+    covered = [numpy.zeros(tensor.shape, int) for tensor in tensors]
+    for (tensor, begin, extent), values, number in zip(manifest["boxes"], boxes, stored):
+        require(number == len(values), f"a box of {manifest['tensors'][tensor][:2]}: {number} of {len(values)} are stored")
+        place = tuple(slice(b, b + e) for b, e in zip(begin, extent))
+        tensors[tensor][place] = values.reshape(extent)
+        covered[tensor][place] += 1
+    for times, (kind, name, _, _) in zip(covered, manifest["tensors"]):
+        require((times == 1).all(), f"{kind} {name}: boxes leave out elements or share them")
+    return {(row[0], row[1]): (row, tensor.reshape(-1)) for row, tensor in zip(manifest["tensors"], tensors)}
 
 
 def count_datasets(file):
@@ -127,7 +146,7 @@ def check_h5dump(manifest, folder):
             depth += line.count("{") - line.count("}")
             while path and depth <= path[-1][0]:
                 path.pop()
-        expected = {"/".join([*manifest["tensors"][s[0]][:2], str(s[2])]) for s in manifest["slices"] if s[1] == i}
+        expected = {dataset_path(manifest, s) for s in manifest["slices"] if s[1] == i}
         require(listed == expected, f"h5dump -H {name} lists {len(listed)} datasets, the manifest has {len(expected)}")
 
 

@@ -216,15 +216,15 @@ class Builder {
       if (chosen[static_cast<std::size_t>(i)]) rows.push_back(i);
     for (const int i : rows)
       at(i).low_rank.a =
-          add_part(i, ".lora_A.weight", {rank(i), at(i).shape[1]}, Init::fan_in, true);
+          add_part(i, ".lora_A.weight", {rank(i), at(i).shape[1]}, Init::fan_in, true, 1);
     for (const int i : rows)
       at(i).low_rank.b =
-          add_part(i, ".lora_B.weight", {at(i).shape[0], rank(i)}, Init::zeros, true);
+          add_part(i, ".lora_B.weight", {at(i).shape[0], rank(i)}, Init::zeros, true, 0);
     for (const int i : rows) {
       at(i).low_rank.scale = sizes_.scale(module_of(at(i).name));
       if (settings_.use_dora)
         at(i).low_rank.magnitude =
-            add_part(i, ".lora_magnitude_vector", {at(i).shape[0]}, Init::row_norms, false);
+            add_part(i, ".lora_magnitude_vector", {at(i).shape[0]}, Init::row_norms, false, 0);
     }
   }
 
@@ -232,8 +232,9 @@ class Builder {
   Parameter& at(int row) { return table_.rows[static_cast<std::size_t>(row)]; }
   std::int64_t rank(int row) { return sizes_.rank(module_of(at(row).name)); }
 
+  /// The part has dim `shared_dim` of the row, and is split with it.
   int add_part(int row, const char* suffix, std::vector<std::int64_t> shape, Init init,
-               bool decayed) {
+               bool decayed, std::size_t shared_dim) {
     Parameter part{.name = model::peft_prefix + module_of(at(row).name) + suffix,
                    .shape = std::move(shape),
                    .unit = unit_,
@@ -241,6 +242,7 @@ class Builder {
                    .init = init};
     part.stage = at(row).stage;
     part.adapts = row;
+    if (at(row).split && at(row).split->dim == shared_dim) part.split = at(row).split;
     table_.rows.push_back(std::move(part));
     return static_cast<int>(table_.rows.size()) - 1;
   }

@@ -37,5 +37,23 @@ TEST(H5dump, ReadsHeadersAndData) {
   }
 }
 
+TEST(H5dump, ASliceOfABoxHasItInNameAndAttributes) {
+  if (std::system("h5dump --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no h5dump here";
+  const tests::SharedFolder folder;
+  const std::vector<tests::TestTensor> model = {{"param", "w", {5, 6}, core::DType::u8}};
+  tests::Shard shard = tests::cut(model, {{1, 2}, 2}, 0, 1);
+  tests::fill(model, shard, 1);
+  const SaveReport report = save({}, {}, 0, folder.path(), 1, core::Json::object(), shard.stored());
+  const std::string out = (folder.path() / "out").string();
+  ASSERT_EQ(
+      std::system(("h5dump -A " + (report.folder / "node00000.h5").string() + " > " + out).c_str()),
+      0);
+  const std::string headers = tests::read_file(out);
+  for (const char* part :
+       {"DATASET \"0,0+0\"", "DATASET \"0,0+7\"", "DATASET \"0,3+0\"", "DATASET \"0,3+7\"",
+        "ATTRIBUTE \"box_begin\"", "(0): 0, 3", "ATTRIBUTE \"box_extent\"", "(0): 5, 3"})
+    EXPECT_NE(headers.find(part), std::string::npos) << part << "\n" << headers;
+}
+
 }  // namespace
 }  // namespace finetune::checkpoint::h5dump_test

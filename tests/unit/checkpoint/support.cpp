@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
@@ -91,6 +92,19 @@ Shard cut(const std::vector<TestTensor>& model, int index, int count) {
 
 namespace {
 
+/// Element `i` of the box of `slice` as an element of its tensor.
+std::int64_t element_in_tensor(const core::TensorSlice& slice, std::int64_t i) {
+  const core::Box box = slice.box_or_whole();
+  std::int64_t element = 0;
+  std::int64_t scale = 1;
+  for (std::size_t d = slice.shape.size(); d-- > 0;) {
+    element += (box.begin[d] + i % box.extent[d]) * scale;
+    i /= box.extent[d];
+    scale *= slice.shape[d];
+  }
+  return element;
+}
+
 /// Calls f(tensor, byte index in the tensor, byte in the shard) for every byte of the shard.
 template <typename S, typename F>
 void for_each_byte(const std::vector<TestTensor>& model, S& shard, F&& f) {
@@ -99,19 +113,61 @@ void for_each_byte(const std::vector<TestTensor>& model, S& shard, F&& f) {
     const auto tensor = std::ranges::find_if(model, [&](const TestTensor& t) {
       return t.kind == shard.kinds[i] && t.name == slice.name;
     });
-    const std::int64_t start = slice.offset * core::size_bytes(slice.dtype);
-    for (std::size_t j = 0; j < shard.data[i].size(); ++j)
-      f(*tensor, start + static_cast<std::int64_t>(j), shard.data[i][j]);
+    const std::int64_t bytes = core::size_bytes(slice.dtype);
+    for (std::int64_t j = 0; j < std::ssize(shard.data[i]); ++j) {
+      const std::int64_t element = element_in_tensor(slice, slice.offset + j / bytes);
+      f(*tensor, element * bytes + j % bytes, shard.data[i][static_cast<std::size_t>(j)]);
+    }
   }
+}
+
+/// The boxes of a grid, in row-major order.
+std::vector<core::Box> boxes_of(const std::vector<std::int64_t>& shape, const Grid& grid) {
+  std::vector<core::Box> boxes = {core::whole_box(shape)};
+  for (std::size_t d = 0; d < std::min(shape.size(), grid.boxes.size()); ++d) {
+    std::vector<core::Box> finer;
+    for (const core::Box& box : boxes) {
+      for (std::int64_t i = 0; i < grid.boxes[d]; ++i) {
+        finer.push_back(box);
+        finer.back().begin[d] = shape[d] * i / grid.boxes[d];
+        finer.back().extent[d] = shape[d] * (i + 1) / grid.boxes[d] - finer.back().begin[d];
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
 }
 
 }  // namespace
 
-Shard filled(const std::vector<TestTensor>& model, int index, int count, std::int64_t version) {
-  Shard shard = cut(model, index, count);
+Shard cut(const std::vector<TestTensor>& model, const Grid& grid, int index, int count) {
+  Shard shard;
+  int number = 0;
+  for (const TestTensor& tensor : model) {
+    for (const core::Box& box : boxes_of(tensor.shape, grid)) {
+      const std::int64_t elements = box.num_elements();
+      for (std::int64_t run = 0; run < grid.runs; ++run) {
+        const std::int64_t first = elements * run / grid.runs;
+        const std::int64_t last = elements * (run + 1) / grid.runs;
+        if (first == last || number++ % count != index) continue;
+        shard.kinds.push_back(tensor.kind);
+        shard.slices.push_back({tensor.name, tensor.shape, tensor.dtype, first, last - first, box});
+        shard.data.emplace_back(static_cast<std::size_t>(shard.slices.back().size_bytes()));
+      }
+    }
+  }
+  return shard;
+}
+
+void fill(const std::vector<TestTensor>& model, Shard& shard, std::int64_t version) {
   for_each_byte(model, shard, [&](const TestTensor& tensor, std::int64_t i, std::byte& byte) {
     byte = byte_of(tensor, i, version);
   });
+}
+
+Shard filled(const std::vector<TestTensor>& model, int index, int count, std::int64_t version) {
+  Shard shard = cut(model, index, count);
+  fill(model, shard, version);
   return shard;
 }
 

@@ -61,6 +61,19 @@ Shard cut(const std::vector<TestTensor>& model, int index, int count);
 /// The same with its data.
 Shard filled(const std::vector<TestTensor>& model, int index, int count, std::int64_t version);
 
+/// How tensors are cut: a grid of boxes, and each box into runs.
+struct Grid {
+  std::vector<std::int64_t> boxes;  ///< along each of the first dims; along the others one
+  std::int64_t runs = 1;
+};
+
+/// Every `count`th of the runs of all boxes of all tensors, from `index` on, as far as they have
+/// elements. The data are zero.
+Shard cut(const std::vector<TestTensor>& model, const Grid& grid, int index, int count);
+
+/// Fills `shard` with the bytes of `version`.
+void fill(const std::vector<TestTensor>& model, Shard& shard, std::int64_t version);
+
 /// Saves version `step` of `model` as checkpoint `step` with blocks of 64 bytes, every rank its
 /// shard. Collective on `world`.
 SaveReport save_model(const comm::Communicator& world, const std::filesystem::path& root,

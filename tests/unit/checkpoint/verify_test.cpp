@@ -45,6 +45,23 @@ TEST(Verify, NamesFileBlockTensorAndElementOfTheFirstThatIsNotFinite) {
                      "of 2 that are not finite (");
 }
 
+TEST(Verify, InABoxTheElementIsThatOfTheTensor) {
+  const tests::SharedFolder folder;
+  std::vector<float> left(6 * 20, 1);
+  std::vector<float> right(6 * 10, 1);
+  right[37] = nan;  // row 3, column 20 + 7; byte 148 of the box
+  const auto slice = [](std::int64_t begin, std::int64_t columns) {
+    return core::TensorSlice{"w", {6, 30},     core::DType::f32,
+                             0,   6 * columns, core::Box{{0, begin}, {6, columns}}};
+  };
+  const std::vector<StoredSlice> slices = {
+      {"master", slice(0, 20), reinterpret_cast<const std::byte*>(left.data())},
+      {"master", slice(20, 10), reinterpret_cast<const std::byte*>(right.data())}};
+  save({}, {}, 0, folder.path(), 3, core::Json::object(), slices, {.block_bytes = 64});
+  expect_one_problem(verify(folder.path()),
+                     "block 2 of master w from element 20 on holds nan as element 117 (");
+}
+
 TEST(Verify, AMeanOfSquaresIsNotNegative) {
   const tests::SharedFolder folder;
   std::vector<float> values(60, 1);
