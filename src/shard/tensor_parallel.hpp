@@ -1,0 +1,61 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Ops of a rank that holds a part of every matrix: the beginning of tensor parallelism.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "comm/group.hpp"
+#include "model/ops.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::shard {
+
+/// The same on every rank of `tp`, or a part of it: activations [N, D] between blocks are whole,
+/// queries, keys, values and the feed-forward's channels are this rank's. `weights` gives this
+/// rank's part of each row, cut along the dim that the row's split says.
+///
+/// Products with rows split on dim 0 leave their outputs in parts, and their input's gradient is
+/// summed over the ranks; those on dim 1 read parts and sum their outputs. Source: Shoeybi et al.
+/// 2019, Megatron-LM (arXiv 1909.08053).
+///
+/// Collective on `tp`: every op with weights but norms, forward or backward. All ranks call the
+/// same ops in the same order. Throws: what `tp` throws.
+class TensorParallelOps : public model::Ops {
+ public:
+  /// `table` is the whole model's; all three outlive this. tp.size() divides the heads of keys and
+  /// values and the feed-forward's channels.
+  TensorParallelOps(model::Weights& weights, const model::ParameterTable& table, comm::Group& tp,
+                    model::Path path = model::Path::kernels,
+                    model::Recompute recompute = model::Recompute::nothing);
+
+  at::Tensor linear(const at::Tensor& x_ND, model::RowRange rows) override;
+  at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, model::RowRange rows,
+                         double eps) override;
+  std::pair<at::Tensor, at::Tensor> add_norm_linear(const at::Tensor& x_ND,
+                                                    const at::Tensor& residual_ND, int norm_row,
+                                                    model::RowRange rows, double eps) override;
+  at::Tensor swiglu_linear(const at::Tensor& gate_up, model::RowRange rows) override;
+  at::Tensor head_norm(const at::Tensor& qkv, const model::AttentionShape& shape, int query_row,
+                       int key_row, double eps) override;
+  at::Tensor tune_temperature(const at::Tensor& qkv, const model::AttentionShape& shape,
+                              const model::Sequence& sequence,
+                              const model::Temperature& temperature) override;
+  at::Tensor attention(const at::Tensor& qkv, const model::AttentionShape& shape,
+                       const model::Sequence& sequence, std::int64_t i_layer) override;
+
+ private:
+  /// Whole in, whole out; the gradient is summed over the ranks.
+  at::Tensor shared(const at::Tensor& x_ND) const;
+  /// Sums the ranks' terms; the gradient is the same for all.
+  at::Tensor summed(const at::Tensor& x_ND) const;
+  bool sums_outputs(model::RowRange rows) const;
+  model::AttentionShape own_heads(model::AttentionShape shape) const;
+
+  const model::ParameterTable& table_;
+  comm::Group& tp_;
+};
+
+}  // namespace finetune::shard
