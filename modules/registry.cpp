@@ -12,6 +12,8 @@
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
+#include "optimizers/adamw/kind.hpp"
+#include "optimizers/adamw8bit/kind.hpp"
 #include "templates/templates.hpp"
 
 namespace finetune::modules {
@@ -46,6 +48,11 @@ const train::Registry& registry() {
                                            formats::text::format(),
                                            formats::tokens::documents(),
                                            formats::tokens::format(),
+                                       },
+                                   .optimizers =
+                                       {
+                                           optimizers::adamw::kind(),
+                                           optimizers::adamw8bit::kind(),
                                        },
                                    .templates = templates::all()};
   return all;

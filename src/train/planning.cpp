@@ -8,7 +8,6 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
-#include "kernels/adamw8bit.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/product.hpp"
 #include "plan/fits.hpp"
@@ -22,7 +21,6 @@ namespace finetune::train {
 namespace {
 
 // plan may not include kernels.
-static_assert(plan::block_of_8_bits == kernels::moment_block);
 static_assert(plan::product_scratch_bytes == kernels::product_scratch_bytes);
 static_assert(plan::attention_bytes_per_element == kernels::widened_bytes_per_element &&
               plan::attention_tile == kernels::widened_tile &&

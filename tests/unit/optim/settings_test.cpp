@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "registry.hpp"
 #include "support/settings.hpp"
 
 namespace finetune::optim::settings_test {
 namespace {
 
 Settings read(const std::string& text) {
-  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer");
+  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer",
+                                     modules::registry().optimizers);
 }
 
 std::string refusal(const std::string& text) {
@@ -31,9 +33,9 @@ TEST(OptimizerSettings, ReadEveryKey) {
   EXPECT_EQ(s.schedule, LrSchedule::linear);
   EXPECT_EQ(s.min_lr_ratio, 0.1);
   EXPECT_EQ(s.warmup_steps, 3);
-  EXPECT_EQ(s.beta1, 0.8);
-  EXPECT_EQ(s.beta2, 0.9);
-  EXPECT_EQ(s.eps, 1e-6);
+  EXPECT_EQ(s.numbers.at("beta1"), 0.8);
+  EXPECT_EQ(s.numbers.at("beta2"), 0.9);
+  EXPECT_EQ(s.numbers.at("eps"), 1e-6);
   EXPECT_EQ(s.weight_decay, 0.01);
   EXPECT_EQ(s.max_grad_norm, 2);
   EXPECT_FALSE(s.rounds_stochastically());

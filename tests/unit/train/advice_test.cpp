@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "registry.hpp"
 
 namespace finetune::train::advice_test {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 /// A pretrained model of `parameters` weights.
 Input input(double lr, const std::string& adapter, std::int64_t parameters = 1'000'000'000) {
   Input input;
+  input.optimizer.kind = &modules::registry().optimizers.front();
   input.optimizer.lr = lr;
   input.adapter.name = adapter;
   input.parameters.units = {"all"};
