@@ -14,6 +14,7 @@
 #include "models/qwen/qwen.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
+#include "optimizers/lion/kind.hpp"
 #include "templates/templates.hpp"
 
 namespace finetune::modules {
@@ -53,6 +54,7 @@ const train::Registry& registry() {
                                        {
                                            optimizers::adamw::kind(),
                                            optimizers::adamw8bit::kind(),
+                                           optimizers::lion::kind(),
                                        },
                                    .templates = templates::all()};
   return all;

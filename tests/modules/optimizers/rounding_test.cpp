@@ -112,7 +112,8 @@ TEST_P(StochasticRounding, MovesWeightsThatRoundingToNearestKeeps) {
   EXPECT_TRUE(NarrowShards({}, settings, 7).train(20) == before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding, testing::Values("adamw", "adamw8bit"));
+INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding,
+                         testing::Values("adamw", "adamw8bit", "lion"));
 
 /// adamw8bit's blocks follow the bucket.
 TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {

@@ -43,6 +43,19 @@ TEST(OptimizerSettings, ReadEveryKey) {
   EXPECT_EQ(read("warmup_ratio = 0.1").warmup_ratio, 0.1);
 }
 
+TEST(OptimizerSettings, HaveTheDefaultsOfTheChosenOptimizer) {
+  EXPECT_EQ(read("").numbers.at("beta2"), 0.95);
+  const Settings lion = read("name = \"lion\"\nbeta1 = 0.8");
+  EXPECT_EQ(lion.kind->name(), "lion");
+  EXPECT_EQ(lion.numbers.at("beta1"), 0.8);
+  EXPECT_EQ(lion.numbers.at("beta2"), 0.99);
+  EXPECT_FALSE(lion.numbers.contains("eps"));
+}
+
+TEST(OptimizerSettings, RefuseKeysThatTheChosenOptimizerDoesNotRead) {
+  EXPECT_NE(refusal("name = \"lion\"\neps = 1e-6").find("does not read it"), std::string::npos);
+}
+
 TEST(OptimizerSettings, RefuseTwoKindsOfWarmUp) {
   EXPECT_NE(refusal("warmup_steps = 3\nwarmup_ratio = 0.1")
                 .find("both warmup_steps and warmup_ratio are set"),

@@ -35,6 +35,15 @@ TEST(LearningRateAdvice, NamesTheRemedy) {
             "1e-4 to 4e-4.");
 }
 
+TEST(LearningRateAdvice, FollowsTheOptimizer) {
+  Input by_lion = input(2e-5, "lora");
+  by_lion.optimizer.kind = optim::find_kind(modules::registry().optimizers, "lion");
+  EXPECT_TRUE(advice_on_lr(by_lion).empty());
+  by_lion.optimizer.lr = 5e-6;
+  EXPECT_NE(advice_on_lr(by_lion).at(0).find("Adapters usually take 2e-5 to 8e-5."),
+            std::string::npos);
+}
+
 TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {
   EXPECT_TRUE(advice_on_lr(input(1e-3, "none", 1'000'000)).empty());
   EXPECT_TRUE(advice_on_lr(input(0, "lora")).empty());
