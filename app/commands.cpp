@@ -27,7 +27,7 @@ int run(const Arguments& arguments) {
     case Command::quantize:
       return run_quantize(arguments, registry);
     case Command::verify:
-      return run_verify(arguments);
+      return run_verify(arguments, registry);
     case Command::reference:
       std::fputs(train::reference_deck(registry).c_str(), stdout);
       break;

@@ -22,7 +22,7 @@ int run_data_report(const Arguments& arguments, const train::Registry& registry)
 int run_generate(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments, const train::Registry& registry);
 int run_quantize(const Arguments& arguments, const train::Registry& registry);
-int run_verify(const Arguments& arguments);
+int run_verify(const Arguments& arguments, const train::Registry& registry);
 
 /// "80GiB", "5GB", "512 MiB" or a plain number of bytes. Throws: ErrorKind::command_line.
 std::int64_t parse_bytes(const std::string& text);

@@ -36,8 +36,9 @@ void print(const checkpoint::KindSummary& kind) {
 
 }  // namespace
 
-int run_verify(const Arguments& arguments) {
-  const checkpoint::Verification result = checkpoint::verify(arguments.path);
+int run_verify(const Arguments& arguments, const train::Registry& registry) {
+  const checkpoint::Verification result =
+      checkpoint::verify(arguments.path, optim::unsigned_states(registry.optimizers));
   for (const std::string& problem : result.problems)
     log::error(problem);
   for (const auto& each : result.checkpoints)

@@ -12,6 +12,9 @@
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
+#include "optimizers/adamw/kind.hpp"
+#include "optimizers/adamw8bit/kind.hpp"
+#include "optimizers/lion/kind.hpp"
 #include "templates/templates.hpp"
 
 namespace finetune::modules {
@@ -46,6 +49,12 @@ const train::Registry& registry() {
                                            formats::text::format(),
                                            formats::tokens::documents(),
                                            formats::tokens::format(),
+                                       },
+                                   .optimizers =
+                                       {
+                                           optimizers::adamw::kind(),
+                                           optimizers::adamw8bit::kind(),
+                                           optimizers::lion::kind(),
                                        },
                                    .templates = templates::all()};
   return all;

@@ -46,8 +46,8 @@ std::int64_t elements_in(const Manifest& manifest, const Extent& extent, std::in
 /// One thread's way through the pieces.
 class Scanner {
  public:
-  Scanner(const Found& found, const ByFile& by_file)
-      : found_(found), by_file_(by_file), reader_(found) {}
+  Scanner(const Found& found, const ByFile& by_file, const std::vector<std::string>& unsigned_kinds)
+      : found_(found), by_file_(by_file), unsigned_kinds_(unsigned_kinds), reader_(found) {}
 
   PieceReport scan(const ScannedPiece& piece) {
     PieceReport report;
@@ -93,7 +93,9 @@ class Scanner {
     const auto size = static_cast<std::size_t>((last - first) * core::size_bytes(tensor.dtype));
     if (buffer_.size() < size) buffer_.resize(size);
     reader_.read_run(extent, first, last, buffer_.data());
-    const Sign sign = tensor.kind.starts_with("exp_avg_sq") ? Sign::not_negative : Sign::any;
+    const bool is_unsigned =
+        std::ranges::find(unsigned_kinds_, tensor.kind) != unsigned_kinds_.end();
+    const Sign sign = is_unsigned ? Sign::not_negative : Sign::any;
     Numbers numbers = numbers_of(tensor.dtype, std::span(buffer_).first(size), sign);
     for (Outliers* outliers : {&numbers.not_finite, &numbers.negative}) {
       const std::int64_t in_box = extent.offset + first + outliers->first;
@@ -125,6 +127,7 @@ class Scanner {
 
   const Found& found_;
   const ByFile& by_file_;
+  const std::vector<std::string>& unsigned_kinds_;
   Reader reader_;
   std::vector<std::byte> buffer_;
 };
@@ -178,12 +181,13 @@ void on_all_cores(std::size_t most, F&& f) {
 
 }  // namespace
 
-ScanReport scan(const Found& found, const std::vector<std::int64_t>& files) {
+ScanReport scan(const Found& found, const std::vector<std::int64_t>& files,
+                const std::vector<std::string>& unsigned_kinds) {
   const ByFile by_file = sort_by_file(found.manifest);
   const std::vector<ScannedPiece> pieces = cut(found.manifest, by_file, files);
   std::vector<PieceReport> parts(pieces.size());
   on_all_cores(pieces.size(), [&](std::atomic<std::size_t>& next) {
-    Scanner scanner(found, by_file);
+    Scanner scanner(found, by_file, unsigned_kinds);
     for (std::size_t i = next++; i < pieces.size(); i = next++)
       parts[i] = scanner.scan(pieces[i]);
   });

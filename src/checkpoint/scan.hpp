@@ -19,9 +19,10 @@ struct [[nodiscard]] ScanReport {
 };
 
 /// Reads the files named by their index in Manifest::files, which have the right sizes, and
-/// compares all checksums. Goes on after a problem. Memory: a block, or 1 MiB if that is more, for
-/// each core.
-ScanReport scan(const Found& found, const std::vector<std::int64_t>& files);
+/// compares all checksums. Negative values are counted for tensors of `unsigned_kinds`. Goes on
+/// after a problem. Memory: a block, or 1 MiB if that is more, for each core.
+ScanReport scan(const Found& found, const std::vector<std::int64_t>& files,
+                const std::vector<std::string>& unsigned_kinds);
 
 /// The path of a file of the checkpoint.
 std::filesystem::path path_of(const Found& found, std::int64_t file);

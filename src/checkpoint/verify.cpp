@@ -44,7 +44,9 @@ std::pair<std::string, std::string> place_of(const Found& found, std::int64_t te
 
 class Verifier {
  public:
-  Verifier(const fs::path& folder, Verification& result) : result_(result) {
+  Verifier(const fs::path& folder, const std::vector<std::string>& unsigned_kinds,
+           Verification& result)
+      : unsigned_kinds_(unsigned_kinds), result_(result) {
     report_.folder = folder;
     report_.step = step_of(folder.filename().string()).value_or(0);
   }
@@ -100,7 +102,7 @@ class Verifier {
     std::vector<std::int64_t> files;
     for (std::int64_t file = 0; file < std::ssize(found.manifest.files); ++file)
       if (attempt([&] { check_file_size(found, file); })) files.push_back(file);
-    ScanReport report = scan(found, files);
+    ScanReport report = scan(found, files, unsigned_kinds_);
     for (std::string& text : report.problems)
       problem(std::move(text));
     result_.bytes += report.bytes;
@@ -127,7 +129,7 @@ class Verifier {
       const auto tensor = static_cast<std::int64_t>(i);
       outliers(found, tensor, tensors[i].not_finite, "not finite",
                "no run continues from such values");
-      outliers(found, tensor, tensors[i].negative, "negative", "it is a mean of squares");
+      outliers(found, tensor, tensors[i].negative, "negative", "it never is in a run");
     }
     for (KindSummary& each : report_.kinds)
       each.norm = std::sqrt(each.norm);
@@ -146,23 +148,25 @@ class Verifier {
          why, "Continue from an older checkpoint."}));
   }
 
+  const std::vector<std::string>& unsigned_kinds_;
   Verification& result_;
   VerifiedCheckpoint report_;
 };
 
 }  // namespace
 
-Verification verify(const fs::path& path) {
+Verification verify(const fs::path& path, const std::vector<std::string>& unsigned_kinds) {
   Verification result;
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
   if (step_of(clean.filename().string()) || fs::exists(clean / manifest_name, ignored)) {
-    result.checkpoints.push_back(Verifier(clean, result).run());
+    result.checkpoints.push_back(Verifier(clean, unsigned_kinds, result).run());
     return result;
   }
   try {
     for (const std::int64_t step : list_steps(clean))
-      result.checkpoints.push_back(Verifier(clean / folder_name(step), result).run());
+      result.checkpoints.push_back(
+          Verifier(clean / folder_name(step), unsigned_kinds, result).run());
   } catch (const core::Error& error) {
     result.problems.emplace_back(error.what());
   }

@@ -36,9 +36,10 @@ struct Verification {
 
 /// Verifies the checkpoint folder `path`, or all checkpoints in `path`: manifest and state, sizes,
 /// every element of every tensor exactly once, every byte of every file; every floating element is
-/// finite, and none of exp_avg_sq negative. Goes on after a problem, to the end; of more than
-/// 10,000 problems of a checkpoint the rest is counted. On all cores; memory: the manifest and a
-/// block a core. Without MPI and HDF5. A path without checkpoints is a problem.
-Verification verify(const std::filesystem::path& path);
+/// finite, and none of tensors of `unsigned_kinds` negative. Goes on after a problem, to the end;
+/// of more than 10,000 problems of a checkpoint the rest is counted. On all cores; memory: the
+/// manifest and a block a core. Without MPI and HDF5. A path without checkpoints is a problem.
+Verification verify(const std::filesystem::path& path,
+                    const std::vector<std::string>& unsigned_kinds = {});
 
 }  // namespace finetune::checkpoint

@@ -5,8 +5,7 @@
 
 #include "core/error.hpp"
 #include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
-#include "kernels/rounding_bits.hpp"
+#include "kernels/update_loop.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -15,17 +14,14 @@ struct Numbers {
   float gradient_scale, keep, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
 };
 
-template <class Weight, class Moment, class Copy, bool is_stochastic>
-struct Step {
+template <class Weight, class Moment, bool is_stochastic>
+struct Update {
   Weight* weight;
   Moment *exp_avg, *exp_avg_sq;
   const float* gradient;
-  Copy* copy;  // or null
   Numbers by;
-  RoundingBits rounding;
-  std::int64_t index;
 
-  KOKKOS_FORCEINLINE_FUNCTION float update(std::int64_t i, std::uint32_t random) const {
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::int64_t i, std::uint32_t random) const {
     const float g = gradient[i] * by.gradient_scale;
     const float before = to_float(exp_avg[i]);
     const float m = before + by.lerp1 * (g - before);
@@ -36,34 +32,6 @@ struct Step {
     const float updated = to_float(weight[i]) * by.keep - by.step_size * m / denominator;
     weight[i] = stored_as<Weight, is_stochastic>(updated, bits_for_weight(random));
     return is_stochastic ? to_float(weight[i]) : updated;
-  }
-
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
-    if constexpr (is_stochastic) {
-      constexpr std::int64_t tile = 4 * rounding_tile;
-      for (std::int64_t begin = first; begin < last; begin += tile) {
-        const std::int64_t left = last - begin, length = left < tile ? left : tile;
-        std::uint32_t random[tile];
-        rounding.draw(index + begin, length, random);
-        update_all(begin, begin + length, random);
-      }
-    } else {
-      update_all(first, last, nullptr);
-    }
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void update_all(std::int64_t first, std::int64_t last,
-                                              const std::uint32_t* random) const {
-    const auto bits = [&](std::int64_t i) { return is_stochastic ? random[i - first] : 0u; };
-    if (copy == nullptr) {
-#pragma GCC ivdep
-      for (std::int64_t i = first; i < last; ++i)
-        update(i, bits(i));
-      return;
-    }
-#pragma GCC ivdep
-    for (std::int64_t i = first; i < last; ++i)
-      copy[i] = round_to<Copy>(update(i, bits(i)));
   }
 };
 
@@ -84,11 +52,11 @@ Numbers numbers(const AdamWStep<Weight, Moment>& args) {
 
 template <bool is_stochastic, class Weight, class Moment, class Copy>
 void launch_adamw(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
-  launch(0, static_cast<std::int64_t>(args.weight.size()), grain_elements,
-         Step<Weight, Moment, Copy, is_stochastic>{
-             args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(), args.gradient.data(),
-             copy.empty() ? nullptr : copy.data(), numbers(args),
-             args.rounding ? RoundingBits(*args.rounding) : RoundingBits(), args.index});
+  launch_update<is_stochastic>(args,
+                               Update<Weight, Moment, is_stochastic>{
+                                   args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(),
+                                   args.gradient.data(), numbers(args)},
+                               copy);
 }
 
 template <class Weight, class Moment, class Copy>
@@ -108,17 +76,8 @@ void adamw(const AdamWStep<Weight, Moment>& args) {
   core::check(args.exp_avg.size() == count && args.exp_avg_sq.size() == count &&
                   args.gradient.size() == count,
               "adamw: weight, moments and gradient have the same size");
-  core::check(args.weight_bf16.empty() || args.weight_bf16.size() == count,
-              "adamw: the bf16 copy has the size of the weight");
-  core::check(args.weight_f16.empty() || args.weight_f16.size() == count,
-              "adamw: the f16 copy has the size of the weight");
-  core::check(args.weight_bf16.empty() || args.weight_f16.empty(), "adamw: one copy at most");
   core::check(args.step >= 1, "adamw: steps count from 1");
-  if (args.weight_f16.empty()) {
-    step(args, args.weight_bf16);
-  } else {
-    step(args, args.weight_f16);
-  }
+  with_copy(args, [&](auto copy) { step(args, copy); });
 }
 
 template void adamw(const AdamWStep<float, float>&);

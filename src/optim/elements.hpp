@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Private to optim: tensors on the host as the kernels take them.
+// For optimizers: tensors on the host as the kernels take them.
 
 #include <ATen/ATen.h>
 

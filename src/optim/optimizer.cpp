@@ -1,21 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
-#include "kernels/adamw8bit.hpp"
-#include "optim/adamw.hpp"
-#include "optim/adamw8bit.hpp"
+#include <utility>
+
+#include "core/error.hpp"
 #include "shard/host_copy.hpp"
+#include "shard/options.hpp"
 
 namespace finetune::optim {
 
-Optimizer::Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path,
-                     std::uint64_t seed)
-    : settings_(settings), table_(table), path_(path), seed_(seed) {
+Optimizer::Optimizer(plan::OptimizerFootprint footprint, const Settings& settings,
+                     const model::ParameterTable& table, const shard::ModelShards& shards,
+                     at::ScalarType moments, model::Path path, std::uint64_t seed)
+    : footprint_(std::move(footprint)),
+      settings_(settings),
+      table_(table),
+      path_(path),
+      seed_(seed),
+      states_(static_cast<std::size_t>(shards.num_units())) {
+  core::check(shards.map().rules().block % footprint_.block() == 0,
+              "shards are whole blocks of the optimizer's states");
   std::int64_t index = 0;
   for (const model::Parameter& row : table.rows) {
     first_index_.push_back(index);
     if (row.trainable) index += row.count();
   }
+  for (const int unit : shards.trained_units()) {
+    const at::Tensor master = shards.master(unit);
+    for (const plan::OptimizerState& state : footprint_.states) {
+      const auto dtype = state.dtype ? shard::to_aten(*state.dtype) : moments;
+      states_[static_cast<std::size_t>(unit)].push_back(
+          at::zeros({state.num_values(master.size(0))}, master.options().dtype(dtype)));
+    }
+  }
+}
+
+std::vector<Kept> Optimizer::kept(int unit) const {
+  std::vector<Kept> all;
+  for (std::size_t i = 0; i < footprint_.states.size(); ++i)
+    all.push_back({footprint_.states[i].kind, state(unit, i), footprint_.states[i].block});
+  return all;
+}
+
+at::Tensor Optimizer::state(int unit, std::size_t i_state) const {
+  const auto& states = states_[static_cast<std::size_t>(unit)];
+  return states.empty() ? at::Tensor() : states.at(i_state);
 }
 
 std::optional<kernels::RoundingKey> Optimizer::rounding(const Step& step) const {
@@ -56,19 +85,6 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
     }
     if (!by_kernels || !shards.published(unit).is_cpu()) shards.publish(unit);
   }
-}
-
-std::int64_t block_elements(const Settings& settings) {
-  return settings.is_8bit() ? kernels::moment_block : 1;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const Settings& settings,
-                                          const model::ParameterTable& table,
-                                          const shard::ModelShards& shards, at::ScalarType moments,
-                                          std::uint64_t seed) {
-  constexpr auto path = model::Path::kernels;
-  if (settings.is_8bit()) return std::make_unique<AdamW8bit>(settings, table, shards, path, seed);
-  return std::make_unique<AdamW>(settings, table, shards, moments, path, seed);
 }
 
 }  // namespace finetune::optim

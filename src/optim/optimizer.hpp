@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "optim/settings.hpp"
+#include "plan/optimizer.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::optim {
@@ -27,6 +27,7 @@ struct Kept {
   std::int64_t block = 1;
 };
 
+/// Keeps the states of its footprint, all zeros before the first step. Refers to `table`.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -38,8 +39,10 @@ class Optimizer {
   /// `gradient_scale` first.
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale);
 
-  /// Of a trained unit; always the same tensors in the same order.
-  virtual std::vector<Kept> kept(int unit) const = 0;
+  /// Of a trained unit: the footprint's states in their order.
+  std::vector<Kept> kept(int unit) const;
+  /// One of them: `i_state` counts in the footprint. Undefined for a frozen unit.
+  at::Tensor state(int unit, std::size_t i_state) const;
 
  protected:
   /// Neighbouring trained elements of a shard with the same weight decay.
@@ -56,9 +59,12 @@ class Optimizer {
     double gradient_scale = 1;
   };
 
-  /// `path`: composed on a CPU does what a GPU does. `seed`: of stochastic rounding.
-  Optimizer(const Settings& settings, const model::ParameterTable& table, model::Path path,
-            std::uint64_t seed);
+  /// `moments`: the dtype of states whose footprint names none, fp32 or bf16. `path`: composed on
+  /// a CPU does what a GPU does. `seed`: of stochastic rounding.
+  /// Throws: ErrorKind::bug if shards do not begin at multiples of the footprint's block.
+  Optimizer(plan::OptimizerFootprint footprint, const Settings& settings,
+            const model::ParameterTable& table, const shard::ModelShards& shards,
+            at::ScalarType moments, model::Path path, std::uint64_t seed);
 
   /// The kernels write the published copy in the same pass if it is on the host.
   virtual void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
@@ -74,22 +80,13 @@ class Optimizer {
  private:
   std::vector<Run> runs(const shard::ModelShards& shards, int unit) const;
 
+  plan::OptimizerFootprint footprint_;
   Settings settings_;
   const model::ParameterTable& table_;
   model::Path path_;
   std::uint64_t seed_;
-  std::vector<std::int64_t> first_index_;  ///< by row: trained elements in the rows before it
+  std::vector<std::int64_t> first_index_;        ///< by row: trained elements in the rows before it
+  std::vector<std::vector<at::Tensor>> states_;  ///< by unit and state; none of frozen units
 };
-
-/// Elements of a trained unit that the deck's optimizer keeps as one block: shards must begin at
-/// multiples of it.
-std::int64_t block_elements(const Settings& settings);
-
-/// The deck's optimizer, before the first step. `moments`: fp32 or bf16, of one that has no format
-/// of its own. `seed`: of stochastic rounding.
-std::unique_ptr<Optimizer> make_optimizer(const Settings& settings,
-                                          const model::ParameterTable& table,
-                                          const shard::ModelShards& shards, at::ScalarType moments,
-                                          std::uint64_t seed = 0);
 
 }  // namespace finetune::optim

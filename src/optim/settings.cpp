@@ -1,7 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/settings.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 namespace finetune::optim {
+namespace {
+
+/// Kinds that say the same of a key.
+struct Readers {
+  const OptimizerKey* key;
+  std::vector<std::string> names;
+};
+
+std::vector<Readers> readers_of(std::string_view key, const std::vector<Kind>& kinds) {
+  std::vector<Readers> all;
+  for (const Kind& kind : kinds) {
+    for (const OptimizerKey& own : kind.keys) {
+      if (own.name != key) continue;
+      const auto same = std::ranges::find_if(all, [&](const Readers& other) {
+        return other.key->sentence == own.sentence && other.key->default_value == own.default_value;
+      });
+      if (same == all.end())
+        all.push_back({&own, {kind.name()}});
+      else
+        same->names.push_back(kind.name());
+    }
+  }
+  return all;
+}
+
+/// What each kind says of the key; which ones, if it is not all of them or not the same.
+std::string sentence_of(const std::vector<Readers>& readers, std::size_t num_kinds) {
+  const OptimizerKey& first = *readers.front().key;
+  if (readers.front().names.size() == num_kinds) return fmt::format("{}.", first.sentence);
+  std::vector<std::string> parts;
+  for (const auto& [key, names] : readers)
+    parts.push_back(fmt::format("{} ({}{})", key->sentence, fmt::join(names, ", "),
+                                key->default_value == first.default_value
+                                    ? ""
+                                    : fmt::format("; default {}", key->default_value)));
+  return fmt::format("{}.", fmt::join(parts, ". "));
+}
+
+std::vector<std::string> names_of(const std::vector<Kind>& kinds) {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds)
+    names.push_back(kind.name());
+  return names;
+}
+
+std::string sentence_of(const std::vector<Kind>& kinds) {
+  std::vector<std::string> parts;
+  for (const Kind& kind : kinds)
+    parts.push_back(fmt::format("{}: {}", kind.name(), kind.sentence));
+  return fmt::format("{}.", fmt::join(parts, "; "));
+}
+
+/// Default and value are those of the chosen optimizer, if it reads the key.
+void bind_number(deck::Table& table, const OptimizerKey& key, const std::vector<Kind>& kinds,
+                 Settings& settings) {
+  const std::vector<Readers> readers = readers_of(key.name, kinds);
+  const auto chosen = std::ranges::find_if(readers, [&](const Readers& those) {
+    return std::ranges::find(those.names, settings.name) != those.names.end();
+  });
+  const bool is_read = chosen != readers.end();
+  const double usual = (is_read ? *chosen : readers.front()).key->default_value;
+  double value = usual;
+  const std::string sentence = sentence_of(readers, kinds.size());
+  table.real({.name = key.name, .restart = deck::Restart::fixed, .sentence = sentence}, value,
+             key.range);
+  if (is_read) settings.numbers[std::string(key.name)] = value;
+  if (!is_read && value != usual)
+    table.problem(key.name,
+                  fmt::format("optimizer.{} is given, but optimizer.name = \"{}\" does not read it",
+                              key.name, settings.name),
+                  "nothing would follow from it", "Remove it.");
+}
+
+void bind_numbers(deck::Table& table, const std::vector<Kind>& kinds, Settings& settings) {
+  std::vector<std::string_view> bound;
+  for (const Kind& any : kinds) {
+    for (const OptimizerKey& key : any.keys) {
+      if (std::ranges::find(bound, key.name) != bound.end()) continue;
+      bound.push_back(key.name);
+      bind_number(table, key, kinds, settings);
+    }
+  }
+}
+
+void bind_schedule(deck::Table& table, Settings& settings) {
+  using deck::Restart;
+  table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
+             settings.lr, {.min = 0});
+  table.choice({.name = "schedule",
+                .restart = Restart::fixed,
+                .sentence = "How the learning rate falls from lr after warm-up to lr * "
+                            "min_lr_ratio after the last step; wsd: it stays, and falls linearly "
+                            "over the last decay_ratio of all steps."},
+               settings.schedule,
+               {{"cosine", LrSchedule::cosine},
+                {"linear", LrSchedule::linear},
+                {"constant", LrSchedule::constant},
+                {"wsd", LrSchedule::wsd}});
+  table.real({.name = "min_lr_ratio",
+              .restart = Restart::fixed,
+              .sentence = "Learning rate after the last step, as a fraction of lr (not constant)."},
+             settings.min_lr_ratio, {.min = 0, .max = 1});
+  table.real(
+      {.name = "decay_ratio",
+       .restart = Restart::fixed,
+       .sentence = "Fraction of all steps (rounded up) over which wsd lets the learning rate "
+                   "fall."},
+      settings.decay_ratio, {.max = 1, .above = 0});
+  table.integer({.name = "warmup_steps",
+                 .restart = Restart::fixed,
+                 .sentence = "Steps over which the learning rate rises linearly to lr.",
+                 .unit = "steps"},
+                settings.warmup_steps, {.min = 0});
+  table.real(
+      {.name = "warmup_ratio",
+       .restart = Restart::fixed,
+       .sentence = "The same as a fraction of all steps (rounded up); used if warmup_steps is 0."},
+      settings.warmup_ratio, {.min = 0, .max = 1});
+}
+
+}  // namespace
 
 std::string name_of(Rounding rounding) {
   switch (rounding) {
@@ -13,58 +139,19 @@ std::string name_of(Rounding rounding) {
   return "";
 }
 
-void Settings::bind(deck::Table& table) {
+double Settings::number(const OptimizerKey& key) const {
+  const auto found = numbers.find(key.name);
+  return found == numbers.end() ? key.default_value : found->second;
+}
+
+void Settings::bind(deck::Table& table, const std::vector<Kind>& kinds) {
   using deck::Restart;
-  table.choice(
-      {.name = "name",
-       .restart = Restart::fixed,
-       .sentence = "adamw: moments in the format that precision.mode names; adamw8bit: moments in "
-                   "8 bits, with one scale per 256, a quarter of fp32's memory."},
-      name, {"adamw", "adamw8bit"});
-  table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
-             lr, {.min = 0});
-  table.choice({.name = "schedule",
-                .restart = Restart::fixed,
-                .sentence = "How the learning rate falls from lr after warm-up to lr * "
-                            "min_lr_ratio after the last step; wsd: it stays, and falls linearly "
-                            "over the last decay_ratio of all steps."},
-               schedule,
-               {{"cosine", LrSchedule::cosine},
-                {"linear", LrSchedule::linear},
-                {"constant", LrSchedule::constant},
-                {"wsd", LrSchedule::wsd}});
-  table.real({.name = "min_lr_ratio",
-              .restart = Restart::fixed,
-              .sentence = "Learning rate after the last step, as a fraction of lr (not constant)."},
-             min_lr_ratio, {.min = 0, .max = 1});
-  table.real(
-      {.name = "decay_ratio",
-       .restart = Restart::fixed,
-       .sentence = "Fraction of all steps (rounded up) over which wsd lets the learning rate "
-                   "fall."},
-      decay_ratio, {.max = 1, .above = 0});
-  table.integer({.name = "warmup_steps",
-                 .restart = Restart::fixed,
-                 .sentence = "Steps over which the learning rate rises linearly to lr.",
-                 .unit = "steps"},
-                warmup_steps, {.min = 0});
-  table.real(
-      {.name = "warmup_ratio",
-       .restart = Restart::fixed,
-       .sentence = "The same as a fraction of all steps (rounded up); used if warmup_steps is 0."},
-      warmup_ratio, {.min = 0, .max = 1});
-  table.real({.name = "beta1",
-              .restart = Restart::fixed,
-              .sentence = "Decay of AdamW's running mean of gradients."},
-             beta1, {.min = 0, .below = 1});
-  table.real({.name = "beta2",
-              .restart = Restart::fixed,
-              .sentence = "Decay of AdamW's running mean of squared gradients."},
-             beta2, {.min = 0, .below = 1});
-  table.real({.name = "eps",
-              .restart = Restart::fixed,
-              .sentence = "Added to the square root of the second moment."},
-             eps, {.above = 0});
+  const std::string about_kinds = sentence_of(kinds);
+  table.choice({.name = "name", .restart = Restart::fixed, .sentence = about_kinds}, name,
+               names_of(kinds));
+  kind = find_kind(kinds, name);
+  bind_schedule(table, *this);
+  bind_numbers(table, kinds, *this);
   table.real(
       {.name = "weight_decay",
        .restart = Restart::fixed,

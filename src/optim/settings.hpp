@@ -3,9 +3,13 @@
 // The table [optimizer].
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
+#include "optim/kind.hpp"
 
 namespace finetune::optim {
 
@@ -18,24 +22,26 @@ std::string name_of(Rounding rounding);
 
 struct Settings {
   std::string name = "adamw";
+  const Kind* kind = nullptr;  ///< the one of that name, once the deck is read
   double lr = 2e-5;
   double min_lr_ratio = 0;
   LrSchedule schedule = LrSchedule::cosine;
   double decay_ratio = 0.1;  ///< of all steps, for wsd
   std::int64_t warmup_steps = 0;
   double warmup_ratio = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;
   Rounding rounding = Rounding::stochastic;
-  bool offload = false;  ///< master weights and moments in host memory
+  bool offload = false;  ///< master weights and states in host memory
 
-  bool is_8bit() const { return name == "adamw8bit"; }
+  /// By name, those that optimizers read (Kind::keys); what is missing has its default.
+  std::map<std::string, double, std::less<>> numbers = {};
+
   bool rounds_stochastically() const { return rounding == Rounding::stochastic; }
+  double number(const OptimizerKey& key) const;
 
-  void bind(deck::Table& table);
+  /// `kinds` outlives the settings.
+  void bind(deck::Table& table, const std::vector<Kind>& kinds);
 };
 
 }  // namespace finetune::optim

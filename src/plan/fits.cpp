@@ -98,10 +98,10 @@ class Candidates {
   }
 
   void change_the_optimizer() {
-    if (request_.optimizer_bits == 8) return;
-    add("optimizer.name = \"adamw8bit\"", [](Request& r) {
-      r.optimizer_bits = 8;
-      r.optimizer_block = block_of_8_bits;
+    if (!request_.lighter_optimizer) return;
+    add(fmt::format("optimizer.name = \"{}\"", request_.lighter_optimizer->name), [](Request& r) {
+      r.optimizer = *r.lighter_optimizer;
+      r.lighter_optimizer.reset();
     });
   }
 

@@ -10,9 +10,6 @@
 
 namespace finetune::plan {
 
-/// Elements that share a scale in the moments of adamw8bit: kernels::moment_block.
-inline constexpr std::int64_t block_of_8_bits = 256;
-
 /// A change of the deck or the job that lets this run need less memory a rank.
 struct Remedy {
   std::string change;      ///< "train.micro_batch = 2"

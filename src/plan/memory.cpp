@@ -21,8 +21,6 @@ namespace {
 /// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
 /// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
 constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
-/// 8-bit moments have a scale in fp32 for so many elements.
-constexpr std::int64_t optimizer_block = 256, scale_bytes = 4;
 
 std::string name_of(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
@@ -91,15 +89,10 @@ class MemoryPlan {
   }
 
   /// Bytes of the optimizer's states of this rank's shards.
-  std::int64_t moments_bytes() const {
-    if (request_.optimizer_bits != 8)
-      return 2 * core::size_bytes(numbers_.moments) * shards_.shard_elements();
-    // Codes, and a scale a block.
+  std::int64_t states_bytes() const {
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units())
-      if (unit.trainable)
-        bytes += 2 * (unit.shard_size +
-                      scale_bytes * ((unit.shard_size + optimizer_block - 1) / optimizer_block));
+      if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
     return bytes;
   }
 
@@ -113,10 +106,10 @@ class MemoryPlan {
     if (numbers_.compute != numbers_.master || optimizer == Place::host)
       add(Category::weights, "copy to compute with, " + name_of(numbers_.compute),
           core::size_bytes(numbers_.compute) * shard);
+    const OptimizerFootprint& kept = request_.optimizer;
     add(Category::states,
-        "AdamW moments, " +
-            (request_.optimizer_bits == 8 ? std::string("8-bit") : name_of(numbers_.moments)),
-        moments_bytes(), optimizer);
+        kept.label + ", " + (kept.format.empty() ? name_of(numbers_.moments) : kept.format),
+        states_bytes(), optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
@@ -129,7 +122,7 @@ class MemoryPlan {
       return;
     const Place place = request_.on_gpu ? Place::host : Place::device;
     const std::int64_t bytes =
-        (core::size_bytes(numbers_.master) * shards_.shard_elements() + moments_bytes()) /
+        (core::size_bytes(numbers_.master) * shards_.shard_elements() + states_bytes()) /
         mesh_.dp_replicate;
     add(Category::states, "copy to be saved during training", bytes, place);
     // As a message to the next node, and the one of the node before.
@@ -253,9 +246,9 @@ class MemoryPlan {
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units()) {
       if (!unit.trainable) continue;
-      bytes += pinned(numbers_.master, unit.shard_size) +
-               2 * pinned(request_.optimizer_bits == 8 ? core::DType::u8 : numbers_.moments,
-                          unit.shard_size);
+      bytes += pinned(numbers_.master, unit.shard_size);
+      for (const OptimizerState& state : request_.optimizer.states)
+        bytes += pinned(state.dtype_in(numbers_), state.num_values(unit.shard_size));
     }
     add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }

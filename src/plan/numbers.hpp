@@ -13,7 +13,7 @@ enum class Determinism { off, run, topology };
 struct Numbers {
   core::DType compute = core::DType::bf16;  ///< activations, gathered weights, their gradients
   core::DType master = core::DType::f32;    ///< what the optimizer updates; bf16 in bf16-true
-  core::DType moments = core::DType::f32;   ///< of AdamW; bf16 in bf16-true
+  core::DType moments = core::DType::f32;   ///< of the optimizer; bf16 in bf16-true
   core::DType reduce = core::DType::f32;    ///< gradients on the network
   bool scales_loss = false;                 ///< 16-mixed
   bool widens = false;  ///< the CPU computes products of `compute` in fp32 and rounds

@@ -144,7 +144,7 @@ Plan make(const Request& request, const model::ParameterTable& table) {
   const model::ParameterTable grouped = regroup(table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.dp_shard,
-                               {request.numbers.compute, request.optimizer_block}),
+                               {request.numbers.compute, request.optimizer.block()}),
             .batch = plan_batch(request, mesh.data_ranks()),
             .memory = {},
             .num_parameters = table.num_parameters(),

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
 #include "plan/mesh.hpp"
+#include "plan/optimizer.hpp"
 #include "plan/shard_map.hpp"
 
 namespace finetune::plan {
@@ -57,9 +59,9 @@ struct Request {
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   /// Whether `compare` and `choose` may set it; what only plans takes it as it is.
   bool chooses_activations = false;
-  std::int64_t optimizer_bits = 32;  ///< of its moments; 8: codes, in blocks with a scale each
-  /// Elements that the optimizer keeps as one block.
-  std::int64_t optimizer_block = 1;
+  OptimizerFootprint optimizer;
+  /// One that learns almost the same in less memory, where there is one.
+  std::optional<OptimizerFootprint> lighter_optimizer;
   double adapter_dropout = 0;
   bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/fits.hpp"
-
 namespace finetune::plan {
 namespace {
 
@@ -28,11 +26,8 @@ double copy_s(double bytes, const Request& request, const Machine& machine) {
 }  // namespace
 
 std::int64_t checkpoint_bytes(const Request& request, std::int64_t num_trainable) {
-  const std::int64_t master = core::size_bytes(request.numbers.master) * num_trainable;
-  if (request.optimizer_bits != 8)
-    return master + 2 * core::size_bytes(request.numbers.moments) * num_trainable;
-  const std::int64_t scales = (num_trainable + block_of_8_bits - 1) / block_of_8_bits;
-  return master + 2 * (num_trainable + 4 * scales);
+  return core::size_bytes(request.numbers.master) * num_trainable +
+         request.optimizer.state_bytes(num_trainable, request.numbers);
 }
 
 double best_interval_s(double blocked_s, double mtbf_s) {

@@ -29,7 +29,8 @@ struct SavingPlan {
   bool is_too_rare = false;    ///< the deck saves much more rarely, and that costs time
 };
 
-/// A checkpoint has master weights and moments of what is trained (src/checkpoint/README.md).
+/// A checkpoint has master weights and optimizer states of what is trained
+/// (src/checkpoint/README.md).
 std::int64_t checkpoint_bytes(const Request& request, std::int64_t num_trainable);
 
 /// sqrt(2 blocked mtbf): where waiting for saves costs as much as computing again what was lost.

@@ -164,26 +164,27 @@ class StepPlan {
     return sum;
   }
 
-  /// AdamW reads and writes master weights and moments, reads gradients twice (their norm comes
-  /// first) and writes the copy to compute with.
+  /// The norm of the gradients is one more pass over them, and the copy to compute with is written.
   double optimizer_s() const {
+    const OptimizerPasses& passes = request_.optimizer.passes;
     const auto elements = static_cast<double>(plan_.shards.shard_elements());
     const auto master = static_cast<double>(core::size_bytes(numbers_.master));
-    const double moments = request_.optimizer_bits == 8
-                               ? 2.0
-                               : 2.0 * static_cast<double>(core::size_bytes(numbers_.moments));
+    double states = 0;
+    for (const OptimizerState& state : request_.optimizer.states)
+      states += static_cast<double>(core::size_bytes(state.dtype_in(numbers_))) /
+                static_cast<double>(state.block);
+    const double own = passes.weights * master + passes.states * states;
     const auto sum = static_cast<double>(numbers_.sum_bytes());
     const auto copy = numbers_.compute == numbers_.master
                           ? 0.0
                           : static_cast<double>(core::size_bytes(numbers_.compute));
     if (request_.offloads_optimizer && request_.on_gpu)
-      return elements * (2 * master + 2 * moments + 3 * sum + 2 * copy) /
+      return elements * (own + (2 + passes.gradients) * sum + 2 * copy) /
              (1e9 * machine_.host_gb_per_s);
-    // Compositions make casts, squares and roots one by one.
-    const double beside = passes_ == Passes::composed ? 48 : 0;
+    const double beside = passes_ == Passes::composed ? passes.composed_bytes : 0;
     const auto rows = static_cast<double>(plan_.shards.units().size());
     return rates_.seconds(
-        rates_.passes(elements * (2 * master + 2 * moments + 2 * sum + copy + beside), 4 * rows));
+        rates_.passes(elements * (own + (1 + passes.gradients) * sum + copy + beside), 4 * rows));
   }
 
   const Plan& plan_;

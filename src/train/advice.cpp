@@ -13,7 +13,12 @@ namespace finetune::train {
 namespace {
 
 /// Adapters are published with 1e-4 to 4e-4, all weights with 5e-6 to 5e-5: about ten times less
-/// (inputs/recipes name whose these are).
+/// (inputs/recipes name whose these are). These are rates of the default optimizer;
+/// those of another are Kind::usual_lr times as large.
+struct UsualRates {
+  double first, last;
+};
+constexpr UsualRates of_adapter = {1e-4, 4e-4}, of_all_weights = {5e-6, 5e-5};
 constexpr double least_of_adapter = 5e-5, most_of_all_weights = 1e-4;
 /// Smaller models are trained with larger rates.
 constexpr std::int64_t large_model = 100'000'000;
@@ -33,26 +38,36 @@ std::int64_t length_for_most(const data::DataReport& report) {
   return report.longest;
 }
 
+/// "1e-4 to 4e-4".
+std::string to_string(const UsualRates& rates, double unit) {
+  const auto one = [&](double rate) {
+    std::string text = fmt::format("{:.0e}", unit * rate);
+    if (const auto zero = text.find("e-0"); zero != std::string::npos) text.erase(zero + 2, 1);
+    return text;
+  };
+  return fmt::format("{} to {}", one(rates.first), one(rates.last));
+}
+
 }  // namespace
 
 std::vector<std::string> advice_on_lr(const Input& input) {
-  const double lr = input.optimizer.lr;
+  const double lr = input.optimizer.lr, unit = input.optimizer.kind->usual_lr;
   const std::string where = fmt::format("optimizer.lr = {}", lr);
   if (input.model.init == "random" || lr <= 0) return {};
-  if (input.is_adapted() && lr < least_of_adapter)
+  if (input.is_adapted() && lr < unit * least_of_adapter)
     return {
         core::to_string({where, "is a learning rate for training all weights",
                          fmt::format("adapter.name = \"{}\" trains few new ones, which move too "
                                      "little with it",
                                      input.adapter.name),
-                         "Adapters usually take 1e-4 to 4e-4."})};
-  if (!input.is_adapted() && lr > most_of_all_weights &&
+                         fmt::format("Adapters usually take {}.", to_string(of_adapter, unit))})};
+  if (!input.is_adapted() && lr > unit * most_of_all_weights &&
       input.parameters.num_parameters() >= large_model)
-    return {
-        core::to_string({where, "is a learning rate for adapters",
-                         "adapter.name = \"none\" trains all weights, which forget with it what "
-                         "the model knows",
-                         "All weights usually take 5e-6 to 5e-5."})};
+    return {core::to_string(
+        {where, "is a learning rate for adapters",
+         "adapter.name = \"none\" trains all weights, which forget with it what "
+         "the model knows",
+         fmt::format("All weights usually take {}.", to_string(of_all_weights, unit))})};
   return {};
 }
 

@@ -11,7 +11,6 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
-#include "optim/optimizer.hpp"
 #include "train/described_model.hpp"
 #include "train/peft_weights.hpp"
 
@@ -43,7 +42,8 @@ std::vector<std::string> adapter_names(const Registry& registry) {
 
 /// Every key of the program, in the order of the chain deck -> metrics.
 void bind(deck::Deck& deck, Input& input, const Registry& registry) {
-  const auto table = [&](const char* name, const char* sentence, auto& settings, auto... more) {
+  const auto table = [&](const char* name, const char* sentence, auto& settings,
+                         const auto&... more) {
     deck::Table bound = deck.table(name, sentence);
     settings.bind(bound, more...);
   };
@@ -54,7 +54,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
         adapter_names(registry));
   table("parallel", "How the model is spread over the ranks.", input.parallel);
   table("precision", "Number formats.", input.precision);
-  table("optimizer", "AdamW and its learning rate.", input.optimizer);
+  table("optimizer", "How weights are updated, and the learning rate.", input.optimizer,
+        registry.optimizers);
   table("train", "Batches, length and output of the run.", input.train);
   table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
   table("metrics", "What a run reports.", input.metrics);
@@ -208,6 +209,9 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   adapt(world, registry, input);
   comm::agree_all(world, [&] {
     input.other_tables = with_adapters(input, registry);
+    if (const auto* lighter =
+            optim::find_kind(registry.optimizers, input.optimizer.kind->in_less_memory))
+      input.lighter_optimizer = lighter->footprint;
     if (input.data.max_seq_length > input.architecture.max_positions) {
       core::fail(core::ErrorKind::deck,
                  {deck_path.string(),
@@ -239,8 +243,8 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.threads = computing.threads;
   request.activation_checkpointing = train.recomputation();
   request.chooses_activations = train.activation_checkpointing == "auto";
-  request.optimizer_block = optim::block_elements(optimizer);
-  if (optimizer.is_8bit()) request.optimizer_bits = 8;
+  request.optimizer = optimizer.kind->footprint;
+  request.lighter_optimizer = lighter_optimizer;
   request.offloads_optimizer = optimizer.offload;
   request.saves_beside_training =
       checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());

@@ -46,6 +46,7 @@ struct Input {
   /// With the adapter's rows, and what is frozen and packed marked.
   model::ParameterTable parameters;
   std::vector<plan::OtherTable> other_tables;  ///< with an adapter, where there is none
+  std::optional<plan::OptimizerFootprint> lighter_optimizer;  ///< where there is one
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 

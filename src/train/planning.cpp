@@ -8,7 +8,6 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
-#include "kernels/adamw8bit.hpp"
 #include "plan/fits.hpp"
 #include "plan/memory.hpp"
 #include "preflight/judge.hpp"
@@ -18,9 +17,6 @@
 namespace finetune::train {
 
 namespace {
-
-// plan may not include kernels.
-static_assert(plan::block_of_8_bits == kernels::moment_block);
 
 /// Sums inside a product follow the threads that share it.
 void require_equal_threads(const comm::Communicator& world) {

@@ -9,6 +9,7 @@
 #include "data/format.hpp"
 #include "model/adapter.hpp"
 #include "model/family.hpp"
+#include "optim/kind.hpp"
 
 namespace finetune::train {
 
@@ -16,6 +17,7 @@ struct Registry {
   std::vector<model::Adapter> adapters = {};
   std::vector<model::ModelFamily> families;
   std::vector<data::Format> formats;
+  std::vector<optim::Kind> optimizers = {};
   std::vector<data::ChatTemplate> templates = {};
 
   /// All names in order: ranks compare it, and checkpoints carry it.
@@ -27,6 +29,8 @@ struct Registry {
       text += "model " + family.name + "; ";
     for (const auto& format : formats)
       text += "format " + format.name + "; ";
+    for (const auto& optimizer : optimizers)
+      text += "optimizer " + optimizer.name() + "; ";
     for (const auto& chat : templates)
       text += "template " + chat.name + "; ";
     return text;

@@ -18,7 +18,7 @@ namespace {
 
 /// Adapters are one unit whatever the bucket is.
 bool blocks_follow_bucket(const Input& input) {
-  return input.optimizer.is_8bit() &&
+  return input.optimizer.kind->footprint.block() > 1 &&
          std::ranges::any_of(input.parameters.rows, [](const model::Parameter& row) {
            return row.trainable && row.adapts < 0;
          });
@@ -118,9 +118,9 @@ void require_state(const checkpoint::Found& found) {
 }
 
 void require_same_optimizer(const Input& input, const checkpoint::Found& found) {
-  // Earlier versions had no other.
-  const std::string name =
-      found.state.at("fixed").value("optimizer.name", std::string("\"adamw\""));
+  // Earlier versions had none but the one that is still the default.
+  const std::string name = found.state.at("fixed").value(
+      "optimizer.name", fmt::format("\"{}\"", optim::Settings().name));
   const std::string own = fmt::format("\"{}\"", input.optimizer.name);
   if (name != own) {
     core::fail(
@@ -136,7 +136,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
              {input.deck_path.string(),
               fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"",
                           input.parallel.bucket, found.folder.string(), bucket),
-              "the blocks of adamw8bit's moments are cut by it",
+              fmt::format("the blocks of {}'s moments are cut by it", input.optimizer.name),
               "Restore it, or set another train.output to begin a new run."});
 }
 

@@ -57,9 +57,9 @@ State::State(const Input& input, const plan::Plan& plan, const world::World& wor
           input.train.recomputation() == plan::ActivationCheckpointing::selective
               ? model::Recompute::cheap
               : model::Recompute::nothing)),
-      optimizer_(optim::make_optimizer(input.optimizer, input.parameters, shards_,
-                                       shard::to_aten(plan.numbers.moments),
-                                       static_cast<std::uint64_t>(input.train.seed))) {
+      optimizer_(input.optimizer.kind->make(
+          input.optimizer, input.parameters, shards_,
+          {plan.numbers.moments, static_cast<std::uint64_t>(input.train.seed)})) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
 

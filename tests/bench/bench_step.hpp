@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "data/stream.hpp"
-#include "optim/adamw.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "train/step.hpp"
 
 namespace finetune::bench {
@@ -61,7 +61,7 @@ inline void run_steps(benchmark::State& state, const train::Engine& engine,
   optim::Settings settings;
   settings.lr = 1e-4;
   settings.weight_decay = 0.1;
-  optim::AdamW optimizer(settings, table, engine.shards);
+  optimizers::adamw::AdamW optimizer(settings, table, engine.shards);
   std::uint32_t tokens = 1;
   std::int64_t i = 0;
   double loss = 0;

@@ -7,7 +7,7 @@
 
 #include "data/stream.hpp"
 #include "model/products.hpp"
-#include "optim/adamw.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "plan/bucket.hpp"
 #include "registry.hpp"
 #include "support/mesh.hpp"
@@ -95,7 +95,7 @@ class Trainer {
                             .loss_scale = setup_.numbers.scales_loss ? &loss_scale_ : nullptr});
   }
   optim::LossScale& loss_scale() { return loss_scale_; }
-  optim::AdamW& optimizer() { return optimizer_; }
+  optimizers::adamw::AdamW& optimizer() { return optimizer_; }
 
   /// Collective on the world.
   Trajectory train(std::int64_t num_steps) {
@@ -181,7 +181,7 @@ class Trainer {
   model::ModelPtr model_;
   shard::ModelShards shards_;
   model::Ops ops_;
-  optim::AdamW optimizer_;
+  optimizers::adamw::AdamW optimizer_;
   optim::LossScale loss_scale_ = modest_scale();
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs with moments of eight bits: stopped and moved to other ranks, refused where their blocks
-// would be others, and as good as those with moments in fp32.
+// Runs with other optimizers than the default: stopped and moved to other ranks, refused where
+// their states would be others, and with moments of eight bits as good as in fp32.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,6 +23,7 @@ Settings with(Settings settings, const Settings& more) {
 
 const Settings lora = {"adapter.name=lora", "adapter.lora_r=4", "adapter.lora_dropout=0.1"};
 const Settings in_8bit = {"optimizer.name=adamw8bit"};
+const Settings by_lion = {"optimizer.name=lion"};
 
 /// Ranks of a start, and what it has of its own.
 struct Start {
@@ -37,7 +38,7 @@ struct Case {
 };
 
 /// The same bits need as many threads a rank, whatever cores one rank alone may use.
-class Moments8bit : public testing::TestWithParam<Case> {
+class OtherOptimizer : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override { ::setenv("OMP_NUM_THREADS", "1", 1); }
   void TearDown() override { ::unsetenv("OMP_NUM_THREADS"); }
@@ -48,11 +49,10 @@ void run(const Job& job, const Start& start, int exit_code) {
   EXPECT_EQ(outcome.exit_code, exit_code) << outcome.text();
 }
 
-TEST_P(Moments8bit, OfAMovedRunEndWithTheBitsOfOneThatStayed) {
+TEST_P(OtherOptimizer, OfAMovedRunEndWithTheBitsOfOneThatStayed) {
   const Case& param = GetParam();
   const Settings settings =
-      with(param.settings,
-           {"optimizer.name=adamw8bit", "train.determinism=topology", "train.check_replicas=true"});
+      with(param.settings, {"train.determinism=topology", "train.check_replicas=true"});
   const Job straight("optimizer.straight." + param.name, settings);
   run(straight, {2}, 0);
   const Job moved("optimizer.moved." + param.name, settings);
@@ -67,18 +67,28 @@ TEST_P(Moments8bit, OfAMovedRunEndWithTheBitsOfOneThatStayed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Kinds, Moments8bit,
-    testing::Values(
-        Case{"Fp32",
-             short_run("32-true"),
-             {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
-             {3}},
-        Case{"Bf16Masters", short_run("bf16-true"), {1}, {2, {"parallel.sharding=NO_SHARD"}}},
-        Case{"LoraInBf16",
-             with(short_run("bf16-mixed"), lora),
-             {1},
-             {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
-        Case{"LoraInFp16", with(short_run("16-mixed"), lora), {3}, {1}}),
+    Kinds, OtherOptimizer,
+    testing::Values(Case{"Fp32",
+                         with(short_run("32-true"), in_8bit),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"Bf16Masters",
+                         with(short_run("bf16-true"), in_8bit),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"LoraInBf16",
+                         with(short_run("bf16-mixed"), with(lora, in_8bit)),
+                         {1},
+                         {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
+                    Case{"LoraInFp16", with(short_run("16-mixed"), with(lora, in_8bit)), {3}, {1}},
+                    Case{"LionInFp32",
+                         with(short_run("32-true"), by_lion),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"LionInBf16",
+                         with(short_run("bf16-true"), by_lion),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}}),
     [](const auto& info) { return info.param.name; });
 
 void expect_refused(const Outcome& outcome, const std::string& message) {
@@ -100,7 +110,7 @@ TEST(Optimizer, MayNotChangeWithinARunNorItsBlocks) {
   run(job, {2, in_8bit}, exit_resubmit);
 }
 
-TEST(Optimizer, With8BitsIsPlannedAsSuch) {
+TEST(Optimizer, IsPlannedAsItIs) {
   const Job job("optimizer.planned", short_run("32-true"));
   const auto plan = [&](const Settings& more) {
     const Outcome outcome =
@@ -110,6 +120,7 @@ TEST(Optimizer, With8BitsIsPlannedAsSuch) {
   };
   EXPECT_EQ(count(plan({}), "AdamW moments, fp32"), 1);
   EXPECT_EQ(count(plan(in_8bit), "AdamW moments, 8-bit"), 1);
+  EXPECT_EQ(count(plan(by_lion), "Lion moment, fp32"), 1);
 }
 
 /// Bytes of the moments in the manifest of a checkpoint.

@@ -7,7 +7,7 @@
 #include "modules/adapters/adapted_model.hpp"
 #include "modules/adapters/gptq_model.hpp"
 #include "modules/golden_steps.hpp"
-#include "optim/adamw.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "train/step.hpp"
 #include "unit/weights/support.hpp"
 
@@ -35,7 +35,7 @@ Losses train(const std::filesystem::path& folder, const world::World& mesh, Shar
       mesh,
       {.numbers = {.compute = core::DType::f32, .determinism = determinism}, .sharding = sharding});
   optim::Settings settings;
-  optim::AdamW optimizer(settings, model.table, model.shards);
+  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   Losses all;
   for (std::int64_t step = 0; step < 4; ++step) {

@@ -14,8 +14,8 @@
 #include "kernels/nf4.hpp"
 #include "modules/adapters/adapted_model.hpp"
 #include "modules/golden_steps.hpp"
-#include "optim/adamw.hpp"
 #include "optim/schedule.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "train/step.hpp"
 
 namespace finetune::trajectory_test {
@@ -129,7 +129,7 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
   settings.min_lr_ratio = 0.1;
   settings.warmup_steps = 4;
   settings.weight_decay = 0.1;
-  optim::AdamW optimizer(settings, model.table, model.shards);
+  optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
   const optim::Schedule schedule(settings, 20);
 
   for (std::int64_t step = 0; step < 20; ++step) {

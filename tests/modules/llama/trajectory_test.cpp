@@ -6,8 +6,8 @@
 
 #include "core/json.hpp"
 #include "modules/golden_steps.hpp"
-#include "optim/adamw.hpp"
 #include "optim/schedule.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/mesh.hpp"
@@ -57,7 +57,7 @@ TEST_P(Trajectory, IsThatOfTorch) {
   settings.min_lr_ratio = 0.1;
   settings.warmup_steps = 4;
   settings.weight_decay = 0.1;
-  optim::AdamW optimizer(settings, loaded.parameters(), engine.shards);
+  optimizers::adamw::AdamW optimizer(settings, loaded.parameters(), engine.shards);
   const optim::Schedule schedule(settings, 20);
 
   for (std::int64_t step = 0; step < 20; ++step) {

@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "registry.hpp"
 #include "support/settings.hpp"
 
 namespace finetune::optim::settings_test {
 namespace {
 
 Settings read(const std::string& text) {
-  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer");
+  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer",
+                                     modules::registry().optimizers);
 }
 
 std::string refusal(const std::string& text) {
@@ -31,14 +33,27 @@ TEST(OptimizerSettings, ReadEveryKey) {
   EXPECT_EQ(s.schedule, LrSchedule::linear);
   EXPECT_EQ(s.min_lr_ratio, 0.1);
   EXPECT_EQ(s.warmup_steps, 3);
-  EXPECT_EQ(s.beta1, 0.8);
-  EXPECT_EQ(s.beta2, 0.9);
-  EXPECT_EQ(s.eps, 1e-6);
+  EXPECT_EQ(s.numbers.at("beta1"), 0.8);
+  EXPECT_EQ(s.numbers.at("beta2"), 0.9);
+  EXPECT_EQ(s.numbers.at("eps"), 1e-6);
   EXPECT_EQ(s.weight_decay, 0.01);
   EXPECT_EQ(s.max_grad_norm, 2);
   EXPECT_FALSE(s.rounds_stochastically());
   EXPECT_TRUE(read("").rounds_stochastically());
   EXPECT_EQ(read("warmup_ratio = 0.1").warmup_ratio, 0.1);
+}
+
+TEST(OptimizerSettings, HaveTheDefaultsOfTheChosenOptimizer) {
+  EXPECT_EQ(read("").numbers.at("beta2"), 0.95);
+  const Settings lion = read("name = \"lion\"\nbeta1 = 0.8");
+  EXPECT_EQ(lion.kind->name(), "lion");
+  EXPECT_EQ(lion.numbers.at("beta1"), 0.8);
+  EXPECT_EQ(lion.numbers.at("beta2"), 0.99);
+  EXPECT_FALSE(lion.numbers.contains("eps"));
+}
+
+TEST(OptimizerSettings, RefuseKeysThatTheChosenOptimizerDoesNotRead) {
+  EXPECT_NE(refusal("name = \"lion\"\neps = 1e-6").find("does not read it"), std::string::npos);
 }
 
 TEST(OptimizerSettings, RefuseTwoKindsOfWarmUp) {

@@ -13,6 +13,7 @@
 #include "models/qwen/qwen.hpp"
 #include "plan/fits.hpp"
 #include "plan/plan.hpp"
+#include "support/optimizers.hpp"
 
 namespace finetune::plan::adapters_test {
 namespace {
@@ -62,7 +63,7 @@ model::ParameterTable table_of(const model::Architecture& a, Base base,
 }
 
 Request request(const model::Architecture& a, std::int64_t ranks) {
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = a;
   request.parallel.sharding = "FULL_SHARD";
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
@@ -151,8 +152,7 @@ TEST(Adapters, MakeBackwardKeepOnlyWhatTheyRead) {
 
 TEST(Adapters, WithEightBitMomentsHaveTwoBytesAndTwoScalesABlock) {
   Request eight = request(small(), 1);
-  eight.optimizer_bits = 8;
-  eight.optimizer_block = 256;
+  eight.optimizer = tests::adamw8bit();
   const model::ParameterTable table = table_of(small(), Base::trained);
   const auto bytes =
       static_cast<double>(bytes_of(make(eight, table), "AdamW moments, 8-bit", Category::states));

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "plan/machine_file.hpp"
+#include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -21,7 +22,7 @@ Machine shipped(const std::string& name) {
 
 /// A run that leaves everything to the plan.
 Request open_request(const tests::Size& size, std::int64_t nodes, std::int64_t of_node) {
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = tests::decoder(size);
   request.on_gpu = true;
   request.ranks = tests::ranks_on_nodes(nodes * of_node, of_node);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plan/memory.hpp"
+#include "support/optimizers.hpp"
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan::known_figures_test {
@@ -50,7 +51,7 @@ model::ParameterTable llama_2_7b_table() {
 }
 
 Request full_mixed(const std::string& sharding, std::int64_t ranks) {
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = llama_2_7b();
   request.parallel.sharding = sharding;
   request.ranks = ranks_on_nodes(ranks, 8);

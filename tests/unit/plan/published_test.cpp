@@ -8,6 +8,7 @@
 #include <string>
 
 #include "plan/machine_file.hpp"
+#include "support/optimizers.hpp"
 #include "unit/plan/published_rows.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -25,7 +26,7 @@ TimePlan planned(const Published& row) {
   Machine machine = is_fp8 ? read_machine("h100-8-fp8", FINETUNE_SOURCE_DIR "/tests/golden/plan")
                            : read_machine(row.machine, FINETUNE_SOURCE_DIR "/inputs/machines");
   if (row.inter_gb_per_s > 0) machine.inter_gb_per_s = row.inter_gb_per_s;
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = tests::decoder(row.size);
   request.parallel.sharding = row.sharding;
   request.numbers.reduce = core::DType::bf16;

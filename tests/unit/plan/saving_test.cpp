@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -47,7 +48,7 @@ TEST_F(Saving, ACheckpointHasWeightsAndMomentsOfWhatIsTrained) {
   EXPECT_EQ(plan().bytes, 12 * parameters);
   request_.numbers.master = request_.numbers.moments = core::DType::bf16;
   EXPECT_EQ(plan().bytes, 6 * parameters);
-  request_.optimizer_bits = 8;
+  request_.optimizer = tests::adamw8bit();
   EXPECT_NEAR(static_cast<double>(plan().bytes), (2 + 2 + 2 * 4.0 / 256) * parameters, 16);
   table_.rows[0].trainable = false;
   EXPECT_NEAR(static_cast<double>(plan().bytes), 4.03125 * (parameters - 1e6), 16);

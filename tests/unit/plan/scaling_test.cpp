@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "plan/scaling_plot.hpp"
+#include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 
 Request request(std::int64_t nodes) {
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = tests::decoder(small);
   request.on_gpu = true;
   request.ranks = tests::ranks_on_nodes(2 * nodes, 2);

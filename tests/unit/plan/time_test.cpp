@@ -6,6 +6,7 @@
 #include "model/cost/cost_ops.hpp"
 #include "plan/collectives.hpp"
 #include "plan/strategies.hpp"
+#include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -22,7 +23,7 @@ using tests::Training;
 constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 
 Request request(std::int64_t ranks, const std::string& sharding = "FULL_SHARD") {
-  Request request;
+  Request request = tests::adamw_request();
   request.architecture = tests::decoder(small);
   request.parallel.sharding = sharding;
   request.on_gpu = true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "registry.hpp"
 
 namespace finetune::train::advice_test {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 /// A pretrained model of `parameters` weights.
 Input input(double lr, const std::string& adapter, std::int64_t parameters = 1'000'000'000) {
   Input input;
+  input.optimizer.kind = &modules::registry().optimizers.front();
   input.optimizer.lr = lr;
   input.adapter.name = adapter;
   input.parameters.units = {"all"};
@@ -31,6 +33,15 @@ TEST(LearningRateAdvice, NamesTheRemedy) {
             "optimizer.lr = 2e-05: is a learning rate for training all weights (adapter.name = "
             "\"lora\" trains few new ones, which move too little with it). Adapters usually take "
             "1e-4 to 4e-4.");
+}
+
+TEST(LearningRateAdvice, FollowsTheOptimizer) {
+  Input by_lion = input(2e-5, "lora");
+  by_lion.optimizer.kind = optim::find_kind(modules::registry().optimizers, "lion");
+  EXPECT_TRUE(advice_on_lr(by_lion).empty());
+  by_lion.optimizer.lr = 5e-6;
+  EXPECT_NE(advice_on_lr(by_lion).at(0).find("Adapters usually take 2e-5 to 8e-5."),
+            std::string::npos);
 }
 
 TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {

@@ -14,6 +14,7 @@
 #include "model/quantization.hpp"
 #include "models/llama/llama.hpp"
 #include "plan/bucket.hpp"
+#include "support/optimizers.hpp"
 #include "unit/train/step_memory.hpp"
 
 namespace finetune::train::memory_adapters_test {
@@ -70,7 +71,7 @@ model::Architecture architecture() {
 }
 
 plan::Request request(const Case& run) {
-  plan::Request request;
+  plan::Request request = tests::adamw_request();
   request.architecture = architecture();
   request.parallel.sharding = run.sharding;
   request.parallel.dp_shard = run.dp_shard;

@@ -10,6 +10,7 @@
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
 #include "plan/bucket.hpp"
+#include "support/optimizers.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
 #include "unit/train/step_memory.hpp"
@@ -92,7 +93,7 @@ model::Architecture architecture(const Case& run) {
 }
 
 plan::Request request(const Case& run) {
-  plan::Request request;
+  plan::Request request = tests::adamw_request();
   request.architecture = architecture(run);
   request.parallel.sharding = run.sharding;
   request.parallel.bucket = run.bucket;

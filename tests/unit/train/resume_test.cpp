@@ -5,12 +5,14 @@
 
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "registry.hpp"
 
 namespace finetune::train::resume_test {
 namespace {
 
 Input input_of(std::vector<std::pair<std::string, std::string>> fixed) {
   Input input;
+  input.optimizer.kind = &modules::registry().optimizers.front();
   input.deck_path = "input.toml";
   input.data.paths = {"data.json"};
   input.model_folder = "model";

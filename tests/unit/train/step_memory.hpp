@@ -11,8 +11,8 @@
 #include "model/family.hpp"
 #include "model/model.hpp"
 #include "model/products.hpp"
-#include "optim/adamw.hpp"
 #include "optim/loss_scale.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "plan/plan.hpp"
 #include "shard/options.hpp"
 #include "support/ranks.hpp"
@@ -57,7 +57,7 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::Reques
   model::Ops ops(shards, model::path_for(request.numbers.compute),
                  request.activation_checkpointing == selective ? model::Recompute::cheap
                                                                : model::Recompute::nothing);
-  optim::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
+  optimizers::adamw::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
   train::load_weights(weights, shards);
   train::set_magnitudes(shards);
   train::Engine engine{

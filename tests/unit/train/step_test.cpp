@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step.hpp"
-#include "optim/adamw.hpp"
 
 #include <gtest/gtest.h>
 
 #include "comm/agree.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::step_test {
@@ -29,7 +29,7 @@ data::StepData step_data(const comm::Communicator& batch, std::int32_t num_sampl
 }
 
 StepResult run(TinyModel& tiny, const comm::Communicator& batch, const StepSettings& settings) {
-  optim::AdamW optimizer({}, tiny.table, tiny.shards);
+  optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
   return run_step(tiny.engine(), batch, step_data(batch), optimizer, settings);
 }
 
@@ -138,11 +138,11 @@ void expect_left_without_a_trace(StopVote::Passes passes, std::int64_t left_afte
   const data::StepData data = step_data(world, many_samples, 1);
   StepSettings settings{.step = 0, .lr = 1e-2, .max_grad_norm = 1};
   TinyModel whole(world);
-  optim::AdamW whole_optimizer({}, whole.table, whole.shards);
+  optimizers::adamw::AdamW whole_optimizer({}, whole.table, whole.shards);
   const StepResult expected = run_step(whole.engine(), world, data, whole_optimizer, settings);
 
   TinyModel tiny(world);
-  optim::AdamW optimizer({}, tiny.table, tiny.shards);
+  optimizers::adamw::AdamW optimizer({}, tiny.table, tiny.shards);
   const std::vector<float> before = weights(tiny);
   LastRankIsAsked asked(passes, 2);
   settings.vote = &asked.vote();

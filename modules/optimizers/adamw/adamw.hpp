@@ -1,24 +1,30 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// AdamW over the shards of a model.
+// AdamW over the shards of a model. Source: Loshchilov & Hutter 2019 (arXiv 1711.05101).
+
+#include <vector>
 
 #include "optim/optimizer.hpp"
 
-namespace finetune::optim {
+namespace finetune::optimizers::adamw {
 
-/// Keeps the two moments of this rank's shards, fp32 or bf16. Source: Loshchilov & Hutter 2019
-/// (arXiv 1711.05101).
-class AdamW : public Optimizer {
+/// What the keys say.
+struct Hyperparameters {
+  double beta1, beta2, epsilon;
+
+  explicit Hyperparameters(const optim::Settings& settings);
+};
+
+/// Keeps the two moments of this rank's shards, fp32 or bf16.
+class AdamW : public optim::Optimizer {
  public:
-  AdamW(const Settings& settings, const model::ParameterTable& table,
+  AdamW(const optim::Settings& settings, const model::ParameterTable& table,
         const shard::ModelShards& shards, at::ScalarType moments_dtype = at::kFloat,
         model::Path path = model::Path::kernels, std::uint64_t seed = 0);
 
   /// [shard_size] of a trained unit, in the moments' dtype.
-  at::Tensor exp_avg(int unit) const { return exp_avg_[static_cast<std::size_t>(unit)]; }
-  at::Tensor exp_avg_sq(int unit) const { return exp_avg_sq_[static_cast<std::size_t>(unit)]; }
-
-  std::vector<Kept> kept(int unit) const override;
+  at::Tensor exp_avg(int unit) const { return state(unit, 0); }
+  at::Tensor exp_avg_sq(int unit) const { return state(unit, 1); }
 
  private:
   void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
@@ -28,8 +34,7 @@ class AdamW : public Optimizer {
   template <typename Weight, typename Moment>
   void update(shard::ModelShards& shards, int unit, const Run& run, const Step& step);
 
-  std::vector<at::Tensor> exp_avg_;
-  std::vector<at::Tensor> exp_avg_sq_;
+  Hyperparameters by_;
 };
 
-}  // namespace finetune::optim
+}  // namespace finetune::optimizers::adamw

@@ -1,50 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/adamw8bit.hpp"
+#include "optimizers/adamw8bit/adamw8bit.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/adamw8bit.hpp"
 #include "kernels/composed_adamw8bit.hpp"
 #include "optim/elements.hpp"
+#include "optimizers/adamw/kind.hpp"
+#include "optimizers/adamw8bit/kind.hpp"
 
-namespace finetune::optim {
+namespace finetune::optimizers::adamw8bit {
 namespace {
 
 using kernels::moment_block;
+using optim::composed_elements, optim::dispatch, optim::elements, optim::set_copies;
 static_assert(composed_elements % moment_block == 0, "pieces are whole blocks");
+
+plan::OptimizerFootprint footprint() {
+  const auto scale = [](const char* kind) {
+    return plan::OptimizerState{
+        .kind = kind, .dtype = core::DType::f32, .block = moment_block, .is_signed = false};
+  };
+  return {.name = "adamw8bit",
+          .label = "AdamW moments",
+          .format = "8-bit",
+          .states = {{.kind = "exp_avg", .dtype = core::DType::u8},
+                     {.kind = "exp_avg_sq", .dtype = core::DType::u8, .is_signed = false},
+                     scale("exp_avg_scale"),
+                     scale("exp_avg_sq_scale")},
+          .passes = {.composed_bytes = 48}};
+}
+
+std::unique_ptr<optim::Optimizer> make(const optim::Settings& settings,
+                                       const model::ParameterTable& table,
+                                       const shard::ModelShards& shards,
+                                       const optim::OptimizerSetup& setup) {
+  return std::make_unique<AdamW8bit>(settings, table, shards, setup.path, setup.seed);
+}
 
 }  // namespace
 
-AdamW8bit::AdamW8bit(const Settings& settings, const model::ParameterTable& table,
+AdamW8bit::AdamW8bit(const optim::Settings& settings, const model::ParameterTable& table,
                      const shard::ModelShards& shards, model::Path path, std::uint64_t seed)
-    : Optimizer(settings, table, path, seed) {
-  core::check(shards.map().rules().block % moment_block == 0, "shards are whole blocks of moments");
-  moments_.resize(static_cast<std::size_t>(shards.num_units()));
-  for (const int unit : shards.trained_units()) {
-    const at::Tensor master = shards.master(unit);
-    const auto zeros = [&](std::int64_t count, at::ScalarType dtype) {
-      return at::zeros({count}, master.options().dtype(dtype));
-    };
-    const std::int64_t count = master.size(0), blocks = count / moment_block;
-    moments_[static_cast<std::size_t>(unit)] = {.exp_avg = zeros(count, at::kByte),
-                                                .exp_avg_sq = zeros(count, at::kByte),
-                                                .exp_avg_scale = zeros(blocks, at::kFloat),
-                                                .exp_avg_sq_scale = zeros(blocks, at::kFloat)};
-  }
-}
+    : Optimizer(footprint(), settings, table, shards, at::kFloat, path, seed), by_(settings) {}
 
-std::vector<Kept> AdamW8bit::kept(int unit) const {
-  const Moments& moments = at(unit);
-  return {{"exp_avg", moments.exp_avg},
-          {"exp_avg_sq", moments.exp_avg_sq},
-          {"exp_avg_scale", moments.exp_avg_scale, moment_block},
-          {"exp_avg_sq_scale", moments.exp_avg_sq_scale, moment_block}};
+AdamW8bit::Moments AdamW8bit::at(int unit) const {
+  return {state(unit, 0), state(unit, 1), state(unit, 2), state(unit, 3)};
 }
 
 void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                                const Step& step) {
   const at::Tensor master = shards.master(unit);
-  const Moments& moments = at(unit);
+  const Moments moments = at(unit);
   std::vector<kernels::DecayRun> decays;
   for (const Run& run : runs)
     decays.push_back({run.offset, run.count, run.weight_decay, run.index});
@@ -60,9 +68,9 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
         .weight_f16 = {},
         .runs = decays,
         .lr = step.lr,
-        .beta1 = settings().beta1,
-        .beta2 = settings().beta2,
-        .epsilon = settings().eps,
+        .beta1 = by_.beta1,
+        .beta2 = by_.beta2,
+        .epsilon = by_.epsilon,
         .step = step.number + 1,
         .gradient_scale = static_cast<float>(step.gradient_scale),
         .rounding = rounding(step)};
@@ -74,7 +82,7 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
 void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                                  const Step& step) {
   const at::Tensor master = shards.master(unit);
-  const Moments& moments = at(unit);
+  const Moments moments = at(unit);
   for (std::int64_t first = 0; first < master.size(0); first += composed_elements) {
     const std::int64_t count = std::min(composed_elements, master.size(0) - first);
     std::vector<kernels::DecayRun> decays;
@@ -97,9 +105,9 @@ void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std
                                    .exp_avg_sq_scale = scales(moments.exp_avg_sq_scale)},
                                   values(step.gradient),
                                   {.lr = step.lr,
-                                   .beta1 = settings().beta1,
-                                   .beta2 = settings().beta2,
-                                   .epsilon = settings().eps,
+                                   .beta1 = by_.beta1,
+                                   .beta2 = by_.beta2,
+                                   .epsilon = by_.epsilon,
                                    .weight_decay = 0,
                                    .step = step.number + 1,
                                    .gradient_scale = step.gradient_scale,
@@ -108,4 +116,11 @@ void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std
   }
 }
 
-}  // namespace finetune::optim
+optim::Kind kind() {
+  return {.footprint = footprint(),
+          .sentence = "moments in 8 bits, with one scale per 256, a quarter of fp32's memory",
+          .keys = adamw::keys(),
+          .make = make};
+}
+
+}  // namespace finetune::optimizers::adamw8bit

@@ -5,15 +5,17 @@
 #include <map>
 #include <memory>
 
-#include "kernels/adamw8bit.hpp"
-#include "optim/adamw8bit.hpp"
+#include "optim/optimizer.hpp"
 #include "plan/bucket.hpp"
+#include "registry.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim::rounding_test {
+namespace finetune::optimizers::rounding_test {
 namespace {
 
+using optim::Optimizer;
+using optim::Settings;
 using Weights = std::map<std::pair<int, std::int64_t>, float>;
 
 /// Shards whose master weights and moments are bf16.
@@ -23,9 +25,9 @@ class NarrowShards {
                const model::ParameterTable& table = tests::odd_table())
       : table_(table),
         map_(table_, ranks.size(),
-             {.compute = core::DType::bf16, .block = block_elements(settings)}),
+             {.compute = core::DType::bf16, .block = settings.kind->footprint.block()}),
         shards_(table_, map_, shard::one_copy(ranks), options()),
-        optimizer_(make_optimizer(settings, table_, shards_, at::kBFloat16, seed)) {
+        optimizer_(settings.kind->make(settings, table_, shards_, {core::DType::bf16, seed})) {
     for_each([](int row, std::int64_t i) { return tests::element_of(row, i); },
              [this](int unit) { return shards_.master(unit); });
     for (const int unit : shards_.trained_units()) {
@@ -82,6 +84,7 @@ class NarrowShards {
 Settings named(const std::string& name) {
   Settings settings;
   settings.name = name;
+  settings.kind = optim::find_kind(modules::registry().optimizers, name);
   return settings;
 }
 
@@ -109,7 +112,8 @@ TEST_P(StochasticRounding, MovesWeightsThatRoundingToNearestKeeps) {
   EXPECT_TRUE(NarrowShards({}, settings, 7).train(20) == before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding, testing::Values("adamw", "adamw8bit"));
+INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding,
+                         testing::Values("adamw", "adamw8bit", "lion"));
 
 /// adamw8bit's blocks follow the bucket.
 TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {
@@ -123,4 +127,4 @@ TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {
 }
 
 }  // namespace
-}  // namespace finetune::optim::rounding_test
+}  // namespace finetune::optimizers::rounding_test

@@ -1,23 +1,23 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// AdamW whose moments take a byte each.
+// AdamW whose moments take a byte each. Source: Dettmers et al. 2021 (arXiv 2110.02861).
+
+#include <vector>
 
 #include "optim/optimizer.hpp"
+#include "optimizers/adamw/adamw.hpp"
 
-namespace finetune::optim {
+namespace finetune::optimizers::adamw8bit {
 
 /// Keeps moments as codes of 8 bits and a scale for every 256 neighbours in the unit's flat buffer,
 /// 2.03 bytes per parameter. Blocks begin at multiples of 256 of the unit, so that they are the
 /// same on any number of ranks; another parallel.bucket makes other units, and so other blocks.
-/// Source: Dettmers et al. 2021 (arXiv 2110.02861).
-class AdamW8bit : public Optimizer {
+class AdamW8bit : public optim::Optimizer {
  public:
   /// The shards' map has rules().block a multiple of kernels::moment_block.
-  AdamW8bit(const Settings& settings, const model::ParameterTable& table,
+  AdamW8bit(const optim::Settings& settings, const model::ParameterTable& table,
             const shard::ModelShards& shards, model::Path path = model::Path::kernels,
             std::uint64_t seed = 0);
-
-  std::vector<Kept> kept(int unit) const override;
 
  private:
   /// Codes [shard_size] u8, scales [shard_size / 256] fp32.
@@ -25,14 +25,14 @@ class AdamW8bit : public Optimizer {
     at::Tensor exp_avg, exp_avg_sq;
     at::Tensor exp_avg_scale, exp_avg_sq_scale;
   };
-  const Moments& at(int unit) const { return moments_[static_cast<std::size_t>(unit)]; }
+  Moments at(int unit) const;
 
   void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                       const Step& step) override;
   void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                         const Step& step) override;
 
-  std::vector<Moments> moments_;
+  adamw::Hyperparameters by_;
 };
 
-}  // namespace finetune::optim
+}  // namespace finetune::optimizers::adamw8bit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/adamw8bit.hpp"
+#include "optimizers/adamw8bit/adamw8bit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,14 +10,19 @@
 
 #include "core/error.hpp"
 #include "kernels/adamw8bit.hpp"
-#include "optim/adamw.hpp"
+#include "optimizers/adamw/adamw.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim::adamw8bit_test {
+namespace finetune::optimizers::adamw8bit_test {
 namespace {
 
+using adamw::AdamW;
+using adamw8bit::AdamW8bit;
 using kernels::moment_block;
+using optim::Kept;
+using optim::Optimizer;
+using optim::Settings;
 using tests::OddShards;
 
 /// Blocks across rows with and without decay, a last block that is short, and a unit of one block
@@ -36,7 +41,7 @@ OddShards make(const comm::Communicator& ranks, at::ScalarType dtype = at::kFloa
 
 Settings settings() {
   Settings settings;
-  settings.beta2 = 0.95;
+  settings.numbers["beta2"] = 0.95;
   settings.weight_decay = 0.1;
   return settings;
 }
@@ -205,15 +210,5 @@ TEST(AdamW8bit, TakesNoShardsThatCutItsBlocks) {
   EXPECT_THROW(AdamW8bit(settings(), odd.table, odd.shards), core::Error);
 }
 
-TEST(Optimizer, IsTheOneOfTheDeck) {
-  OddShards odd = make(tests::world());
-  Settings by_name = settings();
-  EXPECT_EQ(block_elements(by_name), 1);
-  EXPECT_EQ(make_optimizer(by_name, odd.table, odd.shards, at::kBFloat16)->kept(0).size(), 2u);
-  by_name.name = "adamw8bit";
-  EXPECT_EQ(block_elements(by_name), 256);
-  EXPECT_EQ(make_optimizer(by_name, odd.table, odd.shards, at::kBFloat16)->kept(0).size(), 4u);
-}
-
 }  // namespace
-}  // namespace finetune::optim::adamw8bit_test
+}  // namespace finetune::optimizers::adamw8bit_test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/adamw.hpp"
+#include "optimizers/adamw/adamw.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,11 @@
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 
-namespace finetune::optim::adamw_test {
+namespace finetune::optimizers::adamw_test {
 namespace {
 
+using adamw::AdamW;
+using optim::Settings;
 using tests::element_of;
 using tests::OddShards;
 
@@ -24,9 +26,9 @@ constexpr double clip = 0.5;
 
 Settings settings() {
   Settings settings;
-  settings.beta1 = 0.8;
-  settings.beta2 = 0.9;
-  settings.eps = 1e-4;
+  settings.numbers["beta1"] = 0.8;
+  settings.numbers["beta2"] = 0.9;
+  settings.numbers["eps"] = 1e-4;
   settings.weight_decay = 0.3;
   return settings;
 }
@@ -47,15 +49,16 @@ void train(OddShards& odd) {
 /// The published algorithm in double, for one element.
 double plain(int row, std::int64_t i, bool decayed) {
   const Settings s = settings();
+  const adamw::Hyperparameters by(s);
   double weight = element_of(row, i), m = 0, v = 0;
   for (std::int64_t step = 1; step <= num_steps; ++step) {
     const double g = clip * gradient_of(row, i, step - 1);
     if (decayed) weight -= lr * s.weight_decay * weight;
-    m = s.beta1 * m + (1 - s.beta1) * g;
-    v = s.beta2 * v + (1 - s.beta2) * g * g;
-    const double m_hat = m / (1 - std::pow(s.beta1, step));
-    const double v_hat = v / (1 - std::pow(s.beta2, step));
-    weight -= lr * m_hat / (std::sqrt(v_hat) + s.eps);
+    m = by.beta1 * m + (1 - by.beta1) * g;
+    v = by.beta2 * v + (1 - by.beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(by.beta1, step));
+    const double v_hat = v / (1 - std::pow(by.beta2, step));
+    weight -= lr * m_hat / (std::sqrt(v_hat) + by.epsilon);
   }
   return weight;
 }
@@ -140,4 +143,4 @@ TEST(AdamW, DoesNotTouchFrozenRows) {
 }
 
 }  // namespace
-}  // namespace finetune::optim::adamw_test
+}  // namespace finetune::optimizers::adamw_test

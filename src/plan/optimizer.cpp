@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/optimizer.hpp"
+
+#include <numeric>
+
+namespace finetune::plan {
+
+std::int64_t OptimizerFootprint::block() const {
+  std::int64_t block = 1;
+  for (const OptimizerState& state : states)
+    block = std::lcm(block, state.block);
+  return block;
+}
+
+std::int64_t OptimizerFootprint::state_bytes(std::int64_t count, const Numbers& numbers) const {
+  std::int64_t bytes = 0;
+  for (const OptimizerState& state : states)
+    bytes += state.num_values(count) * core::size_bytes(state.dtype_in(numbers));
+  return bytes;
+}
+
+}  // namespace finetune::plan

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "optim/optimizer.hpp"
+#include "optimizers/lion/kind.hpp"
+#include "support/ranks.hpp"
+#include "support/shards.hpp"
+
+namespace finetune::optimizers::lion_test {
+namespace {
+
+using optim::OptimizerSetup;
+using optim::Settings;
+using tests::element_of;
+using tests::OddShards;
+
+constexpr std::int64_t num_steps = 4;
+constexpr double lr = 0.01, clip = 0.5, decay = 0.3;
+
+Settings settings() {
+  Settings settings;
+  settings.numbers["beta1"] = 0.6;
+  settings.weight_decay = decay;
+  return settings;
+}
+
+float gradient_of(int row, std::int64_t i, std::int64_t step) {
+  return std::sin(static_cast<float>(7 * row + 3 * i + 5 * step));
+}
+
+std::unique_ptr<optim::Optimizer> train(OddShards& odd, const OptimizerSetup& setup = {}) {
+  auto optimizer = lion::kind().make(settings(), odd.table, odd.shards, setup);
+  for (std::int64_t step = 0; step < num_steps; ++step) {
+    odd.for_each_gradient(
+        [&](int row, std::int64_t i, float& value) { value = gradient_of(row, i, step); });
+    optimizer->step(odd.shards, step, lr, clip);
+  }
+  return optimizer;
+}
+
+/// Program 1 of the paper in double, for one element; beta2 is lion's own default.
+double plain(int row, std::int64_t i, bool decayed) {
+  double weight = element_of(row, i), m = 0;
+  for (std::int64_t step = 0; step < num_steps; ++step) {
+    const double g = clip * gradient_of(row, i, step);
+    const double c = 0.6 * m + 0.4 * g;
+    m = 0.99 * m + 0.01 * g;
+    const int sign = (c > 0) - (c < 0);
+    weight -= lr * (sign + (decayed ? decay * weight : 0));
+  }
+  return weight;
+}
+
+TEST(Lion, IsThePublishedAlgorithmOnEveryRow) {
+  for (const auto path : {model::Path::kernels, model::Path::composed}) {
+    OddShards odd(tests::world(), at::kFloat);
+    train(odd, {.path = path});
+    odd.for_each([&](int row, std::int64_t i, float value) {
+      const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+      EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
+    });
+  }
+}
+
+TEST(Lion, GivesTheSameBitsOnAnyNumberOfRanks) {
+  OddShards alone(comm::Communicator(), at::kFloat);
+  train(alone);
+  std::map<std::pair<int, std::int64_t>, float> expected;
+  alone.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+  OddShards odd(tests::world(), at::kFloat);
+  train(odd);
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    EXPECT_EQ(value, expected.at({row, i})) << "row " << row << ", element " << i;
+  });
+}
+
+TEST(Lion, PublishesRoundedWeightsAndKeepsTheExactOnes) {
+  OddShards exact(tests::world(), at::kFloat), rounded(tests::world(), at::kBFloat16);
+  train(exact);
+  train(rounded);
+  for (int unit = 0; unit < rounded.shards.num_units(); ++unit) {
+    EXPECT_TRUE(at::equal(rounded.shards.master(unit), exact.shards.master(unit)));
+    EXPECT_TRUE(
+        at::equal(rounded.shards.published(unit), rounded.shards.master(unit).to(at::kBFloat16)));
+  }
+}
+
+TEST(Lion, KeepsOneMomentInTheDtypeOfThePrecision) {
+  OddShards odd(tests::world(), at::kFloat);
+  const auto optimizer = train(odd, {.moments = core::DType::bf16});
+  const auto kept = optimizer->kept(0);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].kind, "exp_avg");
+  EXPECT_EQ(kept[0].values.scalar_type(), at::kBFloat16);
+}
+
+}  // namespace
+}  // namespace finetune::optimizers::lion_test
