@@ -88,6 +88,11 @@ class Ops : public BasicOps<OnDevice> {
                             double scale, at::Tensor& d_x_ND);
 
  protected:
+  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
+  /// hits.
+  virtual at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                                  double scale, const at::Tensor& d_x_ND, LossSum& sum);
+
   Weights& weights_;
   Path path_;
   Recompute recompute_;
@@ -96,10 +101,6 @@ class Ops : public BasicOps<OnDevice> {
   Projection projection(RowRange rows);
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                        at::Tensor* d_x_ND);
-  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
-  /// hits.
-  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
-                          const at::Tensor& d_x_ND, LossSum& sum);
 
   std::optional<Dropout> dropout_;
 };

@@ -5,6 +5,7 @@
 #include <torch/custom_class.h>
 
 #include "core/error.hpp"
+#include "model/products.hpp"
 #include "shard/options.hpp"
 
 namespace finetune::shard {
@@ -115,6 +116,73 @@ at::Tensor TensorParallelOps::tune_temperature(const at::Tensor& qkv,
 at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                                         const model::Sequence& sequence, std::int64_t i_layer) {
   return Ops::attention(qkv, own_heads(shape), sequence, i_layer);
+}
+
+namespace {
+
+/// [N] of every rank -> [ranks, N].
+at::Tensor gathered(comm::Group& tp, const at::Tensor& own_N) {
+  const at::Tensor all = at::empty({tp.size(), own_N.numel()}, own_N.options());
+  tp.wait(tp.all_gather(core::DType::f32, own_N.data_ptr(), all.data_ptr(), own_N.numel()));
+  return all;
+}
+
+/// What this rank's part of the vocabulary says about a chunk of tokens.
+struct OwnLogits {
+  at::Tensor logits_NV;  ///< fp32
+  at::Tensor label_N;    ///< within the part; 0 where the label is another rank's
+  at::Tensor is_own_N;   ///< bool
+};
+
+OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, int rank) {
+  const std::int64_t size = logits_NV.size(1);
+  const at::Tensor label = labels_N - rank * size;
+  const at::Tensor is_own = label.ge(0).logical_and(label.lt(size));
+  return {logits_NV.to(at::kFloat), label.mul(is_own), is_own};
+}
+
+}  // namespace
+
+at::Tensor TensorParallelOps::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N,
+                                           int row, double scale, const at::Tensor& d_x_ND,
+                                           model::LossSum& sum) {
+  core::check(table_.row(row).shape[0] % tp_.size() == 0, "the ranks of tp share the vocabulary");
+  const model::Weight weight = weights_.matrix({row, 1});
+  const model::GradientSlot slot = weights_.gradient({row, 1});
+  at::Tensor correct = at::empty({x_ND.size(0)}, labels_N.options().dtype(at::kBool));
+  at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
+  for (std::int64_t first = 0; first < x_ND.size(0); first += model::head_chunk_tokens) {
+    const std::int64_t count = std::min(model::head_chunk_tokens, x_ND.size(0) - first);
+    const at::Tensor x = x_ND.narrow(0, first, count);
+    const OwnLogits own =
+        own_logits(model::matmul(x, weight, path_), labels_N.narrow(0, first, count), tp_.rank());
+    const at::Tensor largest = gathered(tp_, own.logits_NV.amax(1)).amax(0);
+    at::Tensor exponentials = (own.logits_NV - largest.unsqueeze(1)).exp_();
+    const at::Tensor total = sum_over(tp_, exponentials.sum(1));
+    const at::Tensor of_label = sum_over(
+        tp_, own.logits_NV.gather(1, own.label_N.unsqueeze(1)).squeeze(1).mul(own.is_own_N));
+    loss.add_((largest + total.log() - of_label).sum(at::kDouble));
+    correct.narrow(0, first, count).copy_(of_label.eq(largest));
+    if (!d_x_ND.defined()) continue;
+
+    at::Tensor d_logits = exponentials.div_(total.unsqueeze(1));
+    d_logits.scatter_add_(1, own.label_N.unsqueeze(1),
+                          own.is_own_N.to(at::kFloat).neg_().unsqueeze(1));
+    d_logits = d_logits.mul_(scale).to(x.scalar_type());
+    at::Tensor d_weight = slot.tensor;
+    if (d_weight.defined()) {
+      if (slot.accumulate || first > 0) {
+        model::product_add(d_weight, d_logits.t(), x, path_);
+      } else {
+        model::product_out(d_weight, d_logits.t(), x, path_);
+      }
+    }
+    d_x_ND.narrow(0, first, count)
+        .copy_(sum_over(tp_, model::matmul_backward(d_logits, weight, path_)));
+  }
+  sum.loss = loss.item<double>();
+  sum.num_targets = x_ND.size(0);
+  return correct;
 }
 
 }  // namespace finetune::shard

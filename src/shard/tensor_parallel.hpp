@@ -19,7 +19,9 @@ namespace finetune::shard {
 ///
 /// Products with rows split on dim 0 leave their outputs in parts, and their input's gradient is
 /// summed over the ranks; those on dim 1 read parts and sum their outputs. Source: Shoeybi et al.
-/// 2019, Megatron-LM (arXiv 1909.08053).
+/// 2019, Megatron-LM (arXiv 1909.08053). The head is split over the vocabulary, and so is its loss.
+/// A gradient of a weight that every rank has whole is this rank's term where its input is in parts
+/// (norms of heads), and whole elsewhere. The embedding is whole on every rank as yet.
 ///
 /// Collective on `tp`: every op with weights but norms, forward or backward. All ranks call the
 /// same ops in the same order. Throws: what `tp` throws.
@@ -45,6 +47,12 @@ class TensorParallelOps : public model::Ops {
                               const model::Temperature& temperature) override;
   at::Tensor attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                        const model::Sequence& sequence, std::int64_t i_layer) override;
+
+ protected:
+  /// Each rank has the logits of its part of the vocabulary; what a token needs of the others is
+  /// its largest logit, its sum of exponentials and its label's logit. Computed in fp32.
+  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
+                          const at::Tensor& d_x_ND, model::LossSum& sum) override;
 
  private:
   /// Whole in, whole out; the gradient is summed over the ranks.

@@ -61,6 +61,45 @@ Results run(model::Ops& ops, const model::ParameterTable& table) {
   return {y.detach(), dx};
 }
 
+/// Every row's part on this rank.
+tests::TableWeights own_weights(const model::ParameterTable& table,
+                                const tests::TableWeights& whole, const AxisPlace& place) {
+  std::vector<at::Tensor> parts;
+  for (int row = 0; row < std::ssize(table.rows); ++row)
+    parts.push_back(own_part(table.row(row), whole.tensor(row), place));
+  return {table, parts};
+}
+
+TEST(TensorParallel, ALossOverPartsOfTheVocabularyIsTheLossOverAll) {
+  if (architecture().vocab_size % tests::world().size() != 0)
+    GTEST_SKIP() << "each rank has as many tokens of the vocabulary";
+  const model::ParameterTable table = model::lay_out(architecture());
+  const int head = table.decoder.head;
+  const at::Tensor x = tests::normal({tokens, architecture().d_model}, 98);
+  at::Tensor labels = at::arange(tokens).mul_(7).remainder_(architecture().vocab_size);
+  labels[3] = -100;
+  tests::TableWeights whole(table, at::kFloat);
+  at::Tensor expected_dx;
+  const model::LossSum expected =
+      model::Ops(whole).loss_and_gradient(x, labels, head, 0.5, expected_dx);
+
+  comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
+  const AxisPlace place = {model::tensor_axis, group.size(), group.rank()};
+  tests::TableWeights own = own_weights(table, whole, place);
+  TensorParallelOps parallel(own, table, group);
+  at::Tensor dx;
+  const model::LossSum sum = parallel.loss_and_gradient(x, labels, head, 0.5, dx);
+  const model::LossSum forward = parallel.loss(x, labels, head);
+
+  EXPECT_NEAR(sum.loss, expected.loss, 1e-6 * expected.loss);
+  EXPECT_EQ(forward.loss, sum.loss);
+  EXPECT_EQ(sum.num_targets, tokens - 1);
+  EXPECT_TRUE(sum.correct.equal(expected.correct));
+  tests::expect_within(dx, expected_dx, 1e-6);
+  tests::expect_within(own.gradient({head, 1}).tensor,
+                       own_part(table.row(head), whole.gradient({head, 1}).tensor, place), 1e-6);
+}
+
 TEST(TensorParallel, ABlockOnPartsOfItsMatricesIsTheBlockOnOneRank) {
   if (architecture().num_kv_heads % tests::world().size() != 0)
     GTEST_SKIP() << "each rank has whole heads";
@@ -71,10 +110,7 @@ TEST(TensorParallel, ABlockOnPartsOfItsMatricesIsTheBlockOnOneRank) {
 
   comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
   const AxisPlace place = {model::tensor_axis, group.size(), group.rank()};
-  std::vector<at::Tensor> parts;
-  for (int row = 0; row < std::ssize(table.rows); ++row)
-    parts.push_back(own_part(table.row(row), whole.tensor(row), place));
-  tests::TableWeights own(table, parts);
+  tests::TableWeights own = own_weights(table, whole, place);
   TensorParallelOps parallel(own, table, group);
   const Results results = run(parallel, table);
 
