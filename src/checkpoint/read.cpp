@@ -99,10 +99,11 @@ const core::File& Reader::file(std::int64_t index) {
   return *file_;
 }
 
-void Reader::read(const ReadPart& part) {
-  if (!part.is_run()) return read_rows(part);
-  const std::int64_t first = part.in_extent(part.first);
-  read_run(*part.extent, first, first + part.last - part.first, part.target);
+void Reader::read(const ReadPart& part, std::int64_t first, std::int64_t last) {
+  if (!part.overlap.is_run(first, last)) return read_rows(part, first, last);
+  const std::int64_t in_extent = part.in_extent(first);
+  const std::int64_t bytes = part.bytes_to(first, found_.manifest.tensor_of(*part.extent).dtype);
+  read_run(*part.extent, in_extent, in_extent + last - first, part.target + bytes);
 }
 
 void Reader::read_run(const Extent& extent, std::int64_t first, std::int64_t last,
@@ -134,26 +135,26 @@ void Reader::read_run(const Extent& extent, std::int64_t first, std::int64_t las
 }
 
 /// Whole blocks at a time, those without a wanted element left out; rows are copied out of them.
-void Reader::read_rows(const ReadPart& part) {
+void Reader::read_rows(const ReadPart& part, std::int64_t first, std::int64_t last) {
   const Extent& extent = *part.extent;
   const std::int64_t element_bytes = core::size_bytes(found_.manifest.tensor_of(extent).dtype);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
-  for (std::int64_t first = part.first; first < part.last;) {
+  while (first < last) {
     const std::int64_t position = part.in_extent(first) * element_bytes;
     const std::int64_t begin = position - position % block_bytes;
-    const std::int64_t end = end_of_piece(part, begin, first);
+    const std::int64_t end = end_of_piece(part, begin, first, last);
     border_.resize(static_cast<std::size_t>(end - begin));
     read_blocks(extent, begin, border_);
-    const std::int64_t last = part.before(end / element_bytes);
-    copy_rows(part, first, last, element_bytes, border_.data(), begin);
-    first = last;
+    const std::int64_t next = std::min(part.before(end / element_bytes), last);
+    copy_rows(part, first, next, element_bytes, border_.data(), begin);
+    first = next;
   }
 }
 
 /// The end of the bytes of the extent to be read at once from `begin` on: blocks that follow each
-/// other, each with a wanted element from `first` on.
-std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin,
-                                  std::int64_t first) const {
+/// other, each with one of the elements [first, last).
+std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin, std::int64_t first,
+                                  std::int64_t last) const {
   const std::int64_t element_bytes =
       core::size_bytes(found_.manifest.tensor_of(*part.extent).dtype);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
@@ -161,7 +162,7 @@ std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin,
   do {
     end += block_bytes;
     first = part.before(end / element_bytes);
-  } while (first < part.last && end + block_bytes <= begin + largest_read_bytes &&
+  } while (first < last && end + block_bytes <= begin + largest_read_bytes &&
            part.in_extent(first) * element_bytes < end + block_bytes);
   return std::min(end, found_.manifest.extent_bytes(*part.extent));
 }

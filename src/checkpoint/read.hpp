@@ -27,14 +27,16 @@ struct ReadPart {
   std::int64_t last = 0;
   std::byte* target = nullptr;  ///< of element `first`; the others as far from it as is wanted
 
+  /// Bytes from `target` to the place of element `i`, where elements are of `dtype`.
+  std::int64_t bytes_to(std::int64_t i, core::DType dtype) const {
+    return (overlap.wanted(i) - overlap.wanted(first)) * core::size_bytes(dtype);
+  }
   /// Element `i` as an element of the extent.
   std::int64_t in_extent(std::int64_t i) const { return overlap.stored(i) - extent->offset; }
   /// Elements of the overlap that come before element `i` of the extent, at most `last`.
   std::int64_t before(std::int64_t i) const {
     return std::min(overlap.before_stored(extent->offset + i), last);
   }
-  /// Whether its elements follow each other in the file and in memory.
-  bool is_run() const { return overlap.is_run(first, last); }
 };
 
 /// The parts that a slice of stored tensor `tensor` consists of; its dtype is the stored one, and
@@ -47,8 +49,10 @@ class Reader {
  public:
   explicit Reader(const Found& found) : found_(found) {}
 
+  /// Elements [first, last) of what `part` has, at least one, to their places.
   /// Throws: ErrorKind::input naming file, block and tensor of a damaged block; ErrorKind::io.
-  void read(const ReadPart& part);
+  void read(const ReadPart& part, std::int64_t first, std::int64_t last);
+  void read(const ReadPart& part) { read(part, part.first, part.last); }
 
   /// Elements [first, last) of an extent, counted from its own start. Throws: as read.
   void read_run(const Extent& extent, std::int64_t first, std::int64_t last, std::byte* target);
@@ -57,8 +61,9 @@ class Reader {
   std::int64_t bytes_read() const { return bytes_read_; }
 
  private:
-  void read_rows(const ReadPart& part);
-  std::int64_t end_of_piece(const ReadPart& part, std::int64_t begin, std::int64_t first) const;
+  void read_rows(const ReadPart& part, std::int64_t first, std::int64_t last);
+  std::int64_t end_of_piece(const ReadPart& part, std::int64_t begin, std::int64_t first,
+                            std::int64_t last) const;
   const core::File& file(std::int64_t index);
   void read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target);
 

@@ -8,7 +8,6 @@
 #include <exception>
 #include <map>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,15 +36,24 @@ std::int64_t lot(std::int64_t block, int rank, bool wants) {
   return (wants ? wants_it : 0) | random | rank;
 }
 
-/// How many parts hold the first half of the elements.
-std::size_t first_half(std::span<const ReadPart> parts) {
+/// Elements [first, last) of `part`, which this rank alone wants and reads.
+struct OwnRun {
+  std::int64_t file = 0;
+  std::int64_t position = 0;  ///< of its first byte in the file
+  const ReadPart* part = nullptr;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+/// How many runs hold the first half of the elements.
+std::size_t first_half(std::span<const OwnRun> runs) {
   std::int64_t all = 0;
-  for (const ReadPart& part : parts)
-    all += part.last - part.first;
+  for (const OwnRun& run : runs)
+    all += run.last - run.first;
   std::int64_t elements = 0;
   std::size_t count = 0;
-  while (count < parts.size() && 2 * elements < all) {
-    elements += parts[count].last - parts[count].first;
+  while (count < runs.size() && 2 * elements < all) {
+    elements += runs[count].last - runs[count].first;
     ++count;
   }
   return count;
@@ -188,56 +196,45 @@ class Sharing {
 
   /// Straight into place, in the order in which it lies in the files.
   void read_own() {
-    std::vector<ReadPart> own;
-    const ReadPart* before = nullptr;  // the part that the last of `own` is a run of
+    std::vector<OwnRun> own;
     for_each_wanted(
         [&](const ReadPart& part, std::int64_t block, std::int64_t first, std::int64_t last) {
           if (is_shared(block)) {
             pieces_.push_back({block, &part, first, last});
-          } else if (before == &part && own.back().last == first) {
+          } else if (!own.empty() && own.back().part == &part && own.back().last == first) {
             own.back().last = last;
           } else {
-            own.push_back(piece_of(part, first, last));
-            before = &part;
+            const Extent& extent = *part.extent;
+            const std::int64_t bytes = part.in_extent(first) * blocks_.element_bytes(extent);
+            own.push_back({extent.file, extent.position + bytes, &part, first, last});
           }
         });
-    std::ranges::sort(own, {}, [](const ReadPart& part) {
-      return std::tuple(part.extent->file, part.extent->position, part.in_extent(part.first));
-    });
+    std::ranges::sort(own, {}, [](const OwnRun& run) { return std::pair(run.file, run.position); });
     read_all(own);
     std::ranges::sort(pieces_, {}, &Piece::block);
   }
 
   /// In two runs side by side: while one waits for the disk, the other compares checksums.
-  void read_all(std::span<const ReadPart> parts) {
-    const std::size_t half = first_half(parts);
+  void read_all(std::span<const OwnRun> runs) {
+    const std::size_t half = first_half(runs);
     std::exception_ptr error;
     std::int64_t bytes_read = 0;
     {
       const std::jthread second([&] {
         try {
           Reader reader(found_);
-          for (const ReadPart& part : parts.subspan(half))
-            reader.read(part);
+          for (const OwnRun& run : runs.subspan(half))
+            reader.read(*run.part, run.first, run.last);
           bytes_read = reader.bytes_read();
         } catch (...) {
           error = std::current_exception();
         }
       });
-      for (const ReadPart& part : parts.first(half))
-        reader_.read(part);
+      for (const OwnRun& run : runs.first(half))
+        reader_.read(*run.part, run.first, run.last);
     }
     if (error) std::rethrow_exception(error);
     bytes_read_beside_ += bytes_read;
-  }
-
-  /// Elements [first, last) of `part`.
-  ReadPart piece_of(const ReadPart& part, std::int64_t first, std::int64_t last) const {
-    ReadPart piece = part;
-    piece.first = first;
-    piece.last = last;
-    piece.target += bytes_to(part, part.overlap.wanted(first));
-    return piece;
   }
 
   /// Bytes from the target of `part` to where element `wanted` of the wanted box goes.
