@@ -56,7 +56,7 @@ class Run {
   void load_base();
   void hash_base();
   void tell_resumed(const checkpoint::Found& found);
-  core::Json describe() const;
+  checkpoint::RunState describe() const;
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
   void warn_of_saves();
@@ -90,9 +90,9 @@ class Run {
   std::int64_t num_steps_ = 0;
   std::int64_t steps_done_ = 0;
   std::int64_t steps_of_start_ = 0;
-  std::optional<double> validation_loss_;            ///< of the weights as they are
-  core::Json source_dtypes_ = core::Json::object();  ///< by tensor: how an export writes it
-  std::optional<metrics::RecordFile> records_;       ///< on the root
+  std::optional<double> validation_loss_;       ///< of the weights as they are
+  checkpoint::Texts source_dtypes_;             ///< by tensor: how an export writes it
+  std::optional<metrics::RecordFile> records_;  ///< on the root
   bool rows_are_lost_ = false;
   metrics::Progress progress_{metrics::Progress::Style::silent, 0, 1};
 };

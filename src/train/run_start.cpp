@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
 #include "checkpoint/find.hpp"
+#include "checkpoint/layout.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/local.hpp"
 #include "checkpoint/retire.hpp"
@@ -195,7 +195,7 @@ void Run::restore_or_initialise() {
                                     .node = world_.node,
                                     .run_id = run_id_,
                                     .accept = [&](const checkpoint::Found& found) {
-                                      require_state(found);
+                                      found.state.require(found.folder / checkpoint::state_name);
                                       require_same_optimizer(input_, found);
                                       require_same_keys(input_, found);
                                     }};
@@ -226,13 +226,13 @@ void Run::restore_or_initialise() {
   // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
   // no longer counts.
   const bool is_same_run = found && input_.checkpoint.resume == "auto";
-  run_id_ = is_same_run ? found->state.value("run_id", std::string()) : std::string();
+  run_id_ = is_same_run ? found->state.run_id.value_or("") : std::string();
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
     folder_->set_run_id(run_id_);
     run_id_ = folder_->run_id();
     if (!found) keep_old_metrics(root / "metrics.jsonl");
-    std::int64_t keep_bytes = found ? found->state.at("metrics_bytes").get<std::int64_t>() : 0;
+    std::int64_t keep_bytes = found ? found->state.metrics_bytes : 0;
     // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
     if (found && steps_done_ >= num_steps_)
       keep_bytes = std::max(keep_bytes, bytes_of(root / "metrics.jsonl"));
@@ -250,7 +250,7 @@ void Run::restore_or_initialise() {
 }
 
 void Run::tell_resumed(const checkpoint::Found& found) {
-  const std::int64_t threads = found.state.value("threads", std::int64_t{0});
+  const std::int64_t threads = found.state.threads.value_or(0);
   if (plan_.numbers.is_fixed_point() && threads != at::get_num_threads()) {
     log::warn(fmt::format(
         "{} was trained with {} threads per rank, this start has {}: its results will not be "
@@ -261,12 +261,11 @@ void Run::tell_resumed(const checkpoint::Found& found) {
   steps_done_ = found.step;
   checkpoints_.start_from(found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared,
                           found.step);
-  source_dtypes_ = found.state.at("source_dtypes");
-  const core::Json& scale = found.state.at("loss_scale");
+  source_dtypes_ = found.state.source_dtypes;
+  const core::Json& scale = found.state.loss_scale;
   if (state_.loss_scale() != nullptr && !scale.is_null())
     *state_.loss_scale() = optim::LossScale(scale, found.folder.string());
-  const double loss = checkpoint::validation_loss(found.state);
-  if (!std::isnan(loss)) validation_loss_ = loss;
+  validation_loss_ = found.state.validation_loss;
   log::info(fmt::format("continues from {} (step {} of {})", found.folder.string(), steps_done_,
                         num_steps_));
 }
@@ -275,19 +274,22 @@ std::string Run::arithmetic() const {
   return describe_arithmetic(plan_.numbers, world_.device.index >= 0);
 }
 
-core::Json Run::describe() const {
+checkpoint::RunState Run::describe() const {
+  std::optional<checkpoint::FrozenBase> base;
+  if (!base_hash_.empty())
+    base = describe_base(base_hash_, input_.numbers().compute, input_.parameters);
   return describe_run(
       input_,
       {.step = steps_done_,
        .metrics_bytes = records_ ? records_->size_bytes() : 0,
        .data_fingerprint = corpus_.fingerprint,
-       .base_hash = base_hash_,
        .source_dtypes = source_dtypes_,
        .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
        .threads = at::get_num_threads(),
        .arithmetic = arithmetic(),
        .run_id = run_id_,
-       .validation_loss = validation_loss_});
+       .validation_loss = validation_loss_,
+       .base = base});
 }
 
 void Run::note_start() {
