@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "checkpoint/best.hpp"
+#include "checkpoint/layout.hpp"
 #include "checkpoint/read.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -23,11 +24,12 @@ namespace finetune::app {
 namespace {
 
 /// The dtype a tensor is written in: the one asked for, else that of the file it once came from.
-core::DType export_dtype(const Arguments& arguments, const core::Json& source_dtypes,
+core::DType export_dtype(const Arguments& arguments, const checkpoint::Texts& source_dtypes,
                          const std::string& name) {
   if (!arguments.dtype.empty()) return dtype_of(arguments.dtype);
-  return core::parse_dtype(source_dtypes.value(name, std::string("F32")))
-      .value_or(core::DType::f32);
+  const auto source = source_dtypes.find(name);
+  if (source == source_dtypes.end()) return core::DType::f32;
+  return core::parse_dtype(source->second).value_or(core::DType::f32);
 }
 
 /// The weights the run began with, if they are (still) there.
@@ -52,11 +54,11 @@ void export_whole(const ExportJob& job) {
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
   plan.texts = texts_of(job, config_of(job.model_folder), false);
-  const core::Json& source_dtypes = job.found.state.at("source_dtypes");
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
     if (tensor.kind != train::kind_master) continue;
-    plan.tensors.push_back(
-        {tensor.name, export_dtype(job.arguments, source_dtypes, tensor.name), tensor.shape});
+    plan.tensors.push_back({tensor.name,
+                            export_dtype(job.arguments, job.found.state.source_dtypes, tensor.name),
+                            tensor.shape});
   }
   const std::optional<weights::ModelFiles> files = source_files(job.model_folder);
   std::set<std::string, std::less<>> foreign;
@@ -152,8 +154,12 @@ int run_export(const Arguments& arguments, const train::Registry& registry) {
                 .found = arguments.is_best ? checkpoint::open_best(arguments.path)
                                            : checkpoint::open(arguments.path),
                 .model_folder = arguments.model};
-  if (arguments.model.empty())
-    job.model_folder = job.found.state.at("model_folder").get<std::string>();
+  if (arguments.model.empty()) job.model_folder = job.found.state.model_folder;
+  if (job.model_folder.empty())
+    core::fail(core::ErrorKind::input,
+               {(job.found.folder / checkpoint::state_name).string(),
+                "does not name the model that the run began with",
+                "configuration and tokenizer are copied from it", "Name its folder with --model."});
   if (arguments.merges && !job.is_adapter())
     core::fail(core::ErrorKind::command_line,
                {"finetune export --merge", job.found.folder.string() + " has no adapter",

@@ -23,7 +23,7 @@ struct ExportJob {
   checkpoint::Found found;
   std::filesystem::path model_folder;  ///< of the model the run began with
 
-  bool is_adapter() const { return found.state.contains("adapter"); }
+  bool is_adapter() const { return found.state.adapter.has_value(); }
 };
 
 /// Of the command line's --dtype. It is one of the words that the command line allows.

@@ -7,6 +7,7 @@
 #include <map>
 #include <string_view>
 
+#include "checkpoint/layout.hpp"
 #include "checkpoint/read.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -26,29 +27,21 @@
 namespace finetune::app {
 namespace {
 
-/// What state.json says of the adapter. It comes from a file.
-const core::Json& adapter_of(const ExportJob& job, const char* key,
-                             bool (core::Json::*is_fit)() const noexcept) {
-  const core::Json& adapter = job.found.state.at("adapter");
-  const auto entry = adapter.find(key);
-  if (entry == adapter.end() || !((*entry).*is_fit)())
-    core::fail(core::ErrorKind::input,
-               {(job.found.folder / "state.json").string(),
-                fmt::format("its field adapter.\"{}\" is missing or is something else", key),
-                "it says what the tensors mean", "Restore it from a copy."});
-  return *entry;
+std::filesystem::path state_path(const ExportJob& job) {
+  return job.found.folder / checkpoint::state_name;
 }
 
 model::AdapterSettings settings_of(const ExportJob& job) {
-  const core::Json& config = adapter_of(job, "config", &core::Json::is_object);
+  const checkpoint::AdapterState& adapter = *job.found.state.adapter;
+  adapter.require(state_path(job));
   model::AdapterSettings settings =
-      weights::read_peft_config(config, (job.found.folder / "state.json").string()).settings;
-  settings.name = adapter_of(job, "name", &core::Json::is_string).get<std::string>();
-  settings.double_quant = adapter_of(job, "double_quant", &core::Json::is_boolean).get<bool>();
+      weights::read_peft_config(adapter.config, state_path(job).string()).settings;
+  settings.name = adapter.name;
+  settings.double_quant = adapter.double_quant;
   const auto& known = job.registry.adapters;
   if (std::ranges::none_of(known, [&](const auto& one) { return one.name == settings.name; }))
     core::fail(core::ErrorKind::input,
-               {(job.found.folder / "state.json").string(),
+               {state_path(job).string(),
                 fmt::format("has the adapter \"{}\"", core::one_line(settings.name)),
                 "this program has none of that name", "Export it with the program that wrote it."});
   return settings;
@@ -57,8 +50,7 @@ model::AdapterSettings settings_of(const ExportJob& job) {
 /// The base and what the adapter's run made of it.
 train::DescribedModel describe(const ExportJob& job) {
   train::DescribedModel model = train::describe_model({}, job.model_folder, job.registry);
-  train::rewrite_for(settings_of(job), (job.found.folder / "state.json").string(), job.registry,
-                     model.parameters);
+  train::rewrite_for(settings_of(job), state_path(job).string(), job.registry, model.parameters);
   for (const model::Parameter& row : model.parameters.rows) {
     if (!row.trainable) continue;
     const auto i = job.found.manifest.find(train::kind_master, row.name);
@@ -91,11 +83,10 @@ train::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& m
 /// An adapter means nothing in other weights than those beside which it was trained.
 void require_base(const ExportJob& job, const weights::ModelFiles& files,
                   const train::DescribedModel& model) {
-  const auto base = job.found.state.find("base");
-  if (base == job.found.state.end()) return;
-  const auto dtype = core::parse_dtype(base->value("dtype", std::string()));
-  const std::string hash = base->value("hash", std::string());
-  if (!dtype || train::frozen_hash(files, model.parameters, *dtype) == hash) return;
+  const auto& base = job.found.state.base;
+  if (!base) return;
+  const auto dtype = core::parse_dtype(base->dtype);
+  if (!dtype || train::frozen_hash(files, model.parameters, *dtype) == base->hash) return;
   core::fail(core::ErrorKind::input,
              {job.model_folder.string(),
               fmt::format("is not the model that {} was trained on", job.found.folder.string()),
@@ -134,7 +125,7 @@ void export_adapter(const ExportJob& job) {
   const std::string_view prefix = model::peft_prefix;
   settings_of(job);  // refuses what is none
   const std::string base = base_model_name(config_of(job.model_folder), job.model_folder);
-  core::Json config = job.found.state.at("adapter").at("config");
+  core::Json config = job.found.state.adapter->config;
   config["base_model_name_or_path"] = base;
   weights::ExportPlan plan;
   plan.stem = "adapter_model";
@@ -143,9 +134,9 @@ void export_adapter(const ExportJob& job) {
                 {"README.md", model_card(job.found.state, base, "peft")}};
   add_chat_template(job, false, plan.texts);
   // Of checkpoints of older programs too little is known to compare it with anything.
-  const auto beside = job.found.state.find("base");
-  if (beside != job.found.state.end() && beside->is_object() && beside->contains("packing"))
-    plan.texts[train::adapter_base_name] = beside->dump(2) + "\n";
+  const auto& beside = job.found.state.base;
+  if (beside && !beside->packing.empty())
+    plan.texts[train::adapter_base_name] = beside->to_json().dump(2) + "\n";
   const core::DType dtype =
       job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
   std::map<std::string, std::string, std::less<>> names;  // in PEFT's file -> in the checkpoint

@@ -21,12 +21,12 @@ constexpr std::int64_t largest_text_bytes = 16 << 20;
 
 /// The template that the deck of the run named; nullptr if it named none.
 const data::ChatTemplate* template_of(const ExportJob& job) {
-  const auto fixed = job.found.state.find("fixed");
-  if (fixed == job.found.state.end() || !fixed->is_object()) return nullptr;
-  const std::string named = fixed->value("data.template", std::string());
+  const checkpoint::Texts& fixed = job.found.state.fixed;
+  const auto named = fixed.find("data.template");
+  if (named == fixed.end()) return nullptr;
   const auto found = std::ranges::find_if(
       job.registry.templates,
-      [&](const data::ChatTemplate& chat) { return '"' + chat.name + '"' == named; });
+      [&](const data::ChatTemplate& chat) { return '"' + chat.name + '"' == named->second; });
   return found == job.registry.templates.end() ? nullptr : &*found;
 }
 

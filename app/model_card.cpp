@@ -33,10 +33,10 @@ std::string in_line(const std::string& text) {
 }
 
 /// File names of the training and the validation data; empty if the deck cannot be read.
-std::vector<std::pair<std::string, std::string>> data_files(const core::Json& state) {
+std::vector<std::pair<std::string, std::string>> data_files(const checkpoint::RunState& state) {
   std::vector<std::pair<std::string, std::string>> files;
   try {
-    const deck::Document document = deck::parse({"deck", state.value("deck", std::string())});
+    const deck::Document document = deck::parse({"deck", state.deck});
     for (const auto& [key, what] :
          {std::pair("path", "trained on"), std::pair("validation_path", "validated on")}) {
       const deck::Value* value = document.find("data", key);
@@ -50,12 +50,9 @@ std::vector<std::pair<std::string, std::string>> data_files(const core::Json& st
 }
 
 /// The settings that the run's result rests on, as lines of a deck; those with a path left out.
-std::string settings_lines(const core::Json& state) {
+std::string settings_lines(const checkpoint::RunState& state) {
   std::string lines;
-  const auto fixed = state.find("fixed");
-  if (fixed == state.end()) return lines;
-  for (const auto& [key, value] : fixed->items()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  for (const auto& [key, text] : state.fixed) {
     if (key.ends_with("path") || text.find_first_of("/\\`\n") != std::string::npos) continue;
     lines += fmt::format("{} = {}\n", key, core::printable(text));
   }
@@ -81,7 +78,7 @@ std::string base_model_name(const core::Json& config, const fs::path& folder) {
   return last_name(folder);
 }
 
-std::string model_card(const core::Json& state, const std::string& base_model,
+std::string model_card(const checkpoint::RunState& state, const std::string& base_model,
                        const std::string& library) {
   const std::string name = in_line(base_model);
   std::string card = fmt::format(
@@ -97,12 +94,11 @@ std::string model_card(const core::Json& state, const std::string& base_model,
       core::Json(base_model).dump(), library, name, name);
   for (const auto& [what, file] : data_files(state))
     card += fmt::format("| {} | {} |\n", what, in_line(file));
-  card += fmt::format("| optimizer steps | {} |\n", state.value("step", std::int64_t{0}));
-  const auto loss = state.find("validation_loss");
-  if (loss != state.end() && loss->is_number())
-    card += fmt::format("| validation loss | {:.6g} |\n", loss->get<double>());
-  const std::string build = state.value("build", std::string());
-  card += fmt::format("| made with | {} |\n", in_line(build.substr(0, build.find(';'))));
+  card += fmt::format("| optimizer steps | {} |\n", state.step);
+  if (state.validation_loss)
+    card += fmt::format("| validation loss | {:.6g} |\n", *state.validation_loss);
+  card +=
+      fmt::format("| made with | {} |\n", in_line(state.build.substr(0, state.build.find(';'))));
   if (const std::string lines = settings_lines(state); !lines.empty())
     card += fmt::format("\nSettings of the run:\n\n```toml\n{}```\n", lines);
   return card;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "checkpoint/run_state.hpp"
 #include "core/json.hpp"
 
 namespace finetune::app {
@@ -13,10 +14,10 @@ namespace finetune::app {
 /// known, otherwise what the folder is called. Never a path.
 std::string base_model_name(const core::Json& config, const std::filesystem::path& folder);
 
-/// README.md of a model made from `base_model`, from the state.json of its checkpoint: a stub that
+/// README.md of a model made from `base_model`, from the `state` of its checkpoint: a stub that
 /// its author completes. Names files without their folders. `library` loads it: transformers or
 /// peft.
-std::string model_card(const core::Json& state, const std::string& base_model,
+std::string model_card(const checkpoint::RunState& state, const std::string& base_model,
                        const std::string& library = "transformers");
 
 /// generation_config.json of a model whose folder has none: the special tokens of its config.json.

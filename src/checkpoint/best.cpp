@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -23,9 +22,8 @@ Found open_best(const std::filesystem::path& root) {
     try {
       Found found = parse(read_candidate(root / folder_name(step)));
       check_file_sizes(found);
-      const double loss = validation_loss(found.state);
-      if (!std::isnan(loss) && (!best || loss < validation_loss(best->state)))
-        best = std::move(found);
+      const std::optional<double> loss = found.state.validation_loss;
+      if (loss && (!best || *loss < *best->state.validation_loss)) best = std::move(found);
     } catch (const core::Error& error) {
       log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }

@@ -17,6 +17,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/hash.hpp"
+#include "core/json.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 
@@ -108,12 +109,6 @@ std::optional<Candidate> choose(const fs::path& root, const std::string& resume,
 
 }  // namespace
 
-double validation_loss(const core::Json& state) {
-  const auto entry = state.find("validation_loss");
-  return entry != state.end() && entry->is_number() ? entry->get<double>()
-                                                    : std::numeric_limits<double>::quiet_NaN();
-}
-
 Candidate read_candidate(const fs::path& folder) {
   Candidate candidate{folder, {}, {}};
   candidate.manifest_text = read_regular_file(folder / manifest_name, largest_manifest_bytes);
@@ -138,11 +133,12 @@ Found parse(const Candidate& candidate) {
     core::fail(core::ErrorKind::input, {state_path, "its fingerprint is not the manifest's",
                                         "the file is damaged or of another checkpoint", remedy});
   }
-  found.state = core::parse_json(candidate.state_text, state_path);
-  if (!found.state.is_object() && !found.state.is_null()) {
+  const core::Json state = core::parse_json(candidate.state_text, state_path);
+  if (!state.is_object() && !state.is_null()) {
     core::fail(core::ErrorKind::input,
                {state_path, "holds no object", "it is not what this program writes", remedy});
   }
+  found.state = RunState::from_json(state);
   return found;
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/run_state.hpp"
 #include "comm/communicator.hpp"
-#include "core/json.hpp"
 
 namespace finetune::checkpoint {
 
@@ -19,7 +19,7 @@ namespace finetune::checkpoint {
 struct Found {
   std::filesystem::path folder;
   std::int64_t step = 0;
-  core::Json state;
+  RunState state;
   Manifest manifest;
   /// By file of the manifest, whether this rank can read it; empty: all of them.
   std::vector<bool> files_here = {};
@@ -30,9 +30,6 @@ struct Found {
     return files_here.empty() || files_here[static_cast<std::size_t>(file)];
   }
 };
-
-/// The validation loss that a state says its checkpoint has; NaN if it says none.
-double validation_loss(const core::Json& state);
 
 inline constexpr std::int64_t any_step = std::numeric_limits<std::int64_t>::max();
 

@@ -30,11 +30,6 @@ struct Part {
   std::string files;        ///< '1' for each file of the manifest that is here, else '0'
 };
 
-std::string run_of(const Found& found) {
-  const auto id = found.state.find("run_id");
-  return id != found.state.end() && id->is_string() ? id->get<std::string>() : std::string();
-}
-
 std::string files_present(const Found& found) {
   std::string present;
   for (const FileEntry& file : found.manifest.files) {
@@ -61,7 +56,7 @@ std::vector<Part> parts_here(const fs::path& root, const std::string& run_id,
       Part part;
       part.candidate = read_candidate(root / folder_name(step));
       const Found found = parse(part.candidate);
-      if (run_of(found) != run_id) continue;
+      if (found.state.run_id.value_or("") != run_id) continue;
       part.step = step;
       part.fingerprint =
           core::fingerprint(part.candidate.manifest_text + part.candidate.state_text);
@@ -128,8 +123,8 @@ void remove_other_runs(const fs::path& root, const std::string& run_id) {
   }
   for (const std::int64_t step : steps) {
     try {
-      if (run_of(parse(read_candidate(root / folder_name(step)))) != run_id)
-        remove_checkpoint(root, step);
+      const Found found = parse(read_candidate(root / folder_name(step)));
+      if (found.state.run_id.value_or("") != run_id) remove_checkpoint(root, step);
     } catch (const core::Error& error) {
       log::warn(fmt::format("the node-local {} stays: {}", folder_name(step), error.what()));
     }

@@ -23,7 +23,8 @@ std::optional<Kept> look_at(const std::filesystem::path& folder, Level level) {
     const Found found = parse(read_candidate(folder));
     // A node has some of the files only.
     if (level == Level::shared) check_file_sizes(found);
-    return Kept{found.step, validation_loss(found.state)};
+    return Kept{found.step,
+                found.state.validation_loss.value_or(std::numeric_limits<double>::quiet_NaN())};
   } catch (const core::Error&) {
     return std::nullopt;
   }

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <system_error>
 #include <utility>
 
@@ -87,8 +86,7 @@ class Verifier {
     for (const FileEntry& file : found.manifest.files)
       report_.bytes += file.size_bytes;
     result_.num_tensors += std::ssize(found.manifest.tensors);
-    const double loss = validation_loss(found.state);
-    if (!std::isnan(loss)) report_.validation_loss = loss;
+    report_.validation_loss = found.state.validation_loss;
     for (const TensorEntry& tensor : found.manifest.tensors) {
       if (report_.kinds.empty() || report_.kinds.back().kind != tensor.kind)
         report_.kinds.push_back({tensor.kind});

@@ -8,6 +8,7 @@
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/log.hpp"
 #include "core/python_json.hpp"
 #include "core/text.hpp"
@@ -34,9 +35,9 @@ std::string packing_of(const model::ParameterTable& table) {
 
 /// What the folders tell; read by the root.
 struct Told {
-  core::Json record;     ///< the adapter's; null without
-  std::string base;      ///< base_model_name_or_path of PEFT's file; empty without
-  std::string own_name;  ///< _name_or_path of the model's config.json; empty without
+  checkpoint::FrozenBase record;  ///< the adapter's; nothing is known without
+  std::string base;               ///< base_model_name_or_path of PEFT's file; empty without
+  std::string own_name;           ///< _name_or_path of the model's config.json; empty without
 };
 
 std::string text_in(const core::Json& object, const char* key) {
@@ -52,7 +53,8 @@ core::Json read_object(const fs::path& folder, const char* name, std::int64_t li
 Told read_told(const fs::path& adapter, const fs::path& model) {
   Told told;
   if (weights::is_in_folder(adapter, adapter_base_name))
-    told.record = read_object(adapter, adapter_base_name, largest_record_bytes);
+    told.record = checkpoint::FrozenBase::from_json(
+        read_object(adapter, adapter_base_name, largest_record_bytes));
   told.base =
       text_in(read_object(adapter, weights::peft_config_name, weights::largest_peft_config_bytes),
               "base_model_name_or_path");
@@ -64,14 +66,14 @@ Told read_told(const fs::path& adapter, const fs::path& model) {
 
 /// That of the record, if these weights can be hashed as those were; or empty. What is computed in
 /// fp32 holds the numbers of every other dtype.
-std::string comparable_hash(const core::Json& record, const AdaptedBase& base) {
-  const auto dtype = core::parse_dtype(text_in(record, "dtype"));
+std::string comparable_hash(const checkpoint::FrozenBase& record, const AdaptedBase& base) {
+  const auto dtype = core::parse_dtype(record.dtype);
   const bool is_computed_in =
       dtype == core::DType::f32 || dtype == core::DType::bf16 || dtype == core::DType::f16;
   const bool is_comparable = is_computed_in &&
                              (dtype == base.compute || base.compute == core::DType::f32) &&
-                             text_in(record, "packing") == packing_of(base.table);
-  return is_comparable ? text_in(record, "hash") : "";
+                             record.packing == packing_of(base.table);
+  return is_comparable ? record.hash : "";
 }
 
 /// The last part of a path or of a name on a hub, in lower case.
@@ -106,9 +108,9 @@ void warn_of_name(const fs::path& adapter, const AdaptedBase& base, const Told& 
 
 }  // namespace
 
-core::Json describe_base(const std::string& hash, core::DType compute,
-                         const model::ParameterTable& table) {
-  return {{"hash", hash}, {"dtype", core::name(compute)}, {"packing", packing_of(table)}};
+checkpoint::FrozenBase describe_base(const std::string& hash, core::DType compute,
+                                     const model::ParameterTable& table) {
+  return {.hash = hash, .dtype = std::string(core::name(compute)), .packing = packing_of(table)};
 }
 
 void require_adapter_base(const comm::Communicator& world, const fs::path& adapter,
@@ -121,7 +123,7 @@ void require_adapter_base(const comm::Communicator& world, const fs::path& adapt
     if (world.is_root()) warn_of_name(adapter, base, told);
     return;
   }
-  const std::string dtype = world.broadcast_text(text_in(told.record, "dtype"));
+  const std::string dtype = world.broadcast_text(told.record.dtype);
   const std::string hash = base.hash(*core::parse_dtype(dtype));
   if (hash == wanted) return;
   const std::string name = world.broadcast_text(core::one_line(told.base));

@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "checkpoint/run_state.hpp"
 #include "comm/communicator.hpp"
 #include "core/dtype.hpp"
-#include "core/json.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::train {
@@ -18,8 +18,8 @@ inline constexpr const char* adapter_base_name = "finetune_base.json";
 
 /// What the frozen weights of a run are known by: `hash` (see frozen_hash) can be compared only
 /// with that of weights kept in the same way.
-core::Json describe_base(const std::string& hash, core::DType compute,
-                         const model::ParameterTable& table);
+checkpoint::FrozenBase describe_base(const std::string& hash, core::DType compute,
+                                     const model::ParameterTable& table);
 
 /// The model that an adapter is to be used with.
 struct AdaptedBase {

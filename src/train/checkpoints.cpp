@@ -133,7 +133,7 @@ void Checkpoints::begin(Level level, std::int64_t step) {
         .node = world_.node,
         .node_index = world_.node_index,
         .partner = level == Level::local ? world_.partner : std::nullopt};
-    const core::Json state = comm::agree(world_.world, describe_);
+    const core::Json state = comm::agree(world_.world, describe_).to_json();
     saving_ = std::make_unique<checkpoint::Saving>(writers, root(level), step, state, slices,
                                                    options(level));
   });
@@ -157,7 +157,7 @@ void Checkpoints::save_now(std::int64_t step) {
     const core::Stopwatch watch;
     const auto slices = comm::agree(world_.world, [&] { return state_.stored(); });
     copy_s_ = watch.seconds();
-    const core::Json state = comm::agree(world_.world, describe_);
+    const core::Json state = comm::agree(world_.world, describe_).to_json();
     saving_ = std::make_unique<checkpoint::Saving>(
         checkpoint::Writers{world_.world, world_.node, world_.node_index}, root_, step, state,
         slices, options(level_));

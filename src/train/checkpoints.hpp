@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "checkpoint/run_folder.hpp"
+#include "checkpoint/run_state.hpp"
 #include "checkpoint/save.hpp"
 #include "checkpoint/settings.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
-#include "core/json.hpp"
 #include "train/state.hpp"
 #include "world/world.hpp"
 
@@ -23,9 +23,9 @@ namespace finetune::train {
 /// collective on the world; they throw AgreedError only.
 class Checkpoints {
  public:
-  /// state.json of a checkpoint of the state as it is now, which may count on files that are synced
+  /// What a checkpoint says of the state as it is now, which may count on files that are synced
   /// now; called on every rank, not a collective. What it throws fails the save.
-  using Describe = std::function<core::Json()>;
+  using Describe = std::function<checkpoint::RunState()>;
   /// Told of every checkpoint that is there, on every rank.
   using Report = std::function<void(const checkpoint::SaveReport&, checkpoint::Level)>;
 

@@ -244,9 +244,17 @@ Corpus load_corpus(const Input& input, const Registry& registry, const plan::Bat
                    const world::World& world) {
   DataSets sets = load_data(input, registry, {world.world, world.node}, cache_options(input),
                             at::get_num_threads());
-  return comm::agree(world.world, [&] {
+  Corpus corpus = comm::agree(world.world, [&] {
     return make_corpus(input, std::move(sets), plan, world.batch.size(), world.batch.rank());
   });
+  if (input.metrics.answers > 0 && !corpus.questions) {
+    log::warn(
+        corpus.has_answers
+            ? "metrics.answers is set, but there are no questions to answer: set "
+              "data.validation_path to a file of questions"
+            : "metrics.answers is set, but running text asks no questions: nothing is answered");
+  }
+  return corpus;
 }
 
 }  // namespace finetune::train

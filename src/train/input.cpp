@@ -66,6 +66,14 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
         input.nccl);
 }
 
+/// A resolved deck as it would be without train.max_seconds.
+std::string without_time_limit(const std::string& resolved, const Registry& registry) {
+  deck::Deck deck(resolved, "", {"train.max_seconds=0"});
+  Input unused;
+  bind(deck, unused, registry);
+  return deck.resolved();
+}
+
 /// Keys of an adapter, other than by default, where there is none: all weights would be trained
 /// without a word. Not asked before the adapter's name is known to be fit.
 void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Deck& deck) {
@@ -195,6 +203,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     deck.finish();
     require_consistent(input);
     input.resolved_deck = deck.resolved();
+    input.timeless_deck = without_time_limit(input.resolved_deck, registry);
     input.fixed_values = deck.fixed_values();
   });
 

@@ -37,6 +37,9 @@ struct Input {
 
   std::filesystem::path deck_path;
   std::string resolved_deck;
+  /// The same without a time limit: every start of a batch job has another, and is yet a start of
+  /// the same run.
+  std::string timeless_deck;
   std::vector<std::pair<std::string, std::string>>
       fixed_values;  ///< keys a restart must not change
 

@@ -32,7 +32,7 @@ bool keeps_bf16(const Input& input) {
 void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) {
   if (!keeps_bf16(input)) return;
   // Earlier versions had no other.
-  const std::string rounding = found.state.value("rounding", std::string("nearest"));
+  const std::string rounding = found.state.rounding.value_or("nearest");
   const std::string own = optim::name_of(input.optimizer.rounding);
   if (rounding == own) return;
   log::warn(fmt::format(
@@ -43,84 +43,36 @@ void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) 
 
 /// The base is compared by what it is (require_same_base), wherever it lies.
 bool is_known_by_hash(const Input& input, const checkpoint::Found& found) {
-  const auto base = found.state.find("base");
-  return input.is_adapted() && base != found.state.end() &&
-         base->value("dtype", std::string()) == core::name(input.numbers().compute);
+  return input.is_adapted() && found.state.base &&
+         found.state.base->dtype == core::name(input.numbers().compute);
 }
 
 }  // namespace
 
-core::Json describe_run(const Input& input, const RunFacts& facts) {
-  core::Json fixed = core::Json::object();
-  for (const auto& [key, value] : input.fixed_values)
-    fixed[key] = value;
+checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state) {
   std::error_code error;
   const auto model_folder = std::filesystem::absolute(input.model_folder, error);
-  core::Json state = {{"step", facts.step},
-                      {"metrics_bytes", facts.metrics_bytes},
-                      {"data_fingerprint", facts.data_fingerprint},
-                      {"source_dtypes", facts.source_dtypes},
-                      {"loss_scale", facts.loss_scale},
-                      {"threads", facts.threads},
-                      {"arithmetic", facts.arithmetic},
-                      {"model_folder", (error ? input.model_folder : model_folder).string()},
-                      {"fixed", fixed},
-                      {"deck", input.resolved_deck},
-                      {"precision", input.precision.mode},
-                      {"run_id", facts.run_id},
-                      {"build", core::build_stamp()}};
-  if (!facts.base_hash.empty())
-    state["base"] = describe_base(facts.base_hash, input.numbers().compute, input.parameters);
-  if (blocks_follow_bucket(input)) state["bucket"] = input.parallel.bucket;
+  state.model_folder = (error ? input.model_folder : model_folder).string();
+  state.fixed = {input.fixed_values.begin(), input.fixed_values.end()};
+  state.deck = input.resolved_deck;
+  state.precision = input.precision.mode;
+  state.build = core::build_stamp();
+  if (blocks_follow_bucket(input)) state.bucket = input.parallel.bucket;
   if (input.is_adapted()) {
-    state["adapter"] = {{"name", input.adapter.name},
-                        {"double_quant", input.adapter.double_quant},
-                        {"config", weights::to_peft_config(input.adapter, input.parameters)}};
+    state.adapter = {.name = input.adapter.name,
+                     .double_quant = input.adapter.double_quant,
+                     .config = weights::to_peft_config(input.adapter, input.parameters)};
   }
-  if (keeps_bf16(input)) state["rounding"] = optim::name_of(input.optimizer.rounding);
-  if (facts.validation_loss) state["validation_loss"] = *facts.validation_loss;
+  if (keeps_bf16(input)) state.rounding = optim::name_of(input.optimizer.rounding);
   return state;
-}
-
-void require_state(const checkpoint::Found& found) {
-  const auto refuse = [&](const char* field) {
-    core::fail(core::ErrorKind::input,
-               {(found.folder / "state.json").string(),
-                fmt::format("its field \"{}\" is missing or is something else", field),
-                "a restart needs it", "Restore it from a copy."});
-  };
-  const auto require = [&](const char* field, bool (*is_fit)(const core::Json&)) {
-    const auto entry = found.state.find(field);
-    if (entry == found.state.end() || !is_fit(*entry)) refuse(field);
-  };
-  const auto is_count = [](const core::Json& value) {
-    return value.is_number_unsigned() || (value.is_number_integer() && value >= 0);
-  };
-  const auto is_text = [](const core::Json& value) { return value.is_string(); };
-  const auto holds_texts = [](const core::Json& value) {
-    return value.is_object() &&
-           std::ranges::all_of(value, [](const core::Json& entry) { return entry.is_string(); });
-  };
-  require("metrics_bytes", is_count);
-  require("data_fingerprint", is_text);
-  require("fixed", holds_texts);
-  require("source_dtypes", holds_texts);
-  require("loss_scale",
-          [](const core::Json& value) { return value.is_null() || value.is_object(); });
-  // Later versions added these.
-  if (found.state.contains("threads")) require("threads", is_count);
-  if (found.state.contains("arithmetic")) require("arithmetic", is_text);
-  if (found.state.contains("precision")) require("precision", is_text);
-  if (found.state.contains("run_id")) require("run_id", is_text);
-  if (found.state.contains("bucket")) require("bucket", is_text);
-  if (found.state.contains("rounding")) require("rounding", is_text);
-  if (found.state.contains("base")) require("base", holds_texts);
 }
 
 void require_same_optimizer(const Input& input, const checkpoint::Found& found) {
   // Earlier versions had none but the one that is still the default.
-  const std::string name = found.state.at("fixed").value(
-      "optimizer.name", fmt::format("\"{}\"", optim::Settings().name));
+  const auto saved = found.state.fixed.find("optimizer.name");
+  const std::string name = saved == found.state.fixed.end()
+                               ? fmt::format("\"{}\"", optim::Settings().name)
+                               : saved->second;
   const std::string own = fmt::format("\"{}\"", input.optimizer.name);
   if (name != own) {
     core::fail(
@@ -130,7 +82,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
          "its moments are stored differently",
          "Restore it, or set another train.output to begin a new run."});
   }
-  const std::string bucket = found.state.value("bucket", input.parallel.bucket);
+  const std::string bucket = found.state.bucket.value_or(input.parallel.bucket);
   if (!blocks_follow_bucket(input) || bucket == input.parallel.bucket) return;
   core::fail(core::ErrorKind::deck,
              {input.deck_path.string(),
@@ -143,11 +95,11 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
 void require_same_keys(const Input& input, const checkpoint::Found& found) {
   std::string differences;
   int count = 0;
-  const core::Json& fixed = found.state.at("fixed");
   for (const auto& [key, value] : input.fixed_values) {
     if (key == "model.path" && is_known_by_hash(input, found)) continue;
-    const std::string saved = fixed.value(key, value);
-    if (saved == value) continue;
+    const auto fixed = found.state.fixed.find(key);
+    if (fixed == found.state.fixed.end() || fixed->second == value) continue;
+    const std::string& saved = fixed->second;
     // What was found from the files, here or there, is compared by the data's fingerprint.
     const std::string found_format = fmt::format("\"{}\"", data::auto_format);
     if (key == "data.format" && (saved == found_format || value == found_format)) continue;
@@ -167,7 +119,7 @@ void require_same_keys(const Input& input, const checkpoint::Found& found) {
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found) {
   require_same_keys(input, found);
-  const std::string precision = found.state.value("precision", input.precision.mode);
+  const std::string precision = found.state.precision.value_or(input.precision.mode);
   if (precision != input.precision.mode) {
     log::warn(
         fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
@@ -176,7 +128,7 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
   } else {
     warn_of_other_rounding(input, found);
   }
-  if (found.state.at("data_fingerprint").get<std::string>() != data_fingerprint) {
+  if (found.state.data_fingerprint != data_fingerprint) {
     if (input.data.allow_changed) {
       log::warn(
           fmt::format("{} is not what the run in {} was trained on; it continues with the changed "
@@ -196,7 +148,7 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
 
 void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
                               const checkpoint::Found& found) {
-  const std::string before = found.state.value("arithmetic", arithmetic);
+  const std::string before = found.state.arithmetic.value_or(arithmetic);
   if (before == arithmetic || input.numbers().determinism == plan::Determinism::off) return;
   log::warn(fmt::format(
       "{} was trained with products of {}, this start has {}: its results will not be identical to "
@@ -207,22 +159,23 @@ void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
 void require_same_base(const Input& input, const std::string& base_hash,
                        const checkpoint::Found& found) {
   if (base_hash.empty()) return;
-  const core::Json base = found.state.value("base", core::Json::object());
-  const std::string dtype(core::name(input.numbers().compute));
-  if (base.value("dtype", dtype) != dtype) {
+  if (!found.state.base) return;
+  const checkpoint::FrozenBase& base = *found.state.base;
+  const std::string_view dtype = core::name(input.numbers().compute);
+  if (!base.dtype.empty() && base.dtype != dtype) {
     log::warn(
         fmt::format("{} was trained on weights in {}, this start has them in {}: whether they are "
                     "the same model cannot be checked",
-                    found.folder.string(), base.value("dtype", dtype), dtype));
+                    found.folder.string(), base.dtype, dtype));
     return;
   }
-  if (base.value("hash", base_hash) == base_hash) return;
-  core::fail(core::ErrorKind::input,
-             {input.model_folder.string(),
-              fmt::format("is not the model that {} was trained on", found.folder.string()),
-              fmt::format("its frozen weights have the hash {}, those were {}", base_hash,
-                          base.value("hash", base_hash)),
-              "Restore the model's files, or set another train.output to begin a new run."});
+  if (base.hash.empty() || base.hash == base_hash) return;
+  core::fail(
+      core::ErrorKind::input,
+      {input.model_folder.string(),
+       fmt::format("is not the model that {} was trained on", found.folder.string()),
+       fmt::format("its frozen weights have the hash {}, those were {}", base_hash, base.hash),
+       "Restore the model's files, or set another train.output to begin a new run."});
 }
 
 }  // namespace finetune::train

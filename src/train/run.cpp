@@ -5,20 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <span>
-#include <sstream>
-#include <vector>
+#include <utility>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/local.hpp"
 #include "comm/activity.hpp"
-#include "comm/agree.hpp"
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
-#include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "core/memory.hpp"
@@ -28,12 +22,11 @@
 #include "shard/device_memory.hpp"
 #include "train/advice.hpp"
 #include "train/answers.hpp"
-#include "train/initial_weights.hpp"
+#include "train/arithmetic.hpp"
+#include "train/choices.hpp"
 #include "train/replicas.hpp"
 #include "train/resume.hpp"
 #include "train/step.hpp"
-#include "train/stop.hpp"
-#include "weights/model_files.hpp"
 
 namespace finetune::train {
 namespace {
@@ -56,6 +49,11 @@ StopVote::Passes passes_of(const world::World& world) {
                                                  : StopVote::Passes::apart;
 }
 
+/// What later starts in the folder are to go by; null where the deck said it all.
+core::Json choice_of(const Input& input, const plan::Plan& plan) {
+  return input.sharding_is_chosen ? describe_choice(plan.mesh, plan.ranks) : core::Json();
+}
+
 double run_clock_s() {
   static const core::Stopwatch since_start;
   return since_start.seconds();
@@ -68,80 +66,70 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
     : input_(input),
       plan_(plan),
       world_(world),
-      // First of all the output: who cannot write should not wait for the tokenizer to hear it.
-      local_root_((claim_output_folder(), claim_local_folder())),
+      arithmetic_(describe_arithmetic(plan.numbers, world.device.index >= 0)),
+      output_(input.train.output, input.checkpoint, choice_of(input, plan), world),
       corpus_(load_corpus(input, registry, plan.batch, world)),
       state_(input, plan, world),
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(
-          input.checkpoint, input.train.output, local_root_, world, state_, folder_.get(),
+          input.checkpoint, output_.root(), output_.local_root(), world, state_,
+          output_.run_folder(),
           [this] {
-            if (records_) records_->sync();
+            reporter_.sync_metrics();
             return describe();
           },
-          [this](const auto& report, checkpoint::Level level) { tell_saved(report, level); }),
+          [this](const auto& report, checkpoint::Level level) { saved(report, level); }),
       time_limit_(input.train.max_seconds, first_save_s(state_, world)),
       vote_(
           world.world, passes_of(world),
           [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
           run_clock_s),
-      num_steps_(count_steps(input, corpus_.training.sampler())) {
-  if (input.metrics.answers > 0 && !corpus_.questions) {
-    log::warn(
-        corpus_.has_answers
-            ? "metrics.answers is set, but there are no questions to answer: set "
-              "data.validation_path to a file of questions"
-            : "metrics.answers is set, but running text asks no questions: nothing is answered");
-  }
-  restore_or_initialise();
+      num_steps_(count_steps(input, corpus_.training.sampler())),
+      start_(Resumer(input, plan.numbers, world, corpus_, arithmetic_, num_steps_, output_, state_)
+                 .restore_or_initialise()),
+      reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
+                                      : metrics::Progress::Style::silent,
+                num_steps_, input.metrics.log_steps, std::move(start_.metrics)),
+      steps_done_(start_.step),
+      validation_loss_(start_.validation_loss) {
+  if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
-  write_resolved_deck();
-  const auto style = world_.world.is_root() ? metrics::Progress::style_of_stdout()
-                                            : metrics::Progress::Style::silent;
-  progress_ = metrics::Progress(style, num_steps_, input_.metrics.log_steps);
+  output_.write_deck(input.resolved_deck);
 }
 
-void Run::tell_saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
+checkpoint::RunState Run::describe() const {
+  return describe_run(
+      input_,
+      {.step = steps_done_,
+       .metrics_bytes = reporter_.metrics_bytes(),
+       .data_fingerprint = corpus_.fingerprint,
+       .source_dtypes = start_.source_dtypes,
+       .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
+       .threads = at::get_num_threads(),
+       .arithmetic = arithmetic_,
+       .run_id = start_.run_id,
+       .validation_loss = validation_loss_,
+       .base = start_.base});
+}
+
+void Run::saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
   time_limit_.add_save(report.work_s());
   times_.add_checkpoint_s(checkpoints_.take_blocked_s());
   tell_signals(true);
-  const bool is_shared = level == checkpoint::Level::shared;
-  progress_.pause();
-  std::string text =
-      fmt::format("saved {}: {}, training blocked {:.2f} s, written in {:.2f} s ({:.2f} GB/s)",
-                  report.folder.string(), core::human_bytes(report.payload_bytes), report.blocked_s,
-                  report.write_s, report.write_gb_per_s());
-  if (report.read_back_s > 0) text += fmt::format(", read back in {:.2f} s", report.read_back_s);
-  log::info(text + fmt::format(", {:.2f} s in all", report.total_s));
-  write_row(metrics::to_json(metrics::CheckpointRecord{.step = report.step,
-                                                       .level = is_shared ? "shared" : "local",
-                                                       .bytes = report.payload_bytes,
-                                                       .blocked_s = report.blocked_s,
-                                                       .write_s = report.write_s,
-                                                       .read_back_s = report.read_back_s,
-                                                       .total_s = report.total_s}));
+  reporter_.saved(report, level);
 }
 
-void Run::validate(const char* when) {
+void Run::validate(const std::string& when) {
   if (!corpus_.validation) return;
-  progress_.pause();
+  reporter_.pause();
   const Evaluation result = evaluate(state_.engine(), world_.batch, *corpus_.validation);
   validation_loss_ = result.loss;
-  metrics::ValidationRecord record{
-      .step = steps_done_, .validation_loss = result.loss, .exact_match = std::nullopt};
-  std::string text = fmt::format("{}: validation loss {:.4f}", when, result.loss);
-  if (corpus_.has_answers) {
-    record.exact_match = result.exact_match;
-    text +=
-        fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
-  }
-  log::info(text);
-  write_row(metrics::to_json(record));
+  reporter_.validated(when, steps_done_, result, corpus_.has_answers);
 }
 
 void Run::print_answers() {
   if (input_.metrics.answers == 0 || !corpus_.questions) return;
-  progress_.pause();
+  reporter_.pause();
   train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
 }
 
@@ -160,9 +148,9 @@ bool Run::step() {
                                       .loss_scale = state_.loss_scale(),
                                       .vote = &vote_});
   if (result.left_after > 0) {
-    tell_stop(world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0,
-              fmt::format("step {} is left after {} of its {} micro-batches, ", steps_done_ + 1,
-                          result.left_after, data.micro_steps.size()));
+    report_stop(world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0,
+                fmt::format("step {} is left after {} of its {} micro-batches, ", steps_done_ + 1,
+                            result.left_after, data.micro_steps.size()));
     return false;
   }
   ++steps_done_;
@@ -185,11 +173,9 @@ bool Run::step() {
                                    .epoch = corpus_.training.sampler().epochs_after(steps_done_),
                                    .balance_loss = result.balance_loss,
                                    .times = times};
-  progress_.step(record);
-  write_row(metrics::to_json(record));
+  reporter_.step(record);
   if (result.is_skipped) {
-    progress_.pause();
-    log::warn(
+    reporter_.warn(
         fmt::format("step {}: gradients overflowed float16, the step is skipped; the loss "
                     "scale is now {}",
                     steps_done_, state_.loss_scale()->scale()));
@@ -203,15 +189,13 @@ bool Run::step() {
 /// Once a start knows how long its steps take.
 void Run::warn_of_saves() {
   constexpr std::int64_t known_after = 5;
-  if (++steps_of_start_ != known_after) return;
-  const auto advice = advice_on_saves(input_.checkpoint, progress_.meter().median_step_s(),
-                                      num_steps_ - steps_done_);
-  if (!advice) return;
-  progress_.pause();
-  log::warn(*advice);
+  if (steps_done_ - start_.step != known_after) return;
+  const auto advice =
+      advice_on_saves(input_.checkpoint, reporter_.median_step_s(), num_steps_ - steps_done_);
+  if (advice) reporter_.warn(*advice);
 }
 
-void Run::tell_memory() {
+void Run::report_memory() {
   const at::Device device = state_.shards().options().device;
   const std::int64_t tensors = world_.world.all_reduce(
       device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device),
@@ -225,34 +209,19 @@ void Run::tell_memory() {
                   core::human_bytes(tensors), core::human_bytes(process)));
 }
 
-void Run::write_row(const std::string& row) {
-  if (!records_) return;
-  try {
-    records_->append(row);
-  } catch (const core::Error& error) {
-    // A full disk must not end a run that could go on without these rows.
-    if (rows_are_lost_) return;
-    rows_are_lost_ = true;
-    progress_.pause();
-    log::warn(fmt::format("rows of metrics.jsonl are lost: {}", error.what()));
-  }
-}
-
 bool Run::is_validation_due() const {
   return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
 }
 
-void Run::tell_stop(bool by_signal, const std::string& left) {
-  progress_.pause();
+void Run::report_stop(bool by_signal, const std::string& left) {
   if (!by_signal) {
-    log::info(fmt::format(
+    return reporter_.info(fmt::format(
         "train.max_seconds = {:.0f}: {:.0f} s are left, {}{:.0f} s are reserved for the "
         "last checkpoint",
         input_.train.max_seconds, input_.train.max_seconds - process_age_s(), left,
         time_limit_.margin_s()));
-    return;
   }
-  log::info(fmt::format(
+  reporter_.info(fmt::format(
       "a signal asks to stop: {}{}; a second {}, 3 s later or more, ends the run at once", left,
       steps_done_ == 0 ? std::string("there is no checkpoint yet")
                        : fmt::format("the last checkpoint is from step {}", steps_done_),
@@ -269,7 +238,7 @@ bool Run::between_steps() {
                          checkpoints_.minutes_are_due(Level::local)};
   world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
   if (seen[0] != 0 || seen[1] != 0) {
-    tell_stop(seen[0] != 0, "");
+    report_stop(seen[0] != 0, "");
     return true;
   }
   if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
@@ -281,7 +250,7 @@ bool Run::between_steps() {
 }
 
 bool Run::save_last() {
-  progress_.pause();
+  reporter_.pause();
   const bool is_finished = steps_done_ >= num_steps_;
   try {
     checkpoints_.save_now(steps_done_);
@@ -294,7 +263,7 @@ bool Run::save_last() {
   }
 }
 
-int Run::stopped(std::int64_t first, bool has_checkpoint) {
+int Run::end_stopped(bool has_checkpoint) {
   const bool goes_on = input_.checkpoint.resume == "auto";
   // A jobscript continues by itself, or says what to do.
   const char* next = !goes_on ? "; set checkpoint.resume = \"auto\" and start again to continue"
@@ -302,7 +271,18 @@ int Run::stopped(std::int64_t first, bool has_checkpoint) {
                          ? ""
                          : "; start the same command again to continue";
   log::info(fmt::format("stopped after step {} of {}{}", steps_done_, num_steps_, next));
-  return has_checkpoint && steps_done_ > first ? core::exit_resubmit : core::exit_resubmit_older;
+  const bool is_new = has_checkpoint && steps_done_ > start_.step;
+  return is_new ? core::exit_resubmit : core::exit_resubmit_older;
+}
+
+void Run::end_finished(double train_s) {
+  // A finished run needs them no more, and others need the space.
+  output_.remove_local_of_others("");
+  const std::int64_t steps = steps_done_ - start_.step;
+  if (steps == 0 && start_.step > 0)
+    return log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
+  log::info(fmt::format("done: {} step{} in {}", steps, steps == 1 ? "" : "s",
+                        metrics::human_seconds(train_s)));
 }
 
 int Run::loop(const comm::Environment& environment) {
@@ -313,28 +293,17 @@ int Run::loop(const comm::Environment& environment) {
   }
 }
 
-int Run::train() {
-  tell_signals(checkpoints_.has_any());
-  const core::Stopwatch watch;
-  const std::int64_t first = steps_done_;
+void Run::train_steps() {
+  const std::int64_t first = start_.step;
   const std::int64_t stop_at = input_.train.stop_after_steps > 0
                                    ? std::min(num_steps_, first + input_.train.stop_after_steps)
                                    : num_steps_;
-  if (world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0) {
-    log::info("a signal asked to stop before the first step");
-    return stopped(first, checkpoints_.has_any());
-  }
-  if (first < num_steps_) note_start();
-  if (first == 0) {
-    validate("before training");
-    print_answers();
-  }
   core::Stopwatch since_last_step;
   while (steps_done_ < stop_at) {
     if (!step() || steps_done_ == num_steps_) break;
     // Validation first: a checkpoint covers the metrics written before it, and a restart drops
     // later ones.
-    if (is_validation_due()) validate(fmt::format("step {}", steps_done_).c_str());
+    if (is_validation_due()) validate(fmt::format("step {}", steps_done_));
     time_limit_.add_step(since_last_step.seconds());
     if (input_.checkpoint.probe && steps_done_ == first + 1) {
       checkpoints_.save_now(steps_done_);
@@ -342,27 +311,38 @@ int Run::train() {
     if (between_steps()) break;
     since_last_step.restart();
   }
-  if (steps_done_ >= num_steps_ && (steps_done_ > first || num_steps_ == 0)) {
+}
+
+int Run::train() {
+  tell_signals(checkpoints_.has_any());
+  const core::Stopwatch watch;
+  const std::int64_t first = start_.step;
+  if (world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0) {
+    log::info("a signal asked to stop before the first step");
+    return end_stopped(checkpoints_.has_any());
+  }
+  if (first < num_steps_)
+    output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
+                       input_.checkpoint.max_starts);
+  if (first == 0) {
+    validate("before training");
+    print_answers();
+  }
+  train_steps();
+  const bool is_finished = steps_done_ >= num_steps_;
+  if (is_finished && (steps_done_ > first || num_steps_ == 0)) {
     validate("after training");
     print_answers();
   }
   // A start that was left in its first step has nothing new.
-  const bool has_news = steps_done_ > first || steps_done_ >= num_steps_;
+  const bool has_news = steps_done_ > first || is_finished;
   const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();
   if (steps_done_ > first) {
     log::info(metrics::to_string(times_.total()));
-    tell_memory();
+    report_memory();
   }
-  if (steps_done_ < num_steps_) return stopped(first, has_checkpoint);
-  // A finished run needs them no more, and others need the space.
-  if (!local_root_.empty() && world_.node.is_root()) checkpoint::remove_other_runs(local_root_, "");
-  if (steps_done_ == first && first > 0) {
-    log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
-  } else {
-    log::info(fmt::format("done: {} step{} in {}", steps_done_ - first,
-                          steps_done_ - first == 1 ? "" : "s",
-                          metrics::human_seconds(watch.seconds())));
-  }
+  if (!is_finished) return end_stopped(has_checkpoint);
+  end_finished(watch.seconds());
   return core::exit_done;
 }
 

@@ -6,7 +6,7 @@
 namespace finetune::app::model_card_test {
 namespace {
 
-core::Json state() {
+core::Json state_json() {
   return {{"step", 30},
           {"validation_loss", 1.25},
           {"model_folder", "/home/someone/models/Tiny"},
@@ -20,6 +20,10 @@ core::Json state() {
             {"model.path", "\"Tiny\""},
             {"data.template", "\"/home/someone/x\""},
             {"optimizer.lr", "0.001"}}}};
+}
+
+checkpoint::RunState state() {
+  return checkpoint::RunState::from_json(state_json());
 }
 
 TEST(ModelCard, NamesBaseModelDataStepsLossAndSettings) {
@@ -49,7 +53,7 @@ TEST(ModelCard, NeverNamesFolders) {
 }
 
 TEST(ModelCard, LeavesOutWhatIsNotKnown) {
-  const std::string card = model_card({{"step", 3}, {"deck", "not = [a deck"}}, "x");
+  const std::string card = model_card({.step = 3, .deck = "not = [a deck"}, "x");
   EXPECT_NE(card.find("| optimizer steps | 3 |"), std::string::npos);
   for (const char* part : {"validation loss", "trained on |", "Settings"})
     EXPECT_EQ(card.find(part), std::string::npos) << card;
@@ -67,8 +71,8 @@ TEST(ModelCard, BaseModelIsCalledAsOnTheHubWhereThatIsKnown) {
 }
 
 TEST(ModelCard, MarkupInNamesStaysText) {
-  core::Json hostile = state();
-  hostile["deck"] = "[data]\npath = \"<img onload=x>|`a`.json\"\n";
+  checkpoint::RunState hostile = state();
+  hostile.deck = "[data]\npath = \"<img onload=x>|`a`.json\"\n";
   const std::string card = model_card(hostile, "a\nlicense: mit");
   EXPECT_NE(card.find("base_model: \"a\\nlicense: mit\"\n"), std::string::npos) << card;
   EXPECT_NE(card.find("| \\<img onload=x\\>\\|\\`a\\`.json |"), std::string::npos) << card;

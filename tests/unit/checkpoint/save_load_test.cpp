@@ -68,7 +68,7 @@ TEST(SaveLoad, AnyNumberOfShardsReadsWhatTheseRanksWrote) {
   EXPECT_TRUE(found.has_value());
   if (!found) return;  // on every rank alike
   EXPECT_EQ(found->step, 12);
-  EXPECT_EQ(found->state["step"], 12);
+  EXPECT_EQ(found->state.step, 12);
   for (const int m : {1, 2, 3, 4, 5, 8, 40})
     EXPECT_EQ(load_as(m, *found, model), 0) << m << " shards";
 }

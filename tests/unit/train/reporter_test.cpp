@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/reporter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace finetune::train::reporter_test {
+namespace {
+
+namespace fs = std::filesystem;
+using metrics::Progress;
+
+class ReporterTest : public testing::Test {
+ protected:
+  ReporterTest() : path_(fs::path(FINETUNE_BINARY_DIR) / "tests/train.reporter.jsonl") {
+    fs::remove(path_);
+  }
+  ~ReporterTest() override { fs::remove(path_); }
+
+  std::string rows() const {
+    std::ostringstream all;
+    all << std::ifstream(path_).rdbuf();
+    return all.str();
+  }
+
+  fs::path path_;
+};
+
+TEST_F(ReporterTest, WritesARowForEverythingItReports) {
+  Reporter reporter(Progress::Style::silent, 4, 1, metrics::RecordFile(path_, 0));
+  reporter.step({.step = 1, .loss = 2.5});
+  testing::internal::CaptureStdout();
+  reporter.validated("step 1", 1, {.loss = 1.5, .exact_match = 0.25, .num_samples = 8}, true);
+  reporter.saved({.folder = "out/step-0000000001", .step = 1}, checkpoint::Level::local);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(
+      said.starts_with("step 1: validation loss 1.5000, exact match 25.0 % of 8\n"
+                       "saved out/step-0000000001: "))
+      << said;
+  const std::string written = rows();
+  EXPECT_EQ(std::ranges::count(written, '\n'), 3);
+  for (const char* part : {"\"loss\": 2.5", "\"validation_loss\": 1.5", "\"level\": \"local\""})
+    EXPECT_NE(written.find(part), std::string::npos) << written;
+  EXPECT_EQ(reporter.metrics_bytes(), std::ssize(written));
+}
+
+TEST_F(ReporterTest, WithoutAFileOrAnswersSaysLess) {
+  Reporter reporter(Progress::Style::silent, 4, 1, std::nullopt);
+  reporter.sync_metrics();
+  testing::internal::CaptureStdout();
+  reporter.validated("before training", 0, {.loss = 1.5}, false);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "before training: validation loss 1.5000\n");
+  EXPECT_EQ(reporter.metrics_bytes(), 0);
+  EXPECT_FALSE(fs::exists(path_));
+}
+
+TEST_F(ReporterTest, SaysOnceThatRowsAreLost) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  Reporter reporter(Progress::Style::silent, 4, 1, metrics::RecordFile("/dev/full", 0));
+  testing::internal::CaptureStderr();
+  reporter.step({.step = 1});
+  reporter.step({.step = 2});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(said.starts_with("warning: rows of metrics.jsonl are lost: ")) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+}  // namespace
+}  // namespace finetune::train::reporter_test
