@@ -9,18 +9,18 @@
 #include <utility>
 
 #include "comm/agree.hpp"
-#include "comm/nccl_settings.hpp"
-#include "comm/watchdog.hpp"
+#include "comm/nccl/nccl_settings.hpp"
+#include "comm/watch/watchdog.hpp"
 #include "commands.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "preflight/machine.hpp"
-#include "train/arithmetic.hpp"
-#include "train/choices.hpp"
-#include "train/device.hpp"
-#include "train/preflight.hpp"
+#include "train/input/arithmetic.hpp"
+#include "train/input/choices.hpp"
+#include "train/input/device.hpp"
+#include "train/run/preflight.hpp"
 
 namespace finetune::app {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "registry.hpp"
-#include "train/input.hpp"
+#include "train/input/input.hpp"
 
 namespace finetune::app {
 

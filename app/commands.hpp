@@ -4,7 +4,7 @@
 
 #include "cli.hpp"
 #include "comm/environment.hpp"
-#include "train/registry.hpp"
+#include "train/input/registry.hpp"
 
 namespace finetune::app {
 

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/best.hpp"
-#include "checkpoint/layout.hpp"
-#include "checkpoint/read.hpp"
+#include "checkpoint/load/best.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/format/read.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -17,7 +17,7 @@
 #include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "model_card.hpp"
-#include "train/stored_parts.hpp"
+#include "train/run/stored_parts.hpp"
 #include "weights/folder.hpp"
 
 namespace finetune::app {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/find.hpp"
+#include "checkpoint/load/find.hpp"
 #include "cli.hpp"
-#include "train/registry.hpp"
+#include "train/input/registry.hpp"
 #include "weights/export_folder.hpp"
 #include "weights/model_files.hpp"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <string_view>
 
-#include "checkpoint/layout.hpp"
-#include "checkpoint/read.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/format/read.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -17,11 +17,11 @@
 #include "model_card.hpp"
 #include "train/adapter_base.hpp"
 #include "train/base_hash.hpp"
-#include "train/described_model.hpp"
+#include "train/input/described_model.hpp"
 #include "train/initial_weights.hpp"
 #include "train/merge.hpp"
 #include "train/packed_files.hpp"
-#include "train/stored_parts.hpp"
+#include "train/run/stored_parts.hpp"
 #include "weights/peft_config.hpp"
 
 namespace finetune::app {

@@ -7,9 +7,9 @@
 
 #include "core/error.hpp"
 #include "core/log.hpp"
-#include "data/jinja.hpp"
-#include "data/model_template.hpp"
-#include "data/records.hpp"
+#include "data/text/jinja.hpp"
+#include "data/text/model_template.hpp"
+#include "data/records/records.hpp"
 #include "data/tokenizer.hpp"
 #include "export.hpp"
 #include "weights/folder.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/generate.hpp"
+#include "train/infer/generate.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,13 +11,13 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
-#include "data/model_template.hpp"
-#include "data/prompt.hpp"
-#include "data/text_source.hpp"
+#include "data/text/model_template.hpp"
+#include "data/text/prompt.hpp"
+#include "data/text/text_source.hpp"
 #include "data/tokenizer.hpp"
 #include "formats/alpaca/alpaca.hpp"
-#include "train/corpus.hpp"
-#include "train/loaded_model.hpp"
+#include "train/corpus/corpus.hpp"
+#include "train/infer/loaded_model.hpp"
 
 namespace finetune::app {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/saving.hpp"
-#include "plan/scaling.hpp"
+#include "plan/time/saving.hpp"
+#include "plan/time/scaling.hpp"
 
 namespace finetune::app {
 

@@ -11,7 +11,7 @@
 #include "core/text.hpp"
 #include "export.hpp"
 #include "model_card.hpp"
-#include "train/described_model.hpp"
+#include "train/input/described_model.hpp"
 #include "train/initial_weights.hpp"
 #include "train/nf4_files.hpp"
 #include "weights/export_folder.hpp"

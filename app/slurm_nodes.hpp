@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/machine.hpp"
+#include "plan/machine/machine.hpp"
 
 namespace finetune::app {
 

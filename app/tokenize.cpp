@@ -8,7 +8,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
-#include "train/corpus.hpp"
+#include "train/corpus/corpus.hpp"
 
 namespace finetune::app {
 namespace {

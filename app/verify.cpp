@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/verify.hpp"
+#include "checkpoint/verify/verify.hpp"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list of everything that modules/ offers.
 
-#include "train/registry.hpp"
+#include "train/input/registry.hpp"
 
 namespace finetune::modules {
 

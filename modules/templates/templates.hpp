@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "data/chat_template.hpp"
+#include "data/text/chat_template.hpp"
 
 namespace finetune::templates {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "checkpoint/folder.hpp"
+#include "checkpoint/format/folder.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"

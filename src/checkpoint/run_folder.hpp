@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/layout.hpp"
+#include "checkpoint/format/layout.hpp"
 #include "core/file.hpp"
 #include "core/json.hpp"
 

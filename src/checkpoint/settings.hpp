@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/layout.hpp"
-#include "checkpoint/retire.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/format/retire.hpp"
 
 namespace finetune::deck {
 class Table;

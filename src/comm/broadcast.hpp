@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/mpi.hpp"
+#include "comm/mpi/mpi.hpp"
 
 namespace finetune::comm {
 

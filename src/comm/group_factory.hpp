@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "comm/device_stream.hpp"
+#include "comm/nccl/device_stream.hpp"
 #include "comm/group.hpp"
 
 namespace finetune::comm {

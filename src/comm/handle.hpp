@@ -9,7 +9,7 @@
 #include "comm/activity.hpp"
 #include "comm/broadcast.hpp"
 #include "comm/communicator.hpp"
-#include "comm/mpi.hpp"
+#include "comm/mpi/mpi.hpp"
 
 namespace finetune::comm {
 

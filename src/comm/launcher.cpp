@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "comm/mpi.hpp"
+#include "comm/mpi/mpi.hpp"
 
 extern char** environ;
 

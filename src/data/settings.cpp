@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "data/detect_format.hpp"
+#include "data/text/detect_format.hpp"
 
 namespace finetune::data {
 namespace {

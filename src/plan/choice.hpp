@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/strategies.hpp"
+#include "plan/time/strategies.hpp"
 
 namespace finetune::plan {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/numbers.hpp"
+#include "plan/layout/numbers.hpp"
 
 namespace finetune::plan {
 

@@ -7,8 +7,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "plan/bucket.hpp"
-#include "plan/memory.hpp"
+#include "plan/layout/bucket.hpp"
+#include "plan/memory/memory.hpp"
 
 namespace finetune::plan {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
-#include "plan/mesh.hpp"
+#include "plan/layout/mesh.hpp"
 #include "plan/optimizer.hpp"
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 
 namespace finetune::plan {
 

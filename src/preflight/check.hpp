@@ -11,9 +11,9 @@
 #include "comm/device.hpp"
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
-#include "comm/nccl_settings.hpp"
+#include "comm/nccl/nccl_settings.hpp"
 #include "model/path.hpp"
-#include "plan/machine.hpp"
+#include "plan/machine/machine.hpp"
 #include "preflight/gpus.hpp"
 #include "preflight/judge.hpp"
 

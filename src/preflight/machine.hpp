@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "plan/machine.hpp"
+#include "plan/machine/machine.hpp"
 #include "preflight/facts.hpp"
 #include "preflight/links.hpp"
 #include "preflight/rates.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/buffers.hpp"
+#include "plan/memory/buffers.hpp"
 
 namespace finetune::shard {
 at::Tensor BufferPool::take(std::int64_t count) {

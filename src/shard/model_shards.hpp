@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/weights.hpp"
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 #include "shard/buffer_pool.hpp"
 #include "shard/gradients.hpp"
 #include "shard/options.hpp"

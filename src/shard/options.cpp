@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/group_factory.hpp"
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "shard/compute_stream.hpp"

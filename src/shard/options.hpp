@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "comm/group.hpp"
-#include "plan/mesh.hpp"
-#include "plan/numbers.hpp"
+#include "plan/layout/mesh.hpp"
+#include "plan/layout/numbers.hpp"
 #include "world/world.hpp"
 
 namespace finetune::shard {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plan/numbers.hpp"
+#include "plan/layout/numbers.hpp"
 
 namespace finetune::shard {
 

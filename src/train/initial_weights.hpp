@@ -7,7 +7,7 @@
 #include "core/tensor_slice.hpp"
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 #include "shard/model_shards.hpp"
 #include "train/frozen_weights.hpp"
 #include "weights/model_files.hpp"

@@ -13,10 +13,10 @@
 
 #include "bench/bench_step.hpp"
 #include "model/products.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
 #include "train/initial_weights.hpp"
-#include "train/state.hpp"
+#include "train/run/state.hpp"
 
 namespace finetune {
 namespace {

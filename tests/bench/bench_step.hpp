@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "data/stream.hpp"
+#include "data/steps/stream.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "train/step.hpp"
+#include "train/step/step.hpp"
 
 namespace finetune::bench {
 

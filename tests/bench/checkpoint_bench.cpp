@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/save.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "core/file.hpp"
 
 namespace finetune::checkpoint {

@@ -12,7 +12,7 @@
 #include "model/products.hpp"
 #include "registry.hpp"
 #include "train/initial_weights.hpp"
-#include "train/state.hpp"
+#include "train/run/state.hpp"
 
 namespace finetune {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/environment.hpp"
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "core/clock.hpp"
 #include "core/log.hpp"
 

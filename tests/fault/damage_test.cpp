@@ -8,8 +8,8 @@
 #include <memory>
 #include <random>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "fault/material.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/manifest.hpp"
+#include "checkpoint/format/manifest.hpp"
 #include "core/hash.hpp"
 #include "core/tensor_slice.hpp"
 #include "fuzz/fuzz.hpp"

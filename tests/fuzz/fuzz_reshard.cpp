@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/layout.hpp"
-#include "checkpoint/read.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/format/read.hpp"
 #include "core/tensor_slice.hpp"
 #include "fuzz/fuzz.hpp"
 

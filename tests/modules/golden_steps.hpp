@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/stream.hpp"
+#include "data/steps/stream.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
 

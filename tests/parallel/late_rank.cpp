@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/environment.hpp"
-#include "comm/watchdog.hpp"
+#include "comm/watch/watchdog.hpp"
 
 namespace {
 

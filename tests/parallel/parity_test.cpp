@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "comm/agree.hpp"
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "parallel/trainer.hpp"
-#include "plan/collectives.hpp"
-#include "train/arithmetic.hpp"
-#include "train/replicas.hpp"
+#include "plan/machine/collectives.hpp"
+#include "train/input/arithmetic.hpp"
+#include "train/run/replicas.hpp"
 
 namespace finetune::tests::parity_test {
 namespace {

@@ -5,14 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "data/stream.hpp"
+#include "data/steps/stream.hpp"
 #include "model/products.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
 #include "support/mesh.hpp"
-#include "train/evaluate.hpp"
-#include "train/step.hpp"
+#include "train/infer/evaluate.hpp"
+#include "train/step/step.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::tests {

@@ -15,7 +15,7 @@
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "restart/job.hpp"
-#include "train/loaded_model.hpp"
+#include "train/infer/loaded_model.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::tests::adapter_job {

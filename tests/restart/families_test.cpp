@@ -9,7 +9,7 @@
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "restart/job.hpp"
-#include "train/loaded_model.hpp"
+#include "train/infer/loaded_model.hpp"
 
 namespace finetune::tests::families_test {
 namespace {

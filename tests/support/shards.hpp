@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/parameter_table.hpp"
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::tests {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/format.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::alpaca {
 

@@ -9,10 +9,10 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "data/fields.hpp"
-#include "data/files.hpp"
-#include "data/records.hpp"
-#include "data/source.hpp"
+#include "data/records/fields.hpp"
+#include "data/text/files.hpp"
+#include "data/records/records.hpp"
+#include "data/text/source.hpp"
 #include "formats/chat/message.hpp"
 
 namespace finetune::formats::chat {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations, in the several ways that people write them down.
 
-#include "data/format.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::chat {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts and answers in two columns of the deck's choice.
 
-#include "data/format.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::completion {
 

@@ -12,11 +12,11 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "data/decompress.hpp"
-#include "data/detect_format.hpp"
-#include "data/fields.hpp"
-#include "data/files.hpp"
-#include "data/records.hpp"
+#include "data/records/decompress.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/records/fields.hpp"
+#include "data/text/files.hpp"
+#include "data/records/records.hpp"
 
 namespace finetune::formats::text {
 namespace {

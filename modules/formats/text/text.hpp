@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain text, for pre-training and continued pre-training.
 
-#include "data/format.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::text {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "data/detect_format.hpp"
-#include "data/fields.hpp"
-#include "data/files.hpp"
-#include "data/records.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/records/fields.hpp"
+#include "data/text/files.hpp"
+#include "data/records/records.hpp"
 
 namespace finetune::formats::tokens {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token ids that were produced elsewhere.
 
-#include "data/format.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::tokens {
 

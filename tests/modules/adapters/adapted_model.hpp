@@ -10,14 +10,14 @@
 
 #include "model/products.hpp"
 #include "model/quantization.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/mesh.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
 #include "train/packed_files.hpp"
-#include "train/passes.hpp"
+#include "train/step/passes.hpp"
 #include "weights/peft.hpp"
 
 namespace finetune::tests {

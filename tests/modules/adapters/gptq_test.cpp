@@ -8,7 +8,7 @@
 #include "modules/adapters/gptq_model.hpp"
 #include "modules/golden_steps.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "train/step.hpp"
+#include "train/step/step.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::gptq_test {

@@ -7,8 +7,8 @@
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
-#include "train/described_model.hpp"
-#include "train/loaded_model.hpp"
+#include "train/input/described_model.hpp"
+#include "train/infer/loaded_model.hpp"
 #include "train/merge.hpp"
 #include "weights/peft.hpp"
 

@@ -16,7 +16,7 @@
 #include "modules/golden_steps.hpp"
 #include "optim/schedule.hpp"
 #include "optimizers/adamw/adamw.hpp"
-#include "train/step.hpp"
+#include "train/step/step.hpp"
 
 namespace finetune::trajectory_test {
 namespace {

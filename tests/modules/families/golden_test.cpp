@@ -8,8 +8,8 @@
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
-#include "train/generate.hpp"
-#include "train/loaded_model.hpp"
+#include "train/infer/generate.hpp"
+#include "train/infer/loaded_model.hpp"
 
 namespace finetune::golden_test {
 namespace {

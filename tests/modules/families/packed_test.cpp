@@ -6,7 +6,7 @@
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
-#include "train/loaded_model.hpp"
+#include "train/infer/loaded_model.hpp"
 
 namespace finetune::packed_test {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "data/load.hpp"
-#include "data/text_source.hpp"
+#include "data/tokens/load.hpp"
+#include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "support/material.hpp"
 

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "core/json.hpp"
-#include "data/text_source.hpp"
+#include "data/text/text_source.hpp"
 #include "formats/chat/chat.hpp"
 #include "support/material.hpp"
 #include "templates/templates.hpp"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/source.hpp"
+#include "data/text/source.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::chat::chat_test {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "data/text_source.hpp"
+#include "data/text/text_source.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/tokens/tokens.hpp"
 #include "templates/templates.hpp"

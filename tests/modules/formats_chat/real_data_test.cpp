@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "data/model_template.hpp"
-#include "data/text_source.hpp"
+#include "data/text/model_template.hpp"
+#include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/completion/completion.hpp"

@@ -2,7 +2,7 @@
 // Which of the formats is found from a file.
 #include <gtest/gtest.h>
 
-#include "data/detect_format.hpp"
+#include "data/text/detect_format.hpp"
 #include "registry.hpp"
 #include "unit/data/fake.hpp"
 

@@ -12,8 +12,8 @@
 #include "support/golden.hpp"
 #include "support/material.hpp"
 #include "support/ranks.hpp"
-#include "train/generate.hpp"
-#include "train/loaded_model.hpp"
+#include "train/infer/generate.hpp"
+#include "train/infer/loaded_model.hpp"
 
 namespace finetune::stories_test {
 namespace {

@@ -12,8 +12,8 @@
 #include "support/golden.hpp"
 #include "support/mesh.hpp"
 #include "support/ranks.hpp"
-#include "train/loaded_model.hpp"
-#include "train/step.hpp"
+#include "train/infer/loaded_model.hpp"
+#include "train/step/step.hpp"
 
 namespace finetune::trajectory_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "core/dtype.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "optim/optimizer.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "registry.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"

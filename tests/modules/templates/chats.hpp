@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat_template.hpp"
+#include "data/text/chat_template.hpp"
 #include "formats/chat/message.hpp"
 #include "templates/templates.hpp"
 

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "core/error.hpp"
-#include "data/jinja.hpp"
-#include "data/model_template.hpp"
+#include "data/text/jinja.hpp"
+#include "data/text/model_template.hpp"
 #include "modules/templates/chats.hpp"
 #include "support/run_program.hpp"
 #include "unit/data/fake.hpp"

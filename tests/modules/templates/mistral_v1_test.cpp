@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "data/model_template.hpp"
-#include "data/text_source.hpp"
+#include "data/text/model_template.hpp"
+#include "data/text/text_source.hpp"
 #include "modules/templates/chats.hpp"
 #include "unit/data/fake.hpp"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "data/model_template.hpp"
+#include "data/text/model_template.hpp"
 #include "modules/templates/chats.hpp"
 #include "support/material.hpp"
 #include "unit/data/fake.hpp"

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "data/source.hpp"
+#include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
 #include "support/material.hpp"
 

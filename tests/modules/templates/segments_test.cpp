@@ -2,7 +2,7 @@
 // What of a rendered conversation is trained, what is left out, and what is refused.
 #include <gtest/gtest.h>
 
-#include "data/source.hpp"
+#include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
 #include "unit/data/fake.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/best.hpp"
+#include "checkpoint/load/best.hpp"
 
 #include <gtest/gtest.h>
 

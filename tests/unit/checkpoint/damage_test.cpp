@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 

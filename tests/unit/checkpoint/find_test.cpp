@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/find.hpp"
+#include "checkpoint/load/find.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "checkpoint/retire.hpp"
+#include "checkpoint/format/retire.hpp"
 #include "core/error.hpp"
 #include "unit/checkpoint/support.hpp"
 

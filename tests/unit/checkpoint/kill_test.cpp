@@ -14,11 +14,11 @@
 #include <random>
 #include <set>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/layout.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/retire.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/format/retire.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "unit/checkpoint/support.hpp"
 
 namespace finetune::checkpoint::kill_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/layout.hpp"
+#include "checkpoint/format/layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints on disks of nodes. Each rank plays a node of its own, with a folder that only it
 // uses.
-#include "checkpoint/local.hpp"
+#include "checkpoint/load/local.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/load.hpp"
-#include "checkpoint/save.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
 #include "support.hpp"
 #include "support/ranks.hpp"
 

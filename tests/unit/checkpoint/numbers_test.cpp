@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/numbers.hpp"
+#include "checkpoint/format/numbers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/retire.hpp"
+#include "checkpoint/format/retire.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/read.hpp"
-#include "checkpoint/save.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/format/read.hpp"
+#include "checkpoint/save/save.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "comm/agree.hpp"
 #include "core/dtype.hpp"
 #include "support/ranks.hpp"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load.hpp"
-#include "checkpoint/save.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
 #include "comm/communicator.hpp"
 #include "core/tensor_slice.hpp"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `verify` says about checkpoints whose checksums are right.
-#include "checkpoint/verify.hpp"
+#include "checkpoint/verify/verify.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "checkpoint/find.hpp"
+#include "checkpoint/load/find.hpp"
 #include "unit/checkpoint/support.hpp"
 
 namespace finetune::checkpoint::verify_test {

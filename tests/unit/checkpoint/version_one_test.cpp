@@ -3,10 +3,10 @@
 // every tensor is the same to the bit.
 #include <gtest/gtest.h>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/save.hpp"
-#include "checkpoint/verify.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
+#include "checkpoint/verify/verify.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "support/ranks.hpp"

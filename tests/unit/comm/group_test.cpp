@@ -14,7 +14,7 @@
 #include "comm/agree.hpp"
 #include "comm/device.hpp"
 #include "comm/group_factory.hpp"
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "support/ranks.hpp"
 #include "unit/comm/group_memory.hpp"

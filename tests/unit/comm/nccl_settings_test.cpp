@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl_settings.hpp"
+#include "comm/nccl/nccl_settings.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "comm/nccl_names.hpp"
+#include "comm/nccl/nccl_names.hpp"
 
 namespace finetune::comm::nccl_settings_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/stream_watch.hpp"
+#include "comm/nccl/stream_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/activity.hpp"
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "support/ranks.hpp"
 

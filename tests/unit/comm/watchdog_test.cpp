@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that come: the watchdog lets them go on and ends with them. Those that do not come are in
 // tests/parallel.
-#include "comm/watchdog.hpp"
+#include "comm/watch/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

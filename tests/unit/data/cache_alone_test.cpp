@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "data/cache.hpp"
+#include "data/tokens/cache.hpp"
 #include "unit/data/cache_setup.hpp"
 
 namespace finetune::data::cache_alone_test {

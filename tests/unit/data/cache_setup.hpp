@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "data/load.hpp"
+#include "data/tokens/load.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::tests {

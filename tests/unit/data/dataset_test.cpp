@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/dataset.hpp"
+#include "data/tokens/dataset.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "data/split.hpp"
+#include "data/steps/split.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::dataset_test {

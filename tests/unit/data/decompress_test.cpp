@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/decompress.hpp"
+#include "data/records/decompress.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include <cstdlib>
 
-#include "data/json_records.hpp"
+#include "data/records/json_records.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::decompress_test {

@@ -16,9 +16,9 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "data/dataset.hpp"
-#include "data/format.hpp"
-#include "data/source.hpp"
+#include "data/tokens/dataset.hpp"
+#include "data/text/format.hpp"
+#include "data/text/source.hpp"
 
 namespace finetune::tests {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/json_records.hpp"
+#include "data/records/json_records.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
-#include "data/fields.hpp"
+#include "data/records/fields.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::json_records_test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every message and every dataset must be the same on any number of ranks.
-#include "data/load.hpp"
+#include "data/tokens/load.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/micro_batch.hpp"
+#include "data/steps/micro_batch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/packer.hpp"
+#include "data/steps/packer.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/random.hpp"
-#include "data/micro_batch.hpp"
+#include "data/steps/micro_batch.hpp"
 
 namespace finetune::data::packer_test {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/report.hpp"
+#include "data/tokens/report.hpp"
 
 #include <gtest/gtest.h>
 
-#include "data/load.hpp"
-#include "data/show.hpp"
+#include "data/tokens/load.hpp"
+#include "data/tokens/show.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::report_test {

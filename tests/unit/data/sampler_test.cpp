@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/sampler.hpp"
+#include "data/steps/sampler.hpp"
 
 #include <gtest/gtest.h>
 

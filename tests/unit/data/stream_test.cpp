@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/stream.hpp"
+#include "data/steps/stream.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text_source.hpp"
+#include "data/text/text_source.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 
 namespace finetune::plan::bucket_test {
 namespace {

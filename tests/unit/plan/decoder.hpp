@@ -7,7 +7,7 @@
 #include "model/architecture.hpp"
 #include "model/layout.hpp"
 #include "model/parameter_table.hpp"
-#include "plan/machine.hpp"
+#include "plan/machine/machine.hpp"
 
 namespace finetune::tests {
 

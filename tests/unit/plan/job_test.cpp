@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/job.hpp"
+#include "plan/time/job.hpp"
 
 #include <gtest/gtest.h>
 

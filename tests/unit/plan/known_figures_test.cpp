@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/memory.hpp"
+#include "plan/memory/memory.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/small_model.hpp"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "core/error.hpp"
-#include "plan/machine_file.hpp"
+#include "plan/machine/machine_file.hpp"
 #include "unit/plan/decoder.hpp"
 
 namespace finetune::plan::machine_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/memory.hpp"
+#include "plan/memory/memory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <bit>
 
 #include "model/cost/scratch.hpp"
-#include "plan/buffers.hpp"
+#include "plan/memory/buffers.hpp"
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan::memory_test {

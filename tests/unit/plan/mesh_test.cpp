@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/mesh.hpp"
+#include "plan/layout/mesh.hpp"
 
 #include <gtest/gtest.h>
 

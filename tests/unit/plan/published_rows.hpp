@@ -24,7 +24,7 @@
 
 #include <vector>
 
-#include "plan/time.hpp"
+#include "plan/time/time.hpp"
 #include "unit/plan/decoder.hpp"
 
 namespace finetune::tests {

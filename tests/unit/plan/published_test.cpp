@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "plan/machine_file.hpp"
+#include "plan/machine/machine_file.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/published_rows.hpp"
 #include "unit/plan/small_model.hpp"

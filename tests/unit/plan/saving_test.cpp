@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/saving.hpp"
+#include "plan/time/saving.hpp"
 
 #include <gtest/gtest.h>
 

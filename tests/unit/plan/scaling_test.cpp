@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/scaling.hpp"
+#include "plan/time/scaling.hpp"
 
 #include <gtest/gtest.h>
 
 #include <regex>
 
-#include "plan/scaling_plot.hpp"
+#include "plan/time/scaling_plot.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"

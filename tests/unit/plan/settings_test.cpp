@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/settings.hpp"
+#include "plan/layout/settings.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/shard_map.hpp"
+#include "plan/layout/shard_map.hpp"
 
 #include <gtest/gtest.h>
 

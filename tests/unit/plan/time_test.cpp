@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/time.hpp"
+#include "plan/time/time.hpp"
 
 #include <gtest/gtest.h>
 
 #include "model/cost/cost_ops.hpp"
-#include "plan/collectives.hpp"
-#include "plan/strategies.hpp"
+#include "plan/machine/collectives.hpp"
+#include "plan/time/strategies.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <tuple>
 
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
 

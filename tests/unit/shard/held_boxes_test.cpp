@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/find.hpp"
-#include "checkpoint/load.hpp"
-#include "checkpoint/save.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
 #include "model/layout.hpp"
 #include "support/ranks.hpp"
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/mpi_group.hpp"
+#include "comm/mpi/mpi_group.hpp"
 #include "comm/worker.hpp"
 #include "model/block.hpp"
 #include "model/layout.hpp"

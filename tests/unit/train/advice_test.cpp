@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/advice.hpp"
+#include "train/run/advice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "train/generate.hpp"
+#include "train/infer/generate.hpp"
 
 namespace finetune::train::choose_test {
 namespace {

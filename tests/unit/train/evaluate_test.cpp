@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/evaluate.hpp"
+#include "train/infer/evaluate.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
-#include "train/generate.hpp"
+#include "train/infer/generate.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::evaluate_test {

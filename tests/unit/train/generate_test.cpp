@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/generate.hpp"
+#include "train/infer/generate.hpp"
 
 #include <gtest/gtest.h>
 

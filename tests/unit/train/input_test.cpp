@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/input.hpp"
+#include "train/input/input.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "model/packing.hpp"
 #include "model/quantization.hpp"
 #include "models/llama/llama.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "support/optimizers.hpp"
 #include "unit/train/step_memory.hpp"
 

@@ -9,7 +9,7 @@
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/qwen/qwen.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "support/optimizers.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "train/settings.hpp"
+#include "train/input/settings.hpp"
 
 namespace finetune::train::nccl_table_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/passes.hpp"
+#include "train/step/passes.hpp"
 
 #include <gtest/gtest.h>
 

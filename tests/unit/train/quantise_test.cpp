@@ -9,7 +9,7 @@
 
 #include "adapters/qlora/qlora.hpp"
 #include "comm/agree.hpp"
-#include "plan/bucket.hpp"
+#include "plan/layout/bucket.hpp"
 #include "train/base_weights.hpp"
 #include "train/frozen_weights.hpp"
 #include "unit/train/tiny_model.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/reporter.hpp"
+#include "train/run/reporter.hpp"
 
 #include <gtest/gtest.h>
 

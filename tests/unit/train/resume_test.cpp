@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/resume.hpp"
+#include "train/run/resume.hpp"
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,8 @@
 #include "shard/options.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
-#include "train/passes.hpp"
-#include "train/step.hpp"
+#include "train/step/passes.hpp"
+#include "train/step/step.hpp"
 #include "world/world.hpp"
 
 namespace finetune::tests {

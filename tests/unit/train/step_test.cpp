@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/step.hpp"
+#include "train/step/step.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/stop.hpp"
+#include "train/run/stop.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "models/qwen/qwen.hpp"
 #include "support/ranks.hpp"
 #include "train/initial_weights.hpp"
-#include "train/passes.hpp"
+#include "train/step/passes.hpp"
 
 namespace finetune::tests {
 

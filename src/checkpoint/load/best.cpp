@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/load/best.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "checkpoint/format/candidate.hpp"
+#include "checkpoint/format/folder.hpp"
+#include "checkpoint/format/layout.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+
+namespace finetune::checkpoint {
+
+Found open_best(const std::filesystem::path& root) {
+  const auto steps = list_steps(root);
+  if (steps.empty()) core::fail(core::ErrorKind::input, no_checkpoint_in(root));
+  std::optional<Found> best;
+  for (const std::int64_t step : steps) {
+    try {
+      Found found = parse(read_candidate(root / folder_name(step)));
+      check_file_sizes(found);
+      const std::optional<double> loss = found.state.validation_loss;
+      if (loss && (!best || *loss < *best->state.validation_loss)) best = std::move(found);
+    } catch (const core::Error& error) {
+      log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
+    }
+  }
+  if (!best) {
+    core::fail(
+        core::ErrorKind::input,
+        {root.string(), "no good checkpoint there has a validation loss",
+         "one is noted where a checkpoint is saved right after a validation",
+         "Make checkpoint.save_steps a multiple of train.validate_steps, or name a step folder."});
+  }
+  return std::move(*best);
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,16 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which checkpoint is worth exporting.
+
+#include <filesystem>
+
+#include "checkpoint/load/find.hpp"
+
+namespace finetune::checkpoint {
+
+/// Opens the checkpoint in the folder `root` with the lowest validation loss, of equal ones the
+/// newest. Those whose manifest, state or file sizes are bad are skipped with a warning each.
+/// Without MPI. Throws: ErrorKind::input if there are none, or none has a validation loss.
+Found open_best(const std::filesystem::path& root);
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What device.hpp asks of CUDA.
+#include <fmt/format.h>
+
+#include "comm/nccl/cuda.hpp"
+#include "comm/device.hpp"
+
+namespace finetune::comm {
+
+int num_gpus() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  // The same binary runs on machines without a GPU, where the driver's library is missing as well.
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver ||
+      code == cudaErrorStubLibrary) {
+    cudaGetLastError();  // forgets the error, or the next check would report it
+    return 0;
+  }
+  check_cuda(code, "cudaGetDeviceCount");
+  return count;
+}
+
+std::string gpu_uuid(int device) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    // Dashes after bytes 4, 6, 8 and 10, as in every UUID (RFC 9562).
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return text;
+}
+
+std::int64_t free_gpu_bytes() {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free_bytes);
+}
+
+void use_gpu(int device) {
+  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+}
+
+}  // namespace finetune::comm

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/watch/watchdog.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/watch/hang.hpp"
+#include "comm/launcher.hpp"
+#include "comm/mpi/mpi.hpp"
+#include "core/log.hpp"
+
+namespace finetune::comm {
+namespace {
+
+constexpr int beat_tag = 1;
+
+/// A heartbeat as it travels.
+struct Beat {
+  struct Part {
+    std::int64_t step = 0;
+    std::int64_t sequence = 0;
+    std::int64_t is_inside = 0;
+    double seconds = 0;
+    std::array<char, 24> collective{};
+    std::array<char, 24> axis{};
+  };
+  std::array<Part, 2> parts;
+  std::int64_t is_last = 0;
+};
+
+void put(const std::string& text, std::array<char, 24>& field) {
+  text.copy(field.data(), field.size() - 1);
+}
+
+Beat to_beat(const RankState& state) {
+  Beat beat;
+  for (std::size_t i = 0; i < state.tracks.size(); ++i) {
+    const Doing& doing = state.tracks[i];
+    Beat::Part& part = beat.parts[i];
+    part.step = doing.step;
+    part.sequence = doing.sequence;
+    part.is_inside = doing.is_inside ? 1 : 0;
+    part.seconds = doing.seconds;
+    put(doing.collective, part.collective);
+    put(doing.axis, part.axis);
+  }
+  beat.is_last = state.is_finished ? 1 : 0;
+  return beat;
+}
+
+RankState to_state(const Beat& beat) {
+  RankState state;
+  for (std::size_t i = 0; i < state.tracks.size(); ++i) {
+    const Beat::Part& part = beat.parts[i];
+    state.tracks[i] = {.step = part.step,
+                       .sequence = part.sequence,
+                       .is_inside = part.is_inside != 0,
+                       .collective = part.collective.data(),
+                       .axis = part.axis.data(),
+                       .seconds = part.seconds};
+  }
+  state.is_finished = beat.is_last != 0;
+  return state;
+}
+
+/// Counts the time in which its owner runs: a pause longer than `longest_s` between two looks is
+/// one in which this process was stopped, and the others probably too.
+class AwakeClock {
+ public:
+  explicit AwakeClock(double longest_s) : longest_s_(longest_s) {}
+  /// Whether this process was stopped since the last look.
+  bool look() {
+    const double passed_s = watch_.seconds();
+    seconds_ += std::min(passed_s, longest_s_);
+    watch_.restart();
+    return passed_s > longest_s_;
+  }
+  double seconds() const { return seconds_; }
+
+ private:
+  core::Stopwatch watch_;
+  double longest_s_;
+  double seconds_ = 0;
+};
+
+/// Where this rank's heartbeats go, one at a time.
+struct Outbox {
+  int rank = 0;
+  Beat beat = {};
+  MPI_Request request = MPI_REQUEST_NULL;
+  bool has_sent_last = false;
+
+  /// Whether the beat before has left.
+  bool is_free() {
+    int done = 1;
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  }
+};
+
+}  // namespace
+
+// Only the constructor, close() and abandon() run on the caller's thread, the first before and the
+// others after the watching thread. MPI's errors are left alone in between: a peer that cannot be
+// reached is silent, which is what the judgement is about.
+class Watchdog::Guard {
+ public:
+  Guard(const Environment& environment, double timeout_s)
+      : activity_(environment.activity()),
+        rank_(environment.world().rank()),
+        timeout_s_(timeout_s),
+        interval_s_(std::clamp(timeout_s / 5, 0.05, 5.0)),
+        clock_(2 * interval_s_) {
+    const Topology& topology = environment.topology();
+    for (const int node : topology.node_of_rank)
+      hosts_.push_back(topology.node_names[static_cast<std::size_t>(node)]);
+    ranks_.resize(hosts_.size());
+    heard_at_s_.resize(hosts_.size());
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    for (const int monitor : {0, last_rank()})
+      if (monitor != rank_) outboxes_.push_back({.rank = monitor});
+    if (is_monitor()) receive_next();
+    thread_ = std::thread([this] { watch(); });
+  }
+
+  /// Collective. The thread goes on until every rank has come here.
+  void close() {
+    {
+      const Activity::Scope scope(&activity_, Track::main, "finish", "world");
+      ask(Wish::finish);
+      thread_.join();
+    }
+    release_requests();
+    MPI_Comm_free(&comm_);
+  }
+
+  /// Not collective. False if memory must stay, because a message is still leaving from it.
+  bool abandon() {
+    ask(Wish::abandon);
+    thread_.join();
+    const bool all_left = std::all_of(outboxes_.begin(), outboxes_.end(),
+                                      [](Outbox& outbox) { return outbox.is_free(); });
+    release_requests();
+    return all_left;
+  }
+
+ private:
+  enum class Wish { go_on, finish, abandon };
+
+  int last_rank() const { return static_cast<int>(hosts_.size()) - 1; }
+  bool is_monitor() const { return rank_ == 0 || rank_ == last_rank(); }
+  RankState& own() { return ranks_[static_cast<std::size_t>(rank_)]; }
+
+  void ask(Wish wish) {
+    const std::lock_guard lock(mutex_);
+    wish_ = wish;
+    wake_.notify_one();
+  }
+
+  /// Sleeps until the next beat is due, or until something else is wished than `now`.
+  Wish rest(Wish now) {
+    // Nobody sees a run end 10 ms later, and the thread need not spin while others finish.
+    const double seconds = now == Wish::finish ? std::min(interval_s_, 0.01) : interval_s_;
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return wish_ != now; });
+    return wish_;
+  }
+
+  void watch() {
+    for (Wish wish = Wish::go_on; wish != Wish::abandon; wish = rest(wish)) {
+      // Who was stopped knows old news only; the others may be about to say so.
+      if (clock_.look()) quiet_until_s_ = clock_.seconds() + timeout_s_;
+      look_at_myself(wish == Wish::finish);
+      send();
+      if (is_monitor()) receive();
+      if (wish == Wish::finish && is_finished()) return;
+      decide();
+    }
+  }
+
+  void look_at_myself(bool is_last) {
+    for (std::size_t i = 0; i < own().tracks.size(); ++i) {
+      const Doing before = own().tracks[i];
+      Doing now = activity_.look(static_cast<Track>(i));
+      if (now.sequence != before.sequence || now.is_inside != before.is_inside)
+        since_s_[i] = clock_.seconds() - std::min(now.seconds, interval_s_);
+      now.seconds = std::min(now.seconds, clock_.seconds() - since_s_[i]);
+      own().tracks[i] = now;
+    }
+    own().is_finished = is_last;
+    heard_at_s_[static_cast<std::size_t>(rank_)] = clock_.seconds();
+  }
+
+  void send() {
+    // While finishing the thread looks often, but one last beat is enough.
+    for (Outbox& outbox : outboxes_) {
+      if (outbox.has_sent_last || !outbox.is_free()) continue;
+      outbox.beat = to_beat(own());
+      outbox.has_sent_last = own().is_finished;
+      MPI_Isend(&outbox.beat, sizeof(Beat), MPI_BYTE, outbox.rank, beat_tag, comm_,
+                &outbox.request);
+    }
+  }
+
+  void receive_next() {
+    MPI_Irecv(&received_, sizeof(Beat), MPI_BYTE, MPI_ANY_SOURCE, beat_tag, comm_, &receipt_);
+  }
+
+  /// Takes everything that has arrived, so that a rank which was stopped judges no old news.
+  void receive() {
+    while (receipt_ != MPI_REQUEST_NULL) {
+      int done = 0;
+      MPI_Status status{};
+      if (MPI_Test(&receipt_, &done, &status) != MPI_SUCCESS || done == 0) return;
+      const auto from = static_cast<std::size_t>(status.MPI_SOURCE);
+      ranks_[from] = to_state(received_);
+      heard_at_s_[from] = clock_.seconds();
+      if (!has_everyone_finished()) receive_next();
+    }
+  }
+
+  bool has_everyone_finished() const {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (static_cast<int>(rank) != rank_ && !ranks_[rank].is_finished) return false;
+    return true;
+  }
+
+  bool is_finished() {
+    return std::all_of(outboxes_.begin(), outboxes_.end(),
+                       [](Outbox& outbox) { return outbox.has_sent_last && outbox.is_free(); }) &&
+           (!is_monitor() || has_everyone_finished());
+  }
+
+  void decide() {
+    if (clock_.seconds() < quiet_until_s_) return;
+    own_wait_s_ = 0;
+    for (const Doing& doing : own().tracks)
+      if (doing.is_inside) own_wait_s_ = std::max(own_wait_s_, doing.seconds);
+    if (is_monitor()) {
+      decide_for_all();
+    } else if (own_wait_s_ > 3 * timeout_s_) {
+      // The two that judge are both silent.
+      end(alone());
+    }
+  }
+
+  void decide_for_all() {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      ranks_[rank].silent_s = clock_.seconds() - heard_at_s_[rank];
+    // A rank that finishes still waits for the others, unlike what it tells them.
+    const bool is_finishing = std::exchange(own().is_finished, false);
+    const auto verdict = judge(ranks_, hosts_, timeout_s_);
+    own().is_finished = is_finishing;
+    if (!verdict) {
+      agreed_since_s_.reset();
+      return;
+    }
+    if (!agreed_since_s_) agreed_since_s_ = clock_.seconds();
+    // The last rank gives the first one time to speak, if it is there.
+    const bool is_first_there = !is_silent(ranks_[0], timeout_s_);
+    if (rank_ != 0 && is_first_there && clock_.seconds() - *agreed_since_s_ < timeout_s_ / 2)
+      return;
+    end(*verdict);
+  }
+
+  core::Message alone() const {
+    const auto& tracks = ranks_[static_cast<std::size_t>(rank_)].tracks;
+    const Doing& doing = tracks[0].is_inside ? tracks[0] : tracks[1];
+    return {fmt::format("step {}", doing.step),
+            fmt::format("rank {} on {} waits in {} on {}, and rank 0 on {} and rank {} on {}, "
+                        "which should say for whom, do nothing",
+                        rank_, hosts_[static_cast<std::size_t>(rank_)], doing.collective,
+                        doing.axis, hosts_.front(), last_rank(), hosts_.back()),
+            fmt::format("it has been inside it for {:.0f} s", doing.seconds),
+            "Look at the nodes of these two ranks."};
+  }
+
+  void end(const core::Message& message) const {
+    log::error(core::to_string(message));
+    abort_job(static_cast<int>(core::ErrorKind::io));
+  }
+
+  void release_requests() {
+    if (receipt_ != MPI_REQUEST_NULL) {
+      MPI_Cancel(&receipt_);
+      MPI_Wait(&receipt_, MPI_STATUS_IGNORE);
+    }
+    for (Outbox& outbox : outboxes_)
+      if (outbox.request != MPI_REQUEST_NULL) MPI_Request_free(&outbox.request);
+  }
+
+  Activity& activity_;
+  int rank_;
+  double timeout_s_;
+  double interval_s_;
+  std::vector<std::string> hosts_;  ///< by rank
+  MPI_Comm comm_ = MPI_COMM_NULL;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Wish wish_ = Wish::go_on;
+
+  AwakeClock clock_;
+  double quiet_until_s_ = 0;         ///< on the clock: no judgement before
+  std::array<double, 2> since_s_{};  ///< on the clock, when each track began what it does
+  double own_wait_s_ = 0;
+  std::vector<Outbox> outboxes_;
+  std::vector<RankState> ranks_;  ///< of monitors; of others only their own entry
+  std::vector<double> heard_at_s_;
+  Beat received_;
+  MPI_Request receipt_ = MPI_REQUEST_NULL;
+  std::optional<double> agreed_since_s_;  ///< on the clock, since when somebody is to blame
+
+  std::thread thread_;
+};
+
+Watchdog::Watchdog(const Environment& environment, double timeout_s) {
+  if (timeout_s <= 0 || environment.world().size() == 1) return;
+  int provided = 0;
+  check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    log::warn(
+        "train.hang_timeout_s is set, but this MPI lets one thread call it only: a job that "
+        "hangs will not be ended");
+    return;
+  }
+  guard_ = std::make_unique<Guard>(environment, timeout_s);
+}
+
+Watchdog::~Watchdog() {
+  if (!guard_) return;
+  if (std::uncaught_exceptions() == 0) {
+    guard_->close();
+  } else if (!guard_->abandon()) {
+    // Kept for the rest of the process: it is ending.
+    static_cast<void>(guard_.release());
+  }
+}
+
+}  // namespace finetune::comm

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/fields.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace finetune::data {
+namespace {
+
+/// `"instruction", "input"`: the names an object has, for the message about the one it has not.
+std::string field_names(const core::Json& object) {
+  constexpr std::size_t most = 8;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& item : object.items()) {
+    if (++count > most) return names + ", ...";
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", core::one_line(item.key()));
+  }
+  return names;
+}
+
+[[noreturn]] void fail_missing(const core::Json& object, const Column& column,
+                               const std::string& where) {
+  std::vector<std::string> names;
+  for (const auto& item : object.items())
+    names.push_back(item.key());
+  const auto meant = core::nearest(column.name, names);
+  std::string remedy = column.key.empty() ? "Add it, or choose the data.format of these data."
+                                          : fmt::format(
+                                                "Add it, name another one in {}, or choose the "
+                                                "data.format of these data.",
+                                                column.key);
+  if (meant && column.key.empty())
+    remedy = fmt::format("Did you mean it by \"{}\"? Rename the field.", core::one_line(*meant));
+  if (meant && !column.key.empty()) {
+    remedy =
+        fmt::format("Did you mean \"{0}\"? Set {1} = \"{0}\".", core::one_line(*meant), column.key);
+  }
+  core::fail(
+      core::ErrorKind::input,
+      {where, fmt::format("field \"{}\" is missing", core::one_line(column.name)),
+       names.empty() ? "the object is empty" : "the fields are " + field_names(object), remedy});
+}
+
+}  // namespace
+
+Column Column::of(const std::string& chosen, const std::string& usual, const std::string& key) {
+  return {chosen.empty() ? usual : chosen, key, !chosen.empty()};
+}
+
+const core::Json* find_field(const core::Json& record, const Column& column,
+                             const std::string& where) {
+  const auto found = record.find(column.name);
+  if (found == record.end()) {
+    if (column.chosen) fail_missing(record, column, where);
+    return nullptr;
+  }
+  return found->is_null() ? nullptr : &*found;
+}
+
+const core::Json& field(const core::Json& record, const Column& column, const std::string& where) {
+  const auto found = record.find(column.name);
+  if (found == record.end()) fail_missing(record, column, where);
+  return *found;
+}
+
+std::string text_of(const core::Json& value, const std::string& name, const std::string& where) {
+  if (!value.is_string()) {
+    core::fail(
+        core::ErrorKind::input,
+        {where, fmt::format("field \"{}\" is of type {}", core::one_line(name), value.type_name()),
+         "text is needed", "Make it a string."});
+  }
+  return value.get<std::string>();
+}
+
+std::string text_field(const core::Json& record, const Column& column, const std::string& where) {
+  return text_of(field(record, column, where), column.name, where);
+}
+
+std::string optional_text_field(const core::Json& record, const Column& column,
+                                const std::string& where) {
+  const core::Json* value = find_field(record, column, where);
+  return value == nullptr ? "" : text_of(*value, column.name, where);
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/records.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "data/records/decompress.hpp"
+#include "data/records/json_records.hpp"
+#include "data/records/parquet.hpp"
+
+namespace finetune::data {
+
+const std::vector<std::string_view>& record_endings() {
+  static const std::vector<std::string_view> endings = {
+      ".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst", ".parquet"};
+  return endings;
+}
+
+std::string_view record_ending(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const auto& endings = record_endings();
+  const auto ending = std::ranges::find_if(
+      endings, [&](std::string_view candidate) { return name.ends_with(candidate); });
+  return ending == endings.end() ? std::string_view() : *ending;
+}
+
+std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
+  return open_first_records(path, std::numeric_limits<std::size_t>::max());
+}
+
+std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
+                                            std::size_t most_records) {
+  if (record_ending(path) == ".parquet") return open_parquet(path);
+  for (const char* table : {".csv", ".tsv"}) {
+    if (path.extension() != table) continue;
+    core::fail(
+        core::ErrorKind::input,
+        {path.string(), "is a table of text",
+         "JSON lines, JSON and Parquet are read, where a field may hold line ends and commas",
+         fmt::format("Convert it, in Python: pandas.read_csv(FILE{}).to_json(OUT, "
+                     "orient=\"records\", lines=True).",
+                     std::string_view(table) == ".tsv" ? ", sep=\"\\t\"" : "")});
+  }
+  return std::make_unique<JsonRecords>(open_plain(path), most_records);
+}
+
+std::string dump_json(const OrderedJson& value) {
+  if (!value.is_structured()) return value.dump();
+  std::string text;
+  for (const auto& item : value.items()) {
+    if (!text.empty()) text += ", ";
+    if (value.is_object()) text += OrderedJson(item.key()).dump() + ": ";
+    text += dump_json(item.value());
+  }
+  return value.is_object() ? "{" + text + "}" : "[" + text + "]";
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,93 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a data format is: a name, how its samples become sequences, and a reader of its files.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "data/text/conversation.hpp"
+#include "data/text/split_files.hpp"
+#include "data/tokens/tokens.hpp"
+
+namespace finetune::data {
+
+/// A piece of a sample's text. Loss is taken on the tokens of trained segments only.
+struct Segment {
+  std::string text;
+  bool trained = false;
+  bool markup = false;  ///< a template wrote it: names of special tokens in it are those tokens
+};
+
+/// What a file says of one sample: text in segments, a conversation, or both (then the segments are
+/// the format's own way to write the conversation, and a template of the deck's takes their place);
+/// or tokens and nothing else.
+struct Sample {
+  std::vector<Segment> segments;
+  std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
+  Conversation conversation = {};
+  Tokens tokens = {};
+  std::uint32_t findings = 0;  ///< bits of Finding that the reader saw
+};
+
+/// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks
+/// read different samples at the same time.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  /// 0 <= i < size(). Throws: ErrorKind::input naming file and line if the sample cannot be used.
+  virtual Sample sample(std::int64_t i) const = 0;
+
+  /// "file:line", or "file:line: entry 12", without reading the sample where that can be.
+  virtual std::string where(std::int64_t i) const { return sample(i).where; }
+
+  /// The files that were opened, in order.
+  virtual std::vector<std::filesystem::path> files() const { return {}; }
+
+ protected:
+  Reader() = default;
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+};
+
+/// Names of the columns (fields of a record) that the deck chooses; empty: the format's own.
+struct Columns {
+  std::string conversation;
+  std::string prompt;
+  std::string input;
+  std::string answer;
+  std::string text;
+  std::string system;
+  std::string tools;
+  std::string tokens;
+  std::string labels;
+};
+
+enum class Layout {
+  separate,    ///< every sample is a sequence of its own (instructions)
+  continuous,  ///< documents run on and are cut into full blocks (plain text)
+};
+
+/// Whether a record looks as a format has them. A weak fit counts where nothing else fits.
+enum class Fit { no, weak, strong };
+
+struct Format {
+  std::string name;
+  Layout layout;
+  /// Throws: ErrorKind::input if the path cannot be read or holds no sample.
+  std::function<std::unique_ptr<Reader>(const DataPath&, const Columns&)> open;
+  bool needs_template = false;  ///< its samples are conversations and nothing else
+  bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
+  /// By the names of a record's fields; empty: the format is only taken where the deck names it.
+  std::function<Fit(const core::Json& record, const Columns&)> fits = {};
+  bool reads_plain_text = false;  ///< also files that hold no records
+};
+
+}  // namespace finetune::data

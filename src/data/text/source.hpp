@@ -1,0 +1,59 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Samples as token ids, whatever format, template and tokenizer they come from: all that loading,
+// caching and reporting know of them.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/tokens/tokens.hpp"
+
+namespace finetune::data {
+
+/// What may be odd about a sample that can be used all the same. Bits of `SourceSample::findings`;
+/// the data report counts each, and the deck may refuse it.
+enum class Finding : std::uint32_t {
+  empty_answer = 1,    ///< an answer without text
+  no_end_of_turn = 2,  ///< a trained answer that no end token follows
+  special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
+  unknown_role = 8,    ///< a message of an unknown role was left out; no answer after it is trained
+};
+
+struct SourceSample {
+  Tokens tokens;               ///< not yet cut to max_seq_length
+  std::uint32_t findings = 0;  ///< bits of Finding
+};
+
+/// The samples of one data set in file order. Thread-safe: reading changes nothing.
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  /// 0 <= i < size(). Throws: ErrorKind::input naming file and line if the sample cannot be used.
+  virtual SourceSample sample(std::int64_t i) const = 0;
+
+  /// "file:line" or "file:line: entry 12": begins messages about sample i.
+  virtual std::string where(std::int64_t i) const = 0;
+
+  /// Text of token ids, special tokens shown.
+  virtual std::string text(std::span<const std::int32_t> ids) const = 0;
+
+  /// The files that were opened, in order: their bytes, the record_ending of their names and
+  /// `settings` decide all tokens.
+  virtual std::vector<std::filesystem::path> files() const = 0;
+
+  /// Everything other than the files that decides the tokens: format, columns, template, tokenizer.
+  virtual std::string settings() const = 0;
+
+ protected:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+};
+
+}  // namespace finetune::data

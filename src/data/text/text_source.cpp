@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/text/text_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace finetune::data {
+namespace {
+
+std::uint32_t bit(Finding finding) {
+  return static_cast<std::uint32_t>(finding);
+}
+
+/// Everything of a format, its columns and a manner that decides tokens, as text to compare.
+std::string describe(const Format& format, const Columns& columns, const Manner& manner,
+                     const Tokenizer& tokenizer) {
+  // Raised when the same settings begin to give other tokens.
+  constexpr int version = 3;
+  std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
+  for (const auto& [key, value] : {std::pair("conversation", &columns.conversation),
+                                   {"prompt", &columns.prompt},
+                                   {"input", &columns.input},
+                                   {"answer", &columns.answer},
+                                   {"text", &columns.text},
+                                   {"system", &columns.system},
+                                   {"tools", &columns.tools},
+                                   {"tokens", &columns.tokens},
+                                   {"labels", &columns.labels}}) {
+    if (!value->empty()) text += fmt::format("{}_column {}\n", key, *value);
+  }
+  text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
+                      manner.train_on == TrainOn::all ? "all" : "answers",
+                      manner.special_names == SpecialNames::text ? "text" : "tokens",
+                      tokenizer.fingerprint());
+  if (manner.chat) {
+    text += fmt::format("{} {} {}\n{}", manner.rewrites ? "rewrites" : "template",
+                        manner.chat->name, manner.chat->begin, manner.chat->text);
+  }
+  return text;
+}
+
+/// An error of the tokenizer, which knows no place, at its sample.
+template <typename F>
+auto at_sample(const std::string& where, const F& f) {
+  try {
+    return f();
+  } catch (const core::Error& error) {
+    throw core::Error(error.kind(), where + ": " + error.what());
+  }
+}
+
+/// What people want to see of a prompt: the last thing that was asked.
+std::string shown(const Sample& sample) {
+  const auto& messages = sample.conversation.messages;
+  const auto asked = std::find_if(messages.rbegin(), messages.rend(), [](const Message& message) {
+    return message.role == Role::user;
+  });
+  if (asked != messages.rend()) return asked->text;
+  std::string text;
+  for (const Segment& segment : sample.segments) {
+    if (!segment.trained) text += segment.text;
+  }
+  return text;
+}
+
+}  // namespace
+
+Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
+                SpecialNames special_names, bool ends) {
+  Tokens tokens;
+  bool any_trained = false;
+  std::vector<TextPart> parts;
+  for (std::size_t begin = 0; begin < segments.size();) {
+    const auto is_trained = [](const Segment& segment) {
+      return segment.trained && !segment.text.empty();
+    };
+    const bool trained = is_trained(segments[begin]);
+    parts.clear();
+    std::size_t end = begin;
+    for (; end < segments.size() && is_trained(segments[end]) == trained; ++end) {
+      const Segment& segment = segments[end];
+      parts.push_back({segment.text, !segment.markup && special_names == SpecialNames::text});
+    }
+    const bool is_first = begin == 0;
+    const Encode start = is_first ? Encode::document : Encode::continuation;
+    auto ids = tokenizer.encode(parts, ends ? start : start | Encode::no_ends);
+    // Some tokenizers end a document with EOS themselves; here it belongs after the last segment.
+    if (ends && is_first && !ids.empty() && ids.back() == tokenizer.eos_id()) ids.pop_back();
+    any_trained = any_trained || trained;
+    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    if (trained) tokens.labels.insert(tokens.labels.end(), ids.begin(), ids.end());
+    tokens.labels.resize(tokens.ids.size(), not_trained);
+    begin = end;
+  }
+  if (ends) {
+    tokens.ids.push_back(tokenizer.eos_id());
+    tokens.labels.push_back(any_trained ? tokenizer.eos_id() : not_trained);
+  }
+  return tokens;
+}
+
+TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
+                       const Manner& manner, const Tokenizer& tokenizer)
+    : reader_(std::move(reader)),
+      layout_(format.layout),
+      manner_(manner),
+      tokenizer_(tokenizer),
+      settings_(describe(format, columns, manner, tokenizer)) {
+  if (const auto end = tokenizer_.find_eos_id()) stop_ids_ = {*end};
+  if (!format.has_tokens) stop_ids_ = {tokenizer_.eos_id()};  // throws if there is none
+  if (!manner_.chat) return;
+  const auto stop = tokenizer_.id(manner_.chat->stop);
+  if (stop && std::ranges::find(stop_ids_, *stop) == stop_ids_.end()) stop_ids_.push_back(*stop);
+}
+
+TextSource::Written TextSource::write(const Sample& sample) const {
+  const bool is_chat = !sample.conversation.messages.empty();
+  if (manner_.chat && is_chat && (manner_.rewrites || sample.segments.empty())) {
+    Rendered rendered = render(*manner_.chat, sample.conversation, manner_.train_on, sample.where);
+    return {std::move(rendered.segments), false, rendered.findings | sample.findings};
+  }
+  if (sample.segments.empty()) {
+    core::fail(core::ErrorKind::input,
+               {sample.where, is_chat ? "a conversation needs a chat template" : "is empty",
+                is_chat ? "data.template names none" : "there is nothing to learn from it",
+                is_chat ? "Set data.template." : "Remove this sample."});
+  }
+  Written written{sample.segments, true, sample.findings};
+  for (Segment& segment : written.segments) {
+    const bool is_empty = layout_ == Layout::separate && segment.trained &&
+                          segment.text.find_first_not_of(" \t\r\n") == std::string::npos;
+    if (is_empty) written.findings |= bit(Finding::empty_answer);
+    if (manner_.train_on == TrainOn::all) segment.trained = true;
+  }
+  return written;
+}
+
+/// Tokens that came as tokens: whether they can be, and the end of a document that lacks it.
+Tokens TextSource::checked_tokens(const Sample& sample) const {
+  for (const std::int32_t id : sample.tokens.ids) {
+    if (id < tokenizer_.vocab_size()) continue;
+    core::fail(core::ErrorKind::input,
+               {sample.where, fmt::format("token id {} is not in the vocabulary", id),
+                fmt::format("{} has ids 0 to {}",
+                            tokenizer_.has_ids_only() ? "config.json" : "the model's tokenizer",
+                            tokenizer_.vocab_size() - 1),
+                "Make these data with the tokenizer of this model."});
+  }
+  Tokens tokens = sample.tokens;
+  if (layout_ == Layout::separate) return tokens;
+  const std::int32_t end = tokenizer_.eos_id();
+  if (tokens.ids.back() != end) {
+    const bool any_trained = std::any_of(tokens.labels.begin(), tokens.labels.end(),
+                                         [](std::int32_t label) { return label != not_trained; });
+    tokens.ids.push_back(end);
+    tokens.labels.push_back(any_trained ? end : not_trained);
+  }
+  return tokens;
+}
+
+/// Whether every stretch of trained tokens ends with a token that ends an answer.
+bool TextSource::ends_its_turns(const Tokens& tokens) const {
+  const std::size_t n = tokens.ids.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool is_last =
+        tokens.labels[i] != not_trained && (i + 1 == n || tokens.labels[i + 1] == not_trained);
+    if (is_last &&
+        std::find(stop_ids_.begin(), stop_ids_.end(), tokens.ids[i]) == stop_ids_.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+SourceSample TextSource::sample(std::int64_t i) const {
+  const Sample sample = reader_->sample(i);
+  SourceSample made;
+  made.findings = sample.findings;
+  if (!sample.tokens.ids.empty()) {
+    made.tokens = checked_tokens(sample);
+  } else {
+    const Written written = write(sample);
+    made.findings |= written.findings;
+    made.tokens = at_sample(sample.where, [&] {
+      const auto names_special = [&](const Segment& segment) {
+        return !segment.markup && tokenizer_.names_special(segment.text);
+      };
+      if (manner_.special_names == SpecialNames::text &&
+          std::any_of(written.segments.begin(), written.segments.end(), names_special)) {
+        made.findings |= bit(Finding::special_name);
+      }
+      return tokenise(written.segments, tokenizer_, manner_.special_names, written.ends);
+    });
+  }
+  if (layout_ == Layout::separate && manner_.train_on == TrainOn::answers && !stop_ids_.empty() &&
+      !ends_its_turns(made.tokens)) {
+    made.findings |= bit(Finding::no_end_of_turn);
+  }
+  return made;
+}
+
+std::string TextSource::text(std::span<const std::int32_t> ids) const {
+  return tokenizer_.decode(ids, false);
+}
+
+std::optional<Question> TextSource::question(std::int64_t i) const {
+  const Sample sample = reader_->sample(i);
+  const Tokens tokens = this->sample(i).tokens;
+  std::size_t end = tokens.ids.size();
+  while (end > 0 && tokens.labels[end - 1] == not_trained)
+    --end;
+  std::size_t begin = end;
+  while (begin > 0 && tokens.labels[begin - 1] != not_trained)
+    --begin;
+  if (begin == end || begin == 0) return std::nullopt;
+  const auto at = [&](std::size_t l) {
+    return tokens.ids.begin() + static_cast<std::ptrdiff_t>(l);
+  };
+  Question question{{at(0), at(begin)}, shown(sample), {}};
+  std::vector<std::int32_t> answer(at(begin), at(end));
+  if (std::ranges::find(stop_ids_, answer.back()) != stop_ids_.end()) answer.pop_back();
+  question.expected = tokenizer_.decode(answer);
+  return question;
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,88 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A Source out of a format's reader, a chat template and the model's tokenizer.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/text/chat_template.hpp"
+#include "data/text/format.hpp"
+#include "data/text/source.hpp"
+#include "data/tokenizer.hpp"
+
+namespace finetune::data {
+
+/// Whether the names of special tokens inside the data's own text are those tokens.
+enum class SpecialNames { text, tokens };
+
+/// How samples become tokens, in addition to what the format says.
+struct Manner {
+  /// For conversations; also for samples that have a text of their own, if `rewrites`.
+  std::optional<ChatTemplate> chat;
+  bool rewrites =
+      false;  ///< the deck names a template: it takes the place of the format's own text
+  TrainOn train_on = TrainOn::answers;
+  SpecialNames special_names = SpecialNames::text;
+};
+
+/// What a model is asked, and what it should answer.
+struct Question {
+  std::vector<std::int32_t> prompt;  ///< up to where the last answer begins
+  std::string shown;                 ///< what was asked, for people
+  std::string expected;              ///< the last answer
+};
+
+/// Tokens of a text in segments: stretches of segments that are all trained, or all not, are one
+/// text for the tokenizer each, because that is what a model sees when it begins to answer. The
+/// first begins a document; with `ends` the tokenizer's begin and end tokens go around the whole,
+/// and the end token is trained if any segment with text is. Without `ends` a template has written
+/// both.
+Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
+                SpecialNames special_names, bool ends);
+
+class TextSource final : public Source {
+ public:
+  /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
+  /// at all.
+  TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
+             const Manner& manner, const Tokenizer& tokenizer);
+
+  std::int64_t size() const override { return reader_->size(); }
+  SourceSample sample(std::int64_t i) const override;
+  std::string where(std::int64_t i) const override { return reader_->where(i); }
+  std::string text(std::span<const std::int32_t> ids) const override;
+  std::vector<std::filesystem::path> files() const override { return reader_->files(); }
+  std::string settings() const override { return settings_; }
+
+  /// Sample i as a question; nothing if nothing in it is trained.
+  std::optional<Question> question(std::int64_t i) const;
+
+  Layout layout() const { return layout_; }
+
+  /// Tokens that end an answer.
+  std::vector<std::int32_t> stop_ids() const { return stop_ids_; }
+
+ private:
+  struct Written {
+    std::vector<Segment> segments;
+    bool ends = true;  ///< the tokenizer's own begin and end tokens belong around it
+    std::uint32_t findings = 0;
+  };
+  Written write(const Sample& sample) const;
+  Tokens checked_tokens(const Sample& sample) const;
+  bool ends_its_turns(const Tokens& tokens) const;
+
+  std::unique_ptr<Reader> reader_;
+  Layout layout_;
+  Manner manner_;
+  Tokenizer tokenizer_;
+  std::vector<std::int32_t> stop_ids_;
+  std::string settings_;
+};
+
+}  // namespace finetune::data

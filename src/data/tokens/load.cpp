@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokens/load.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "comm/agree.hpp"
+#include "core/clock.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "data/tokens/cache.hpp"
+#include "data/tokens/duplicates.hpp"
+#include "data/tokens/gather.hpp"
+#include "data/tokens/part.hpp"
+#include "data/tokens/refuse.hpp"
+#include "data/tokens/spool.hpp"
+
+namespace finetune::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Rank r's samples: [size * r / ranks, size * (r + 1) / ranks).
+std::int64_t first_of(const comm::Communicator& world, std::int64_t size, int rank) {
+  return size * rank / world.size();
+}
+
+/// The report of all ranks' samples. Collective on `world`.
+DataReport merge(const comm::Communicator& world, const Part& part, std::int64_t first_index) {
+  DataReport report = part.report;
+  std::vector<std::int64_t> sums = {report.num_read, report.num_dropped, report.tokens_lost,
+                                    report.eos_trained};
+  std::vector<std::int64_t> firsts = {-report.longest,
+                                      report.example < 0 ? Count::none : report.example};
+  for (const Count& count : report.counts) {
+    sums.push_back(count.number);
+    firsts.push_back(count.first);
+  }
+  sums.insert(sums.end(), report.lengths.begin(), report.lengths.end());
+  world.all_reduce(std::span(sums), comm::Reduce::sum);
+  world.all_reduce(std::span(firsts), comm::Reduce::min);
+  report.num_read = sums[0];
+  report.num_dropped = sums[1];
+  report.tokens_lost = sums[2];
+  report.eos_trained = sums[3];
+  for (std::size_t k = 0; k < num_kinds; ++k)
+    report.counts[k] = {sums[4 + k], firsts[2 + k]};
+  std::copy(sums.begin() + 4 + num_kinds, sums.end(), report.lengths.begin());
+  report.longest = -firsts[0];
+  const bool is_mine = part.report.example == firsts[1];
+  const std::int64_t owner =
+      world.all_reduce(std::int64_t{is_mine ? world.rank() : world.size()}, comm::Reduce::min);
+  report.example = firsts[1] == Count::none ? -1 : firsts[1];
+  if (owner < world.size())
+    report.example_text = world.broadcast_text(report.example_text, static_cast<int>(owner));
+  report.of(Kind::duplicate) = count_duplicates(world, part.digests, first_index);
+  return report;
+}
+
+void count_dataset(DataReport& report, const TokenArrays& arrays) {
+  report.num_samples = arrays.num_samples();
+  report.num_tokens =
+      arrays.bounds.back() - arrays.bounds.front() + arrays.overlap * arrays.num_samples();
+  report.num_trained_tokens =
+      std::accumulate(arrays.targets.begin(), arrays.targets.end(), std::int64_t{0});
+}
+
+/// Whether `prepare` fails on no rank. If it does that is warned about, unless the cache is
+/// required. Collective on the world.
+template <typename F>
+bool agree_on_cache(const Ranks& ranks, const CacheOptions& cache, const F& prepare) {
+  try {
+    comm::agree_all(ranks.world, prepare);
+    return true;
+  } catch (const comm::AgreedError& error) {
+    if (cache.is_required) throw;
+    log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
+    return false;
+  }
+}
+
+/// Makes the folder of the cache. Collective on the world.
+bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
+  if (cache.folder.empty() || cache.is_read_only) return false;
+  return agree_on_cache(ranks, cache, [&] {
+    std::error_code error;
+    if (ranks.world.is_root()) fs::create_directories(cache.folder, error);
+    if (!error) return;
+    core::fail(core::ErrorKind::create,
+               {cache.folder.string(), "cannot be made", error.message(),
+                "Set data.cache_dir to a folder that can, or data.cache = false."});
+  });
+}
+
+/// Whether every rank can make files in the folder, as it must once its memory is full. Permissions
+/// do not tell that of every file system. Collective on the world.
+bool can_make_files(const Ranks& ranks, const CacheOptions& cache) {
+  return agree_on_cache(ranks, cache, [&] { nameless_file(cache.folder); });
+}
+
+/// In the cache, or where that cannot be, in memory. Collective on the world.
+Gathered gather(const Ranks& ranks, const Assembly& assembly, const core::Json& key,
+                DataReport& report, const fs::path& target, bool is_required, Loaded& loaded) {
+  const auto describe = [&](const TokenArrays& arrays) -> core::Json {
+    count_dataset(report, arrays);
+    return {{"key", key}, {"report", to_json(report)}};
+  };
+  if (!target.empty()) {
+    try {
+      NewCacheFile file(ranks, target);
+      Gathered gathered = gather_in_file(ranks.world, assembly, file.path(), describe);
+      file.publish();
+      loaded.cache_file = target;
+      return gathered;
+    } catch (const comm::AgreedError& error) {
+      const bool is_about_files =
+          error.kind() == core::ErrorKind::io || error.kind() == core::ErrorKind::create;
+      if (is_required || !is_about_files) throw;
+      log::warn(fmt::format("tokens are not kept for the next start: {}", error.what()));
+    }
+  }
+  return gather_in_memory(ranks.world, assembly);
+}
+
+Loaded open_cached(const Source& source, const DatasetOptions& options, const Ranks& ranks,
+                   CacheFile file, fs::path path) {
+  Loaded loaded;
+  loaded.name = options.name;
+  loaded.report =
+      comm::agree(ranks.world, [&] { return report_from_json(file.description.at("report")); });
+  comm::agree_all(ranks.world, [&] { require_limits(source, loaded.report, options); });
+  loaded.fingerprint = content_fingerprint(file.arrays, file.digests);
+  loaded.dataset = Dataset(std::move(file.arrays));
+  loaded.cache_file = std::move(path);
+  loaded.was_cached = true;
+  return loaded;
+}
+
+}  // namespace
+
+Loaded load(const Ranks& ranks, const Source& source, Layout layout, const DatasetOptions& options,
+            const CacheOptions& cache, int num_threads) {
+  core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
+  const core::Stopwatch watch;
+  const comm::Communicator& world = ranks.world;
+  bool is_written = prepare_folder(ranks, cache);
+  core::Json key;
+  fs::path target;
+  if (is_written || (cache.is_read_only && !cache.folder.empty())) {
+    key = describe_key(ranks, source, layout, options);
+    target = cache_path(cache.folder, key);
+    if (auto found = find_cached(ranks, target, options.vocab_size)) {
+      Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);
+      loaded.layout = layout;
+      loaded.load_s = watch.seconds();
+      return loaded;
+    }
+  }
+  // What is already kept can be used wherever it can be read.
+  is_written = is_written && can_make_files(ranks, cache);
+  comm::require_equal(world, "number of samples in the " + options.name,
+                      std::to_string(source.size()));
+  const std::int64_t first = first_of(world, source.size(), world.rank());
+  const Part part = comm::agree(world, [&] {
+    return tokenise_part(source, first, first_of(world, source.size(), world.rank() + 1), layout,
+                         options, Spool(is_written ? cache.folder : fs::path(), cache.memory_bytes),
+                         num_threads);
+  });
+  DataReport report = merge(world, part, first);
+  comm::agree_all(world, [&] { require_usable(source, layout, report, options); });
+  const Assembly assembly = assemble(world, part, layout, options.max_seq_length);
+  // Text of which the tokenizer makes nothing at all leaves nothing to predict.
+  comm::agree_all(world, [&] {
+    if (assembly.num_samples == 0) fail_nothing_left(report, options);
+  });
+  Loaded loaded;
+  loaded.name = options.name;
+  loaded.layout = layout;
+  Gathered gathered = gather(ranks, assembly, key, report, is_written ? target : fs::path(),
+                             cache.is_required, loaded);
+  count_dataset(report, gathered.arrays);
+  comm::agree_all(world, [&] { require_limits(source, report, options); });
+  loaded.fingerprint = content_fingerprint(gathered.arrays, gathered.digests);
+  loaded.dataset = Dataset(std::move(gathered.arrays));
+  loaded.report = std::move(report);
+  loaded.load_s = watch.seconds();
+  return loaded;
+}
+
+}  // namespace finetune::data

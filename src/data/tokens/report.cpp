@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokens/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace finetune::data {
+namespace {
+
+using core::Json;
+
+std::string share(std::int64_t part, std::int64_t whole) {
+  const double percent =
+      whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+  return fmt::format("{:.1f} %", percent);
+}
+
+std::string counted(std::int64_t count, const std::string& noun) {
+  return core::with_commas(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string overlong_line(const DataReport& report, std::int64_t max_seq_length) {
+  const std::int64_t overlong = report.of(Kind::overlong).number;
+  const std::int64_t truncated = report.of(Kind::truncated).number;
+  std::string text = fmt::format(
+      "{} longer than max_seq_length = {}: {} cut, {} dropped", counted(overlong, "sample"),
+      max_seq_length, core::with_commas(truncated), core::with_commas(overlong - truncated));
+  if (report.tokens_lost > 0)
+    text += fmt::format("; {} lost", counted(report.tokens_lost, "token"));
+  return text;
+}
+
+/// What is odd, a line each; nothing about what does not occur.
+std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq_length) {
+  std::vector<std::string> lines;
+  const auto add = [&](Kind kind, const char* what) {
+    const std::int64_t number = report.of(kind).number;
+    if (number > 0) lines.push_back(counted(number, "sample") + " " + what);
+  };
+  if (report.of(Kind::overlong).number > 0) lines.push_back(overlong_line(report, max_seq_length));
+  add(Kind::masked, "without a trained token dropped");
+  add(Kind::empty_answer, "with an empty answer");
+  add(Kind::missing_end_of_turn, "with a trained answer that no end token follows");
+  add(Kind::unknown_role, "with a message of an unknown role, which was left out");
+  add(Kind::special_name, "with the name of a special token in the text, which stays text");
+  add(Kind::duplicate, "equal to an earlier one");
+  return lines;
+}
+
+/// Bars of at most 40 characters, the longest for the most frequent length.
+std::vector<std::string> histogram(const DataReport& report) {
+  constexpr std::int64_t width = 40;
+  const auto& lengths = report.lengths;
+  const auto is_some = [](std::int64_t n) { return n > 0; };
+  const auto first = std::ranges::find_if(lengths, is_some);
+  if (first == lengths.end()) return {};
+  const auto last = std::find_if(lengths.rbegin(), lengths.rend(), is_some).base();
+  const std::int64_t most = *std::max_element(first, last);
+  std::vector<std::string> lines = {"tokens per sample, as read:"};
+  for (auto i = first; i != last; ++i) {
+    const auto low = std::int64_t{1} << (i - lengths.begin());
+    const std::int64_t bar = (*i * width + most - 1) / most;
+    lines.push_back(fmt::format("{:>11} - {:<11} {:>13} {}", core::with_commas(low == 1 ? 0 : low),
+                                core::with_commas(2 * low - 1), core::with_commas(*i),
+                                std::string(static_cast<std::size_t>(bar), '#')));
+  }
+  return lines;
+}
+
+std::int64_t number(const Json& json, const char* name) {
+  return json.at(name).get<std::int64_t>();
+}
+
+/// The numbers that the cache and metrics.jsonl both have.
+Json numbers(const DataReport& report) {
+  Json json = {{"read", report.num_read},
+               {"samples", report.num_samples},
+               {"tokens", report.num_tokens},
+               {"trained_tokens", report.num_trained_tokens},
+               {"trained_share", report.trained_share()},
+               {"dropped", report.num_dropped},
+               {"tokens_lost", report.tokens_lost},
+               {"longest", report.longest},
+               {"eos_trained", report.eos_trained}};
+  for (std::size_t k = 0; k < num_kinds; ++k)
+    json[kind_names[k]] = report.counts[k].number;
+  return json;
+}
+
+}  // namespace
+
+Json to_json(const DataReport& report) {
+  Json json = numbers(report);
+  json["first"] = Json::object();
+  for (std::size_t k = 0; k < num_kinds; ++k) {
+    if (report.counts[k].number > 0) json["first"][kind_names[k]] = report.counts[k].first;
+  }
+  json["lengths"] = report.lengths;
+  json["example"] = report.example;
+  json["example_text"] = report.example_text;
+  return json;
+}
+
+DataReport report_from_json(const Json& json) {
+  DataReport report;
+  report.num_read = number(json, "read");
+  report.num_samples = number(json, "samples");
+  report.num_tokens = number(json, "tokens");
+  report.num_trained_tokens = number(json, "trained_tokens");
+  report.num_dropped = number(json, "dropped");
+  report.tokens_lost = number(json, "tokens_lost");
+  report.longest = number(json, "longest");
+  report.eos_trained = number(json, "eos_trained");
+  for (std::size_t k = 0; k < num_kinds; ++k) {
+    report.counts[k].number = number(json, kind_names[k]);
+    if (report.counts[k].number > 0)
+      report.counts[k].first = number(json.at("first"), kind_names[k]);
+  }
+  report.lengths = json.at("lengths").get<decltype(report.lengths)>();
+  report.example = number(json, "example");
+  report.example_text = json.at("example_text").get<std::string>();
+  return report;
+}
+
+std::string to_record(const DataReport& report, const std::string& name, const Json& more) {
+  Json json = numbers(report);
+  json["name"] = name;
+  Json histogram = Json::array();  // [shortest of the class, samples]
+  for (std::size_t k = 0; k < report.lengths.size(); ++k) {
+    if (report.lengths[k] > 0)
+      histogram.push_back({k == 0 ? 0 : std::int64_t{1} << k, report.lengths[k]});
+  }
+  json["histogram"] = std::move(histogram);
+  json.update(more);
+  return Json{{"data", std::move(json)}}.dump();
+}
+
+std::string to_string(const DataReport& report, const std::string& name,
+                      std::int64_t max_seq_length) {
+  const std::string indent(name.size() + 2, ' ');
+  std::string text =
+      fmt::format("{}: {} read, {} to train on, {} (longest sample {}), {} of them trained ({})\n",
+                  name, counted(report.num_read, "sample"), counted(report.num_samples, "sequence"),
+                  counted(report.num_tokens, "token"), core::with_commas(report.longest),
+                  core::with_commas(report.num_trained_tokens),
+                  share(report.num_trained_tokens, report.num_tokens));
+  text += fmt::format("{}end tokens trained in {} of {} kept", indent,
+                      core::with_commas(report.eos_trained),
+                      counted(report.num_read - report.num_dropped, "sample"));
+  for (const std::string& line : findings(report, max_seq_length))
+    text += "\n" + indent + line;
+  for (const std::string& line : histogram(report))
+    text += "\n" + indent + line;
+  if (!report.example_text.empty()) {
+    text += fmt::format(
+        "\n{}sample {} of {}; lines after + are trained, those after - are not, \\n is a new line",
+        indent, core::with_commas(report.example + 1), core::with_commas(report.num_read));
+    text += "\n" + report.example_text;
+  }
+  return text;
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout/bucket.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace finetune::plan {
+namespace {
+
+model::ParameterTable by_part(model::ParameterTable table) {
+  // Sorted by unit, then part: the order of the forward pass stays.
+  std::map<std::pair<int, int>, int> new_unit;
+  std::map<int, int> parts_of;
+  for (const model::Parameter& row : table.rows) {
+    if (new_unit.emplace(std::pair{row.unit, row.part}, 0).second) ++parts_of[row.unit];
+  }
+  std::vector<std::string> units;
+  for (auto& [key, index] : new_unit) {
+    const std::string& name = table.units.at(static_cast<std::size_t>(key.first));
+    index = static_cast<int>(units.size());
+    units.push_back(parts_of[key.first] == 1 ? name : fmt::format("{}.part{}", name, key.second));
+  }
+  for (model::Parameter& row : table.rows) {
+    row.unit = new_unit.at({row.unit, row.part});
+    row.part = 0;
+  }
+  table.units = std::move(units);
+  return table;
+}
+
+/// Cuts units with rows that are trained and rows that are not into two: they are kept in different
+/// ways.
+model::ParameterTable by_kind(model::ParameterTable table) {
+  std::map<std::pair<int, bool>, int> new_unit;
+  for (const model::Parameter& row : table.rows)
+    new_unit.emplace(std::pair{row.unit, row.trainable}, 0);
+  std::vector<std::string> units;
+  for (auto& [key, index] : new_unit) {
+    const auto& [unit, trainable] = key;
+    const bool is_cut = trainable && new_unit.contains({unit, false});
+    index = static_cast<int>(units.size());
+    units.push_back(table.units.at(static_cast<std::size_t>(unit)) + (is_cut ? ".trained" : ""));
+  }
+  for (model::Parameter& row : table.rows)
+    row.unit = new_unit.at({row.unit, row.trainable});
+  table.units = std::move(units);
+  return table;
+}
+
+model::ParameterTable as_one(model::ParameterTable table) {
+  // Adapters stay apart: they are gathered once, and not with what is frozen.
+  std::vector<std::string> units = {"model"};
+  for (model::Parameter& row : table.rows) {
+    if (row.adapts >= 0 && units.size() == 1)
+      units.push_back(table.units.at(static_cast<std::size_t>(row.unit)));
+    row.unit = row.adapts >= 0 ? 1 : 0;
+  }
+  table.units = std::move(units);
+  return table;
+}
+
+}  // namespace
+
+model::ParameterTable regroup(model::ParameterTable table, const std::string& bucket) {
+  if (bucket == "BLOCK") return by_kind(std::move(table));
+  if (bucket == "LAYER") return by_kind(by_part(std::move(table)));
+  core::check(bucket == "NONE", "a bucket is one of the deck's choices");
+  return by_kind(as_one(std::move(table)));
+}
+
+}  // namespace finetune::plan

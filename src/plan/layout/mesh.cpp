@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout/mesh.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace finetune::plan {
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> small, large;
+  for (std::int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    small.push_back(i);
+    if (i != number / i) large.insert(large.begin(), number / i);
+  }
+  small.insert(small.end(), large.begin(), large.end());
+  return small;
+}
+
+/// "1, 2, 3 or 6": the divisors of `number`; of many those around `wanted`.
+std::string sizes_around(std::int64_t number, std::int64_t wanted) {
+  constexpr std::ptrdiff_t most = 8;
+  std::vector<std::int64_t> sizes = divisors(number);
+  const auto above = std::upper_bound(sizes.begin(), sizes.end(), wanted) - sizes.begin();
+  const auto first = std::clamp<std::ptrdiff_t>(
+      above - most / 2, 0, std::max<std::ptrdiff_t>(0, std::ssize(sizes) - most));
+  sizes = {sizes.begin() + first, sizes.begin() + std::min(first + most, std::ssize(sizes))};
+  const std::int64_t last = sizes.back();
+  sizes.pop_back();
+  return sizes.empty() ? fmt::format("{}", last)
+                       : fmt::format("{} or {}", fmt::join(sizes, ", "), last);
+}
+
+std::string ranks_text(std::int64_t ranks) {
+  return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+/// `key` = `value` does not divide the world.
+[[noreturn]] void refuse_factor(const std::string& deck, const char* key, std::int64_t value,
+                                const Ranks& ranks, const char* why) {
+  core::fail(core::ErrorKind::deck, {deck,
+                                     fmt::format("parallel.{} = {} does not divide {}", key, value,
+                                                 ranks_text(ranks.world_size)),
+                                     why,
+                                     fmt::format("Use {}, or start a multiple of {} ranks.",
+                                                 sizes_around(ranks.world_size, value), value)});
+}
+
+void require_factors(const ParallelSettings& settings, const Ranks& ranks,
+                     const std::string& deck) {
+  const std::int64_t world = ranks.world_size;
+  if (settings.dp_shard > 0 && world % settings.dp_shard != 0)
+    refuse_factor(deck, "dp_shard", settings.dp_shard, ranks,
+                  "each copy of the model lies on so many ranks");
+  if (settings.dp_replicate > 0 && world % settings.dp_replicate != 0)
+    refuse_factor(deck, "dp_replicate", settings.dp_replicate, ranks,
+                  "each copy of the model lies on as many ranks");
+  if (settings.dp_shard > 0 && settings.dp_replicate > 0 &&
+      settings.dp_shard * settings.dp_replicate != world) {
+    core::fail(core::ErrorKind::deck,
+               {deck,
+                fmt::format("parallel.dp_shard = {} times parallel.dp_replicate = {} is not {}",
+                            settings.dp_shard, settings.dp_replicate, ranks_text(world)),
+                "every rank has its place in the mesh",
+                fmt::format("Set one of them and leave the other 0: dp_shard = {0} means "
+                            "dp_replicate = {1}.",
+                            settings.dp_shard, world / settings.dp_shard)});
+  }
+}
+
+void require_no_contradiction(const ParallelSettings& settings, const Ranks& ranks,
+                              const std::string& deck) {
+  if (settings.sharding != "NO_SHARD") return;
+  const bool shares = settings.dp_shard > 1;
+  if (!shares && (settings.dp_replicate == 0 || settings.dp_replicate == ranks.world_size)) return;
+  core::fail(core::ErrorKind::deck,
+             {deck,
+              fmt::format("parallel.{} = {} contradicts parallel.sharding = \"NO_SHARD\"",
+                          shares ? "dp_shard" : "dp_replicate",
+                          shares ? settings.dp_shard : settings.dp_replicate),
+              "it keeps a whole copy of the model on every rank",
+              "Remove it, or use FULL_SHARD or HYBRID_SHARD."});
+}
+
+void require_even_nodes(const Ranks& ranks, const std::string& deck) {
+  if (ranks.is_even) return;
+  core::fail(core::ErrorKind::deck,
+             {deck,
+              fmt::format("parallel.sharding = \"HYBRID_SHARD\" needs as many ranks on every node, "
+                          "and {} on {} nodes are not",
+                          ranks_text(ranks.world_size), ranks.num_nodes),
+              "a copy of the model is split over the ranks of a node",
+              fmt::format("Start as many ranks on every node, set parallel.dp_shard to {}, or use "
+                          "FULL_SHARD.",
+                          sizes_around(ranks.world_size, ranks.ranks_per_node))});
+}
+
+/// Ranks of one copy where the deck does not say it.
+std::int64_t usual_dp_shard(const std::string& sharding, const Ranks& ranks,
+                            const std::string& deck) {
+  if (sharding == "NO_SHARD") return 1;
+  const bool is_hybrid = sharding == "HYBRID_SHARD" || (sharding == "AUTO" && ranks.num_nodes > 1 &&
+                                                        ranks.ranks_per_node > 1 && ranks.is_even);
+  if (!is_hybrid) return ranks.world_size;
+  require_even_nodes(ranks, deck);
+  return ranks.ranks_per_node;
+}
+
+Sharding sharding_of(const std::string& sharding, const Mesh& mesh) {
+  if (sharding == "SHARD_GRAD_OP") return Sharding::shard_grad_op;
+  if (sharding == "HYBRID_SHARD") return Sharding::hybrid_shard;
+  if (sharding == "NO_SHARD") return Sharding::no_shard;
+  if (sharding == "FULL_SHARD" || mesh.dp_replicate == 1) return Sharding::full_shard;
+  return mesh.dp_shard == 1 ? Sharding::no_shard : Sharding::hybrid_shard;
+}
+
+}  // namespace
+
+Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::string& deck) {
+  core::check(ranks.world_size >= 1 && ranks.ranks_per_node >= 1, "a job has ranks");
+  require_no_contradiction(settings, ranks, deck);
+  require_factors(settings, ranks, deck);
+  Mesh mesh;
+  mesh.dp_shard = settings.dp_shard > 0       ? settings.dp_shard
+                  : settings.dp_replicate > 0 ? ranks.world_size / settings.dp_replicate
+                                              : usual_dp_shard(settings.sharding, ranks, deck);
+  mesh.dp_replicate = ranks.world_size / mesh.dp_shard;
+  mesh.sharding = sharding_of(settings.sharding, mesh);
+  core::check(mesh.size() == ranks.world_size, "the mesh fills the world");
+  return mesh;
+}
+
+std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
+  std::vector<std::string> texts;
+  if (mesh.sharding == Sharding::hybrid_shard && mesh.dp_replicate == 1 && ranks.world_size > 1) {
+    texts.push_back(core::to_string(
+        {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
+         "there is one node, or one group spans them all",
+         "Set parallel.dp_shard to less than the ranks for more copies of the model."}));
+  }
+  if (mesh.sharding == Sharding::full_shard && mesh.dp_replicate == 1 && ranks.num_nodes > 1 &&
+      ranks.ranks_per_node > 1 && !ranks.is_even) {
+    texts.push_back(core::to_string(
+        {"parallel", "weights are gathered across nodes",
+         "the nodes have different numbers of ranks, so none can hold a copy of the model alone",
+         "Start as many ranks on every node for HYBRID_SHARD."}));
+  }
+  if (mesh.dp_replicate == 1) return texts;
+  const bool is_inside = ranks.is_even && ranks.ranks_per_node % mesh.dp_shard == 0;
+  if (mesh.dp_shard > 1 && ranks.num_nodes > 1 && !is_inside) {
+    texts.push_back(core::to_string(
+        {fmt::format("parallel.dp_shard = {}", mesh.dp_shard),
+         fmt::format("copies of the model lie across nodes of {} ranks", ranks.ranks_per_node),
+         "every gather of weights then crosses the network between nodes",
+         ranks.is_even ? fmt::format("Inside a node: {}.",
+                                     sizes_around(ranks.ranks_per_node, ranks.ranks_per_node))
+                       : "Start as many ranks on every node."}));
+  }
+  if (mesh.sharding == Sharding::hybrid_shard && mesh.dp_shard == 1) {
+    texts.push_back(core::to_string(
+        {"parallel.sharding = \"HYBRID_SHARD\"", "splits nothing",
+         "every shard group has one rank, so each rank keeps a whole copy of the model",
+         "Set parallel.dp_shard, or use FULL_SHARD."}));
+  }
+  return texts;
+}
+
+std::string to_string(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::shard_grad_op:
+      return "SHARD_GRAD_OP";
+    case Sharding::hybrid_shard:
+      return "HYBRID_SHARD";
+    case Sharding::no_shard:
+      return "NO_SHARD";
+    default:
+      return "FULL_SHARD";
+  }
+}
+
+}  // namespace finetune::plan

@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks are arranged: which share one copy of the model, and how many copies there are.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layout/settings.hpp"
+
+namespace finetune::plan {
+
+enum class Sharding { full_shard, shard_grad_op, hybrid_shard, no_shard };
+
+/// Ranks by axis; their product is the world.
+struct Mesh {
+  Sharding sharding = Sharding::full_shard;
+  std::int64_t dp_replicate = 1;
+  std::int64_t dp_shard = 1;
+  std::int64_t cp = 1;
+  std::int64_t tp = 1;
+
+  std::int64_t size() const { return dp_replicate * dp_shard * cp * tp; }
+  std::int64_t data_ranks() const { return dp_replicate * dp_shard; }
+};
+
+/// Ranks of a job as the mesh sees them.
+struct Ranks {
+  std::int64_t world_size = 1;
+  std::int64_t ranks_per_node = 1;  ///< the largest number on any node
+  std::int64_t num_nodes = 1;
+  bool is_even = true;  ///< every node has as many ranks
+};
+
+/// The mesh of `settings` on `ranks`; dp_shard x dp_replicate is the world.
+///
+/// Where neither is set, FULL_SHARD and SHARD_GRAD_OP split the model over all ranks, HYBRID_SHARD
+/// over those of a node, NO_SHARD not at all. Where one is set, the other follows, and FULL_SHARD
+/// and SHARD_GRAD_OP may have several copies too. Ranks that share a copy are neighbours in the
+/// order of the nodes; a set dp_shard may let them lie on several nodes (see `warnings`).
+/// Throws: ErrorKind::deck if they do not factor, naming sizes that would; `deck` is its path.
+Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks,
+               const std::string& deck = "parallel");
+
+/// What a person may not have meant, a message each: copies of the model that lie across nodes
+/// though there are several of them, and a HYBRID_SHARD that splits nothing.
+std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks);
+
+std::string to_string(Sharding sharding);
+
+}  // namespace finetune::plan

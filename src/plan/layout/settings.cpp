@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout/settings.hpp"
+
+namespace finetune::plan {
+
+void ParallelSettings::bind(deck::Table& table) {
+  using deck::Restart;
+  table.choice(
+      {.name = "sharding",
+       .restart = Restart::free,
+       .sentence =
+           "FULL_SHARD: weights, gradients and optimizer state are split over all ranks, and a "
+           "block's weights are gathered just before use; SHARD_GRAD_OP: gathered weights stay "
+           "until the step ends; HYBRID_SHARD: split inside a node, replicated across nodes; "
+           "NO_SHARD: replicated on every rank; AUTO: the fastest of these that fits, as the plan "
+           "compares them; a restart on the same ranks keeps it."},
+      sharding, {"AUTO", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD"});
+  table.integer({.name = "dp_shard",
+                 .restart = Restart::free,
+                 .sentence = "Ranks that share one copy of the model; 0: follows from sharding.",
+                 .unit = "ranks"},
+                dp_shard, {.min = 0});
+  table.integer({.name = "dp_replicate",
+                 .restart = Restart::free,
+                 .sentence = "Copies of the model; 0: follows from sharding and dp_shard."},
+                dp_replicate, {.min = 0});
+  table.text({.name = "machine",
+              .restart = Restart::free,
+              .sentence = "Machine by whose rates AUTO compares strategies, as for finetune plan "
+                          "--machine: a name or a file. Empty: usual rates, which rank strategies "
+                          "but tell no times."},
+             machine);
+  table.choice({.name = "bucket",
+                .restart = Restart::free,
+                .sentence = "What is gathered and reduced together: a BLOCK, the halves of a block "
+                            "(LAYER), or the whole model (NONE)."},
+               bucket, {"BLOCK", "LAYER", "NONE"});
+  table.choice({.name = "reduce_dtype",
+                .restart = Restart::free,
+                .sentence = "Format of gradients on the network; ranks that compute on the CPU "
+                            "always sum them in fp32."},
+               reduce_dtype, {"fp32", "bf16", "fp16"});
+  table.boolean({.name = "overlap",
+                 .restart = Restart::free,
+                 .sentence = "Communicate behind the computation: gather the next weights early "
+                             "and reduce gradients during the backward pass."},
+                overlap);
+  table.real({.name = "memory_gib",
+              .restart = Restart::free,
+              .sentence = "Memory a rank may use: a run that needs more is rejected before weights "
+                          "are read. 0: its share of the node's memory, or its GPU's.",
+              .unit = "GiB"},
+             memory_gib, {.min = 0});
+  table.integer(
+      {.name = "expect_nodes",
+       .restart = Restart::free,
+       .sentence =
+           "Number of nodes the job must have; a start on another number is rejected. 0: any.",
+       .unit = "nodes"},
+      expect_nodes, {.min = 0});
+  table.integer(
+      {.name = "expect_ranks_per_node",
+       .restart = Restart::free,
+       .sentence =
+           "Number of ranks each node must have; a start with another number is rejected. 0: any.",
+       .unit = "ranks"},
+      expect_ranks_per_node, {.min = 0});
+  table.real({.name = "min_link_gbit_per_s",
+              .restart = Restart::free,
+              .sentence = "The slowest link between two nodes that finetune check accepts; 0: a "
+                          "fifth of the median of the job's links, and with two nodes any.",
+              .unit = "Gbit/s"},
+             min_link_gbit_per_s, {.min = 0});
+}
+
+void PrecisionSettings::bind(deck::Table& table) {
+  table.choice(
+      {.name = "mode",
+       .restart = deck::Restart::free,
+       .sentence =
+           "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
+           "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "
+           "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
+      mode, {"bf16-mixed", "bf16-true", "16-mixed", "32-true"});
+  table.choice(
+      {.name = "cpu_products",
+       .restart = deck::Restart::free,
+       .sentence =
+           "How CPUs multiply bfloat16 and float16. native: by libtorch, for processors with "
+           "instructions for them; widened: in fp32, rounded once, for all others, where libtorch "
+           "is far slower; auto: what the oldest processor of the job needs."},
+      cpu_products, {"auto", "native", "widened"});
+}
+
+Numbers PrecisionSettings::numbers(const std::string& reduce_dtype, Determinism determinism) const {
+  Numbers numbers;
+  numbers.compute = mode == "32-true"    ? core::DType::f32
+                    : mode == "16-mixed" ? core::DType::f16
+                                         : core::DType::bf16;
+  if (mode == "bf16-true") numbers.master = numbers.moments = core::DType::bf16;
+  numbers.scales_loss = mode == "16-mixed";
+  numbers.reduce = reduce_dtype == "bf16"   ? core::DType::bf16
+                   : reduce_dtype == "fp16" ? core::DType::f16
+                                            : core::DType::f32;
+  numbers.determinism = determinism;
+  return numbers;
+}
+
+}  // namespace finetune::plan

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout/shard_map.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "model/packing.hpp"
+
+namespace finetune::plan {
+namespace {
+
+/// Bytes at which planes and shards of frozen units begin: whole elements of every dtype, and a
+/// cache line.
+constexpr std::int64_t alignment_bytes = 64;
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+ShardMap::ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
+                   const ShardRules& rules)
+    : num_shards_(num_shards), rules_(rules), offset_of_row_(table.rows.size(), 0) {
+  core::check(num_shards >= 1, "a shard group has at least one rank");
+  for (const std::string& name : table.units)
+    units_.emplace_back().name = name;
+  for (int row = 0; row < static_cast<int>(table.rows.size()); ++row)
+    add_row(table.row(row), row);
+  for (UnitLayout& unit : units_) {
+    if (!unit.trainable) lay_out_frozen(table, unit);
+    const std::int64_t share = (unit.count + num_shards - 1) / num_shards;
+    unit.shard_size = round_up(share, unit.trainable ? rules.block : alignment_bytes);
+  }
+}
+
+void ShardMap::add_row(const model::Parameter& parameter, int row) {
+  UnitLayout& unit = units_.at(static_cast<std::size_t>(parameter.unit));
+  if (unit.rows.empty()) {
+    unit.trainable = parameter.trainable;
+    unit.stays_gathered = parameter.adapts >= 0;
+  }
+  core::check(unit.trainable == parameter.trainable, "the rows of a unit are of one kind");
+  unit_of_row_.push_back(parameter.unit);
+  unit.rows.push_back(row);
+  if (!unit.trainable) return;
+  offset_of_row_[static_cast<std::size_t>(row)] = unit.count;
+  unit.offsets.push_back(unit.count);
+  unit.count += parameter.count();
+}
+
+void ShardMap::lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit) {
+  for (const bool is_dense : {true, false}) {
+    for (const int row : unit.rows) {
+      const model::Parameter& parameter = table.row(row);
+      if (parameter.packing.is_dense() != is_dense) continue;
+      int i = 0;
+      for (const model::Plane& plane : model::planes(parameter, rules_.compute)) {
+        if (!is_dense) unit.count = round_up(unit.count, alignment_bytes);
+        if (i == 0) offset_of_row_[static_cast<std::size_t>(row)] = unit.count;
+        unit.planes.push_back({row, i++, plane.dtype, plane.count(), unit.count});
+        unit.count += plane.size_bytes();
+      }
+    }
+  }
+}
+
+std::vector<ShardSlice> ShardMap::slices(int unit, std::int64_t i_shard) const {
+  const UnitLayout& layout = units_.at(static_cast<std::size_t>(unit));
+  std::vector<ShardSlice> slices;
+  if (!layout.trainable) return slices;
+  const std::int64_t first = i_shard * layout.shard_size;
+  const std::int64_t last = std::min(first + layout.shard_size, layout.count);
+  for (std::size_t i = 0; i < layout.rows.size(); ++i) {
+    const std::int64_t row_first = layout.offsets[i];
+    const std::int64_t row_last = i + 1 < layout.rows.size() ? layout.offsets[i + 1] : layout.count;
+    const std::int64_t begin = std::max(first, row_first);
+    const std::int64_t end = std::min(last, row_last);
+    if (begin < end)
+      slices.push_back({layout.rows[i], begin - row_first, begin - first, end - begin});
+  }
+  return slices;
+}
+
+std::vector<FrozenSlice> ShardMap::frozen_slices(int unit, std::int64_t i_shard) const {
+  const UnitLayout& layout = units_.at(static_cast<std::size_t>(unit));
+  std::vector<FrozenSlice> slices;
+  const std::int64_t first = i_shard * layout.shard_size;
+  const std::int64_t last = first + layout.shard_size;
+  for (const FrozenPlane& plane : layout.planes) {
+    const std::int64_t bytes = core::size_bytes(plane.dtype);
+    const std::int64_t begin = std::max(first, plane.offset_bytes);
+    const std::int64_t end = std::min(last, plane.offset_bytes + plane.count * bytes);
+    if (begin >= end) continue;
+    // Planes and shards begin at multiples of every element's size.
+    slices.push_back(
+        {plane, (begin - plane.offset_bytes) / bytes, (end - begin) / bytes, begin - first});
+  }
+  return slices;
+}
+
+std::vector<FrozenPlane> ShardMap::planes_of(int row) const {
+  std::vector<FrozenPlane> planes;
+  for (const FrozenPlane& plane : unit(unit_of(row)).planes)
+    if (plane.row == row) planes.push_back(plane);
+  return planes;
+}
+
+std::int64_t ShardMap::shard_elements() const {
+  std::int64_t sum = 0;
+  for (const UnitLayout& unit : units_)
+    sum += unit.trainable ? unit.shard_size : 0;
+  return sum;
+}
+
+std::int64_t ShardMap::frozen_shard_bytes() const {
+  std::int64_t sum = 0;
+  for (const UnitLayout& unit : units_)
+    sum += unit.trainable ? 0 : unit.shard_size;
+  return sum;
+}
+
+std::int64_t ShardMap::largest_unit() const {
+  std::int64_t largest = 0;
+  for (const UnitLayout& unit : units_)
+    if (unit.trainable) largest = std::max(largest, unit.padded_count(num_shards_));
+  return largest;
+}
+
+}  // namespace finetune::plan

@@ -1,0 +1,25 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The schedule's stages and rules of a sharded model.
+
+#include "model/architecture.hpp"
+#include "model/parameter_table.hpp"
+#include "plan/layout/mesh.hpp"
+#include "plan/plan.hpp"
+#include "plan/layout/shard_map.hpp"
+#include "schedule/pass.hpp"
+
+namespace finetune::plan {
+
+/// The units of `map` by the stages of their rows. `head_row`: the embedding's if tied.
+schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& map, int head_row);
+
+/// `overlaps`: communication runs behind computation.
+schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks);
+
+schedule::Blocks blocks_of(ActivationCheckpointing mode);
+
+/// The head's matrix, which is the embedding's if tied.
+int head_row(const model::Architecture& architecture, const model::ParameterTable& table);
+
+}  // namespace finetune::plan

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory/buffers.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <map>
+#include <vector>
+
+namespace finetune::plan {
+namespace {
+
+/// The sizes of shard::BufferPool: the smallest free buffer that fits, else a new one.
+class Pool {
+ public:
+  std::int64_t take(std::int64_t count) {
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (is_used_for(*it, count) && (best == free_.end() || *it < *best)) best = it;
+    }
+    if (best == free_.end()) {
+      total_ += pooled_size(count);
+      return pooled_size(count);
+    }
+    const std::int64_t whole = *best;
+    free_.erase(best);
+    return whole;
+  }
+  void put(std::int64_t whole) { free_.push_back(whole); }
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::vector<std::int64_t> free_;
+  std::int64_t total_ = 0;
+};
+
+/// What shard::ModelShards and shard::Gradients take of their pools as a step's events say.
+class Ledger {
+ public:
+  Ledger(const ShardMap& shards, bool overlaps, bool sums_in_place)
+      : shards_(shards),
+        overlaps_(overlaps),
+        sums_in_place_(sums_in_place),
+        gathers_(shards.num_shards() > 1) {}
+
+  void run(const std::vector<schedule::Event>& events) {
+    for (const schedule::Event& event : events)
+      run(event);
+  }
+
+  BufferSizes sizes() const { return {weights_.total(), frozen_.total(), gradients_.total()}; }
+
+ private:
+  void run(const schedule::Event& event) {
+    using enum schedule::Action;
+    switch (event.action) {
+      case gather:
+      case open:
+        return this->gather(event.index);
+      case release:
+        return this->release(event.index);
+      case open_gradient:
+        return this->open_gradient(event.index);
+      case reduce:
+      case reduce_last:
+        return this->reduce(event.index);
+      case finish:
+        return all_arrive();
+      case close:
+      case forward:
+      case forward_kept:
+      case again:
+      case loss:
+      case backward:
+        return;
+    }
+  }
+
+  /// Elements; bytes of a frozen unit.
+  std::int64_t padded(int unit) const {
+    return shards_.unit(unit).padded_count(shards_.num_shards());
+  }
+  Pool& pool_of(int unit) { return shards_.unit(unit).trainable ? weights_ : frozen_; }
+
+  void gather(int unit) {
+    if (gathers_ && !gathered_.contains(unit)) gathered_[unit] = pool_of(unit).take(padded(unit));
+  }
+
+  void release(int unit) {
+    const auto found = gathered_.find(unit);
+    if (found == gathered_.end()) return;
+    pool_of(unit).put(found->second);
+    gathered_.erase(found);
+  }
+
+  /// Two gradients at most are on their way while the next is computed.
+  void open_gradient(int unit) {
+    if (sums_in_place_) return;
+    while (on_their_way_.size() >= 2)
+      oldest_arrives();
+    open_gradients_[unit] = gradients_.take(padded(unit));
+  }
+
+  void reduce(int unit) {
+    if (sums_in_place_) return;
+    on_their_way_.push_back(open_gradients_.at(unit));
+    open_gradients_.erase(unit);
+    if (!gathers_ || !overlaps_) all_arrive();
+  }
+
+  void oldest_arrives() {
+    gradients_.put(on_their_way_.front());
+    on_their_way_.pop_front();
+  }
+  void all_arrive() {
+    while (!on_their_way_.empty())
+      oldest_arrives();
+  }
+
+  const ShardMap& shards_;
+  bool overlaps_;
+  bool sums_in_place_;
+  bool gathers_;
+  Pool weights_;
+  Pool frozen_;
+  Pool gradients_;
+  std::map<int, std::int64_t> gathered_;        ///< by unit, its buffer
+  std::map<int, std::int64_t> open_gradients_;  ///< likewise
+  std::deque<std::int64_t> on_their_way_;       ///< buffers of gradients
+};
+
+}  // namespace
+
+std::int64_t pooled_size(std::int64_t count) {
+  if (count <= 0) return count;
+  const auto step = static_cast<std::int64_t>(
+      std::max<std::uint64_t>(1, std::bit_floor(static_cast<std::uint64_t>(count)) / 32));
+  return (count + step - 1) / step * step;
+}
+
+bool is_used_for(std::int64_t free_size, std::int64_t count) {
+  return free_size >= count && free_size <= 2 * pooled_size(count);
+}
+
+BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
+                          const BufferRules& rules) {
+  using schedule::Pass;
+  const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
+  const auto last = make_pass(stages, rules.schedule, Pass::last);
+  const auto end = make_end(stages, rules.schedule);
+  Ledger ledger(shards, rules.schedule.prefetches, rules.sums_in_place);
+  // Later passes and steps find what earlier ones left in the pools.
+  for (int step = 0; step < 2; ++step) {
+    if (rules.accumulation > 1) ledger.run(pass);
+    ledger.run(last);
+    ledger.run(end);
+  }
+  return ledger.sizes();
+}
+
+}  // namespace finetune::plan

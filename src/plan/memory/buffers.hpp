@@ -1,0 +1,37 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Flat buffers of whole units: how many there are once a step has run, by a ledger over the events
+// of a step.
+
+#include <cstdint>
+
+#include "plan/layout/shard_map.hpp"
+#include "schedule/pass.hpp"
+
+namespace finetune::plan {
+
+/// What decides how many buffers there are at once.
+struct BufferRules {
+  schedule::Rules schedule;
+  std::int64_t accumulation = 1;  ///< passes per step: one's gradients leave while the next runs
+  bool sums_in_place = false;     ///< gradients are written straight into their sums
+};
+
+/// What all buffers have together; they are used again and never returned.
+struct BufferSizes {
+  std::int64_t gathered = 0;         ///< elements of trained units
+  std::int64_t gathered_frozen = 0;  ///< bytes of frozen units
+  std::int64_t gradients = 0;        ///< elements
+};
+
+/// How a pool of such buffers gives them out. A new one is up to 1/32 larger than asked for: the
+/// head then fits into the embedding's, although it also has the final norm.
+std::int64_t pooled_size(std::int64_t count);
+/// A free buffer is used for what is at least half of it: a block in the embedding's would leave
+/// the head without one.
+bool is_used_for(std::int64_t free_size, std::int64_t count);
+
+BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
+                          const BufferRules& rules);
+
+}  // namespace finetune::plan

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory/memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <map>
+
+#include "core/message_size.hpp"
+#include "model/cost/scratch.hpp"
+#include "plan/memory/activations.hpp"
+#include "plan/memory/buffers.hpp"
+#include "plan/machine/collectives.hpp"
+#include "plan/layout/stages.hpp"
+
+namespace finetune::plan {
+namespace {
+
+/// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
+/// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
+constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
+
+std::string name_of(core::DType dtype) {
+  return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
+}
+
+class MemoryPlan {
+ public:
+  MemoryPlan(const Request& request, const Mesh& mesh, const model::ParameterTable& table,
+             const ShardMap& shards)
+      : request_(request),
+        numbers_(request.numbers),
+        mesh_(mesh),
+        table_(table),
+        shards_(shards),
+        activations_(plan_activations(request, table)) {
+    for (const UnitLayout& unit : shards.units())
+      if (unit.trainable) largest_shard_ = std::max(largest_shard_, unit.shard_size);
+  }
+
+  std::vector<MemoryItem> items() {
+    add_frozen();
+    add_shards();
+    add_buffers();
+    add_activations();
+    add_communication();
+    add_copy_to_save();
+    add_panels();
+    add_untracked(Category::other, "program and libraries", program_bytes);
+    if (request_.on_gpu) add_host_of_gpu();
+    std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
+      return a.category < b.category;
+    });
+    return std::move(items_);
+  }
+
+ private:
+  void add(Category category, std::string name, std::int64_t bytes, Place place = Place::device) {
+    if (bytes > 0) items_.push_back({category, std::move(name), bytes, place});
+  }
+
+  /// Main memory that libtorch's allocator knows nothing of.
+  void add_untracked(Category category, std::string name, std::int64_t bytes) {
+    if (bytes > 0) items_.push_back({category, std::move(name), bytes, Place::device, false});
+  }
+
+  /// What each rank keeps of frozen units, from start to end. Alignment is counted with what is not
+  /// packed, if there is any.
+  void add_frozen() {
+    using Kind = model::Packing::Kind;
+    std::map<Kind, std::int64_t> bytes;
+    for (const UnitLayout& unit : shards_.units())
+      for (const FrozenPlane& plane : unit.planes)
+        bytes[table_.row(plane.row).packing.kind] += plane.count * core::size_bytes(plane.dtype);
+    std::int64_t left = shards_.frozen_shard_bytes();
+    for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
+      const bool is_last = std::next(it) == bytes.rend();
+      const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
+
+      add(Category::weights,
+          "frozen, " + (it->first == Kind::nf4    ? "NF4"
+                        : it->first == Kind::gptq ? "GPTQ 4-bit"
+                                                  : name_of(numbers_.compute)),
+          share);
+      left -= share;
+    }
+  }
+
+  /// Bytes of the optimizer's states of this rank's shards.
+  std::int64_t states_bytes() const {
+    std::int64_t bytes = 0;
+    for (const UnitLayout& unit : shards_.units())
+      if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
+    return bytes;
+  }
+
+  /// What each rank keeps of trained units, from start to end.
+  void add_shards() {
+    const std::int64_t shard = shards_.shard_elements();
+    const Place optimizer =
+        request_.offloads_optimizer && request_.on_gpu ? Place::host : Place::device;
+    add(Category::weights, "master copy, " + name_of(numbers_.master),
+        core::size_bytes(numbers_.master) * shard, optimizer);
+    if (numbers_.compute != numbers_.master || optimizer == Place::host)
+      add(Category::weights, "copy to compute with, " + name_of(numbers_.compute),
+          core::size_bytes(numbers_.compute) * shard);
+    const OptimizerFootprint& kept = request_.optimizer;
+    add(Category::states,
+        kept.label + ", " + (kept.format.empty() ? name_of(numbers_.moments) : kept.format),
+        states_bytes(), optimizer);
+    add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
+        numbers_.sum_bytes() * shard);
+    if (numbers_.is_fixed_point())
+      add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_);
+  }
+
+  /// What is on a GPU is copied anyway, see add_host_of_gpu.
+  void add_copy_to_save() {
+    if (!request_.saves_beside_training || (request_.on_gpu && !request_.offloads_optimizer))
+      return;
+    const Place place = request_.on_gpu ? Place::host : Place::device;
+    const std::int64_t bytes =
+        (core::size_bytes(numbers_.master) * shards_.shard_elements() + states_bytes()) /
+        mesh_.dp_replicate;
+    add(Category::states, "copy to be saved during training", bytes, place);
+    // As a message to the next node, and the one of the node before.
+    if (request_.has_partner_copies && request_.ranks.num_nodes > 1)
+      items_.push_back({Category::states, "copies for the next node and of the one before",
+                        2 * bytes, place, false});
+  }
+
+  bool sums_in_place() const {
+    return mesh_.dp_shard == 1 && numbers_.compute == core::DType::f32 &&
+           !numbers_.is_fixed_point();
+  }
+
+  std::int64_t accumulation() const {
+    return plan_batch(request_, mesh_.data_ranks()).accumulation;
+  }
+
+  void add_buffers() {
+    const std::int64_t element = core::size_bytes(numbers_.compute);
+    const BufferSizes buffers =
+        count_buffers(shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
+                      {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap,
+                                            blocks_of(request_.activation_checkpointing)),
+                       .accumulation = accumulation(),
+                       .sums_in_place = sums_in_place()});
+    const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
+    add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
+    add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);
+    add(Category::gathered, "unpacked matrices, " + name_of(numbers_.compute),
+        activations_.unpacked);
+    add(Category::gradients, "of open units, " + name_of(numbers_.compute),
+        element * buffers.gradients);
+  }
+
+  void add_activations() {
+    add(Category::activations, "kept for backward", activations_.kept);
+    add(Category::activations,
+        activations_.worst_is_head ? "in flight, at the head with its loss"
+                                   : "in flight, at the backward pass of a block",
+        activations_.in_flight);
+  }
+
+  /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.
+  void add_panels() {
+    const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
+    if (request_.on_gpu || !is_wide) return;
+    const std::int64_t panels = numbers_.widens ? model::product_scratch_bytes() : 0;
+    const std::int64_t heads =
+        model::attention_scratch_bytes(request_.max_seq_length, request_.architecture.head_size);
+    add_untracked(Category::activations, "panels in fp32, of each thread",
+                  request_.threads * (panels + heads));
+  }
+
+  void add_communication() {
+    if (request_.on_gpu) add_wire_on_gpu();
+    if (request_.ranks.world_size == 1) return;
+    if (!request_.on_gpu) add_mpi();
+    if (mesh_.dp_replicate == 1) return;
+    const std::int64_t replicas = mesh_.dp_replicate;
+    // An all-reduce of MPI's groups adds beside its target.
+    if (!request_.on_gpu)
+      add_untracked(Category::communication, "sums over copies of the model",
+                    numbers_.sum_bytes() * ((largest_shard_ + replicas - 1) / replicas));
+    // All units' sums leave in the last backward pass, as its activations go: the first unit's meet
+    // all of these, the last unit's none.
+    if (numbers_.wire_bytes() != numbers_.sum_bytes()) {
+      const std::int64_t all = numbers_.wire_bytes() * shards_.shard_elements();
+      const std::int64_t first = numbers_.wire_bytes() * largest_shard_;
+      add(Category::communication, "sums as they are sent to other copies",
+          std::max(first, all - activations_.kept - activations_.in_flight));
+    }
+  }
+
+  /// Messages of host memory, two sent and two received at a time, and what ranks of a node share.
+  void add_mpi() {
+    const Links links({}, true);
+    std::int64_t windows = 0;
+    for (const GroupShape& group :
+         {shard_group(mesh_, request_.ranks), replica_group(mesh_, request_.ranks)})
+      if (links.has_windows(group)) windows += window_bytes(group);
+    // Between nodes that share memory running sums are on their way instead.
+    const std::int64_t element =
+        windows > 0 ? std::max(numbers_.wire_bytes(), numbers_.sum_bytes()) : numbers_.wire_bytes();
+    const std::int64_t piece = std::min(core::message_elements, largest_shard_);
+    add_untracked(Category::communication, "pieces on their way", 4 * piece * element);
+    add_untracked(Category::communication, "shared with the node's other ranks", windows);
+  }
+
+  /// Units as they are sent; fixed point is made by way of fp64.
+  void add_wire_on_gpu() {
+    if (sums_in_place()) return;
+    const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
+    const bool is_alone = mesh_.dp_shard == 1;
+    const auto trained = std::count_if(shards_.units().begin(), shards_.units().end(),
+                                       [](const UnitLayout& unit) { return unit.trainable; });
+    // One unit alone meets another's gradient only if it is its own, of the pass before.
+    const bool meets_another = trained > 1 || accumulation() > 1;
+    const std::int64_t at_once = is_alone || !request_.parallel.overlap || !meets_another ? 1 : 2;
+    const std::int64_t wire = has_copy ? numbers_.wire_bytes() * shards_.largest_unit() : 0;
+    const std::int64_t terms = is_alone ? 0 : numbers_.wire_bytes() * largest_shard_;
+    const std::int64_t fp64 = numbers_.is_fixed_point() ? 8 * shards_.largest_unit() : 0;
+    add(Category::communication, "gradients of units as they are sent",
+        at_once * (wire + terms) + fp64);
+  }
+
+  /// Pinned memory comes in powers of two, and is kept for the next copy.
+  std::int64_t pinned(core::DType dtype, std::int64_t count) const {
+    return static_cast<std::int64_t>(
+        std::bit_ceil(static_cast<std::uint64_t>(core::size_bytes(dtype) * count)));
+  }
+
+  /// A checkpoint copies the states of all units before it writes. What is on the host already is
+  /// written from where it is.
+  void add_host_of_gpu() {
+    add(Category::other, "program and libraries", program_bytes, Place::host);
+    const bool copies_gradients = request_.offloads_optimizer || numbers_.is_fixed_point();
+    if (copies_gradients)
+      add(Category::gradients, "sums of a unit, copied from the device",
+          pinned(core::DType::f32, largest_shard_), Place::host);
+    if (request_.offloads_optimizer) return;
+    std::int64_t bytes = 0;
+    for (const UnitLayout& unit : shards_.units()) {
+      if (!unit.trainable) continue;
+      bytes += pinned(numbers_.master, unit.shard_size);
+      for (const OptimizerState& state : request_.optimizer.states)
+        bytes += pinned(state.dtype_in(numbers_), state.num_values(unit.shard_size));
+    }
+    add(Category::states, "copies for a checkpoint", bytes, Place::host);
+  }
+
+  const Request& request_;
+  const Numbers& numbers_;
+  const Mesh& mesh_;
+  const model::ParameterTable& table_;
+  const ShardMap& shards_;
+  ActivationBytes activations_;
+  std::int64_t largest_shard_ = 0;
+  std::vector<MemoryItem> items_;
+};
+
+}  // namespace
+
+std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
+                                    const model::ParameterTable& table, const ShardMap& shards) {
+  return MemoryPlan(request, mesh, table, shards).items();
+}
+
+}  // namespace finetune::plan

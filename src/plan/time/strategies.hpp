@@ -1,0 +1,53 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The strategies of sharding side by side: which fit, which is fastest, and why.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/time/time.hpp"
+
+namespace finetune::plan {
+
+/// A machine as a job sees it.
+struct Site {
+  Machine machine;
+  Passes passes = Passes::fused;
+  std::int64_t available_bytes = 0;       ///< a rank may use; 0: not known
+  std::int64_t available_host_bytes = 0;  ///< the same of the host, where a rank has a GPU
+};
+
+/// One way to arrange the ranks.
+struct Strategy {
+  Request request;
+  Mesh mesh;
+  std::int64_t memory_bytes = 0;
+  std::int64_t host_bytes = 0;  ///< in addition, in the host's memory
+  bool fits_device = true;
+  bool fits = true;
+  TimePlan time;
+
+  /// As the deck says it, and parallel.dp_shard behind it where that is not the ranks of a node.
+  std::string name() const;
+};
+
+/// What choices may fill of the memory that is there: a plan may be wrong by a few percent.
+std::int64_t comfortable_bytes(const Site& site);
+
+/// The plan of `request`. Where it chooses activations, with the cheapest way to keep them that
+/// fits comfortably: nothing recomputed, then norms, then blocks.
+Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
+                       const Site& site);
+
+/// What the ranks of `request` can do: what it says itself, unless it leaves the sharding to the
+/// plan, and each strategy with its usual groups. Those that fit come first, the fastest of them
+/// first; of those that take the same time the one that needs least memory.
+std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
+                              const Site& site);
+
+/// One sentence: why the first of `strategies` is faster than the next, with the numbers that make
+/// the difference. Empty if there is nothing to compare it with.
+std::string reason(const std::vector<Strategy>& strategies);
+
+}  // namespace finetune::plan

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/time/time.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "plan/layout/bucket.hpp"
+#include "plan/machine/collectives.hpp"
+#include "plan/memory/memory.hpp"
+#include "plan/memory/ops_cost.hpp"
+#include "plan/layout/stages.hpp"
+#include "plan/time/timeline.hpp"
+
+namespace finetune::plan {
+namespace {
+
+class StepPlan {
+ public:
+  StepPlan(const Plan& plan, const Request& request, const model::ParameterTable& table,
+           const Machine& machine, Passes passes)
+      : plan_(plan),
+        request_(request),
+        numbers_(request.numbers),
+        machine_(machine),
+        passes_(passes),
+        table_(regroup(table, request.parallel.bucket)),
+        stages_(stages_of(table_, plan.shards, head_row(request.architecture, table_))),
+        rates_(machine, numbers_.compute),
+        links_(machine, !request.on_gpu),
+        work_(plan_work(request, table_, rates_, passes)) {}
+
+  TimePlan make() const {
+    const StepSeconds step = play(plan_.shards, stages_, times(),
+                                  {rules_of(plan_.mesh.sharding, request_.parallel.overlap,
+                                            blocks_of(request_.activation_checkpointing)),
+                                   plan_.batch.accumulation});
+    const auto accumulation = static_cast<double>(plan_.batch.accumulation);
+    const Work all = accumulation * work_.total();
+    TimePlan time;
+    time.optimizer_s = optimizer_s();
+    time.exposed_s = step.exposed;
+    time.products_s = all.products_s;
+    time.attention_s = all.attention_s;
+    time.memory_s = all.memory_s + accumulation * adding_s();
+    time.program_s = std::max(
+        0.0, step.total - step.exposed - time.products_s - time.attention_s - time.memory_s);
+    time.step_s = step.total + time.optimizer_s;
+    time.communication_s = step.communication;
+    time.sent_by_node_bytes = step.sent_bytes;
+    add_throughput(time);
+    return time;
+  }
+
+ private:
+  void add_throughput(TimePlan& time) const {
+    const auto ranks = static_cast<double>(plan_.ranks.world_size);
+    const auto tokens = static_cast<double>(plan_.batch.max_tokens_per_step());
+    const auto micro_batch = static_cast<double>(plan_.batch.micro_batch);
+    time.tokens_per_s = tokens / time.step_s;
+    time.tokens_per_s_of_rank = time.tokens_per_s / ranks;
+    const double flops_a_token =
+        work_.model_flops() / (micro_batch * static_cast<double>(plan_.batch.max_seq_length));
+    time.flops_per_s_of_rank = flops_a_token * time.tokens_per_s_of_rank;
+    if (machine_.peak_tflops > 0)
+      time.mfu = time.flops_per_s_of_rank / (1e12 * machine_.peak_tflops);
+  }
+
+  StepTimes times() const {
+    StepTimes times;
+    // Selective recomputation happens inside a block's backward pass.
+    const bool are_recomputed =
+        blocks_of(request_.activation_checkpointing) == schedule::Blocks::recomputed;
+    const auto stage = [&](const StageWork& work) {
+      StageSeconds& seconds = times.stages.emplace_back();
+      seconds.forward = rates_.seconds(work.forward);
+      seconds.backward =
+          rates_.seconds(are_recomputed ? work.backward : work.backward + work.again);
+      seconds.again = are_recomputed ? rates_.seconds(work.again) : 0;
+    };
+    stage(work_.embedding);
+    for (const StageWork& block : work_.blocks)
+      stage(block);
+    stage(work_.head);
+    times.stages.resize(static_cast<std::size_t>(
+        std::max(stages_.num_stages(), static_cast<int>(times.stages.size()))));
+    for (const UnitLayout& unit : plan_.shards.units())
+      times.units.push_back(times_of(unit));
+    return times;
+  }
+
+  double whole(const UnitLayout& unit) const {
+    return static_cast<double>(unit.padded_count(plan_.mesh.dp_shard));
+  }
+  double gathered_bytes(const UnitLayout& unit) const {
+    return whole(unit) *
+           (unit.trainable ? static_cast<double>(core::size_bytes(numbers_.compute)) : 1);
+  }
+  double wire_bytes(const UnitLayout& unit) const {
+    return whole(unit) * static_cast<double>(numbers_.wire_bytes());
+  }
+  double shard_wire_bytes(const UnitLayout& unit) const {
+    return static_cast<double>(unit.shard_size * numbers_.wire_bytes());
+  }
+  double memory_s(double bytes) const { return rates_.passes(bytes).memory_s; }
+
+  UnitTimes times_of(const UnitLayout& unit) const {
+    const GroupShape shards = shard_group(plan_.mesh, plan_.ranks);
+    const GroupShape replicas = replica_group(plan_.mesh, plan_.ranks);
+    const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
+    const Summed summed = {.element_bytes = numbers_.wire_bytes(),
+                           .sum_bytes = numbers_.sum_bytes(),
+                           .any_order = numbers_.is_fixed_point()};
+    UnitTimes times;
+    if (shards.size > 1)
+      times.gather = {links_.all_gather_s(shards, gathered),
+                      links_.gathered_by_node(shards, gathered),
+                      links_.gather_copying_s(shards, gathered)};
+    if (!unit.trainable) return times;
+    if (shards.size > 1) {
+      times.reduce = {links_.reduce_scatter_s(shards, wire, summed),
+                      links_.reduced_by_node(shards, wire, summed),
+                      links_.reduce_copying_s(shards, wire, summed)};
+      // MPI's groups pack what they send and add what they receive, on a thread of their own.
+      if (!request_.on_gpu) {
+        const double packing_s = memory_s(packing_bytes(unit));
+        times.reduce.seconds += packing_s;
+        times.reduce.processor_s += packing_s;
+      }
+    }
+    times.add_s = adding_s(unit);
+    const double sums = shard_wire_bytes(unit);
+    times.over_replicas = {
+        links_.all_reduce_s(replicas, sums, summed),
+        links_.reduced_by_node(replicas, sums, summed) + links_.gathered_by_node(replicas, sums),
+        links_.reduce_copying_s(replicas, sums, summed) + links_.gather_copying_s(replicas, sums)};
+    return times;
+  }
+
+  /// Gradients are read and written as they are sent; sums are read and written.
+  double packing_bytes(const UnitLayout& unit) const {
+    const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
+    const auto wire = static_cast<double>(numbers_.wire_bytes());
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    return whole(unit) * (element + 2 * wire + 2 * sum);
+  }
+
+  /// To the sums, by the thread that computes.
+  double adding_s(const UnitLayout& unit) const {
+    const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
+    const auto wire = static_cast<double>(numbers_.wire_bytes());
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    const bool is_alone = plan_.mesh.dp_shard == 1;
+    if (is_alone && numbers_.compute == core::DType::f32 && !numbers_.is_fixed_point()) return 0;
+    if (is_alone) return memory_s(whole(unit) * (element + 2 * sum));
+    if (!request_.on_gpu) return 0;
+    const double cast = wire == element ? 0 : whole(unit) * (element + wire);
+    return memory_s(cast + static_cast<double>(unit.shard_size) * (wire + 2 * sum));
+  }
+
+  double adding_s() const {
+    double sum = 0;
+    for (const UnitLayout& unit : plan_.shards.units())
+      sum += unit.trainable ? adding_s(unit) : 0;
+    return sum;
+  }
+
+  /// The norm of the gradients is one more pass over them, and the copy to compute with is written.
+  double optimizer_s() const {
+    const OptimizerPasses& passes = request_.optimizer.passes;
+    const auto elements = static_cast<double>(plan_.shards.shard_elements());
+    const auto master = static_cast<double>(core::size_bytes(numbers_.master));
+    double states = 0;
+    for (const OptimizerState& state : request_.optimizer.states)
+      states += static_cast<double>(core::size_bytes(state.dtype_in(numbers_))) /
+                static_cast<double>(state.block);
+    const double own = passes.weights * master + passes.states * states;
+    const auto sum = static_cast<double>(numbers_.sum_bytes());
+    const auto copy = numbers_.compute == numbers_.master
+                          ? 0.0
+                          : static_cast<double>(core::size_bytes(numbers_.compute));
+    if (request_.offloads_optimizer && request_.on_gpu)
+      return elements * (own + (2 + passes.gradients) * sum + 2 * copy) /
+             (1e9 * machine_.host_gb_per_s);
+    const double beside = passes_ == Passes::composed ? passes.composed_bytes : 0;
+    const auto rows = static_cast<double>(plan_.shards.units().size());
+    return rates_.seconds(
+        rates_.passes(elements * (own + (1 + passes.gradients) * sum + copy + beside), 4 * rows));
+  }
+
+  const Plan& plan_;
+  const Request& request_;
+  const Numbers& numbers_;
+  const Machine& machine_;
+  Passes passes_;
+  model::ParameterTable table_;
+  schedule::Stages stages_;
+  Rates rates_;
+  Links links_;
+  MicroBatchWork work_;
+};
+
+}  // namespace
+
+std::vector<std::string> missing_rates(const Machine& machine, const Request& request) {
+  std::vector<std::string> missing;
+  const auto need = [&](const char* key, double value) {
+    if (value <= 0) missing.emplace_back(key);
+  };
+  if (request.numbers.compute == core::DType::f32)
+    need("fp32_tflops", machine.fp32_tflops);
+  else
+    need("bf16_tflops", machine.bf16_tflops);
+  need("memory_gb_per_s", machine.memory_gb_per_s);
+  if (request.ranks.ranks_per_node > 1) need("intra_gb_per_s", machine.intra_gb_per_s);
+  if (request.ranks.num_nodes > 1) need("inter_gb_per_s", machine.inter_gb_per_s);
+  if (request.offloads_optimizer && request.on_gpu) need("host_gb_per_s", machine.host_gb_per_s);
+  return missing;
+}
+
+Passes passes_of(const Request& request) {
+  return is_composed(request) ? Passes::composed : Passes::fused;
+}
+
+TimePlan plan_time(const Plan& plan, const Request& request, const model::ParameterTable& table,
+                   const Machine& machine, Passes passes) {
+  core::check(missing_rates(machine, request).empty(), "the machine tells the rates of this job");
+  return StepPlan(plan, request, table, machine, passes).make();
+}
+
+}  // namespace finetune::plan

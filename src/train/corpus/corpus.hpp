@@ -1,0 +1,63 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The run's data: tokenizer, training and validation streams, and validation samples as text.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/tokens/load.hpp"
+#include "data/steps/stream.hpp"
+#include "data/tokenizer.hpp"
+#include "plan/plan.hpp"
+#include "train/input/input.hpp"
+#include "train/corpus/sources.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+/// What data.path and data.validation_path name, tokenised. No model, no mesh.
+struct DataSets {
+  data::Tokenizer tokenizer;
+  std::vector<data::Loaded> training;  ///< one a data set, in the deck's order
+  std::vector<data::Loaded> validation;
+  bool has_answers = false;  ///< samples are questions with answers, not running text
+  /// The validation file's samples as text, for printed answers; null without one.
+  std::unique_ptr<Questions> questions;
+};
+
+/// Tokenises on all ranks, with `num_threads` threads each, or maps what an earlier start kept.
+/// Collective on the ranks' world. Throws: comm::AgreedError of ErrorKind::input, also if the
+/// tokenizer has more tokens than the model's embedding has rows.
+DataSets load_data(const Input& input, const Registry& registry, const data::Ranks& ranks,
+                   const data::CacheOptions& cache, int num_threads);
+
+/// Where the deck keeps tokens; without a folder if it does not.
+data::CacheOptions cache_options(const Input& input);
+
+struct Corpus {
+  data::Tokenizer tokenizer;
+  data::Stream training;
+  std::optional<data::Stream> validation;
+  std::string fingerprint;   ///< of the training data's tokens
+  bool has_answers = false;  ///< see DataSets
+  std::unique_ptr<Questions> questions;
+  std::vector<std::string> records;  ///< the data report, for metrics.jsonl
+};
+
+/// The stream of rank `batch_rank` of `batch_size` that share `plan`'s batches, and the data report
+/// on the log. Throws: ErrorKind::deck if data.validation_fraction leaves nothing to train on.
+Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& plan,
+                   std::int64_t batch_size, std::int64_t batch_rank);
+
+/// Loads and prints what was read. Collective on the world.
+/// Throws: comm::AgreedError; see load_data.
+Corpus load_corpus(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+                   const world::World& world);
+
+/// Refuses a tokenizer whose ids the model's embedding does not have.
+void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture);
+
+}  // namespace finetune::train

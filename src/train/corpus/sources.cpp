@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/corpus/sources.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/text/model_template.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// The file or folder that the deck names as data.<key>.
+std::filesystem::path find_data(const Input& input, const char* key, const std::string& named) {
+  const std::filesystem::path path = resolve(named, input.deck_path);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path;
+  core::fail(
+      core::ErrorKind::input,
+      {named, "is not there",
+       path.is_absolute()
+           ? fmt::format("data.{} names it", key)
+           : fmt::format("data.{} is looked for in the current folder and next to the deck {}", key,
+                         input.deck_path.string()),
+       fmt::format("Correct data.{}.", key)});
+}
+
+/// The i-th of data.path, or of data.validation_path.
+data::DataPath data_path(const Input& input, DataPart part, std::size_t i) {
+  if (part == DataPart::training)
+    return {find_data(input, "path", input.data.paths[i]), input.data.split};
+  return data::DataPath::validation(
+      find_data(input, "validation_path", input.data.validation_paths[i]),
+      input.data.validation_split);
+}
+
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 4;
+  const std::vector<std::string> first(names.begin(), names.begin() + std::min(most, names.size()));
+  return core::one_line(
+      fmt::format("{}{}", fmt::join(first, ", "), names.size() > most ? ", ..." : ""));
+}
+
+/// Which files of a folder are read, where their names tell splits.
+void tell_split(const Input& input, const data::DataPath& where, const data::Reader& reader,
+                DataPart part) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(where.path, ignored)) return;
+  const data::SplitFiles files = data::choose_data_files(where);
+  if (files.others.empty()) return;
+  std::string left_out;
+  for (const auto& [split, names] : files.others)
+    left_out += fmt::format("{}{}: {}", left_out.empty() ? "" : "; ", split, shortened(names));
+  log::info(fmt::format(
+      "{}: {} of split \"{}\" read ({} = \"{}\"), others left out ({})", where.path.string(),
+      reader.files().size() == 1 ? "1 file" : fmt::format("{} files", reader.files().size()),
+      files.split, where.key, where.split, left_out));
+  const bool has_validation = files.others.contains("validation");
+  const bool validates = !input.data.validation_paths.empty() || input.data.validation_fraction > 0;
+  if (part == DataPart::training && has_validation && !validates) {
+    log::info(
+        fmt::format("{}: a validation split lies there and is not used. Set "
+                    "data.validation_path = \"{}\" to validate on it.",
+                    where.path.string(), where.path.string()));
+  }
+}
+
+data::Manner manner_of(const Input& input, const Registry& registry,
+                       const data::Tokenizer& tokenizer, const std::vector<std::string>& formats) {
+  const data::DataSettings& settings = input.data;
+  data::Manner manner;
+  manner.train_on = settings.train_on == "all" ? data::TrainOn::all : data::TrainOn::answers;
+  manner.special_names =
+      settings.special_names == "tokens" ? data::SpecialNames::tokens : data::SpecialNames::text;
+  manner.rewrites = settings.chat_template != "auto";
+  const bool needs_template = std::any_of(
+      formats.begin(), formats.end(),
+      [&](const std::string& name) { return format_named(name, registry).needs_template; });
+  // Ids without a tokenizer are written already.
+  if ((manner.rewrites && !tokenizer.has_ids_only()) || needs_template) {
+    manner.chat = data::choose_template(manner.rewrites ? settings.chat_template : "model",
+                                        input.model_folder, tokenizer, registry.templates);
+  }
+  return manner;
+}
+
+/// The format of one path. Collective on `world`.
+std::string find_format(const comm::Communicator& world, const Input& input,
+                        const Registry& registry, DataPart part, std::size_t i,
+                        DataFormats& formats) {
+  const std::string& named = input.data.format_of(i);
+  if (named != data::auto_format) return named;
+  return world.broadcast_text(comm::agree(world, [&] {
+    if (!world.is_root()) return std::string();
+    const data::DataPath where = data_path(input, part, i);
+    const auto found = data::detect_format(where, input.data.columns, registry.formats);
+    formats.opened.push_back(found.opened);
+    log::info(
+        fmt::format("{}: data.format is \"{}\" ({})", where.path.string(), found.name, found.why));
+    return found.name;
+  }));
+}
+
+}  // namespace
+
+bool DataFormats::are_tokens(const Registry& registry) const {
+  const auto has_tokens = [&](const std::string& name) {
+    return format_named(name, registry).has_tokens;
+  };
+  return std::ranges::all_of(training, has_tokens) && std::ranges::all_of(validation, has_tokens);
+}
+
+DataFormats find_formats(const comm::Communicator& world, const Input& input,
+                         const Registry& registry) {
+  DataFormats formats;
+  for (std::size_t i = 0; i < input.data.paths.size(); ++i)
+    formats.training.push_back(find_format(world, input, registry, DataPart::training, i, formats));
+  for (std::size_t i = 0; i < input.data.validation_paths.size(); ++i)
+    formats.validation.push_back(
+        find_format(world, input, registry, DataPart::validation, i, formats));
+  return formats;
+}
+
+std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
+                                                            const Registry& registry,
+                                                            const data::Tokenizer& tokenizer,
+                                                            const DataFormats& formats,
+                                                            DataPart part) {
+  const bool trains = part == DataPart::training;
+  const auto& names = trains ? formats.training : formats.validation;
+  std::vector<std::string> all = formats.training;
+  all.insert(all.end(), formats.validation.begin(), formats.validation.end());
+  const data::Manner manner = manner_of(input, registry, tokenizer, all);
+  std::vector<std::unique_ptr<data::TextSource>> sources;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const data::Format& format = format_named(names[i], registry);
+    const data::Columns& columns = input.data.columns;
+    const data::DataPath where = data_path(input, part, i);
+    auto reader = format.open(where, columns);
+    tell_split(input, where, *reader, part);
+    sources.push_back(
+        std::make_unique<data::TextSource>(std::move(reader), format, columns, manner, tokenizer));
+  }
+  if (manner.chat && trains)
+    log::info(fmt::format("conversations are written by the template \"{}\"", manner.chat->name));
+  return sources;
+}
+
+std::int64_t Questions::size() const {
+  std::int64_t size = 0;
+  for (const auto& source : sources_)
+    size += source->size();
+  return size;
+}
+
+std::optional<data::Question> Questions::question(std::int64_t i) const {
+  for (const auto& source : sources_) {
+    if (i < source->size()) return source->question(i);
+    i -= source->size();
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> Questions::stop_ids() const {
+  return sources_.empty() ? std::vector<std::int32_t>() : sources_.front()->stop_ids();
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,59 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The data sets that the deck names, opened.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "data/text/text_source.hpp"
+#include "data/tokenizer.hpp"
+#include "train/input/input.hpp"
+
+namespace finetune::train {
+
+enum class DataPart { training, validation };
+
+/// What the formats of the data are, where the deck leaves that to the files.
+struct DataFormats {
+  std::vector<std::string> training;                     ///< of each of data.path
+  std::vector<std::string> validation;                   ///< of each of data.validation_path
+  std::vector<std::shared_ptr<const void>> opened = {};  ///< keep it until the sources are open
+
+  /// Whether all data are token ids, so that no tokenizer is needed.
+  bool are_tokens(const Registry& registry) const;
+};
+
+/// Only the root looks into the files; everybody gets its answer. Says on the log what was found.
+/// Collective on `world`. Throws: comm::AgreedError of ErrorKind::input; see data::detect_format.
+DataFormats find_formats(const comm::Communicator& world, const Input& input,
+                         const Registry& registry);
+
+/// Opens the files of data.path or data.validation_path, in the order of the deck.
+/// Throws: ErrorKind::input for a path that is not there, a file that cannot be read, a folder
+/// whose training data are not clear, a model without a known chat template where one is needed.
+std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
+                                                            const Registry& registry,
+                                                            const data::Tokenizer& tokenizer,
+                                                            const DataFormats& formats,
+                                                            DataPart part);
+
+/// Validation samples as questions with answers.
+class Questions {
+ public:
+  explicit Questions(std::vector<std::unique_ptr<data::TextSource>> sources)
+      : sources_(std::move(sources)) {}
+
+  std::int64_t size() const;
+  /// 0 <= i < size(). Nothing if the sample trains nothing.
+  std::optional<data::Question> question(std::int64_t i) const;
+  /// Tokens that end an answer.
+  std::vector<std::int32_t> stop_ids() const;
+
+ private:
+  std::vector<std::unique_ptr<data::TextSource>> sources_;
+};
+
+}  // namespace finetune::train

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/infer/answers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/log.hpp"
+#include "train/infer/generate.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// The part of a prompt that differs from sample to sample: what follows its first blank line.
+std::string shown(const std::string& prompt) {
+  const std::size_t blank = prompt.find("\n\n");
+  std::string text = blank == std::string::npos ? prompt : prompt.substr(blank + 2);
+  std::string line;
+  for (const char c : text)
+    line += c == '\n' ? ' ' : c;
+  return line;
+}
+
+}  // namespace
+
+void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
+                   const Questions& questions, const MetricsSettings& settings) {
+  const std::int64_t count = std::min(settings.answers, questions.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto question = questions.question(i * questions.size() / count);
+    if (!question) continue;
+    const Sampling greedy{.max_tokens = settings.answer_tokens,
+                          .stop = questions.stop_ids(),
+                          .vocab_size = tokenizer.vocab_size()};
+    const auto answer = generate(engine, question->prompt, greedy);
+    log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", shown(question->shown),
+                          tokenizer.decode(answer), question->expected));
+  }
+  engine.shards.release_all();
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,17 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The model's answers to held-out questions, for people to read.
+
+#include "data/tokenizer.hpp"
+#include "train/step/passes.hpp"
+#include "train/input/settings.hpp"
+#include "train/corpus/sources.hpp"
+
+namespace finetune::train {
+
+/// Prints prompt, answer and expected answer of the first `settings.answers` samples, spread
+/// evenly. Collective on the shards' fsdp.
+void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
+                   const Questions& questions, const MetricsSettings& settings);
+
+}  // namespace finetune::train

@@ -1,0 +1,27 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Loss and exact match on held-out samples.
+
+#include <cstdint>
+#include <optional>
+
+#include "comm/communicator.hpp"
+#include "data/steps/stream.hpp"
+#include "train/step/passes.hpp"
+
+namespace finetune::train {
+
+struct Evaluation {
+  double loss = 0;         ///< mean over all trained tokens
+  double exact_match = 0;  ///< part of the samples that are right to the last token
+  std::int64_t num_samples = 0;
+};
+
+/// Runs all of `stream`'s first epoch forward.
+///
+/// A sample matches exactly if each of its trained tokens, end of text included, is the model's
+/// first choice given those before it. By induction that is the same as greedy generation giving
+/// the reference answer, without generating. Collective on `batch` and on the shards' fsdp.
+Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data::Stream& stream);
+
+}  // namespace finetune::train

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/infer/loaded_model.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "model/products.hpp"
+#include "plan/layout/bucket.hpp"
+#include "train/adapter_base.hpp"
+#include "train/base_hash.hpp"
+#include "train/input/described_model.hpp"
+#include "train/initial_weights.hpp"
+#include "train/packed_files.hpp"
+#include "train/peft_weights.hpp"
+
+namespace finetune::train {
+namespace {
+
+shard::Options computing_in(core::DType dtype) {
+  shard::Options options;
+  options.numbers.compute = dtype;
+  return options;
+}
+
+void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
+                 model::ParameterTable& table) {
+  model::AdapterSettings settings = adapter.settings();
+  settings.name = "lora";  // beside weights that stay as they are
+  rewrite_for(settings, (adapter.folder() / weights::peft_config_name).string(), registry, table);
+  adapter.require_fits(table);
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+                         const comm::Communicator& fsdp, core::DType compute_dtype,
+                         const std::filesystem::path& adapter)
+    : LoadedModel(folder, registry, shard::one_copy(fsdp), computing_in(compute_dtype), adapter) {}
+
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+                         const shard::Groups& groups, const shard::Options& options,
+                         const std::filesystem::path& adapter_folder) {
+  const comm::Communicator& fsdp = groups.fsdp->communicator();
+  DescribedModel described = describe_model(fsdp, folder, registry);
+  std::optional<weights::PeftAdapter> adapter;
+  if (!adapter_folder.empty()) {
+    adapter = weights::PeftAdapter::open(fsdp, adapter_folder);
+    comm::agree_all(fsdp, [&] { add_adapter(*adapter, registry, described.parameters); });
+  }
+  architecture_ = described.architecture;
+  parameters_ = plan::regroup(std::move(described.parameters), "BLOCK");
+  map_ = std::make_unique<plan::ShardMap>(parameters_, groups.fsdp->size(),
+                                          plan::ShardRules{.compute = options.numbers.compute});
+  model_ = described.family->build(architecture_);
+  shards_ = std::make_unique<shard::ModelShards>(parameters_, *map_, groups, options);
+  // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
+  const bool is_old = model::path_for(options.numbers.compute) == model::Path::widened;
+  const bool widens = fsdp.all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
+  ops_ = std::make_unique<model::Ops>(*shards_, model::path_of(widens));
+  const auto files = weights::ModelFiles::open(fsdp, folder);
+  comm::agree_all(fsdp, [&] {
+    require_same_model(files, architecture_, parameters_);
+    require_zero_biases(files, parameters_);
+  });
+  WeightSource source = files_source(files, parameters_);
+  if (adapter) source = with_peft(std::move(source), *adapter, parameters_);
+  load_weights(source, *shards_);
+  if (adapter)
+    require_adapter_base(fsdp, adapter_folder,
+                         {.folder = folder,
+                          .table = parameters_,
+                          .compute = options.numbers.compute,
+                          .hash = [&](core::DType dtype) { return frozen_hash(*shards_, dtype); }});
+}
+
+}  // namespace finetune::train

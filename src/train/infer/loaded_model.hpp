@@ -1,0 +1,41 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A model folder loaded whole into this process, without optimizer: for generation and tests.
+
+#include <filesystem>
+#include <memory>
+
+#include "comm/communicator.hpp"
+#include "plan/layout/shard_map.hpp"
+#include "train/step/passes.hpp"
+#include "train/input/registry.hpp"
+
+namespace finetune::train {
+
+class LoadedModel {
+ public:
+  /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; on top of
+  /// them the PEFT adapter in the folder `adapter`, if it names one. Collective on `fsdp`. Throws:
+  /// ErrorKind::input, also for an adapter of another model (require_adapter_base).
+  LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+              const comm::Communicator& fsdp, core::DType compute_dtype,
+              const std::filesystem::path& adapter = {});
+  /// The same over any groups. Collective on both.
+  LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+              const shard::Groups& groups, const shard::Options& options,
+              const std::filesystem::path& adapter = {});
+
+  Engine engine() { return {architecture_, *model_, *ops_, *shards_}; }
+  const model::Architecture& architecture() const { return architecture_; }
+  const model::ParameterTable& parameters() const { return parameters_; }
+
+ private:
+  model::Architecture architecture_;
+  model::ParameterTable parameters_;
+  std::unique_ptr<plan::ShardMap> map_;
+  model::ModelPtr model_;
+  std::unique_ptr<shard::ModelShards> shards_;
+  std::unique_ptr<model::Ops> ops_;
+};
+
+}  // namespace finetune::train

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/input/arithmetic.hpp"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "core/log.hpp"
+#include "kernels/processor.hpp"
+#include "model/products.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::string short_name_of(core::DType dtype) {
+  return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
+}
+
+bool multiplies(core::DType dtype) {
+  return model::path_for(dtype) != model::Path::widened;
+}
+
+}  // namespace
+
+bool choose_widening(const comm::Communicator& world, const std::string& asked,
+                     const plan::Numbers& numbers, bool is_needed) {
+  if (numbers.compute == core::DType::f32) return false;
+  const std::string dtype = short_name_of(numbers.compute);
+  const std::int64_t in_need = world.all_reduce(std::int64_t{is_needed}, comm::Reduce::sum);
+  const bool widens = asked == "widened" || (asked == "auto" && in_need > 0);
+  std::string text = widens ? fmt::format("products of {} are computed in fp32 and rounded", dtype)
+                            : fmt::format("products of {} by libtorch", dtype);
+  if (in_need == world.size()) {
+    text += fmt::format(" ({} has no instructions for {})", kernels::instruction_set(), dtype);
+  } else if (in_need > 0) {
+    text += fmt::format(" ({} of {} ranks have no instructions for {}; all do the same)", in_need,
+                        world.size(), dtype);
+  } else {
+    text += fmt::format(" ({})", kernels::instruction_set());
+  }
+  if (!widens && in_need > 0) {
+    log::warn(
+        fmt::format("precision.cpu_products = \"native\": {} of {} ranks have no instructions for "
+                    "{}, where its products take up to a hundred times as long as in fp32. "
+                    "\"auto\" avoids that.",
+                    in_need, world.size(), dtype));
+  }
+  if (asked != "auto") text += fmt::format(", as precision.cpu_products = \"{}\" says", asked);
+  log::info(text);
+  return widens;
+}
+
+Arithmetic own_arithmetic(const std::string& asked, const plan::Numbers& numbers) {
+  return {.widens = model::path_for(numbers.compute, asked) == model::Path::widened,
+          .threads = at::get_num_threads()};
+}
+
+Arithmetic agree_on_arithmetic(const comm::Communicator& world, const std::string& asked,
+                               const plan::Numbers& numbers, bool on_gpu) {
+  Arithmetic made;
+  made.threads = world.all_reduce(std::int64_t{at::get_num_threads()}, comm::Reduce::max);
+  made.widens = !on_gpu && choose_widening(world, asked, numbers, !multiplies(numbers.compute));
+  return made;
+}
+
+std::string describe_arithmetic(const plan::Numbers& numbers, bool on_gpu) {
+  if (on_gpu) return "GPU";
+  const std::string dtype = short_name_of(numbers.compute);
+  return numbers.widens ? fmt::format("{} in fp32, {}", dtype, kernels::instruction_set())
+                        : fmt::format("{} by libtorch, {}", dtype, kernels::instruction_set());
+}
+
+}  // namespace finetune::train

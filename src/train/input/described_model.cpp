@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/input/described_model.hpp"
+
+#include <algorithm>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/python_json.hpp"
+
+namespace finetune::train {
+namespace {
+
+constexpr const char* quantize_config_name = "quantize_config.json";
+constexpr const char* modelopt_config_name = "hf_quant_config.json";
+
+/// What AutoGPTQ wrote beside config.json before it wrote into it; empty without it.
+std::string read_quantize_config(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const std::filesystem::path path = folder / quantize_config_name;
+  if (!std::filesystem::exists(path, ignored)) return "";
+  return core::read_text(path, core::largest_config_bytes);
+}
+
+/// What NVIDIA's ModelOpt writes beside config.json, which may not say a word of it.
+void refuse_modelopt(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const std::filesystem::path path = folder / modelopt_config_name;
+  if (!std::filesystem::exists(path, ignored)) return;
+  model::refuse_modelopt(core::read_json(path, core::largest_config_bytes), path.string());
+}
+
+model::Quantization read_quantization(const std::string& config, const std::string& quantize_config,
+                                      const std::filesystem::path& folder) {
+  const std::string where = (folder / "config.json").string();
+  const std::string quantize_where = (folder / quantize_config_name).string();
+  return model::read_quantization(
+      core::parse_python_json(config, where), where,
+      quantize_config.empty() ? core::Json() : core::parse_json(quantize_config, quantize_where),
+      quantize_where);
+}
+
+}  // namespace
+
+DescribedModel describe_model(const comm::Communicator& world, const std::filesystem::path& folder,
+                              const Registry& registry) {
+  const std::string config = world.broadcast_text(comm::agree(
+      world, [&] { return world.is_root() ? model::read_config(folder) : std::string(); }));
+  comm::agree_all(world, [&] {
+    if (world.is_root()) refuse_modelopt(folder);
+  });
+  const std::string quantize_config = world.broadcast_text(comm::agree(
+      world, [&] { return world.is_root() ? read_quantize_config(folder) : std::string(); }));
+  return comm::agree(world, [&] {
+    const std::string where = (folder / "config.json").string();
+    const auto identified = model::identify(config, where, registry.families);
+    DescribedModel described{.family = identified.family,
+                             .architecture = identified.architecture,
+                             .quantization = read_quantization(config, quantize_config, folder),
+                             .parameters = identified.family->describe(identified.architecture)};
+    model::mark_packed(described.quantization, where, described.parameters);
+    return described;
+  });
+}
+
+void rewrite_for(const model::AdapterSettings& settings, const std::string& where,
+                 const Registry& registry, model::ParameterTable& table) {
+  const auto found =
+      std::find_if(registry.adapters.begin(), registry.adapters.end(),
+                   [&](const model::Adapter& adapter) { return adapter.name == settings.name; });
+  core::check(found != registry.adapters.end(), "adapters are of the registry");
+  found->rewrite(settings, where, table);
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/input/input.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "train/input/described_model.hpp"
+#include "train/peft_weights.hpp"
+
+namespace finetune::train {
+namespace {
+
+constexpr std::int64_t largest_deck_bytes = std::int64_t{1} << 20;
+
+std::vector<std::string> format_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const data::Format& format : registry.formats)
+    names.push_back(format.name);
+  return names;
+}
+
+std::vector<std::string> template_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const data::ChatTemplate& chat : registry.templates)
+    names.push_back(chat.name);
+  return names;
+}
+
+std::vector<std::string> adapter_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const model::Adapter& adapter : registry.adapters)
+    names.push_back(adapter.name);
+  return names;
+}
+
+/// Every key of the program, in the order of the chain deck -> metrics.
+void bind(deck::Deck& deck, Input& input, const Registry& registry) {
+  const auto table = [&](const char* name, const char* sentence, auto& settings,
+                         const auto&... more) {
+    deck::Table bound = deck.table(name, sentence);
+    settings.bind(bound, more...);
+  };
+  table("model", "The model to train.", input.model);
+  table("data", "What the model is trained on.", input.data, format_names(registry),
+        template_names(registry));
+  table("adapter", "What is trained on top of frozen weights; the names are PEFT's.", input.adapter,
+        adapter_names(registry));
+  table("parallel", "How the model is spread over the ranks.", input.parallel);
+  table("precision", "Number formats.", input.precision);
+  table("optimizer", "How weights are updated, and the learning rate.", input.optimizer,
+        registry.optimizers);
+  table("train", "Batches, length and output of the run.", input.train);
+  table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
+  table("metrics", "What a run reports.", input.metrics);
+  table("nccl",
+        "Environment variables for NCCL, set before it starts. In addition to the key below, any "
+        "NCCL_* variable may be given, as it is or in lower case without the prefix: socket_ifname "
+        "= \"eth0\".",
+        input.nccl);
+}
+
+/// A resolved deck as it would be without train.max_seconds.
+std::string without_time_limit(const std::string& resolved, const Registry& registry) {
+  deck::Deck deck(resolved, "", {"train.max_seconds=0"});
+  Input unused;
+  bind(deck, unused, registry);
+  return deck.resolved();
+}
+
+/// Keys of an adapter, other than by default, where there is none: all weights would be trained
+/// without a word. Not asked before the adapter's name is known to be fit.
+void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Deck& deck) {
+  if (given.exists()) return;
+  const model::AdapterSettings other;
+  const std::array<std::pair<const char*, bool>, 11> changed = {
+      {{"path", given.path != other.path},
+       {"lora_r", given.lora_r != other.lora_r},
+       {"lora_alpha", given.lora_alpha != other.lora_alpha},
+       {"lora_dropout", given.lora_dropout != other.lora_dropout},
+       {"target_modules", given.target_modules != other.target_modules},
+       {"modules_to_save", given.modules_to_save != other.modules_to_save},
+       {"rank_pattern", given.rank_pattern != other.rank_pattern},
+       {"alpha_pattern", given.alpha_pattern != other.alpha_pattern},
+       {"use_rslora", given.use_rslora != other.use_rslora},
+       {"use_dora", given.use_dora != other.use_dora},
+       {"double_quant", given.double_quant != other.double_quant}}};
+  std::vector<std::string> keys;
+  for (const auto& [key, is_changed] : changed)
+    if (is_changed) keys.emplace_back(key);
+  if (keys.empty()) return;
+  const bool is_one = keys.size() == 1;
+  deck.table("adapter", "")
+      .problem(keys.front(),
+               fmt::format("adapter.{} {} given, but adapter.name = \"none\"",
+                           fmt::join(keys, ", adapter."), is_one ? "is" : "are"),
+               "all weights would be trained, and nothing of an adapter",
+               fmt::format("Set adapter.name = \"lora\", or remove {}.",
+                           is_one ? "the key" : "these keys"));
+}
+
+/// What no single table can see.
+void require_consistent(const Input& input) {
+  if (input.train.determinism == "topology" && input.parallel.reduce_dtype != "fp32") {
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("parallel.reduce_dtype = \"{}\" contradicts train.determinism = "
+                            "\"topology\"",
+                            input.parallel.reduce_dtype),
+                "its gradients travel as 64-bit fixed point", "Remove one of them."});
+  }
+}
+
+/// The model's tables with each adapter that could be put beside it, as remedies. Empty where there
+/// is one.
+std::vector<plan::OtherTable> with_adapters(const Input& input, const Registry& registry) {
+  std::vector<plan::OtherTable> tables;
+  if (input.adapter.exists()) return tables;
+  for (const model::Adapter& adapter : registry.adapters) {
+    model::AdapterSettings settings;
+    settings.name = adapter.name;
+    tables.push_back({fmt::format("adapter.name = \"{}\"", adapter.name),
+                      [settings, rewrite = adapter.rewrite, table = input.parameters] {
+                        model::ParameterTable changed = table;
+                        rewrite(settings, "", changed);
+                        return changed;
+                      }});
+  }
+  return tables;
+}
+
+void require_adapter(const Input& input) {
+  const std::string deck = input.deck_path.string();
+  if (input.adapter.exists()) return;
+  if (!input.quantization.packing.is_dense())
+    core::fail(core::ErrorKind::deck, {deck, "adapter.name = \"none\" would train all weights",
+                                       (input.model_folder / "config.json").string() +
+                                           " says that they are kept in 4 bits",
+                                       "Set adapter.name = \"lora\"."});
+}
+
+/// Puts the adapter's rows into the table; one that is gone on from has settings of its own.
+/// Collective on `world`.
+void adapt(const comm::Communicator& world, const Registry& registry, Input& input) {
+  comm::agree_all(world, [&] { require_adapter(input); });
+  if (!input.adapter.exists()) return;
+  const std::string deck = input.deck_path.string();
+  if (input.adapter.path.empty()) {
+    comm::agree_all(world, [&] { rewrite_for(input.adapter, deck, registry, input.parameters); });
+    return;
+  }
+  input.adapter_folder = resolve(input.adapter.path, input.deck_path);
+  const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder);
+  comm::agree_all(world, [&] {
+    input.adapter = take_settings(input.adapter, adapter, deck);
+    update_fixed(input.adapter, input.fixed_values);
+    rewrite_for(input.adapter, (input.adapter_folder / weights::peft_config_name).string(),
+                registry, input.parameters);
+    adapter.require_fits(input.parameters);
+  });
+}
+
+}  // namespace
+
+std::filesystem::path resolve(const std::filesystem::path& path,
+                              const std::filesystem::path& deck_path) {
+  std::error_code ignored;
+  if (path.is_absolute() || std::filesystem::exists(path, ignored)) return path;
+  const std::filesystem::path beside = deck_path.parent_path() / path;
+  if (!std::filesystem::exists(beside, ignored)) return path;
+  // "decks/../data" reads better as "data", if that is the same place: links may differ.
+  const std::filesystem::path normal = beside.lexically_normal();
+  return std::filesystem::equivalent(normal, beside, ignored) ? normal : beside;
+}
+
+const data::Format& format_named(const std::string& name, const Registry& registry) {
+  const auto found = std::find_if(registry.formats.begin(), registry.formats.end(),
+                                  [&](const data::Format& format) { return format.name == name; });
+  core::check(found != registry.formats.end(), "the deck's choices are the registry's formats");
+  return *found;
+}
+
+Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
+           const std::vector<std::string>& overrides, const Registry& registry) {
+  const std::string text = world.broadcast_text(comm::agree(world, [&] {
+    return world.is_root() ? core::read_text(deck_path, largest_deck_bytes, core::ErrorKind::deck)
+                           : std::string();
+  }));
+
+  Input input;
+  input.deck_path = deck_path;
+  comm::agree_all(world, [&] {
+    deck::Deck deck(text, deck_path.string(), overrides);
+    bind(deck, input, registry);
+    deck.finish();
+    require_adapter_for_its_keys(input.adapter, deck);
+    deck.finish();
+    require_consistent(input);
+    input.resolved_deck = deck.resolved();
+    input.timeless_deck = without_time_limit(input.resolved_deck, registry);
+    input.fixed_values = deck.fixed_values();
+  });
+
+  input.model_folder = resolve(input.model.path, deck_path);
+  DescribedModel described = describe_model(world, input.model_folder, registry);
+  input.family = described.family;
+  input.architecture = described.architecture;
+  if (input.model.router_aux_loss_coef >= 0)
+    input.architecture.experts.balance = input.model.router_aux_loss_coef;
+  input.quantization = described.quantization;
+  input.parameters = std::move(described.parameters);
+  adapt(world, registry, input);
+  comm::agree_all(world, [&] {
+    input.other_tables = with_adapters(input, registry);
+    if (const auto* lighter =
+            optim::find_kind(registry.optimizers, input.optimizer.kind->in_less_memory))
+      input.lighter_optimizer = lighter->footprint;
+    if (input.data.max_seq_length > input.architecture.max_positions) {
+      core::fail(core::ErrorKind::deck,
+                 {deck_path.string(),
+                  fmt::format("data.max_seq_length = {} exceeds the model's {} positions",
+                              input.data.max_seq_length, input.architecture.max_positions),
+                  "the model was never trained beyond them", "Lower data.max_seq_length."});
+    }
+  });
+  return input;
+}
+
+plan::Numbers Input::numbers() const {
+  const plan::Determinism determinism = train.determinism == "topology"
+                                            ? plan::Determinism::topology
+                                        : train.determinism == "run" ? plan::Determinism::run
+                                                                     : plan::Determinism::off;
+  return precision.numbers(parallel.reduce_dtype, determinism);
+}
+
+plan::Request Input::plan_request(const plan::Ranks& ranks) const {
+  plan::Request request;
+  request.deck = deck_path.string();
+  request.architecture = architecture;
+  request.parallel = parallel;
+  request.numbers = numbers();
+  const Arithmetic computing =
+      arithmetic ? *arithmetic : own_arithmetic(precision.cpu_products, request.numbers);
+  request.numbers.widens = computing.widens;
+  request.threads = computing.threads;
+  request.activation_checkpointing = train.recomputation();
+  request.chooses_activations = train.activation_checkpointing == "auto";
+  request.optimizer = optimizer.kind->footprint;
+  request.lighter_optimizer = lighter_optimizer;
+  request.offloads_optimizer = optimizer.offload;
+  request.saves_beside_training =
+      checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());
+  request.has_partner_copies = checkpoint.has_local_level();
+  request.ranks = ranks;
+  request.global_batch = train.global_batch;
+  request.micro_batch = train.micro_batch;
+  request.max_seq_length = data.max_seq_length;
+  if (adapter.exists()) request.adapter_dropout = adapter.lora_dropout;
+  request.other_tables = other_tables;
+  return request;
+}
+
+std::string reference_deck(const Registry& registry) {
+  deck::Deck deck = deck::Deck::for_reference();
+  Input input;
+  bind(deck, input, registry);
+  return deck.reference();
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,83 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// All settings of a run, and the model they name.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/settings.hpp"
+#include "comm/communicator.hpp"
+#include "data/settings.hpp"
+#include "model/adapter.hpp"
+#include "model/family.hpp"
+#include "model/quantization.hpp"
+#include "optim/settings.hpp"
+#include "plan/plan.hpp"
+#include "plan/layout/settings.hpp"
+#include "train/input/arithmetic.hpp"
+#include "train/input/registry.hpp"
+#include "train/input/settings.hpp"
+
+namespace finetune::train {
+
+struct Input {
+  ModelSettings model;
+  data::DataSettings data;
+  model::AdapterSettings adapter;
+  plan::ParallelSettings parallel;
+  plan::PrecisionSettings precision;
+  optim::Settings optimizer;
+  TrainSettings train;
+  checkpoint::Settings checkpoint;
+  MetricsSettings metrics;
+  NcclTable nccl;
+
+  std::filesystem::path deck_path;
+  std::string resolved_deck;
+  /// The same without a time limit: every start of a batch job has another, and is yet a start of
+  /// the same run.
+  std::string timeless_deck;
+  std::vector<std::pair<std::string, std::string>>
+      fixed_values;  ///< keys a restart must not change
+
+  const model::ModelFamily* family = nullptr;  ///< points into the registry
+  model::Architecture architecture;
+  model::Quantization quantization;  ///< of the model's files
+  /// With the adapter's rows, and what is frozen and packed marked.
+  model::ParameterTable parameters;
+  std::vector<plan::OtherTable> other_tables;  ///< with an adapter, where there is none
+  std::optional<plan::OptimizerFootprint> lighter_optimizer;  ///< where there is one
+  std::filesystem::path model_folder;
+  std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
+
+  /// parallel.sharding was "AUTO" and has become what the plan chose (train/input/choices.hpp).
+  bool sharding_is_chosen = false;
+
+  /// What the ranks agreed on; before that, and in a plan, what this process would do.
+  std::optional<Arithmetic> arithmetic;
+
+  bool is_adapted() const { return adapter.exists(); }
+  plan::Numbers numbers() const;
+  plan::Request plan_request(const plan::Ranks& ranks) const;
+};
+
+/// Reads a deck and the config.json it names. The root reads files; everybody gets the text and
+/// parses it. Collective on `world`. Throws: comm::AgreedError.
+Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
+           const std::vector<std::string>& overrides, const Registry& registry);
+
+/// The annotated deck with every key: what `finetune --reference` prints.
+std::string reference_deck(const Registry& registry);
+
+/// A path from the deck: as it is if it is absolute or exists from the current folder, otherwise
+/// next to the deck if it exists there.
+std::filesystem::path resolve(const std::filesystem::path& path,
+                              const std::filesystem::path& deck_path);
+
+/// The format that the deck calls `name`.
+const data::Format& format_named(const std::string& name, const Registry& registry);
+
+}  // namespace finetune::train

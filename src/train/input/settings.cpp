@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/input/settings.hpp"
+
+#include <algorithm>
+
+#include "comm/nccl/nccl_settings.hpp"
+
+namespace finetune::train {
+
+using deck::Restart;
+
+namespace {
+
+/// data::Stream numbers the rows of a step within so many.
+constexpr std::int64_t largest_batch = std::int64_t{1} << 20;
+
+}  // namespace
+
+void ModelSettings::bind(deck::Table& table) {
+  table.text(
+      {.name = "path",
+       .restart = Restart::fixed,
+       .sentence = "Folder in Hugging Face format: config.json, *.safetensors, tokenizer.json.",
+       .required = true},
+      path);
+  table.choice({.name = "init",
+                .restart = Restart::fixed,
+                .sentence = "pretrained: weights from the folder's safetensors; random: new "
+                            "weights from train.seed, "
+                            "only config.json and tokenizer.json are read."},
+               init, {"pretrained", "random"});
+  table.real({.name = "router_aux_loss_coef",
+              .restart = Restart::fixed,
+              .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
+                          "config.json says, and none unless its output_router_logits is true."},
+             router_aux_loss_coef, {.min = -1});
+  table.choice({.name = "router_aux_loss_load",
+                .restart = Restart::fixed,
+                .sentence = "Over what that term counts how often experts are chosen: sample: each "
+                            "sample and layer by itself, identical however a step is split; "
+                            "micro_batch: all tokens and layers of a micro-batch together, as "
+                            "transformers defines it."},
+               router_aux_loss_load, {"sample", "micro_batch"});
+}
+
+void TrainSettings::bind(deck::Table& table) {
+  table.text({.name = "output",
+              .restart = Restart::free,
+              .sentence = "Folder for checkpoints, metrics.jsonl, finetune.log and the resolved "
+                          "deck; the same command continues what it finds there."},
+             output);
+  bind_length(table);
+  bind_batch(table);
+  bind_stops(table);
+  bind_method(table);
+  if (output.empty()) {
+    table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
+  }
+  if (micro_batch > global_batch) {
+    table.problem("micro_batch",
+                  "train.micro_batch = " + std::to_string(micro_batch) +
+                      " exceeds train.global_batch = " + std::to_string(global_batch),
+                  "a pass is a part of a step", "Lower micro_batch or raise global_batch.");
+  }
+}
+
+void TrainSettings::bind_length(deck::Table& table) {
+  table.integer(
+      {.name = "max_steps",
+       .restart = Restart::free,
+       .sentence =
+           "Optimizer steps of the whole run; -1: as many as epochs gives; 0: train nothing and "
+           "write a checkpoint of the model as it is.",
+       .unit = "steps"},
+      max_steps, {.min = -1});
+  table.integer({.name = "epochs",
+                 .restart = Restart::free,
+                 .sentence = "Passes over the training data, if max_steps is -1."},
+                epochs, {.min = 1});
+}
+
+void TrainSettings::bind_batch(deck::Table& table) {
+  table.integer({.name = "global_batch",
+                 .restart = Restart::fixed,
+                 .sentence = "Sequences per optimizer step, over all ranks.",
+                 .unit = "sequences"},
+                global_batch, {.min = 1, .max = largest_batch});
+  table.integer({.name = "micro_batch",
+                 .restart = Restart::fixed,
+                 .sentence = "Sequences per rank and pass; the number of accumulated passes "
+                             "follows from it and the number of ranks.",
+                 .unit = "sequences"},
+                micro_batch, {.min = 1});
+  table.integer({.name = "seed",
+                 .restart = Restart::fixed,
+                 .sentence = "Seed of the data order, dropout and random weights."},
+                seed, {.min = 0});
+}
+
+void TrainSettings::bind_stops(deck::Table& table) {
+  table.integer({.name = "validate_steps",
+                 .restart = Restart::free,
+                 .sentence = "Validate every so many steps, in addition to before the first and "
+                             "after the last; 0: only then.",
+                 .unit = "steps"},
+                validate_steps, {.min = 0});
+  table.integer(
+      {.name = "stop_after_steps",
+       .restart = Restart::free,
+       .sentence =
+           "Stop this start after so many steps with a checkpoint and exit code 75; 0: never.",
+       .unit = "steps"},
+      stop_after_steps, {.min = 0});
+  table.real({.name = "max_seconds",
+              .restart = Restart::free,
+              .sentence = "Time this start may take, as given by the scheduler: the last "
+                          "checkpoint begins early enough, and the exit code is 75; 0: no limit.",
+              .unit = "s"},
+             max_seconds, {.min = 0});
+}
+
+plan::ActivationCheckpointing TrainSettings::recomputation() const {
+  using enum plan::ActivationCheckpointing;
+  return activation_checkpointing == "full"        ? full
+         : activation_checkpointing == "selective" ? selective
+                                                   : none;
+}
+
+void TrainSettings::bind_method(deck::Table& table) {
+  table.choice(
+      {.name = "determinism",
+       .restart = Restart::fixed,
+       .sentence = "off: sums may be taken in any order; run: the same ranks give bitwise "
+                   "identical results; topology: any number of data-parallel ranks with the same "
+                   "threads per rank does (gradients are summed in fixed point)."},
+      determinism, {"off", "run", "topology"});
+  table.choice(
+      {.name = "activation_checkpointing",
+       .restart = Restart::free,
+       .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
+                   "and activation functions (selective), or whole blocks (full); auto: the first "
+                   "of these that fits into memory."},
+      activation_checkpointing, {"auto", "none", "selective", "full"});
+  table.boolean({.name = "check_replicas",
+                 .restart = Restart::free,
+                 .sentence = "Compare a hash of the weights of all copies of the model after each "
+                             "step, and stop if they differ."},
+                check_replicas);
+  table.real({.name = "hang_timeout_s",
+              .restart = Restart::free,
+              .sentence = "End the job with exit code 74 and the names of the late ranks once a "
+                          "rank has waited this long for others; 0: wait forever.",
+              .unit = "s"},
+             hang_timeout_s, {.min = 0.0});
+  table.choice(
+      {.name = "preflight",
+       .restart = Restart::free,
+       .sentence =
+           "What is checked before the first step; a fault ends the start with exit code 69 and "
+           "the node's name. quick: number of ranks and nodes, the same program and files "
+           "everywhere, binding, memory, free space, clocks; full: in addition what finetune check "
+           "measures (links, rates, disks, GPUs), in up to half a minute; off: nothing."},
+      preflight, {"off", "quick", "full"});
+}
+
+void MetricsSettings::bind(deck::Table& table) {
+  table.integer({.name = "log_steps",
+                 .restart = Restart::free,
+                 .sentence = "Steps between two lines of the log where stdout is not a terminal.",
+                 .unit = "steps"},
+                log_steps, {.min = 1});
+  table.integer(
+      {.name = "answers",
+       .restart = Restart::free,
+       .sentence =
+           "Print the model's answers to this many validation samples, before and after training."},
+      answers, {.min = 0, .max = 1000});
+  table.integer({.name = "answer_tokens",
+                 .restart = Restart::free,
+                 .sentence = "Longest of these answers.",
+                 .unit = "tokens"},
+                answer_tokens, {.min = 1});
+}
+
+void NcclTable::bind(deck::Table& table) {
+  table.boolean({.name = "override_environment",
+                 .restart = Restart::free,
+                 .sentence = "Where the deck and the environment both set a variable, the deck's "
+                             "value is used; otherwise the environment's is, with a warning."},
+                override_environment);
+  const auto is_name = [](const std::string& key) {
+    return std::all_of(key.begin(), key.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+  };
+  std::map<std::string, std::string> values;
+  table.others(Restart::free, is_name, values);
+  for (const auto& [key, value] : values) {
+    const std::string name = comm::nccl_variable(key);
+    if (variables.emplace(name, value).second) continue;
+    table.problem(key, name + " is set twice", "in two spellings of the same variable",
+                  "Keep one.");
+  }
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run/planning.hpp"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "core/log.hpp"
+#include "plan/fits.hpp"
+#include "plan/memory/memory.hpp"
+#include "preflight/judge.hpp"
+#include "train/run/advice.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+namespace {
+
+/// Sums inside a product follow the threads that share it.
+void require_equal_threads(const comm::Communicator& world) {
+  const std::int64_t threads = at::get_num_threads();
+  const std::int64_t least = world.all_reduce(threads, comm::Reduce::min);
+  const std::int64_t most = world.all_reduce(threads, comm::Reduce::max);
+  if (least == most) return;
+  throw comm::AgreedError(
+      core::ErrorKind::environment,
+      core::to_string({"train.determinism = \"topology\"",
+                       fmt::format("ranks have {} to {} threads", least, most),
+                       "a micro-batch gives identical results only with as many threads",
+                       "Set OMP_NUM_THREADS to one number for all ranks."}));
+}
+
+/// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
+plan::Plan plan_or_explain_launch(const comm::Environment& environment, const Input& input,
+                                  const plan::Request& request) {
+  try {
+    return plan::make(request, input.parameters);
+  } catch (const core::Error&) {
+    const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));
+    for (const preflight::Problem& problem : launch.problems)
+      if (problem.grade == preflight::Grade::bad) core::fail(problem.kind, problem.message);
+    throw;
+  }
+}
+
+}  // namespace
+
+preflight::Expected expected_launch(const Input& input) {
+  return {input.parallel.expect_nodes, input.parallel.expect_ranks_per_node};
+}
+
+PlannedRun plan_run(const comm::Environment& environment, const Input& input,
+                    const comm::Device& device) {
+  plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
+  request.on_gpu = device.index >= 0;
+  return comm::agree(environment.world(), [&]() -> PlannedRun {
+    plan::Plan plan = plan_or_explain_launch(environment, input, request);
+    const std::int64_t node_bytes = plan::share_of_node(environment.node().size());
+    const std::int64_t available_bytes =
+        plan::available_bytes(request, request.on_gpu ? comm::free_gpu_bytes() : node_bytes);
+    return {request, std::move(plan), node_bytes, available_bytes};
+  });
+}
+
+void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {
+  const plan::Request& request = planned.request;
+  comm::agree_all(environment.world(), [&] {
+    plan::require_fits(planned.plan, request, input.parameters, planned.available_bytes);
+    plan::require_host_fits(planned.plan, request, planned.node_bytes);
+  });
+  if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());
+  for (const std::string& warning : planned.plan.warnings)
+    log::warn(warning);
+  for (const std::string& warning : advice_on_lr(input))
+    log::warn(warning);
+  if (input.optimizer.offload && !request.on_gpu)
+    log::warn("optimizer.offload does nothing here: ranks compute on the CPU");
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run/run.hpp"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <span>
+#include <utility>
+
+#include "comm/activity.hpp"
+#include "core/build_info.hpp"
+#include "core/error.hpp"
+#include "core/fault.hpp"
+#include "core/hash.hpp"
+#include "core/log.hpp"
+#include "core/memory.hpp"
+#include "core/text.hpp"
+#include "metrics/memory.hpp"
+#include "optim/schedule.hpp"
+#include "shard/device_memory.hpp"
+#include "train/run/advice.hpp"
+#include "train/infer/answers.hpp"
+#include "train/input/arithmetic.hpp"
+#include "train/input/choices.hpp"
+#include "train/run/replicas.hpp"
+#include "train/run/resume.hpp"
+#include "train/step/step.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::int64_t count_steps(const Input& input, const data::Sampler& sampler) {
+  return input.train.max_steps >= 0 ? input.train.max_steps
+                                    : input.train.epochs * sampler.steps_per_epoch();
+}
+
+/// How long a first save may take, as long as none was seen: slow disks write so much a node.
+double first_save_s(const State& state, const world::World& world) {
+  constexpr double slow_bytes_per_s = 0.2e9;
+  return 5 + static_cast<double>(world.node.all_reduce(state.stored_bytes(), comm::Reduce::sum)) /
+                 slow_bytes_per_s;
+}
+
+/// Sharded over all ranks, each pass gathers weights from all of them.
+StopVote::Passes passes_of(const world::World& world) {
+  return world.fsdp.size() == world.world.size() ? StopVote::Passes::in_step
+                                                 : StopVote::Passes::apart;
+}
+
+/// What later starts in the folder are to go by; null where the deck said it all.
+core::Json choice_of(const Input& input, const plan::Plan& plan) {
+  return input.sharding_is_chosen ? describe_choice(plan.mesh, plan.ranks) : core::Json();
+}
+
+double run_clock_s() {
+  static const core::Stopwatch since_start;
+  return since_start.seconds();
+}
+
+}  // namespace
+
+Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
+         const Registry& registry)
+    : input_(input),
+      plan_(plan),
+      world_(world),
+      arithmetic_(describe_arithmetic(plan.numbers, world.device.index >= 0)),
+      output_(input.train.output, input.checkpoint, choice_of(input, plan), world),
+      corpus_(load_corpus(input, registry, plan.batch, world)),
+      state_(input, plan, world),
+      times_(world.world, state_.shards().groups(), world.host),
+      checkpoints_(
+          input.checkpoint, output_.root(), output_.local_root(), world, state_,
+          output_.run_folder(),
+          [this] {
+            reporter_.sync_metrics();
+            return describe();
+          },
+          [this](const auto& report, checkpoint::Level level) { saved(report, level); }),
+      time_limit_(input.train.max_seconds, first_save_s(state_, world)),
+      vote_(
+          world.world, passes_of(world),
+          [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
+          run_clock_s),
+      num_steps_(count_steps(input, corpus_.training.sampler())),
+      start_(Resumer(input, plan.numbers, world, corpus_, arithmetic_, num_steps_, output_, state_)
+                 .restore_or_initialise()),
+      reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
+                                      : metrics::Progress::Style::silent,
+                num_steps_, input.metrics.log_steps, std::move(start_.metrics)),
+      steps_done_(start_.step),
+      validation_loss_(start_.validation_loss) {
+  if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
+  // Only now: a restart that is refused leaves the deck of the run it does not fit.
+  output_.write_deck(input.resolved_deck);
+}
+
+checkpoint::RunState Run::describe() const {
+  return describe_run(
+      input_,
+      {.step = steps_done_,
+       .metrics_bytes = reporter_.metrics_bytes(),
+       .data_fingerprint = corpus_.fingerprint,
+       .source_dtypes = start_.source_dtypes,
+       .loss_scale = state_.loss_scale() != nullptr ? state_.loss_scale()->to_json() : core::Json(),
+       .threads = at::get_num_threads(),
+       .arithmetic = arithmetic_,
+       .run_id = start_.run_id,
+       .validation_loss = validation_loss_,
+       .base = start_.base});
+}
+
+void Run::saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
+  time_limit_.add_save(report.work_s());
+  times_.add_checkpoint_s(checkpoints_.take_blocked_s());
+  tell_signals(true);
+  reporter_.saved(report, level);
+}
+
+void Run::validate(const std::string& when) {
+  if (!corpus_.validation) return;
+  reporter_.pause();
+  const Evaluation result = evaluate(state_.engine(), world_.batch, *corpus_.validation);
+  validation_loss_ = result.loss;
+  reporter_.validated(when, steps_done_, result, corpus_.has_answers);
+}
+
+void Run::print_answers() {
+  if (input_.metrics.answers == 0 || !corpus_.questions) return;
+  reporter_.pause();
+  train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+}
+
+bool Run::step() {
+  if (comm::Activity* activity = world_.world.activity()) activity->set_step(steps_done_ + 1);
+  const core::Stopwatch watch;
+  const optim::Schedule schedule(input_.optimizer, num_steps_);
+  core::fault::hit("data.next");
+  const data::StepData data = corpus_.training.step(steps_done_);
+  const double data_s = watch.seconds();
+  const double lr = schedule.lr(steps_done_);
+  const StepResult result = run_step(state_.engine(), world_.batch, data, state_.optimizer(),
+                                     {.step = steps_done_,
+                                      .lr = lr,
+                                      .max_grad_norm = input_.optimizer.max_grad_norm,
+                                      .loss_scale = state_.loss_scale(),
+                                      .vote = &vote_});
+  if (result.left_after > 0) {
+    report_stop(world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0,
+                fmt::format("step {} is left after {} of its {} micro-batches, ", steps_done_ + 1,
+                            result.left_after, data.micro_steps.size()));
+    return false;
+  }
+  ++steps_done_;
+  validation_loss_.reset();
+  const double step_s = watch.seconds();
+  times_.add({.compute_s = step_s - data_s - result.exposed_s - result.optimizer_s,
+              .exposed_s = result.exposed_s,
+              .data_s = data_s,
+              .optimizer_s = result.optimizer_s});
+  std::optional<metrics::TimeReport> times;
+  if (steps_done_ % input_.metrics.log_steps == 0) times = times_.report();
+  const metrics::StepRecord record{.step = steps_done_,
+                                   .loss = result.loss,
+                                   .grad_norm = result.grad_norm,
+                                   .lr = lr,
+                                   .tokens = data.num_tokens,
+                                   .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
+                                   .step_s = step_s,
+                                   .padding = data.padding(),
+                                   .epoch = corpus_.training.sampler().epochs_after(steps_done_),
+                                   .balance_loss = result.balance_loss,
+                                   .times = times};
+  reporter_.step(record);
+  if (result.is_skipped) {
+    reporter_.warn(
+        fmt::format("step {}: gradients overflowed float16, the step is skipped; the loss "
+                    "scale is now {}",
+                    steps_done_, state_.loss_scale()->scale()));
+  }
+  warn_of_saves();
+  if (input_.train.check_replicas)
+    require_equal_replicas(state_.shards(), state_.optimizer(), world_, steps_done_);
+  return true;
+}
+
+/// Once a start knows how long its steps take.
+void Run::warn_of_saves() {
+  constexpr std::int64_t known_after = 5;
+  if (steps_done_ - start_.step != known_after) return;
+  const auto advice =
+      advice_on_saves(input_.checkpoint, reporter_.median_step_s(), num_steps_ - steps_done_);
+  if (advice) reporter_.warn(*advice);
+}
+
+void Run::report_memory() {
+  const at::Device device = state_.shards().options().device;
+  const std::int64_t tensors = world_.world.all_reduce(
+      device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device),
+      comm::Reduce::max);
+  const std::int64_t process =
+      world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);
+  log::info(
+      fmt::format("memory of the rank that needed most: planned {}, of which tensors {}; used by "
+                  "tensors {}, by the process {}",
+                  core::human_bytes(plan_.memory_bytes()), core::human_bytes(plan_.tensor_bytes()),
+                  core::human_bytes(tensors), core::human_bytes(process)));
+}
+
+bool Run::is_validation_due() const {
+  return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
+}
+
+void Run::report_stop(bool by_signal, const std::string& left) {
+  if (!by_signal) {
+    return reporter_.info(fmt::format(
+        "train.max_seconds = {:.0f}: {:.0f} s are left, {}{:.0f} s are reserved for the "
+        "last checkpoint",
+        input_.train.max_seconds, input_.train.max_seconds - process_age_s(), left,
+        time_limit_.margin_s()));
+  }
+  reporter_.info(fmt::format(
+      "a signal asks to stop: {}{}; a second {}, 3 s later or more, ends the run at once", left,
+      steps_done_ == 0 ? std::string("there is no checkpoint yet")
+                       : fmt::format("the last checkpoint is from step {}", steps_done_),
+      second_signals()));
+}
+
+bool Run::between_steps() {
+  using checkpoint::Level;
+  checkpoints_.advance();
+  // Clocks differ and a signal may reach one rank only, or the ranks in different steps: what one
+  // rank sees, all do.
+  std::int64_t seen[] = {stop_is_asked(), time_limit_.is_due(process_age_s()),
+                         checkpoints_.minutes_are_due(Level::shared),
+                         checkpoints_.minutes_are_due(Level::local)};
+  world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
+  if (seen[0] != 0 || seen[1] != 0) {
+    report_stop(seen[0] != 0, "");
+    return true;
+  }
+  if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
+    checkpoints_.begin(Level::shared, steps_done_);
+  } else if (checkpoints_.is_due(Level::local, steps_done_, seen[3] != 0)) {
+    checkpoints_.begin(Level::local, steps_done_);
+  }
+  return false;
+}
+
+bool Run::save_last() {
+  reporter_.pause();
+  const bool is_finished = steps_done_ >= num_steps_;
+  try {
+    checkpoints_.save_now(steps_done_);
+    return true;
+  } catch (const comm::AgreedError& error) {
+    // The next start goes on from an older one; a finished run has no next start.
+    if (is_finished || !checkpoints_.has_any()) throw;
+    log::warn(fmt::format("the last checkpoint could not be saved: {}", error.what()));
+    return false;
+  }
+}
+
+int Run::end_stopped(bool has_checkpoint) {
+  const bool goes_on = input_.checkpoint.resume == "auto";
+  // A jobscript continues by itself, or says what to do.
+  const char* next = !goes_on ? "; set checkpoint.resume = \"auto\" and start again to continue"
+                     : std::getenv("FINETUNE_JOBSCRIPT") != nullptr
+                         ? ""
+                         : "; start the same command again to continue";
+  log::info(fmt::format("stopped after step {} of {}{}", steps_done_, num_steps_, next));
+  const bool is_new = has_checkpoint && steps_done_ > start_.step;
+  return is_new ? core::exit_resubmit : core::exit_resubmit_older;
+}
+
+void Run::end_finished(double train_s) {
+  // A finished run needs them no more, and others need the space.
+  output_.remove_local_of_others("");
+  const std::int64_t steps = steps_done_ - start_.step;
+  if (steps == 0 && start_.step > 0)
+    return log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
+  log::info(fmt::format("done: {} step{} in {}", steps, steps == 1 ? "" : "s",
+                        metrics::human_seconds(train_s)));
+}
+
+int Run::loop(const comm::Environment& environment) {
+  try {
+    return train();
+  } catch (const std::exception& error) {
+    return environment.report(error);
+  }
+}
+
+void Run::train_steps() {
+  const std::int64_t first = start_.step;
+  const std::int64_t stop_at = input_.train.stop_after_steps > 0
+                                   ? std::min(num_steps_, first + input_.train.stop_after_steps)
+                                   : num_steps_;
+  core::Stopwatch since_last_step;
+  while (steps_done_ < stop_at) {
+    if (!step() || steps_done_ == num_steps_) break;
+    // Validation first: a checkpoint covers the metrics written before it, and a restart drops
+    // later ones.
+    if (is_validation_due()) validate(fmt::format("step {}", steps_done_));
+    time_limit_.add_step(since_last_step.seconds());
+    if (input_.checkpoint.probe && steps_done_ == first + 1) {
+      checkpoints_.save_now(steps_done_);
+    }
+    if (between_steps()) break;
+    since_last_step.restart();
+  }
+}
+
+int Run::train() {
+  tell_signals(checkpoints_.has_any());
+  const core::Stopwatch watch;
+  const std::int64_t first = start_.step;
+  if (world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0) {
+    log::info("a signal asked to stop before the first step");
+    return end_stopped(checkpoints_.has_any());
+  }
+  if (first < num_steps_)
+    output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
+                       input_.checkpoint.max_starts);
+  if (first == 0) {
+    validate("before training");
+    print_answers();
+  }
+  train_steps();
+  const bool is_finished = steps_done_ >= num_steps_;
+  if (is_finished && (steps_done_ > first || num_steps_ == 0)) {
+    validate("after training");
+    print_answers();
+  }
+  // A start that was left in its first step has nothing new.
+  const bool has_news = steps_done_ > first || is_finished;
+  const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();
+  if (steps_done_ > first) {
+    log::info(metrics::to_string(times_.total()));
+    report_memory();
+  }
+  if (!is_finished) return end_stopped(has_checkpoint);
+  end_finished(watch.seconds());
+  return core::exit_done;
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,81 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A training run from its first line to its last checkpoint.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "checkpoint/run_state.hpp"
+#include "checkpoint/save/save.hpp"
+#include "comm/environment.hpp"
+#include "train/run/checkpoints.hpp"
+#include "train/corpus/corpus.hpp"
+#include "train/input/input.hpp"
+#include "train/run/output_folder.hpp"
+#include "train/run/reporter.hpp"
+#include "train/run/resumer.hpp"
+#include "train/run/state.hpp"
+#include "train/run/stop.hpp"
+#include "train/run/stop_vote.hpp"
+#include "train/run/time_keeper.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+/// The loop over steps, and what happens between them. Its parts are made in the order of its
+/// members, restored if a checkpoint is there. All public functions are collective on the world.
+class Run {
+ public:
+  /// Throws: comm::AgreedError; see OutputFolder, load_corpus, Resumer.
+  Run(const Input& input, const plan::Plan& plan, const world::World& world,
+      const Registry& registry);
+
+  /// Trains to the end. Returns core::exit_done, or if train.stop_after_steps, train.max_seconds or
+  /// a signal to any rank ended it earlier core::exit_resubmit with a new checkpoint and
+  /// core::exit_resubmit_older with an older one.
+  /// What a rank throws alone is reported, and the job aborted, before anything is cleaned up: the
+  /// other ranks wait for it.
+  int loop(const comm::Environment& environment);
+
+ private:
+  int train();
+  void train_steps();
+  /// False: it was left in its midst, because some rank is to stop.
+  bool step();
+  void validate(const std::string& when);
+  void print_answers();
+  bool is_validation_due() const;
+  /// What the ranks decide together between two steps. True: the run stops here.
+  bool between_steps();
+  /// The checkpoint that a run ends with. Returns whether there is one.
+  bool save_last();
+  void end_finished(double train_s);
+  int end_stopped(bool has_checkpoint);
+
+  checkpoint::RunState describe() const;
+  void saved(const checkpoint::SaveReport& report, checkpoint::Level level);
+  void warn_of_saves();
+  /// Why the run stops; `left` says so where a step was left for it.
+  void report_stop(bool by_signal, const std::string& left);
+  void report_memory();
+
+  const Input& input_;
+  const plan::Plan& plan_;
+  const world::World& world_;
+  std::string arithmetic_;  ///< how products are computed
+  OutputFolder output_;     ///< before the data: who cannot write should hear it at once
+  Corpus corpus_;
+  State state_;
+  TimeKeeper times_;
+  Checkpoints checkpoints_;
+  TimeLimit time_limit_;
+  StopVote vote_;
+  std::int64_t num_steps_;
+  StartingPoint start_;
+  Reporter reporter_;
+  std::int64_t steps_done_;
+  std::optional<double> validation_loss_;  ///< of the weights as they are
+};
+
+}  // namespace finetune::train

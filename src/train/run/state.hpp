@@ -1,0 +1,66 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Everything of a run that changes from step to step, and its way to and from files.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/save/save.hpp"
+#include "model/family.hpp"
+#include "model/model.hpp"
+#include "optim/loss_scale.hpp"
+#include "optim/optimizer.hpp"
+#include "plan/plan.hpp"
+#include "shard/host_copy.hpp"
+#include "shard/model_shards.hpp"
+#include "train/input/input.hpp"
+#include "train/step/passes.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+/// Weights, moments and the objects that compute with them. Refers to `input` and `plan`.
+class State {
+ public:
+  /// Collective on `world`.
+  State(const Input& input, const plan::Plan& plan, const world::World& world);
+
+  Engine engine();
+  shard::ModelShards& shards() { return shards_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  /// Null where the precision needs none.
+  optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
+  const optim::LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
+
+  /// What this rank stores of weights and moments in a checkpoint: copies of the model share the
+  /// work. Valid until `release`: what is on a GPU is copied to host memory for as long.
+  std::vector<checkpoint::StoredSlice> stored();
+  /// Bytes of that.
+  std::int64_t stored_bytes() const;
+  /// The same in memory that later steps leave as it is, until `release`. Host memory for the copy
+  /// is kept for the next time.
+  std::vector<checkpoint::StoredSlice> snapshot();
+  /// What it needs from one: all of its shards. Once they are read: `take_wanted`.
+  std::vector<checkpoint::WantedSlice> wanted();
+  void take_wanted();
+  void release() { on_host_.clear(); }
+
+ private:
+  /// Part `i_part` of `num_parts` of every slice of this rank's shards.
+  template <typename Slice>
+  std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts,
+                            shard::HostCopy::Contents contents);
+
+  const Input& input_;
+  model::ModelPtr model_;
+  shard::ModelShards shards_;
+  std::unique_ptr<model::Ops> ops_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::LossScale> loss_scale_;
+  std::vector<shard::HostCopy> on_host_;
+  at::Tensor snapshot_;  ///< bytes
+};
+
+}  // namespace finetune::train

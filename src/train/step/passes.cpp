@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step/passes.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/fault.hpp"
+#include "plan/layout/stages.hpp"
+#include "train/step/pass_input.hpp"
+
+namespace finetune::train {
+namespace {
+
+using schedule::Action;
+using schedule::Event;
+using schedule::Stages;
+
+Stages stages_of(const Engine& engine) {
+  return plan::stages_of(engine.shards.table(), engine.shards.map(), engine.model.head_row());
+}
+
+schedule::Rules rules_of(const Engine& engine) {
+  const shard::Options& options = engine.shards.options();
+  return plan::rules_of(options.sharding, options.overlap, engine.blocks);
+}
+
+/// Does what an event says of a unit.
+void run_on_shards(shard::ModelShards& shards, const Event& event) {
+  switch (event.action) {
+    case Action::gather:
+      return shards.gather(event.index);
+    case Action::open:
+      return shards.open(event.index);
+    case Action::close:
+      return shards.close(event.index);
+    case Action::release:
+      return shards.release(event.index);
+    case Action::open_gradient:
+      return shards.open_gradient(event.index);
+    case Action::reduce:
+      return shards.reduce_gradient(event.index, Pass::more_follow);
+    case Action::reduce_last:
+      return shards.reduce_gradient(event.index, Pass::last);
+    case Action::finish:
+      return shards.finish_gradients();
+    default:
+      core::check(false, "shards compute nothing");
+  }
+}
+
+/// Runs `compute(event)` for each event of a stage, if this rank has something to compute; the
+/// others' weights are among this rank's shards all the same. An exception leaves units open:
+/// releasing them waits for other ranks.
+template <typename Compute>
+void run_events(const Engine& engine, const std::vector<Event>& events, bool computes,
+                const Compute& compute) {
+  for (const Event& event : events) {
+    if (!is_of_stage(event.action))
+      run_on_shards(engine.shards, event);
+    else if (computes)
+      compute(event);
+    if (event.action == Action::loss) core::fault::hit("step.bwd");
+  }
+}
+
+/// A block's ends in the autograd graph that backward needs.
+struct Saved {
+  at::Tensor input;
+  at::Tensor output;
+};
+
+at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
+  return torch::autograd::grad({saved.output}, {saved.input}, {d_output})[0];
+}
+
+/// Forward and backward of what one rank computes in a pass.
+class Computation {
+ public:
+  Computation(const Engine& engine, const Stages& stages, const Tokens& tokens, double scale,
+              model::Balance& balance)
+      : engine_(engine),
+        stages_(stages),
+        tokens_(tokens),
+        scale_(scale),
+        balance_(balance),
+        saved_(static_cast<std::size_t>(engine.architecture.num_layers)) {}
+
+  void run(const Event& event) {
+    const bool is_embedding = event.index == stages_.embedding();
+    switch (event.action) {
+      case Action::forward:
+        return is_embedding ? embed() : forward_block(event.index);
+      case Action::forward_kept:
+        x_ND_ = keep(event.index, x_ND_).output;
+        return;
+      case Action::again:
+        keep(event.index, saved(event.index).input);
+        return;
+      case Action::loss:
+        return run_loss();
+      case Action::backward:
+        return is_embedding ? embed_backward() : backward_block(event.index);
+      default:
+        core::check(false, "only events of stages are computed");
+    }
+  }
+
+  const model::LossSum& loss() const { return loss_; }
+
+ private:
+  Saved& saved(int stage) { return saved_[static_cast<std::size_t>(stages_.layer(stage))]; }
+
+  void embed() {
+    const at::NoGradGuard no_autograd;
+    x_ND_ = engine_.ops.embedding(tokens_.ids_N, engine_.model.embedding_row());
+  }
+
+  void forward_block(int stage) {
+    const at::NoGradGuard no_autograd;
+    saved(stage).input = x_ND_;
+    x_ND_ = engine_.model.block(engine_.ops, stages_.layer(stage), x_ND_, tokens_.sequence);
+  }
+
+  const Saved& keep(int stage, const at::Tensor& x_ND) {
+    Saved& block = saved(stage);
+    block.input = x_ND.detach().set_requires_grad(true);
+    block.output =
+        engine_.model.block(engine_.ops, stages_.layer(stage), block.input, tokens_.sequence);
+    return block;
+  }
+
+  /// Final norm, head and loss, with the gradient of the norm's input.
+  void run_loss() {
+    balance_.is_counting = false;
+    Saved norm;
+    norm.input = x_ND_.detach().set_requires_grad(true);
+    norm.output = engine_.model.final_norm(engine_.ops, norm.input);
+    at::Tensor d_normed;
+    loss_ = engine_.ops.loss_and_gradient(norm.output.detach(), tokens_.labels_N,
+                                          engine_.model.head_row(), scale_, d_normed);
+    d_x_ND_ = pull_back(norm, d_normed);
+    x_ND_ = at::Tensor();
+  }
+
+  void backward_block(int stage) {
+    d_x_ND_ = pull_back(saved(stage), d_x_ND_);
+    saved(stage) = {};
+  }
+
+  void embed_backward() {
+    engine_.ops.embedding_backward(tokens_.ids_N, d_x_ND_, engine_.model.embedding_row());
+  }
+
+  const Engine& engine_;
+  const Stages& stages_;
+  const Tokens& tokens_;
+  double scale_;
+  model::Balance& balance_;
+  std::vector<Saved> saved_;  ///< by block, from its forward to its backward
+  at::Tensor x_ND_;
+  at::Tensor d_x_ND_;
+  model::LossSum loss_;
+};
+
+/// The last block's output [N, D], without autograd; then `at_head(x_ND)` with the head's units
+/// open. Without ids nothing is computed.
+template <typename AtHead>
+void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Sequence* sequence,
+                 const AtHead& at_head) {
+  const at::NoGradGuard no_autograd;
+  const Stages stages = stages_of(engine);
+  at::Tensor x_ND;
+  run_events(engine, make_forward(stages, rules_of(engine)), ids_N != nullptr,
+             [&](const Event& event) {
+               if (event.index == stages.embedding())
+                 x_ND = engine.ops.embedding(*ids_N, engine.model.embedding_row());
+               else if (event.index == stages.head())
+                 at_head(x_ND);
+               else
+                 x_ND = engine.model.block(engine.ops, stages.layer(event.index), x_ND, *sequence);
+             });
+}
+
+}  // namespace
+
+PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
+                            const Scale& scale, Pass pass) {
+  const Stages stages = stages_of(engine);
+  std::optional<Tokens> tokens = prepare(engine, batch);
+  const DropoutOfPass dropout(engine, batch);
+  model::Balance balance;
+  if (tokens && scale.balance != 0) {
+    balance = make_balance(engine, *batch, scale.balance);
+    tokens->sequence.balance = &balance;
+  }
+  std::optional<Computation> computation;
+  if (tokens) computation.emplace(engine, stages, *tokens, scale.loss, balance);
+  run_events(engine, make_pass(stages, rules_of(engine), pass), computation.has_value(),
+             [&](const Event& event) { computation->run(event); });
+  PassResult result;
+  if (computation) static_cast<model::LossSum&>(result) = computation->loss();
+  if (balance.sum.defined()) result.balance = balance.sum.item<double>();
+  return result;
+}
+
+void end_passes(const Engine& engine) {
+  run_events(engine, make_end(stages_of(engine), rules_of(engine)), false, [](const Event&) {});
+}
+
+model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
+  const std::optional<Tokens> tokens = prepare(engine, batch);
+  model::LossSum loss;
+  run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
+              [&](const at::Tensor& x_ND) {
+                loss = engine.ops.loss(engine.model.final_norm(engine.ops, x_ND), tokens->labels_N,
+                                       engine.model.head_row());
+              });
+  return loss;
+}
+
+at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
+                  Positions positions) {
+  at::Tensor logits;
+  run_forward(engine, &ids_N, &sequence, [&](at::Tensor x_ND) {
+    if (positions == Positions::last) x_ND = x_ND.narrow(0, x_ND.size(0) - 1, 1);
+    logits = engine.ops.logits(engine.model.final_norm(engine.ops, x_ND), engine.model.head_row());
+  });
+  return logits;
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,70 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch through the model, as the events of its schedule say.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "data/steps/micro_batch.hpp"
+#include "model/family.hpp"
+#include "model/model.hpp"
+#include "schedule/pass.hpp"
+#include "shard/model_shards.hpp"
+
+namespace finetune::train {
+
+using schedule::Blocks;
+using schedule::Pass;
+
+/// What a pass works on. Nothing is owned.
+struct Engine {
+  const model::Architecture& architecture;
+  const model::Model& model;
+  model::Ops& ops;
+  shard::ModelShards& shards;
+  Blocks blocks = Blocks::kept;
+  double dropout = 0;  ///< of adapters, in forward_backward
+  std::uint64_t dropout_seed = 0;
+  /// The load of an expert is that of a micro-batch, all layers together; else of a sample and
+  /// layer.
+  bool balances_micro_batch = false;
+};
+
+/// What a pass differentiates: scale.loss * (sum of its token losses) and, for a model with experts
+/// that asks for it, scale.balance * (load-balancing term summed over tokens and layers).
+struct Scale {
+  Scale(double of_loss, double of_balance = 0) : loss(of_loss), balance(of_balance) {}
+
+  double loss;
+  double balance;
+};
+
+/// Sums over the tokens of a pass.
+struct PassResult : model::LossSum {
+  double balance = 0;  ///< the load-balancing term
+};
+
+/// Forward and backward of one micro-batch; starts to add its gradient, scaled, to the shards'
+/// gradient sums. A rank without a micro-batch takes part with nothing: the gathers and reductions
+/// are collective on fsdp (the last pass's also on dp_replicate), and somebody else's weights are
+/// among this rank's shards.
+PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
+                            const Scale& scale, Pass pass = Pass::last);
+
+/// What follows the passes of a step, all of them or those that were begun: gradients are summed,
+/// what stayed gathered is released. Collective on fsdp and dp_replicate.
+void end_passes(const Engine& engine);
+
+/// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result says which targets
+/// are the model's first choice.
+model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+
+/// Logits of the last position (or of all) of ids [B * L], with or without a cache; fp32.
+/// Collective on fsdp: every rank passes the same sequence.
+enum class Positions { last, all };
+at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
+                  Positions positions);
+
+}  // namespace finetune::train

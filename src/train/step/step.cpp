@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step/step.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "comm/agree.hpp"
+#include "core/clock.hpp"
+#include "core/fault.hpp"
+#include "optim/clip.hpp"
+#include "shard/compute_stream.hpp"
+#include "shard/wire.hpp"
+#include "train/step/loss_total.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// Without the sign that a NaN may have.
+std::string readable(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
+[[noreturn]] void fail(std::int64_t step, const std::string& problem, const std::string& why,
+                       const std::string& remedy) {
+  throw comm::AgreedError(
+      core::ErrorKind::numbers,
+      core::to_string({fmt::format("step {}", step + 1), problem, why, remedy}));
+}
+
+constexpr const char* gentler =
+    "Lower optimizer.lr or raise optimizer.warmup_steps in a new run (another train.output), and "
+    "look at the data of this step";
+
+/// `problem` is the same on every rank, so all throw together.
+[[noreturn]] void refuse_out_of_range(const std::string& problem, std::int64_t num_samples,
+                                      const StepResult& result, std::int64_t step) {
+  // Fixed point meets what is not finite first, and another way to add would not help then.
+  bool is_finite = std::isfinite(result.loss);
+  for (const char* value : {" is nan ", " is -nan ", " is inf ", " is -inf "})
+    is_finite = is_finite && problem.find(value) == std::string::npos;
+  fail(step, problem,
+       fmt::format("with {} samples per step, 64-bit fixed point holds gradients below {:g}",
+                   num_samples, shard::largest_term(num_samples)),
+       std::string(gentler) +
+           (is_finite ? "; with train.determinism = \"run\" larger gradients are summed." : "."));
+}
+
+/// Both numbers are the same on every rank, so all throw together.
+void require_finite(const StepResult& result, std::int64_t step) {
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  fail(step,
+       fmt::format("loss is {} and the gradient's norm {}", readable(result.loss),
+                   readable(result.grad_norm)),
+       "training cannot continue from numbers that are not finite; the weights are still those of "
+       "the step before",
+       fmt::format("{}.", gentler));
+}
+
+/// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
+std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
+                                               const comm::Communicator& batch) {
+  if (!shards.options().numbers.is_fixed_point()) return std::nullopt;
+  const auto found = shards.out_of_range();
+  const std::int64_t last =
+      batch.all_reduce(found ? std::int64_t{batch.rank()} : -1, comm::Reduce::max);
+  if (last < 0) return std::nullopt;
+  return batch.broadcast_text(found.value_or(""), static_cast<int>(last));
+}
+
+/// What ranks have on its way to each other arrives, and nobody looks at it: the weights are those
+/// of the step before, and the next step forgets the sums. Replicas' sums have not been begun, as
+/// that is for the last pass.
+StepResult leave(const Engine& engine, std::int64_t num_passes) {
+  end_passes(engine);
+  shard::wait_for_compute(engine.shards.options().device);
+  return {.left_after = num_passes};
+}
+
+double take_exposed_s(const shard::ModelShards& shards) {
+  return shards.groups().fsdp->take_exposed_s() + shards.groups().dp_replicate->take_exposed_s();
+}
+
+}  // namespace
+
+StepResult run_step(const Engine& engine, const comm::Communicator& batch,
+                    const data::StepData& data, optim::Optimizer& optimizer,
+                    const StepSettings& settings) {
+  shard::ModelShards& shards = engine.shards;
+  const double per_token = 1.0 / static_cast<double>(data.num_trained_tokens);
+  const double loss_scale = settings.loss_scale != nullptr ? settings.loss_scale->scale() : 1.0;
+  const auto num_passes = std::ssize(data.micro_steps);
+  take_exposed_s(shards);
+  // As many terms as samples: at least the micro-batches, and the same on any number of ranks.
+  shards.reset_gradients(data.num_samples);
+  LossTotal total(shards.options().numbers.is_fixed_point(), data.num_samples);
+  LossTotal balance = total;
+  const std::int64_t num_routers = engine.architecture.num_layers_with_experts();
+  const double coefficient = num_routers > 0 ? engine.architecture.experts.balance : 0;
+  // A sample's last token is only a target, and has no position of its own.
+  const std::int64_t num_positions =
+      std::max<std::int64_t>(1, data.num_positions - data.num_padding);
+  const double per_router =
+      1.0 / static_cast<double>(num_positions * std::max<std::int64_t>(num_routers, 1));
+  const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
+  if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
+  for (std::int64_t i = 0; i < num_passes; ++i) {
+    if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(engine, i);
+    core::fault::hit("step.fwd");
+    const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
+    const PassResult sums =
+        forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass);
+    total.add(sums.loss);
+    balance.add(sums.balance);
+  }
+  core::fault::hit("step.allreduce");
+  end_passes(engine);
+  shard::wait_for_compute(shards.options().device);
+
+  StepResult result;
+  const core::Stopwatch waiting;
+  const auto out_of_range = agreed_out_of_range(shards, batch);
+  result.loss = total.all_reduce(batch) * per_token;
+  if (coefficient > 0) result.balance_loss = balance.all_reduce(batch) * per_router;
+  // Whoever was faster has waited for the others here.
+  result.exposed_s = take_exposed_s(shards) + waiting.seconds();
+  result.grad_norm = optim::gradient_norm(shards) / loss_scale;
+
+  if (settings.loss_scale != nullptr) {
+    result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
+    if (result.is_skipped) {
+      comm::agree_all(batch, [&] { settings.loss_scale->step_skipped(); });
+      return result;
+    }
+  }
+  if (out_of_range) refuse_out_of_range(*out_of_range, data.num_samples, result, settings.step);
+  require_finite(result, settings.step);
+  core::fault::hit("step.optim");
+  const core::Stopwatch watch;
+  const std::int64_t skipped =
+      settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;
+  optimizer.step(shards, settings.step - skipped, settings.lr,
+                 optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
+  if (settings.loss_scale != nullptr) settings.loss_scale->step_taken();
+  shard::wait_for_compute(shards.options().device);
+  result.optimizer_s = watch.seconds();
+  return result;
+}
+
+}  // namespace finetune::train

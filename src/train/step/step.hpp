@@ -1,0 +1,48 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// One optimizer step: micro-batches in, new weights out.
+
+#include <cstdint>
+#include <optional>
+
+#include "comm/communicator.hpp"
+#include "data/steps/stream.hpp"
+#include "optim/loss_scale.hpp"
+#include "optim/optimizer.hpp"
+#include "train/step/passes.hpp"
+#include "train/run/stop_vote.hpp"
+
+namespace finetune::train {
+
+struct StepResult {
+  double loss = 0;       ///< mean over the trained tokens of all ranks and micro-batches
+  double grad_norm = 0;  ///< of the global gradient, before clipping
+  /// With experts that are balanced: E * (sum over experts of share in choices * mean probability),
+  /// the mean over tokens and layers. Top-k when the load is even. Not part of `loss`.
+  std::optional<double> balance_loss = {};
+  bool is_skipped = false;  ///< 16-mixed: gradients overflowed, the weights are as before
+  /// The step was left after so many passes, on every rank, and the weights are as before; nothing
+  /// else of this result holds. 0: it is whole.
+  std::int64_t left_after = 0;
+  double exposed_s = 0;  ///< this rank computed nothing because it waited for others
+  double optimizer_s = 0;
+};
+
+struct StepSettings {
+  std::int64_t step = 0;  ///< counts from 0
+  double lr = 0;
+  double max_grad_norm = 0;
+  optim::LossScale* loss_scale = nullptr;  ///< of 16-mixed
+  StopVote* vote = nullptr;                ///< whether to leave the step between passes
+};
+
+/// Loss and gradient are sums over all trained tokens divided by their exact count, so any split of
+/// the global batch into ranks and micro-batches gives the same gradient.
+/// Collective on `batch`, on the shards' groups and, with a vote, on its world. Throws:
+/// ErrorKind::numbers on every rank, before weights change, if loss or gradient is not finite or
+/// beyond what fixed point holds.
+StepResult run_step(const Engine& engine, const comm::Communicator& batch,
+                    const data::StepData& data, optim::Optimizer& optimizer,
+                    const StepSettings& settings);
+
+}  // namespace finetune::train
