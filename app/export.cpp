@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/load/best.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/format/read.hpp"
+#include "checkpoint/load/best.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"

@@ -7,6 +7,11 @@
 #include <map>
 #include <string_view>
 
+#include "base/adapter_base.hpp"
+#include "base/base_hash.hpp"
+#include "base/initial_weights.hpp"
+#include "base/merge.hpp"
+#include "base/packed_files.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/format/read.hpp"
 #include "commands.hpp"
@@ -15,12 +20,7 @@
 #include "core/text.hpp"
 #include "export.hpp"
 #include "model_card.hpp"
-#include "train/adapter_base.hpp"
-#include "train/base_hash.hpp"
 #include "train/input/described_model.hpp"
-#include "train/initial_weights.hpp"
-#include "train/merge.hpp"
-#include "train/packed_files.hpp"
 #include "train/run/stored_parts.hpp"
 #include "weights/peft_config.hpp"
 
@@ -70,14 +70,14 @@ core::DType dtype_of(const ExportJob& job, const train::DescribedModel& model,
   return row.packing.in_files ? model.architecture.file_dtype : files.entry(row.name).dtype;
 }
 
-train::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& model) {
-  if (job.arguments.merge_into == "trained") return train::MergeInto::trained;
+base::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& model) {
+  if (job.arguments.merge_into == "trained") return base::MergeInto::trained;
   if (!model.quantization.packing.is_dense())
     core::fail(core::ErrorKind::command_line,
                {"finetune export --merge-into original",
                 job.model_folder.string() + " holds the weights in 4 bits", "there are no others",
                 "Leave --merge-into out."});
-  return train::MergeInto::original;
+  return base::MergeInto::original;
 }
 
 /// An adapter means nothing in other weights than those beside which it was trained.
@@ -86,7 +86,7 @@ void require_base(const ExportJob& job, const weights::ModelFiles& files,
   const auto& base = job.found.state.base;
   if (!base) return;
   const auto dtype = core::parse_dtype(base->dtype);
-  if (!dtype || train::frozen_hash(files, model.parameters, *dtype) == base->hash) return;
+  if (!dtype || base::frozen_hash(files, model.parameters, *dtype) == base->hash) return;
   core::fail(core::ErrorKind::input,
              {job.model_folder.string(),
               fmt::format("is not the model that {} was trained on", job.found.folder.string()),
@@ -108,11 +108,11 @@ std::map<std::string, std::string> merged_texts(const ExportJob& job,
   return texts_of(job, std::move(config), was_packed);
 }
 
-void tell_merged(const train::MergeReport& report, train::MergeInto into) {
-  log::info(train::to_string(report, into));
-  const std::string rounding = train::rounding_to_string(report);
+void tell_merged(const base::MergeReport& report, base::MergeInto into) {
+  log::info(base::to_string(report, into));
+  const std::string rounding = base::rounding_to_string(report);
   if (rounding.empty()) return;
-  if (train::rounding_part(report) > train::largest_rounding_part) {
+  if (base::rounding_part(report) > base::largest_rounding_part) {
     log::warn(rounding);
   } else {
     log::info(rounding);
@@ -136,7 +136,7 @@ void export_adapter(const ExportJob& job) {
   // Of checkpoints of older programs too little is known to compare it with anything.
   const auto& beside = job.found.state.base;
   if (beside && !beside->packing.empty())
-    plan.texts[train::adapter_base_name] = beside->to_json().dump(2) + "\n";
+    plan.texts[base::adapter_base_name] = beside->to_json().dump(2) + "\n";
   const core::DType dtype =
       job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
   std::map<std::string, std::string, std::less<>> names;  // in PEFT's file -> in the checkpoint
@@ -165,10 +165,10 @@ void export_adapter(const ExportJob& job) {
 
 void export_merged(const ExportJob& job) {
   const train::DescribedModel model = describe(job);
-  const train::MergeInto into = merge_into(job, model);
+  const base::MergeInto into = merge_into(job, model);
   const auto files = weights::ModelFiles::open(job.model_folder);
-  train::require_same_model(files, model.architecture, model.parameters);
-  train::require_zero_biases(files, model.parameters);
+  base::require_same_model(files, model.architecture, model.parameters);
+  base::require_zero_biases(files, model.parameters);
   require_base(job, files, model);
 
   weights::ExportPlan plan;
@@ -185,7 +185,7 @@ void export_merged(const ExportJob& job) {
   }
   for (weights::TensorSpec& tensor : foreign_tensors(model.parameters.foreign, files))
     plan.tensors.push_back(std::move(tensor));
-  train::Merge merge(
+  base::Merge merge(
       files, model.parameters,
       [&](const model::Parameter& row, std::int64_t first, std::span<float> values) {
         checkpoint::read_tensor(job.found, train::kind_master, row.name, first, values);

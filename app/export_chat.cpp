@@ -7,11 +7,11 @@
 
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "data/records/records.hpp"
 #include "data/text/jinja.hpp"
 #include "data/text/model_template.hpp"
-#include "data/records/records.hpp"
-#include "data/tokenizer.hpp"
 #include "export.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "weights/folder.hpp"
 
 namespace finetune::app {
@@ -60,7 +60,7 @@ struct Ends {
 /// Nothing if nothing but the tokenizer's end token ends an answer.
 std::optional<Ends> ends_of(const ExportJob& job, const data::ChatTemplate& chat) {
   try {
-    const auto tokenizer = data::Tokenizer::load(job.model_folder);
+    const auto tokenizer = tokenizer::Tokenizer::load(job.model_folder);
     const auto eos = tokenizer.find_eos_id();
     const auto stop = chat.stop == "{eos}" ? eos : tokenizer.id(chat.stop);
     if (!stop || stop == eos) return std::nullopt;

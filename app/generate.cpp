@@ -14,8 +14,8 @@
 #include "data/text/model_template.hpp"
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
-#include "data/tokenizer.hpp"
 #include "formats/alpaca/alpaca.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/infer/loaded_model.hpp"
 
@@ -26,7 +26,7 @@ namespace {
 /// is printed.
 class Printer {
  public:
-  explicit Printer(const data::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit Printer(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   void add(std::int32_t token) {
     tokens_.push_back(token);
@@ -46,7 +46,7 @@ class Printer {
     printed_ = std::max(printed_, text.size());
   }
 
-  const data::Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   std::vector<std::int32_t> tokens_;
   std::size_t printed_ = 0;
 };
@@ -57,7 +57,7 @@ struct Prompt {
 };
 
 /// The prompt as what a user says, with the markup of a chat template.
-Prompt chat_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
+Prompt chat_prompt(const Arguments& arguments, const tokenizer::Tokenizer& tokenizer,
                    const train::Registry& registry) {
   const auto& templates = registry.templates;
   const auto is_named = [&](const data::ChatTemplate& chat) {
@@ -83,7 +83,7 @@ Prompt chat_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
           {tokenizer.eos_id(), *tokenizer.id(chat.stop)}};
 }
 
-Prompt prompt_of(const Arguments& arguments, const data::Tokenizer& tokenizer,
+Prompt prompt_of(const Arguments& arguments, const tokenizer::Tokenizer& tokenizer,
                  const train::Registry& registry) {
   if (arguments.is_chat) return chat_prompt(arguments, tokenizer, registry);
   const std::string text = arguments.is_instruction
@@ -108,7 +108,7 @@ void require_no_run(const std::filesystem::path& folder) {
 int run_generate(const Arguments& arguments, const train::Registry& registry) {
   for (const auto& folder : {arguments.path, arguments.adapter})
     require_no_run(folder);
-  const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.path);
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(arguments.path);
   train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter);
   train::require_vocabulary(tokenizer, loaded.architecture());
   const Prompt prompt = prompt_of(arguments, tokenizer, registry);

@@ -24,10 +24,10 @@
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
+#include "train/input/settings.hpp"
 #include "train/run/planning.hpp"
 #include "train/run/preflight.hpp"
 #include "train/run/run.hpp"
-#include "train/input/settings.hpp"
 #include "train/run/stop.hpp"
 
 namespace finetune {

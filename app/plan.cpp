@@ -21,13 +21,13 @@
 #include "jobscript.hpp"
 #include "plan/choice.hpp"
 #include "plan/fits.hpp"
-#include "plan/time/job.hpp"
 #include "plan/machine/machine_file.hpp"
+#include "plan/time/job.hpp"
 #include "plan/time/scaling_plot.hpp"
 #include "plan_time.hpp"
 #include "slurm_nodes.hpp"
-#include "train/run/advice.hpp"
 #include "train/input/input.hpp"
+#include "train/run/advice.hpp"
 
 namespace finetune::app {
 namespace {

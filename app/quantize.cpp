@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/initial_weights.hpp"
+#include "base/nf4_files.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -12,8 +14,6 @@
 #include "export.hpp"
 #include "model_card.hpp"
 #include "train/input/described_model.hpp"
-#include "train/initial_weights.hpp"
-#include "train/nf4_files.hpp"
 #include "weights/export_folder.hpp"
 #include "weights/folder.hpp"
 
@@ -59,11 +59,11 @@ int run_quantize(const Arguments& arguments, const train::Registry& registry) {
   train::DescribedModel dense = model;
   for (model::Parameter& row : dense.parameters.rows)
     row.packing = {};
-  train::require_same_model(files, dense.architecture, dense.parameters);
-  train::Nf4Files packed(files, model.parameters);
+  base::require_same_model(files, dense.architecture, dense.parameters);
+  base::Nf4Files packed(files, model.parameters);
   core::Json config = config_of(arguments.path);
   config["quantization_config"] =
-      train::nf4_config(!arguments.is_single, torch_dtype(config, model.architecture));
+      base::nf4_config(!arguments.is_single, torch_dtype(config, model.architecture));
   weights::ExportPlan plan;
   plan.tensors = packed.tensors();
   plan.max_shard_size_bytes = parse_bytes(arguments.max_shard_size);

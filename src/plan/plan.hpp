@@ -12,8 +12,8 @@
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
 #include "plan/layout/mesh.hpp"
-#include "plan/optimizer.hpp"
 #include "plan/layout/shard_map.hpp"
+#include "plan/optimizer.hpp"
 
 namespace finetune::plan {
 

@@ -11,11 +11,11 @@
 #include <memory>
 #include <string>
 
+#include "base/initial_weights.hpp"
 #include "bench/bench_step.hpp"
 #include "model/products.hpp"
 #include "plan/layout/bucket.hpp"
 #include "registry.hpp"
-#include "train/initial_weights.hpp"
 #include "train/run/state.hpp"
 
 namespace finetune {
@@ -51,7 +51,7 @@ void step(benchmark::State& state, const char* adapter) {
   options.numbers.compute = core::DType::bf16;
   const plan::ShardMap map(table, 1, {.compute = options.numbers.compute});
   shard::ModelShards shards(table, map, shard::one_copy({}), options);
-  train::randomize(architecture, table, 0, shards);
+  base::randomize(architecture, table, 0, shards);
   const auto model = modules::registry().families.front().build(architecture);
   model::Ops ops(shards, model::path_for(core::DType::bf16));
   const train::Engine engine{

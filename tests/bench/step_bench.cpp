@@ -8,10 +8,10 @@
 
 #include <memory>
 
+#include "base/initial_weights.hpp"
 #include "bench/bench_step.hpp"
 #include "model/products.hpp"
 #include "registry.hpp"
-#include "train/initial_weights.hpp"
 #include "train/run/state.hpp"
 
 namespace finetune {
@@ -39,7 +39,7 @@ void step(benchmark::State& state, core::DType dtype) {
   shard::Options options;
   options.numbers.compute = dtype;
   shard::ModelShards shards(table, map, shard::one_copy({}), options);
-  train::randomize(architecture, table, 0, shards);
+  base::randomize(architecture, table, 0, shards);
   const auto model = family.build(architecture);
   model::Ops ops(shards, model::path_for(dtype));
   const train::Engine engine{architecture, *model, ops, shards};

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/file.hpp"
-#include "data/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
 namespace {
@@ -35,11 +35,11 @@ void encode(benchmark::State& state, const std::filesystem::path& folder) {
     state.SkipWithError("no such tokenizer here");
     return;
   }
-  const Tokenizer tokenizer = Tokenizer::load(folder);
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(folder);
   const std::string text = english();
   std::size_t num_ids = 0;
   for (auto ignored : state) {
-    const auto ids = tokenizer.encode(text, Encode::document);
+    const auto ids = tokenizer.encode(text, tokenizer::Encode::document);
     num_ids = ids.size();
     benchmark::DoNotOptimize(ids.data());
   }
@@ -71,7 +71,7 @@ void load_llama3(benchmark::State& state) {
     return;
   }
   for (auto ignored : state)
-    benchmark::DoNotOptimize(Tokenizer::load(folder));
+    benchmark::DoNotOptimize(tokenizer::Tokenizer::load(folder));
 }
 
 BENCHMARK(encode_golden);

@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "core/text.hpp"
-#include "data/tokenizer.hpp"
 #include "fuzz/fuzz.hpp"
 #include "fuzz/json_mutator.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 using namespace finetune;
 namespace fs = std::filesystem;
@@ -55,8 +55,8 @@ const std::string text = [] {
   return made;
 }();
 
-void use(const data::Tokenizer& tokenizer, std::string_view input) {
-  using data::Encode;
+void use(const tokenizer::Tokenizer& tokenizer, std::string_view input) {
+  using tokenizer::Encode;
   for (const Encode how : {Encode::document, Encode::continuation | Encode::plain}) {
     fuzz::accepts("", [&] {
       const auto ids = tokenizer.encode(input, how);
@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.write(!is_json ? "tokenizer.model" : is_tekken ? "tekken.json" : "tokenizer.json", file);
   folder.write("tokenizer_config.json", end < all.size() ? all.substr(end + 1) : "{}");
   fuzz::accepts(folder.path().string(), [&] {
-    const auto tokenizer = data::Tokenizer::load(folder.path());
+    const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
     use(tokenizer, text);
     const std::string_view own = all.substr(0, std::min<std::size_t>(end, 1024));
     use(tokenizer, own.substr(0, core::invalid_utf8(own).value_or(own.size())));

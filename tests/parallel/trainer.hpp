@@ -71,7 +71,7 @@ class Trainer {
         ops_(shards_, model::path_of(setup.numbers.widens), setup.recompute),
         optimizer_(optimizer_settings(setup), table_, shards_,
                    shard::to_aten(setup.numbers.moments), model::Path::kernels, setup.seed) {
-    train::randomize(architecture_, table_, 3, shards_);
+    base::randomize(architecture_, table_, 3, shards_);
   }
 
   train::Engine engine() {

@@ -15,13 +15,16 @@ set(may_plan core deck model schedule)
 set(may_world core comm plan)
 # Looks at a job from outside, with the communicators of the run: nothing below train needs it.
 set(may_preflight core deck comm model kernels plan)
-set(may_data core hdf5 deck comm)
+set(may_tokenizer core)
+set(may_data core hdf5 deck comm tokenizer)
 set(may_shard core kernels comm model plan schedule world)
 # The table of parameters tells which of them decay.
 set(may_optim core kernels deck model plan shard)
 set(may_checkpoint core hdf5 deck comm)
 set(may_weights core comm model)
-set(folders core hdf5 kernels deck comm schedule model metrics plan world preflight data shard optim checkpoint weights)
+# What adapters rest on: frozen, packed and merged weights.
+set(may_base core checkpoint comm deck kernels model plan shard weights)
+set(folders core hdf5 kernels deck comm schedule model metrics plan world preflight tokenizer data shard optim checkpoint weights base)
 set(may_train ${folders})
 list(REMOVE_ITEM may_train hdf5)
 list(APPEND folders train)

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "data/text/detect_format.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/files.hpp"
 #include "data/records/records.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/text/files.hpp"
 
 namespace finetune::formats::alpaca {
 namespace {

@@ -10,8 +10,8 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/files.hpp"
 #include "data/records/records.hpp"
+#include "data/text/files.hpp"
 #include "data/text/source.hpp"
 #include "formats/chat/message.hpp"
 

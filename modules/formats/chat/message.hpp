@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/json.hpp"
-#include "data/text/conversation.hpp"
 #include "data/records/records.hpp"
+#include "data/text/conversation.hpp"
 
 namespace finetune::formats::chat {
 

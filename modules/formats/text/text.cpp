@@ -13,10 +13,10 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/decompress.hpp"
-#include "data/text/detect_format.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/files.hpp"
 #include "data/records/records.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/text/files.hpp"
 
 namespace finetune::formats::text {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "data/text/detect_format.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/files.hpp"
 #include "data/records/records.hpp"
+#include "data/text/detect_format.hpp"
+#include "data/text/files.hpp"
 
 namespace finetune::formats::tokens {
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/load/find.hpp"
 #include "checkpoint/format/overlap.hpp"
+#include "checkpoint/load/find.hpp"
 #include "core/file.hpp"
 
 namespace finetune::checkpoint {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/save/background.hpp"
 #include "checkpoint/format/candidate.hpp"
 #include "checkpoint/format/folder.hpp"
+#include "checkpoint/save/background.hpp"
 #include "checkpoint/save/job.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load/find.hpp"
 #include "checkpoint/format/numbers.hpp"
+#include "checkpoint/load/find.hpp"
 
 namespace finetune::checkpoint {
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Private to comm: sums over ranks of several nodes, that go from node to node.
 
-#include "comm/node_map.hpp"
 #include "comm/mpi/pairwise.hpp"
 #include "comm/mpi/shared_window.hpp"
+#include "comm/node_map.hpp"
 
 namespace finetune::comm {
 

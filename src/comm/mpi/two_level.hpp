@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "comm/node_map.hpp"
 #include "comm/mpi/pairwise.hpp"
 #include "comm/mpi/shared_window.hpp"
+#include "comm/node_map.hpp"
 
 namespace finetune::comm {
 

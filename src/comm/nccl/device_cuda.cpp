@@ -2,8 +2,8 @@
 // What device.hpp asks of CUDA.
 #include <fmt/format.h>
 
-#include "comm/nccl/cuda.hpp"
 #include "comm/device.hpp"
+#include "comm/nccl/cuda.hpp"
 
 namespace finetune::comm {
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "comm/agree.hpp"
-#include "comm/nccl/cuda.hpp"
 #include "comm/group_factory.hpp"
+#include "comm/nccl/cuda.hpp"
 #include "comm/versions.hpp"
 #include "core/clock.hpp"
 

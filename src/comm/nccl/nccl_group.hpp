@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "comm/nccl/device_stream.hpp"
 #include "comm/group.hpp"
+#include "comm/nccl/device_stream.hpp"
 
 namespace finetune::comm {
 

@@ -134,8 +134,8 @@ const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTempla
 }
 
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
-                             const Tokenizer& tokenizer, std::span<const ChatTemplate> templates,
-                             const std::string& key) {
+                             const tokenizer::Tokenizer& tokenizer,
+                             std::span<const ChatTemplate> templates, const std::string& key) {
   const auto named = std::find_if(templates.begin(), templates.end(),
                                   [&](const ChatTemplate& chat) { return chat.name == name; });
   const ChatTemplate& chosen =

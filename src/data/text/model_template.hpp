@@ -8,7 +8,7 @@
 #include <string>
 
 #include "data/text/chat_template.hpp"
-#include "data/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
 
@@ -31,7 +31,8 @@ std::string template_fingerprint(std::string_view jinja);
 /// list of those that are), or if the token that ends an answer is not one token of the tokenizer.
 /// Messages tell users to choose another by `key`: of the deck, or "--template" of a command.
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
-                             const Tokenizer& tokenizer, std::span<const ChatTemplate> templates,
+                             const tokenizer::Tokenizer& tokenizer,
+                             std::span<const ChatTemplate> templates,
                              const std::string& key = "data.template");
 
 }  // namespace finetune::data

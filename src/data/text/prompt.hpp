@@ -6,14 +6,15 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
 
 /// A text for the model to continue: as a document, but without an end token that the tokenizer's
 /// post-processor may have put behind it. Training begins its samples in the same way.
-inline std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<std::int32_t> ids = tokenizer.encode(text, Encode::document);
+inline std::vector<std::int32_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
+                                               std::string_view text) {
+  std::vector<std::int32_t> ids = tokenizer.encode(text, tokenizer::Encode::document);
   if (!ids.empty() && ids.back() == tokenizer.eos_id()) ids.pop_back();
   return ids;
 }

@@ -18,7 +18,7 @@ std::uint32_t bit(Finding finding) {
 
 /// Everything of a format, its columns and a manner that decides tokens, as text to compare.
 std::string describe(const Format& format, const Columns& columns, const Manner& manner,
-                     const Tokenizer& tokenizer) {
+                     const tokenizer::Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
   constexpr int version = 3;
   std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
@@ -70,11 +70,11 @@ std::string shown(const Sample& sample) {
 
 }  // namespace
 
-Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
+Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
                 SpecialNames special_names, bool ends) {
   Tokens tokens;
   bool any_trained = false;
-  std::vector<TextPart> parts;
+  std::vector<tokenizer::TextPart> parts;
   for (std::size_t begin = 0; begin < segments.size();) {
     const auto is_trained = [](const Segment& segment) {
       return segment.trained && !segment.text.empty();
@@ -87,8 +87,9 @@ Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
       parts.push_back({segment.text, !segment.markup && special_names == SpecialNames::text});
     }
     const bool is_first = begin == 0;
-    const Encode start = is_first ? Encode::document : Encode::continuation;
-    auto ids = tokenizer.encode(parts, ends ? start : start | Encode::no_ends);
+    const tokenizer::Encode start =
+        is_first ? tokenizer::Encode::document : tokenizer::Encode::continuation;
+    auto ids = tokenizer.encode(parts, ends ? start : start | tokenizer::Encode::no_ends);
     // Some tokenizers end a document with EOS themselves; here it belongs after the last segment.
     if (ends && is_first && !ids.empty() && ids.back() == tokenizer.eos_id()) ids.pop_back();
     any_trained = any_trained || trained;
@@ -105,7 +106,7 @@ Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
 }
 
 TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-                       const Manner& manner, const Tokenizer& tokenizer)
+                       const Manner& manner, const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
       manner_(manner),

@@ -13,7 +13,7 @@
 #include "data/text/chat_template.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
-#include "data/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
 
@@ -42,7 +42,7 @@ struct Question {
 /// first begins a document; with `ends` the tokenizer's begin and end tokens go around the whole,
 /// and the end token is trained if any segment with text is. Without `ends` a template has written
 /// both.
-Tokens tokenise(std::span<const Segment> segments, const Tokenizer& tokenizer,
+Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
                 SpecialNames special_names, bool ends);
 
 class TextSource final : public Source {
@@ -50,7 +50,7 @@ class TextSource final : public Source {
   /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
   /// at all.
   TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-             const Manner& manner, const Tokenizer& tokenizer);
+             const Manner& manner, const tokenizer::Tokenizer& tokenizer);
 
   std::int64_t size() const override { return reader_->size(); }
   SourceSample sample(std::int64_t i) const override;
@@ -80,7 +80,7 @@ class TextSource final : public Source {
   std::unique_ptr<Reader> reader_;
   Layout layout_;
   Manner manner_;
-  Tokenizer tokenizer_;
+  tokenizer::Tokenizer tokenizer_;
   std::vector<std::int32_t> stop_ids_;
   std::string settings_;
 };

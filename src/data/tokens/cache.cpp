@@ -19,8 +19,8 @@
 #include "core/fault.hpp"
 #include "core/host.hpp"
 #include "core/log.hpp"
-#include "data/tokens/file_digest.hpp"
 #include "data/records/records.hpp"
+#include "data/tokens/file_digest.hpp"
 
 namespace finetune::data {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "core/file.hpp"
-#include "data/tokens/cache_file.hpp"
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
+#include "data/tokens/cache_file.hpp"
 #include "data/tokens/options.hpp"
 #include "data/tokens/ranks.hpp"
-#include "data/text/source.hpp"
 
 namespace finetune::data {
 

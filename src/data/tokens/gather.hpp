@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/hash.hpp"
-#include "data/tokens/cache_file.hpp"
 #include "data/text/format.hpp"
+#include "data/tokens/cache_file.hpp"
 #include "data/tokens/part.hpp"
 #include "data/tokens/ranks.hpp"
 

@@ -4,12 +4,12 @@
 
 #include <string>
 
-#include "data/tokens/dataset.hpp"
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
+#include "data/tokens/dataset.hpp"
 #include "data/tokens/options.hpp"
 #include "data/tokens/ranks.hpp"
 #include "data/tokens/report.hpp"
-#include "data/text/source.hpp"
 
 namespace finetune::data {
 

@@ -7,9 +7,9 @@
 
 #include "core/hash.hpp"
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
 #include "data/tokens/options.hpp"
 #include "data/tokens/report.hpp"
-#include "data/text/source.hpp"
 #include "data/tokens/spool.hpp"
 
 namespace finetune::data {

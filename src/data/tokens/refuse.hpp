@@ -3,9 +3,9 @@
 // What the deck does not allow in data.
 
 #include "data/text/format.hpp"
+#include "data/text/source.hpp"
 #include "data/tokens/options.hpp"
 #include "data/tokens/report.hpp"
-#include "data/text/source.hpp"
 
 namespace finetune::data {
 

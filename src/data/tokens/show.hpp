@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "data/tokens/dataset.hpp"
 #include "data/text/source.hpp"
+#include "data/tokens/dataset.hpp"
 
 namespace finetune::data {
 

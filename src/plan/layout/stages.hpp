@@ -5,8 +5,8 @@
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"
 #include "plan/layout/mesh.hpp"
-#include "plan/plan.hpp"
 #include "plan/layout/shard_map.hpp"
+#include "plan/plan.hpp"
 #include "schedule/pass.hpp"
 
 namespace finetune::plan {

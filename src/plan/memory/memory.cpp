@@ -10,10 +10,10 @@
 
 #include "core/message_size.hpp"
 #include "model/cost/scratch.hpp"
+#include "plan/layout/stages.hpp"
+#include "plan/machine/collectives.hpp"
 #include "plan/memory/activations.hpp"
 #include "plan/memory/buffers.hpp"
-#include "plan/machine/collectives.hpp"
-#include "plan/layout/stages.hpp"
 
 namespace finetune::plan {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "plan/machine/machine.hpp"
 #include "plan/layout/mesh.hpp"
+#include "plan/machine/machine.hpp"
 
 namespace finetune::plan {
 

@@ -5,10 +5,10 @@
 
 #include "core/error.hpp"
 #include "plan/layout/bucket.hpp"
+#include "plan/layout/stages.hpp"
 #include "plan/machine/collectives.hpp"
 #include "plan/memory/memory.hpp"
 #include "plan/memory/ops_cost.hpp"
-#include "plan/layout/stages.hpp"
 #include "plan/time/timeline.hpp"
 
 namespace finetune::plan {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "plan/plan.hpp"
 #include "plan/machine/rates.hpp"
+#include "plan/plan.hpp"
 
 namespace finetune::plan {
 

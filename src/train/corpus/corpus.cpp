@@ -136,9 +136,9 @@ Drawn draw(const Input& input, const DataSets& sets) {
 }
 
 /// The model's tokenizer. Where all data are ids it may be missing, or one that cannot be read.
-data::Tokenizer load_tokenizer(const Input& input, bool data_are_tokens) {
+tokenizer::Tokenizer load_tokenizer(const Input& input, bool data_are_tokens) {
   try {
-    data::Tokenizer loaded = data::Tokenizer::load(input.model_folder);
+    tokenizer::Tokenizer loaded = tokenizer::Tokenizer::load(input.model_folder);
     require_vocabulary(loaded, input.architecture);
     if (!data_are_tokens) (void)loaded.eos_id();  // throws if there is none
     return loaded;
@@ -149,12 +149,13 @@ data::Tokenizer load_tokenizer(const Input& input, bool data_are_tokens) {
                     "vocabulary of config.json (0 to {}) and shown as numbers ({})",
                     input.architecture.vocab_size - 1, error.what()));
   }
-  return data::Tokenizer::of_ids(input.model_folder, input.architecture.vocab_size);
+  return tokenizer::Tokenizer::of_ids(input.model_folder, input.architecture.vocab_size);
 }
 
 }  // namespace
 
-void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture) {
+void require_vocabulary(const tokenizer::Tokenizer& tokenizer,
+                        const model::Architecture& architecture) {
   if (tokenizer.vocab_size() <= architecture.vocab_size) return;
   core::fail(core::ErrorKind::input, {tokenizer.file().string(),
                                       fmt::format("has {} tokens, the model's embedding {} rows",
@@ -180,7 +181,7 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
                    const data::CacheOptions& cache, int num_threads) {
   const DataFormats formats = find_formats(ranks.world, input, registry);
   const bool are_tokens = formats.are_tokens(registry);
-  data::Tokenizer tokenizer =
+  tokenizer::Tokenizer tokenizer =
       comm::agree(ranks.world, [&] { return load_tokenizer(input, are_tokens); });
   DataSets sets{.tokenizer = std::move(tokenizer),
                 .training = {},

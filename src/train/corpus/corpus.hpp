@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "data/tokens/load.hpp"
 #include "data/steps/stream.hpp"
-#include "data/tokenizer.hpp"
+#include "data/tokens/load.hpp"
 #include "plan/plan.hpp"
-#include "train/input/input.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/corpus/sources.hpp"
+#include "train/input/input.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
 
 /// What data.path and data.validation_path name, tokenised. No model, no mesh.
 struct DataSets {
-  data::Tokenizer tokenizer;
+  tokenizer::Tokenizer tokenizer;
   std::vector<data::Loaded> training;  ///< one a data set, in the deck's order
   std::vector<data::Loaded> validation;
   bool has_answers = false;  ///< samples are questions with answers, not running text
@@ -38,7 +38,7 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
 data::CacheOptions cache_options(const Input& input);
 
 struct Corpus {
-  data::Tokenizer tokenizer;
+  tokenizer::Tokenizer tokenizer;
   data::Stream training;
   std::optional<data::Stream> validation;
   std::string fingerprint;   ///< of the training data's tokens
@@ -58,6 +58,7 @@ Corpus load_corpus(const Input& input, const Registry& registry, const plan::Bat
                    const world::World& world);
 
 /// Refuses a tokenizer whose ids the model's embedding does not have.
-void require_vocabulary(const data::Tokenizer& tokenizer, const model::Architecture& architecture);
+void require_vocabulary(const tokenizer::Tokenizer& tokenizer,
+                        const model::Architecture& architecture);
 
 }  // namespace finetune::train

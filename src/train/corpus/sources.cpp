@@ -74,7 +74,8 @@ void tell_split(const Input& input, const data::DataPath& where, const data::Rea
 }
 
 data::Manner manner_of(const Input& input, const Registry& registry,
-                       const data::Tokenizer& tokenizer, const std::vector<std::string>& formats) {
+                       const tokenizer::Tokenizer& tokenizer,
+                       const std::vector<std::string>& formats) {
   const data::DataSettings& settings = input.data;
   data::Manner manner;
   manner.train_on = settings.train_on == "all" ? data::TrainOn::all : data::TrainOn::answers;
@@ -131,7 +132,7 @@ DataFormats find_formats(const comm::Communicator& world, const Input& input,
 
 std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
                                                             const Registry& registry,
-                                                            const data::Tokenizer& tokenizer,
+                                                            const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,
                                                             DataPart part) {
   const bool trains = part == DataPart::training;

@@ -9,7 +9,7 @@
 
 #include "comm/communicator.hpp"
 #include "data/text/text_source.hpp"
-#include "data/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::train {
@@ -36,7 +36,7 @@ DataFormats find_formats(const comm::Communicator& world, const Input& input,
 /// whose training data are not clear, a model without a known chat template where one is needed.
 std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
                                                             const Registry& registry,
-                                                            const data::Tokenizer& tokenizer,
+                                                            const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,
                                                             DataPart part);
 

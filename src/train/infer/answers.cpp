@@ -23,7 +23,7 @@ std::string shown(const std::string& prompt) {
 
 }  // namespace
 
-void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
+void print_answers(const Engine& engine, const tokenizer::Tokenizer& tokenizer,
                    const Questions& questions, const MetricsSettings& settings) {
   const std::int64_t count = std::min(settings.answers, questions.size());
   for (std::int64_t i = 0; i < count; ++i) {

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model's answers to held-out questions, for people to read.
 
-#include "data/tokenizer.hpp"
-#include "train/step/passes.hpp"
-#include "train/input/settings.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/corpus/sources.hpp"
+#include "train/input/settings.hpp"
+#include "train/step/passes.hpp"
 
 namespace finetune::train {
 
 /// Prints prompt, answer and expected answer of the first `settings.answers` samples, spread
 /// evenly. Collective on the shards' fsdp.
-void print_answers(const Engine& engine, const data::Tokenizer& tokenizer,
+void print_answers(const Engine& engine, const tokenizer::Tokenizer& tokenizer,
                    const Questions& questions, const MetricsSettings& settings);
 
 }  // namespace finetune::train

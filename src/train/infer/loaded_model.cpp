@@ -4,15 +4,15 @@
 #include <optional>
 #include <utility>
 
+#include "base/adapter_base.hpp"
+#include "base/base_hash.hpp"
+#include "base/initial_weights.hpp"
+#include "base/packed_files.hpp"
+#include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
 #include "model/products.hpp"
 #include "plan/layout/bucket.hpp"
-#include "train/adapter_base.hpp"
-#include "train/base_hash.hpp"
 #include "train/input/described_model.hpp"
-#include "train/initial_weights.hpp"
-#include "train/packed_files.hpp"
-#include "train/peft_weights.hpp"
 
 namespace finetune::train {
 namespace {
@@ -60,18 +60,19 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   ops_ = std::make_unique<model::Ops>(*shards_, model::path_of(widens));
   const auto files = weights::ModelFiles::open(fsdp, folder);
   comm::agree_all(fsdp, [&] {
-    require_same_model(files, architecture_, parameters_);
-    require_zero_biases(files, parameters_);
+    base::require_same_model(files, architecture_, parameters_);
+    base::require_zero_biases(files, parameters_);
   });
-  WeightSource source = files_source(files, parameters_);
-  if (adapter) source = with_peft(std::move(source), *adapter, parameters_);
-  load_weights(source, *shards_);
+  base::WeightSource source = base::files_source(files, parameters_);
+  if (adapter) source = base::with_peft(std::move(source), *adapter, parameters_);
+  base::load_weights(source, *shards_);
   if (adapter)
-    require_adapter_base(fsdp, adapter_folder,
-                         {.folder = folder,
-                          .table = parameters_,
-                          .compute = options.numbers.compute,
-                          .hash = [&](core::DType dtype) { return frozen_hash(*shards_, dtype); }});
+    base::require_adapter_base(
+        fsdp, adapter_folder,
+        {.folder = folder,
+         .table = parameters_,
+         .compute = options.numbers.compute,
+         .hash = [&](core::DType dtype) { return base::frozen_hash(*shards_, dtype); }});
 }
 
 }  // namespace finetune::train

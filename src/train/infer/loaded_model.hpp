@@ -7,8 +7,8 @@
 
 #include "comm/communicator.hpp"
 #include "plan/layout/shard_map.hpp"
-#include "train/step/passes.hpp"
 #include "train/input/registry.hpp"
+#include "train/step/passes.hpp"
 
 namespace finetune::train {
 

@@ -8,11 +8,11 @@
 #include <array>
 #include <utility>
 
+#include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "train/input/described_model.hpp"
-#include "train/peft_weights.hpp"
 
 namespace finetune::train {
 namespace {
@@ -158,8 +158,8 @@ void adapt(const comm::Communicator& world, const Registry& registry, Input& inp
   input.adapter_folder = resolve(input.adapter.path, input.deck_path);
   const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder);
   comm::agree_all(world, [&] {
-    input.adapter = take_settings(input.adapter, adapter, deck);
-    update_fixed(input.adapter, input.fixed_values);
+    input.adapter = base::take_settings(input.adapter, adapter, deck);
+    base::update_fixed(input.adapter, input.fixed_values);
     rewrite_for(input.adapter, (input.adapter_folder / weights::peft_config_name).string(),
                 registry, input.parameters);
     adapter.require_fits(input.parameters);

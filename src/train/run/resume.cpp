@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "base/adapter_base.hpp"
 #include "core/build_info.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "data/text/detect_format.hpp"
-#include "train/adapter_base.hpp"
 #include "weights/peft_config.hpp"
 
 namespace finetune::train {

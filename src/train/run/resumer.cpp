@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/adapter_base.hpp"
+#include "base/base_hash.hpp"
+#include "base/initial_weights.hpp"
+#include "base/packed_files.hpp"
+#include "base/peft_weights.hpp"
 #include "checkpoint/format/retire.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "train/adapter_base.hpp"
-#include "train/base_hash.hpp"
-#include "train/initial_weights.hpp"
-#include "train/packed_files.hpp"
-#include "train/peft_weights.hpp"
 #include "train/run/resume.hpp"
 #include "weights/model_files.hpp"
 
@@ -129,13 +129,13 @@ void Resumer::with_source(const Load& load_from) {
   std::optional<weights::PeftAdapter> adapter;
   if (!input_.adapter_folder.empty())
     adapter = weights::PeftAdapter::open(world_.world, input_.adapter_folder);
-  const auto load = [&](WeightSource source) {
+  const auto load = [&](base::WeightSource source) {
     if (!adapter) return load_from(source);
-    load_from(with_peft(std::move(source), *adapter, input_.parameters));
+    load_from(base::with_peft(std::move(source), *adapter, input_.parameters));
   };
   if (adapter) comm::agree_all(world_.world, [&] { adapter->require_fits(input_.parameters); });
-  const WeightSource random = random_source(input_.architecture, input_.parameters,
-                                            static_cast<std::uint64_t>(input_.train.seed));
+  const base::WeightSource random = base::random_source(
+      input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed));
   if (input_.model.init == "random") {
     comm::agree_all(world_.world, [&] { load(random); });
     return;
@@ -143,11 +143,12 @@ void Resumer::with_source(const Load& load_from) {
   const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
   // Before anything that communicates: one rank may see other files than the rest.
   comm::agree_all(world_.world, [&] {
-    require_same_model(files, input_.architecture, input_.parameters);
-    require_zero_biases(files, input_.parameters);
+    base::require_same_model(files, input_.architecture, input_.parameters);
+    base::require_zero_biases(files, input_.parameters);
   });
   comm::agree_all(world_.world, [&] {
-    load(with_adapter(files_source(files, input_.parameters), random, input_.parameters));
+    load(base::with_adapter(base::files_source(files, input_.parameters), random,
+                            input_.parameters));
   });
   for (const model::Parameter& row : input_.parameters.rows)
     if (row.trainable && row.adapts < 0)
@@ -157,9 +158,9 @@ void Resumer::with_source(const Load& load_from) {
 }
 
 void Resumer::initialise() {
-  with_source([&](const WeightSource& source) {
-    load_weights(source, state_.shards());
-    if (input_.adapter_folder.empty()) set_magnitudes(state_.shards());
+  with_source([&](const base::WeightSource& source) {
+    base::load_weights(source, state_.shards());
+    if (input_.adapter_folder.empty()) base::set_magnitudes(state_.shards());
   });
   if (!input_.adapter_folder.empty())
     log::info(fmt::format("continues from the adapter {}", input_.adapter_folder.string()));
@@ -171,26 +172,27 @@ void Resumer::initialise() {
   }
   hash_base();
   if (input_.adapter_folder.empty()) return;
-  require_adapter_base(
+  base::require_adapter_base(
       world_.world, input_.adapter_folder,
       {.folder = input_.model_folder,
        .table = input_.parameters,
        .compute = input_.numbers().compute,
-       .hash = [&](core::DType dtype) { return frozen_hash(state_.shards(), dtype); }});
+       .hash = [&](core::DType dtype) { return base::frozen_hash(state_.shards(), dtype); }});
 }
 
 /// What a checkpoint of an adapter does not hold.
 void Resumer::load_base() {
-  with_source([&](const WeightSource& source) { load_frozen(source, state_.shards()); });
+  with_source(
+      [&](const base::WeightSource& source) { base::load_frozen(source, state_.shards()); });
 }
 
 void Resumer::hash_base() {
-  base_hash_ = frozen_hash(state_.shards());
+  base_hash_ = base::frozen_hash(state_.shards());
   const auto hashes = world_.world.all_gather_text(base_hash_);
   const auto other = std::ranges::find_if(hashes, [&](const auto& h) { return h != hashes[0]; });
   if (other == hashes.end()) {
     if (!base_hash_.empty())
-      start_.base = describe_base(base_hash_, input_.numbers().compute, input_.parameters);
+      start_.base = base::describe_base(base_hash_, input_.numbers().compute, input_.parameters);
     return;
   }
   throw comm::AgreedError(core::ErrorKind::input,

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/load/find.hpp"
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/find.hpp"
 #include "checkpoint/load/load.hpp"
 #include "checkpoint/run_state.hpp"
 #include "metrics/records.hpp"

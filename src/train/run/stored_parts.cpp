@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/initial_weights.hpp"
 #include "core/error.hpp"
-#include "train/initial_weights.hpp"
 
 namespace finetune::train {
 namespace {
@@ -65,8 +65,8 @@ std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
     if (range.count() == 0) continue;
     const std::int64_t offset = whole.shard_offset + range.first;
     core::TensorSlice slice =
-        tensor_slice(shards.table().row(whole.row),
-                     {whole.row, whole.tensor_offset + range.first, offset, range.count()});
+        base::tensor_slice(shards.table().row(whole.row),
+                           {whole.row, whole.tensor_offset + range.first, offset, range.count()});
     for (std::size_t i = 0; i < kept.size(); ++i) {
       if (kept[i].block != 1) continue;
       slice.dtype = dtype_of(kept[i].values);

@@ -9,8 +9,8 @@
 #include "data/steps/stream.hpp"
 #include "optim/loss_scale.hpp"
 #include "optim/optimizer.hpp"
-#include "train/step/passes.hpp"
 #include "train/run/stop_vote.hpp"
+#include "train/step/passes.hpp"
 
 namespace finetune::train {
 

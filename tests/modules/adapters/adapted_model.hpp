@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "base/initial_weights.hpp"
+#include "base/packed_files.hpp"
 #include "model/products.hpp"
 #include "model/quantization.hpp"
 #include "plan/layout/bucket.hpp"
@@ -15,8 +17,6 @@
 #include "support/golden.hpp"
 #include "support/mesh.hpp"
 #include "support/ranks.hpp"
-#include "train/initial_weights.hpp"
-#include "train/packed_files.hpp"
 #include "train/step/passes.hpp"
 #include "weights/peft.hpp"
 
@@ -33,8 +33,7 @@ struct AdaptedSetup {
   train::Blocks blocks = train::Blocks::kept;
   /// Changes the table that the adapter made, and the weights that the model's files hold.
   std::function<void(model::ParameterTable&)> adjust = {};
-  std::function<train::WeightSource(train::WeightSource, const model::ParameterTable&)> replace =
-      {};
+  std::function<base::WeightSource(base::WeightSource, const model::ParameterTable&)> replace = {};
 };
 
 /// The adapter of tests/golden/train.
@@ -60,11 +59,11 @@ class AdaptedModel {
         shards(table, map, shard::make_groups(mesh, true), options),
         ops(shards, model::path_for(options.numbers.compute), setup.recompute) {
     const auto files = weights::ModelFiles::open(mesh.world, setup.model);
-    train::WeightSource base = train::files_source(files, table);
+    base::WeightSource base = base::files_source(files, table);
     if (setup.replace) base = setup.replace(base, table);
     if (setup.start.empty()) {
-      load(train::with_adapter(base, train::random_source(identified_.architecture, table, 1),
-                               table));
+      load(
+          base::with_adapter(base, base::random_source(identified_.architecture, table, 1), table));
     } else {
       const auto start = weights::PeftAdapter::open(mesh.world, setup.start);
       load({[&](int row, std::int64_t first, std::span<float> target) {
@@ -94,9 +93,9 @@ class AdaptedModel {
     if (setup_.adjust) setup_.adjust(rows);
     return plan::regroup(rows, setup_.bucket);
   }
-  void load(const train::WeightSource& source) {
-    train::load_weights(source, shards);
-    if (setup_.start.empty()) train::set_magnitudes(shards);
+  void load(const base::WeightSource& source) {
+    base::load_weights(source, shards);
+    if (setup_.start.empty()) base::set_magnitudes(shards);
   }
 
   AdaptedSetup setup_;

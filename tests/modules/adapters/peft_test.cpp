@@ -3,13 +3,13 @@
 // origin: tests/golden/README.md.
 #include <gtest/gtest.h>
 
+#include "base/merge.hpp"
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
-#include "train/input/described_model.hpp"
 #include "train/infer/loaded_model.hpp"
-#include "train/merge.hpp"
+#include "train/input/described_model.hpp"
 #include "weights/peft.hpp"
 
 namespace finetune::tests::peft_test {
@@ -44,12 +44,12 @@ TEST(PeftGolden, MergedWeightsArePefts) {
   train::rewrite_for(settings, "test", modules::registry(), described.parameters);
   const model::ParameterTable& table = described.parameters;
   const auto files = weights::ModelFiles::open(golden("models/llama"));
-  train::Merge merge(
+  base::Merge merge(
       files, table,
       [&](const model::Parameter& row, std::int64_t first, std::span<float> target) {
         adapter.read(row, first, target);
       },
-      std::vector<core::DType>(table.rows.size(), core::DType::bf16), train::MergeInto::trained);
+      std::vector<core::DType>(table.rows.size(), core::DType::bf16), base::MergeInto::trained);
   const auto merged = weights::ModelFiles::open(golden("train/lora_merged.safetensors"));
   double largest = 0, rounding = 0;
   for (int i = 0; i < static_cast<int>(table.rows.size()); ++i) {

@@ -91,8 +91,8 @@ tests::AdaptedSetup like_the_reference(tests::AdaptedSetup setup) {
       row.packing = {};
     }
   };
-  setup.replace = [odd](const train::WeightSource& files, const model::ParameterTable& table) {
-    train::WeightSource source = files;
+  setup.replace = [odd](const base::WeightSource& files, const model::ParameterTable& table) {
+    base::WeightSource source = files;
     source.values = [odd, files, &table](int i, std::int64_t first, std::span<float> target) {
       const model::Parameter& row = table.row(i);
       if (!odd->contains(row.name)) return files.values(i, first, target);

@@ -3,10 +3,10 @@
 // names.
 #include <gtest/gtest.h>
 
+#include "base/initial_weights.hpp"
 #include "model/rope.hpp"
 #include "models/qwen/qwen.hpp"
 #include "support/ranks.hpp"
-#include "train/initial_weights.hpp"
 #include "train/step/passes.hpp"
 
 namespace finetune::qwen1_test {

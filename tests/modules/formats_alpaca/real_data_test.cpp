@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "data/tokens/load.hpp"
 #include "data/text/text_source.hpp"
+#include "data/tokens/load.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "support/material.hpp"
 
@@ -21,7 +21,7 @@ TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
   const fs::path model = tests::material("weights/stories260K-hf");
   if (!fs::exists(path) || !fs::exists(model / "tokenizer.json"))
     GTEST_SKIP() << "no " << path << " or " << model;
-  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(model);
   data::DatasetOptions options;
   options.max_seq_length = 4096;
   options.vocab_size = tokenizer.vocab_size();

@@ -35,7 +35,7 @@ TEST(Axolotl, TokensAndLabelsOfALlama2ConversationAreTheSame) {
   ids.pop_back();
   labels.resize(ids.size());
 
-  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(model);
   // The system message of the other program is its own: taken from its text.
   const std::string text = tokenizer.decode(ids, false);
   const std::size_t begin = text.find("<<SYS>>\n") + 8;

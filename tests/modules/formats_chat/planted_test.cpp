@@ -41,12 +41,12 @@ Found find(const data::Source& source) {
   return found;
 }
 
-data::Tokenizer tokenizer_of(const std::string& name, const std::string& config) {
+tokenizer::Tokenizer tokenizer_of(const std::string& name, const std::string& config) {
   const tests::TemporaryFolder folder;
   fs::copy(fs::path(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers") / name / "tokenizer.json",
            folder.path() / "tokenizer.json");
   folder.write("tokenizer_config.json", config);
-  return data::Tokenizer::load(folder.path());
+  return tokenizer::Tokenizer::load(folder.path());
 }
 
 const fs::path planted = FINETUNE_SOURCE_DIR "/tests/golden/data";

@@ -28,9 +28,9 @@ Read read(const char* file, const data::Format& format, const char* model,
           const std::string& name = "model", const data::Columns& columns = {}) {
   static const std::vector<data::ChatTemplate> all = templates::all();
   const auto folder = tests::material(std::string("tokenizers/") + model);
-  static std::map<std::string, data::Tokenizer> tokenizers;
-  if (!tokenizers.contains(model)) tokenizers.emplace(model, data::Tokenizer::load(folder));
-  const data::Tokenizer& tokenizer = tokenizers.at(model);
+  static std::map<std::string, tokenizer::Tokenizer> tokenizers;
+  if (!tokenizers.contains(model)) tokenizers.emplace(model, tokenizer::Tokenizer::load(folder));
+  const tokenizer::Tokenizer& tokenizer = tokenizers.at(model);
   data::Manner manner;
   if (!name.empty()) {
     manner.chat = data::choose_template(name, folder, tokenizer, all);

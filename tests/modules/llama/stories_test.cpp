@@ -6,12 +6,12 @@
 
 #include "core/file.hpp"
 #include "core/json.hpp"
-#include "data/tokenizer.hpp"
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/material.hpp"
 #include "support/ranks.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/infer/generate.hpp"
 #include "train/infer/loaded_model.hpp"
 
@@ -25,13 +25,13 @@ class Stories : public testing::Test {
     expected_ = core::read_json(folder_ / "expected.json", 1 << 20);
     loaded_ = std::make_unique<train::LoadedModel>(folder_, modules::registry(), tests::world(),
                                                    core::DType::f32);
-    tokenizer_.emplace(data::Tokenizer::load(folder_));
+    tokenizer_.emplace(tokenizer::Tokenizer::load(folder_));
   }
 
   const std::filesystem::path folder_ = tests::material("weights/stories260K-hf");
   core::Json expected_;
   std::unique_ptr<train::LoadedModel> loaded_;
-  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<tokenizer::Tokenizer> tokenizer_;
 };
 
 TEST_F(Stories, TellsTheStoryThatTransformersTells) {
@@ -43,7 +43,7 @@ TEST_F(Stories, TellsTheStoryThatTransformersTells) {
 }
 
 TEST_F(Stories, GivesTheLogitsOfTransformers) {
-  const auto ids = tokenizer_->encode("Once upon a time", data::Encode::document);
+  const auto ids = tokenizer_->encode("Once upon a time", tokenizer::Encode::document);
   const at::Tensor tensor = at::tensor(at::ArrayRef<std::int32_t>(ids), at::kInt).to(at::kLong);
   const auto sequence = model::make_sequence(loaded_->architecture(), 1, std::ssize(ids));
   const at::Tensor logits =
@@ -65,7 +65,7 @@ TEST_F(Stories, HasTheLossesOfTransformersOnNewStories) {
     words = words.substr(words.find_first_not_of('\n'));
     words = words.substr(0, words.find_last_not_of('\n') + 1);
     first = end + separator.size();
-    const auto ids = tokenizer_->encode(words, data::Encode::document);
+    const auto ids = tokenizer_->encode(words, tokenizer::Encode::document);
     ASSERT_EQ(std::ssize(ids), story["tokens"].get<std::int64_t>());
     data::MicroBatch batch{.batch = 1, .length = std::ssize(ids) - 1, .ids = {}, .labels = {}};
     batch.ids.assign(ids.begin(), ids.end() - 1);

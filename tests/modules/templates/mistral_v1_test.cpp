@@ -19,14 +19,14 @@ using data::OrderedJson;
 const fs::path golden_folder = FINETUNE_SOURCE_DIR "/tests/golden";
 
 std::vector<std::int32_t> ids_of(const std::vector<data::Segment>& segments,
-                                 const data::Tokenizer& tokenizer) {
+                                 const tokenizer::Tokenizer& tokenizer) {
   return data::tokenise(segments, tokenizer, data::SpecialNames::text, false).ids;
 }
 
 TEST(MistralV1, GivesTheIdsOfMistralsLibrary) {
   const TemporaryFolder folder;
   fs::copy(golden_folder / "tokenizers/spm-bpe/tokenizer.model", folder.path());
-  const auto tokenizer = data::Tokenizer::load(folder.path());
+  const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
   const auto chat = data::choose_template("mistral-v1", folder.path(), tokenizer, templates::all());
   std::ifstream file(golden_folder / "templates/mistral_v1.json");
   const OrderedJson golden = OrderedJson::parse(file);
@@ -50,8 +50,8 @@ TEST(MistralV1, GivesTheIdsOfMistralsLibrary) {
 TEST(MistralV1, KeepsThePrefixThatNoTemplateWrites) {
   const TemporaryFolder folder;
   fs::copy(golden_folder / "tokenizers/spm-bpe/tokenizer.model", folder.path());
-  const auto tokenizer = data::Tokenizer::load(folder.path());
-  using data::Encode;
+  const auto tokenizer = tokenizer::Tokenizer::load(folder.path());
+  using tokenizer::Encode;
   const auto with_prefix = tokenizer.encode("<s>[INST]", Encode::no_ends);
   EXPECT_EQ(tokenizer.encode("<s> [INST]", Encode::no_ends), with_prefix);
   EXPECT_EQ(tokenizer.encode(" [INST]", Encode::no_ends),

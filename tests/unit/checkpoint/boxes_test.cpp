@@ -3,9 +3,9 @@
 // back in any other cut.
 #include <gtest/gtest.h>
 
+#include "checkpoint/format/read.hpp"
 #include "checkpoint/load/find.hpp"
 #include "checkpoint/load/load.hpp"
-#include "checkpoint/format/read.hpp"
 #include "checkpoint/save/save.hpp"
 #include "checkpoint/verify/verify.hpp"
 #include "comm/agree.hpp"

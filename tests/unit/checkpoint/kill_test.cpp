@@ -14,10 +14,10 @@
 #include <random>
 #include <set>
 
-#include "checkpoint/load/find.hpp"
 #include "checkpoint/format/layout.hpp"
-#include "checkpoint/load/load.hpp"
 #include "checkpoint/format/retire.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
 #include "checkpoint/verify/verify.hpp"
 #include "unit/checkpoint/support.hpp"
 

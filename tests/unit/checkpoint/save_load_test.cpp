@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "checkpoint/format/read.hpp"
 #include "checkpoint/load/find.hpp"
 #include "checkpoint/load/load.hpp"
-#include "checkpoint/format/read.hpp"
 #include "checkpoint/save/save.hpp"
 #include "checkpoint/verify/verify.hpp"
 #include "comm/agree.hpp"

@@ -73,7 +73,7 @@ TEST(VersionOne, SavedAgainInThisVersionItHasTheSameBits) {
   copy_golden(folder.path());
   const Found found = *find(world(), folder.path(), "auto");
   const tests::Shard shard = load_part(found, world().rank(), world().size());
-  save(world(), world(), 0, folder.path(), 2, found.state, shard.stored());
+  save(world(), world(), 0, folder.path(), 2, found.state.to_json(), shard.stored());
   expect_checksums(*find(world(), folder.path(), "auto"));
   const std::string text = tests::read_file(folder.path() / "step-0000000002/MANIFEST.json");
   EXPECT_NE(text.find("\"version\":2,"), std::string::npos);

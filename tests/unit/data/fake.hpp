@@ -16,9 +16,9 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "data/tokens/dataset.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
+#include "data/tokens/dataset.hpp"
 
 namespace finetune::tests {
 

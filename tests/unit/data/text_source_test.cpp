@@ -21,17 +21,17 @@ class ModelFolder {
              folder_.path() / "tokenizer.json");
     folder_.write("tokenizer_config.json", config);
   }
-  Tokenizer load() const { return Tokenizer::load(folder_.path()); }
+  tokenizer::Tokenizer load() const { return tokenizer::Tokenizer::load(folder_.path()); }
 
  private:
   const tests::TemporaryFolder folder_;
 };
 
-Tokenizer qwen() {
+tokenizer::Tokenizer qwen() {
   return ModelFolder("qwen2", R"({"eos_token": "<|im_end|>"})").load();
 }
 
-Tokenizer mistral() {
+tokenizer::Tokenizer mistral() {
   return ModelFolder("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})").load();
 }
 
@@ -71,17 +71,19 @@ Sample completed(std::string prompt, std::string answer) {
   return sample;
 }
 
-TextSource source_of(const Sample& sample, const Manner& manner, const Tokenizer& tokenizer) {
+TextSource source_of(const Sample& sample, const Manner& manner,
+                     const tokenizer::Tokenizer& tokenizer) {
   std::vector<Sample> samples = {sample};
   const Format format{"test", Layout::separate, {}};
   return TextSource(std::make_unique<Samples>(std::move(samples)), format, {}, manner, tokenizer);
 }
 
-SourceSample tokens_of(const Sample& sample, const Manner& manner, const Tokenizer& tokenizer) {
+SourceSample tokens_of(const Sample& sample, const Manner& manner,
+                       const tokenizer::Tokenizer& tokenizer) {
   return source_of(sample, manner, tokenizer).sample(0);
 }
 
-std::string trained_text(const SourceSample& sample, const Tokenizer& tokenizer) {
+std::string trained_text(const SourceSample& sample, const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> ids;
   for (const std::int32_t label : sample.tokens.labels) {
     if (label != not_trained) ids.push_back(label);
@@ -100,7 +102,7 @@ Manner by(ChatTemplate chat) {
 }
 
 TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
-  const Tokenizer tokenizer = mistral();
+  const tokenizer::Tokenizer tokenizer = mistral();
   const SourceSample sample = tokens_of(completed("one", " two"), {}, tokenizer);
   EXPECT_EQ(sample.tokens.ids.front(), tokenizer.bos_id());
   EXPECT_EQ(sample.tokens.ids.back(), tokenizer.eos_id());
@@ -109,7 +111,7 @@ TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
 }
 
 TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   Manner manner = by(chatml());
   EXPECT_EQ(tokenizer.decode(tokens_of(completed("a", "b"), manner, tokenizer).tokens.ids, false),
             "ab<|im_end|>");
@@ -122,7 +124,7 @@ TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
 }
 
 TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   const std::vector<Segment> parts = {{"the", false}, {"re is", false}, {" th", true}, {"e", true}};
   const std::vector<Segment> joined = {{"there is", false}, {" the", true}};
   const Tokens tokens = tokenise(parts, tokenizer, SpecialNames::text, true);
@@ -131,7 +133,7 @@ TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
 }
 
 TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   const std::int32_t end = *tokenizer.id("<|im_end|>");
   const auto count = [&](const SourceSample& sample) {
     return std::ranges::count(sample.tokens.ids, end);
@@ -160,7 +162,7 @@ TEST(TextSource, AnEmptyAnswerIsFound) {
 }
 
 TEST(TextSource, TheEndOfAnEmptyAnswerIsTrained) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   for (const char* answer : {"", " "}) {
     EXPECT_EQ(trained_text(tokens_of(said("a", answer), by(chatml()), tokenizer), tokenizer),
               "<|im_end|>");
@@ -171,7 +173,7 @@ TEST(TextSource, TheEndOfAnEmptyAnswerIsTrained) {
 }
 
 TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   Sample sample;
   sample.tokens = {{5, 6, 7}, {not_trained, 6, 7}};
   EXPECT_EQ(tokens_of(sample, {}, tokenizer).tokens.ids, sample.tokens.ids);
@@ -188,7 +190,7 @@ TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
 }
 
 TEST(TextSource, ADocumentOfTokensGetsTheEndThatItLacks) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   const std::int32_t end = tokenizer.eos_id();
   std::vector<Sample> samples(3);
   samples[0].tokens = {{5, 6}, {5, 6}};
@@ -206,7 +208,7 @@ TEST(TextSource, ADocumentOfTokensGetsTheEndThatItLacks) {
 }
 
 TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   Sample sample = said("a", "b");
   sample.conversation.messages.push_back({Role::user, "what", {}, {}});
   sample.conversation.messages.push_back({Role::assistant, "that", {}, {}});
@@ -221,7 +223,7 @@ TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
 }
 
 TEST(TextSource, SettingsDifferWhereTokensDo) {
-  const Tokenizer tokenizer = qwen();
+  const tokenizer::Tokenizer tokenizer = qwen();
   const Sample sample = said("a", "b");
   const std::string plain = source_of(sample, {}, tokenizer).settings();
   EXPECT_EQ(plain, source_of(said("c", "d"), {}, tokenizer).settings());

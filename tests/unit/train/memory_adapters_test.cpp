@@ -111,8 +111,8 @@ model::ParameterTable table_of(const Case& run) {
 }
 
 /// Random weights; words of GPTQ whose scales are small and whose groups follow each other.
-WeightSource source_of(const model::ParameterTable& table) {
-  WeightSource source = random_source(architecture(), table, 1);
+base::WeightSource source_of(const model::ParameterTable& table) {
+  base::WeightSource source = base::random_source(architecture(), table, 1);
   source.plane = [](int row, int plane, std::int64_t first, std::span<std::byte> target) {
     for (std::size_t i = 0; i < target.size(); ++i)
       target[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(row)) % 251);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/initial_weights.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
@@ -12,7 +13,6 @@
 #include "plan/layout/bucket.hpp"
 #include "support/optimizers.hpp"
 #include "support/ranks.hpp"
-#include "train/initial_weights.hpp"
 #include "unit/train/step_memory.hpp"
 
 namespace finetune::train::memory_test {
@@ -125,8 +125,9 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   const auto table =
       plan::regroup(family(GetParam()).describe(wanted.architecture), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
-  tests::expect_as_planned(plan, tests::measure(family(GetParam()), wanted, plan, table,
-                                                random_source(wanted.architecture, table, 1)));
+  tests::expect_as_planned(plan,
+                           tests::measure(family(GetParam()), wanted, plan, table,
+                                          base::random_source(wanted.architecture, table, 1)));
 }
 
 using core::DType;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/initial_weights.hpp"
 #include "metrics/memory.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
@@ -16,7 +17,6 @@
 #include "plan/plan.hpp"
 #include "shard/options.hpp"
 #include "support/ranks.hpp"
-#include "train/initial_weights.hpp"
 #include "train/step/passes.hpp"
 #include "train/step/step.hpp"
 #include "world/world.hpp"
@@ -43,7 +43,7 @@ inline data::StepData step_data(const plan::Request& request, std::int64_t accum
 /// The most bytes that tensors take in the second step, by which every buffer is there.
 inline std::int64_t measure(const model::ModelFamily& family, const plan::Request& request,
                             const plan::Plan& plan, const model::ParameterTable& table,
-                            const train::WeightSource& weights) {
+                            const base::WeightSource& weights) {
   const std::int64_t before = metrics::tensor_bytes().live;
   const auto model = family.build(request.architecture);
   const world::World world = world::make(tests::mpi(), plan);
@@ -58,8 +58,8 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::Reques
                  request.activation_checkpointing == selective ? model::Recompute::cheap
                                                                : model::Recompute::nothing);
   optimizers::adamw::AdamW optimizer({}, table, shards, shard::to_aten(request.numbers.moments));
-  train::load_weights(weights, shards);
-  train::set_magnitudes(shards);
+  base::load_weights(weights, shards);
+  base::set_magnitudes(shards);
   train::Engine engine{
       request.architecture, *model, ops, shards,
       request.activation_checkpointing == full ? train::Blocks::recomputed : train::Blocks::kept};

@@ -4,11 +4,11 @@
 
 #include <memory>
 
+#include "base/initial_weights.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
 #include "models/qwen/qwen.hpp"
 #include "support/ranks.hpp"
-#include "train/initial_weights.hpp"
 #include "train/step/passes.hpp"
 
 namespace finetune::tests {
@@ -60,7 +60,7 @@ struct TinyModel {
         model(tiny_family().build(architecture)),
         shards(table, map, groups, options),
         ops(shards) {
-    train::randomize(architecture, table, seed, shards);
+    base::randomize(architecture, table, seed, shards);
   }
   TinyModel(const TinyModel&) = delete;
   TinyModel& operator=(const TinyModel&) = delete;

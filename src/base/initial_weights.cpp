@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/initial_weights.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/packed_files.hpp"
+#include "comm/agree.hpp"
+#include "core/random.hpp"
+#include "weights/expected.hpp"
+
+namespace finetune::base {
+namespace {
+
+/// Calls `fill(slice, first element)` for every run of trained parameters among this rank's shards,
+/// in fp32.
+template <typename Fill>
+void for_each_slice(shard::ModelShards& shards, const Fill& fill) {
+  for (const int unit : shards.trained_units()) {
+    at::Tensor master = shards.master(unit);
+    const bool is_direct = master.is_cpu() && master.scalar_type() == at::kFloat;
+    const at::Tensor values = is_direct ? master : at::zeros({master.numel()}, at::kFloat);
+    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank()))
+      fill(slice, values.data_ptr<float>() + slice.shard_offset);
+    if (!is_direct) master.copy_(values);
+  }
+}
+
+std::vector<weights::ExpectedTensor> expected_tensors(const model::Architecture& architecture,
+                                                      const model::ParameterTable& table) {
+  std::vector<weights::ExpectedTensor> expected;
+  for (const model::Parameter& row : table.rows) {
+    if (row.adapts >= 0) continue;
+    if (row.packing.in_files) {
+      add_expected(row, table, expected);
+    } else {
+      expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
+    }
+  }
+  if (architecture.tied_embeddings) {
+    // Some files carry the tied head a second time; the embedding's copy is the one that counts.
+    expected.push_back(
+        {.name = "lm_head.weight", .shape = table.rows.front().shape, .optional = true});
+  }
+  return expected;
+}
+
+float random_value(const model::Parameter& row, const core::RandomKey& key, std::uint64_t element,
+                   double std) {
+  if (row.init == model::Init::normal) return static_cast<float>(key.normal(element) * std);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(row.shape.back()));
+  return static_cast<float>(bound * (2 * key.uniform(element) - 1));
+}
+
+}  // namespace
+
+core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::ShardSlice& slice) {
+  return {.name = parameter.name,
+          .shape = parameter.shape,
+          .dtype = core::DType::f32,
+          .offset = slice.tensor_offset,
+          .count = slice.count};
+}
+
+WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table) {
+  const auto values = [&files, &table](int row, std::int64_t first, std::span<float> target) {
+    files.read(
+        tensor_slice(
+            table.row(row),
+            {.row = row, .tensor_offset = first, .shard_offset = 0, .count = std::ssize(target)}),
+        std::as_writable_bytes(target));
+  };
+  const auto plane = [&files, &table](int row, int i, std::int64_t first,
+                                      std::span<std::byte> target) {
+    read_plane(files, table.row(row), i, first, target);
+  };
+  return {values, plane};
+}
+
+WeightSource random_source(const model::Architecture& architecture,
+                           const model::ParameterTable& table, std::uint64_t seed) {
+  const double std = architecture.init_std;
+  return {[&table, std, seed](int i, std::int64_t first, std::span<float> target) {
+    const model::Parameter& row = table.row(i);
+    if (row.init != model::Init::normal && row.init != model::Init::fan_in) {
+      std::ranges::fill(target, row.init == model::Init::ones ? 1.0f : 0.0f);
+      return;
+    }
+    const core::RandomKey key(seed, core::RandomUse::weights, static_cast<std::uint64_t>(i));
+    auto element = static_cast<std::uint64_t>(first);
+    for (float& value : target)
+      value = random_value(row, key, element++, std);
+  }};
+}
+
+WeightSource with_adapter(WeightSource base, WeightSource adapter,
+                          const model::ParameterTable& table) {
+  WeightSource both;
+  both.plane = base.plane;
+  both.values = [base = std::move(base.values), adapter = std::move(adapter.values), &table](
+                    int row, std::int64_t first, std::span<float> target) {
+    (table.row(row).adapts >= 0 ? adapter : base)(row, first, target);
+  };
+  return both;
+}
+
+void load_weights(const WeightSource& source, shard::ModelShards& shards) {
+  const auto load_trained = [&] {
+    for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
+      source.values(slice.row, slice.tensor_offset,
+                    std::span(first, static_cast<std::size_t>(slice.count)));
+    });
+  };
+  // What follows communicates: a rank that threw must not leave the others waiting in it.
+  if (shards.map().has_frozen()) {
+    comm::agree_all(shards.fsdp(), load_trained);
+  } else {
+    load_trained();
+  }
+  load_frozen(source, shards);
+  shards.publish_all();
+}
+
+void set_magnitudes(shard::ModelShards& shards) {
+  const model::ParameterTable& table = shards.table();
+  bool are_there = false;
+  int last_unit = 0;
+  for (int row = 0; row < static_cast<int>(table.rows.size()); ++row) {
+    const int magnitude = table.row(row).low_rank.magnitude;
+    if (magnitude < 0) continue;
+    are_there = true;
+    const int unit = shards.unit_of(row);
+    // Matrices of a unit follow each other: it is gathered once.
+    if (unit != last_unit) shards.release(last_unit);
+    last_unit = unit;
+    shards.open(unit);
+    const at::Tensor norms = at::linalg_vector_norm(shards.weight({row, 1}), 2, 1,
+                                                    /*keepdim=*/false, at::kFloat);
+    shards.close(unit);
+    const int of_adapters = shards.unit_of(magnitude);
+    for (const plan::ShardSlice& slice : shards.map().slices(of_adapters, shards.fsdp().rank()))
+      if (slice.row == magnitude)
+        shards.master(of_adapters)
+            .narrow(0, slice.shard_offset, slice.count)
+            .copy_(norms.narrow(0, slice.tensor_offset, slice.count));
+  }
+  if (are_there) shards.publish_all();
+}
+
+void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
+                        const model::ParameterTable& table) {
+  require_whole(files, table);
+  weights::check(files, expected_tensors(architecture, table),
+                 (files.folder() / "config.json").string(), table.foreign);
+  require_known_levels(files, table);
+}
+
+void import_weights(const weights::ModelFiles& files, const model::Architecture& architecture,
+                    const model::ParameterTable& table, shard::ModelShards& shards) {
+  require_same_model(files, architecture, table);
+  load_weights(files_source(files, table), shards);
+}
+
+void randomize(const model::Architecture& architecture, const model::ParameterTable& table,
+               std::uint64_t seed, shard::ModelShards& shards) {
+  load_weights(random_source(architecture, table, seed), shards);
+  set_magnitudes(shards);
+}
+
+}  // namespace finetune::base

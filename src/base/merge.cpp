@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/merge.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/base_weights.hpp"
+#include "core/error.hpp"
+
+namespace finetune::base {
+namespace {
+
+double ratio(double squares, double of) {
+  return of > 0 ? std::sqrt(squares / of) : 0;
+}
+
+at::Tensor view(std::vector<float>& values, const std::vector<std::int64_t>& shape) {
+  return at::from_blob(values.data(), shape, at::kFloat);
+}
+
+}  // namespace
+
+double rounding_part(const MergeReport& report) {
+  return ratio(report.error_squares, report.added_squares);
+}
+
+std::string rounding_to_string(const MergeReport& report) {
+  if (report.dtype == core::DType::f32) return "";
+  return fmt::format(
+      "rounding to {} changes each weight by at most {:.2g}; together that is {:.3f} times what "
+      "the adapter adds (--dtype float32 avoids it)",
+      core::name(report.dtype), report.largest_error, rounding_part(report));
+}
+
+std::string to_string(const MergeReport& report, MergeInto into) {
+  std::string text = fmt::format("merged the adapter into {} matrices", report.num_merged);
+  if (!report.is_quantised) return text;
+  text += fmt::format(
+      "\nthe adapter was trained on quantised weights; they differ from those of the files by at "
+      "most {:.2g} each; together that is {:.1f} % of the weights, and {:.1f} times what the "
+      "adapter adds; ",
+      report.largest_moved, 100 * ratio(report.moved_squares, report.original_squares),
+      ratio(report.moved_squares, report.added_squares));
+  return text + (into == MergeInto::trained
+                     ? "it was merged into the quantised ones"
+                     : "it was merged into those of the files, on which it was not trained");
+}
+
+Merge::Merge(const weights::ModelFiles& files, const model::ParameterTable& table,
+             ReadTrained trained, std::vector<core::DType> dtypes, MergeInto into)
+    : files_(files),
+      table_(table),
+      trained_(std::move(trained)),
+      dtypes_(std::move(dtypes)),
+      into_(into) {}
+
+void Merge::read(int index, std::int64_t first, std::span<float> target) {
+  const model::Parameter& row = table_.row(index);
+  if (row.trainable) return trained_(row, first, target);
+  if (row.packing.is_dense() && !row.low_rank.exists())
+    return values_in(files_, row)(first, target);
+  if (made_ != index) make(index);
+  std::copy_n(values_.begin() + first, target.size(), target.begin());
+}
+
+void Merge::make(int index) {
+  const model::Parameter& row = table_.row(index);
+  model::Parameter wanted = row;
+  const bool is_quantised_here = !row.packing.is_dense() && !row.packing.in_files;
+  if (into_ == MergeInto::original && is_quantised_here) wanted.packing = {};
+  values_ = base_weight(files_, wanted);
+  made_ = index;
+  if (row.low_rank.exists()) {
+    const std::vector<float> before = values_;
+    add_adapter(row);
+    note_rounding(index, before);
+  }
+  if (is_quantised_here) note_quantisation(row);
+}
+
+/// W + scale B A; with a magnitude each row of the sum is scaled to have that norm, but for a row
+/// of zeros. Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (arXiv 2402.09353).
+void Merge::add_adapter(const model::Parameter& row) {
+  const auto trained = [&](int part) {
+    at::Tensor values = at::empty(table_.row(part).shape, at::kFloat);
+    trained_(table_.row(part), 0,
+             {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
+    return values;
+  };
+  at::Tensor weight = view(values_, row.shape);
+  weight.addmm_(trained(row.low_rank.b), trained(row.low_rank.a), 1, row.low_rank.scale);
+  if (row.low_rank.magnitude < 0) return;
+  const at::Tensor norms = at::linalg_vector_norm(weight, 2, 1);
+  const at::Tensor factors = at::where(norms > 0, trained(row.low_rank.magnitude) / norms, 1);
+  weight.mul_(factors.unsqueeze(1));
+}
+
+void Merge::note_rounding(int index, const std::vector<float>& before) {
+  const core::DType dtype = dtypes_[static_cast<std::size_t>(index)];
+  const auto sums = std::as_bytes(std::span(values_));
+  std::vector<std::byte> rounded(values_.size() *
+                                 static_cast<std::size_t>(core::size_bytes(dtype)));
+  core::convert(core::DType::f32, sums, dtype, rounded);
+  std::vector<float> written(values_.size());
+  core::convert(dtype, rounded, core::DType::f32, std::as_writable_bytes(std::span(written)));
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const double error = double{written[i]} - values_[i];
+    const double added = double{values_[i]} - before[i];
+    report_.largest_error = std::max(report_.largest_error, std::abs(error));
+    report_.error_squares += error * error;
+    report_.added_squares += added * added;
+  }
+  ++report_.num_merged;
+  if (core::size_bytes(dtype) < core::size_bytes(report_.dtype) || dtype == core::DType::bf16)
+    report_.dtype = dtype;
+}
+
+void Merge::note_quantisation(const model::Parameter& row) {
+  report_.is_quantised = true;
+  model::Parameter original = row;
+  original.packing = {};
+  const std::vector<float> of_files = base_weight(files_, original);
+  const std::vector<float> quantised = base_weight(files_, row);
+  for (std::size_t i = 0; i < of_files.size(); ++i) {
+    const double moved = double{quantised[i]} - of_files[i];
+    report_.largest_moved = std::max(report_.largest_moved, std::abs(moved));
+    report_.moved_squares += moved * moved;
+    report_.original_squares += double{of_files[i]} * of_files[i];
+  }
+}
+
+}  // namespace finetune::base

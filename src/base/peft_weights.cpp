@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/peft_weights.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "deck/value.hpp"
+
+namespace finetune::base {
+namespace {
+
+std::string sorted(std::vector<std::string> names) {
+  std::ranges::sort(names);
+  return deck::to_toml(names);
+}
+
+/// Keys of [adapter] that an adapter's folder settles, with their values as a deck has them.
+std::vector<std::pair<std::string, std::string>> settled(const model::AdapterSettings& settings) {
+  return {{"lora_r", deck::to_toml(settings.lora_r)},
+          {"lora_alpha", deck::to_toml(settings.lora_alpha)},
+          {"lora_dropout", deck::to_toml(settings.lora_dropout)},
+          {"target_modules", sorted(settings.target_modules)},
+          {"modules_to_save", sorted(settings.modules_to_save)},
+          {"rank_pattern", deck::to_toml(settings.rank_pattern)},
+          {"alpha_pattern", deck::to_toml(settings.alpha_pattern)},
+          {"use_rslora", deck::to_toml(settings.use_rslora)},
+          {"use_dora", deck::to_toml(settings.use_dora)}};
+}
+
+}  // namespace
+
+model::AdapterSettings take_settings(const model::AdapterSettings& deck,
+                                     const weights::PeftAdapter& adapter,
+                                     const std::string& where) {
+  model::AdapterSettings settings = adapter.settings();
+  settings.name = deck.name;
+  settings.path = deck.path;
+  settings.double_quant = deck.double_quant;
+  const auto of_deck = settled(deck), of_file = settled(settings), of_default = settled({});
+  std::string differences;
+  for (std::size_t i = 0; i < of_deck.size(); ++i) {
+    const auto& [key, value] = of_deck[i];
+    if (value != of_default[i].second && value != of_file[i].second)
+      differences +=
+          fmt::format("\n    adapter.{} = {}, the adapter has {}", key, value, of_file[i].second);
+  }
+  if (differences.empty()) return settings;
+  core::fail(core::ErrorKind::deck,
+             {where, fmt::format("differs from the adapter in {}", adapter.folder().string()),
+              "adapter.path continues from it with its own options",
+              "Remove these keys, or adapter.path to train a new adapter." + differences});
+}
+
+void update_fixed(const model::AdapterSettings& settings,
+                  std::vector<std::pair<std::string, std::string>>& fixed) {
+  for (const auto& [key, value] : settled(settings)) {
+    const auto found =
+        std::ranges::find(fixed, "adapter." + key, &std::pair<std::string, std::string>::first);
+    if (found != fixed.end()) found->second = value;
+  }
+}
+
+WeightSource with_peft(WeightSource base, const weights::PeftAdapter& adapter,
+                       const model::ParameterTable& table) {
+  WeightSource both;
+  both.plane = base.plane;
+  both.values = [base = std::move(base.values), &adapter, &table](int row, std::int64_t first,
+                                                                  std::span<float> target) {
+    if (!table.row(row).trainable) return base(row, first, target);
+    adapter.read(table.row(row), first, target);
+  };
+  return both;
+}
+
+}  // namespace finetune::base
