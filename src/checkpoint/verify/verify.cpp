@@ -127,7 +127,7 @@ class Verifier {
       const auto tensor = static_cast<std::int64_t>(i);
       outliers(found, tensor, tensors[i].not_finite, "not finite",
                "no run continues from such values");
-      outliers(found, tensor, tensors[i].negative, "negative", "it never is in a run");
+      outliers(found, tensor, tensors[i].negative, "negative", "a run never has such values");
     }
     for (KindSummary& each : report_.kinds)
       each.norm = std::sqrt(each.norm);
