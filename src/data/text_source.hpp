@@ -12,13 +12,11 @@
 
 #include "data/chat_template.hpp"
 #include "data/format.hpp"
+#include "data/options.hpp"
 #include "data/source.hpp"
 #include "data/tokenizer.hpp"
 
 namespace finetune::data {
-
-/// Whether the names of special tokens inside the data's own text are those tokens.
-enum class SpecialNames { text, tokens };
 
 /// How samples become tokens, in addition to what the format says.
 struct Manner {

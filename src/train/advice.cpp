@@ -38,7 +38,7 @@ std::int64_t length_for_most(const data::DataReport& report) {
 std::vector<std::string> advice_on_lr(const Input& input) {
   const double lr = input.optimizer.lr;
   const std::string where = fmt::format("optimizer.lr = {}", lr);
-  if (input.model.init == "random" || lr <= 0) return {};
+  if (input.model.init == InitialWeights::random || lr <= 0) return {};
   if (input.is_adapted() && lr < least_of_adapter)
     return {
         core::to_string({where, "is a learning rate for training all weights",

@@ -77,9 +77,8 @@ data::Manner manner_of(const Input& input, const Registry& registry,
                        const data::Tokenizer& tokenizer, const std::vector<std::string>& formats) {
   const data::DataSettings& settings = input.data;
   data::Manner manner;
-  manner.train_on = settings.train_on == "all" ? data::TrainOn::all : data::TrainOn::answers;
-  manner.special_names =
-      settings.special_names == "tokens" ? data::SpecialNames::tokens : data::SpecialNames::text;
+  manner.train_on = settings.train_on;
+  manner.special_names = settings.special_names;
   manner.rewrites = settings.chat_template != "auto";
   const bool needs_template = std::any_of(
       formats.begin(), formats.end(),

@@ -37,7 +37,7 @@ TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {
   EXPECT_TRUE(advice_on_lr(input(1e-3, "none", 1'000'000)).empty());
   EXPECT_TRUE(advice_on_lr(input(0, "lora")).empty());
   Input random = input(1e-3, "none");
-  random.model.init = "random";
+  random.model.init = InitialWeights::random;
   EXPECT_TRUE(advice_on_lr(random).empty());
 }
 
