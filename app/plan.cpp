@@ -160,7 +160,7 @@ class MachinePlan {
   std::string script() const {
     Job job = job_of(arguments_, request_, plan_, site_.machine);
     // The job is to choose as this plan did.
-    if (input_.parallel.sharding == "AUTO" && input_.parallel.machine.empty())
+    if (!input_.parallel.sharding && input_.parallel.machine.empty())
       job.settings.push_back("parallel.machine=" + *arguments_.machine);
     warn_of_cores();
     job.walltime_s = walltime_s();

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "train/corpus/corpus.hpp"
+#include "train/input/input.hpp"
 
 namespace finetune::app {
 namespace {
@@ -18,12 +19,12 @@ namespace {
 bool tell_data(const train::Input& input, const train::Registry& registry,
                const data::CacheOptions& cache) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  train::DataSets sets = train::load_data(input, registry, {}, cache, cores);
+  train::DataSets sets = train::load_data(train::data_input(input), registry, {}, cache, cores);
   const bool all_cached = std::ranges::all_of(sets.training, &data::Loaded::was_cached) &&
                           std::ranges::all_of(sets.validation, &data::Loaded::was_cached);
   // Neither padding nor packing depends on the number of ranks.
   const plan::BatchPlan batch = plan::plan_batch(input.plan_request({}), 1);
-  (void)train::make_corpus(input, std::move(sets), batch, 1, 0);
+  (void)train::make_corpus(train::data_input(input), std::move(sets), batch, 1, 0);
   return all_cached;
 }
 
@@ -31,7 +32,7 @@ bool tell_data(const train::Input& input, const train::Registry& registry,
 
 int run_tokenize(const Arguments& arguments, const train::Registry& registry) {
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  data::CacheOptions cache = train::cache_options(input);
+  data::CacheOptions cache = train::cache_options(input.data, input.train.output);
   if (cache.folder.empty()) {
     core::fail(core::ErrorKind::deck,
                {arguments.path, "data.cache = false", "there is no cache to fill",
@@ -46,7 +47,7 @@ int run_tokenize(const Arguments& arguments, const train::Registry& registry) {
 
 int run_data_report(const Arguments& arguments, const train::Registry& registry) {
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  data::CacheOptions cache = train::cache_options(input);
+  data::CacheOptions cache = train::cache_options(input.data, input.train.output);
   cache.is_read_only = true;
   tell_data(input, registry, cache);
   return core::exit_done;

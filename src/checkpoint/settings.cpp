@@ -58,13 +58,13 @@ void Settings::bind_how(deck::Table& table) {
       {.name = "files",
        .restart = Restart::free,
        .sentence = "One HDF5 file per node, or one per rank. Any number of ranks can read both."},
-      files, {"node", "rank"});
+      files, {{"node", Files::node}, {"rank", Files::rank}});
   table.choice(
       {.name = "access",
        .restart = Restart::free,
        .sentence =
            "Who may read checkpoints and metrics: only their owner, the group, or everybody."},
-      access, {"owner", "group", "all"});
+      access, {{"owner", Access::owner}, {"group", Access::group}, {"all", Access::all}});
   table.boolean(
       {.name = "async",
        .restart = Restart::free,
@@ -75,12 +75,12 @@ void Settings::bind_how(deck::Table& table) {
                 .restart = Restart::free,
                 .sentence = "If a save is due while the last one is still being written: wait for "
                             "it, or skip the new one."},
-               when_busy, {"wait", "skip"});
+               when_busy, {{"wait", WhenBusy::wait}, {"skip", WhenBusy::skip}});
   table.choice({.name = "on_error",
                 .restart = Restart::free,
                 .sentence = "If a save fails: continue training with the older checkpoint (until "
                             "three in a row have failed), or stop."},
-               on_error, {"continue", "stop"});
+               on_error, {{"continue", OnError::go_on}, {"stop", OnError::stop}});
   table.boolean({.name = "read_back",
                  .restart = Restart::free,
                  .sentence = "Read every byte back and compare checksums before a checkpoint "

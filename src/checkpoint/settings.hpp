@@ -14,17 +14,22 @@ class Table;
 
 namespace finetune::checkpoint {
 
+/// A save is due while the last one is still being written.
+enum class WhenBusy { wait, skip };
+/// A save has failed: go on with the older checkpoint, or stop.
+enum class OnError { go_on, stop };
+
 struct Settings {
   std::int64_t save_steps = 0;
   double save_minutes = 30;
   std::int64_t save_total_limit = 2;
   std::int64_t keep_every = 0;
   std::int64_t keep_best = 0;
-  std::string files = "node";
-  std::string access = "owner";
+  Files files = Files::node;
+  Access access = Access::owner;
   bool is_async = true;
-  std::string when_busy = "wait";
-  std::string on_error = "continue";
+  WhenBusy when_busy = WhenBusy::wait;
+  OnError on_error = OnError::go_on;
   bool read_back = true;
   bool probe = false;
   std::string local_dir;
@@ -35,10 +40,6 @@ struct Settings {
 
   void bind(deck::Table& table);
 
-  Files layout() const { return files == "rank" ? Files::rank : Files::node; }
-  Access who() const {
-    return access == "group" ? Access::group : access == "all" ? Access::all : Access::owner;
-  }
   Retention retention() const {
     return {.newest = save_total_limit, .every = keep_every, .best = keep_best};
   }

@@ -101,12 +101,13 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .restart = Restart::fixed,
                 .sentence = "Which tokens are trained: the model's answers including the token "
                             "that ends its turn, or everything."},
-               data.train_on, {"answers", "all"});
+               data.train_on, {{"answers", TrainOn::answers}, {"all", TrainOn::all}});
   table.choice({.name = "special_names",
                 .restart = Restart::fixed,
                 .sentence = "How the name of a special token inside the data is read: as text like "
                             "any other, or as that token, as the Hugging Face libraries do."},
-               data.special_names, {"text", "tokens"});
+               data.special_names,
+               {{"text", SpecialNames::text}, {"tokens", SpecialNames::tokens}});
 }
 
 void require_splits(deck::Table& table, const DataSettings& data) {
@@ -152,12 +153,15 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
                 .restart = Restart::fixed,
                 .sentence = "What to do with a sample longer than max_seq_length: cut off its end, "
                             "leave it out, or stop."},
-               data.on_overlong, {"truncate", "drop", "error"});
+               data.on_overlong,
+               {{"truncate", OnOverlong::truncate},
+                {"drop", OnOverlong::drop},
+                {"error", OnOverlong::error}});
   table.choice(
       {.name = "on_masked",
        .restart = Restart::fixed,
        .sentence = "What to do with a sample in which no token is trained: stop, or leave it out."},
-      data.on_masked, {"error", "drop"});
+      data.on_masked, {{"error", OnMasked::error}, {"drop", OnMasked::drop}});
   table.boolean(
       {.name = "packing",
        .restart = Restart::fixed,
@@ -235,11 +239,9 @@ DatasetOptions DataSettings::options(std::string name, std::int64_t vocab_size) 
   options.name = std::move(name);
   options.max_seq_length = max_seq_length;
   options.vocab_size = vocab_size;
-  options.on_overlong = on_overlong == "truncate" ? OnOverlong::truncate
-                        : on_overlong == "drop"   ? OnOverlong::drop
-                                                  : OnOverlong::error;
+  options.on_overlong = on_overlong;
   options.limits = limits;
-  options.on_masked = on_masked == "drop" ? OnMasked::drop : OnMasked::error;
+  options.on_masked = on_masked;
   return options;
 }
 

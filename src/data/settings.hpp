@@ -22,12 +22,12 @@ struct DataSettings {
   std::string validation_split = "validation";
   Columns columns;
   std::string chat_template = "auto";
-  std::string train_on = "answers";
-  std::string special_names = "text";
+  TrainOn train_on = TrainOn::answers;
+  SpecialNames special_names = SpecialNames::text;
   double validation_fraction = 0;
   std::int64_t max_seq_length = 512;
-  std::string on_overlong = "truncate";
-  std::string on_masked = "error";
+  OnOverlong on_overlong = OnOverlong::truncate;
+  OnMasked on_masked = OnMasked::error;
   bool packing = false;
   bool shuffle = true;
   bool allow_changed = false;

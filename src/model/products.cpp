@@ -33,10 +33,9 @@ void widened_product(const at::Tensor& out, const at::Tensor& a, const at::Tenso
 
 }  // namespace
 
-Path path_for(core::DType compute, const std::string& asked) {
+Path path_for(core::DType compute) {
   const bool is_narrow = compute == core::DType::bf16 || compute == core::DType::f16;
-  if (!is_narrow || asked == "native") return Path::kernels;
-  return asked == "widened" || !kernels::multiplies(compute) ? Path::widened : Path::kernels;
+  return is_narrow && !kernels::multiplies(compute) ? Path::widened : Path::kernels;
 }
 
 bool is_widened(const at::Tensor& tensor, Path path) {

@@ -5,17 +5,15 @@
 
 #include <ATen/ATen.h>
 
-#include <string>
-
 #include "core/dtype.hpp"
 #include "model/path.hpp"
 
 namespace finetune::model {
 
-/// The path for activations of `compute` on this processor, as precision.cpu_products asks for it:
-/// "auto", "native" or "widened". Without instructions for products of a narrow float libtorch's
-/// are slower than those of fp32, backward by a factor of a hundred.
-Path path_for(core::DType compute, const std::string& asked = "auto");
+/// The fastest path for activations of `compute` on this processor. Without instructions for
+/// products of a narrow float libtorch's are slower than those of fp32, backward by a factor of a
+/// hundred.
+Path path_for(core::DType compute);
 
 /// That of a run whose ranks agreed on whether to widen.
 constexpr Path path_of(bool widens) {

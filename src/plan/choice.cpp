@@ -112,7 +112,7 @@ Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_ra
 
 bool is_sharding_open(const Request& request) {
   const ParallelSettings& parallel = request.parallel;
-  return parallel.sharding == "AUTO" && parallel.dp_shard == 0 && parallel.dp_replicate == 0;
+  return !parallel.sharding && parallel.dp_shard == 0 && parallel.dp_replicate == 0;
 }
 
 Choice choose(const Request& asked, const model::ParameterTable& table, const Site& site) {

@@ -51,21 +51,21 @@ class Candidates {
   }
 
   void change_the_bucket() {
-    if (request_.parallel.bucket == "NONE")
-      add("parallel.bucket = \"BLOCK\"", [](Request& r) { r.parallel.bucket = "BLOCK"; });
+    if (request_.parallel.bucket == Bucket::whole)
+      add("parallel.bucket = \"BLOCK\"", [](Request& r) { r.parallel.bucket = Bucket::block; });
   }
 
   void change_the_sharding() {
     if (mesh_.sharding == Sharding::shard_grad_op && mesh_.dp_shard > 1) {
       add("parallel.sharding = \"FULL_SHARD\"",
-          [](Request& r) { r.parallel.sharding = "FULL_SHARD"; });
+          [](Request& r) { r.parallel.sharding = Sharding::full_shard; });
     }
     if (mesh_.dp_replicate == 1) return;
     const bool is_set = request_.parallel.dp_shard > 0 || request_.parallel.dp_replicate > 0;
     add(is_set ? "parallel.sharding = \"FULL_SHARD\" with dp_shard and dp_replicate 0"
                : "parallel.sharding = \"FULL_SHARD\"",
         [](Request& r) {
-          r.parallel.sharding = "FULL_SHARD";
+          r.parallel.sharding = Sharding::full_shard;
           r.parallel.dp_shard = r.parallel.dp_replicate = 0;
         });
   }

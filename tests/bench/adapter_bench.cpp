@@ -40,7 +40,7 @@ model::ParameterTable table_of(const model::Architecture& architecture, const st
   settings.name = name;
   for (const model::Adapter& adapter : modules::registry().adapters)
     if (adapter.name == name) adapter.rewrite(settings, "bench", table);
-  return plan::regroup(std::move(table), "BLOCK");
+  return plan::regroup(std::move(table), plan::Bucket::block);
 }
 
 void step(benchmark::State& state, const char* adapter) {

@@ -102,11 +102,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Arithmetic, OneRankWithoutInstructionsForBf16MakesAllWiden) {
   const plan::Numbers bf16 = numbers(core::DType::bf16, Determinism::off);
   const bool is_last = world().rank() == world().size() - 1;
-  EXPECT_TRUE(train::choose_widening(world(), "auto", bf16, is_last));
-  EXPECT_FALSE(train::choose_widening(world(), "auto", bf16, false));
-  EXPECT_TRUE(train::choose_widening(world(), "widened", bf16, false));
-  EXPECT_FALSE(train::choose_widening(world(), "native", bf16, is_last));
-  EXPECT_FALSE(train::choose_widening(world(), "widened",
+  EXPECT_TRUE(train::choose_widening(world(), plan::CpuProducts::automatic, bf16, is_last));
+  EXPECT_FALSE(train::choose_widening(world(), plan::CpuProducts::automatic, bf16, false));
+  EXPECT_TRUE(train::choose_widening(world(), plan::CpuProducts::widened, bf16, false));
+  EXPECT_FALSE(train::choose_widening(world(), plan::CpuProducts::native, bf16, is_last));
+  EXPECT_FALSE(train::choose_widening(world(), plan::CpuProducts::widened,
                                       numbers(core::DType::f32, Determinism::off), is_last));
 }
 

@@ -64,7 +64,7 @@ class Trainer {
         groups_(shard::make_groups(world_, setup.overlap)),
         architecture_(tiny_architecture(setup.kind)),
         table_(plan::regroup(adapted(tiny_family().describe(architecture_), setup.adapter),
-                             setup.bucket)),
+                             plan::bucket_named(setup.bucket))),
         map_(table_, setup.dp_shard, {.compute = setup.numbers.compute}),
         model_(tiny_family().build(architecture_)),
         shards_(table_, map_, groups_, options(setup)),

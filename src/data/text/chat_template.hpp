@@ -10,6 +10,7 @@
 
 #include "data/text/conversation.hpp"
 #include "data/text/format.hpp"
+#include "data/tokens/options.hpp"
 
 namespace finetune::data {
 
@@ -67,8 +68,6 @@ struct ChatTemplate {
   /// The same with {bos} and {eos} in their places.
   ChatTemplate with_tokens(std::string_view bos, std::string_view eos) const;
 };
-
-enum class TrainOn { answers, all };
 
 struct Rendered {
   std::vector<Segment> segments;

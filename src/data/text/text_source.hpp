@@ -13,12 +13,10 @@
 #include "data/text/chat_template.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
+#include "data/tokens/options.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
-
-/// Whether the names of special tokens inside the data's own text are those tokens.
-enum class SpecialNames { text, tokens };
 
 /// How samples become tokens, in addition to what the format says.
 struct Manner {

@@ -65,11 +65,16 @@ model::ParameterTable as_one(model::ParameterTable table) {
 
 }  // namespace
 
-model::ParameterTable regroup(model::ParameterTable table, const std::string& bucket) {
-  if (bucket == "BLOCK") return by_kind(std::move(table));
-  if (bucket == "LAYER") return by_kind(by_part(std::move(table)));
-  core::check(bucket == "NONE", "a bucket is one of the deck's choices");
-  return by_kind(as_one(std::move(table)));
+model::ParameterTable regroup(model::ParameterTable table, Bucket bucket) {
+  switch (bucket) {
+    case Bucket::block:
+      break;
+    case Bucket::layer:
+      return by_kind(by_part(std::move(table)));
+    case Bucket::whole:
+      return by_kind(as_one(std::move(table)));
+  }
+  return by_kind(std::move(table));
 }
 
 }  // namespace finetune::plan

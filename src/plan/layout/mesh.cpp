@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.hpp"
 
@@ -75,7 +76,7 @@ void require_factors(const ParallelSettings& settings, const Ranks& ranks,
 
 void require_no_contradiction(const ParallelSettings& settings, const Ranks& ranks,
                               const std::string& deck) {
-  if (settings.sharding != "NO_SHARD") return;
+  if (settings.sharding != Sharding::no_shard) return;
   const bool shares = settings.dp_shard > 1;
   if (!shares && (settings.dp_replicate == 0 || settings.dp_replicate == ranks.world_size)) return;
   core::fail(core::ErrorKind::deck,
@@ -101,21 +102,20 @@ void require_even_nodes(const Ranks& ranks, const std::string& deck) {
 }
 
 /// Ranks of one copy where the deck does not say it.
-std::int64_t usual_dp_shard(const std::string& sharding, const Ranks& ranks,
+std::int64_t usual_dp_shard(std::optional<Sharding> sharding, const Ranks& ranks,
                             const std::string& deck) {
-  if (sharding == "NO_SHARD") return 1;
-  const bool is_hybrid = sharding == "HYBRID_SHARD" || (sharding == "AUTO" && ranks.num_nodes > 1 &&
-                                                        ranks.ranks_per_node > 1 && ranks.is_even);
+  if (sharding == Sharding::no_shard) return 1;
+  const bool is_hybrid =
+      sharding == Sharding::hybrid_shard ||
+      (!sharding && ranks.num_nodes > 1 && ranks.ranks_per_node > 1 && ranks.is_even);
   if (!is_hybrid) return ranks.world_size;
   require_even_nodes(ranks, deck);
   return ranks.ranks_per_node;
 }
 
-Sharding sharding_of(const std::string& sharding, const Mesh& mesh) {
-  if (sharding == "SHARD_GRAD_OP") return Sharding::shard_grad_op;
-  if (sharding == "HYBRID_SHARD") return Sharding::hybrid_shard;
-  if (sharding == "NO_SHARD") return Sharding::no_shard;
-  if (sharding == "FULL_SHARD" || mesh.dp_replicate == 1) return Sharding::full_shard;
+Sharding sharding_of(std::optional<Sharding> sharding, const Mesh& mesh) {
+  if (sharding) return *sharding;
+  if (mesh.dp_replicate == 1) return Sharding::full_shard;
   return mesh.dp_shard == 1 ? Sharding::no_shard : Sharding::hybrid_shard;
 }
 
@@ -168,19 +168,6 @@ std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
          "Set parallel.dp_shard, or use FULL_SHARD."}));
   }
   return texts;
-}
-
-std::string to_string(Sharding sharding) {
-  switch (sharding) {
-    case Sharding::shard_grad_op:
-      return "SHARD_GRAD_OP";
-    case Sharding::hybrid_shard:
-      return "HYBRID_SHARD";
-    case Sharding::no_shard:
-      return "NO_SHARD";
-    default:
-      return "FULL_SHARD";
-  }
 }
 
 }  // namespace finetune::plan

@@ -10,8 +10,6 @@
 
 namespace finetune::plan {
 
-enum class Sharding { full_shard, shard_grad_op, hybrid_shard, no_shard };
-
 /// Ranks by axis; their product is the world.
 struct Mesh {
   Sharding sharding = Sharding::full_shard;
@@ -45,7 +43,5 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks,
 /// What a person may not have meant, a message each: copies of the model that lie across nodes
 /// though there are several of them, and a HYBRID_SHARD that splits nothing.
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks);
-
-std::string to_string(Sharding sharding);
 
 }  // namespace finetune::plan

@@ -10,6 +10,9 @@ namespace finetune::plan {
 /// of data-parallel ranks gives identical bits.
 enum class Determinism { off, run, topology };
 
+/// How CPUs multiply bfloat16 and float16: `automatic` is what the oldest processor needs.
+enum class CpuProducts { automatic, native, widened };
+
 struct Numbers {
   core::DType compute = core::DType::bf16;  ///< activations, gathered weights, their gradients
   core::DType master = core::DType::f32;    ///< what the optimizer updates; bf16 in bf16-true

@@ -1,10 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/layout/settings.hpp"
 
+#include "deck/choices.hpp"
+
 namespace finetune::plan {
+namespace {
+
+constexpr const char* open_sharding = "AUTO";
+const deck::Choices<Sharding> shardings = {{"FULL_SHARD", Sharding::full_shard},
+                                           {"SHARD_GRAD_OP", Sharding::shard_grad_op},
+                                           {"HYBRID_SHARD", Sharding::hybrid_shard},
+                                           {"NO_SHARD", Sharding::no_shard}};
+const deck::Choices<Bucket> buckets = {
+    {"BLOCK", Bucket::block}, {"LAYER", Bucket::layer}, {"NONE", Bucket::whole}};
+const deck::Choices<PrecisionMode> precision_modes = {{"bf16-mixed", PrecisionMode::bf16_mixed},
+                                                      {"bf16-true", PrecisionMode::bf16_true},
+                                                      {"16-mixed", PrecisionMode::fp16_mixed},
+                                                      {"32-true", PrecisionMode::fp32_true}};
+const deck::Choices<CpuProducts> product_choices = {{"auto", CpuProducts::automatic},
+                                                    {"native", CpuProducts::native},
+                                                    {"widened", CpuProducts::widened}};
+const deck::Choices<core::DType> reduce_dtypes = {
+    {"fp32", core::DType::f32}, {"bf16", core::DType::bf16}, {"fp16", core::DType::f16}};
+
+std::vector<std::string> sharding_names() {
+  std::vector<std::string> names = {open_sharding};
+  for (const auto& [name, sharding] : shardings)
+    names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+std::string to_string(Sharding sharding) {
+  return deck::name_in(shardings, sharding);
+}
+
+std::optional<Sharding> sharding_named(const std::string& name) {
+  if (name == open_sharding) return std::nullopt;
+  return deck::value_in(shardings, name);
+}
+
+std::string name_of(Bucket bucket) {
+  return deck::name_in(buckets, bucket);
+}
+
+Bucket bucket_named(const std::string& name) {
+  return deck::value_in(buckets, name);
+}
+
+std::string name_of(PrecisionMode mode) {
+  return deck::name_in(precision_modes, mode);
+}
+
+std::string name_of(CpuProducts how) {
+  return deck::name_in(product_choices, how);
+}
+
+std::string name_of_reduce(core::DType dtype) {
+  return deck::name_in(reduce_dtypes, dtype);
+}
 
 void ParallelSettings::bind(deck::Table& table) {
   using deck::Restart;
+  std::string sharding_name = sharding ? to_string(*sharding) : open_sharding;
   table.choice(
       {.name = "sharding",
        .restart = Restart::free,
@@ -14,7 +73,8 @@ void ParallelSettings::bind(deck::Table& table) {
            "until the step ends; HYBRID_SHARD: split inside a node, replicated across nodes; "
            "NO_SHARD: replicated on every rank; AUTO: the fastest of these that fits, as the plan "
            "compares them; a restart on the same ranks keeps it."},
-      sharding, {"AUTO", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD"});
+      sharding_name, sharding_names());
+  sharding = sharding_named(sharding_name);
   table.integer({.name = "dp_shard",
                  .restart = Restart::free,
                  .sentence = "Ranks that share one copy of the model; 0: follows from sharding.",
@@ -34,12 +94,12 @@ void ParallelSettings::bind(deck::Table& table) {
                 .restart = Restart::free,
                 .sentence = "What is gathered and reduced together: a BLOCK, the halves of a block "
                             "(LAYER), or the whole model (NONE)."},
-               bucket, {"BLOCK", "LAYER", "NONE"});
+               bucket, buckets);
   table.choice({.name = "reduce_dtype",
                 .restart = Restart::free,
                 .sentence = "Format of gradients on the network; ranks that compute on the CPU "
                             "always sum them in fp32."},
-               reduce_dtype, {"fp32", "bf16", "fp16"});
+               reduce_dtype, reduce_dtypes);
   table.boolean({.name = "overlap",
                  .restart = Restart::free,
                  .sentence = "Communicate behind the computation: gather the next weights early "
@@ -81,7 +141,7 @@ void PrecisionSettings::bind(deck::Table& table) {
            "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
            "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "
            "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
-      mode, {"bf16-mixed", "bf16-true", "16-mixed", "32-true"});
+      mode, precision_modes);
   table.choice(
       {.name = "cpu_products",
        .restart = deck::Restart::free,
@@ -89,19 +149,26 @@ void PrecisionSettings::bind(deck::Table& table) {
            "How CPUs multiply bfloat16 and float16. native: by libtorch, for processors with "
            "instructions for them; widened: in fp32, rounded once, for all others, where libtorch "
            "is far slower; auto: what the oldest processor of the job needs."},
-      cpu_products, {"auto", "native", "widened"});
+      cpu_products, product_choices);
 }
 
-Numbers PrecisionSettings::numbers(const std::string& reduce_dtype, Determinism determinism) const {
+Numbers PrecisionSettings::numbers(core::DType reduce_dtype, Determinism determinism) const {
   Numbers numbers;
-  numbers.compute = mode == "32-true"    ? core::DType::f32
-                    : mode == "16-mixed" ? core::DType::f16
-                                         : core::DType::bf16;
-  if (mode == "bf16-true") numbers.master = numbers.moments = core::DType::bf16;
-  numbers.scales_loss = mode == "16-mixed";
-  numbers.reduce = reduce_dtype == "bf16"   ? core::DType::bf16
-                   : reduce_dtype == "fp16" ? core::DType::f16
-                                            : core::DType::f32;
+  switch (mode) {
+    case PrecisionMode::bf16_mixed:
+      break;
+    case PrecisionMode::bf16_true:
+      numbers.master = numbers.moments = core::DType::bf16;
+      break;
+    case PrecisionMode::fp16_mixed:
+      numbers.compute = core::DType::f16;
+      numbers.scales_loss = true;
+      break;
+    case PrecisionMode::fp32_true:
+      numbers.compute = core::DType::f32;
+      break;
+  }
+  numbers.reduce = reduce_dtype;
   numbers.determinism = determinism;
   return numbers;
 }

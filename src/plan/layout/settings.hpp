@@ -3,20 +3,40 @@
 // The tables [parallel] and [precision].
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "core/dtype.hpp"
 #include "deck/deck.hpp"
 #include "plan/layout/numbers.hpp"
 
 namespace finetune::plan {
 
+/// What of the model is split over ranks.
+enum class Sharding { full_shard, shard_grad_op, hybrid_shard, no_shard };
+/// What is gathered and reduced together: a block, its halves, or the whole model.
+enum class Bucket { block, layer, whole };
+/// Which number format holds what: precision.mode.
+enum class PrecisionMode { bf16_mixed, bf16_true, fp16_mixed, fp32_true };
+
+/// As the deck writes them.
+std::string to_string(Sharding sharding);
+std::string name_of(Bucket bucket);
+std::string name_of(PrecisionMode mode);
+std::string name_of(CpuProducts products);
+/// What such a name means; nothing for "AUTO". Throws: ErrorKind::bug if it is none.
+std::optional<Sharding> sharding_named(const std::string& name);
+Bucket bucket_named(const std::string& name);
+/// Of parallel.reduce_dtype.
+std::string name_of_reduce(core::DType dtype);
+
 struct ParallelSettings {
-  std::string sharding = "AUTO";
-  std::int64_t dp_shard = 0;      ///< 0: follows from sharding, ranks and nodes
-  std::int64_t dp_replicate = 0;  ///< 0: follows
-  std::string machine;            ///< whose rates AUTO compares with; empty: usual ones
-  std::string bucket = "BLOCK";
-  std::string reduce_dtype = "fp32";
+  std::optional<Sharding> sharding;  ///< none: AUTO
+  std::int64_t dp_shard = 0;         ///< 0: follows from sharding, ranks and nodes
+  std::int64_t dp_replicate = 0;     ///< 0: follows
+  std::string machine;               ///< whose rates AUTO compares with; empty: usual ones
+  Bucket bucket = Bucket::block;
+  core::DType reduce_dtype = core::DType::f32;
   bool overlap = true;
   double memory_gib = 0;                   ///< 0: what the node or the GPU has
   std::int64_t expect_nodes = 0;           ///< 0: any
@@ -27,13 +47,13 @@ struct ParallelSettings {
 };
 
 struct PrecisionSettings {
-  std::string mode = "bf16-mixed";
-  std::string cpu_products = "auto";
+  PrecisionMode mode = PrecisionMode::bf16_mixed;
+  CpuProducts cpu_products = CpuProducts::automatic;
 
   void bind(deck::Table& table);
 
   /// Number formats of the mode, with `reduce_dtype` of ParallelSettings.
-  Numbers numbers(const std::string& reduce_dtype, Determinism determinism) const;
+  Numbers numbers(core::DType reduce_dtype, Determinism determinism) const;
 };
 
 }  // namespace finetune::plan

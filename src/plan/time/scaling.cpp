@@ -20,7 +20,7 @@ std::set<std::int64_t> node_counts(std::int64_t asked, const Machine& machine) {
 
 Request on_nodes(const Request& request, std::int64_t num_nodes, Scaling scaling) {
   Request scaled = request;
-  scaled.parallel.sharding = "AUTO";
+  scaled.parallel.sharding.reset();
   scaled.parallel.dp_shard = scaled.parallel.dp_replicate = 0;
   scaled.ranks.num_nodes = num_nodes;
   scaled.ranks.world_size = num_nodes * request.ranks.ranks_per_node;

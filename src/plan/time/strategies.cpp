@@ -97,7 +97,7 @@ void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& 
   if (site.available_bytes <= 0 || !ranks.is_even) return;
   for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
     Request other = request;
-    other.parallel.sharding = "HYBRID_SHARD";
+    other.parallel.sharding = Sharding::hybrid_shard;
     other.parallel.dp_shard = nodes * ranks.ranks_per_node;
     other.parallel.dp_replicate = 0;
     if (ranks.world_size % other.parallel.dp_shard != 0) return;
@@ -139,15 +139,16 @@ Strategy plan_strategy(const Request& request, const model::ParameterTable& tabl
 
 std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
                               const Site& site) {
-  const bool is_open = request.parallel.sharding == "AUTO" && request.parallel.dp_shard == 0 &&
+  const bool is_open = !request.parallel.sharding && request.parallel.dp_shard == 0 &&
                        request.parallel.dp_replicate == 0;
   std::vector<Strategy> strategies;
   if (!is_open) strategies.push_back(plan_strategy(request, table, site));
-  for (const char* name : {"FULL_SHARD", "HYBRID_SHARD", "SHARD_GRAD_OP", "NO_SHARD"}) {
+  for (const Sharding sharding : {Sharding::full_shard, Sharding::hybrid_shard,
+                                  Sharding::shard_grad_op, Sharding::no_shard}) {
     Request other = request;
-    other.parallel.sharding = name;
+    other.parallel.sharding = sharding;
     other.parallel.dp_shard = other.parallel.dp_replicate = 0;
-    if (!request.ranks.is_even && other.parallel.sharding == "HYBRID_SHARD") continue;
+    if (!request.ranks.is_even && sharding == Sharding::hybrid_shard) continue;
     const Mesh mesh = make_mesh(other.parallel, other.ranks, other.deck);
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
                                       [&](const auto& s) { return is_same(s.mesh, mesh); });

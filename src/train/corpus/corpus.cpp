@@ -40,9 +40,10 @@ double packing_efficiency(const data::Sequences& sequences, std::int64_t capacit
   return static_cast<double>(used) / static_cast<double>(sequences.size() * capacity);
 }
 
-void tell_set(const Input& input, const data::Loaded& set, const core::Json& more, Corpus& corpus) {
-  log::info(data::to_string(set.report, set.name, input.data.max_seq_length));
-  if (const auto advice = advice_on_cuts(set.report, set.name, input.data.max_seq_length))
+void tell_set(const DataInput& input, const data::Loaded& set, const core::Json& more,
+              Corpus& corpus) {
+  log::info(data::to_string(set.report, set.name, input.settings.max_seq_length));
+  if (const auto advice = advice_on_cuts(set.report, set.name, input.settings.max_seq_length))
     log::warn(*advice);
   log::info(fmt::format("  {} in {:.2f} s",
                         set.was_cached           ? "mapped from " + set.cache_file.string()
@@ -56,13 +57,13 @@ void tell_set(const Input& input, const data::Loaded& set, const core::Json& mor
 }
 
 /// The data report, on the log and as rows of metrics.jsonl.
-void tell(const Input& input, const DataSets& sets, Corpus& corpus) {
+void tell(const DataInput& input, const DataSets& sets, Corpus& corpus) {
   const double padding = estimate_padding(corpus.training);
   core::Json more = {{"padding", padding}};
   std::string text = fmt::format("  padding of an epoch's micro-batches: {:.1f} %", 100 * padding);
   const data::Sequences& sequences = corpus.training.sequences();
-  if (input.data.packing) {
-    const double efficiency = packing_efficiency(sequences, input.data.max_seq_length);
+  if (input.settings.packing) {
+    const double efficiency = packing_efficiency(sequences, input.settings.max_seq_length);
     more["packing_efficiency"] = efficiency;
     more["sequences"] = sequences.size();
     text += fmt::format("; {} samples packed into {} sequences, {:.1f} % full",
@@ -86,13 +87,14 @@ std::string name_of(const char* part, std::size_t i, const std::vector<std::stri
   return paths.size() == 1 ? part : fmt::format("{} {} ({})", part, i + 1, paths[i]);
 }
 
-std::vector<data::Loaded> load_all(const Input& input, const data::Ranks& ranks,
+std::vector<data::Loaded> load_all(const DataInput& input, const data::Ranks& ranks,
                                    const std::vector<std::unique_ptr<data::TextSource>>& sources,
                                    const char* part, const std::vector<std::string>& paths,
                                    const data::CacheOptions& cache, int num_threads) {
   std::vector<data::Loaded> loaded;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto options = input.data.options(name_of(part, i, paths), input.architecture.vocab_size);
+    const auto options =
+        input.settings.options(name_of(part, i, paths), input.architecture.vocab_size);
     loaded.push_back(
         data::load(ranks, *sources[i], sources[i]->layout(), options, cache, num_threads));
   }
@@ -100,10 +102,11 @@ std::vector<data::Loaded> load_all(const Input& input, const data::Ranks& ranks,
 }
 
 /// Samples that are questions with answers may share a sequence; running text fills them anyway.
-data::Sequences sequences_of(const Input& input, const data::Loaded& set, data::Dataset dataset) {
-  if (!input.data.packing || set.layout == data::Layout::continuous)
+data::Sequences sequences_of(const DataInput& input, const data::Loaded& set,
+                             data::Dataset dataset) {
+  if (!input.settings.packing || set.layout == data::Layout::continuous)
     return data::Sequences(std::move(dataset));
-  return data::Sequences::packed(std::move(dataset), input.data.max_seq_length);
+  return data::Sequences::packed(std::move(dataset), input.settings.max_seq_length);
 }
 
 /// What training draws from, and what is held out of it.
@@ -114,19 +117,18 @@ struct Drawn {
   std::string fingerprints;
 };
 
-Drawn draw(const Input& input, const DataSets& sets) {
+Drawn draw(const DataInput& input, const DataSets& sets) {
   Drawn drawn;
   for (std::size_t i = 0; i < sets.training.size(); ++i) {
     const data::Loaded& set = sets.training[i];
     data::Dataset dataset = set.dataset;
-    if (sets.validation.empty() && input.data.validation_fraction > 0) {
-      data::Split split = data::split(dataset, input.data.validation_fraction,
-                                      static_cast<std::uint64_t>(input.train.seed));
+    if (sets.validation.empty() && input.settings.validation_fraction > 0) {
+      data::Split split = data::split(dataset, input.settings.validation_fraction, input.seed);
       dataset = std::move(split.training);
       drawn.held_out.push_back(sequences_of(input, set, std::move(split.validation)));
     }
     drawn.training.push_back(sequences_of(input, set, std::move(dataset)));
-    const double weight = input.data.weights.empty() ? 1 : input.data.weights.at(i);
+    const double weight = input.settings.weights.empty() ? 1 : input.settings.weights.at(i);
     drawn.sampled.push_back({drawn.training.back().size(), weight});
     drawn.fingerprints += set.fingerprint;
   }
@@ -136,7 +138,7 @@ Drawn draw(const Input& input, const DataSets& sets) {
 }
 
 /// The model's tokenizer. Where all data are ids it may be missing, or one that cannot be read.
-tokenizer::Tokenizer load_tokenizer(const Input& input, bool data_are_tokens) {
+tokenizer::Tokenizer load_tokenizer(const DataInput& input, bool data_are_tokens) {
   try {
     tokenizer::Tokenizer loaded = tokenizer::Tokenizer::load(input.model_folder);
     require_vocabulary(loaded, input.architecture);
@@ -165,19 +167,18 @@ void require_vocabulary(const tokenizer::Tokenizer& tokenizer,
                                       "Use the tokenizer the model was published with."});
 }
 
-data::CacheOptions cache_options(const Input& input) {
+data::CacheOptions cache_options(const data::DataSettings& settings,
+                                 const std::filesystem::path& output) {
   data::CacheOptions options;
-  if (!input.data.cache) return options;
-  options.folder = input.data.cache_dir;
+  if (!settings.cache) return options;
+  options.folder = settings.cache_dir;
   if (!options.folder.empty()) return options;
   // Beside the output and not in it: the next run has another output and the same data.
-  const std::filesystem::path output =
-      (std::filesystem::path(input.train.output) / "").lexically_normal().parent_path();
-  options.folder = output.parent_path() / "token-cache";
+  options.folder = (output / "").lexically_normal().parent_path().parent_path() / "token-cache";
   return options;
 }
 
-DataSets load_data(const Input& input, const Registry& registry, const data::Ranks& ranks,
+DataSets load_data(const DataInput& input, const Registry& registry, const data::Ranks& ranks,
                    const data::CacheOptions& cache, int num_threads) {
   const DataFormats formats = find_formats(ranks.world, input, registry);
   const bool are_tokens = formats.are_tokens(registry);
@@ -194,11 +195,11 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
   };
   const auto sources = open(DataPart::training);
   sets.training =
-      load_all(input, ranks, sources, "training data", input.data.paths, cache, num_threads);
-  if (!input.data.validation_paths.empty()) {
+      load_all(input, ranks, sources, "training data", input.settings.paths, cache, num_threads);
+  if (!input.settings.validation_paths.empty()) {
     auto held_out = open(DataPart::validation);
     sets.validation = load_all(input, ranks, held_out, "validation data",
-                               input.data.validation_paths, cache, num_threads);
+                               input.settings.validation_paths, cache, num_threads);
     sets.questions = std::make_unique<Questions>(std::move(held_out));
   }
   for (const auto* loaded : {&sets.training, &sets.validation}) {
@@ -209,16 +210,15 @@ DataSets load_data(const Input& input, const Registry& registry, const data::Ran
   return sets;
 }
 
-Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& plan,
+Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan& plan,
                    std::int64_t batch_size, std::int64_t batch_rank) {
-  const auto seed = static_cast<std::uint64_t>(input.train.seed);
   const data::MicroBatchGrid grid{plan.micro_batch, batch_size, batch_rank};
   core::check(grid.num_micro_steps(plan.global_batch) == plan.accumulation,
               "the stream cuts a step as the plan says");
   // Nobody looks at padding: any id will do.
   const std::int64_t pad_id = sets.tokenizer.find_eos_id().value_or(0);
   const Drawn drawn = draw(input, sets);
-  data::Sampler sampler(drawn.sampled, plan.global_batch, seed, input.data.order());
+  data::Sampler sampler(drawn.sampled, plan.global_batch, input.seed, input.settings.order());
   Corpus corpus{
       std::move(sets.tokenizer),
       data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id),
@@ -231,31 +231,25 @@ Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& pla
     // Sorted as a whole, so that what is in a micro-batch does not depend on the number of ranks.
     auto sequences = data::Sequences::join(drawn.held_out).by_length();
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
-    data::Sampler in_order(sequences.size(), plan.micro_batch * batch_size, seed,
+    data::Sampler in_order(sequences.size(), plan.micro_batch * batch_size, input.seed,
                            data::Order::as_read);
     corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
   }
   tell(input, sets, corpus);
-  if (const auto advice = advice_on_epoch(input, corpus.training.sampler().epoch_size()))
+  if (const auto advice = advice_on_epoch(plan.global_batch, corpus.training.sampler().epoch_size(),
+                                          input.deck_path))
     log::warn(*advice);
   return corpus;
 }
 
-Corpus load_corpus(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+Corpus load_corpus(const DataInput& input, const Registry& registry,
+                   const data::CacheOptions& cache, const plan::BatchPlan& plan,
                    const world::World& world) {
-  DataSets sets = load_data(input, registry, {world.world, world.node}, cache_options(input),
-                            at::get_num_threads());
-  Corpus corpus = comm::agree(world.world, [&] {
+  DataSets sets =
+      load_data(input, registry, {world.world, world.node}, cache, at::get_num_threads());
+  return comm::agree(world.world, [&] {
     return make_corpus(input, std::move(sets), plan, world.batch.size(), world.batch.rank());
   });
-  if (input.metrics.answers > 0 && !corpus.questions) {
-    log::warn(
-        corpus.has_answers
-            ? "metrics.answers is set, but there are no questions to answer: set "
-              "data.validation_path to a file of questions"
-            : "metrics.answers is set, but running text asks no questions: nothing is answered");
-  }
-  return corpus;
 }
 
 }  // namespace finetune::train

@@ -11,9 +11,7 @@
 #include "data/steps/stream.hpp"
 #include "data/tokens/load.hpp"
 #include "plan/plan.hpp"
-#include "tokenizer/tokenizer.hpp"
 #include "train/corpus/sources.hpp"
-#include "train/input/input.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -31,11 +29,12 @@ struct DataSets {
 /// Tokenises on all ranks, with `num_threads` threads each, or maps what an earlier start kept.
 /// Collective on the ranks' world. Throws: comm::AgreedError of ErrorKind::input, also if the
 /// tokenizer has more tokens than the model's embedding has rows.
-DataSets load_data(const Input& input, const Registry& registry, const data::Ranks& ranks,
+DataSets load_data(const DataInput& input, const Registry& registry, const data::Ranks& ranks,
                    const data::CacheOptions& cache, int num_threads);
 
-/// Where the deck keeps tokens; without a folder if it does not.
-data::CacheOptions cache_options(const Input& input);
+/// Where tokens are kept for runs that write to `output`; without a folder if they are not.
+data::CacheOptions cache_options(const data::DataSettings& settings,
+                                 const std::filesystem::path& output);
 
 struct Corpus {
   tokenizer::Tokenizer tokenizer;
@@ -49,12 +48,13 @@ struct Corpus {
 
 /// The stream of rank `batch_rank` of `batch_size` that share `plan`'s batches, and the data report
 /// on the log. Throws: ErrorKind::deck if data.validation_fraction leaves nothing to train on.
-Corpus make_corpus(const Input& input, DataSets sets, const plan::BatchPlan& plan,
+Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan& plan,
                    std::int64_t batch_size, std::int64_t batch_rank);
 
 /// Loads and prints what was read. Collective on the world.
 /// Throws: comm::AgreedError; see load_data.
-Corpus load_corpus(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+Corpus load_corpus(const DataInput& input, const Registry& registry,
+                   const data::CacheOptions& cache, const plan::BatchPlan& plan,
                    const world::World& world);
 
 /// Refuses a tokenizer whose ids the model's embedding does not have.

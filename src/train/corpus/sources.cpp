@@ -14,12 +14,13 @@
 #include "core/text.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/model_template.hpp"
+#include "train/input/input.hpp"
 
 namespace finetune::train {
 namespace {
 
 /// The file or folder that the deck names as data.<key>.
-std::filesystem::path find_data(const Input& input, const char* key, const std::string& named) {
+std::filesystem::path find_data(const DataInput& input, const char* key, const std::string& named) {
   const std::filesystem::path path = resolve(named, input.deck_path);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path;
@@ -34,12 +35,12 @@ std::filesystem::path find_data(const Input& input, const char* key, const std::
 }
 
 /// The i-th of data.path, or of data.validation_path.
-data::DataPath data_path(const Input& input, DataPart part, std::size_t i) {
+data::DataPath data_path(const DataInput& input, DataPart part, std::size_t i) {
   if (part == DataPart::training)
-    return {find_data(input, "path", input.data.paths[i]), input.data.split};
+    return {find_data(input, "path", input.settings.paths[i]), input.settings.split};
   return data::DataPath::validation(
-      find_data(input, "validation_path", input.data.validation_paths[i]),
-      input.data.validation_split);
+      find_data(input, "validation_path", input.settings.validation_paths[i]),
+      input.settings.validation_split);
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -50,7 +51,7 @@ std::string shortened(const std::vector<std::string>& names) {
 }
 
 /// Which files of a folder are read, where their names tell splits.
-void tell_split(const Input& input, const data::DataPath& where, const data::Reader& reader,
+void tell_split(const DataInput& input, const data::DataPath& where, const data::Reader& reader,
                 DataPart part) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(where.path, ignored)) return;
@@ -64,7 +65,8 @@ void tell_split(const Input& input, const data::DataPath& where, const data::Rea
       reader.files().size() == 1 ? "1 file" : fmt::format("{} files", reader.files().size()),
       files.split, where.key, where.split, left_out));
   const bool has_validation = files.others.contains("validation");
-  const bool validates = !input.data.validation_paths.empty() || input.data.validation_fraction > 0;
+  const bool validates =
+      !input.settings.validation_paths.empty() || input.settings.validation_fraction > 0;
   if (part == DataPart::training && has_validation && !validates) {
     log::info(
         fmt::format("{}: a validation split lies there and is not used. Set "
@@ -73,14 +75,13 @@ void tell_split(const Input& input, const data::DataPath& where, const data::Rea
   }
 }
 
-data::Manner manner_of(const Input& input, const Registry& registry,
+data::Manner manner_of(const DataInput& input, const Registry& registry,
                        const tokenizer::Tokenizer& tokenizer,
                        const std::vector<std::string>& formats) {
-  const data::DataSettings& settings = input.data;
+  const data::DataSettings& settings = input.settings;
   data::Manner manner;
-  manner.train_on = settings.train_on == "all" ? data::TrainOn::all : data::TrainOn::answers;
-  manner.special_names =
-      settings.special_names == "tokens" ? data::SpecialNames::tokens : data::SpecialNames::text;
+  manner.train_on = settings.train_on;
+  manner.special_names = settings.special_names;
   manner.rewrites = settings.chat_template != "auto";
   const bool needs_template = std::any_of(
       formats.begin(), formats.end(),
@@ -94,15 +95,15 @@ data::Manner manner_of(const Input& input, const Registry& registry,
 }
 
 /// The format of one path. Collective on `world`.
-std::string find_format(const comm::Communicator& world, const Input& input,
+std::string find_format(const comm::Communicator& world, const DataInput& input,
                         const Registry& registry, DataPart part, std::size_t i,
                         DataFormats& formats) {
-  const std::string& named = input.data.format_of(i);
+  const std::string& named = input.settings.format_of(i);
   if (named != data::auto_format) return named;
   return world.broadcast_text(comm::agree(world, [&] {
     if (!world.is_root()) return std::string();
     const data::DataPath where = data_path(input, part, i);
-    const auto found = data::detect_format(where, input.data.columns, registry.formats);
+    const auto found = data::detect_format(where, input.settings.columns, registry.formats);
     formats.opened.push_back(found.opened);
     log::info(
         fmt::format("{}: data.format is \"{}\" ({})", where.path.string(), found.name, found.why));
@@ -112,6 +113,14 @@ std::string find_format(const comm::Communicator& world, const Input& input,
 
 }  // namespace
 
+DataInput data_input(const Input& input) {
+  return {.settings = input.data,
+          .deck_path = input.deck_path,
+          .model_folder = input.model_folder,
+          .architecture = input.architecture,
+          .seed = static_cast<std::uint64_t>(input.train.seed)};
+}
+
 bool DataFormats::are_tokens(const Registry& registry) const {
   const auto has_tokens = [&](const std::string& name) {
     return format_named(name, registry).has_tokens;
@@ -119,18 +128,18 @@ bool DataFormats::are_tokens(const Registry& registry) const {
   return std::ranges::all_of(training, has_tokens) && std::ranges::all_of(validation, has_tokens);
 }
 
-DataFormats find_formats(const comm::Communicator& world, const Input& input,
+DataFormats find_formats(const comm::Communicator& world, const DataInput& input,
                          const Registry& registry) {
   DataFormats formats;
-  for (std::size_t i = 0; i < input.data.paths.size(); ++i)
+  for (std::size_t i = 0; i < input.settings.paths.size(); ++i)
     formats.training.push_back(find_format(world, input, registry, DataPart::training, i, formats));
-  for (std::size_t i = 0; i < input.data.validation_paths.size(); ++i)
+  for (std::size_t i = 0; i < input.settings.validation_paths.size(); ++i)
     formats.validation.push_back(
         find_format(world, input, registry, DataPart::validation, i, formats));
   return formats;
 }
 
-std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
+std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& input,
                                                             const Registry& registry,
                                                             const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,
@@ -143,7 +152,7 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
   std::vector<std::unique_ptr<data::TextSource>> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const data::Format& format = format_named(names[i], registry);
-    const data::Columns& columns = input.data.columns;
+    const data::Columns& columns = input.settings.columns;
     const data::DataPath where = data_path(input, part, i);
     auto reader = format.open(where, columns);
     tell_split(input, where, *reader, part);

@@ -2,17 +2,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The data sets that the deck names, opened.
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "data/settings.hpp"
 #include "data/text/text_source.hpp"
+#include "model/architecture.hpp"
 #include "tokenizer/tokenizer.hpp"
-#include "train/input/input.hpp"
+#include "train/input/registry.hpp"
 
 namespace finetune::train {
+
+struct Input;
+
+/// What the data of a run are read and cut by.
+struct DataInput {
+  const data::DataSettings& settings;
+  const std::filesystem::path& deck_path;     ///< files are looked for next to it too
+  const std::filesystem::path& model_folder;  ///< has tokenizer and chat template
+  const model::Architecture& architecture;
+  std::uint64_t seed = 0;  ///< of the run
+};
+DataInput data_input(const Input& input);
 
 enum class DataPart { training, validation };
 
@@ -28,13 +44,13 @@ struct DataFormats {
 
 /// Only the root looks into the files; everybody gets its answer. Says on the log what was found.
 /// Collective on `world`. Throws: comm::AgreedError of ErrorKind::input; see data::detect_format.
-DataFormats find_formats(const comm::Communicator& world, const Input& input,
+DataFormats find_formats(const comm::Communicator& world, const DataInput& input,
                          const Registry& registry);
 
 /// Opens the files of data.path or data.validation_path, in the order of the deck.
 /// Throws: ErrorKind::input for a path that is not there, a file that cannot be read, a folder
 /// whose training data are not clear, a model without a known chat template where one is needed.
-std::vector<std::unique_ptr<data::TextSource>> open_sources(const Input& input,
+std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& input,
                                                             const Registry& registry,
                                                             const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,

@@ -49,7 +49,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
     comm::agree_all(fsdp, [&] { add_adapter(*adapter, registry, described.parameters); });
   }
   architecture_ = described.architecture;
-  parameters_ = plan::regroup(std::move(described.parameters), "BLOCK");
+  parameters_ = plan::regroup(std::move(described.parameters), plan::Bucket::block);
   map_ = std::make_unique<plan::ShardMap>(parameters_, groups.fsdp->size(),
                                           plan::ShardRules{.compute = options.numbers.compute});
   model_ = described.family->build(architecture_);

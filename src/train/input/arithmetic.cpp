@@ -7,6 +7,7 @@
 #include "core/log.hpp"
 #include "kernels/processor.hpp"
 #include "model/products.hpp"
+#include "plan/layout/settings.hpp"
 
 namespace finetune::train {
 namespace {
@@ -19,14 +20,27 @@ bool multiplies(core::DType dtype) {
   return model::path_for(dtype) != model::Path::widened;
 }
 
+/// `is_needed`: a processor has no instructions for the products.
+bool is_widened(plan::CpuProducts asked, bool is_needed) {
+  switch (asked) {
+    case plan::CpuProducts::automatic:
+      return is_needed;
+    case plan::CpuProducts::native:
+      return false;
+    case plan::CpuProducts::widened:
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-bool choose_widening(const comm::Communicator& world, const std::string& asked,
+bool choose_widening(const comm::Communicator& world, plan::CpuProducts asked,
                      const plan::Numbers& numbers, bool is_needed) {
   if (numbers.compute == core::DType::f32) return false;
   const std::string dtype = short_name_of(numbers.compute);
   const std::int64_t in_need = world.all_reduce(std::int64_t{is_needed}, comm::Reduce::sum);
-  const bool widens = asked == "widened" || (asked == "auto" && in_need > 0);
+  const bool widens = is_widened(asked, in_need > 0);
   std::string text = widens ? fmt::format("products of {} are computed in fp32 and rounded", dtype)
                             : fmt::format("products of {} by libtorch", dtype);
   if (in_need == world.size()) {
@@ -44,17 +58,19 @@ bool choose_widening(const comm::Communicator& world, const std::string& asked,
                     "\"auto\" avoids that.",
                     in_need, world.size(), dtype));
   }
-  if (asked != "auto") text += fmt::format(", as precision.cpu_products = \"{}\" says", asked);
+  if (asked != plan::CpuProducts::automatic)
+    text += fmt::format(", as precision.cpu_products = \"{}\" says", plan::name_of(asked));
   log::info(text);
   return widens;
 }
 
-Arithmetic own_arithmetic(const std::string& asked, const plan::Numbers& numbers) {
-  return {.widens = model::path_for(numbers.compute, asked) == model::Path::widened,
+Arithmetic own_arithmetic(plan::CpuProducts asked, const plan::Numbers& numbers) {
+  const bool is_narrow = numbers.compute != core::DType::f32;
+  return {.widens = is_narrow && is_widened(asked, !multiplies(numbers.compute)),
           .threads = at::get_num_threads()};
 }
 
-Arithmetic agree_on_arithmetic(const comm::Communicator& world, const std::string& asked,
+Arithmetic agree_on_arithmetic(const comm::Communicator& world, plan::CpuProducts asked,
                                const plan::Numbers& numbers, bool on_gpu) {
   Arithmetic made;
   made.threads = world.all_reduce(std::int64_t{at::get_num_threads()}, comm::Reduce::max);

@@ -20,15 +20,15 @@ struct Arithmetic {
 /// precision.cpu_products, `is_needed` whether this rank's processor has no instructions for them.
 /// "auto": where nodes differ, all ranks do what the oldest processor needs. Logs what was chosen.
 /// Collective on `world`.
-bool choose_widening(const comm::Communicator& world, const std::string& asked,
+bool choose_widening(const comm::Communicator& world, plan::CpuProducts asked,
                      const plan::Numbers& numbers, bool is_needed);
 
 /// What this process would compute with, were it alone.
-Arithmetic own_arithmetic(const std::string& asked, const plan::Numbers& numbers);
+Arithmetic own_arithmetic(plan::CpuProducts asked, const plan::Numbers& numbers);
 
 /// What all ranks compute with; logs how they multiply, and warns where the deck asks for what
 /// processors are slow at. Collective on `world`.
-Arithmetic agree_on_arithmetic(const comm::Communicator& world, const std::string& asked,
+Arithmetic agree_on_arithmetic(const comm::Communicator& world, plan::CpuProducts asked,
                                const plan::Numbers& numbers, bool on_gpu);
 
 /// What checkpoints say of it: a restart that multiplies otherwise gives other bits.

@@ -45,7 +45,7 @@ std::optional<plan::Request> earlier(const Input& input, const plan::Request& re
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || choice.at("ranks") != ranks_json(request.ranks)) return {};
     plan::Request same = request;
-    same.parallel.sharding = choice.at("sharding").get<std::string>();
+    same.parallel.sharding = plan::sharding_named(choice.at("sharding").get<std::string>());
     same.parallel.dp_shard = choice.at("dp_shard").get<std::int64_t>();
     plan::make_mesh(same.parallel, same.ranks);
     return same;
@@ -92,20 +92,24 @@ class Decision {
 };
 
 core::Json to_json(const plan::Request& request) {
-  return {{"sharding", request.parallel.sharding},
+  const auto& sharding = request.parallel.sharding;
+  return {{"sharding", sharding ? core::Json(to_string(*sharding)) : core::Json()},
           {"dp_shard", request.parallel.dp_shard},
-          {"activations", to_string(request.activation_checkpointing)}};
+          {"activations", static_cast<int>(request.activation_checkpointing)}};
 }
 
 void take(const core::Json& decision, const plan::Request& asked, Input& input) {
   if (decision.is_null()) return;
   if (plan::is_sharding_open(asked)) {
-    input.parallel.sharding = decision.at("sharding").get<std::string>();
+    const core::Json& sharding = decision.at("sharding");
+    if (!sharding.is_null())
+      input.parallel.sharding = plan::sharding_named(sharding.get<std::string>());
     input.parallel.dp_shard = decision.at("dp_shard").get<std::int64_t>();
     input.sharding_is_chosen = true;
   }
   if (asked.chooses_activations)
-    input.train.activation_checkpointing = decision.at("activations").get<std::string>();
+    input.train.set_recomputation(
+        static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>()));
 }
 
 /// Whether the ranks form a mesh; if not, what plans the run next says it better.

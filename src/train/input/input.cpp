@@ -107,12 +107,13 @@ void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Dec
 
 /// What no single table can see.
 void require_consistent(const Input& input) {
-  if (input.train.determinism == "topology" && input.parallel.reduce_dtype != "fp32") {
+  if (input.train.determinism == plan::Determinism::topology &&
+      input.parallel.reduce_dtype != core::DType::f32) {
     core::fail(core::ErrorKind::deck,
                {input.deck_path.string(),
                 fmt::format("parallel.reduce_dtype = \"{}\" contradicts train.determinism = "
                             "\"topology\"",
-                            input.parallel.reduce_dtype),
+                            plan::name_of_reduce(input.parallel.reduce_dtype)),
                 "its gradients travel as 64-bit fixed point", "Remove one of them."});
   }
 }
@@ -233,11 +234,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
 }
 
 plan::Numbers Input::numbers() const {
-  const plan::Determinism determinism = train.determinism == "topology"
-                                            ? plan::Determinism::topology
-                                        : train.determinism == "run" ? plan::Determinism::run
-                                                                     : plan::Determinism::off;
-  return precision.numbers(parallel.reduce_dtype, determinism);
+  return precision.numbers(parallel.reduce_dtype, train.determinism);
 }
 
 plan::Request Input::plan_request(const plan::Ranks& ranks) const {
@@ -251,7 +248,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.numbers.widens = computing.widens;
   request.threads = computing.threads;
   request.activation_checkpointing = train.recomputation();
-  request.chooses_activations = train.activation_checkpointing == "auto";
+  request.chooses_activations = train.activation_checkpointing == Recomputation::automatic;
   request.optimizer = optimizer.kind->footprint;
   request.lighter_optimizer = lighter_optimizer;
   request.offloads_optimizer = optimizer.offload;

@@ -28,7 +28,8 @@ void ModelSettings::bind(deck::Table& table) {
                 .sentence = "pretrained: weights from the folder's safetensors; random: new "
                             "weights from train.seed, "
                             "only config.json and tokenizer.json are read."},
-               init, {"pretrained", "random"});
+               init,
+               {{"pretrained", InitialWeights::pretrained}, {"random", InitialWeights::random}});
   table.real({.name = "router_aux_loss_coef",
               .restart = Restart::fixed,
               .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
@@ -40,7 +41,8 @@ void ModelSettings::bind(deck::Table& table) {
                             "sample and layer by itself, identical however a step is split; "
                             "micro_batch: all tokens and layers of a micro-batch together, as "
                             "transformers defines it."},
-               router_aux_loss_load, {"sample", "micro_batch"});
+               router_aux_loss_load,
+               {{"sample", RouterLoad::sample}, {"micro_batch", RouterLoad::micro_batch}});
 }
 
 void TrainSettings::bind(deck::Table& table) {
@@ -120,10 +122,30 @@ void TrainSettings::bind_stops(deck::Table& table) {
 }
 
 plan::ActivationCheckpointing TrainSettings::recomputation() const {
-  using enum plan::ActivationCheckpointing;
-  return activation_checkpointing == "full"        ? full
-         : activation_checkpointing == "selective" ? selective
-                                                   : none;
+  switch (activation_checkpointing) {
+    case Recomputation::selective:
+      return plan::ActivationCheckpointing::selective;
+    case Recomputation::full:
+      return plan::ActivationCheckpointing::full;
+    case Recomputation::automatic:
+    case Recomputation::none:
+      break;
+  }
+  return plan::ActivationCheckpointing::none;
+}
+
+void TrainSettings::set_recomputation(plan::ActivationCheckpointing chosen) {
+  switch (chosen) {
+    case plan::ActivationCheckpointing::none:
+      activation_checkpointing = Recomputation::none;
+      break;
+    case plan::ActivationCheckpointing::selective:
+      activation_checkpointing = Recomputation::selective;
+      break;
+    case plan::ActivationCheckpointing::full:
+      activation_checkpointing = Recomputation::full;
+      break;
+  }
 }
 
 void TrainSettings::bind_method(deck::Table& table) {
@@ -133,14 +155,21 @@ void TrainSettings::bind_method(deck::Table& table) {
        .sentence = "off: sums may be taken in any order; run: the same ranks give bitwise "
                    "identical results; topology: any number of data-parallel ranks with the same "
                    "threads per rank does (gradients are summed in fixed point)."},
-      determinism, {"off", "run", "topology"});
+      determinism,
+      {{"off", plan::Determinism::off},
+       {"run", plan::Determinism::run},
+       {"topology", plan::Determinism::topology}});
   table.choice(
       {.name = "activation_checkpointing",
        .restart = Restart::free,
        .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
                    "and activation functions (selective), or whole blocks (full); auto: the first "
                    "of these that fits into memory."},
-      activation_checkpointing, {"auto", "none", "selective", "full"});
+      activation_checkpointing,
+      {{"auto", Recomputation::automatic},
+       {"none", Recomputation::none},
+       {"selective", Recomputation::selective},
+       {"full", Recomputation::full}});
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "
@@ -160,7 +189,10 @@ void TrainSettings::bind_method(deck::Table& table) {
            "the node's name. quick: number of ranks and nodes, the same program and files "
            "everywhere, binding, memory, free space, clocks; full: in addition what finetune check "
            "measures (links, rates, disks, GPUs), in up to half a minute; off: nothing."},
-      preflight, {"off", "quick", "full"});
+      preflight,
+      {{"off", PreflightLevel::off},
+       {"quick", PreflightLevel::quick},
+       {"full", PreflightLevel::full}});
 }
 
 void MetricsSettings::bind(deck::Table& table) {

@@ -11,11 +11,20 @@
 
 namespace finetune::train {
 
+/// Where a run takes the weights from that it begins with.
+enum class InitialWeights { pretrained, random };
+/// Over what the load of experts is counted, for the loss that balances it.
+enum class RouterLoad { sample, micro_batch };
+/// What the backward pass recomputes, or that the plan is to choose.
+enum class Recomputation { automatic, none, selective, full };
+/// What is checked before the first step.
+enum class PreflightLevel { off, quick, full };
+
 struct ModelSettings {
   std::string path;
-  std::string init = "pretrained";
+  InitialWeights init = InitialWeights::pretrained;
   double router_aux_loss_coef = -1;
-  std::string router_aux_loss_load = "sample";
+  RouterLoad router_aux_loss_load = RouterLoad::sample;
 
   void bind(deck::Table& table);
 };
@@ -30,16 +39,18 @@ struct TrainSettings {
   std::int64_t validate_steps = 0;
   std::int64_t stop_after_steps = 0;
   double max_seconds = 0;
-  std::string determinism = "run";
-  std::string activation_checkpointing = "auto";
+  plan::Determinism determinism = plan::Determinism::run;
+  Recomputation activation_checkpointing = Recomputation::automatic;
   bool check_replicas = false;
   double hang_timeout_s = 600;
-  std::string preflight = "quick";
+  PreflightLevel preflight = PreflightLevel::quick;
 
   void bind(deck::Table& table);
 
   /// What activation_checkpointing says; nothing is recomputed as long as "auto" is open.
   plan::ActivationCheckpointing recomputation() const;
+  /// What the plan has chosen.
+  void set_recomputation(plan::ActivationCheckpointing chosen);
 
  private:
   void bind_length(deck::Table& table);

@@ -53,7 +53,7 @@ std::string to_string(const UsualRates& rates, double unit) {
 std::vector<std::string> advice_on_lr(const Input& input) {
   const double lr = input.optimizer.lr, unit = input.optimizer.kind->usual_lr;
   const std::string where = fmt::format("optimizer.lr = {}", lr);
-  if (input.model.init == "random" || lr <= 0) return {};
+  if (input.model.init == InitialWeights::random || lr <= 0) return {};
   if (input.is_adapted() && lr < unit * least_of_adapter)
     return {
         core::to_string({where, "is a learning rate for training all weights",
@@ -101,18 +101,18 @@ std::optional<std::string> advice_on_saves(const checkpoint::Settings& settings,
        "a failure costs everything before it", "Set checkpoint.save_minutes = 30."});
 }
 
-std::optional<std::string> advice_on_epoch(const Input& input, std::int64_t epoch_size) {
-  const std::int64_t batch = input.train.global_batch;
-  if (batch <= epoch_size) return {};
+std::optional<std::string> advice_on_epoch(std::int64_t global_batch, std::int64_t epoch_size,
+                                           const std::filesystem::path& deck_path) {
+  if (global_batch <= epoch_size) return {};
   const core::Message message = {
-      fmt::format("train.global_batch = {}", core::with_commas(batch)),
+      fmt::format("train.global_batch = {}", core::with_commas(global_batch)),
       fmt::format("exceeds the {} sequence{} of an epoch", core::with_commas(epoch_size),
                   epoch_size == 1 ? "" : "s"),
       "a step takes none of them twice",
       fmt::format("Use {} or less.", core::with_commas(epoch_size))};
-  if (batch > small_batch_of_trial) {
+  if (global_batch > small_batch_of_trial) {
     core::Message refused = message;
-    refused.where = input.deck_path.string() + ": " + refused.where;
+    refused.where = deck_path.string() + ": " + refused.where;
     core::fail(core::ErrorKind::deck, refused);
   }
   return core::to_string(message);

@@ -3,6 +3,7 @@
 // Warnings about settings that are valid and often do harm, each with its remedy.
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ std::optional<std::string> advice_on_saves(const checkpoint::Settings& settings,
 
 /// A batch that takes more sequences than an epoch has. Throws: ErrorKind::deck if it is no small
 /// one: nobody means it. Else what to say, if anything.
-std::optional<std::string> advice_on_epoch(const Input& input, std::int64_t epoch_size);
+std::optional<std::string> advice_on_epoch(std::int64_t global_batch, std::int64_t epoch_size,
+                                           const std::filesystem::path& deck_path);
 
 }  // namespace finetune::train

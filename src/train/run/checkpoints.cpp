@@ -46,8 +46,8 @@ const std::filesystem::path& Checkpoints::root(Level level) const {
 checkpoint::SaveOptions Checkpoints::options(Level level) const {
   checkpoint::SaveOptions options;
   options.level = level;
-  options.files = settings_.layout();
-  options.access = settings_.who();
+  options.files = settings_.files;
+  options.access = settings_.access;
   options.retention = settings_.retention();
   options.durability.read_back = settings_.read_back;
   if (level == Level::local) {
@@ -103,7 +103,8 @@ void Checkpoints::begin(Level level, std::int64_t step) {
   if (level == Level::shared && newest_ == step) return;
   if (saving_) {
     // Those on the node come often and are not worth a stop.
-    const bool is_skipped = settings_.when_busy == "skip" || level == Level::local;
+    const bool is_skipped =
+        settings_.when_busy == checkpoint::WhenBusy::skip || level == Level::local;
     const std::string text =
         fmt::format("{} of step {} is due while that of step {} is still being written",
                     name(level), step, saving_->step());
@@ -198,7 +199,7 @@ void Checkpoints::failed(const comm::AgreedError& error, std::int64_t step) {
     return log::warn(fmt::format("{} of step {} could not be saved: {} Training continues.",
                                  name(level_), step, error.what()));
   }
-  if (settings_.on_error == "stop") throw error;
+  if (settings_.on_error == checkpoint::OnError::stop) throw error;
   if (++failures_ >= max_failures) {
     throw comm::AgreedError(core::ErrorKind::io,
                             fmt::format("{} saves in a row have failed, the last because of: {}",

@@ -62,7 +62,7 @@ OutputFolder::OutputFolder(fs::path root, const checkpoint::Settings& settings, 
 }
 
 void OutputFolder::claim(const checkpoint::Settings& settings, core::Json choice) {
-  const checkpoint::Access access = settings.who();
+  const checkpoint::Access access = settings.access;
   ::umask(0777 & ~checkpoint::folder_mode(access));  // also for metrics.jsonl and the like
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;

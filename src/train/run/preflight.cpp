@@ -48,7 +48,8 @@ preflight::MemoryNeed memory_need(const plan::Plan& plan, const plan::Request& r
 }
 
 preflight::Level level_of(const Input& input) {
-  return input.train.preflight == "full" ? preflight::Level::full : preflight::Level::quick;
+  return input.train.preflight == PreflightLevel::full ? preflight::Level::full
+                                                       : preflight::Level::quick;
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ void measure_levels(const comm::Environment& environment, const Input& input,
   const plan::Ranks ranks = world::count_ranks(environment.topology());
   if (ranks.num_nodes == 1 || ranks.ranks_per_node == 1 || !ranks.is_even) return;
   plan::Request asked = input.plan_request(ranks);
-  asked.parallel.sharding = "HYBRID_SHARD";
+  asked.parallel.sharding = plan::Sharding::hybrid_shard;
   asked.parallel.dp_shard = asked.parallel.dp_replicate = 0;
   const auto plan =
       comm::agree(environment.world(), [&] { return plan::make(asked, input.parameters); });
@@ -104,13 +105,13 @@ void measure_levels(const comm::Environment& environment, const Input& input,
 }
 
 preflight::Beginning begin_check(const comm::Environment& environment, const Input& input) {
-  if (input.train.preflight == "off") return {};
+  if (input.train.preflight == PreflightLevel::off) return {};
   return preflight::begin(environment, level_of(input));
 }
 
 int check_before_run(const comm::Environment& environment, const preflight::Beginning& beginning,
                      const Input& input, const comm::Device& device, const PlannedRun& planned) {
-  if (input.train.preflight == "off") return core::exit_done;
+  if (input.train.preflight == PreflightLevel::off) return core::exit_done;
   const auto level = level_of(input);
   const Preflight made = describe_check(environment, input, device, planned, level);
   const auto outcome = preflight::check(environment, beginning, made.request);

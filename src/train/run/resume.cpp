@@ -55,9 +55,9 @@ checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state
   state.model_folder = (error ? input.model_folder : model_folder).string();
   state.fixed = {input.fixed_values.begin(), input.fixed_values.end()};
   state.deck = input.resolved_deck;
-  state.precision = input.precision.mode;
+  state.precision = plan::name_of(input.precision.mode);
   state.build = core::build_stamp();
-  if (blocks_follow_bucket(input)) state.bucket = input.parallel.bucket;
+  if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
   if (input.is_adapted()) {
     state.adapter = {.name = input.adapter.name,
                      .double_quant = input.adapter.double_quant,
@@ -82,12 +82,13 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
          "its moments are stored differently",
          "Restore it, or set another train.output to begin a new run."});
   }
-  const std::string bucket = found.state.bucket.value_or(input.parallel.bucket);
-  if (!blocks_follow_bucket(input) || bucket == input.parallel.bucket) return;
+  const std::string own_bucket = plan::name_of(input.parallel.bucket);
+  const std::string bucket = found.state.bucket.value_or(own_bucket);
+  if (!blocks_follow_bucket(input) || bucket == own_bucket) return;
   core::fail(core::ErrorKind::deck,
              {input.deck_path.string(),
-              fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"",
-                          input.parallel.bucket, found.folder.string(), bucket),
+              fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"", own_bucket,
+                          found.folder.string(), bucket),
               fmt::format("the blocks of {}'s moments are cut by it", input.optimizer.name),
               "Restore it, or set another train.output to begin a new run."});
 }
@@ -119,12 +120,13 @@ void require_same_keys(const Input& input, const checkpoint::Found& found) {
 void require_same_run(const Input& input, const std::string& data_fingerprint,
                       const checkpoint::Found& found) {
   require_same_keys(input, found);
-  const std::string precision = found.state.precision.value_or(input.precision.mode);
-  if (precision != input.precision.mode) {
+  const std::string own = plan::name_of(input.precision.mode);
+  const std::string precision = found.state.precision.value_or(own);
+  if (precision != own) {
     log::warn(
         fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
                     "weights and moments are converted, and the numbers will differ",
-                    found.folder.string(), precision, input.precision.mode));
+                    found.folder.string(), precision, own));
   } else {
     warn_of_other_rounding(input, found);
   }

@@ -136,7 +136,7 @@ void Resumer::with_source(const Load& load_from) {
   if (adapter) comm::agree_all(world_.world, [&] { adapter->require_fits(input_.parameters); });
   const base::WeightSource random = base::random_source(
       input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed));
-  if (input_.model.init == "random") {
+  if (input_.model.init == InitialWeights::random) {
     comm::agree_all(world_.world, [&] { load(random); });
     return;
   }
@@ -164,7 +164,7 @@ void Resumer::initialise() {
   });
   if (!input_.adapter_folder.empty())
     log::info(fmt::format("continues from the adapter {}", input_.adapter_folder.string()));
-  if (input_.model.init == "random") {
+  if (input_.model.init == InitialWeights::random) {
     for (const model::Parameter& row : input_.parameters.rows)
       if (row.trainable && row.adapts < 0)
         start_.source_dtypes[row.name] = core::name(input_.architecture.file_dtype);

@@ -54,6 +54,20 @@ core::Json choice_of(const Input& input, const plan::Plan& plan) {
   return input.sharding_is_chosen ? describe_choice(plan.mesh, plan.ranks) : core::Json();
 }
 
+Corpus corpus_of(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
+                 const world::World& world) {
+  Corpus corpus = load_corpus(data_input(input), registry,
+                              cache_options(input.data, input.train.output), plan, world);
+  if (input.metrics.answers > 0 && !corpus.questions) {
+    log::warn(
+        corpus.has_answers
+            ? "metrics.answers is set, but there are no questions to answer: set "
+              "data.validation_path to a file of questions"
+            : "metrics.answers is set, but running text asks no questions: nothing is answered");
+  }
+  return corpus;
+}
+
 double run_clock_s() {
   static const core::Stopwatch since_start;
   return since_start.seconds();
@@ -68,7 +82,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       world_(world),
       arithmetic_(describe_arithmetic(plan.numbers, world.device.index >= 0)),
       output_(input.train.output, input.checkpoint, choice_of(input, plan), world),
-      corpus_(load_corpus(input, registry, plan.batch, world)),
+      corpus_(corpus_of(input, registry, plan.batch, world)),
       state_(input, plan, world),
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(

@@ -71,7 +71,7 @@ Engine State::engine() {
           .blocks = plan::blocks_of(input_.train.recomputation()),
           .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
           .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
-          .balances_micro_batch = input_.model.router_aux_loss_load == "micro_batch"};
+          .balances_micro_batch = input_.model.router_aux_loss_load == RouterLoad::micro_batch};
 }
 
 template <typename Slice>

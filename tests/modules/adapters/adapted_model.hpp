@@ -91,7 +91,7 @@ class AdaptedModel {
     for (const model::Adapter& adapter : modules::registry().adapters)
       if (adapter.name == setup_.adapter.name) adapter.rewrite(setup_.adapter, "test", rows);
     if (setup_.adjust) setup_.adjust(rows);
-    return plan::regroup(rows, setup_.bucket);
+    return plan::regroup(rows, plan::bucket_named(setup_.bucket));
   }
   void load(const base::WeightSource& source) {
     base::load_weights(source, shards);

@@ -130,7 +130,7 @@ TEST(AdamW, LeavesPaddingAtZero) {
 TEST(AdamW, DoesNotTouchFrozenRows) {
   model::ParameterTable table = tests::odd_table();
   table.rows[1].trainable = false;
-  OddShards odd(tests::world(), at::kFloat, plan::regroup(table, "BLOCK"));
+  OddShards odd(tests::world(), at::kFloat, plan::regroup(table, plan::Bucket::block));
   const int frozen = odd.shards.unit_of(1);
   const at::Tensor bytes = odd.shards.published(frozen).fill_(3).clone();
   train(odd);

@@ -119,9 +119,9 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding,
 TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {
   const Settings settings = named("adamw");
   const Weights expected = NarrowShards({}, settings, 7).train(20);
-  const Weights whole =
-      NarrowShards(tests::world(), settings, 7, plan::regroup(tests::odd_table(), "NONE"))
-          .train(20);
+  const Weights whole = NarrowShards(tests::world(), settings, 7,
+                                     plan::regroup(tests::odd_table(), plan::Bucket::whole))
+                            .train(20);
   for (const auto& [element, weight] : whole)
     EXPECT_EQ(weight, expected.at(element)) << "row " << element.first << ", " << element.second;
 }

@@ -48,7 +48,7 @@ model::ParameterTable quantised_table(const model::Architecture& architecture) {
   model::AdapterSettings settings;
   settings.lora_r = 2;
   adapters::qlora::adapter().rewrite(settings, "test", table);
-  return plan::regroup(table, "BLOCK");
+  return plan::regroup(table, plan::Bucket::block);
 }
 
 /// What load_frozen says of a model with this value in its last packed row.

@@ -24,13 +24,13 @@ std::string refusal(const std::string& text) {
 
 TEST(CheckpointSettings, HaveDefaultsAndAreRead) {
   EXPECT_EQ(read("").save_total_limit, 2);
-  EXPECT_EQ(read("").layout(), Files::node);
+  EXPECT_EQ(read("").files, Files::node);
   const Settings settings = read(
       "[checkpoint]\nsave_steps = 5\nsave_total_limit = 1\nfiles = \"rank\"\n"
       "resume = \"step-0000000200\"\n");
   EXPECT_EQ(settings.save_steps, 5);
   EXPECT_EQ(settings.save_total_limit, 1);
-  EXPECT_EQ(settings.layout(), Files::rank);
+  EXPECT_EQ(settings.files, Files::rank);
   EXPECT_EQ(settings.resume, "step-0000000200");
 }
 

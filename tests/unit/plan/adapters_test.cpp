@@ -65,7 +65,7 @@ model::ParameterTable table_of(const model::Architecture& a, Base base,
 Request request(const model::Architecture& a, std::int64_t ranks) {
   Request request = tests::adamw_request();
   request.architecture = a;
-  request.parallel.sharding = "FULL_SHARD";
+  request.parallel.sharding = sharding_named("FULL_SHARD");
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
   request.global_batch = ranks;
   request.max_seq_length = 64;

@@ -32,27 +32,27 @@ std::vector<int> units_of(const model::ParameterTable& table) {
 }
 
 TEST(Bucket, OfBlocksIsAsTheFamilySays) {
-  const model::ParameterTable table = regroup(small_table(), "BLOCK");
+  const model::ParameterTable table = regroup(small_table(), Bucket::block);
   EXPECT_EQ(table.units, small_table().units);
   EXPECT_EQ(units_of(table), units_of(small_table()));
 }
 
 TEST(Bucket, OfLayersSplitsBlocksBetweenTheirParts) {
-  const model::ParameterTable table = regroup(small_table(), "LAYER");
+  const model::ParameterTable table = regroup(small_table(), Bucket::layer);
   EXPECT_EQ(table.units, (Names{"embedding", "layers.0.part0", "layers.0.part1", "layers.1.part0",
                                 "layers.1.part1", "head"}));
   EXPECT_EQ(units_of(table), (std::vector<int>{0, 1, 1, 2, 3, 3, 4, 5}));
 }
 
 TEST(Bucket, OfTheWholeModelIsOneUnit) {
-  const model::ParameterTable table = regroup(small_table(), "NONE");
+  const model::ParameterTable table = regroup(small_table(), Bucket::whole);
   EXPECT_EQ(table.units, Names{"model"});
   EXPECT_EQ(ShardMap(table, 1).units().at(0).count, small_table().num_parameters());
 }
 
 TEST(Bucket, KeepsTheRowsAndTheirOrder) {
   for (const char* bucket : {"BLOCK", "LAYER", "NONE"}) {
-    const model::ParameterTable table = regroup(small_table(), bucket);
+    const model::ParameterTable table = regroup(small_table(), bucket_named(bucket));
     ASSERT_EQ(table.rows.size(), small_table().rows.size());
     for (std::size_t i = 0; i < table.rows.size(); ++i)
       EXPECT_EQ(table.rows[i].name, small_table().rows[i].name) << bucket;
@@ -61,8 +61,8 @@ TEST(Bucket, KeepsTheRowsAndTheirOrder) {
 
 TEST(Bucket, DoneTwiceIsDoneOnce) {
   for (const char* bucket : {"BLOCK", "LAYER", "NONE"}) {
-    const model::ParameterTable once = regroup(small_table(), bucket);
-    const model::ParameterTable twice = regroup(once, bucket);
+    const model::ParameterTable once = regroup(small_table(), bucket_named(bucket));
+    const model::ParameterTable twice = regroup(once, bucket_named(bucket));
     EXPECT_EQ(twice.units, once.units);
     EXPECT_EQ(units_of(twice), units_of(once));
   }

@@ -52,12 +52,12 @@ TEST(AutomaticSharding, IsTheFastestOfWhatFitsByThePlansOwnComparison) {
       EXPECT_LE(choice.strategies.front().time.step_s, 1.01 * other.time.step_s) << other.name();
     }
     EXPECT_NE(choice.strategies.front().name(), "HYBRID_SHARD") << "what it was by name alone";
-    EXPECT_EQ(choice.request.parallel.sharding, choice.strategies.front().name());
+    EXPECT_EQ(choice.request.parallel.sharding, sharding_named(choice.strategies.front().name()));
   }
 }
 
 TEST(AutomaticSharding, OfAnAdapterThatFitsOnEachRankReplicatesTheModel) {
-  EXPECT_EQ(choose_8b({.rank = 16}, 75 * gib).request.parallel.sharding, "NO_SHARD");
+  EXPECT_EQ(choose_8b({.rank = 16}, 75 * gib).request.parallel.sharding, Sharding::no_shard);
 }
 
 TEST(AutomaticSharding, TakesOnlyWhatFitsAndLeavesATenthFree) {
@@ -91,7 +91,7 @@ TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
 TEST(AutomaticSharding, StaysOpenWhereTheMemoryIsNotKnown) {
   const Choice choice = choose_8b({}, 0);
   EXPECT_TRUE(choice.strategies.empty());
-  EXPECT_EQ(choice.request.parallel.sharding, "AUTO");
+  EXPECT_FALSE(choice.request.parallel.sharding);
   EXPECT_EQ(choice.request.activation_checkpointing, ActivationCheckpointing::none);
 }
 

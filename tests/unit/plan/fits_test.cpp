@@ -24,7 +24,7 @@ Request long_sequences() {
 /// A few tokens of a large model, whole on each of four ranks.
 Request replicas() {
   Request request = tests::request(4);
-  request.parallel.sharding = "NO_SHARD";
+  request.parallel.sharding = sharding_named("NO_SHARD");
   return request;
 }
 
@@ -83,7 +83,7 @@ TEST(Remedies, ThatFitAndCostLittleComeBeforeThoseThatSaveMore) {
 
 TEST(Remedies, NameFixedPointAndFp32WhereTheyAreUsed) {
   Request request = replicas();
-  request.parallel.sharding = "FULL_SHARD";
+  request.parallel.sharding = sharding_named("FULL_SHARD");
   request.numbers.determinism = Determinism::topology;
   request.numbers.compute = core::DType::f32;
   const std::int64_t now = make(request, block_table(32)).memory_bytes();

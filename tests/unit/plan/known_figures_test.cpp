@@ -53,7 +53,7 @@ model::ParameterTable llama_2_7b_table() {
 Request full_mixed(const std::string& sharding, std::int64_t ranks) {
   Request request = tests::adamw_request();
   request.architecture = llama_2_7b();
-  request.parallel.sharding = sharding;
+  request.parallel.sharding = sharding_named(sharding);
   request.ranks = ranks_on_nodes(ranks, 8);
   request.on_gpu = true;
   request.max_seq_length = 2048;

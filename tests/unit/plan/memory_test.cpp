@@ -29,7 +29,7 @@ std::int64_t bytes_of(const Plan& plan, const std::string& beginning) {
 Request with(std::int64_t ranks, const std::string& sharding,
              core::DType dtype = core::DType::bf16) {
   Request changed = request(ranks, dtype);
-  changed.parallel.sharding = sharding;
+  changed.parallel.sharding = sharding_named(sharding);
   return changed;
 }
 
@@ -125,9 +125,9 @@ TEST(Memory, KnowsWhatRanksOfANodeShareWhereThereAreSeveralNodes) {
   four.ranks = {.world_size = 4, .ranks_per_node = 2, .num_nodes = 2};
   const std::int64_t two_mib = std::int64_t{2} << 20;
   EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), two_mib);
-  four.parallel.sharding = "HYBRID_SHARD";
+  four.parallel.sharding = sharding_named("HYBRID_SHARD");
   EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), -1) << "one rank on each node";
-  four.parallel.sharding = "NO_SHARD";
+  four.parallel.sharding = sharding_named("NO_SHARD");
   EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), two_mib);
   four.ranks = {.world_size = 4, .ranks_per_node = 4, .num_nodes = 1};
   EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), -1) << "one node";
@@ -152,7 +152,7 @@ TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
   EXPECT_EQ(gathered(with(2, "SHARD_GRAD_OP")), 16 * 2 * pooled_size(block));
   EXPECT_EQ(gathered(with(2, "NO_SHARD")), 0);
   Request whole = request(2);
-  whole.parallel.bucket = "NONE";
+  whole.parallel.bucket = Bucket::whole;
   EXPECT_EQ(gathered(whole), 2 * pooled_size(16 * block));
 }
 
@@ -189,7 +189,7 @@ TEST(Memory, OfPanelsInFp32GrowsWithTheThreadsAndIsNeededOnCpusAlone) {
 TEST(Memory, OfSmallerBucketsIsNeverMore) {
   const auto bytes = [](const char* bucket) {
     Request changed = request(2);
-    changed.parallel.bucket = bucket;
+    changed.parallel.bucket = bucket_named(bucket);
     return make(changed, block_table(16)).memory_bytes();
   };
   EXPECT_LE(bytes("LAYER"), bytes("BLOCK"));

@@ -14,7 +14,7 @@ using tests::ranks_on_nodes;
 ParallelSettings settings(const std::string& sharding, std::int64_t dp_shard = 0,
                           std::int64_t dp_replicate = 0) {
   ParallelSettings parallel;
-  parallel.sharding = sharding;
+  parallel.sharding = sharding_named(sharding);
   parallel.dp_shard = dp_shard;
   parallel.dp_replicate = dp_replicate;
   return parallel;

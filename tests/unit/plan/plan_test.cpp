@@ -114,7 +114,7 @@ TEST(Plan, ListsTheHostsMemoryApart) {
 
 TEST(Plan, GroupsUnitsByTheBucketOfTheDeck) {
   Request request = tests::request(1);
-  request.parallel.bucket = "LAYER";
+  request.parallel.bucket = Bucket::layer;
   EXPECT_EQ(make(request, block_table(2)).shards.units().size(), 4u);
 }
 

@@ -28,7 +28,7 @@ TimePlan planned(const Published& row) {
   if (row.inter_gb_per_s > 0) machine.inter_gb_per_s = row.inter_gb_per_s;
   Request request = tests::adamw_request();
   request.architecture = tests::decoder(row.size);
-  request.parallel.sharding = row.sharding;
+  request.parallel.sharding = sharding_named(row.sharding);
   request.numbers.reduce = core::DType::bf16;
   request.activation_checkpointing = row.checkpointing;
   request.on_gpu = true;

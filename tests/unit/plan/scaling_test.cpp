@@ -103,7 +103,7 @@ TEST(ScalingTable, LeavesOutNodesWhereNothingFits) {
   // With what sixteen nodes need at least, one node cannot hold the model.
   std::int64_t least = all.front().strategy.memory_bytes;
   Request r = request(16);
-  r.parallel.sharding = "FULL_SHARD";
+  r.parallel.sharding = sharding_named("FULL_SHARD");
   const tests::DecoderTable table(r.architecture);
   least = std::min(least, make(r, table.table()).memory_bytes());
   const auto some = rows(4, Scaling::weak, least + 1);

@@ -9,14 +9,14 @@
 namespace finetune::plan::settings_test {
 namespace {
 
-Numbers numbers(const std::string& mode, const std::string& reduce_dtype = "fp32") {
+Numbers numbers(const std::string& mode, core::DType reduce_dtype = core::DType::f32) {
   return tests::read_table<PrecisionSettings>("[precision]\nmode = \"" + mode + "\"\n", "precision")
       .numbers(reduce_dtype, Determinism::run);
 }
 
 TEST(PrecisionSettings, ComputeInHalfPrecisionWithMasterWeightsByDefault) {
-  const Numbers found =
-      tests::read_table<PrecisionSettings>("", "precision").numbers("fp32", Determinism::off);
+  const Numbers found = tests::read_table<PrecisionSettings>("", "precision")
+                            .numbers(core::DType::f32, Determinism::off);
   EXPECT_EQ(found.compute, core::DType::bf16);
   EXPECT_EQ(found.master, core::DType::f32);
   EXPECT_EQ(found.moments, core::DType::f32);
@@ -37,13 +37,13 @@ TEST(PrecisionSettings, NameTheNumberFormats) {
 }
 
 TEST(PrecisionSettings, ReduceInTheDtypeOfTheDeck) {
-  EXPECT_EQ(numbers("bf16-mixed", "bf16").wire_bytes(), 2);
-  EXPECT_EQ(numbers("bf16-mixed", "fp16").reduce, core::DType::f16);
+  EXPECT_EQ(numbers("bf16-mixed", core::DType::bf16).wire_bytes(), 2);
+  EXPECT_EQ(numbers("bf16-mixed", core::DType::f16).reduce, core::DType::f16);
   EXPECT_EQ(numbers("bf16-mixed").wire_bytes(), 4);
 }
 
 TEST(Numbers, AreWiderInFixedPoint) {
-  const Numbers fixed = PrecisionSettings{}.numbers("bf16", Determinism::topology);
+  const Numbers fixed = PrecisionSettings{}.numbers(core::DType::bf16, Determinism::topology);
   EXPECT_EQ(fixed.sum_bytes(), 8);
   EXPECT_EQ(fixed.wire_bytes(), 8);
   EXPECT_EQ(numbers("bf16-mixed").sum_bytes(), 4);
@@ -56,7 +56,7 @@ TEST(ParallelSettings, RefuseUnknownShardingsAndNegativeMemory) {
   EXPECT_EQ(
       tests::read_table<ParallelSettings>("[parallel]\nsharding = \"HYBRID_SHARD\"\n", "parallel")
           .sharding,
-      "HYBRID_SHARD");
+      Sharding::hybrid_shard);
   refused("[parallel]\nsharding = \"HALF_SHARD\"\n");
   refused("[parallel]\nbucket = \"TENSOR\"\n");
   refused("[parallel]\ndp_shard = -1\n");

@@ -25,7 +25,7 @@ constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 Request request(std::int64_t ranks, const std::string& sharding = "FULL_SHARD") {
   Request request = tests::adamw_request();
   request.architecture = tests::decoder(small);
-  request.parallel.sharding = sharding;
+  request.parallel.sharding = sharding_named(sharding);
   request.on_gpu = true;
   request.ranks = ranks_on_nodes(ranks, 2);
   request.micro_batch = 2;
@@ -278,7 +278,7 @@ TEST(Strategies, SpreadsACopyOverAsFewNodesAsHoldIt) {
   const Request r = request(16);
   const DecoderTable table(r.architecture);
   Request over_two_nodes = r;
-  over_two_nodes.parallel.sharding = "HYBRID_SHARD";
+  over_two_nodes.parallel.sharding = sharding_named("HYBRID_SHARD");
   over_two_nodes.parallel.dp_shard = 4;
   const std::int64_t enough = make(over_two_nodes, table.table()).memory_bytes();
   const auto strategies = compare(r, table.table(), site(enough));

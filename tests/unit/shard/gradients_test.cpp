@@ -118,7 +118,7 @@ TEST_P(GradientSums, TakeRanksThatHaveNothing) {
 TEST_P(GradientSums, DoNotExistForFrozenUnits) {
   model::ParameterTable table = tests::odd_table();
   table.rows[3].trainable = false;
-  OddShards odd(world_, dtype_, plan::regroup(table, "BLOCK"));
+  OddShards odd(world_, dtype_, plan::regroup(table, plan::Bucket::block));
   const int frozen = odd.shards.unit_of(3), trained = odd.shards.unit_of(0);
   EXPECT_NE(frozen, trained);
   for (const int unit : {frozen, trained})

@@ -48,7 +48,7 @@ TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {
   EXPECT_TRUE(advice_on_lr(input(1e-3, "none", 1'000'000)).empty());
   EXPECT_TRUE(advice_on_lr(input(0, "lora")).empty());
   Input random = input(1e-3, "none");
-  random.model.init = "random";
+  random.model.init = InitialWeights::random;
   EXPECT_TRUE(advice_on_lr(random).empty());
 }
 
@@ -84,17 +84,14 @@ TEST(SaveAdvice, IsForRunsOfHoursThatSaveAtTheirEndAlone) {
 }
 
 TEST(EpochAdvice, RefusesABatchThatTheDataCannotFill) {
-  Input large = input(2e-5, "none");
-  large.train.global_batch = 65;
-  EXPECT_FALSE(advice_on_epoch(large, 65).has_value());
+  EXPECT_FALSE(advice_on_epoch(65, 65, "input.toml").has_value());
   try {
-    advice_on_epoch(large, 64);
+    advice_on_epoch(65, 64, "input.toml");
     FAIL() << "nothing thrown";
   } catch (const core::Error& error) {
     EXPECT_EQ(error.kind(), core::ErrorKind::deck);
   }
-  large.train.global_batch = 8;
-  EXPECT_EQ(advice_on_epoch(large, 5),
+  EXPECT_EQ(advice_on_epoch(8, 5, "input.toml"),
             "train.global_batch = 8: exceeds the 5 sequences of an epoch (a step takes none of "
             "them twice). Use 5 or less.");
 }

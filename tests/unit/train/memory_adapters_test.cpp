@@ -73,9 +73,9 @@ model::Architecture architecture() {
 plan::Request request(const Case& run) {
   plan::Request request = tests::adamw_request();
   request.architecture = architecture();
-  request.parallel.sharding = run.sharding;
+  request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.dp_shard = run.dp_shard;
-  request.parallel.bucket = run.bucket;
+  request.parallel.bucket = plan::bucket_named(run.bucket);
   request.parallel.overlap = run.overlap;
   request.numbers.compute = run.compute;
   request.numbers.master = request.numbers.moments = run.state;
@@ -107,7 +107,7 @@ model::ParameterTable table_of(const Case& run) {
   const bool is_nf4 = run.kind.base == Base::nf4 || run.kind.base == Base::nf4_single;
   const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter() : adapters::lora::adapter();
   adapter.rewrite(settings, "deck", table);
-  return plan::regroup(table, run.bucket);
+  return plan::regroup(table, plan::bucket_named(run.bucket));
 }
 
 /// Random weights; words of GPTQ whose scales are small and whose groups follow each other.

@@ -95,8 +95,8 @@ model::Architecture architecture(const Case& run) {
 plan::Request request(const Case& run) {
   plan::Request request = tests::adamw_request();
   request.architecture = architecture(run);
-  request.parallel.sharding = run.sharding;
-  request.parallel.bucket = run.bucket;
+  request.parallel.sharding = plan::sharding_named(run.sharding);
+  request.parallel.bucket = plan::bucket_named(run.bucket);
   request.parallel.overlap = run.overlap;
   request.numbers.determinism = run.determinism;
   request.activation_checkpointing = run.checkpointing;

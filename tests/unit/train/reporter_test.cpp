@@ -107,7 +107,7 @@ TEST_F(ReporterTest, SaysOnceThatRowsAreLost) {
     reporter.step({.step = 2});
   });
   EXPECT_TRUE(said.starts_with("warning: rows of metrics.jsonl are lost: ")) << said;
-  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_EQ(said.find("rows of"), said.rfind("rows of")) << said;
 }
 
 }  // namespace

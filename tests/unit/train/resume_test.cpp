@@ -61,20 +61,20 @@ TEST(WarnOfOtherArithmetic, SpeaksWhereIdenticalResultsAreAskedForAndProductsDif
   Input input = input_of({});
   checkpoint::Found found = checkpoint_of(input);
   found.state.arithmetic = "bf16 in fp32, AVX2";
-  const auto said = [&](const char* determinism, const char* arithmetic) {
+  const auto said = [&](plan::Determinism determinism, const char* arithmetic) {
     input.train.determinism = determinism;
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
     warn_of_other_arithmetic(input, arithmetic, found);
     return testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
   };
-  EXPECT_EQ(said("topology", "bf16 in fp32, AVX2"), "");
-  EXPECT_EQ(said("off", "bf16 by libtorch, AMX"), "");
-  const std::string warning = said("topology", "bf16 by libtorch, AMX");
+  EXPECT_EQ(said(plan::Determinism::topology, "bf16 in fp32, AVX2"), "");
+  EXPECT_EQ(said(plan::Determinism::off, "bf16 by libtorch, AMX"), "");
+  const std::string warning = said(plan::Determinism::topology, "bf16 by libtorch, AMX");
   const char* expected = "products of bf16 in fp32, AVX2, this start has bf16 by libtorch, AMX";
   EXPECT_EQ(warning.find(expected) != std::string::npos, log::is_root()) << warning;
   found.state.arithmetic.reset();  // of an earlier version
-  EXPECT_EQ(said("topology", "bf16 by libtorch, AMX"), "");
+  EXPECT_EQ(said(plan::Determinism::topology, "bf16 by libtorch, AMX"), "");
 }
 
 TEST(RequireSameRun, AcceptsTheSameDeckAndData) {
@@ -106,7 +106,7 @@ TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
     return testing::internal::GetCapturedStderr();
   };
   Input input = input_of({});
-  input.precision.mode = "bf16-true";
+  input.precision.mode = plan::PrecisionMode::bf16_true;
   auto found = checkpoint_of(input);
   EXPECT_EQ(found.state.rounding, "stochastic");
   EXPECT_EQ(warning(input, found), "");
@@ -118,7 +118,7 @@ TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
   EXPECT_EQ(warning(input, found), log::is_root() ? expected : "") << "an earlier version wrote it";
   input.optimizer.rounding = optim::Rounding::nearest;
   EXPECT_EQ(warning(input, found), "");
-  input.precision.mode = "bf16-mixed";
+  input.precision.mode = plan::PrecisionMode::bf16_mixed;
   EXPECT_FALSE(checkpoint_of(input).state.rounding) << "nothing is kept in bf16";
 }
 
