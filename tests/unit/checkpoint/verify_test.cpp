@@ -68,8 +68,9 @@ TEST(Verify, AMeanOfSquaresIsNotNegative) {
   values[2] = -1;
   save_values(folder.path(), 3, "exp_avg_sq", values);
   const std::vector<std::string> unsigned_kinds = {"exp_avg_sq"};
-  expect_one_problem(verify(folder.path(), unsigned_kinds),
-                     "block 0 of exp_avg_sq w from element 0 on holds -1 as element 2 (a run never");
+  expect_one_problem(
+      verify(folder.path(), unsigned_kinds),
+      "block 0 of exp_avg_sq w from element 0 on holds -1 as element 2 (a run never");
   save_values(folder.path(), 3, "exp_avg", values);
   EXPECT_TRUE(verify(folder.path(), unsigned_kinds).problems.empty());
 }
