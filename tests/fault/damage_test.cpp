@@ -182,7 +182,7 @@ TEST_F(Damage, OfAnEditedManifestIsRefused) {
       {"\"slices\":[\n[0,0,0,", "\"slices\":[\n[0,0,1,", true},
       {"\"slices\":[\n[0,0,0,", "\"slices\":[\n[0,7,0,", true},
       {"\"block_bytes\":1048576", "\"block_bytes\":0", true},
-      {"\"version\":1", "\"version\":2", true},
+      {"\"version\":2", "\"version\":3", true},
   };
   for (const Edit& edit : edits) {
     SCOPED_TRACE(edit.to);
