@@ -108,16 +108,11 @@ void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
   const at::Tensor denominator = (v.sqrt() / std::sqrt(correction2)).add_(numbers.epsilon);
   w.addcdiv_(m, denominator, -numbers.lr / correction1);
   const bool is_narrow = !weight.is_same(w) || !exp_avg.is_same(m) || !exp_avg_sq.is_same(v);
-  at::Tensor random;
-  if (numbers.rounding && is_narrow)
-    random = rounding_bits(*numbers.rounding, numbers.index, weight.size(0), weight);
-  const auto round_back = [&](at::Tensor& stored, const at::Tensor& wide, const auto& bits) {
-    if (!stored.is_same(wide)) stored.copy_(random.defined() ? rounded_by(wide, bits()) : wide);
-  };
-  round_back(weight, w, [&] { return random.bitwise_right_shift(16); });
-  round_back(exp_avg, m, [&] { return random.bitwise_and(0xFF00).bitwise_or_(0x80); });
-  round_back(exp_avg_sq, v,
-             [&] { return random.bitwise_and(0xFF).bitwise_left_shift(8).bitwise_or_(0x80); });
+  const StoreRounded store(is_narrow ? numbers.rounding : std::nullopt, numbers.index,
+                           weight.size(0), weight);
+  store(weight, w, RandomBits::weight);
+  store(exp_avg, m, RandomBits::exp_avg);
+  store(exp_avg_sq, v, RandomBits::exp_avg_sq);
 }
 
 at::Tensor squared_sum(const at::Tensor& values) {

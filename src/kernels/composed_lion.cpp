@@ -17,14 +17,10 @@ void lion_(at::Tensor& weight, at::Tensor& exp_avg, const at::Tensor& gradient,
   w.mul_(1.0 - numbers.lr * numbers.weight_decay).add_(direction, -numbers.lr);
   m.mul_(numbers.beta2).add_(g, 1.0 - numbers.beta2);
   const bool is_narrow = !weight.is_same(w) || !exp_avg.is_same(m);
-  at::Tensor random;
-  if (numbers.rounding && is_narrow)
-    random = rounding_bits(*numbers.rounding, numbers.index, weight.size(0), weight);
-  const auto round_back = [&](at::Tensor& stored, const at::Tensor& wide, const auto& bits) {
-    if (!stored.is_same(wide)) stored.copy_(random.defined() ? rounded_by(wide, bits()) : wide);
-  };
-  round_back(weight, w, [&] { return random.bitwise_right_shift(16); });
-  round_back(exp_avg, m, [&] { return random.bitwise_and(0xFF00).bitwise_or_(0x80); });
+  const StoreRounded store(is_narrow ? numbers.rounding : std::nullopt, numbers.index,
+                           weight.size(0), weight);
+  store(weight, w, RandomBits::weight);
+  store(exp_avg, m, RandomBits::exp_avg);
 }
 
 }  // namespace finetune::kernels::composed

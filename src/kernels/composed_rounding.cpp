@@ -52,4 +52,29 @@ at::Tensor rounded_by(const at::Tensor& wide, const at::Tensor& random16) {
   return at::where(wide.isfinite(), rounded, wide.to(at::kBFloat16));
 }
 
+StoreRounded::StoreRounded(const std::optional<RoundingKey>& key, std::int64_t first,
+                           std::int64_t count, const at::Tensor& like) {
+  if (key) random_ = rounding_bits(*key, first, count, like);
+}
+
+void StoreRounded::operator()(at::Tensor& stored, const at::Tensor& wide, RandomBits bits) const {
+  if (stored.is_same(wide)) return;
+  if (!random_.defined()) {
+    stored.copy_(wide);
+    return;
+  }
+  switch (bits) {
+    case RandomBits::weight:
+      stored.copy_(rounded_by(wide, random_.bitwise_right_shift(16)));
+      return;
+    case RandomBits::exp_avg:
+      stored.copy_(rounded_by(wide, random_.bitwise_and(0xFF00).bitwise_or_(0x80)));
+      return;
+    case RandomBits::exp_avg_sq:
+      stored.copy_(
+          rounded_by(wide, random_.bitwise_and(0xFF).bitwise_left_shift(8).bitwise_or_(0x80)));
+      return;
+  }
+}
+
 }  // namespace finetune::kernels::composed

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/rounding.hpp"
 
@@ -25,5 +26,22 @@ at::Tensor rounding_bits(const RoundingKey& key, std::int64_t first, std::int64_
 /// `wide` [N] fp32 as bf16, each number rounded by its 16 bits in `random16` (int64); what is not
 /// finite to nearest.
 at::Tensor rounded_by(const at::Tensor& wide, const at::Tensor& random16);
+
+/// Which of an element's random bits round what, as bits_for_weight and its like share them out.
+enum class RandomBits { weight, exp_avg, exp_avg_sq };
+
+/// Stores what an optimizer's step computed in fp32 where narrower tensors keep it.
+class StoreRounded {
+ public:
+  /// Of `count` elements from `first` on, over the whole model. Without a key: to nearest.
+  StoreRounded(const std::optional<RoundingKey>& key, std::int64_t first, std::int64_t count,
+               const at::Tensor& like);
+
+  /// Nothing where `wide` is `stored` itself.
+  void operator()(at::Tensor& stored, const at::Tensor& wide, RandomBits bits) const;
+
+ private:
+  at::Tensor random_;  ///< undefined: to nearest
+};
 
 }  // namespace finetune::kernels::composed

@@ -274,7 +274,7 @@ at::Tensor Ops::add(const at::Tensor& x_ND, const at::Tensor& y_ND) {
 }
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  return product(x_ND, weights_.weight({row, 1}).t(), path_).to(at::kFloat);
+  return matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
 }
 
 LossSum Ops::loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
@@ -305,24 +305,30 @@ LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, in
   return sum;
 }
 
+at::Tensor Ops::head_loss(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                          at::Tensor& hits_N, std::optional<double> scale) {
+  return cross_entropy(logits_NV, labels_N, hits_N, scale, path_);
+}
+
 at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
                              double scale, const at::Tensor& d_x_ND, LossSum& sum) {
-  const at::Tensor weight = weights_.weight({row, 1});
+  const Weight weight = weights_.matrix({row, 1});
   const std::int64_t num_tokens = x_ND.size(0);
   at::Tensor correct = at::empty({num_tokens}, labels_N.options().dtype(at::kBool));
   at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
   for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
     const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
     const at::Tensor x = x_ND.narrow(0, first, count);
-    at::Tensor logits = product(x, weight.t(), path_);
+    at::Tensor logits = matmul(x, weight, path_);
     at::Tensor hits = correct.narrow(0, first, count);
-    loss.add_(cross_entropy(logits, labels_N.narrow(0, first, count), hits,
-                            d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt, path_));
+    loss.add_(head_loss(row, logits, labels_N.narrow(0, first, count), hits,
+                        d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt));
     if (!d_x_ND.defined()) continue;
     // Logits now hold their gradient.
     add_product(weights_.gradient({row, 1}), logits, x, path_);
     at::Tensor d_x = d_x_ND.narrow(0, first, count);
-    product_out(d_x, logits, weight, path_);
+    matmul_backward_out(d_x, logits, weight, path_);
+    complete_head_gradient(d_x);
   }
   // After all chunks: on a GPU the host waits here.
   sum.loss = loss.item<double>();

@@ -88,10 +88,13 @@ class Ops : public BasicOps<OnDevice> {
                             double scale, at::Tensor& d_x_ND);
 
  protected:
-  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
-  /// hits.
-  virtual at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                                  double scale, const at::Tensor& d_x_ND, LossSum& sum);
+  /// Cross entropy of a chunk's logits [n, V] with head `row` against labels [n], summed: a fp64
+  /// scalar where the logits are. With `scale`, the logits become the gradient of scale * loss.
+  /// `hits` [n] bool: the label is the most likely token.
+  virtual at::Tensor head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                               at::Tensor& hits_N, std::optional<double> scale);
+  /// Makes whole what this device's logits gave of the head's input gradient, in place.
+  virtual void complete_head_gradient(at::Tensor&) {}
 
   Weights& weights_;
   Path path_;
@@ -101,6 +104,10 @@ class Ops : public BasicOps<OnDevice> {
   Projection projection(RowRange rows);
   LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
                        at::Tensor* d_x_ND);
+  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
+  /// hits.
+  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
+                          const at::Tensor& d_x_ND, LossSum& sum);
 
   std::optional<Dropout> dropout_;
 };

@@ -5,7 +5,6 @@
 #include <torch/custom_class.h>
 
 #include "core/error.hpp"
-#include "model/products.hpp"
 #include "shard/options.hpp"
 
 namespace finetune::shard {
@@ -22,9 +21,14 @@ core::DType dtype_of(const at::Tensor& x) {
   return core::DType::f16;
 }
 
+/// `terms` is contiguous.
+void sum_in_place(comm::Group& tp, const at::Tensor& terms) {
+  tp.wait(tp.all_reduce(dtype_of(terms), terms.data_ptr(), terms.numel()));
+}
+
 at::Tensor sum_over(comm::Group& tp, const at::Tensor& terms) {
-  at::Tensor sum = terms.contiguous().clone();
-  tp.wait(tp.all_reduce(dtype_of(sum), sum.data_ptr(), sum.numel()));
+  at::Tensor sum = terms.clone(at::MemoryFormat::Contiguous);
+  sum_in_place(tp, sum);
   return sum;
 }
 
@@ -143,46 +147,27 @@ OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, in
 
 }  // namespace
 
-at::Tensor TensorParallelOps::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N,
-                                           int row, double scale, const at::Tensor& d_x_ND,
-                                           model::LossSum& sum) {
+at::Tensor TensorParallelOps::head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                                        at::Tensor& hits_N, std::optional<double> scale) {
   core::check(table_.row(row).shape[0] % tp_.size() == 0, "the ranks of tp share the vocabulary");
-  const model::Weight weight = weights_.matrix({row, 1});
-  const model::GradientSlot slot = weights_.gradient({row, 1});
-  at::Tensor correct = at::empty({x_ND.size(0)}, labels_N.options().dtype(at::kBool));
-  at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
-  for (std::int64_t first = 0; first < x_ND.size(0); first += model::head_chunk_tokens) {
-    const std::int64_t count = std::min(model::head_chunk_tokens, x_ND.size(0) - first);
-    const at::Tensor x = x_ND.narrow(0, first, count);
-    const OwnLogits own =
-        own_logits(model::matmul(x, weight, path_), labels_N.narrow(0, first, count), tp_.rank());
-    const at::Tensor largest = gathered(tp_, own.logits_NV.amax(1)).amax(0);
-    at::Tensor exponentials = (own.logits_NV - largest.unsqueeze(1)).exp_();
-    const at::Tensor total = sum_over(tp_, exponentials.sum(1));
-    const at::Tensor of_label = sum_over(
-        tp_, own.logits_NV.gather(1, own.label_N.unsqueeze(1)).squeeze(1).mul(own.is_own_N));
-    loss.add_((largest + total.log() - of_label).sum(at::kDouble));
-    correct.narrow(0, first, count).copy_(of_label.eq(largest));
-    if (!d_x_ND.defined()) continue;
-
-    at::Tensor d_logits = exponentials.div_(total.unsqueeze(1));
-    d_logits.scatter_add_(1, own.label_N.unsqueeze(1),
-                          own.is_own_N.to(at::kFloat).neg_().unsqueeze(1));
-    d_logits = d_logits.mul_(scale).to(x.scalar_type());
-    at::Tensor d_weight = slot.tensor;
-    if (d_weight.defined()) {
-      if (slot.accumulate || first > 0) {
-        model::product_add(d_weight, d_logits.t(), x, path_);
-      } else {
-        model::product_out(d_weight, d_logits.t(), x, path_);
-      }
-    }
-    d_x_ND.narrow(0, first, count)
-        .copy_(sum_over(tp_, model::matmul_backward(d_logits, weight, path_)));
+  const OwnLogits own = own_logits(logits_NV, labels_N, tp_.rank());
+  const at::Tensor label_N1 = own.label_N.unsqueeze(1);
+  const at::Tensor largest = gathered(tp_, own.logits_NV.amax(1)).amax(0);
+  at::Tensor exponentials = (own.logits_NV - largest.unsqueeze(1)).exp_();
+  const at::Tensor total = sum_over(tp_, exponentials.sum(1));
+  const at::Tensor of_label =
+      sum_over(tp_, own.logits_NV.gather(1, label_N1).squeeze(1).mul(own.is_own_N));
+  hits_N.copy_(of_label.eq(largest));
+  if (scale) {
+    const at::Tensor d_logits = exponentials.div_(total.unsqueeze(1));
+    d_logits.scatter_add_(1, label_N1, own.is_own_N.to(at::kFloat).neg_().unsqueeze(1));
+    logits_NV.copy_(d_logits.mul_(*scale));
   }
-  sum.loss = loss.item<double>();
-  sum.num_targets = x_ND.size(0);
-  return correct;
+  return (largest + total.log() - of_label).sum(at::kDouble);
+}
+
+void TensorParallelOps::complete_head_gradient(at::Tensor& d_x_ND) {
+  sum_in_place(tp_, d_x_ND);
 }
 
 }  // namespace finetune::shard

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "comm/group.hpp"
@@ -51,8 +52,9 @@ class TensorParallelOps : public model::Ops {
  protected:
   /// Each rank has the logits of its part of the vocabulary; what a token needs of the others is
   /// its largest logit, its sum of exponentials and its label's logit. Computed in fp32.
-  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
-                          const at::Tensor& d_x_ND, model::LossSum& sum) override;
+  at::Tensor head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                       at::Tensor& hits_N, std::optional<double> scale) override;
+  void complete_head_gradient(at::Tensor& d_x_ND) override;
 
  private:
   /// Whole in, whole out; the gradient is summed over the ranks.
