@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "deck/choices.hpp"
 #include "deck/row.hpp"
 
 namespace finetune::deck {
@@ -35,20 +36,17 @@ class Table {
   void text(const Key& key, std::string& value);
   /// A string that is one of `choices`.
   void choice(const Key& key, std::string& value, const std::vector<std::string>& choices);
-  /// The same, bound to what the string stands for.
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void choice(const Key& key, Enum& value,
-              const std::vector<std::pair<std::string, Enum>>& choices) {
-    std::string name;
+  /// The same, bound to what the string stands for: of an enum, or of an optional one, for which
+  /// one of the strings leaves it open.
+  template <typename Meaning>
+  requires(!std::is_same_v<Meaning, std::string>) void choice(const Key& key, Meaning& value,
+                                                              const Choices<Meaning>& choices) {
+    std::string name = name_in(choices, value);
     std::vector<std::string> names;
-    for (const auto& [each, meaning] : choices) {
-      names.push_back(each);
-      if (meaning == value) name = each;
-    }
-    choice(key, name, names);
     for (const auto& [each, meaning] : choices)
-      if (each == name) value = meaning;
+      names.push_back(each);
+    choice(key, name, names);
+    value = value_in(choices, name);
   }
   /// A string or an array of strings, each one of `choices` if there are any. "" is no string. An
   /// override may leave out quotes: [a,b].

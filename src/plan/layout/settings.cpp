@@ -6,11 +6,12 @@
 namespace finetune::plan {
 namespace {
 
-constexpr const char* open_sharding = "AUTO";
-const deck::Choices<Sharding> shardings = {{"FULL_SHARD", Sharding::full_shard},
-                                           {"SHARD_GRAD_OP", Sharding::shard_grad_op},
-                                           {"HYBRID_SHARD", Sharding::hybrid_shard},
-                                           {"NO_SHARD", Sharding::no_shard}};
+const deck::Choices<std::optional<Sharding>> shardings = {
+    {"AUTO", std::nullopt},
+    {"FULL_SHARD", Sharding::full_shard},
+    {"SHARD_GRAD_OP", Sharding::shard_grad_op},
+    {"HYBRID_SHARD", Sharding::hybrid_shard},
+    {"NO_SHARD", Sharding::no_shard}};
 const deck::Choices<Bucket> buckets = {
     {"BLOCK", Bucket::block}, {"LAYER", Bucket::layer}, {"NONE", Bucket::whole}};
 const deck::Choices<PrecisionMode> precision_modes = {{"bf16-mixed", PrecisionMode::bf16_mixed},
@@ -23,21 +24,13 @@ const deck::Choices<CpuProducts> product_choices = {{"auto", CpuProducts::automa
 const deck::Choices<core::DType> reduce_dtypes = {
     {"fp32", core::DType::f32}, {"bf16", core::DType::bf16}, {"fp16", core::DType::f16}};
 
-std::vector<std::string> sharding_names() {
-  std::vector<std::string> names = {open_sharding};
-  for (const auto& [name, sharding] : shardings)
-    names.push_back(name);
-  return names;
-}
-
 }  // namespace
 
 std::string to_string(Sharding sharding) {
-  return deck::name_in(shardings, sharding);
+  return deck::name_in(shardings, std::optional(sharding));
 }
 
 std::optional<Sharding> sharding_named(const std::string& name) {
-  if (name == open_sharding) return std::nullopt;
   return deck::value_in(shardings, name);
 }
 
@@ -63,7 +56,6 @@ std::string name_of_reduce(core::DType dtype) {
 
 void ParallelSettings::bind(deck::Table& table) {
   using deck::Restart;
-  std::string sharding_name = sharding ? to_string(*sharding) : open_sharding;
   table.choice(
       {.name = "sharding",
        .restart = Restart::free,
@@ -73,8 +65,7 @@ void ParallelSettings::bind(deck::Table& table) {
            "until the step ends; HYBRID_SHARD: split inside a node, replicated across nodes; "
            "NO_SHARD: replicated on every rank; AUTO: the fastest of these that fits, as the plan "
            "compares them; a restart on the same ranks keeps it."},
-      sharding_name, sharding_names());
-  sharding = sharding_named(sharding_name);
+      sharding, shardings);
   table.integer({.name = "dp_shard",
                  .restart = Restart::free,
                  .sentence = "Ranks that share one copy of the model; 0: follows from sharding.",

@@ -108,8 +108,8 @@ void take(const core::Json& decision, const plan::Request& asked, Input& input) 
     input.sharding_is_chosen = true;
   }
   if (asked.chooses_activations)
-    input.train.set_recomputation(
-        static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>()));
+    input.train.activation_checkpointing =
+        static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>());
 }
 
 /// Whether the ranks form a mesh; if not, what plans the run next says it better.

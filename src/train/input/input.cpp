@@ -248,7 +248,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.numbers.widens = computing.widens;
   request.threads = computing.threads;
   request.activation_checkpointing = train.recomputation();
-  request.chooses_activations = train.activation_checkpointing == Recomputation::automatic;
+  request.chooses_activations = !train.activation_checkpointing;
   request.optimizer = optimizer.kind->footprint;
   request.lighter_optimizer = lighter_optimizer;
   request.offloads_optimizer = optimizer.offload;

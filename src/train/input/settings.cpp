@@ -122,30 +122,7 @@ void TrainSettings::bind_stops(deck::Table& table) {
 }
 
 plan::ActivationCheckpointing TrainSettings::recomputation() const {
-  switch (activation_checkpointing) {
-    case Recomputation::selective:
-      return plan::ActivationCheckpointing::selective;
-    case Recomputation::full:
-      return plan::ActivationCheckpointing::full;
-    case Recomputation::automatic:
-    case Recomputation::none:
-      break;
-  }
-  return plan::ActivationCheckpointing::none;
-}
-
-void TrainSettings::set_recomputation(plan::ActivationCheckpointing chosen) {
-  switch (chosen) {
-    case plan::ActivationCheckpointing::none:
-      activation_checkpointing = Recomputation::none;
-      break;
-    case plan::ActivationCheckpointing::selective:
-      activation_checkpointing = Recomputation::selective;
-      break;
-    case plan::ActivationCheckpointing::full:
-      activation_checkpointing = Recomputation::full;
-      break;
-  }
+  return activation_checkpointing.value_or(plan::ActivationCheckpointing::none);
 }
 
 void TrainSettings::bind_method(deck::Table& table) {
@@ -166,10 +143,10 @@ void TrainSettings::bind_method(deck::Table& table) {
                    "and activation functions (selective), or whole blocks (full); auto: the first "
                    "of these that fits into memory."},
       activation_checkpointing,
-      {{"auto", Recomputation::automatic},
-       {"none", Recomputation::none},
-       {"selective", Recomputation::selective},
-       {"full", Recomputation::full}});
+      {{"auto", std::nullopt},
+       {"none", plan::ActivationCheckpointing::none},
+       {"selective", plan::ActivationCheckpointing::selective},
+       {"full", plan::ActivationCheckpointing::full}});
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "

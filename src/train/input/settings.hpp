@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "deck/deck.hpp"
@@ -15,8 +16,6 @@ namespace finetune::train {
 enum class InitialWeights { pretrained, random };
 /// Over what the load of experts is counted, for the loss that balances it.
 enum class RouterLoad { sample, micro_batch };
-/// What the backward pass recomputes, or that the plan is to choose.
-enum class Recomputation { automatic, none, selective, full };
 /// What is checked before the first step.
 enum class PreflightLevel { off, quick, full };
 
@@ -40,7 +39,7 @@ struct TrainSettings {
   std::int64_t stop_after_steps = 0;
   double max_seconds = 0;
   plan::Determinism determinism = plan::Determinism::run;
-  Recomputation activation_checkpointing = Recomputation::automatic;
+  std::optional<plan::ActivationCheckpointing> activation_checkpointing;  ///< none: the plan's
   bool check_replicas = false;
   double hang_timeout_s = 600;
   PreflightLevel preflight = PreflightLevel::quick;
@@ -49,8 +48,6 @@ struct TrainSettings {
 
   /// What activation_checkpointing says; nothing is recomputed as long as "auto" is open.
   plan::ActivationCheckpointing recomputation() const;
-  /// What the plan has chosen.
-  void set_recomputation(plan::ActivationCheckpointing chosen);
 
  private:
   void bind_length(deck::Table& table);
