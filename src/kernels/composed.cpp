@@ -67,13 +67,13 @@ CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
 }
 
 CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Tensor& targets,
-                                         double scale) {
+                                         const at::Tensor& scales) {
   CrossEntropy result = cross_entropy(logits, targets);
   const at::Tensor ignored = targets == ignored_target;
   const at::Tensor index = targets.masked_fill(ignored, 0).unsqueeze(-1);
   at::Tensor gradient = at::softmax(logits, -1, at::kFloat);
   gradient.scatter_add_(-1, index, at::full_like(index, -1, gradient.options()));
-  gradient.mul_(scale).masked_fill_(ignored.unsqueeze(-1), 0);
+  gradient.mul_(scales.unsqueeze(-1)).masked_fill_(ignored.unsqueeze(-1), 0);
   result.gradient = gradient.to(logits.scalar_type());
   return result;
 }

@@ -67,16 +67,15 @@ AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor&
                                       const Attention& attention, const Visible& visible);
 
 struct CrossEntropy {
-  at::Tensor losses;   ///< [N] fp32
-  at::Tensor correct;  ///< [N] bool
-  at::Tensor
-      gradient;  ///< [N, V] as the logits, of scale * (sum of losses); undefined if not asked
+  at::Tensor losses;    ///< [N] fp32
+  at::Tensor correct;   ///< [N] bool
+  at::Tensor gradient;  ///< [N, V] as the logits, of the sum of scales * losses; or undefined
 };
 
-/// logits [N, V], targets [N] int64.
+/// logits [N, V], targets [N] int64, scales [N] fp32.
 CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Tensor& targets,
-                                         double scale);
+                                         const at::Tensor& scales);
 
 /// weight [V, D], ids [N] -> [N, D].
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);

@@ -66,7 +66,7 @@ struct LossAndGradient {
   const std::int64_t* targets;
   RowResult* results;
   std::int64_t vocabulary;
-  float scale;
+  const float* scales;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     for (std::int64_t n = first; n < last; ++n) {
@@ -79,12 +79,12 @@ struct LossAndGradient {
       }
       const RowStatistics row_statistics = statistics<T>(row, vocabulary);
       results[n] = row_result<T>(row, targets[n], row_statistics);
-      write_gradient(row, targets[n], row_statistics);
+      write_gradient(row, targets[n], row_statistics, scales[n]);
     }
   }
 
   KOKKOS_INLINE_FUNCTION void write_gradient(T* row, std::int64_t target,
-                                             const RowStatistics& statistics) const {
+                                             const RowStatistics& statistics, float scale) const {
     const float largest = statistics.largest, inverse = 1.0f / statistics.sum;
     const float factor = inverse * scale;
     const float probability = exp_bounded(to_float(row[target]) - largest) * inverse;
@@ -99,7 +99,7 @@ struct LossAndGradient {
 std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_t> targets,
                              std::span<const float> losses, std::span<const bool> hits) {
   core::check(hits.empty() || hits.size() == targets.size(), "cross_entropy: hits is [N]");
-  core::check(losses.empty() || losses.size() == targets.size(), "cross_entropy: losses is [N]");
+  core::check(losses.size() == targets.size(), "cross_entropy: losses is [N]");
   if (targets.empty()) {
     core::check(num_logits == 0, "cross_entropy: logits is [N, V], targets [N]");
     return 1;
@@ -116,56 +116,49 @@ std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_
   return vocabulary;
 }
 
-// On one thread: N is small, and the order of the rows makes the sum reproducible.
-CrossEntropyTotals sum_rows(std::span<const RowResult> results, std::span<float> losses,
-                            std::span<bool> hits) {
-  CrossEntropyTotals totals;
-  for (const RowResult& row : results) {
-    totals.loss += row.loss;
-    totals.targets += row.trained;
-    totals.correct += row.correct;
-  }
+void copy_rows(std::span<const RowResult> results, std::span<float> losses, std::span<bool> hits) {
   for (std::size_t n = 0; n < losses.size(); ++n)
     losses[n] = results[n].loss;
   for (std::size_t n = 0; n < hits.size(); ++n)
     hits[n] = results[n].correct || !results[n].trained;
-  return totals;
 }
 
 }  // namespace
 
 template <class T>
-CrossEntropyTotals cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
-                                 std::span<float> losses, std::span<bool> hits) {
+void cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
+                   std::span<float> losses, std::span<bool> hits) {
   const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
   const auto rows = static_cast<std::int64_t>(targets.size());
   const Scratch<RowResult> results(rows);
   launch(0, rows, grain_rows(vocabulary),
          Loss<T>{logits.data(), targets.data(), results.data(), vocabulary});
-  return sum_rows({results.wait(), targets.size()}, losses, hits);
+  copy_rows({results.wait(), targets.size()}, losses, hits);
 }
 
 template <class T>
-CrossEntropyTotals cross_entropy_with_gradient(std::span<T> logits,
-                                               std::span<const std::int64_t> targets, float scale,
-                                               std::span<float> losses, std::span<bool> hits) {
+void cross_entropy_with_gradient(std::span<T> logits, std::span<const std::int64_t> targets,
+                                 std::span<const float> scales, std::span<float> losses,
+                                 std::span<bool> hits) {
   const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
+  core::check(scales.size() == targets.size(), "cross_entropy: scales is [N]");
   const auto rows = static_cast<std::int64_t>(targets.size());
   const Scratch<RowResult> results(rows);
-  launch(0, rows, grain_rows(vocabulary),
-         LossAndGradient<T>{logits.data(), targets.data(), results.data(), vocabulary, scale});
-  return sum_rows({results.wait(), targets.size()}, losses, hits);
+  launch(
+      0, rows, grain_rows(vocabulary),
+      LossAndGradient<T>{logits.data(), targets.data(), results.data(), vocabulary, scales.data()});
+  copy_rows({results.wait(), targets.size()}, losses, hits);
 }
 
-template CrossEntropyTotals cross_entropy(std::span<const float>, std::span<const std::int64_t>,
-                                          std::span<float>, std::span<bool>);
-template CrossEntropyTotals cross_entropy(std::span<const bf16>, std::span<const std::int64_t>,
-                                          std::span<float>, std::span<bool>);
-template CrossEntropyTotals cross_entropy_with_gradient(std::span<float>,
-                                                        std::span<const std::int64_t>, float,
-                                                        std::span<float>, std::span<bool>);
-template CrossEntropyTotals cross_entropy_with_gradient(std::span<bf16>,
-                                                        std::span<const std::int64_t>, float,
-                                                        std::span<float>, std::span<bool>);
+template void cross_entropy(std::span<const float>, std::span<const std::int64_t>, std::span<float>,
+                            std::span<bool>);
+template void cross_entropy(std::span<const bf16>, std::span<const std::int64_t>, std::span<float>,
+                            std::span<bool>);
+template void cross_entropy_with_gradient(std::span<float>, std::span<const std::int64_t>,
+                                          std::span<const float>, std::span<float>,
+                                          std::span<bool>);
+template void cross_entropy_with_gradient(std::span<bf16>, std::span<const std::int64_t>,
+                                          std::span<const float>, std::span<float>,
+                                          std::span<bool>);
 
 }  // namespace finetune::kernels

@@ -12,29 +12,22 @@ namespace finetune::kernels {
 /// A row with this target has loss 0 and no gradient.
 inline constexpr std::int64_t ignored_target = -100;
 
-/// Sums over the rows of one call.
-struct CrossEntropyTotals {
-  double loss = 0.0;         ///< sum of the rows' losses, in the order of the rows
-  std::int64_t targets = 0;  ///< rows that were not ignored
-  std::int64_t correct = 0;  ///< of these, rows whose first largest logit is the target
-};
-
-/// The loss of row n is log(sum_v exp(logits[n, v])) - logits[n, targets[n]].
+/// losses[n] = log(sum_v exp(logits[n, v])) - logits[n, targets[n]].
 ///
-/// Shapes: logits [N, V], targets [N] (each in [0, V) or ignored_target), losses and hits [N] or
-/// empty; both are always in host memory. A hit is a row whose first largest logit is the target,
-/// or that has none.
+/// Shapes: logits [N, V], targets [N] (each in [0, V) or ignored_target), losses [N], hits [N] or
+/// empty; these two are always in host memory. A hit is a row whose first largest logit is the
+/// target, or that has none.
 /// T is float or bf16; arithmetic is fp32. Results do not depend on the number of threads.
 /// Throws: ErrorKind::bug if sizes or (on the host) targets do not fit.
 template <class T>
-CrossEntropyTotals cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
-                                 std::span<float> losses = {}, std::span<bool> hits = {});
+void cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
+                   std::span<float> losses, std::span<bool> hits = {});
 
-/// The same; and replaces `logits` by the gradient of scale * (sum of losses).
+/// The same; and replaces `logits` by the gradient of the sum over n of scales[n] * losses[n].
+/// scales [N].
 template <class T>
-CrossEntropyTotals cross_entropy_with_gradient(std::span<T> logits,
-                                               std::span<const std::int64_t> targets, float scale,
-                                               std::span<float> losses = {},
-                                               std::span<bool> hits = {});
+void cross_entropy_with_gradient(std::span<T> logits, std::span<const std::int64_t> targets,
+                                 std::span<const float> scales, std::span<float> losses,
+                                 std::span<bool> hits = {});
 
 }  // namespace finetune::kernels

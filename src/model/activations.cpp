@@ -186,25 +186,30 @@ void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
   });
 }
 
-at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
-                         std::optional<double> scale, Path path) {
-  if (!has_kernels(logits, path)) {
-    const auto result = scale
-                            ? kernels::composed::cross_entropy_with_gradient(logits, labels, *scale)
-                            : kernels::composed::cross_entropy(logits, labels);
-    correct.copy_(result.correct.logical_or(labels.eq(kernels::ignored_target)));
-    if (scale) logits.copy_(result.gradient);
-    return result.losses.to(at::kDouble).sum();
+void score_labels(at::Tensor& logits_NV, const at::Tensor& labels_N, const at::Tensor& d_log_prob_N,
+                  LabelScores& scores, Path path) {
+  // Of losses, which are -log p.
+  const at::Tensor scales = d_log_prob_N.defined() ? d_log_prob_N.neg() : at::Tensor();
+  if (!has_kernels(logits_NV, path)) {
+    const auto result = scales.defined() ? kernels::composed::cross_entropy_with_gradient(
+                                               logits_NV, labels_N, scales)
+                                         : kernels::composed::cross_entropy(logits_NV, labels_N);
+    scores.is_first_N.copy_(result.correct.logical_or(labels_N.eq(kernels::ignored_target)));
+    scores.log_prob_N.copy_(result.losses.neg());
+    if (scales.defined()) logits_NV.copy_(result.gradient);
+    return;
   }
-  return dispatch(logits, [&]<typename T>() {
-    const auto targets = span_of<const std::int64_t>(labels);
-    const auto totals = scale ? kernels::cross_entropy_with_gradient<T>(span_of<T>(logits), targets,
-                                                                        static_cast<float>(*scale),
-                                                                        {}, span_of<bool>(correct))
-                              : kernels::cross_entropy<T>(span_of<const T>(logits), targets, {},
-                                                          span_of<bool>(correct));
-    return at::scalar_tensor(totals.loss, at::kDouble);
+  dispatch(logits_NV, [&]<typename T>() {
+    const auto targets = span_of<const std::int64_t>(labels_N);
+    const auto losses = span_of<float>(scores.log_prob_N);
+    const auto hits = span_of<bool>(scores.is_first_N);
+    if (scales.defined())
+      kernels::cross_entropy_with_gradient<T>(span_of<T>(logits_NV), targets,
+                                              span_of<const float>(scales), losses, hits);
+    else
+      kernels::cross_entropy<T>(span_of<const T>(logits_NV), targets, losses, hits);
   });
+  scores.log_prob_N.neg_();
 }
 
 }  // namespace finetune::model

@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -94,10 +93,10 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
 void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
                         const at::Tensor& gradient_VD, bool accumulate, Path path);
 
-/// Cross entropy of logits [n, V] against labels [n], summed: a fp64 scalar where the logits are,
-/// so that nobody waits for a GPU. With `scale`, the logits are overwritten with the gradient of
-/// scale * loss. `correct` [n] bool: argmax hits, true where the label is -100.
-at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& labels, at::Tensor& correct,
-                         std::optional<double> scale, Path path);
+/// Writes log p(label) of logits [N, V] to `scores`; both are where the logits are. With
+/// d_log_prob_N (fp32), the logits are overwritten with the gradient of the sum of
+/// d_log_prob_N * scores.log_prob_N.
+void score_labels(at::Tensor& logits_NV, const at::Tensor& labels_N, const at::Tensor& d_log_prob_N,
+                  LabelScores& scores, Path path);
 
 }  // namespace finetune::model

@@ -4,8 +4,10 @@
 // gradients of weights.
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "model/ops.hpp"
 #include "model/products.hpp"
@@ -16,28 +18,37 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-/// Handles travel through the autograd context as integers; they outlive it, because a step's graph
-/// never leaves the step.
+/// A value on its way from forward to backward; it lives as long as the context.
 template <typename T>
-std::int64_t as_integer(T* pointer) {
-  return reinterpret_cast<std::int64_t>(pointer);
+struct Carried final : torch::CustomClassHolder {
+  explicit Carried(T carried) : value(std::move(carried)) {}
+  T value;
+};
+
+template <typename T>
+void carry(AutogradContext* ctx, const char* key, T value) {
+  ctx->saved_data[key] =
+      c10::IValue::make_capsule(c10::make_intrusive<Carried<T>>(std::move(value)));
 }
 template <typename T>
-T& from_integer(const AutogradContext* ctx, const char* key) {
-  return *reinterpret_cast<T*>(ctx->saved_data.at(key).toInt());
+const T& carried(const AutogradContext* ctx, const char* key) {
+  return dynamic_cast<const Carried<T>&>(*ctx->saved_data.at(key).toCapsule()).value;
 }
 
+/// Weights outlive a step's graph, which never leaves the step.
+struct WeightRows {
+  Weights* weights = nullptr;
+  RowRange rows;
+};
+
 inline void save_rows(AutogradContext* ctx, Weights& weights, RowRange rows) {
-  ctx->saved_data["weights"] = as_integer(&weights);
-  ctx->saved_data["first"] = std::int64_t{rows.first};
-  ctx->saved_data["num"] = std::int64_t{rows.num};
+  carry(ctx, "rows", WeightRows{&weights, rows});
 }
 inline Weights& saved_weights(const AutogradContext* ctx) {
-  return from_integer<Weights>(ctx, "weights");
+  return *carried<WeightRows>(ctx, "rows").weights;
 }
 inline RowRange saved_rows(const AutogradContext* ctx) {
-  return {static_cast<int>(ctx->saved_data.at("first").toInt()),
-          static_cast<int>(ctx->saved_data.at("num").toInt())};
+  return carried<WeightRows>(ctx, "rows").rows;
 }
 
 inline Path saved_path(const AutogradContext* ctx) {

@@ -33,6 +33,13 @@ enum class Recompute { nothing, cheap };
 /// products large, many keep the logits small: 1,024 lose nothing measurable against one chunk.
 inline constexpr std::int64_t head_chunk_tokens = 1024;
 
+/// What the head says of each token's label.
+template <typename Tensor>
+struct Scores {
+  Tensor log_prob_N;  ///< [N] fp32: log p(label), natural logarithm; 0 where the label is -100
+  Tensor is_first_N;  ///< [N] bool: no token is more likely than the label; true where it is -100
+};
+
 /// `Values` says what the ops are computed on: its `Tensor`, and its `Sequence`, which is what
 /// attention has to know about the tokens of a pass.
 /// Letters: N = B L tokens, D model, F feed-forward, H heads, K head size, V vocabulary.
@@ -94,6 +101,13 @@ class BasicOps {
 
   /// x + y. Shapes: equal.
   virtual Tensor add(const Tensor& x_ND, const Tensor& y_ND) = 0;
+
+  /// Product with the head, weight [V, D], and log-probabilities of labels_N (int64, -100: none)
+  /// over chunks of tokens: the [N, V] logits never exist whole. Writes the gradient of the sum of
+  /// d_log_prob_N (fp32) * log_prob_N to d_x_ND and adds that of the head's weight. An objective
+  /// that knows its gradient per token beforehand needs this op alone.
+  virtual Scores<Tensor> pull_back_label_scores(const Tensor& x_ND, const Tensor& labels_N, int row,
+                                                const Tensor& d_log_prob_N, Tensor& d_x_ND) = 0;
 };
 
 }  // namespace finetune::model

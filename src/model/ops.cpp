@@ -13,15 +13,11 @@
 namespace finetune::model {
 namespace {
 
-/// What a product was made with travels through the context beside its rows.
 void save_projection(AutogradContext* ctx, const Projection& projection) {
-  save_rows(ctx, *projection.weights, projection.rows);
-  save_path(ctx, projection.path);
-  ctx->saved_data["dropout"] = as_integer(projection.dropout);
+  carry(ctx, "projection", projection);
 }
-Projection saved_projection(const AutogradContext* ctx) {
-  return {&saved_weights(ctx), saved_rows(ctx),
-          reinterpret_cast<const Dropout*>(ctx->saved_data.at("dropout").toInt()), saved_path(ctx)};
+const Projection& saved_projection(const AutogradContext* ctx) {
+  return carried<Projection>(ctx, "projection");
 }
 
 /// Saves `first`, then what the product keeps for its own backward.
@@ -140,7 +136,7 @@ void save_norm_linear(AutogradContext* ctx, const NormedProjection& of, const at
 at::Tensor norm_linear_backward(AutogradContext* ctx, const at::Tensor& dy_NF,
                                 const at::Tensor& d_residual_ND) {
   const auto saved = ctx->get_saved_variables();
-  const Projection projection = saved_projection(ctx);
+  const Projection& projection = saved_projection(ctx);
   Weights& weights = *projection.weights;
   const RowRange norm{static_cast<int>(ctx->saved_data.at("norm").toInt()), 1};
   at::Tensor normed = saved[2];
@@ -193,7 +189,7 @@ struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
-    const Projection projection = saved_projection(ctx);
+    const Projection& projection = saved_projection(ctx);
     at::Tensor activated = saved[1];
     if (!activated.defined() && projection.needs_input())
       activated = swiglu_forward(saved[0], projection.path);
@@ -227,7 +223,7 @@ void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, 
 }
 
 Projection Ops::projection(RowRange rows) {
-  return {&weights_, rows, dropout_ ? &*dropout_ : nullptr, path_};
+  return {&weights_, rows, dropout_, path_, uses_adapter_};
 }
 
 at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
@@ -271,69 +267,6 @@ at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
 
 at::Tensor Ops::add(const at::Tensor& x_ND, const at::Tensor& y_ND) {
   return x_ND + y_ND;
-}
-
-at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  return matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
-}
-
-LossSum Ops::loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
-  return chunked_loss(x_ND, labels_N, row, 1.0, nullptr);
-}
-
-LossSum Ops::loss_and_gradient(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                               double scale, at::Tensor& d_x_ND) {
-  return chunked_loss(x_ND, labels_N, row, scale, &d_x_ND);
-}
-
-LossSum Ops::chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
-                          at::Tensor* d_x_ND) {
-  const at::NoGradGuard no_autograd;
-  LossSum sum;
-  sum.correct = at::ones(labels_N.sizes(), labels_N.options().dtype(at::kBool));
-  // A prompt's tokens have neither loss nor gradient: the head sees the trained ones alone.
-  const at::Tensor trained = labels_N.ge(0).nonzero().squeeze(1);
-  const bool all_trained = trained.numel() == labels_N.numel();
-  const at::Tensor x = all_trained ? x_ND : x_ND.index_select(0, trained);
-  const at::Tensor labels = all_trained ? labels_N : labels_N.index_select(0, trained);
-  at::Tensor d_x;
-  if (d_x_ND != nullptr) d_x = at::empty_like(x);
-  const at::Tensor correct = trained_loss(x, labels, row, scale, d_x, sum);
-  sum.correct.index_put_({trained}, correct);
-  if (d_x_ND == nullptr) return sum;
-  *d_x_ND = all_trained ? d_x : at::zeros_like(x_ND).index_copy_(0, trained, d_x);
-  return sum;
-}
-
-at::Tensor Ops::head_loss(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
-                          at::Tensor& hits_N, std::optional<double> scale) {
-  return cross_entropy(logits_NV, labels_N, hits_N, scale, path_);
-}
-
-at::Tensor Ops::trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                             double scale, const at::Tensor& d_x_ND, LossSum& sum) {
-  const Weight weight = weights_.matrix({row, 1});
-  const std::int64_t num_tokens = x_ND.size(0);
-  at::Tensor correct = at::empty({num_tokens}, labels_N.options().dtype(at::kBool));
-  at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
-  for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
-    const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
-    const at::Tensor x = x_ND.narrow(0, first, count);
-    at::Tensor logits = matmul(x, weight, path_);
-    at::Tensor hits = correct.narrow(0, first, count);
-    loss.add_(head_loss(row, logits, labels_N.narrow(0, first, count), hits,
-                        d_x_ND.defined() ? std::optional<double>(scale) : std::nullopt));
-    if (!d_x_ND.defined()) continue;
-    // Logits now hold their gradient.
-    add_product(weights_.gradient({row, 1}), logits, x, path_);
-    at::Tensor d_x = d_x_ND.narrow(0, first, count);
-    matmul_backward_out(d_x, logits, weight, path_);
-    complete_head_gradient(d_x);
-  }
-  // After all chunks: on a GPU the host waits here.
-  sum.loss = loss.item<double>();
-  sum.num_targets = num_tokens;
-  return correct;
 }
 
 }  // namespace finetune::model

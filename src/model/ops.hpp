@@ -16,12 +16,8 @@
 
 namespace finetune::model {
 
-struct LossSum {
-  double loss = 0;               ///< sum over trained targets of -log p(target), natural logarithm
-  std::int64_t num_targets = 0;  ///< targets that count (label other than -100)
-  at::Tensor correct;  ///< [N] bool: the target is the most likely token; true where not trained;
-                       ///< on the labels' device
-};
+/// On the labels' device.
+using LabelScores = Scores<at::Tensor>;
 
 /// Zeroes a part of the low-rank parts' inputs and scales up the rest. What is kept depends on the
 /// key, the token and the channel alone: backward and a second forward pass see the same.
@@ -48,6 +44,11 @@ class Ops : public BasicOps<OnDevice> {
 
   /// Dropout from now on; nothing: none. Stays as it is between a pass's forward and its backward.
   void set_dropout(std::optional<Dropout> dropout) { dropout_ = std::move(dropout); }
+
+  /// Whether products include the low-rank parts on top of their weights; as dropout, the same
+  /// for a whole pass. Without them the model computes as before the adapter, if nothing else of it
+  /// is trained.
+  void use_adapter(bool uses_adapter) { uses_adapter_ = uses_adapter; }
 
   at::Tensor embedding(const at::Tensor& ids_N, int row) override;
   virtual void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row);
@@ -78,21 +79,16 @@ class Ops : public BasicOps<OnDevice> {
   /// Logits of a few tokens: x_ND, weight [V, D] -> [N, V] fp32. No gradient.
   virtual at::Tensor logits(const at::Tensor& x_ND, int row);
 
-  /// Product with the head and cross entropy over chunks of tokens; the [N, V] logits never exist
-  /// whole. labels_N int64, -100 = not trained.
-  LossSum loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row);
-
-  /// As `loss`, and writes d(scale * loss sum)/dx to d_x_ND while adding the head's weight
-  /// gradient.
-  LossSum loss_and_gradient(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
-                            double scale, at::Tensor& d_x_ND);
+  /// As pull_back_label_scores, without a gradient.
+  LabelScores label_scores(const at::Tensor& x_ND, const at::Tensor& labels_N, int row);
+  LabelScores pull_back_label_scores(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                                     const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) override;
 
  protected:
-  /// Cross entropy of a chunk's logits [n, V] with head `row` against labels [n], summed: a fp64
-  /// scalar where the logits are. With `scale`, the logits become the gradient of scale * loss.
-  /// `hits` [n] bool: the label is the most likely token.
-  virtual at::Tensor head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
-                               at::Tensor& hits_N, std::optional<double> scale);
+  /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
+  /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
+  virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                            const at::Tensor& d_log_prob_N, LabelScores& scores);
   /// Makes whole what this device's logits gave of the head's input gradient, in place.
   virtual void complete_head_gradient(at::Tensor&) {}
 
@@ -102,14 +98,12 @@ class Ops : public BasicOps<OnDevice> {
 
  private:
   Projection projection(RowRange rows);
-  LossSum chunked_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
-                       at::Tensor* d_x_ND);
-  /// Of tokens that all have a label; adds to `sum`, fills `d_x_ND` if it is defined, returns the
-  /// hits.
-  at::Tensor trained_loss(const at::Tensor& x_ND, const at::Tensor& labels_N, int row, double scale,
-                          const at::Tensor& d_x_ND, LossSum& sum);
+  /// Of tokens that all have a label; fills `d_x_ND` if there is a gradient to pull back.
+  LabelScores score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                           const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND);
 
   std::optional<Dropout> dropout_;
+  bool uses_adapter_ = true;
 };
 
 }  // namespace finetune::model

@@ -8,34 +8,8 @@
 namespace finetune::model {
 namespace {
 
-std::vector<std::int64_t> numbers_of(const AttentionShape& shape) {
-  return {shape.num_heads, shape.num_kv_heads,
-          shape.head_size, static_cast<std::int64_t>(shape.rotary),
-          shape.window,    shape.chunk};
-}
-AttentionShape shape_of(const std::vector<std::int64_t>& numbers) {
-  return {numbers[0], numbers[1], numbers[2], static_cast<Rotary>(numbers[3]),
-          numbers[4], numbers[5]};
-}
-
-void save_sequence(AutogradContext* ctx, const Sequence& sequence) {
-  std::vector<std::int64_t> numbers{sequence.batch, sequence.length};
-  for (const Stretch& stretch : sequence.stretches)
-    numbers.insert(numbers.end(), {stretch.begin, stretch.length, stretch.is_padding ? 1 : 0});
-  ctx->saved_data["sequence"] = std::move(numbers);
-}
-Sequence saved_sequence(const AutogradContext* ctx) {
-  const auto numbers = ctx->saved_data.at("sequence").toIntVector();
-  Sequence sequence;
-  sequence.batch = numbers[0];
-  sequence.length = numbers[1];
-  for (std::size_t i = 2; i < numbers.size(); i += 3)
-    sequence.stretches.push_back({numbers[i], numbers[i + 1], numbers[i + 2] != 0});
-  return sequence;
-}
-
 // Tensors in the order in which the function below keeps them.
-constexpr std::size_t tensors_before_pieces = 5;
+constexpr std::size_t tensors_before_pieces = 2;
 constexpr std::size_t tensors_a_piece = 3;
 
 struct Attention : torch::autograd::Function<Attention> {
@@ -45,7 +19,7 @@ struct Attention : torch::autograd::Function<Attention> {
         qkv;  // the linear op before saved its input, not this output: free to change
     if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path);
     const AttendedPass attended = attend_pass(rotated, shape, sequence, path);
-    variable_list kept{rotated, sequence.positions, sequence.cos, sequence.sin, attended.out};
+    variable_list kept{rotated, attended.out};
     std::vector<std::int64_t> kernels;
     for (const Attended& piece : attended.pieces) {
       kept.insert(kept.end(), {piece.logsumexp, piece.philox_seed, piece.philox_offset});
@@ -53,28 +27,25 @@ struct Attention : torch::autograd::Function<Attention> {
     }
     // Of a whole pass the kernel's own view, whose strides its backward may like.
     if (attended.pieces.size() == 1 && attended.pieces[0].out.defined())
-      kept[4] = attended.pieces[0].out;
-    ctx->saved_data["is_whole"] = kept[4].dim() == 4;
+      kept[1] = attended.pieces[0].out;
+    ctx->saved_data["is_whole"] = kept[1].dim() == 4;
     ctx->save_for_backward(std::move(kept));
     ctx->saved_data["kernels"] = std::move(kernels);
-    ctx->saved_data["shape"] = numbers_of(shape);
-    save_sequence(ctx, sequence);
+    carry(ctx, "shape", shape);
+    carry(ctx, "sequence", sequence);
     save_path(ctx, path);
     return attended.out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
-    const AttentionShape shape = shape_of(ctx->saved_data.at("shape").toIntVector());
-    Sequence sequence = saved_sequence(ctx);
-    sequence.positions = saved[1];
-    sequence.cos = saved[2];
-    sequence.sin = saved[3];
-    AttendedPass attended{saved[4], {}};
+    const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
+    const Sequence& sequence = carried<Sequence>(ctx, "sequence");
+    AttendedPass attended{saved[1], {}};
     const auto kernels = ctx->saved_data.at("kernels").toIntVector();
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       const std::size_t first = tensors_before_pieces + tensors_a_piece * i;
-      attended.pieces.push_back({ctx->saved_data.at("is_whole").toBool() ? saved[4] : at::Tensor(),
+      attended.pieces.push_back({ctx->saved_data.at("is_whole").toBool() ? saved[1] : at::Tensor(),
                                  saved[first], saved[first + 1], saved[first + 2], kernels[i]});
     }
     at::Tensor d_qkv = attend_pass_backward(d[0], saved[0], shape, sequence, attended);
@@ -99,17 +70,17 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
         rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
     const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
     ctx->save_for_backward({q, q_rstd, k, k_rstd});
-    ctx->saved_data["weights"] = as_integer(weights);
-    ctx->saved_data["rows"] = std::vector<std::int64_t>{query_row, key_row};
-    ctx->saved_data["shape"] = numbers_of(shape);
+    save_rows(ctx, *weights, {});
+    ctx->saved_data["heads"] = std::vector<std::int64_t>{query_row, key_row};
+    carry(ctx, "shape", shape);
     save_path(ctx, path);
     return join(q_normed, k_normed, qkv, shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
-    const AttentionShape shape = shape_of(ctx->saved_data.at("shape").toIntVector());
-    const auto rows = ctx->saved_data.at("rows").toIntVector();
+    const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
+    const auto rows = ctx->saved_data.at("heads").toIntVector();
     Weights& weights = saved_weights(ctx);
     const at::Tensor d_qkv = d[0].contiguous();
     const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {

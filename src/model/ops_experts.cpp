@@ -182,6 +182,14 @@ at::Tensor inputs_of(const at::Tensor& x_ND, const Routing& routing, const Exper
   return sorted * routing.sorted_weights().unsqueeze(1).to(x_ND.scalar_type());
 }
 
+/// What a layer's experts are; what it points to outlives a step's graph.
+struct ExpertLayer {
+  Weights* weights;
+  ExpertRows rows;
+  Experts experts;
+  Balance* balance;
+};
+
 struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
                           const ExpertRows& rows, const Experts& experts, Balance* balance,
@@ -211,22 +219,22 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (recompute == Recompute::nothing) kept.push_back(activated);
     ctx->save_for_backward(std::move(kept));
     ctx->saved_data["counts"] = routing.counts;
-    ctx->saved_data["weights"] = as_integer(weights);
-    ctx->saved_data["balance"] = as_integer(balance);
-    save_numbers(ctx, rows, experts);
+    carry(ctx, "layer", ExpertLayer{weights, rows, experts, balance});
     save_path(ctx, path);
     return add_copies(outputs, routing);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
-    const auto [rows, experts] = saved_numbers(ctx);
+    const auto& layer = carried<ExpertLayer>(ctx, "layer");
+    Weights& weights = *layer.weights;
+    const ExpertRows& rows = layer.rows;
+    const Experts& experts = layer.experts;
     const Routing routing{saved[1], saved[2], saved[3], saved[4],
                           ctx->saved_data.at("counts").toIntVector()};
     const at::Tensor& x = saved[0];
     const at::Tensor& gate_up = saved[5];
     const Path path = saved_path(ctx);
-    Weights& weights = saved_weights(ctx);
     Matrices matrices(weights, rows, path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
@@ -269,39 +277,11 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor d_weights = at::empty_like(routing.weights_Nk);
     d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
     const at::Tensor d_logits =
-        router_backward(d_weights, routing, experts, saved_balance(ctx)).to(x.scalar_type());
+        router_backward(d_weights, routing, experts, layer.balance).to(x.scalar_type());
     add_product(weights.gradient({rows.router, 1}), d_logits, x, path);
     const at::Tensor dx = add_copies(d_inputs, routing) +
                           matmul_backward(d_logits, weights.matrix({rows.router, 1}), path);
     return {dx, {}, {}, {}, {}, {}, {}};
-  }
-
- private:
-  static void save_numbers(AutogradContext* ctx, const ExpertRows& rows, const Experts& experts) {
-    ctx->saved_data["numbers"] = std::vector<std::int64_t>{rows.router,
-                                                           rows.gate_up.first,
-                                                           rows.gate_up.num,
-                                                           rows.down,
-                                                           rows.stride,
-                                                           experts.num,
-                                                           experts.top_k,
-                                                           experts.d_ff,
-                                                           experts.normalizes ? 1 : 0,
-                                                           experts.scales_input ? 1 : 0};
-  }
-  static std::pair<ExpertRows, Experts> saved_numbers(const AutogradContext* ctx) {
-    const auto n = ctx->saved_data.at("numbers").toIntVector();
-    const auto row = [&](std::size_t i) { return static_cast<int>(n[i]); };
-    Experts experts;
-    experts.num = n[5];
-    experts.top_k = n[6];
-    experts.d_ff = n[7];
-    experts.normalizes = n[8] != 0;
-    experts.scales_input = n[9] != 0;
-    return {{row(0), {row(1), row(2)}, row(3), row(4)}, experts};
-  }
-  static Balance* saved_balance(const AutogradContext* ctx) {
-    return reinterpret_cast<Balance*>(ctx->saved_data.at("balance").toInt());
   }
 };
 

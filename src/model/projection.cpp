@@ -37,9 +37,9 @@ RowRange all_a(const std::vector<LowRankPart>& parts) {
 }
 
 at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
-  return projection.dropout == nullptr
-             ? x_ND
-             : dropout(x_ND, *projection.dropout, projection.rows.first, projection.path);
+  return projection.dropout
+             ? dropout(x_ND, *projection.dropout, projection.rows.first, projection.path)
+             : x_ND;
 }
 
 at::Tensor columns(const at::Tensor& y_NF, const LowRankPart& part) {
@@ -96,8 +96,12 @@ at::Tensor magnitude_backward(const Projection& projection, const std::vector<Lo
 
 }  // namespace
 
+std::vector<LowRankPart> Projection::low_rank() const {
+  return uses_adapter ? weights->low_rank(rows) : std::vector<LowRankPart>();
+}
+
 bool Projection::needs_input() const {
-  return !weights->trained(rows).empty() || !weights->low_rank(rows).empty();
+  return !weights->trained(rows).empty() || !low_rank().empty();
 }
 
 at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
@@ -113,7 +117,7 @@ at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, con
 Projected project(const Projection& projection, const at::Tensor& x_ND) {
   const Weights& weights = *projection.weights;
   Weight weight = weights.matrix(projection.rows);
-  const auto parts = weights.low_rank(projection.rows);
+  const auto parts = projection.low_rank();
   // Norms of its rows need it once more.
   if (has_magnitudes(parts)) weight = {unpacked(weight)};
   Projected result{matmul(x_ND, weight, projection.path), {}};
@@ -145,7 +149,7 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
   const Path path = projection.path;
   for (const TrainedPart& part : weights.trained(projection.rows))
     add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND, path);
-  const auto parts = weights.low_rank(projection.rows);
+  const auto parts = projection.low_rank();
   if (parts.empty()) return matmul_backward(dy_NF, weights.matrix(projection.rows), path);
 
   const at::Tensor& low = kept[0];
@@ -166,7 +170,7 @@ at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_N
 
   at::Tensor dx = matmul_backward(dz_NF, weights.matrix(projection.rows), path);
   const at::Tensor a_RD = weights.weight(all_a(parts));
-  if (projection.dropout == nullptr) {
+  if (!projection.dropout) {
     product_add(dx, d_low, a_RD, path);
     return dx;
   }

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,13 +13,16 @@
 
 namespace finetune::model {
 
-/// What a product is made with, and made again in backward.
+/// What a product is computed with, in backward too.
 struct Projection {
   Weights* weights = nullptr;
   RowRange rows;
-  const Dropout* dropout = nullptr;  ///< of the low-rank parts' input; null: none
+  std::optional<Dropout> dropout = {};  ///< of the low-rank parts' input
   Path path = Path::kernels;
+  bool uses_adapter = true;
 
+  /// The low-rank parts on top of the weights, if they are used.
+  std::vector<LowRankPart> low_rank() const;
   /// Whether backward needs the product's input.
   bool needs_input() const;
 };

@@ -147,8 +147,8 @@ OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, in
 
 }  // namespace
 
-at::Tensor TensorParallelOps::head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
-                                        at::Tensor& hits_N, std::optional<double> scale) {
+void TensorParallelOps::score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                                     const at::Tensor& d_log_prob_N, model::LabelScores& scores) {
   core::check(table_.row(row).shape[0] % tp_.size() == 0, "the ranks of tp share the vocabulary");
   const OwnLogits own = own_logits(logits_NV, labels_N, tp_.rank());
   const at::Tensor label_N1 = own.label_N.unsqueeze(1);
@@ -157,13 +157,13 @@ at::Tensor TensorParallelOps::head_loss(int row, at::Tensor& logits_NV, const at
   const at::Tensor total = sum_over(tp_, exponentials.sum(1));
   const at::Tensor of_label =
       sum_over(tp_, own.logits_NV.gather(1, label_N1).squeeze(1).mul(own.is_own_N));
-  hits_N.copy_(of_label.eq(largest));
-  if (scale) {
-    const at::Tensor d_logits = exponentials.div_(total.unsqueeze(1));
-    d_logits.scatter_add_(1, label_N1, own.is_own_N.to(at::kFloat).neg_().unsqueeze(1));
-    logits_NV.copy_(d_logits.mul_(*scale));
-  }
-  return (largest + total.log() - of_label).sum(at::kDouble);
+  scores.is_first_N.copy_(of_label.eq(largest));
+  scores.log_prob_N.copy_(of_label - (largest + total.log()));
+  if (!d_log_prob_N.defined()) return;
+  // d log p(label) / d logits = one at the label - probabilities.
+  const at::Tensor d_logits = exponentials.div_(total.unsqueeze(1)).neg_();
+  d_logits.scatter_add_(1, label_N1, own.is_own_N.to(at::kFloat).unsqueeze(1));
+  logits_NV.copy_(d_logits.mul_(d_log_prob_N.unsqueeze(1)));
 }
 
 void TensorParallelOps::complete_head_gradient(at::Tensor& d_x_ND) {

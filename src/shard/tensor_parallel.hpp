@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "comm/group.hpp"
@@ -20,7 +19,7 @@ namespace finetune::shard {
 ///
 /// Products with rows split on dim 0 leave their outputs in parts, and their input's gradient is
 /// summed over the ranks; those on dim 1 read parts and sum their outputs. Source: Shoeybi et al.
-/// 2019, Megatron-LM (arXiv 1909.08053). The head is split over the vocabulary, and so is its loss.
+/// 2019, Megatron-LM (arXiv 1909.08053). The head is split over the vocabulary.
 /// A gradient of a weight that every rank has whole is this rank's term where its input is in parts
 /// (norms of heads), and whole elsewhere. The embedding is whole on every rank as yet.
 ///
@@ -52,8 +51,8 @@ class TensorParallelOps : public model::Ops {
  protected:
   /// Each rank has the logits of its part of the vocabulary; what a token needs of the others is
   /// its largest logit, its sum of exponentials and its label's logit. Computed in fp32.
-  at::Tensor head_loss(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
-                       at::Tensor& hits_N, std::optional<double> scale) override;
+  void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                    const at::Tensor& d_log_prob_N, model::LabelScores& scores) override;
   void complete_head_gradient(at::Tensor& d_x_ND) override;
 
  private:

@@ -295,7 +295,8 @@ TensorSize CostOps::add(const TensorSize& x_ND, const TensorSize& y_ND) {
   return sum;
 }
 
-void CostOps::head_loss(const TensorSize& x_ND, int row) {
+Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const TensorSize&,
+                                                   int row, const TensorSize&, TensorSize&) {
   const Parameter& weight = table_.row(row);
   const std::int64_t chunk = std::min(x_ND.rows, head_chunk_tokens);
   const auto tokens = static_cast<double>(chunk);
@@ -312,6 +313,8 @@ void CostOps::head_loss(const TensorSize& x_ND, int row) {
   op.backward_work.products = {{tokens, width, vocabulary, chunks}};
   if (weight.trainable) op.backward_work.products.push_back({vocabulary, width, tokens, chunks});
   tape_.record(std::move(op));
+  // A few bytes per token, next to thousands.
+  return {};
 }
 
 double visible_tokens(const AttentionShape& shape, std::int64_t length) {

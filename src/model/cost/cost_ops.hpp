@@ -63,10 +63,9 @@ class CostOps final : public BasicOps<OnSizes> {
   TensorSize attention(const TensorSize& qkv, const AttentionShape& shape,
                        const SequenceSize& sequence, std::int64_t i_layer) override;
   TensorSize add(const TensorSize& x_ND, const TensorSize& y_ND) override;
-
-  /// The head's product with a loss over all tokens, whose gradient comes with it: x_ND, weight
-  /// [V, D].
-  void head_loss(const TensorSize& x_ND, int row);
+  Scores<TensorSize> pull_back_label_scores(const TensorSize& x_ND, const TensorSize& labels_N,
+                                            int row, const TensorSize& d_log_prob_N,
+                                            TensorSize& d_x_ND) override;
 
  private:
   MemoryPass pass(std::int64_t elements, double bytes_per_element, double operations) const;

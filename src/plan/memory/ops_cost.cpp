@@ -60,7 +60,9 @@ StageCost OpsCost::head() const {
   const model::TensorSize x = activations(ops);
   const model::TensorSize normed =
       ops.rms_norm(x, table_.decoder.final_norm, request_.architecture.norm_eps);
-  ops.head_loss(normed, table_.decoder.head);
+  const model::TensorSize of_tokens = {.rows = tokens_, .columns = 1};
+  model::TensorSize d_normed = normed;
+  ops.pull_back_label_scores(normed, of_tokens, table_.decoder.head, of_tokens, d_normed);
   return {ops.tape(), x, {}};
 }
 

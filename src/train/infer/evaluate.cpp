@@ -26,21 +26,21 @@ std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correc
 
 Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data::Stream& stream) {
   LossTotal loss(engine.shards.options().numbers.is_fixed_point(), stream.dataset().num_samples());
-  std::int64_t num_targets = 0;
+  double denominator = 0;
   std::int64_t num_exact = 0;
   Evaluation result;
   for (std::int64_t step = 0; step < stream.sampler().steps_per_epoch(); ++step) {
     const data::StepData data = stream.step(step);
     result.num_samples += data.num_samples;
-    num_targets += data.num_trained_tokens;
+    denominator += engine.objective.denominator(data);
     for (const auto& micro_batch : data.micro_steps) {
-      const model::LossSum sum = forward(engine, micro_batch);
+      const LossSum sum = forward(engine, micro_batch);
       loss.add(sum.loss);
-      if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct);
+      if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct_N);
     }
   }
   engine.shards.release_all();
-  result.loss = loss.all_reduce(batch) / static_cast<double>(num_targets);
+  result.loss = loss.all_reduce(batch) / denominator;
   result.exact_match = static_cast<double>(batch.all_reduce(num_exact, comm::Reduce::sum)) /
                        static_cast<double>(result.num_samples);
   return result;

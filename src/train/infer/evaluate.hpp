@@ -12,7 +12,7 @@
 namespace finetune::train {
 
 struct Evaluation {
-  double loss = 0;         ///< mean over all trained tokens
+  double loss = 0;         ///< the objective's mean: over all trained tokens
   double exact_match = 0;  ///< part of the samples that are right to the last token
   std::int64_t num_samples = 0;
 };

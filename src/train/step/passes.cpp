@@ -2,6 +2,7 @@
 #include "train/step/passes.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <vector>
@@ -79,10 +80,11 @@ at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
 /// Forward and backward of what one rank computes in a pass.
 class Computation {
  public:
-  Computation(const Engine& engine, const Stages& stages, const Tokens& tokens, double scale,
-              model::Balance& balance)
+  Computation(const Engine& engine, const Stages& stages, const data::MicroBatch& batch,
+              const Tokens& tokens, double scale, model::Balance& balance)
       : engine_(engine),
         stages_(stages),
+        batch_(batch),
         tokens_(tokens),
         scale_(scale),
         balance_(balance),
@@ -108,7 +110,7 @@ class Computation {
     }
   }
 
-  const model::LossSum& loss() const { return loss_; }
+  const LossSum& loss() const { return loss_; }
 
  private:
   Saved& saved(int stage) { return saved_[static_cast<std::size_t>(stages_.layer(stage))]; }
@@ -138,10 +140,11 @@ class Computation {
     Saved norm;
     norm.input = x_ND_.detach().set_requires_grad(true);
     norm.output = engine_.model.final_norm(engine_.ops, norm.input);
-    at::Tensor d_normed;
-    loss_ = engine_.ops.loss_and_gradient(norm.output.detach(), tokens_.labels_N,
-                                          engine_.model.head_row(), scale_, d_normed);
-    d_x_ND_ = pull_back(norm, d_normed);
+    const at::Tensor normed = norm.output.detach();
+    PassHead head(engine_.ops, engine_.model.head_row(), normed, tokens_.labels_N, true);
+    loss_ = engine_.objective.run(head, batch_, scale_);
+    core::check(head.d_x_ND().defined(), "an objective pulls back its gradient");
+    d_x_ND_ = pull_back(norm, head.d_x_ND());
     x_ND_ = at::Tensor();
   }
 
@@ -156,13 +159,36 @@ class Computation {
 
   const Engine& engine_;
   const Stages& stages_;
+  const data::MicroBatch& batch_;
   const Tokens& tokens_;
   double scale_;
   model::Balance& balance_;
   std::vector<Saved> saved_;  ///< by block, from its forward to its backward
   at::Tensor x_ND_;
   at::Tensor d_x_ND_;
-  model::LossSum loss_;
+  LossSum loss_;
+};
+
+/// The model before the adapter, for as long as this lives.
+class AdapterSwitch {
+ public:
+  explicit AdapterSwitch(const Engine& engine) : ops_(engine.ops) {
+    if (engine.uses_adapter) return;
+    for (const model::Parameter& row : engine.shards.table().rows) {
+      if (row.trainable && row.adapts < 0)
+        core::fail(
+            core::ErrorKind::deck,
+            {"adapter", "cannot be left out of a pass", fmt::format("{} is trained too", row.name),
+             "Leave adapter.modules_to_save empty, and name an adapter."});
+    }
+    ops_.use_adapter(false);
+  }
+  ~AdapterSwitch() { ops_.use_adapter(true); }
+  AdapterSwitch(const AdapterSwitch&) = delete;
+  AdapterSwitch& operator=(const AdapterSwitch&) = delete;
+
+ private:
+  model::Ops& ops_;
 };
 
 /// The last block's output [N, D], without autograd; then `at_head(x_ND)` with the head's units
@@ -171,6 +197,7 @@ template <typename AtHead>
 void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Sequence* sequence,
                  const AtHead& at_head) {
   const at::NoGradGuard no_autograd;
+  const AdapterSwitch adapter(engine);
   const Stages stages = stages_of(engine);
   at::Tensor x_ND;
   run_events(engine, make_forward(stages, rules_of(engine)), ids_N != nullptr,
@@ -197,11 +224,11 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
     tokens->sequence.balance = &balance;
   }
   std::optional<Computation> computation;
-  if (tokens) computation.emplace(engine, stages, *tokens, scale.loss, balance);
+  if (tokens) computation.emplace(engine, stages, *batch, *tokens, scale.loss, balance);
   run_events(engine, make_pass(stages, rules_of(engine), pass), computation.has_value(),
              [&](const Event& event) { computation->run(event); });
   PassResult result;
-  if (computation) static_cast<model::LossSum&>(result) = computation->loss();
+  if (computation) static_cast<LossSum&>(result) = computation->loss();
   if (balance.sum.defined()) result.balance = balance.sum.item<double>();
   return result;
 }
@@ -210,13 +237,14 @@ void end_passes(const Engine& engine) {
   run_events(engine, make_end(stages_of(engine), rules_of(engine)), false, [](const Event&) {});
 }
 
-model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
+LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   const std::optional<Tokens> tokens = prepare(engine, batch);
-  model::LossSum loss;
+  LossSum loss;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
               [&](const at::Tensor& x_ND) {
-                loss = engine.ops.loss(engine.model.final_norm(engine.ops, x_ND), tokens->labels_N,
-                                       engine.model.head_row());
+                const at::Tensor normed = engine.model.final_norm(engine.ops, x_ND);
+                PassHead head(engine.ops, engine.model.head_row(), normed, tokens->labels_N, false);
+                loss = engine.objective.run(head, *batch, 1.0);
               });
   return loss;
 }

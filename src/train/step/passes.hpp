@@ -12,6 +12,7 @@
 #include "model/model.hpp"
 #include "schedule/pass.hpp"
 #include "shard/model_shards.hpp"
+#include "train/step/objective.hpp"
 
 namespace finetune::train {
 
@@ -30,10 +31,13 @@ struct Engine {
   /// The load of an expert is that of a micro-batch, all layers together; else of a sample and
   /// layer.
   bool balances_micro_batch = false;
+  const Objective& objective = next_token_loss();
+  /// Of `forward` and `logits`: false computes the model that the adapter was put on.
+  bool uses_adapter = true;
 };
 
-/// What a pass differentiates: scale.loss * (sum of its token losses) and, for a model with experts
-/// that asks for it, scale.balance * (load-balancing term summed over tokens and layers).
+/// What a pass differentiates: scale.loss * (sum of the objective's terms) and, for a model with
+/// experts that asks for it, scale.balance * (load-balancing term summed over tokens and layers).
 struct Scale {
   Scale(double of_loss, double of_balance = 0) : loss(of_loss), balance(of_balance) {}
 
@@ -42,7 +46,7 @@ struct Scale {
 };
 
 /// Sums over the tokens of a pass.
-struct PassResult : model::LossSum {
+struct PassResult : LossSum {
   double balance = 0;  ///< the load-balancing term
 };
 
@@ -57,9 +61,10 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
 /// what stayed gathered is released. Collective on fsdp and dp_replicate.
 void end_passes(const Engine& engine);
 
-/// Forward alone. Collective on fsdp, as above. `correct` [B * L] of the result says which targets
-/// are the model's first choice.
-model::LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+/// Forward alone. Collective on fsdp, as above. Without the adapter every rank gathers what it
+/// gathers with it. Throws: ErrorKind::deck if more than the adapter is trained: then the model
+/// before is nowhere.
+LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
 
 /// Logits of the last position (or of all) of ids [B * L], with or without a cache; fp32.
 /// Collective on fsdp: every rank passes the same sequence.

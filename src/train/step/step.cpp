@@ -88,7 +88,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
                     const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings) {
   shard::ModelShards& shards = engine.shards;
-  const double per_token = 1.0 / static_cast<double>(data.num_trained_tokens);
+  const double per_token = 1.0 / engine.objective.denominator(data);
   const double loss_scale = settings.loss_scale != nullptr ? settings.loss_scale->scale() : 1.0;
   const auto num_passes = std::ssize(data.micro_steps);
   take_exposed_s(shards);

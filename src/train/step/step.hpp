@@ -15,7 +15,7 @@
 namespace finetune::train {
 
 struct StepResult {
-  double loss = 0;       ///< mean over the trained tokens of all ranks and micro-batches
+  double loss = 0;       ///< the objective's mean over all ranks and micro-batches
   double grad_norm = 0;  ///< of the global gradient, before clipping
   /// With experts that are balanced: E * (sum over experts of share in choices * mean probability),
   /// the mean over tokens and layers. Top-k when the load is even. Not part of `loss`.

@@ -7,6 +7,7 @@
 
 #include "model/block.hpp"
 #include "model/rope.hpp"
+#include "unit/model/loss.hpp"
 #include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::float16_test {
@@ -33,7 +34,7 @@ std::vector<at::Tensor> weights_as(at::ScalarType dtype) {
 
 struct Pass {
   TinyWeights weights;
-  LossSum sum;
+  tests::Loss sum;
   at::Tensor d_x;
 
   explicit Pass(at::ScalarType dtype, Path path = Path::kernels) : weights(weights_as(dtype)) {
@@ -52,7 +53,7 @@ struct Pass {
     const at::Tensor x = ops.embedding(ids, 6).set_requires_grad(true);
     const at::Tensor y = pre_norm_block(ops, a, rows, x, make_sequence(a, 2, 5), 0);
     at::Tensor d_y;
-    sum = ops.loss_and_gradient(y.detach(), labels, 6, 1.0, d_y);
+    sum = tests::loss_and_gradient(ops, y.detach(), labels, 6, 1.0, d_y);
     d_x = torch::autograd::grad({y}, {x}, {d_y})[0];
     ops.embedding_backward(ids, d_x, 6);
   }
@@ -72,7 +73,7 @@ TEST_P(NarrowFloat, GivesWhatFloatGives) {
   const Pass narrow(dtype, path), wide(at::kFloat);
   EXPECT_EQ(narrow.d_x.scalar_type(), dtype);
   EXPECT_NEAR(narrow.sum.loss, wide.sum.loss, part / 4 * wide.sum.loss);
-  EXPECT_EQ(narrow.sum.num_targets, 9);
+  EXPECT_EQ(narrow.sum.num_labels, 9);
   expect_within(narrow.d_x, wide.d_x, part);
   for (int row = 0; row < 7; ++row) {
     SCOPED_TRACE(row);

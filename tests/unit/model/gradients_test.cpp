@@ -10,6 +10,7 @@
 
 #include "model/ops.hpp"
 #include "model/rope.hpp"
+#include "unit/model/loss.hpp"
 #include "unit/model/tiny_weights.hpp"
 
 namespace finetune::model::gradients_test {
@@ -144,8 +145,8 @@ TEST_P(Gradients, OfTheLoss) {
   const at::Tensor labels = at::tensor({6, -100, 0, 3}, at::kLong);
   constexpr double scale = 0.5;
   at::Tensor d_x;
-  ops.loss_and_gradient(x, labels, 0, scale, d_x);
-  const auto value = [&] { return scale * ops.loss(x, labels, 0).loss; };
+  tests::loss_and_gradient(ops, x, labels, 0, scale, d_x);
+  const auto value = [&] { return scale * tests::loss(ops, x, labels, 0).loss; };
   expect_within(d_x, differences(x, value), tolerance);
   expect_within(weights.gradient_of(0), differences(weights.weight({0, 1}), value), tolerance);
 }

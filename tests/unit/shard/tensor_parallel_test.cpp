@@ -16,6 +16,7 @@
 #include "model/rope.hpp"
 #include "shard/held_boxes.hpp"
 #include "support/ranks.hpp"
+#include "unit/model/loss.hpp"
 #include "unit/model/table_weights.hpp"
 
 namespace finetune::shard::tensor_parallel_test {
@@ -80,21 +81,21 @@ TEST(TensorParallel, ALossOverPartsOfTheVocabularyIsTheLossOverAll) {
   labels[3] = -100;
   tests::TableWeights whole(table, at::kFloat);
   at::Tensor expected_dx;
-  const model::LossSum expected =
-      model::Ops(whole).loss_and_gradient(x, labels, head, 0.5, expected_dx);
+  const tests::Loss expected =
+      tests::loss_and_gradient(model::Ops(whole), x, labels, head, 0.5, expected_dx);
 
   comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
   const AxisPlace place = {model::tensor_axis, group.size(), group.rank()};
   tests::TableWeights own = own_weights(table, whole, place);
   TensorParallelOps parallel(own, table, group);
   at::Tensor dx;
-  const model::LossSum sum = parallel.loss_and_gradient(x, labels, head, 0.5, dx);
-  const model::LossSum forward = parallel.loss(x, labels, head);
+  const tests::Loss sum = tests::loss_and_gradient(parallel, x, labels, head, 0.5, dx);
+  const tests::Loss forward = tests::loss(parallel, x, labels, head);
 
   EXPECT_NEAR(sum.loss, expected.loss, 1e-6 * expected.loss);
   EXPECT_EQ(forward.loss, sum.loss);
-  EXPECT_EQ(sum.num_targets, tokens - 1);
-  EXPECT_TRUE(sum.correct.equal(expected.correct));
+  EXPECT_EQ(sum.num_labels, tokens - 1);
+  EXPECT_TRUE(sum.correct_N.equal(expected.correct_N));
   tests::expect_within(dx, expected_dx, 1e-6);
   tests::expect_within(own.gradient({head, 1}).tensor,
                        own_part(table.row(head), whole.gradient({head, 1}).tensor, place), 1e-6);

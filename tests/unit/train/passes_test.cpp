@@ -79,9 +79,9 @@ TEST_P(Passes, TakeRanksWithoutAMicroBatch) {
 
 TEST_P(Passes, OfNobodyGiveZeroGradients) {
   TinyModel tiny(tests::world(), GetParam());
-  const model::LossSum sum = forward_backward(tiny.engine(), std::nullopt, 1.0);
+  const LossSum sum = forward_backward(tiny.engine(), std::nullopt, 1.0);
   EXPECT_EQ(sum.loss, 0);
-  EXPECT_EQ(sum.num_targets, 0);
+  EXPECT_EQ(sum.weight, 0);
   tiny.for_each([](int, std::int64_t, float, float gradient) { EXPECT_EQ(gradient, 0); });
 }
 
@@ -110,13 +110,13 @@ TEST_P(Passes, LeaveEveryUnitClosed) {
 
 TEST_P(Passes, ForwardHasTheLossOfForwardAndBackward) {
   TinyModel tiny(tests::world(), GetParam());
-  const model::LossSum with = forward_backward(tiny.engine(), sequence(1), 1.0);
-  const model::LossSum without = forward(tiny.engine(), sequence(1));
+  const LossSum with = forward_backward(tiny.engine(), sequence(1), 1.0);
+  const LossSum without = forward(tiny.engine(), sequence(1));
   EXPECT_NEAR(with.loss, without.loss, 1e-6 * with.loss);
-  EXPECT_EQ(with.num_targets, without.num_targets);
-  EXPECT_TRUE(at::equal(with.correct, without.correct));
-  const model::LossSum nothing = forward(tiny.engine(), std::nullopt);
-  EXPECT_EQ(nothing.num_targets, 0);
+  EXPECT_EQ(with.weight, without.weight);
+  EXPECT_TRUE(at::equal(with.correct_N, without.correct_N));
+  const LossSum nothing = forward(tiny.engine(), std::nullopt);
+  EXPECT_EQ(nothing.weight, 0);
 }
 
 TEST_P(Passes, LogitsOfTheLastPositionAreTheLastOfAll) {

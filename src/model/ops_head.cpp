@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The head: logits, and what they say of labels.
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "model/activations.hpp"
+#include "model/ops.hpp"
+#include "model/weight.hpp"
+
+namespace finetune::model {
+namespace {
+
+LabelScores empty_scores(const at::Tensor& labels_N) {
+  return {at::empty(labels_N.sizes(), labels_N.options().dtype(at::kFloat)),
+          at::empty(labels_N.sizes(), labels_N.options().dtype(at::kBool))};
+}
+
+/// Back to all tokens; those without a label have log-probability 0 and are right.
+LabelScores spread(const LabelScores& labelled, const at::Tensor& places,
+                   const at::Tensor& labels_N) {
+  LabelScores all = empty_scores(labels_N);
+  all.log_prob_N.zero_().index_copy_(0, places, labelled.log_prob_N);
+  all.is_first_N.fill_(true).index_copy_(0, places, labelled.is_first_N);
+  return all;
+}
+
+}  // namespace
+
+at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
+  return matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
+}
+
+LabelScores Ops::label_scores(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
+  at::Tensor no_gradient;
+  return pull_back_label_scores(x_ND, labels_N, row, at::Tensor(), no_gradient);
+}
+
+LabelScores Ops::pull_back_label_scores(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                                        const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) {
+  const at::NoGradGuard no_autograd;
+  const bool has_gradient = d_log_prob_N.defined();
+  // A prompt's tokens have neither score nor gradient: the head sees the others alone.
+  const at::Tensor places = labels_N.ge(0).nonzero().squeeze(1);
+  if (places.numel() == labels_N.numel()) {
+    if (has_gradient) d_x_ND = at::empty_like(x_ND);
+    return score_chunks(x_ND, labels_N, row, d_log_prob_N, d_x_ND);
+  }
+  const at::Tensor x = x_ND.index_select(0, places);
+  const at::Tensor d_x = has_gradient ? at::empty_like(x) : at::Tensor();
+  const LabelScores scores =
+      score_chunks(x, labels_N.index_select(0, places), row,
+                   has_gradient ? d_log_prob_N.index_select(0, places) : at::Tensor(), d_x);
+  if (has_gradient) d_x_ND = at::zeros_like(x_ND).index_copy_(0, places, d_x);
+  return spread(scores, places, labels_N);
+}
+
+void Ops::score_labels(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                       const at::Tensor& d_log_prob_N, LabelScores& scores) {
+  model::score_labels(logits_NV, labels_N, d_log_prob_N, scores, path_);
+}
+
+LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
+                              const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND) {
+  const Weight weight = weights_.matrix({row, 1});
+  const std::int64_t num_tokens = x_ND.size(0);
+  LabelScores all = empty_scores(labels_N);
+  for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
+    const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
+    const auto chunk = [&](const at::Tensor& of) { return of.narrow(0, first, count); };
+    const at::Tensor x = chunk(x_ND);
+    at::Tensor logits = matmul(x, weight, path_);
+    LabelScores scores = {chunk(all.log_prob_N), chunk(all.is_first_N)};
+    const bool has_gradient = d_log_prob_N.defined();
+    score_labels(row, logits, chunk(labels_N), has_gradient ? chunk(d_log_prob_N) : at::Tensor(),
+                 scores);
+    if (!has_gradient) continue;
+    // Logits now hold their gradient.
+    add_product(weights_.gradient({row, 1}), logits, x, path_);
+    at::Tensor d_x = chunk(d_x_ND);
+    matmul_backward_out(d_x, logits, weight, path_);
+    complete_head_gradient(d_x);
+  }
+  return all;
+}
+
+}  // namespace finetune::model
