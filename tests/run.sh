@@ -21,10 +21,10 @@ if [ "${1:-}" = --all ]; then
   shift
 fi
 
-# Only the tests call these: h5dump and h5py, clang-format, shellcheck, clang with libFuzzer; for two nodes on one
-# machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles; QEMU for old processors;
-# jinja2 for exported chat templates; debootstrap for a bare system.
-packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck clang libclang-rt-dev
+# Only the tests call these: h5dump and h5py, clang-format, shellcheck, clang with libFuzzer and OpenMP; for two nodes
+# on one machine ip and a Slurm with srun's PMIx and its own qsub; Lmod for the installed modulefiles; QEMU for old
+# processors; jinja2 for exported chat templates; debootstrap for a bare system.
+packages+=(hdf5-tools python3-h5py python3-numpy clang-format shellcheck clang libclang-rt-dev libomp-dev
   iproute2 slurm-wlm slurm-wlm-torque munge libpmix-dev lmod qemu-user python3-jinja2)
 [ $all = OFF ] || packages+=(debootstrap)
 set_up_machine
@@ -54,8 +54,9 @@ fi
 
 say "running the tests"
 begin "tests"
+# Half more than cores: many tests wait, for a watchdog, a lost node or a signal.
 code=0
-(cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
+(cd "$build" && ctest -j $((($(count_cores) * 3 + 1) / 2)) --output-on-failure --no-label-summary \
   --output-log "$build/ctest.log" "${chosen[@]}" "$@") || code=$?
 say_times
 say "the slowest tests, in seconds:"

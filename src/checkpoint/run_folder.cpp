@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/run_folder.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <random>
 #include <string_view>
@@ -16,6 +14,7 @@
 
 #include "checkpoint/format/folder.hpp"
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -58,15 +57,13 @@ std::string new_id() {
 core::File lock(const fs::path& root, Access access) {
   core::File file(root / lock_name, core::File::Mode::create_or_write, core::ErrorKind::create);
   ::fchmod(file.descriptor(), file_mode(access));
-  struct flock range = {};
-  range.l_type = F_WRLCK;
-  range.l_whence = SEEK_SET;
-  if (::fcntl(file.descriptor(), F_OFD_SETLK, &range) == 0) {
+  const core::Locked locked = core::try_lock(file.descriptor(), core::Lock::exclusive);
+  if (locked == core::Locked::yes) {
     const std::string owner = describe_this_job();
     if (::ftruncate(file.descriptor(), 0) == 0) file.write_at(0, std::as_bytes(std::span(owner)));
     return file;
   }
-  if (errno == EAGAIN || errno == EACCES) {
+  if (locked == core::Locked::held_by_another) {
     std::string owner = "another job";
     if (file.size_bytes() > 0 && file.size_bytes() < largest_note_bytes) {
       owner = core::printable(core::read_text(root / lock_name, largest_note_bytes));

@@ -33,7 +33,7 @@ struct StepTimes {
 inline constexpr const char* to_other_nodes = "to_other_nodes";
 
 /// Means a step of the ranks.
-struct TimeReport {
+struct [[nodiscard]] TimeReport {
   struct Spread {
     double min = 0, median = 0, max = 0;
   };

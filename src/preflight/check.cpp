@@ -47,24 +47,6 @@ std::vector<Facts> gather(const comm::Communicator& world, const Facts& own) {
   return all;
 }
 
-/// The lists of libraries of a few ranks, if there are different ones. Collective on `world`.
-void ask_libraries(const comm::Communicator& world, Job& job) {
-  std::string text;
-  if (world.is_root())
-    for (const int rank : ranks_to_ask_for_libraries(job))
-      text += fmt::format("{}{}", text.empty() ? "" : ",", rank);
-  const std::vector<int> asked = parse_list(world.broadcast_text(text));
-  if (asked.empty()) return;
-  const bool is_asked = std::ranges::find(asked, world.rank()) != asked.end();
-  const auto lists =
-      world.gather_text(is_asked ? fmt::format("{}", fmt::join(libraries(), "\n")) : "");
-  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-    std::istringstream lines(lists[rank]);
-    for (std::string line; std::getline(lines, line);)
-      job.ranks[rank].library_list.push_back(line);
-  }
-}
-
 std::string deck_hash(const std::string& deck) {
   try {
     return sampled_hash(deck, whole_file_bytes);
@@ -227,7 +209,6 @@ Beginning begin(const comm::Environment& environment, Level level) {
   core::fault::hit("check.begin");
   Facts own = own_facts(environment);
   own.program = program_hash();
-  own.libraries = libraries_hash();
   own.mpi = comm::mpi_version();
   own.nccl = comm::nccl_version();
   own.num_gpus = comm::num_gpus();
@@ -238,8 +219,7 @@ Beginning begin(const comm::Environment& environment, Level level) {
     own.of_node.has_nvml = beginning.nvml.has_library;
   }
   const comm::Communicator& world = environment.world();
-  Job job{names_of(environment.topology()), gather(world, own)};
-  ask_libraries(world, job);
+  const Job job{names_of(environment.topology()), gather(world, own)};
   if (world.is_root()) beginning.program = judge_program(job);
   if (world.is_root() && level == Level::full) beginning.gpus = judge_gpus(job);
   const std::int64_t differs = beginning.program.grade() == Grade::bad ? 1 : 0;

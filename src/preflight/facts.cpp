@@ -25,7 +25,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rates, bf16_tflops, fp32_tflops, memory_gb_pe
                                    fp32_size, half_size, least_side, attention_tflops,
                                    attention_half_length, fp32_attention_tflops,
                                    pass_gelements_per_s, operation_us, host_gb_per_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, libraries, mpi, nccl, memory_bytes,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, mpi, nccl, memory_bytes,
                                    host_memory_bytes, num_gpus, gpu, nccl_variables, cpu, rates,
                                    of_node)
 

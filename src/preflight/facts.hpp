@@ -106,10 +106,7 @@ double least_side_of(double side, double seconds, const Rates& rates);
 struct Facts {
   int rank = 0;
   int node = 0;
-  std::string program = {};    ///< hash of the binary
-  std::string libraries = {};  ///< hash of the names and build ids of its shared libraries
-  /// Themselves, once ranks have different ones (see ask_libraries); not in to_text.
-  std::vector<std::string> library_list = {};
+  std::string program = {};  ///< hash of the binary
   std::string mpi = {};
   std::string nccl = {};
   std::int64_t memory_bytes = 0;       ///< this rank may take, where it computes

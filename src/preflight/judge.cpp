@@ -10,7 +10,6 @@
 #include <set>
 
 #include "core/text.hpp"
-#include "preflight/program.hpp"
 
 namespace finetune::preflight {
 namespace {
@@ -49,44 +48,7 @@ void require_alike(const Job& job, const char* what, const Value& value_of, cons
   }
 }
 
-/// Nodes of one cluster may differ in a plugin that changes nothing; what does, MPI and NCCL, is
-/// compared by itself.
-void compare_libraries(const Job& job, Finding& finding) {
-  std::vector<std::string> values;
-  for (const Facts& facts : job.ranks)
-    values.push_back(facts.libraries);
-  const Odd odd = odd_ones(values);
-  const Facts& usual = job.ranks[odd.usual];
-  std::set<int> told;
-  for (const std::size_t i : odd.odd) {
-    const Facts& facts = job.ranks[i];
-    if (!told.insert(facts.node).second) continue;
-    const std::string which = facts.library_list.empty()
-                                  ? "only the first of such nodes are asked for the names"
-                                  : library_differences(facts.library_list, usual.library_list);
-    finding.warn(
-        {rank_on(job, facts), "has another set of shared libraries",
-         fmt::format("compared with rank {} on {}: {}", usual.rank, job.node_of(usual), which),
-         "If training fails there, load the same modules on every node; ldd on the binary "
-         "shows what it takes."});
-  }
-}
-
 }  // namespace
-
-std::vector<int> ranks_to_ask_for_libraries(const Job& job) {
-  std::vector<std::string> values;
-  for (const Facts& facts : job.ranks)
-    values.push_back(facts.libraries);
-  const Odd odd = odd_ones(values);
-  std::vector<int> asked;
-  std::set<int> nodes;
-  for (const std::size_t i : odd.odd)
-    if (nodes.size() < most_told && nodes.insert(job.ranks[i].node).second)
-      asked.push_back(job.ranks[i].rank);
-  if (!asked.empty()) asked.push_back(job.ranks[odd.usual].rank);
-  return asked;
-}
 
 Finding judge_launch(const Job& job, const Expected& expected) {
   Finding finding{.subject = "launch", .text = {}};
@@ -141,8 +103,6 @@ Finding judge_program(const Job& job) {
   require_alike(
       job, "program (the file that runs)", [](const Facts& f) { return f.program; },
       "Install the same binary on every node, or on a file system that all share.", finding);
-  // Another program has other libraries too.
-  if (finding.problems.empty()) compare_libraries(job, finding);
   require_alike(
       job, "MPI library", [](const Facts& f) { return f.mpi; },
       "Load the same modules on every node.", finding);

@@ -25,12 +25,8 @@ Finding judge_launch(const Job& job, const Expected& expected);
 /// The same, knowing only where the ranks are.
 Finding judge_launch(const comm::Topology& topology, const Expected& expected);
 
-/// The same binary on all ranks, and the same MPI and NCCL; other shared libraries are warned of.
+/// The same binary on all ranks, and the same MPI and NCCL.
 Finding judge_program(const Job& job);
-
-/// Whose lists of libraries judge_program needs: a rank of each of the first nodes that have others
-/// than most, and one that has what most have. Empty if all have the same.
-std::vector<int> ranks_to_ask_for_libraries(const Job& job);
 
 /// The deck's file, as each node has it, compared with the text that counts (rank 0's).
 Finding judge_deck(const Job& job, const std::string& deck);

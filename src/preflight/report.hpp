@@ -33,7 +33,7 @@ struct Finding {
   Grade grade() const;  ///< the worst of its problems
 };
 
-struct Report {
+struct [[nodiscard]] Report {
   std::vector<Finding> findings;
 
   std::int64_t count(Grade grade) const;

@@ -10,7 +10,7 @@ set -euo pipefail
 
 seconds=${1:-600}
 shift || true
-packages+=(clang libclang-rt-dev)
+packages+=(clang libclang-rt-dev libomp-dev)
 set_up_machine
 build_fuzz_targets
 [ -d "$build/fuzz" ] || exit 69

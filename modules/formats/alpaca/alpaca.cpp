@@ -7,32 +7,26 @@
 #include <utility>
 
 #include "data/records/fields.hpp"
-#include "data/records/records.hpp"
 #include "data/text/detect_format.hpp"
-#include "data/text/files.hpp"
+#include "data/text/record_reader.hpp"
 
 namespace finetune::formats::alpaca {
 namespace {
 
 using data::Column;
 
-class AlpacaReader final : public data::Reader {
+class AlpacaReader final : public data::RecordReader {
  public:
   AlpacaReader(const std::filesystem::path& path, const data::Columns& columns)
-      : records_(data::open_records(path)),
+      : data::RecordReader(path),
         instruction_(Column::of(columns.prompt, "instruction", "data.prompt_column")),
         input_(Column::of(columns.input, "input", "data.input_column")),
         output_(Column::of(columns.answer, "output", "data.answer_column")),
         system_(Column::of(columns.system, "system", "data.system_column")) {}
 
-  std::int64_t size() const override { return records_->size(); }
-  std::string where(std::int64_t i) const override { return records_->where(i); }
-  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
-
-  data::Sample sample(std::int64_t i) const override {
-    const core::Json record = records_->object(i);
-    data::Sample sample;
-    sample.where = records_->where(i);
+ private:
+  void read(std::int64_t i, data::Sample& sample) const override {
+    const core::Json record = records().object(i);
     const std::string instruction = data::text_field(record, instruction_, sample.where);
     const std::string input = data::optional_text_field(record, input_, sample.where);
     const std::string output = data::text_field(record, output_, sample.where);
@@ -47,11 +41,8 @@ class AlpacaReader final : public data::Reader {
         {data::Role::user, input.empty() ? instruction : instruction + "\n" + input, {}, {}});
     messages.push_back({data::Role::assistant, output, {}, {}});
     sample.segments = {{std::move(prompt), false}, {output, true}};
-    return sample;
   }
 
- private:
-  std::unique_ptr<data::Records> records_;
   Column instruction_;
   Column input_;
   Column output_;
@@ -61,12 +52,7 @@ class AlpacaReader final : public data::Reader {
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
-    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
-      return std::make_unique<AlpacaReader>(file, columns);
-    });
-  };
-  data::Format format{"alpaca", data::Layout::separate, open};
+  data::Format format{"alpaca", data::Layout::separate, data::open_record_files<AlpacaReader>};
   format.fits = [](const core::Json& record, const data::Columns& columns) {
     const bool fits = data::has_column(record, columns.prompt, "instruction") &&
                       data::has_column(record, columns.answer, "output");

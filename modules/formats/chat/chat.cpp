@@ -10,8 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/fields.hpp"
-#include "data/records/records.hpp"
-#include "data/text/files.hpp"
+#include "data/text/record_reader.hpp"
 #include "data/text/source.hpp"
 #include "formats/chat/message.hpp"
 
@@ -27,25 +26,20 @@ struct Dialect {
   FieldNames fields;
 };
 
-class ChatReader final : public data::Reader {
+class ChatReader final : public data::RecordReader {
  public:
   ChatReader(const std::filesystem::path& path, const data::Columns& columns,
              const Dialect& dialect)
-      : records_(data::open_records(path)),
+      : data::RecordReader(path),
         dialect_(dialect),
         chosen_(columns.conversation),
         system_(Column::of(columns.system, "system", "data.system_column")),
         tools_(Column::of(columns.tools, "tools", "data.tools_column")) {}
 
-  std::int64_t size() const override { return records_->size(); }
-  std::string where(std::int64_t i) const override { return records_->where(i); }
-  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
-
-  data::Sample sample(std::int64_t i) const override {
-    const core::Json record = records_->object(i);
-    const data::OrderedJson ordered = records_->ordered(i);
-    data::Sample sample;
-    sample.where = records_->where(i);
+ private:
+  void read(std::int64_t i, data::Sample& sample) const override {
+    const core::Json record = records().object(i);
+    const data::OrderedJson ordered = records().ordered(i);
     const Column column = column_of(record);
     const core::Json& list = data::field(record, column, sample.where);
     if (!list.is_array()) {
@@ -62,10 +56,8 @@ class ChatReader final : public data::Reader {
       sample.conversation.tools = read_tools(
           ordered.at(tools_.name), fmt::format("{}: field \"{}\"", sample.where, tools_.name));
     }
-    return sample;
   }
 
- private:
   Column column_of(const core::Json& record) const {
     const std::string key = "data.conversation_column";
     if (!chosen_.empty()) return {chosen_, key, true};
@@ -111,7 +103,6 @@ class ChatReader final : public data::Reader {
     messages.insert(messages.begin(), {data::Role::system, text, {}, {}});
   }
 
-  std::unique_ptr<data::Records> records_;
   Dialect dialect_;
   std::string chosen_;
   Column system_;

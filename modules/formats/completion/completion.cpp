@@ -5,31 +5,25 @@
 #include <utility>
 
 #include "data/records/fields.hpp"
-#include "data/records/records.hpp"
 #include "data/text/detect_format.hpp"
-#include "data/text/files.hpp"
+#include "data/text/record_reader.hpp"
 
 namespace finetune::formats::completion {
 namespace {
 
 using data::Column;
 
-class CompletionReader final : public data::Reader {
+class CompletionReader final : public data::RecordReader {
  public:
   CompletionReader(const std::filesystem::path& path, const data::Columns& columns)
-      : records_(data::open_records(path)),
+      : data::RecordReader(path),
         prompt_(Column::of(columns.prompt, "prompt", "data.prompt_column")),
         answer_(Column::of(columns.answer, "completion", "data.answer_column")),
         system_(Column::of(columns.system, "system", "data.system_column")) {}
 
-  std::int64_t size() const override { return records_->size(); }
-  std::string where(std::int64_t i) const override { return records_->where(i); }
-  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
-
-  data::Sample sample(std::int64_t i) const override {
-    const core::Json record = records_->object(i);
-    data::Sample sample;
-    sample.where = records_->where(i);
+ private:
+  void read(std::int64_t i, data::Sample& sample) const override {
+    const core::Json record = records().object(i);
     const std::string prompt = data::text_field(record, prompt_, sample.where);
     const std::string answer = data::text_field(record, answer_, sample.where);
     const std::string system = data::optional_text_field(record, system_, sample.where);
@@ -38,11 +32,8 @@ class CompletionReader final : public data::Reader {
     messages.push_back({data::Role::user, prompt, {}, {}});
     messages.push_back({data::Role::assistant, answer, {}, {}});
     sample.segments = {{system.empty() ? prompt : system + "\n\n" + prompt, false}, {answer, true}};
-    return sample;
   }
 
- private:
-  std::unique_ptr<data::Records> records_;
   Column prompt_;
   Column answer_;
   Column system_;
@@ -51,12 +42,8 @@ class CompletionReader final : public data::Reader {
 }  // namespace
 
 data::Format format() {
-  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
-    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
-      return std::make_unique<CompletionReader>(file, columns);
-    });
-  };
-  data::Format format{"completion", data::Layout::separate, open};
+  data::Format format{"completion", data::Layout::separate,
+                      data::open_record_files<CompletionReader>};
   format.fits = [](const core::Json& record, const data::Columns& columns) {
     const bool fits = data::has_column(record, columns.prompt, "prompt") &&
                       data::has_column(record, columns.answer, "completion");

@@ -16,7 +16,7 @@
 #include "data/records/fields.hpp"
 #include "data/records/records.hpp"
 #include "data/text/detect_format.hpp"
-#include "data/text/files.hpp"
+#include "data/text/record_reader.hpp"
 
 namespace finetune::formats::text {
 namespace {
@@ -28,25 +28,17 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 constexpr std::int64_t longest_document_bytes = std::int64_t{1} << 30;
 
 /// A field of each record.
-class RecordReader final : public data::Reader {
+class FieldReader final : public data::RecordReader {
  public:
-  RecordReader(const fs::path& path, const data::Columns& columns)
-      : records_(data::open_records(path)),
+  FieldReader(const fs::path& path, const data::Columns& columns)
+      : data::RecordReader(path),
         text_(data::Column::of(columns.text, "text", "data.text_column")) {}
 
-  std::int64_t size() const override { return records_->size(); }
-  std::string where(std::int64_t i) const override { return records_->where(i); }
-  std::vector<fs::path> files() const override { return {records_->path()}; }
-
-  data::Sample sample(std::int64_t i) const override {
-    data::Sample sample;
-    sample.where = records_->where(i);
-    sample.segments = {{data::text_field(records_->object(i), text_, sample.where), true}};
-    return sample;
+ private:
+  void read(std::int64_t i, data::Sample& sample) const override {
+    sample.segments = {{data::text_field(records().object(i), text_, sample.where), true}};
   }
 
- private:
-  std::unique_ptr<data::Records> records_;
   data::Column text_;
 };
 
@@ -109,7 +101,7 @@ class FileReader final : public data::Reader {
 };
 
 std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Columns& columns) {
-  if (!data::record_ending(path).empty()) return std::make_unique<RecordReader>(path, columns);
+  if (!data::record_ending(path).empty()) return std::make_unique<FieldReader>(path, columns);
   return std::make_unique<FileReader>(path);
 }
 

@@ -11,9 +11,8 @@
 
 #include "core/error.hpp"
 #include "data/records/fields.hpp"
-#include "data/records/records.hpp"
 #include "data/text/detect_format.hpp"
-#include "data/text/files.hpp"
+#include "data/text/record_reader.hpp"
 
 namespace finetune::formats::tokens {
 namespace {
@@ -64,21 +63,16 @@ void require_unshifted(const Ids& labels, const Ids& ids, const std::string& nam
   }
 }
 
-class TokensReader final : public data::Reader {
+class TokensReader final : public data::RecordReader {
  public:
   TokensReader(const std::filesystem::path& path, const data::Columns& columns)
-      : records_(data::open_records(path)),
+      : data::RecordReader(path),
         ids_(Column::of(columns.tokens, "input_ids", "data.tokens_column")),
         labels_(Column::of(columns.labels, "labels", "data.labels_column")) {}
 
-  std::int64_t size() const override { return records_->size(); }
-  std::string where(std::int64_t i) const override { return records_->where(i); }
-  std::vector<std::filesystem::path> files() const override { return {records_->path()}; }
-
-  data::Sample sample(std::int64_t i) const override {
-    const core::Json record = records_->object(i);
-    data::Sample sample;
-    sample.where = records_->where(i);
+ private:
+  void read(std::int64_t i, data::Sample& sample) const override {
+    const core::Json record = records().object(i);
     const std::string& where = sample.where;
     Ids ids = integers(data::field(record, ids_, where), ids_.name, 0, where);
     Ids labels = ids;
@@ -97,10 +91,8 @@ class TokensReader final : public data::Reader {
                  {where, "has no tokens", "there is nothing to learn", "Remove this sample."});
     }
     sample.tokens = {std::move(ids), std::move(labels)};
-    return sample;
   }
 
- private:
   void drop_padding(const Ids& mask, Ids& ids, Ids& labels, const std::string& where) const {
     std::size_t begin = 0;
     std::size_t end = mask.size();
@@ -123,19 +115,13 @@ class TokensReader final : public data::Reader {
     cut(labels);
   }
 
-  std::unique_ptr<data::Records> records_;
   Column ids_;
   Column labels_;
   Column mask_{"attention_mask", ""};
 };
 
 data::Format format_of(const std::string& name, data::Layout layout) {
-  const auto open = [](const data::DataPath& path, const data::Columns& columns) {
-    return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
-      return std::make_unique<TokensReader>(file, columns);
-    });
-  };
-  data::Format format{name, layout, open};
+  data::Format format{name, layout, data::open_record_files<TokensReader>};
   format.has_tokens = true;
   return format;
 }

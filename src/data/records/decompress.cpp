@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -11,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <span>
@@ -21,6 +19,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/file_identity.hpp"
+#include "core/file_lock.hpp"
 #include "core/hash.hpp"
 #include "core/text.hpp"
 
@@ -187,6 +187,13 @@ bool is_at(int descriptor, const fs::path& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+/// Removes a copy that no other process has open.
+void unlink_if_unused(int descriptor, const fs::path& path) {
+  if (core::try_lock(descriptor, core::Lock::exclusive) == core::Locked::yes &&
+      is_at(descriptor, path))
+    ::unlink(path.c_str());
+}
+
 /// Removes copies that nobody has locked, which killed runs left, but for those of `wanted`.
 void remove_leftovers(const fs::path& folder, const std::string& wanted) {
   std::error_code ignored;
@@ -198,10 +205,9 @@ void remove_leftovers(const fs::path& folder, const std::string& wanted) {
     if (is_copy && path.stem() != wanted) copies.push_back(path);
   }
   for (const fs::path& path : copies) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (descriptor < 0) continue;
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && is_at(descriptor, path))
-      ::unlink(path.c_str());
+    unlink_if_unused(descriptor, path);
     ::close(descriptor);
   }
 }
@@ -211,8 +217,7 @@ class Keeper {
  public:
   Keeper(int descriptor, fs::path path) : descriptor_(descriptor), path_(std::move(path)) {}
   ~Keeper() {
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && is_at(descriptor_, path_))
-      ::unlink(path_.c_str());
+    unlink_if_unused(descriptor_, path_);
     ::close(descriptor_);
   }
   Keeper(const Keeper&) = delete;
@@ -223,12 +228,10 @@ class Keeper {
   fs::path path_;
 };
 
-void lock(int descriptor, int how, const fs::path& path) {
-  while (::flock(descriptor, how) != 0) {
-    if (errno == EINTR) continue;
-    core::fail(core::ErrorKind::io, {path.string(), "cannot be locked", core::system_reason(),
-                                     "Set TMPDIR to a folder on a local disk."});
-  }
+void lock(int descriptor, core::Lock how, const fs::path& path) {
+  if (core::wait_for_lock(descriptor, how)) return;
+  core::fail(core::ErrorKind::io, {path.string(), "cannot be locked", core::system_reason(),
+                                   "Set TMPDIR to a folder on a local disk."});
 }
 
 bool is_unlinked(int descriptor) {
@@ -253,7 +256,7 @@ PlainFile shared_copy(const core::File& source, const std::string& name,
   while (true) {
     int descriptor = ::open(whole.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor >= 0) {
-      lock(descriptor, LOCK_SH, whole);
+      lock(descriptor, core::Lock::shared, whole);
       if (!is_unlinked(descriptor)) return keep(descriptor, whole, source.path());
       ::close(descriptor);  // removed between opening and locking
       continue;
@@ -264,7 +267,7 @@ PlainFile shared_copy(const core::File& source, const std::string& name,
                                        "Set TMPDIR to a folder that can be written to."});
     }
     core::File target(descriptor, partial);
-    lock(descriptor, LOCK_EX, partial);
+    lock(descriptor, core::Lock::exclusive, partial);
     // Whoever held the lock before may have finished: then this is no longer the partial file.
     if (is_unlinked(descriptor) || ::access(whole.c_str(), F_OK) == 0) continue;
     core::check(::ftruncate(descriptor, 0) == 0, "an open file can be emptied");
@@ -278,19 +281,11 @@ PlainFile shared_copy(const core::File& source, const std::string& name,
       core::fail(core::ErrorKind::io, {partial.string(), "cannot be renamed", core::system_reason(),
                                        "Look at the file system."});
     }
-    lock(descriptor, LOCK_SH, whole);
+    lock(descriptor, core::Lock::shared, whole);
     const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     core::check(own >= 0, "a descriptor can be duplicated");
     return keep(own, whole, source.path());
   }
-}
-
-std::string version_of(const core::File& source) {
-  struct stat status {};
-  core::check(::fstat(source.descriptor(), &status) == 0, "an open file has a status");
-  return core::fingerprint(fmt::format("{} {} {} {} {}", status.st_dev, status.st_ino,
-                                       status.st_size, status.st_mtim.tv_sec,
-                                       status.st_mtim.tv_nsec));
 }
 
 }  // namespace
@@ -299,10 +294,11 @@ PlainFile open_plain(const fs::path& path) {
   core::File source(path, core::File::Mode::read);
   const Compression compression = compression_of(source);
   if (compression == Compression::none) return PlainFile(std::move(source));
-  return shared_copy(source, version_of(source), [&](const core::File& target) {
-    Pump pump(source, target);
-    compression == Compression::gzip ? gunzip(source, pump) : unzstd(source, pump);
-  });
+  return shared_copy(
+      source, core::fingerprint(core::file_identity(source)), [&](const core::File& target) {
+        Pump pump(source, target);
+        compression == Compression::gzip ? gunzip(source, pump) : unzstd(source, pump);
+      });
 }
 
 }  // namespace finetune::data

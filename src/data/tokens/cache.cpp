@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/tokens/cache.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
 #include <system_error>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/file_lock.hpp"
 #include "core/host.hpp"
 #include "core/log.hpp"
 #include "data/records/records.hpp"
@@ -89,22 +88,6 @@ void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t 
   }
 }
 
-bool is_locked_by_nobody(const core::File& file, bool& knows) {
-  struct flock range = {};
-  range.l_type = F_WRLCK;
-  range.l_whence = SEEK_SET;
-  knows = ::fcntl(file.descriptor(), F_OFD_GETLK, &range) == 0;
-  return !knows || range.l_type == F_UNLCK;
-}
-
-void lock(const core::File& file) {
-  struct flock range = {};
-  range.l_type = F_WRLCK;
-  range.l_whence = SEEK_SET;
-  // Without locks the file's age tells whether somebody still writes it.
-  (void)::fcntl(file.descriptor(), F_OFD_SETLK, &range);
-}
-
 bool is_left_over(const fs::path& path) {
   constexpr std::int64_t while_locks_work_s = 600;
   constexpr std::int64_t without_locks_s = 24 * 3600;
@@ -112,10 +95,9 @@ bool is_left_over(const fs::path& path) {
   if (::stat(path.c_str(), &status) != 0) return false;
   const std::int64_t age_s = std::time(nullptr) - status.st_mtim.tv_sec;
   if (age_s < while_locks_work_s) return false;
-  bool knows = false;
   const core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
-  if (!is_locked_by_nobody(file, knows)) return false;
-  return knows || age_s >= without_locks_s;
+  const auto is_locked = core::is_locked_by_another(file);
+  return is_locked ? !*is_locked : age_s >= without_locks_s;
 }
 
 }  // namespace
@@ -173,7 +155,8 @@ NewCacheFile::NewCacheFile(const Ranks& ranks, fs::path target)
         target_.parent_path() / fmt::format("{}{}{}-{}-{}", target_.stem().string(), temporary_mark,
                                             core::host_name(), ::getpid(), std::time(nullptr));
     file_.emplace(path_, core::File::Mode::create_new, core::ErrorKind::create);
-    lock(*file_);
+    // Without locks the file's age tells whether somebody still writes it.
+    (void)core::try_lock(file_->descriptor(), core::Lock::exclusive);
   });
   // Each node looks into the folder of that name which it sees.
   path_ = target_.parent_path() / ranks.world.broadcast_text(path_.filename().string());

@@ -43,7 +43,7 @@ struct Count {
 
 /// Printed before training: nothing is cut or dropped silently. Does not depend on the number of
 /// ranks.
-struct DataReport {
+struct [[nodiscard]] DataReport {
   /// Samples of 2^k to 2^(k+1) - 1 tokens, as read; those without a token are among the first.
   static constexpr std::size_t num_lengths = 40;
 

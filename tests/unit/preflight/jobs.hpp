@@ -19,7 +19,6 @@ inline Job healthy_job(int num_nodes, int ranks_per_node) {
       facts.rank = node * ranks_per_node + i;
       facts.node = node;
       facts.program = "p";
-      facts.libraries = "l";
       facts.mpi = "Open MPI v4.1.4";
       facts.memory_bytes = facts.host_memory_bytes = std::int64_t{8} << 30;
       facts.cpu = {.cores = {i},

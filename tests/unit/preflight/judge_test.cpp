@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "jobs.hpp"
-#include "preflight/program.hpp"
 
 namespace finetune::preflight::judge_test {
 namespace {
@@ -43,31 +42,6 @@ TEST(Program, OfOneNodeThatIsAnotherIsNamed) {
   const Finding finding = judge_program(job);
   EXPECT_EQ(finding.problems.size(), 1u);
   EXPECT_TRUE(holds(first_line(finding), "n0: rank 0: has another program")) << first_line(finding);
-}
-
-TEST(Libraries, OfOneNodeThatAreOthersAreWarnedOfByName) {
-  Job job = healthy_job(4, 2);
-  EXPECT_TRUE(ranks_to_ask_for_libraries(job).empty());
-  job.ranks[4].libraries = job.ranks[5].libraries = "m";
-  EXPECT_EQ(ranks_to_ask_for_libraries(job), (std::vector<int>{4, 0}));
-  job.ranks[0].library_list = {"liba.so 01", "libb.so 02", "libc.so 03"};
-  job.ranks[4].library_list = {"liba.so 01", "libb.so 04", "libd.so 05"};
-  const Finding finding = judge_program(job);
-  EXPECT_EQ(finding.grade(), Grade::warning) << "a plugin of another network is no reason to stop";
-  EXPECT_EQ(finding.problems.size(), 1u);
-  EXPECT_TRUE(holds(first_line(finding), "n2: rank 4: has another set of shared libraries"))
-      << first_line(finding);
-  EXPECT_TRUE(
-      holds(first_line(finding), "libb.so in another build, libd.so only here, libc.so only there"))
-      << first_line(finding);
-}
-
-TEST(Libraries, OfThisProcessHaveNamesAndBuilds) {
-  const auto here = libraries();
-  ASSERT_FALSE(here.empty());
-  EXPECT_EQ(library_differences(here, here), "");
-  EXPECT_TRUE(std::ranges::any_of(
-      here, [](const std::string& line) { return line.starts_with("libc.so.6 "); }));
 }
 
 TEST(Deck, ThatDiffersIsBadAndOneThatIsNotSeenIsNot) {

@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A reader of files that hold records: JSON, JSONL, Parquet.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/records/records.hpp"
+#include "data/text/files.hpp"
+#include "data/text/format.hpp"
+
+namespace finetune::data {
+
+/// Each record of a file is a sample; a format says which.
+class RecordReader : public Reader {
+ public:
+  /// Throws: as open_records.
+  explicit RecordReader(const std::filesystem::path& path) : records_(open_records(path)) {}
+
+  std::int64_t size() const final { return records_->size(); }
+  std::string where(std::int64_t i) const final { return records_->where(i); }
+  std::vector<std::filesystem::path> files() const final { return {records_->path()}; }
+
+  Sample sample(std::int64_t i) const final {
+    Sample sample;
+    sample.where = records_->where(i);
+    read(i, sample);
+    return sample;
+  }
+
+ protected:
+  const Records& records() const { return *records_; }
+
+ private:
+  /// Fills `sample` from record `i`; where it stands is known. Throws: ErrorKind::input.
+  virtual void read(std::int64_t i, Sample& sample) const = 0;
+
+  std::unique_ptr<Records> records_;
+};
+
+/// The files of a path, by a `FormatReader(file, columns)` each. Throws: as open_files.
+template <class FormatReader>
+std::unique_ptr<Reader> open_record_files(const DataPath& path, const Columns& columns) {
+  return open_files(path, record_endings(), [&](const std::filesystem::path& file) {
+    return std::make_unique<FormatReader>(file, columns);
+  });
+}
+
+}  // namespace finetune::data
