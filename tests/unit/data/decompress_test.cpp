@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -11,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "core/file_lock.hpp"
 #include "data/records/json_records.hpp"
 #include "unit/data/fake.hpp"
 
@@ -153,8 +153,8 @@ TEST_F(Decompress, CopiesThatKilledRunsLeftAreRemovedUnlessSomebodyUsesThem) {
     ::close(write(name));
   const int read = write("read.plain");
   const int written = write("written.partial");
-  ASSERT_EQ(::flock(read, LOCK_SH), 0);
-  ASSERT_EQ(::flock(written, LOCK_EX), 0);
+  ASSERT_EQ(core::try_lock(read, core::Lock::shared), core::Locked::yes);
+  ASSERT_EQ(core::try_lock(written, core::Lock::exclusive), core::Locked::yes);
   EXPECT_EQ(content(open_plain(path)), "text");
   for (const char* name : {"left.plain", "left.partial"})
     EXPECT_FALSE(fs::exists(copies / name)) << name;
