@@ -82,7 +82,7 @@ std::string strategies_text(const std::vector<plan::Strategy>& strategies, const
   if (strategies.size() < 2) return "";
   std::string text;
   for (const plan::Strategy& s : strategies) {
-    const bool is_own = s.mesh.sharding == own.sharding && s.mesh.dp_shard == own.dp_shard;
+    const bool is_own = s.mesh.sharding == own.sharding && s.mesh.axes == own.axes;
     text += line(text.empty() ? "strategies" : "",
                  fmt::format("{:<17}{:>9} per step  {:>5} waiting  {:>9} per rank{}{}", s.name(),
                              duration(s.time.step_s), percent(s.time.exposed_share()),

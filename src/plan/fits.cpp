@@ -56,11 +56,11 @@ class Candidates {
   }
 
   void change_the_sharding() {
-    if (mesh_.sharding == Sharding::shard_grad_op && mesh_.dp_shard > 1) {
+    if (mesh_.sharding == Sharding::shard_grad_op && mesh_.size(groups::fsdp) > 1) {
       add("parallel.sharding = \"FULL_SHARD\"",
           [](Request& r) { r.parallel.sharding = Sharding::full_shard; });
     }
-    if (mesh_.dp_replicate == 1) return;
+    if (mesh_.size(groups::dp_replicate) == 1) return;
     const bool is_set = request_.parallel.dp_shard > 0 || request_.parallel.dp_replicate > 0;
     add(is_set ? "parallel.sharding = \"FULL_SHARD\" with dp_shard and dp_replicate 0"
                : "parallel.sharding = \"FULL_SHARD\"",

@@ -143,16 +143,16 @@ Plan make(const Request& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   const model::ParameterTable grouped = regroup(table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
-            .shards = ShardMap(grouped, mesh.dp_shard,
+            .shards = ShardMap(grouped, mesh.size(groups::fsdp),
                                {request.numbers.compute, request.optimizer.block()}),
-            .batch = plan_batch(request, mesh.data_ranks()),
+            .batch = plan_batch(request, mesh.size(groups::batch)),
             .memory = {},
             .num_parameters = table.num_parameters(),
             .num_trainable = table.num_trainable(),
             .numbers = request.numbers,
             .ranks = request.ranks,
             .warnings = warnings(mesh, request.ranks)};
-  for (std::string& text : batch_warnings(plan.batch, mesh.data_ranks()))
+  for (std::string& text : batch_warnings(plan.batch, mesh.size(groups::batch)))
     plan.warnings.push_back(std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
   return plan;
@@ -161,7 +161,7 @@ Plan make(const Request& request, const model::ParameterTable& table) {
 void require_sane_batch(const Plan& plan, const std::string& deck) {
   const BatchPlan& batch = plan.batch;
   if (batch.accumulation <= most_passes) return;
-  const std::int64_t ranks = plan.mesh.data_ranks();
+  const std::int64_t ranks = plan.mesh.size(groups::batch);
   core::fail(
       core::ErrorKind::deck,
       {deck,
@@ -190,8 +190,9 @@ std::string to_string(const Plan& plan) {
        fmt::format("{} on {} node{}", plan.ranks.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
   line("sharding",
        fmt::format("{}: {} cop{} of the model, each over {} rank{}", to_string(plan.mesh.sharding),
-                   plan.mesh.dp_replicate, plan.mesh.dp_replicate == 1 ? "y" : "ies",
-                   plan.mesh.dp_shard, plan.mesh.dp_shard == 1 ? "" : "s"));
+                   plan.mesh.size(groups::dp_replicate),
+                   plan.mesh.size(groups::dp_replicate) == 1 ? "y" : "ies",
+                   plan.mesh.size(groups::fsdp), plan.mesh.size(groups::fsdp) == 1 ? "" : "s"));
   line("step",
        fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} per rank, at most {} tokens",
                    plan.batch.global_batch, plan.batch.num_micro_batches,
@@ -199,10 +200,10 @@ std::string to_string(const Plan& plan) {
                    plan.batch.accumulation, plan.batch.accumulation == 1 ? "" : "es",
                    core::with_commas(plan.batch.max_tokens_per_step())));
   const std::int64_t idle =
-      plan.batch.accumulation * plan.mesh.data_ranks() - plan.batch.num_micro_batches;
+      plan.batch.accumulation * plan.mesh.size(groups::batch) - plan.batch.num_micro_batches;
   if (idle > 0) {
     line("", fmt::format("{} of {} passes idle: micro-batches do not divide by the ranks", idle,
-                         plan.batch.accumulation * plan.mesh.data_ranks()));
+                         plan.batch.accumulation * plan.mesh.size(groups::batch)));
   }
   line("memory per rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
   add_memory(plan, Place::device, line);

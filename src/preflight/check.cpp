@@ -129,14 +129,8 @@ Measured measure(const comm::Environment& environment, const comm::Communicator&
   world.barrier();
   const std::int64_t most_bytes = std::min(most_sweep_bytes, buffer_bytes(request));
   if (request.device.index >= 0) timing = Timing::wall;
-  const std::vector<std::pair<const char*, comm::Group*>> axes = {
-      {"fsdp", request.fsdp},
-      {"dp_replicate", request.dp_replicate},
-      {"node", request.node},
-      {"nodes", request.nodes}};
-  for (const auto& [axis, group] : axes) {
-    if (group == nullptr) continue;
-    const auto sweeps = measure_sweeps(world, *group, request.device, axis, most_bytes, timing);
+  for (const auto& [name, group] : request.groups) {
+    const auto sweeps = measure_sweeps(world, *group, request.device, name, most_bytes, timing);
     measured.sweeps.insert(measured.sweeps.end(), sweeps.begin(), sweeps.end());
   }
   measured.sweep_s = times_of_ranks(world, measured.sweeps);

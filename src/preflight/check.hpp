@@ -16,6 +16,7 @@
 #include "plan/machine/machine.hpp"
 #include "preflight/gpus.hpp"
 #include "preflight/judge.hpp"
+#include "preflight/machine.hpp"
 
 namespace finetune::preflight {
 
@@ -35,6 +36,11 @@ struct Beginning {
 /// this comes first, and a check that finds some ends here. Collective on the environment's world.
 Beginning begin(const comm::Environment& environment, Level level);
 
+struct MeasuredGroup {
+  std::string name;  ///< of plan::groups or `levels`
+  comm::Group* group = nullptr;
+};
+
 /// What the check has to know of the run.
 struct Request {
   Level level = Level::quick;
@@ -52,11 +58,9 @@ struct Request {
   comm::NcclSettings nccl;
   /// How products of bf16 are computed; if not those of the run, then as this processor needs it.
   model::Path bf16_path = model::Path::kernels;
-  bool saves_rates = false;     ///< as a machine file: then what a plan needs is measured as well
-  comm::Group* fsdp = nullptr;  ///< of the run; null: not measured
-  comm::Group* dp_replicate = nullptr;
-  comm::Group* node = nullptr;   ///< the ranks of a node; null: not measured
-  comm::Group* nodes = nullptr;  ///< those of the same place on all nodes
+  bool saves_rates = false;  ///< as a machine file: then what a plan needs is measured as well
+  /// To measure: the run's, and maybe those of `levels`.
+  std::vector<MeasuredGroup> groups = {};
 };
 
 struct Outcome {

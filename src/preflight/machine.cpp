@@ -18,14 +18,14 @@ double median_of(const Job& job, double Rates::*member) {
 }
 
 /// The slowest of an axis, whose collectives a step all needs.
-struct Axis {
+struct MeasuredAxis {
   double ring_gb_per_s = 0;
   double step_us = 0;  ///< of a ring of so many ranks
   int size = 1;
 };
 
-Axis axis_of(std::span<const Sweep> sweeps, const std::string& name) {
-  Axis axis;
+MeasuredAxis axis_of(std::span<const Sweep> sweeps, const std::string& name) {
+  MeasuredAxis axis;
   for (const Sweep& sweep : sweeps) {
     if (sweep.axis != name || sweep.points.empty() || sweep.collective == "all_reduce") continue;
     const double rate = sweep.ring_gb_per_s();
@@ -45,13 +45,15 @@ bool is_inside_node(int group_size, const Job& job) {
 void add_links(const Job& job, std::span<const Link> links, std::span<const Sweep> sweeps,
                plan::Machine& machine) {
   const auto ranks_per_node = static_cast<double>(job.by_node().front().size());
-  for (const std::string name : {"fsdp", "dp_replicate", "node", "nodes"}) {
-    const Axis axis = axis_of(sweeps, name);
+  for (const std::string name :
+       {plan::groups::fsdp.name, plan::groups::dp_replicate.name, levels::node, levels::nodes}) {
+    const MeasuredAxis axis = axis_of(sweeps, name);
     if (axis.size == 1) continue;
-    const bool is_inside = (name == "fsdp" && is_inside_node(axis.size, job)) || name == "node";
-    const bool spans_all = (name == "dp_replicate" && job.nodes.size() > 1 &&
+    const bool is_inside =
+        (name == plan::groups::fsdp.name && is_inside_node(axis.size, job)) || name == levels::node;
+    const bool spans_all = (name == plan::groups::dp_replicate.name && job.nodes.size() > 1 &&
                             static_cast<std::size_t>(axis.size) == job.nodes.size()) ||
-                           name == "nodes";
+                           name == levels::nodes;
     if (is_inside || job.nodes.size() == 1) {
       machine.intra_gb_per_s = axis.ring_gb_per_s;
       machine.intra_latency_us = axis.step_us;

@@ -5,12 +5,19 @@
 #include <span>
 #include <string>
 
+#include "plan/layout/axes.hpp"
 #include "plan/machine/machine.hpp"
 #include "preflight/facts.hpp"
 #include "preflight/links.hpp"
 #include "preflight/rates.hpp"
 
 namespace finetune::preflight {
+
+/// What sweeps are called of ranks inside nodes, and of those of the same place on all nodes.
+namespace levels {
+inline constexpr const char* node = "node";
+inline constexpr const char* nodes = "nodes";
+}  // namespace levels
 
 /// Medians over ranks and nodes; 0 for what could not be measured, as links between nodes in a job
 /// on one.

@@ -65,8 +65,8 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
 ModelShards::~ModelShards() {
   // What is on its way refers to this memory.
   if (std::uncaught_exceptions() > 0) {
-    groups_.fsdp->abandon();
-    groups_.dp_replicate->abandon();
+    for (const auto& each : groups_.all())
+      each.group->abandon();
     // Messages that never arrived are still MPI's to write: their memory outlives this process.
     new auto(std::move(units_));
     new auto(std::move(pool_));
@@ -74,8 +74,8 @@ ModelShards::~ModelShards() {
     return;
   }
   try {
-    groups_.fsdp->synchronize();
-    groups_.dp_replicate->synchronize();
+    for (const auto& each : groups_.all())
+      each.group->synchronize();
   } catch (...) {
     // The run is told by whoever waits for a result; here nobody does.
   }

@@ -16,10 +16,11 @@ namespace finetune::shard {
 namespace {
 
 /// One warning for all ranks and groups. Collective on `world`.
-void warn_of_one_level(const comm::Communicator& world, const comm::MpiGroup& fsdp,
-                       const comm::MpiGroup& dp_replicate) {
-  const std::string& why =
-      fsdp.why_one_level().empty() ? dp_replicate.why_one_level() : fsdp.why_one_level();
+void warn_of_one_level(const comm::Communicator& world,
+                       std::initializer_list<const comm::MpiGroup*> groups) {
+  std::string why;
+  for (const comm::MpiGroup* group : groups)
+    if (why.empty()) why = group->why_one_level();
   const std::int64_t first =
       world.all_reduce(std::int64_t{why.empty() ? world.size() : world.rank()}, comm::Reduce::min);
   if (first == world.size()) return;
@@ -42,7 +43,7 @@ Groups make_groups(const world::World& world, bool overlap) {
                                                                : comm::Worker::Where::inline_);
   const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, worker);
   const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, worker);
-  warn_of_one_level(world.world, *fsdp, *dp_replicate);
+  warn_of_one_level(world.world, {fsdp.get(), dp_replicate.get()});
   return {.fsdp = fsdp, .dp_replicate = dp_replicate};
 }
 

@@ -4,9 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <memory>
 
 #include "comm/group.hpp"
+#include "plan/layout/axes.hpp"
 #include "plan/layout/mesh.hpp"
 #include "plan/layout/numbers.hpp"
 #include "world/world.hpp"
@@ -18,6 +20,16 @@ namespace finetune::shard {
 struct Groups {
   std::shared_ptr<comm::Group> fsdp;
   std::shared_ptr<comm::Group> dp_replicate;
+
+  struct Named {
+    const char* name;
+    comm::Group* group;
+  };
+  /// For what is done to each of them.
+  std::array<Named, 2> all() const {
+    return {{{plan::groups::fsdp.name, fsdp.get()},
+             {plan::groups::dp_replicate.name, dp_replicate.get()}}};
+  }
 };
 
 /// The groups of a run's mesh: over NCCL where ranks compute on GPUs, else over MPI. Collective on

@@ -30,29 +30,32 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   world.world = all;
   world.device = std::move(device);
   world.node = environment.node();
-  world.batch = all.split(0, all.rank(), "batch");
-  const Place place = places(mesh, environment.topology())[static_cast<std::size_t>(all.rank())];
-  world.fsdp = all.split(place.copy, place.shard, "fsdp");
-  world.dp_replicate = all.split(place.shard, place.copy, "dp_replicate");
   const comm::Topology& topology = environment.topology();
+  const auto split = [&](const plan::MeshGroup& group, bool in_order_of_ranks) {
+    const auto place = places(group, mesh, topology)[static_cast<std::size_t>(all.rank())];
+    return all.split(static_cast<int>(place.group),
+                     in_order_of_ranks ? all.rank() : static_cast<int>(place.number), group.name);
+  };
+  // Samples are dealt by rank.
+  world.batch = split(plan::groups::batch, true);
+  world.fsdp = split(plan::groups::fsdp, false);
+  world.dp_replicate = split(plan::groups::dp_replicate, false);
   world.node_index = topology.node_of_rank[static_cast<std::size_t>(all.rank())];
   world.host = topology.node_names[static_cast<std::size_t>(world.node_index)];
   world.partner = partner_of(all.rank(), topology);
   return world;
 }
 
-std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology) {
+std::vector<plan::AxisSizes::Place> places(const plan::MeshGroup& group, const plan::Mesh& mesh,
+                                           const comm::Topology& topology) {
   std::vector<std::size_t> order(topology.node_of_rank.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return topology.node_of_rank[a] < topology.node_of_rank[b];
   });
-  std::vector<Place> places(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto position = static_cast<std::int64_t>(i);
-    places[order[i]] = {.copy = static_cast<int>(position / mesh.dp_shard),
-                        .shard = static_cast<int>(position % mesh.dp_shard)};
-  }
+  std::vector<plan::AxisSizes::Place> places(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    places[order[i]] = mesh.axes.place(group, static_cast<std::int64_t>(i));
   return places;
 }
 
@@ -102,16 +105,16 @@ std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
                                  topology.world_size == 1 ? "" : "s", topology.num_nodes,
                                  topology.num_nodes == 1 ? "" : "s");
   text += groups_of(topology.node_of_rank, topology.num_nodes, topology.node_names);
-  if (mesh.dp_replicate == 1 && mesh.dp_shard == 1) return text + "; one copy of the model";
-  if (mesh.dp_shard == 1) return text + "; a copy of the model on every rank";
+  const std::int64_t num_copies = mesh.size() / mesh.size(plan::groups::fsdp);
+  if (mesh.size() == 1) return text + "; one copy of the model";
+  if (num_copies == mesh.size()) return text + "; a copy of the model on every rank";
   std::vector<int> copy_of_rank;
-  for (const Place& place : places(mesh, topology))
-    copy_of_rank.push_back(place.copy);
-  const auto num_copies = static_cast<int>(mesh.dp_replicate);
+  for (const auto& place : places(plan::groups::fsdp, mesh, topology))
+    copy_of_rank.push_back(static_cast<int>(place.group));
   return text +
          fmt::format("; {} cop{} of the model, over ranks", num_copies,
                      num_copies == 1 ? "y" : "ies") +
-         groups_of(copy_of_rank, num_copies, {});
+         groups_of(copy_of_rank, static_cast<int>(num_copies), {});
 }
 
 }  // namespace finetune::world

@@ -12,12 +12,13 @@
 
 namespace finetune::world {
 
-/// Communicators are handles: copying one costs nothing, and each is passed to its users.
+/// The groups of `plan::groups`, and some more. Communicators are handles: copying one costs
+/// nothing, and each is passed to its users.
 struct World {
-  comm::Communicator world;  ///< every rank
-  comm::Communicator node;   ///< ranks that share memory with this one
-  comm::Communicator batch;  ///< ranks that see different samples: dp_replicate x dp_shard
-  comm::Communicator fsdp;   ///< ranks that together hold one copy of the model: dp_shard x cp
+  comm::Communicator world;         ///< every rank
+  comm::Communicator node;          ///< ranks that share memory with this one
+  comm::Communicator batch;         ///< ranks that see different samples
+  comm::Communicator fsdp;          ///< ranks that together hold one copy of the model
   comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
   int node_index = 0;
   /// The rank on the next node that keeps copies of what this one saves on its node; nothing if all
@@ -34,13 +35,11 @@ plan::Ranks count_ranks(const comm::Topology& topology);
 /// it.
 World make(const comm::Environment& environment, const plan::Plan& plan, comm::Device device = {});
 
-/// Where rank `rank` is in the mesh. Ranks are taken node by node, whatever order the launcher
-/// numbered them in, so that a shard group lies inside a node where it can.
-struct Place {
-  int copy = 0;   ///< along dp_replicate
-  int shard = 0;  ///< along dp_shard
-};
-std::vector<Place> places(const plan::Mesh& mesh, const comm::Topology& topology);
+/// In which of such groups each rank is, and as which of its ranks. Ranks are taken node by node,
+/// whatever order the launcher numbered them in, so that a shard group lies inside a node where it
+/// can.
+std::vector<plan::AxisSizes::Place> places(const plan::MeshGroup& group, const plan::Mesh& mesh,
+                                           const comm::Topology& topology);
 
 /// The rank on the node after that of `rank`, the last one's being the first, that has as many
 /// ranks of its node before it; round again where that node has fewer. Nothing on one node.

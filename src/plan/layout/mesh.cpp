@@ -115,8 +115,8 @@ std::int64_t usual_dp_shard(std::optional<Sharding> sharding, const Ranks& ranks
 
 Sharding sharding_of(std::optional<Sharding> sharding, const Mesh& mesh) {
   if (sharding) return *sharding;
-  if (mesh.dp_replicate == 1) return Sharding::full_shard;
-  return mesh.dp_shard == 1 ? Sharding::no_shard : Sharding::hybrid_shard;
+  if (mesh.size(groups::dp_replicate) == 1) return Sharding::full_shard;
+  return mesh.size(groups::fsdp) == 1 ? Sharding::no_shard : Sharding::hybrid_shard;
 }
 
 }  // namespace
@@ -126,10 +126,12 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::
   require_no_contradiction(settings, ranks, deck);
   require_factors(settings, ranks, deck);
   Mesh mesh;
-  mesh.dp_shard = settings.dp_shard > 0       ? settings.dp_shard
-                  : settings.dp_replicate > 0 ? ranks.world_size / settings.dp_replicate
-                                              : usual_dp_shard(settings.sharding, ranks, deck);
-  mesh.dp_replicate = ranks.world_size / mesh.dp_shard;
+  const std::int64_t dp_shard = settings.dp_shard > 0 ? settings.dp_shard
+                                : settings.dp_replicate > 0
+                                    ? ranks.world_size / settings.dp_replicate
+                                    : usual_dp_shard(settings.sharding, ranks, deck);
+  mesh.axes[Axis::dp_shard] = dp_shard;
+  mesh.axes[Axis::dp_replicate] = ranks.world_size / dp_shard;
   mesh.sharding = sharding_of(settings.sharding, mesh);
   core::check(mesh.size() == ranks.world_size, "the mesh fills the world");
   return mesh;
@@ -137,31 +139,32 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::
 
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
   std::vector<std::string> texts;
-  if (mesh.sharding == Sharding::hybrid_shard && mesh.dp_replicate == 1 && ranks.world_size > 1) {
+  if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::dp_replicate) == 1 &&
+      ranks.world_size > 1) {
     texts.push_back(core::to_string(
         {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
          "there is one node, or one group spans them all",
          "Set parallel.dp_shard to less than the ranks for more copies of the model."}));
   }
-  if (mesh.sharding == Sharding::full_shard && mesh.dp_replicate == 1 && ranks.num_nodes > 1 &&
-      ranks.ranks_per_node > 1 && !ranks.is_even) {
+  if (mesh.sharding == Sharding::full_shard && mesh.size(groups::dp_replicate) == 1 &&
+      ranks.num_nodes > 1 && ranks.ranks_per_node > 1 && !ranks.is_even) {
     texts.push_back(core::to_string(
         {"parallel", "weights are gathered across nodes",
          "the nodes have different numbers of ranks, so none can hold a copy of the model alone",
          "Start as many ranks on every node for HYBRID_SHARD."}));
   }
-  if (mesh.dp_replicate == 1) return texts;
-  const bool is_inside = ranks.is_even && ranks.ranks_per_node % mesh.dp_shard == 0;
-  if (mesh.dp_shard > 1 && ranks.num_nodes > 1 && !is_inside) {
+  if (mesh.size(groups::dp_replicate) == 1) return texts;
+  const bool is_inside = ranks.is_even && ranks.ranks_per_node % mesh.size(groups::fsdp) == 0;
+  if (mesh.size(groups::fsdp) > 1 && ranks.num_nodes > 1 && !is_inside) {
     texts.push_back(core::to_string(
-        {fmt::format("parallel.dp_shard = {}", mesh.dp_shard),
+        {fmt::format("parallel.dp_shard = {}", mesh.size(groups::fsdp)),
          fmt::format("copies of the model lie across nodes of {} ranks", ranks.ranks_per_node),
          "every gather of weights then crosses the network between nodes",
          ranks.is_even ? fmt::format("Inside a node: {}.",
                                      sizes_around(ranks.ranks_per_node, ranks.ranks_per_node))
                        : "Start as many ranks on every node."}));
   }
-  if (mesh.sharding == Sharding::hybrid_shard && mesh.dp_shard == 1) {
+  if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::fsdp) == 1) {
     texts.push_back(core::to_string(
         {"parallel.sharding = \"HYBRID_SHARD\"", "splits nothing",
          "every shard group has one rank, so each rank keeps a whole copy of the model",

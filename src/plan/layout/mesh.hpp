@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layout/axes.hpp"
 #include "plan/layout/settings.hpp"
 
 namespace finetune::plan {
@@ -13,13 +14,10 @@ namespace finetune::plan {
 /// Ranks by axis; their product is the world.
 struct Mesh {
   Sharding sharding = Sharding::full_shard;
-  std::int64_t dp_replicate = 1;
-  std::int64_t dp_shard = 1;
-  std::int64_t cp = 1;
-  std::int64_t tp = 1;
+  AxisSizes axes = {};
 
-  std::int64_t size() const { return dp_replicate * dp_shard * cp * tp; }
-  std::int64_t data_ranks() const { return dp_replicate * dp_shard; }
+  std::int64_t size() const { return axes.size(); }
+  std::int64_t size(const MeshGroup& group) const { return axes.size(group); }
 };
 
 /// Ranks of a job as the mesh sees them.

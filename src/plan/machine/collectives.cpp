@@ -26,22 +26,15 @@ double sums_sent(const GroupShape& group, const Summed& summed) {
 
 }  // namespace
 
-GroupShape shard_group(const Mesh& mesh, const Ranks& ranks) {
-  GroupShape group{.size = mesh.dp_shard};
-  group.num_nodes = std::min(ceil_of(mesh.dp_shard, ranks.ranks_per_node), ranks.num_nodes);
-  if (group.num_nodes == 1)
-    group.groups_per_node = std::max<std::int64_t>(1, ranks.ranks_per_node / mesh.dp_shard);
-  return group;
-}
-
-GroupShape replica_group(const Mesh& mesh, const Ranks& ranks) {
-  GroupShape group{.size = mesh.dp_replicate};
-  // Neighbours share a copy: those of other copies lie as many ranks apart.
-  const std::int64_t copies_per_node =
-      std::max<std::int64_t>(1, ranks.ranks_per_node / mesh.dp_shard);
-  group.num_nodes = std::min(ceil_of(mesh.dp_replicate, copies_per_node), ranks.num_nodes);
-  group.groups_per_node = std::min(mesh.dp_shard, ranks.ranks_per_node);
-  return group;
+GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks) {
+  GroupShape shape{.size = mesh.size(group)};
+  // Ranks of other groups lie between those of this one.
+  const std::int64_t stride = mesh.axes.stride(group);
+  const std::int64_t on_node = std::max<std::int64_t>(1, ranks.ranks_per_node / stride);
+  shape.num_nodes = std::min(ceil_of(shape.size, on_node), ranks.num_nodes);
+  shape.groups_per_node = std::min(stride, ranks.ranks_per_node) *
+                          std::max<std::int64_t>(1, ranks.ranks_per_node / (shape.size * stride));
+  return shape;
 }
 
 Links::Links(const Machine& machine, bool by_mpi)

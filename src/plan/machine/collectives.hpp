@@ -21,9 +21,8 @@ struct GroupShape {
   }
 };
 
-/// The groups that share a copy of the model, and those that keep the same part of one.
-GroupShape shard_group(const Mesh& mesh, const Ranks& ranks);
-GroupShape replica_group(const Mesh& mesh, const Ranks& ranks);
+/// Of a group whose axes follow each other in the mesh.
+GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks);
 
 /// Elements of a sum: on the wire, and as they are added.
 struct Summed {

@@ -123,7 +123,7 @@ class MemoryPlan {
     const Place place = request_.on_gpu ? Place::host : Place::device;
     const std::int64_t bytes =
         (core::size_bytes(numbers_.master) * shards_.shard_elements() + states_bytes()) /
-        mesh_.dp_replicate;
+        mesh_.size(groups::dp_replicate);
     add(Category::states, "copy to be saved during training", bytes, place);
     // As a message to the next node, and the one of the node before.
     if (request_.has_partner_copies && request_.ranks.num_nodes > 1)
@@ -132,12 +132,12 @@ class MemoryPlan {
   }
 
   bool sums_in_place() const {
-    return mesh_.dp_shard == 1 && numbers_.compute == core::DType::f32 &&
+    return mesh_.size(groups::fsdp) == 1 && numbers_.compute == core::DType::f32 &&
            !numbers_.is_fixed_point();
   }
 
   std::int64_t accumulation() const {
-    return plan_batch(request_, mesh_.data_ranks()).accumulation;
+    return plan_batch(request_, mesh_.size(groups::batch)).accumulation;
   }
 
   void add_buffers() {
@@ -180,8 +180,8 @@ class MemoryPlan {
     if (request_.on_gpu) add_wire_on_gpu();
     if (request_.ranks.world_size == 1) return;
     if (!request_.on_gpu) add_mpi();
-    if (mesh_.dp_replicate == 1) return;
-    const std::int64_t replicas = mesh_.dp_replicate;
+    if (mesh_.size(groups::dp_replicate) == 1) return;
+    const std::int64_t replicas = mesh_.size(groups::dp_replicate);
     // An all-reduce of MPI's groups adds beside its target.
     if (!request_.on_gpu)
       add_untracked(Category::communication, "sums over copies of the model",
@@ -200,8 +200,8 @@ class MemoryPlan {
   void add_mpi() {
     const Links links({}, true);
     std::int64_t windows = 0;
-    for (const GroupShape& group :
-         {shard_group(mesh_, request_.ranks), replica_group(mesh_, request_.ranks)})
+    for (const GroupShape& group : {shape_of(groups::fsdp, mesh_, request_.ranks),
+                                    shape_of(groups::dp_replicate, mesh_, request_.ranks)})
       if (links.has_windows(group)) windows += window_bytes(group);
     // Between nodes that share memory running sums are on their way instead.
     const std::int64_t element =
@@ -215,7 +215,7 @@ class MemoryPlan {
   void add_wire_on_gpu() {
     if (sums_in_place()) return;
     const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
-    const bool is_alone = mesh_.dp_shard == 1;
+    const bool is_alone = mesh_.size(groups::fsdp) == 1;
     const auto trained = std::count_if(shards_.units().begin(), shards_.units().end(),
                                        [](const UnitLayout& unit) { return unit.trainable; });
     // One unit alone meets another's gradient only if it is its own, of the pass before.

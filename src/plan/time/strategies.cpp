@@ -17,13 +17,14 @@ constexpr double same_time = 0.01;
 constexpr double comfortable = 0.9;
 
 bool is_same(const Mesh& a, const Mesh& b) {
-  return a.sharding == b.sharding && a.dp_shard == b.dp_shard && a.dp_replicate == b.dp_replicate;
+  return a.sharding == b.sharding && a.axes == b.axes;
 }
 
 /// HYBRID_SHARD in one group is FULL_SHARD by another name; so is everything on one rank.
 bool says_nothing_new(const Mesh& mesh, const Ranks& ranks) {
   if (ranks.world_size == 1) return mesh.sharding != Sharding::full_shard;
-  return mesh.sharding == Sharding::hybrid_shard && (mesh.dp_replicate == 1 || mesh.dp_shard == 1);
+  return mesh.sharding == Sharding::hybrid_shard &&
+         (mesh.size(groups::dp_replicate) == 1 || mesh.size(groups::fsdp) == 1);
 }
 
 std::string gigabytes(double bytes) {
@@ -113,10 +114,10 @@ void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& 
 }  // namespace
 
 std::string Strategy::name() const {
-  const bool is_usual =
-      mesh.sharding != Sharding::hybrid_shard || mesh.dp_shard == request.ranks.ranks_per_node;
+  const bool is_usual = mesh.sharding != Sharding::hybrid_shard ||
+                        mesh.size(groups::fsdp) == request.ranks.ranks_per_node;
   return is_usual ? to_string(mesh.sharding)
-                  : fmt::format("{} {}", to_string(mesh.sharding), mesh.dp_shard);
+                  : fmt::format("{} {}", to_string(mesh.sharding), mesh.size(groups::fsdp));
 }
 
 std::int64_t comfortable_bytes(const Site& site) {

@@ -89,7 +89,7 @@ class StepPlan {
   }
 
   double whole(const UnitLayout& unit) const {
-    return static_cast<double>(unit.padded_count(plan_.mesh.dp_shard));
+    return static_cast<double>(unit.padded_count(plan_.mesh.size(groups::fsdp)));
   }
   double gathered_bytes(const UnitLayout& unit) const {
     return whole(unit) *
@@ -104,8 +104,8 @@ class StepPlan {
   double memory_s(double bytes) const { return rates_.passes(bytes).memory_s; }
 
   UnitTimes times_of(const UnitLayout& unit) const {
-    const GroupShape shards = shard_group(plan_.mesh, plan_.ranks);
-    const GroupShape replicas = replica_group(plan_.mesh, plan_.ranks);
+    const GroupShape shards = shape_of(groups::fsdp, plan_.mesh, plan_.ranks);
+    const GroupShape replicas = shape_of(groups::dp_replicate, plan_.mesh, plan_.ranks);
     const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
     const Summed summed = {.element_bytes = numbers_.wire_bytes(),
                            .sum_bytes = numbers_.sum_bytes(),
@@ -149,7 +149,7 @@ class StepPlan {
     const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
     const auto wire = static_cast<double>(numbers_.wire_bytes());
     const auto sum = static_cast<double>(numbers_.sum_bytes());
-    const bool is_alone = plan_.mesh.dp_shard == 1;
+    const bool is_alone = plan_.mesh.size(groups::fsdp) == 1;
     if (is_alone && numbers_.compute == core::DType::f32 && !numbers_.is_fixed_point()) return 0;
     if (is_alone) return memory_s(whole(unit) * (element + 2 * sum));
     if (!request_.on_gpu) return 0;

@@ -130,7 +130,7 @@ core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks) {
   const bool is_split = mesh.sharding == plan::Sharding::hybrid_shard;
   return {{"ranks", ranks_json(ranks)},
           {"sharding", to_string(mesh.sharding)},
-          {"dp_shard", is_split ? mesh.dp_shard : 0}};
+          {"dp_shard", is_split ? mesh.size(plan::groups::fsdp) : 0}};
 }
 
 void settle_choices(const comm::Environment& environment, const comm::Device& device,

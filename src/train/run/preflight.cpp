@@ -82,11 +82,9 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
   request.nccl = {input.nccl.variables, input.nccl.override_environment};
   if (level == preflight::Level::quick) return made;
   const auto world = world::make(environment, plan, device);
-  const shard::Groups groups = shard::make_groups(world, input.parallel.overlap);
-  made.fsdp = groups.fsdp;
-  made.dp_replicate = groups.dp_replicate;
-  request.fsdp = made.fsdp.get();
-  request.dp_replicate = made.dp_replicate.get();
+  made.groups = shard::make_groups(world, input.parallel.overlap);
+  for (const auto& [name, group] : made.groups.all())
+    request.groups.push_back({name, group});
   return made;
 }
 
@@ -100,8 +98,9 @@ void measure_levels(const comm::Environment& environment, const Input& input,
   const auto plan =
       comm::agree(environment.world(), [&] { return plan::make(asked, input.parameters); });
   made.levels = shard::make_groups(world::make(environment, plan, device), input.parallel.overlap);
-  made.request.node = made.levels.fsdp.get();
-  made.request.nodes = made.levels.dp_replicate.get();
+  auto& groups = made.request.groups;
+  groups.push_back({preflight::levels::node, made.levels.fsdp.get()});
+  groups.push_back({preflight::levels::nodes, made.levels.dp_replicate.get()});
 }
 
 preflight::Beginning begin_check(const comm::Environment& environment, const Input& input) {

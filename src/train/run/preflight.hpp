@@ -3,7 +3,6 @@
 // The check of a job (src/preflight) for the run that a deck describes.
 
 #include <cstdint>
-#include <memory>
 
 #include "comm/device.hpp"
 #include "comm/environment.hpp"
@@ -19,8 +18,7 @@ namespace finetune::train {
 /// that training would use, and makes them for it. Collective on the environment's world.
 struct Preflight {
   preflight::Request request;
-  std::shared_ptr<comm::Group> fsdp;
-  std::shared_ptr<comm::Group> dp_replicate;
+  shard::Groups groups;  ///< of the run
   shard::Groups levels;  ///< see measure_levels
 };
 Preflight describe_check(const comm::Environment& environment, const Input& input,

@@ -27,10 +27,15 @@ TimeKeeper::TimeKeeper(const comm::Communicator& world, const shard::Groups& gro
       sent_at_first_(sent_before_) {}
 
 TimeKeeper::SentBytes TimeKeeper::sent_bytes() const {
-  const comm::Traffic fsdp = groups_.fsdp->traffic(), copies = groups_.dp_replicate->traffic();
-  return {{"fsdp", fsdp.sent_bytes},
-          {"dp_replicate", copies.sent_bytes},
-          {metrics::to_other_nodes, fsdp.to_other_nodes_bytes + copies.to_other_nodes_bytes}};
+  SentBytes sent;
+  std::int64_t to_other_nodes = 0;
+  for (const auto& [name, group] : groups_.all()) {
+    const comm::Traffic traffic = group->traffic();
+    sent.emplace_back(name, traffic.sent_bytes);
+    to_other_nodes += traffic.to_other_nodes_bytes;
+  }
+  sent.emplace_back(metrics::to_other_nodes, to_other_nodes);
+  return sent;
 }
 
 void TimeKeeper::add(const metrics::StepTimes& step) {

@@ -79,7 +79,10 @@ StepResult leave(const Engine& engine, std::int64_t num_passes) {
 }
 
 double take_exposed_s(const shard::ModelShards& shards) {
-  return shards.groups().fsdp->take_exposed_s() + shards.groups().dp_replicate->take_exposed_s();
+  double seconds = 0;
+  for (const auto& each : shards.groups().all())
+    seconds += each.group->take_exposed_s();
+  return seconds;
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
   const tests::DecoderTable table(request.architecture);
   const Choice choice =
       choose(request, table.table(), {shipped("h100-8"), Passes::composed, 75 * gib});
-  EXPECT_EQ(choice.strategies.front().mesh.dp_shard, 4);
+  EXPECT_EQ(choice.strategies.front().mesh.size(groups::fsdp), 4);
   EXPECT_EQ(choice.strategies.size(), 1U);
 }
 

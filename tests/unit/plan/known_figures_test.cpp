@@ -88,7 +88,7 @@ TEST(KnownFigures, Over32GpusThatIsThreeAndAHalfGBAGpu) {
 
 TEST(KnownFigures, InNodesOfEightItIs14GB) {
   const Plan plan = make(full_mixed("HYBRID_SHARD", 32), seven_billion());
-  EXPECT_EQ(plan.mesh.dp_replicate, 4);
+  EXPECT_EQ(plan.mesh.size(groups::dp_replicate), 4);
   EXPECT_EQ(state_bytes(plan), 14 * giga);
 }
 

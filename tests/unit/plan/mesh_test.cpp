@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "core/error.hpp"
 #include "unit/plan/small_model.hpp"
 
@@ -34,20 +37,62 @@ std::string refusal(const ParallelSettings& parallel, const Ranks& ranks) {
 std::string mesh(const ParallelSettings& parallel, const Ranks& ranks) {
   const Mesh found = make_mesh(parallel, ranks);
   EXPECT_EQ(found.size(), ranks.world_size);
-  return to_string(found.sharding) + " " + std::to_string(found.dp_replicate) + " x " +
-         std::to_string(found.dp_shard);
+  return to_string(found.sharding) + " " + std::to_string(found.size(groups::dp_replicate)) +
+         " x " + std::to_string(found.size(groups::fsdp));
+}
+
+/// Every rank of 2 x 2 x 2 x 2, and who is with it.
+TEST(Axes, OfAGroupVaryWhileTheOthersStay) {
+  AxisSizes sizes;
+  for (const Axis axis : {Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp})
+    sizes[axis] = 2;
+  ASSERT_EQ(sizes.size(), 16);
+  const auto members = [&](const MeshGroup& group, std::int64_t position) {
+    std::vector<std::int64_t> found;
+    for (std::int64_t other = 0; other < 16; ++other)
+      if (sizes.place(group, other).group == sizes.place(group, position).group)
+        found.push_back(other);
+    return found;
+  };
+  using Members = std::vector<std::int64_t>;
+  EXPECT_EQ(members(groups::fsdp, 0), (Members{0, 2, 4, 6}));
+  EXPECT_EQ(members(groups::fsdp, 13), (Members{9, 11, 13, 15}));
+  EXPECT_EQ(members(groups::dp_replicate, 5), (Members{5, 13}));
+  EXPECT_EQ(members(groups::batch, 1), (Members{1, 5, 9, 13}));
+  EXPECT_EQ(members({"tp", {Axis::tp}}, 7), (Members{6, 7}));
+  EXPECT_EQ(sizes.stride(groups::fsdp), 2);
+  EXPECT_EQ(sizes.stride(groups::dp_replicate), 8);
+}
+
+/// Of any sizes: groups are as large as their axes, and a rank's number is its place in order.
+TEST(Axes, PutEachRankIntoOneGroup) {
+  AxisSizes sizes;
+  sizes[Axis::dp_replicate] = 3;
+  sizes[Axis::dp_shard] = 4;
+  sizes[Axis::tp] = 2;
+  for (const MeshGroup& group : {groups::batch, groups::fsdp, groups::dp_replicate}) {
+    std::map<std::int64_t, std::int64_t> seen;
+    for (std::int64_t position = 0; position < sizes.size(); ++position) {
+      const auto place = sizes.place(group, position);
+      EXPECT_EQ(place.number, seen[place.group]++) << group.name << ", position " << position;
+    }
+    EXPECT_EQ(std::ssize(seen), sizes.size() / sizes.size(group)) << group.name;
+    for (const auto& [number, count] : seen)
+      EXPECT_EQ(count, sizes.size(group)) << group.name << " " << number;
+  }
 }
 
 TEST(Mesh, FillsTheWorldWhateverItsSize) {
   for (std::int64_t world = 1; world <= 64; ++world) {
     for (const std::int64_t per_node : {1, 2, 3, 4, 8}) {
       const Ranks ranks = ranks_on_nodes(world, per_node);
-      EXPECT_EQ(make_mesh(settings("FULL_SHARD"), ranks).dp_shard, world);
-      EXPECT_EQ(make_mesh(settings("SHARD_GRAD_OP"), ranks).dp_shard, world);
-      EXPECT_EQ(make_mesh(settings("NO_SHARD"), ranks).dp_replicate, world);
+      EXPECT_EQ(make_mesh(settings("FULL_SHARD"), ranks).size(groups::fsdp), world);
+      EXPECT_EQ(make_mesh(settings("SHARD_GRAD_OP"), ranks).size(groups::fsdp), world);
+      EXPECT_EQ(make_mesh(settings("NO_SHARD"), ranks).size(groups::dp_replicate), world);
       EXPECT_EQ(make_mesh(settings("AUTO"), ranks).size(), world);
       if (!ranks.is_even) continue;
-      EXPECT_EQ(make_mesh(settings("HYBRID_SHARD"), ranks).dp_replicate, ranks.num_nodes);
+      EXPECT_EQ(make_mesh(settings("HYBRID_SHARD"), ranks).size(groups::dp_replicate),
+                ranks.num_nodes);
     }
   }
 }

@@ -24,7 +24,7 @@ TEST(Plan, CountsParametersWithoutPadding) {
 
 TEST(Plan, ShardsOverAllRanks) {
   const Plan plan = plan_of(3, 8, 1);
-  EXPECT_EQ(plan.mesh.dp_shard, 3);
+  EXPECT_EQ(plan.mesh.size(groups::fsdp), 3);
   EXPECT_EQ(plan.shards.num_shards(), 3);
 }
 

@@ -173,17 +173,24 @@ TEST(Links, LatencyOfAnAllReduceGrowsWithTheLogarithmOfTheNodes) {
 }
 
 TEST(Links, GroupsFollowTheMesh) {
+  const auto mesh_of = [](std::int64_t dp_replicate, std::int64_t dp_shard) {
+    Mesh mesh;
+    mesh.axes[Axis::dp_replicate] = dp_replicate;
+    mesh.axes[Axis::dp_shard] = dp_shard;
+    return mesh;
+  };
   const Ranks ranks = {.world_size = 16, .ranks_per_node = 4, .num_nodes = 4};
-  const Mesh hybrid = {Sharding::hybrid_shard, 4, 4};
-  EXPECT_EQ(shard_group(hybrid, ranks).num_nodes, 1);
-  EXPECT_EQ(replica_group(hybrid, ranks).num_nodes, 4);
-  EXPECT_EQ(replica_group(hybrid, ranks).groups_per_node, 4) << "one for each rank of a node";
-  const Mesh pairs = {Sharding::hybrid_shard, 8, 2};
-  EXPECT_EQ(shard_group(pairs, ranks).groups_per_node, 2);
-  EXPECT_EQ(replica_group(pairs, ranks).groups_per_node, 2);
-  const Mesh full = {Sharding::full_shard, 1, 16};
-  EXPECT_EQ(shard_group(full, ranks).num_nodes, 4);
-  EXPECT_EQ(shard_group(full, ranks).groups_per_node, 1);
+  const Mesh hybrid = mesh_of(4, 4);
+  EXPECT_EQ(shape_of(groups::fsdp, hybrid, ranks).num_nodes, 1);
+  EXPECT_EQ(shape_of(groups::dp_replicate, hybrid, ranks).num_nodes, 4);
+  EXPECT_EQ(shape_of(groups::dp_replicate, hybrid, ranks).groups_per_node, 4)
+      << "one for each rank of a node";
+  const Mesh pairs = mesh_of(8, 2);
+  EXPECT_EQ(shape_of(groups::fsdp, pairs, ranks).groups_per_node, 2);
+  EXPECT_EQ(shape_of(groups::dp_replicate, pairs, ranks).groups_per_node, 2);
+  const Mesh full = mesh_of(1, 16);
+  EXPECT_EQ(shape_of(groups::fsdp, full, ranks).num_nodes, 4);
+  EXPECT_EQ(shape_of(groups::fsdp, full, ranks).groups_per_node, 1);
 }
 
 }  // namespace

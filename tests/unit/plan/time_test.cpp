@@ -192,14 +192,14 @@ TEST(PlannedTime, SendsHeadEmbeddingAndLastBlockOnceAPass) {
     double gathered = 0, reduced = 0;
     const auto& units = plan.shards.units();
     for (std::size_t i = 0; i < units.size(); ++i) {
-      const auto whole = static_cast<double>(units[i].padded_count(plan.mesh.dp_shard));
+      const auto whole = static_cast<double>(units[i].padded_count(plan.mesh.size(groups::fsdp)));
       // Only the first of the two blocks is freed before backward needs it.
       gathered +=
           (units[i].name == "layers.0" ? 2 : 1) * whole * core::size_bytes(r.numbers.compute);
       reduced += whole * static_cast<double>(r.numbers.wire_bytes());
     }
     const double all = static_cast<double>(passes) * (gathered + reduced);
-    const GroupShape shards = shard_group(plan.mesh, plan.ranks);
+    const GroupShape shards = shape_of(groups::fsdp, plan.mesh, plan.ranks);
     EXPECT_NEAR(time_of(r).sent_by_node_bytes,
                 Links(round_machine(), false).gathered_by_node(shards, all), 1e-6 * all);
   }

@@ -17,6 +17,13 @@ plan::Plan plan_for(std::int64_t ranks) {
   return plan::make(request, table);
 }
 
+plan::Mesh mesh_of(std::int64_t dp_replicate, std::int64_t dp_shard) {
+  plan::Mesh mesh;
+  mesh.axes[plan::Axis::dp_replicate] = dp_replicate;
+  mesh.axes[plan::Axis::dp_shard] = dp_shard;
+  return mesh;
+}
+
 TEST(World, NamesTheGroupsOfARank) {
   const comm::Communicator& all = tests::world();
   const World world = make(tests::mpi(), plan_for(all.size()));
@@ -56,9 +63,9 @@ TEST(World, TellsWhichRanksAreOnWhichNode) {
                                 .ranks_per_node = 2,
                                 .node_names = {"n1", "n2"},
                                 .node_of_rank = {0, 1, 0}};
-  EXPECT_EQ(to_string(plan::Mesh{.dp_shard = 3}, topology),
+  EXPECT_EQ(to_string(mesh_of(1, 3), topology),
             "3 ranks on 2 nodes: n1 (0,2) n2 (1); 1 copy of the model, over ranks (0,1,2)");
-  EXPECT_EQ(to_string(plan::Mesh{.dp_replicate = 3}, topology),
+  EXPECT_EQ(to_string(mesh_of(3, 1), topology),
             "3 ranks on 2 nodes: n1 (0,2) n2 (1); a copy of the model on every rank");
 }
 
@@ -69,11 +76,12 @@ TEST(World, FormsShardGroupsInsideNodesWhateverTheOrderOfRanks) {
                                 .ranks_per_node = 2,
                                 .node_names = {"n1", "n2"},
                                 .node_of_rank = {0, 1, 0, 1}};
-  const plan::Mesh mesh{.dp_replicate = 2, .dp_shard = 2};
-  const std::vector<Place> got = places(mesh, topology);
-  const std::vector<std::pair<int, int>> expected = {{0, 0}, {1, 0}, {0, 1}, {1, 1}};
+  const plan::Mesh mesh = mesh_of(2, 2);
+  const auto got = places(plan::groups::fsdp, mesh, topology);
+  const std::vector<std::pair<std::int64_t, std::int64_t>> expected = {
+      {0, 0}, {1, 0}, {0, 1}, {1, 1}};
   for (std::size_t rank = 0; rank < 4; ++rank)
-    EXPECT_EQ(std::pair(got[rank].copy, got[rank].shard), expected[rank]) << "rank " << rank;
+    EXPECT_EQ(std::pair(got[rank].group, got[rank].number), expected[rank]) << "rank " << rank;
   EXPECT_EQ(to_string(mesh, topology),
             "4 ranks on 2 nodes: n1 (0,2) n2 (1,3); 2 copies of the model, over ranks (0,2) (1,3)");
 }
@@ -82,13 +90,32 @@ TEST(World, SplitsIntoShardGroupsAndTheirReplicas) {
   const int size = tests::world().size();
   if (size % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
   plan::Plan plan = plan_for(size);
-  plan.mesh = {.dp_replicate = size / 2, .dp_shard = 2};
+  plan.mesh = mesh_of(size / 2, 2);
   const World world = make(tests::mpi(), plan);
   EXPECT_EQ(world.fsdp.size(), 2);
   EXPECT_EQ(world.fsdp.rank(), world.world.rank() % 2);
   EXPECT_EQ(world.dp_replicate.size(), size / 2);
   EXPECT_EQ(world.dp_replicate.rank(), world.world.rank() / 2);
   EXPECT_EQ(world.dp_replicate.name(), "dp_replicate");
+}
+
+/// Parts of a matrix lie closest together; no deck can choose them yet.
+TEST(World, HasGroupsOfAxesThatNoDeckHas) {
+  const int size = tests::world().size();
+  if (size != 4) GTEST_SKIP() << "needs four ranks";
+  for (const plan::Axis inner : {plan::Axis::cp, plan::Axis::tp}) {
+    plan::Plan plan = plan_for(size);
+    plan.mesh = mesh_of(1, 2);
+    plan.mesh.axes[inner] = 2;
+    const World world = make(tests::mpi(), plan);
+    const int rank = world.world.rank();
+    const bool is_cp = inner == plan::Axis::cp;
+    EXPECT_EQ(world.batch.size(), 2) << "parts of a sequence or matrix see the same samples";
+    EXPECT_EQ(world.batch.rank(), rank / 2);
+    EXPECT_EQ(world.fsdp.size(), is_cp ? 4 : 2);
+    EXPECT_EQ(world.fsdp.rank(), is_cp ? rank : rank / 2);
+    EXPECT_EQ(world.dp_replicate.size(), 1);
+  }
 }
 
 TEST(World, CutsTheListOfNodesShort) {
@@ -98,7 +125,7 @@ TEST(World, CutsTheListOfNodesShort) {
     topology.node_names.push_back(fmt::format("n{}", i));
     topology.node_of_rank.push_back(i);
   }
-  const std::string text = to_string(plan::Mesh{.dp_shard = 18}, topology);
+  const std::string text = to_string(mesh_of(1, 18), topology);
   EXPECT_NE(text.find(" n15 (15) and 2 more;"), std::string::npos) << text;
 }
 
