@@ -39,7 +39,7 @@ double patience_of(const train::Input& input, bool saves) {
 
 /// Ranks that only partly have GPUs, or share one, cannot go on; NVML may have said why.
 comm::Device device_of(const comm::Environment& environment, const train::Input& input,
-                       const preflight::Beginning& beginning) {
+                       const preflight::FirstLook& beginning) {
   try {
     return train::prepare_device(environment, input.numbers());
   } catch (const core::Error&) {

@@ -20,7 +20,7 @@ namespace finetune::app {
 struct ExportJob {
   const Arguments& arguments;
   const train::Registry& registry;
-  checkpoint::Found found;
+  checkpoint::FoundCheckpoint found;
   std::filesystem::path model_folder;  ///< of the model the run began with
 
   bool is_adapter() const { return found.state.adapter.has_value(); }

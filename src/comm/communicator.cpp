@@ -83,11 +83,11 @@ int Communicator::node() const {
   return handle_ ? handle_->node : 0;
 }
 
-Communicator Communicator::split(int color, int key, std::string name, Telling telling) const {
+Communicator Communicator::split(int color, int key, std::string name, Watched watched) const {
   if (!handle_) return *this;
   const auto scope = inside(handle_, "split");
   auto handle = std::make_shared<Handle>();
-  if (telling == Telling::told) handle->activity = handle_->activity;
+  if (watched == Watched::yes) handle->activity = handle_->activity;
   handle->node = handle_->node;
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));

@@ -39,9 +39,9 @@ class Communicator {
   int node() const;
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank. What only
-  /// some ranks do is `untold`: the watchdog counts what all have done.
-  enum class Telling { told, untold };
-  Communicator split(int color, int key, std::string name, Telling telling = Telling::told) const;
+  /// some ranks do is not watched: the watchdog counts what all have done.
+  enum class Watched { yes, no };
+  Communicator split(int color, int key, std::string name, Watched watched = Watched::yes) const;
   /// The same ranks, whose messages never meet those of this one: for another thread.
   Communicator dup(std::string name) const;
   /// The same ranks, this one as if it were on node `node`, also in what is made of the new one: so

@@ -10,7 +10,7 @@
 namespace finetune::kernels {
 namespace {
 
-struct Numbers {
+struct Coefficients {
   float gradient_scale, keep, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
 };
 
@@ -19,7 +19,7 @@ struct Update {
   Weight* weight;
   Moment *exp_avg, *exp_avg_sq;
   const float* gradient;
-  Numbers by;
+  Coefficients by;
 
   KOKKOS_FORCEINLINE_FUNCTION float operator()(std::int64_t i, std::uint32_t random) const {
     const float g = gradient[i] * by.gradient_scale;
@@ -36,7 +36,7 @@ struct Update {
 };
 
 template <class Weight, class Moment>
-Numbers numbers(const AdamWStep<Weight, Moment>& args) {
+Coefficients numbers(const AdamWStep<Weight, Moment>& args) {
   const double correction1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
   const double correction2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
   const auto single = [](double value) { return static_cast<float>(value); };

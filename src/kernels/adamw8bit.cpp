@@ -100,7 +100,7 @@ struct Dequantize {
   }
 };
 
-struct Numbers {
+struct Coefficients {
   float gradient_scale, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
 };
 
@@ -121,7 +121,7 @@ struct Step {
   Copy* copy;  // or null
   const Run* runs;
   std::int64_t num_runs, count;
-  Numbers by;
+  Coefficients by;
   RoundingBits rounding;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
@@ -195,7 +195,7 @@ struct Step {
 };
 
 template <class Weight>
-Numbers numbers(const AdamW8bitStep<Weight>& args) {
+Coefficients numbers(const AdamW8bitStep<Weight>& args) {
   const double correction1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
   const double correction2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
   const auto single = [](double value) { return static_cast<float>(value); };

@@ -35,8 +35,8 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const Settings& setting
   }
 }
 
-std::vector<Kept> Optimizer::kept(int unit) const {
-  std::vector<Kept> all;
+std::vector<StateTensor> Optimizer::kept(int unit) const {
+  std::vector<StateTensor> all;
   for (std::size_t i = 0; i < footprint_.states.size(); ++i)
     all.push_back({footprint_.states[i].kind, state(unit, i), footprint_.states[i].block});
   return all;

@@ -19,7 +19,7 @@
 namespace finetune::optim {
 
 /// A tensor that an optimizer keeps of this rank's shard of a unit.
-struct Kept {
+struct StateTensor {
   std::string kind;  ///< "exp_avg", ...: the kind of its tensors in a checkpoint
   at::Tensor values;
   /// Elements of the unit's flat buffer that a value is of. 1: values are [shard_size]. More: they
@@ -40,7 +40,7 @@ class Optimizer {
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale);
 
   /// Of a trained unit: the footprint's states in their order.
-  std::vector<Kept> kept(int unit) const;
+  std::vector<StateTensor> kept(int unit) const;
   /// One of them: `i_state` counts in the footprint. Undefined for a frozen unit.
   at::Tensor state(int unit, std::size_t i_state) const;
 

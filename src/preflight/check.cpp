@@ -108,13 +108,14 @@ Measuring measuring(const Request& request, Timing timing) {
 
 /// What each rank reaches, while all compute; once more if some are slow: what passes is no fault
 /// of the machine. Collective on `world`.
-Rates measure_rates_of_all(const comm::Communicator& world, const Request& request, Timing timing) {
+MeasuredRates measure_rates_of_all(const comm::Communicator& world, const Request& request,
+                                   Timing timing) {
   const Measuring how = measuring(request, timing);
   world.barrier();
-  const Rates first = measure_rates(how);
-  std::vector<Rates> all(static_cast<std::size_t>(world.size()));
-  static_assert(sizeof(Rates) % sizeof(double) == 0, "only numbers of type double");
-  world.all_gather(core::DType::f64, &first, all.data(), sizeof(Rates) / sizeof(double));
+  const MeasuredRates first = measure_rates(how);
+  std::vector<MeasuredRates> all(static_cast<std::size_t>(world.size()));
+  static_assert(sizeof(MeasuredRates) % sizeof(double) == 0, "only numbers of type double");
+  world.all_gather(core::DType::f64, &first, all.data(), sizeof(MeasuredRates) / sizeof(double));
   if (!has_slow_rank(all)) return first;
   world.barrier();
   return best_of(first, measure_rates(how));
@@ -153,7 +154,7 @@ Finding judge_network(const Job& job, const Request& request) {
   std::vector<std::string> variables;
   for (const Facts& facts : job.ranks)
     variables.push_back(facts.nccl_variables);
-  const Odd odd = odd_ones(variables);
+  const Minority odd = odd_ones(variables);
   for (const std::size_t i : odd.odd) {
     finding.warn({fmt::format("{}: rank {}", job.node_of(job.ranks[i]), job.ranks[i].rank),
                   "has other NCCL_* variables than most ranks",
@@ -178,11 +179,11 @@ std::string nccl_variables() {
   return text;
 }
 
-NodeFacts look_at_node(const comm::Communicator& leaders, const Beginning& beginning,
+NodeFacts look_at_node(const comm::Communicator& leaders, const FirstLook& beginning,
                        const Request& request) {
   NodeFacts node;
   const bool is_full = request.level == Level::full;
-  node.is_told = true;
+  node.is_from_leader = true;
   node.deck = deck_hash(request.deck);
   node.interfaces = is_full ? comm::to_text(comm::interfaces_here()) : "";
   node.gpus = beginning.nvml.gpus;
@@ -198,8 +199,8 @@ NodeFacts look_at_node(const comm::Communicator& leaders, const Beginning& begin
 
 }  // namespace
 
-Beginning begin(const comm::Environment& environment, Level level) {
-  Beginning beginning;
+FirstLook begin(const comm::Environment& environment, Level level) {
+  FirstLook beginning;
   core::fault::hit("check.begin");
   Facts own = own_facts(environment);
   own.program = program_hash();
@@ -208,7 +209,7 @@ Beginning begin(const comm::Environment& environment, Level level) {
   own.num_gpus = comm::num_gpus();
   if (environment.node().is_root()) {
     if (level == Level::full) beginning.nvml = ask_nvml();
-    own.of_node.is_told = true;
+    own.of_node.is_from_leader = true;
     own.of_node.gpus = beginning.nvml.gpus;
     own.of_node.has_nvml = beginning.nvml.has_library;
   }
@@ -221,14 +222,14 @@ Beginning begin(const comm::Environment& environment, Level level) {
   return beginning;
 }
 
-Outcome check(const comm::Environment& environment, const Beginning& beginning,
-              const Request& request) {
+CheckResult check(const comm::Environment& environment, const FirstLook& beginning,
+                  const Request& request) {
   const comm::Communicator& world = environment.world();
   const bool is_full = request.level == Level::full;
   const bool is_leader = environment.node().is_root();
   const std::vector<std::string> names = names_of(environment.topology());
   const comm::Communicator leaders =
-      world.split(is_leader ? 0 : 1, world.rank(), "leaders", comm::Communicator::Telling::untold);
+      world.split(is_leader ? 0 : 1, world.rank(), "leaders", comm::Communicator::Watched::no);
   Facts own = own_facts(environment);
   own.memory_bytes = request.memory_bytes;
   own.host_memory_bytes = request.host_memory_bytes;
@@ -254,7 +255,7 @@ Outcome check(const comm::Environment& environment, const Beginning& beginning,
     measured = measure(environment, leaders, request, timing);
   }
   const Job job{names, gather(world, own), is_full};
-  Outcome outcome;
+  CheckResult outcome;
   if (world.is_root()) {
     auto& findings = outcome.report.findings;
     findings = {judge_launch(job, request.expected), beginning.program,

@@ -24,7 +24,7 @@ namespace finetune::preflight {
 enum class Level { quick, full };
 
 /// What is known before the deck is read.
-struct Beginning {
+struct FirstLook {
   Finding program;  ///< rank 0's: the same binary everywhere
   bool is_same_program = true;
   Finding gpus;     ///< rank 0's, if the level is full: before this job uses them, for ranks that
@@ -34,7 +34,7 @@ struct Beginning {
 
 /// Compares what the ranks run. Ranks of different programs might call different collectives, so
 /// this comes first, and a check that finds some ends here. Collective on the environment's world.
-Beginning begin(const comm::Environment& environment, Level level);
+FirstLook begin(const comm::Environment& environment, Level level);
 
 struct MeasuredGroup {
   std::string name;  ///< of plan::groups or `levels`
@@ -63,7 +63,7 @@ struct Request {
   std::vector<MeasuredGroup> groups = {};
 };
 
-struct Outcome {
+struct CheckResult {
   Report report;          ///< rank 0's; empty elsewhere
   plan::Machine machine;  ///< measured, if the level is full; rank 0's
   int exit_code = 0;      ///< on every rank
@@ -71,8 +71,8 @@ struct Outcome {
 
 /// Collective on the environment's world. A rank that cannot find out something says so in its
 /// facts: no rank waits for it. Memory and messages grow with the ranks, not with their square.
-Outcome check(const comm::Environment& environment, const Beginning& beginning,
-              const Request& request);
+CheckResult check(const comm::Environment& environment, const FirstLook& beginning,
+                  const Request& request);
 
 /// Prints the table, the warnings, the errors and the verdict, on the root.
 void print(const Report& report, const std::string& title);

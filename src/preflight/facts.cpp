@@ -19,19 +19,19 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, index, uuid, name, driver, clock_mhz, th
                                    default_power_limit_w, memory_bytes, free_bytes, foreign)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, problem, sees_root, free_bytes,
                                    write_gb_per_s, read_gb_per_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_told, disk, gpus, has_nvml, loads, clock_offset_s,
-                                   deck, interfaces)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rates, bf16_tflops, fp32_tflops, memory_gb_per_s, bf16_size,
-                                   fp32_size, half_size, least_side, attention_tflops,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_from_leader, disk, gpus, has_nvml, loads,
+                                   clock_offset_s, deck, interfaces)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredRates, bf16_tflops, fp32_tflops, memory_gb_per_s,
+                                   bf16_size, fp32_size, half_size, least_side, attention_tflops,
                                    attention_half_length, fp32_attention_tflops,
                                    pass_gelements_per_s, operation_us, host_gb_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, mpi, nccl, memory_bytes,
                                    host_memory_bytes, num_gpus, gpu, nccl_variables, cpu, rates,
                                    of_node)
 
-Rates best_of(const Rates& a, const Rates& b) {
-  Rates best = a.bf16_tflops >= b.bf16_tflops ? a : b;
-  const Rates& fp32 = a.fp32_tflops >= b.fp32_tflops ? a : b;
+MeasuredRates best_of(const MeasuredRates& a, const MeasuredRates& b) {
+  MeasuredRates best = a.bf16_tflops >= b.bf16_tflops ? a : b;
+  const MeasuredRates& fp32 = a.fp32_tflops >= b.fp32_tflops ? a : b;
   best.fp32_tflops = fp32.fp32_tflops;
   best.fp32_size = fp32.fp32_size;
   best.memory_gb_per_s = std::max(a.memory_gb_per_s, b.memory_gb_per_s);
@@ -52,7 +52,7 @@ double limit_of(double tflops, double size, double half_size) {
   return size > 0 ? tflops * (size + half_size) / size : tflops;
 }
 
-double least_side_of(double side, double seconds, const Rates& rates) {
+double least_side_of(double side, double seconds, const MeasuredRates& rates) {
   const double n = rates.bf16_size;
   const double peak = 1e12 * limit_of(rates.bf16_tflops, n, rates.half_size);
   const auto seconds_of = [&](double thin) {
@@ -72,7 +72,7 @@ bool is_bound(const CpuFacts& cpu) {
 
 std::string to_text(const Facts& facts) {
   core::Json json = facts;
-  if (!facts.of_node.is_told) json["of_node"] = NodeFacts();
+  if (!facts.of_node.is_from_leader) json["of_node"] = NodeFacts();
   // Names of files and processes may hold any bytes.
   return json.dump(-1, ' ', false, core::Json::error_handler_t::replace);
 }
@@ -91,7 +91,7 @@ std::vector<std::vector<std::size_t>> Job::by_node() const {
 std::vector<const Facts*> Job::leaders() const {
   std::vector<const Facts*> found;
   for (const Facts& facts : ranks)
-    if (facts.of_node.is_told) found.push_back(&facts);
+    if (facts.of_node.is_from_leader) found.push_back(&facts);
   return found;
 }
 
@@ -105,11 +105,11 @@ std::vector<std::string> names_of(const comm::Topology& topology) {
   return names;
 }
 
-Odd odd_ones(std::span<const std::string> values) {
+Minority odd_ones(std::span<const std::string> values) {
   std::map<std::string_view, std::size_t> count;
   for (const std::string& value : values)
     ++count[value];
-  Odd result;
+  Minority result;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (count[values[i]] > count[values[result.usual]]) result.usual = i;
   for (std::size_t i = 0; i < values.size(); ++i)

@@ -60,7 +60,7 @@ struct DiskFacts {
 };
 
 struct NodeFacts {
-  bool is_told = false;  ///< by the first rank of each node
+  bool is_from_leader = false;  ///< the first rank of its node; others say nothing
   DiskFacts disk;
   std::vector<Gpu> gpus = {};
   bool has_nvml = false;
@@ -71,7 +71,7 @@ struct NodeFacts {
 };
 
 /// Of one rank in large products and passes over memory; 0: not measured.
-struct Rates {
+struct MeasuredRates {
   double bf16_tflops = 0;
   double fp32_tflops = 0;
   double memory_gb_per_s = 0;
@@ -90,7 +90,7 @@ struct Rates {
 };
 
 /// The better of two measurements in each.
-Rates best_of(const Rates& a, const Rates& b);
+MeasuredRates best_of(const MeasuredRates& a, const MeasuredRates& b);
 
 /// What small and large products say of all: a rate of peak * n / (n + half) in products of size n.
 /// 0 if small ones are as fast; at most the size of the large ones.
@@ -101,7 +101,7 @@ double limit_of(double tflops, double size, double half_size);
 
 /// How large the thin side of a product [bf16_size, side] [side, bf16_size] seems to be by the
 /// seconds it takes at these rates; 0 if no larger than it is.
-double least_side_of(double side, double seconds, const Rates& rates);
+double least_side_of(double side, double seconds, const MeasuredRates& rates);
 
 struct Facts {
   int rank = 0;
@@ -115,7 +115,7 @@ struct Facts {
   std::string gpu = {};  ///< UUID of the one it computes on; empty: none, or not chosen yet
   std::string nccl_variables = {};  ///< "NAME=value" a line
   CpuFacts cpu;
-  Rates rates;
+  MeasuredRates rates;
   NodeFacts of_node;
 };
 
@@ -142,10 +142,10 @@ std::vector<std::string> names_of(const comm::Topology& topology);
 
 /// Which of `values` are unlike the one that most have; rank 0's (the first) wins where as many
 /// have another.
-struct Odd {
+struct Minority {
   std::size_t usual = 0;              ///< one that has the usual value
   std::vector<std::size_t> odd = {};  ///< those that have another
 };
-Odd odd_ones(std::span<const std::string> values);
+Minority odd_ones(std::span<const std::string> values);
 
 }  // namespace finetune::preflight

@@ -80,7 +80,7 @@ std::string amount(const std::vector<SeenFile>& files) {
 
 /// Hands rank 0 what the odd nodes see, and what a usual one does.
 void tell_differences(const comm::Communicator& leaders, const std::vector<std::string>& names,
-                      const Odd& odd, const std::vector<SeenFile>& own, Finding& finding) {
+                      const Minority& odd, const std::vector<SeenFile>& own, Finding& finding) {
   const auto rank = static_cast<std::size_t>(leaders.rank());
   const auto first_odd = std::span(odd.odd).first(std::min<std::size_t>(odd.odd.size(), most_told));
   const bool tells = rank == odd.usual || std::ranges::find(first_odd, rank) != first_odd.end();
@@ -99,7 +99,7 @@ void tell_differences(const comm::Communicator& leaders, const std::vector<std::
 }
 
 /// Which nodes have another `value`; the same answer on every rank.
-Odd compare_texts(const comm::Communicator& leaders, const std::string& value) {
+Minority compare_texts(const comm::Communicator& leaders, const std::string& value) {
   std::vector<std::string> values = leaders.gather_text(value);
   std::string packed;
   if (leaders.is_root()) packed = core::Json(values).dump();
@@ -207,7 +207,7 @@ Finding check_files(const comm::Communicator& leaders, const std::vector<std::st
   }
   hash_all(files, is_quick ? quick_whole_bytes : whole_file_bytes);
   const auto content = [](const SeenFile& file) { return file.hash; };
-  const Odd odd = compare_texts(leaders, fingerprint(files, content));
+  const Minority odd = compare_texts(leaders, fingerprint(files, content));
   finding.text +=
       odd.odd.empty()
           ? fmt::format(

@@ -35,7 +35,7 @@ void require_alike(const Job& job, const char* what, const Value& value_of, cons
   std::vector<std::string> values;
   for (const Facts& facts : job.ranks)
     values.push_back(value_of(facts));
-  const Odd odd = odd_ones(values);
+  const Minority odd = odd_ones(values);
   std::set<int> told;
   for (const std::size_t i : odd.odd) {
     const Facts& facts = job.ranks[i];
@@ -70,7 +70,7 @@ Finding judge_launch(const Job& job, const Expected& expected) {
                               some_of(job.nodes)),
                   "Look at what the scheduler gave, or change the deck."});
   }
-  const Odd odd = odd_ones(counts);
+  const Minority odd = odd_ones(counts);
   for (std::size_t node = 0; node < of_nodes.size(); ++node) {
     const std::int64_t count = std::ssize(of_nodes[node]);
     const std::string has = fmt::format("has {}", plural(count, "rank"));
@@ -126,7 +126,7 @@ Finding judge_deck(const Job& job, const std::string& deck) {
                                                  : facts->of_node.deck);
     if (facts->of_node.deck.empty()) without.push_back(job.node_of(*facts));
   }
-  const Odd odd = odd_ones(hashes);
+  const Minority odd = odd_ones(hashes);
   for (const std::size_t i : odd.odd) {
     finding.fail({fmt::format("{}: {}", job.node_of(*leaders[i]), deck),
                   "is not the deck of the other nodes",
@@ -257,8 +257,8 @@ namespace {
 constexpr double slow_warning = 0.8;
 constexpr double slow_bad = 0.5;
 
-constexpr std::array compared_rates = {&Rates::bf16_tflops, &Rates::fp32_tflops,
-                                       &Rates::memory_gb_per_s};
+constexpr std::array compared_rates = {&MeasuredRates::bf16_tflops, &MeasuredRates::fp32_tflops,
+                                       &MeasuredRates::memory_gb_per_s};
 
 /// Ranks with company: others compute on their cores. That is what makes them slow, and judge_load
 /// has said whether it is bad. One entry a rank.
@@ -283,22 +283,22 @@ bool may_refuse(const Job& job, const Facts& facts) {
   return job.ranks.size() >= 3 && (facts.num_gpus > 0 || is_bound(facts.cpu));
 }
 
-double median_rate(std::span<const Rates> rates, double Rates::*member) {
+double median_rate(std::span<const MeasuredRates> rates, double MeasuredRates::*member) {
   std::vector<double> values;
-  for (const Rates& rank : rates)
+  for (const MeasuredRates& rank : rates)
     values.push_back(rank.*member);
   std::ranges::sort(values);
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-std::vector<Rates> rates_of(const Job& job) {
-  std::vector<Rates> rates;
+std::vector<MeasuredRates> rates_of(const Job& job) {
+  std::vector<MeasuredRates> rates;
   for (const Facts& facts : job.ranks)
     rates.push_back(facts.rates);
   return rates;
 }
 
-void judge_rate(const Job& job, const char* what, const char* unit, double Rates::*member,
+void judge_rate(const Job& job, const char* what, const char* unit, double MeasuredRates::*member,
                 const std::vector<bool>& company, Finding& finding) {
   const double median = median_rate(rates_of(job), member);
   if (median <= 0) return;
@@ -332,19 +332,20 @@ bool has_shared_cores(const Job& job) {
 
 }  // namespace
 
-bool has_slow_rank(std::span<const Rates> rates) {
-  return std::ranges::any_of(compared_rates, [&](double Rates::*member) {
+bool has_slow_rank(std::span<const MeasuredRates> rates) {
+  return std::ranges::any_of(compared_rates, [&](double MeasuredRates::*member) {
     const double least = slow_warning * median_rate(rates, member);
-    return std::ranges::any_of(rates, [&](const Rates& rank) { return rank.*member < least; });
+    return std::ranges::any_of(rates,
+                               [&](const MeasuredRates& rank) { return rank.*member < least; });
   });
 }
 
 Finding judge_rates(const Job& job) {
   Finding finding{.subject = "rates", .text = {}};
   const std::vector<bool> company = have_company(job);
-  judge_rate(job, "bf16 products", "TFLOP/s", &Rates::bf16_tflops, company, finding);
-  judge_rate(job, "fp32 products", "TFLOP/s", &Rates::fp32_tflops, company, finding);
-  judge_rate(job, "memory", "GB/s", &Rates::memory_gb_per_s, company, finding);
+  judge_rate(job, "bf16 products", "TFLOP/s", &MeasuredRates::bf16_tflops, company, finding);
+  judge_rate(job, "fp32 products", "TFLOP/s", &MeasuredRates::fp32_tflops, company, finding);
+  judge_rate(job, "memory", "GB/s", &MeasuredRates::memory_gb_per_s, company, finding);
   finding.text += " per rank (medians)";
   if (job.ranks.front().num_gpus == 0 && has_shared_cores(job)) {
     finding.problems.clear();

@@ -62,7 +62,7 @@ Finding judge_disk(const Job& job, const DiskNeed& need);
 Finding judge_clocks(const Job& job);
 
 /// Whether some rank computes or copies so slowly that judge_rates would tell: worth a second look.
-bool has_slow_rank(std::span<const Rates> rates);
+bool has_slow_rank(std::span<const MeasuredRates> rates);
 
 /// Ranks that compute or copy much slower than the others do. Bad only if it cannot be chance:
 /// among three ranks or more, of one that is bound to its cores or computes on a GPU.

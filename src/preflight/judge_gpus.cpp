@@ -125,8 +125,8 @@ void compare_nodes(const Job& job, const std::vector<NodeGpus>& of_nodes, Findin
     const bool are_known = !leaders[i]->gpu.empty() && !of_nodes[i].own.empty();
     used.push_back(are_known ? kind_of(of_nodes[i].own) : shown.back());
   }
-  const Odd odd = odd_ones(shown);
-  const Odd odd_used = odd_ones(used);
+  const Minority odd = odd_ones(shown);
+  const Minority odd_used = odd_ones(used);
   for (const std::size_t i : odd.odd) {
     const bool is_bad = std::ranges::find(odd_used.odd, i) != odd_used.odd.end();
     finding.problems.push_back({is_bad ? Grade::bad : Grade::note,
@@ -142,7 +142,7 @@ void compare_ranks(const Job& job, Finding& finding) {
   std::vector<std::string> seen;
   for (const Facts& facts : job.ranks)
     seen.push_back(std::to_string(facts.num_gpus));
-  const Odd others = odd_ones(seen);
+  const Minority others = odd_ones(seen);
   for (const std::size_t i : others.odd) {
     const Facts& facts = job.ranks[i];
     finding.fail({fmt::format("{}: rank {}", job.node_of(facts), facts.rank),

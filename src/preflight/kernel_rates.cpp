@@ -193,7 +193,7 @@ class Kernels {
 
 }  // namespace
 
-void measure_kernels(const Measuring& how, Rates& rates) {
+void measure_kernels(const Measuring& how, MeasuredRates& rates) {
   const auto index = static_cast<at::DeviceIndex>(how.device.index);
   const Kernels kernels(index < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, index), how.timing,
                         how.bf16_path);

@@ -10,7 +10,7 @@
 namespace finetune::preflight {
 namespace {
 
-double median_of(const Job& job, double Rates::*member) {
+double median_of(const Job& job, double MeasuredRates::*member) {
   std::vector<double> values;
   for (const Facts& facts : job.ranks)
     values.push_back(facts.rates.*member);
@@ -98,21 +98,21 @@ plan::Machine machine_of(const Job& job, std::span<const Link> links,
   // What its ranks can have: that is what a plan needs to know.
   machine.node_memory_gib = static_cast<double>(first.host_memory_bytes) *
                             static_cast<double>(machine.ranks_per_node) / 0x1p30;
-  const double half_size = median_of(job, &Rates::half_size);
+  const double half_size = median_of(job, &MeasuredRates::half_size);
   machine.product_half_size = half_size;
   // A plan computes with what products without end would reach.
-  machine.bf16_tflops =
-      limit_of(median_of(job, &Rates::bf16_tflops), median_of(job, &Rates::bf16_size), half_size);
-  machine.fp32_tflops =
-      limit_of(median_of(job, &Rates::fp32_tflops), median_of(job, &Rates::fp32_size), half_size);
-  machine.memory_gb_per_s = median_of(job, &Rates::memory_gb_per_s);
-  machine.product_least_side = median_of(job, &Rates::least_side);
-  machine.attention_tflops = median_of(job, &Rates::attention_tflops);
-  machine.attention_half_length = median_of(job, &Rates::attention_half_length);
-  machine.fp32_attention_tflops = median_of(job, &Rates::fp32_attention_tflops);
-  machine.pass_gelements_per_s = median_of(job, &Rates::pass_gelements_per_s);
-  machine.operation_us = median_of(job, &Rates::operation_us);
-  machine.host_gb_per_s = median_of(job, &Rates::host_gb_per_s);
+  machine.bf16_tflops = limit_of(median_of(job, &MeasuredRates::bf16_tflops),
+                                 median_of(job, &MeasuredRates::bf16_size), half_size);
+  machine.fp32_tflops = limit_of(median_of(job, &MeasuredRates::fp32_tflops),
+                                 median_of(job, &MeasuredRates::fp32_size), half_size);
+  machine.memory_gb_per_s = median_of(job, &MeasuredRates::memory_gb_per_s);
+  machine.product_least_side = median_of(job, &MeasuredRates::least_side);
+  machine.attention_tflops = median_of(job, &MeasuredRates::attention_tflops);
+  machine.attention_half_length = median_of(job, &MeasuredRates::attention_half_length);
+  machine.fp32_attention_tflops = median_of(job, &MeasuredRates::fp32_attention_tflops);
+  machine.pass_gelements_per_s = median_of(job, &MeasuredRates::pass_gelements_per_s);
+  machine.operation_us = median_of(job, &MeasuredRates::operation_us);
+  machine.host_gb_per_s = median_of(job, &MeasuredRates::host_gb_per_s);
   add_links(job, links, sweeps, machine);
   add_disks(job, machine);
   return machine;

@@ -88,8 +88,8 @@ double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timin
   return 12.0 * static_cast<double>(n) / seconds / 1e9;
 }
 
-Rates measure_rates(const Measuring& how) {
-  Rates rates;
+MeasuredRates measure_rates(const Measuring& how) {
+  MeasuredRates rates;
   const ProductRate bf16 = large_product(at::kBFloat16, how);
   const ProductRate fp32 = large_product(at::kFloat, how);
   rates.bf16_tflops = bf16.tflops;

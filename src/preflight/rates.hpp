@@ -31,12 +31,12 @@ struct Measuring {
 
 /// The products of a layer in bf16 and fp32, square and as large as fit into a moment, and sums of
 /// long vectors. Takes some seconds. Does not communicate.
-Rates measure_rates(const Measuring& how);
+MeasuredRates measure_rates(const Measuring& how);
 
 /// What a plan needs in addition (plan::Machine), into `rates` that measure_rates has begun:
 /// attention, passes over activations, thin products, single operations, and, of a rank with a GPU,
 /// passes over the host's memory. Takes some seconds. Does not communicate.
-void measure_kernels(const Measuring& how, Rates& rates);
+void measure_kernels(const Measuring& how, MeasuredRates& rates);
 
 /// GB/s of sums of long vectors.
 double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timing timing);

@@ -45,13 +45,13 @@ struct Definition {
 };
 
 /// What tokenizer_config.json and added_tokens.json say where the tokenizer's file cannot.
-struct Beside {
+struct SideFiles {
   std::vector<AddedToken> tokens;
   std::optional<bool> add_bos;
   std::optional<bool> add_eos;
   std::optional<bool> legacy;
 
-  static Beside read(const std::filesystem::path& model_folder);
+  static SideFiles read(const std::filesystem::path& model_folder);
   /// Adds its tokens to those of the file. One of the same id goes before, with its name.
   void join(std::vector<AddedToken>& tokens) const;
   /// Everything of it that decides ids, as one text.
@@ -67,13 +67,13 @@ Definition read_tokenizer_json(const std::string& text, const std::string& place
 /// their numbers of pieces, and qwen.tiktoken.
 enum class TiktokenKind { llama, qwen };
 Definition read_tiktoken(std::string_view text, const std::string& place, TiktokenKind kind,
-                         const Beside& beside);
+                         const SideFiles& beside);
 
 /// Mistral's tekken.json.
-Definition read_tekken(const std::string& text, const std::string& place, const Beside& beside);
+Definition read_tekken(const std::string& text, const std::string& place, const SideFiles& beside);
 
 /// SentencePiece's tokenizer.model, a protobuf message.
 Definition read_sentencepiece(std::string_view file, const std::string& place,
-                              const Beside& beside);
+                              const SideFiles& beside);
 
 }  // namespace finetune::tokenizer

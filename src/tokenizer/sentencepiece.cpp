@@ -216,7 +216,7 @@ std::shared_ptr<const Vocabulary> fixed_symbols(const std::vector<AddedToken>& t
 }  // namespace
 
 Definition read_sentencepiece(std::string_view message, const std::string& place,
-                              const Beside& beside) {
+                              const SideFiles& beside) {
   const core::Json nothing;
   const JsonNode node(nothing, place);
   File file = read_file(message, place);

@@ -104,7 +104,7 @@ std::unique_ptr<Vocabulary> read_pieces(const JsonNode& root, const Sizes& sizes
 
 }  // namespace
 
-Definition read_tekken(const std::string& text, const std::string& place, const Beside& beside) {
+Definition read_tekken(const std::string& text, const std::string& place, const SideFiles& beside) {
   const core::Json json = core::parse_json(text, place, 1, most_tekken_values);
   const JsonNode root(json, place);
   const JsonNode config = root.at("config");

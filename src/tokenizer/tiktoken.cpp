@@ -154,7 +154,7 @@ std::vector<AddedToken> qwen_tokens(std::int32_t first) {
 }  // namespace
 
 Definition read_tiktoken(std::string_view text, const std::string& place, TiktokenKind kind,
-                         const Beside& beside) {
+                         const SideFiles& beside) {
   auto pieces = read_pieces(text, place);
   const core::Json nothing;
   const JsonNode file(nothing, place);

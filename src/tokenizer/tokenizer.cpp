@@ -21,7 +21,7 @@ constexpr std::int64_t file_limit_bytes = 256 << 20;
 Definition read_definition(const std::filesystem::path& path, const std::string& content) {
   const std::string place = path.string();
   if (path.filename() == "tokenizer.json") return read_tokenizer_json(content, place);
-  const auto beside = Beside::read(path.parent_path());
+  const auto beside = SideFiles::read(path.parent_path());
   if (path.filename() == "tekken.json") return read_tekken(content, place, beside);
   using Kind = TiktokenKind;
   if (path.extension() == ".tiktoken") return read_tiktoken(content, place, Kind::qwen, beside);

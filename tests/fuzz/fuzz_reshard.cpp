@@ -16,7 +16,7 @@
 using namespace finetune;
 using checkpoint::BoxEntry;
 using checkpoint::Extent;
-using checkpoint::Found;
+using checkpoint::FoundCheckpoint;
 using checkpoint::Manifest;
 
 namespace {
@@ -29,7 +29,7 @@ using Place = std::pair<std::int64_t, std::int64_t>;
 
 /// The manifest, and where it was decided to put each element of each tensor.
 struct Written {
-  Found found;
+  FoundCheckpoint found;
   std::vector<std::vector<Place>> places;
 };
 

@@ -78,7 +78,7 @@ class ChatReader final : public data::RecordReader {
         sample.conversation.messages.push_back(*std::move(message));
       } else {
         is_whole = false;
-        sample.findings |= static_cast<std::uint32_t>(data::Finding::unknown_role);
+        sample.oddities |= static_cast<std::uint32_t>(data::Oddity::unknown_role);
       }
     }
     if (!sample.conversation.messages.empty()) return;

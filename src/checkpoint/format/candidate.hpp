@@ -26,10 +26,10 @@ Candidate read_candidate(const std::filesystem::path& folder);
 
 /// Checks manifest and state against each other and against the folder's name.
 /// Throws: ErrorKind::input.
-Found parse(const Candidate& candidate);
+FoundCheckpoint parse(const Candidate& candidate);
 
 /// Compares the sizes of the data files with the manifest's. Throws: ErrorKind::input.
-void check_file_sizes(const Found& found);
+void check_file_sizes(const FoundCheckpoint& found);
 
 /// What a user reads where a checkpoint was asked for and `path` is none and holds none.
 core::Message no_checkpoint_in(const std::filesystem::path& path);

@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t group_elements = 1024;
 
 template <typename Real>
-void add_one_by_one(std::span<const Real> values, std::int64_t first, Sign sign, Numbers& numbers) {
+void add_one_by_one(std::span<const Real> values, std::int64_t first, Sign sign,
+                    ValueSummary& numbers) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto value = static_cast<double>(values[i]);
     const std::int64_t index = first + static_cast<std::int64_t>(i);
@@ -26,7 +27,7 @@ void add_one_by_one(std::span<const Real> values, std::int64_t first, Sign sign,
 }
 
 template <typename Real>
-void add_group(std::span<const Real> values, std::int64_t first, Sign sign, Numbers& numbers) {
+void add_group(std::span<const Real> values, std::int64_t first, Sign sign, ValueSummary& numbers) {
   // Several sums, because one would wait for itself. A NaN or an infinity shows in them: the square
   // of no finite float overflows a double.
   std::array<double, 8> sums{};
@@ -50,11 +51,11 @@ void add_group(std::span<const Real> values, std::int64_t first, Sign sign, Numb
 
 /// Goes through the elements in groups that stay in the cache, converted to `Real`.
 template <typename Real>
-Numbers in_groups(core::DType dtype, core::DType real, std::span<const std::byte> elements,
-                  Sign sign) {
+ValueSummary in_groups(core::DType dtype, core::DType real, std::span<const std::byte> elements,
+                       Sign sign) {
   const auto element_bytes = static_cast<std::size_t>(core::size_bytes(dtype));
   std::array<Real, group_elements> group;
-  Numbers numbers;
+  ValueSummary numbers;
   for (std::size_t first = 0; first < elements.size() / element_bytes; first += group_elements) {
     const auto bytes = elements.subspan(first * element_bytes)
                            .first(std::min(group_elements * element_bytes,
@@ -83,13 +84,13 @@ void Outliers::add(const Outliers& later, std::int64_t offset) {
   count += later.count;
 }
 
-void Numbers::add(const Numbers& later, std::int64_t offset) {
+void ValueSummary::add(const ValueSummary& later, std::int64_t offset) {
   sum_of_squares += later.sum_of_squares;
   not_finite.add(later.not_finite, offset);
   negative.add(later.negative, offset);
 }
 
-Numbers numbers_of(core::DType dtype, std::span<const std::byte> elements, Sign sign) {
+ValueSummary numbers_of(core::DType dtype, std::span<const std::byte> elements, Sign sign) {
   switch (dtype) {
     case core::DType::f32:
     case core::DType::bf16:

@@ -22,18 +22,18 @@ struct Outliers {
 };
 
 /// A run of elements in a few numbers.
-struct Numbers {
+struct ValueSummary {
   double sum_of_squares = 0;  ///< of the finite ones
   Outliers not_finite;
   Outliers negative;
 
-  void add(const Numbers& later, std::int64_t offset);
+  void add(const ValueSummary& later, std::int64_t offset);
 };
 
 enum class Sign { any, not_negative };
 
 /// Looks at every element of a floating `dtype` (others give nothing). Negative ones are counted
 /// for Sign::not_negative only; -0 is none.
-Numbers numbers_of(core::DType dtype, std::span<const std::byte> elements, Sign sign);
+ValueSummary numbers_of(core::DType dtype, std::span<const std::byte> elements, Sign sign);
 
 }  // namespace finetune::checkpoint

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t largest_read_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t bytes_ahead = std::int64_t{8} << 20;
 
-void check_block(const Found& found, const Extent& extent, std::int64_t block,
+void check_block(const FoundCheckpoint& found, const Extent& extent, std::int64_t block,
                  std::span<const std::byte> bytes) {
   const std::uint32_t expected = extent.crc32c[static_cast<std::size_t>(block)];
   const std::uint32_t actual = core::crc32c(bytes);
@@ -71,7 +71,7 @@ void copy_rows(const ReadPart& part, std::int64_t first, std::int64_t last,
 
 }  // namespace
 
-std::vector<ReadPart> parts_of(const Found& found, std::int64_t tensor,
+std::vector<ReadPart> parts_of(const FoundCheckpoint& found, std::int64_t tensor,
                                const core::TensorSlice& slice, std::byte* target) {
   const TensorEntry& entry = found.manifest.tensors[static_cast<std::size_t>(tensor)];
   const core::Box wanted = slice.box_or_whole();
@@ -187,7 +187,7 @@ void Reader::read_blocks(const Extent& extent, std::int64_t begin, std::span<std
   }
 }
 
-void read_tensor(const Found& found, std::string_view kind, std::string_view name,
+void read_tensor(const FoundCheckpoint& found, std::string_view kind, std::string_view name,
                  std::int64_t first_element, std::span<float> values) {
   const std::int64_t tensor = found.manifest.find(kind, name);
   if (tensor < 0) {

@@ -41,13 +41,13 @@ struct ReadPart {
 
 /// The parts that a slice of stored tensor `tensor` consists of; its dtype is the stored one, and
 /// its first element goes to `target`. Throws: ErrorKind::bug outside the tensor.
-std::vector<ReadPart> parts_of(const Found& found, std::int64_t tensor,
+std::vector<ReadPart> parts_of(const FoundCheckpoint& found, std::int64_t tensor,
                                const core::TensorSlice& slice, std::byte* target);
 
 /// Reads parts and compares checksums; keeps the file open from which it read last.
 class Reader {
  public:
-  explicit Reader(const Found& found) : found_(found) {}
+  explicit Reader(const FoundCheckpoint& found) : found_(found) {}
 
   /// Elements [first, last) of what `part` has, at least one, to their places.
   /// Throws: ErrorKind::input naming file, block and tensor of a damaged block; ErrorKind::io.
@@ -67,7 +67,7 @@ class Reader {
   const core::File& file(std::int64_t index);
   void read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target);
 
-  const Found& found_;
+  const FoundCheckpoint& found_;
   std::int64_t file_index_ = -1;
   std::optional<core::File> file_;
   std::vector<std::byte> border_;  ///< blocks of which only a part is wanted
@@ -78,7 +78,7 @@ class Reader {
 /// Fills `values` with elements of a tensor from `first_element` on, converted to fp32 (stored
 /// dtype: f32, bf16, f16 or f64). Throws: ErrorKind::input if there is no such tensor or it is
 /// damaged.
-void read_tensor(const Found& found, std::string_view kind, std::string_view name,
+void read_tensor(const FoundCheckpoint& found, std::string_view kind, std::string_view name,
                  std::int64_t first_element, std::span<float> values);
 
 }  // namespace finetune::checkpoint

@@ -19,13 +19,14 @@ struct Retention {
 };
 
 /// A good checkpoint, as far as retention is concerned.
-struct Kept {
+struct GoodCheckpoint {
   std::int64_t step = 0;
   double validation_loss = 0;  ///< NaN if it was not saved right after a validation
 };
 
 /// Steps that no rule keeps. `good`: newest first.
-std::vector<std::int64_t> superfluous(std::span<const Kept> good, const Retention& retention);
+std::vector<std::int64_t> superfluous(std::span<const GoodCheckpoint> good,
+                                      const Retention& retention);
 
 /// Removes the good checkpoints in `root` that `retention` does not keep, of steps up to
 /// `newest_step`. Damaged ones neither count nor are removed: a person may want to look at them.

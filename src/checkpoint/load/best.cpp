@@ -14,13 +14,13 @@
 
 namespace finetune::checkpoint {
 
-Found open_best(const std::filesystem::path& root) {
+FoundCheckpoint open_best(const std::filesystem::path& root) {
   const auto steps = list_steps(root);
   if (steps.empty()) core::fail(core::ErrorKind::input, no_checkpoint_in(root));
-  std::optional<Found> best;
+  std::optional<FoundCheckpoint> best;
   for (const std::int64_t step : steps) {
     try {
-      Found found = parse(read_candidate(root / folder_name(step)));
+      FoundCheckpoint found = parse(read_candidate(root / folder_name(step)));
       check_file_sizes(found);
       const std::optional<double> loss = found.state.validation_loss;
       if (loss && (!best || *loss < *best->state.validation_loss)) best = std::move(found);

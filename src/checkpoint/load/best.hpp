@@ -11,6 +11,6 @@ namespace finetune::checkpoint {
 /// Opens the checkpoint in the folder `root` with the lowest validation loss, of equal ones the
 /// newest. Those whose manifest, state or file sizes are bad are skipped with a warning each.
 /// Without MPI. Throws: ErrorKind::input if there are none, or none has a validation loss.
-Found open_best(const std::filesystem::path& root);
+FoundCheckpoint open_best(const std::filesystem::path& root);
 
 }  // namespace finetune::checkpoint

@@ -116,9 +116,9 @@ Candidate read_candidate(const fs::path& folder) {
   return candidate;
 }
 
-Found parse(const Candidate& candidate) {
+FoundCheckpoint parse(const Candidate& candidate) {
   const fs::path& folder = candidate.folder;
-  Found found;
+  FoundCheckpoint found;
   found.folder = folder;
   found.manifest = parse_manifest(candidate.manifest_text, (folder / manifest_name).string());
   found.step = found.manifest.step;
@@ -142,7 +142,7 @@ Found parse(const Candidate& candidate) {
   return found;
 }
 
-void check_file_sizes(const Found& found) {
+void check_file_sizes(const FoundCheckpoint& found) {
   for (const FileEntry& file : found.manifest.files) {
     const fs::path path = found.folder / file.name;
     const std::int64_t size = regular_file_bytes(path);
@@ -159,8 +159,8 @@ core::Message no_checkpoint_in(const fs::path& path) {
           "Name a checkpoint folder or the folder that holds them."};
 }
 
-std::optional<Found> find(const comm::Communicator& world, const fs::path& root,
-                          const std::string& resume, std::int64_t before_step) {
+std::optional<FoundCheckpoint> find(const comm::Communicator& world, const fs::path& root,
+                                    const std::string& resume, std::int64_t before_step) {
   core::fault::hit("load.manifest", root.native());
   auto chosen = comm::agree(world, [&]() -> std::optional<Candidate> {
     return world.is_root() ? choose(root, resume, before_step) : std::nullopt;
@@ -174,7 +174,7 @@ std::optional<Found> find(const comm::Communicator& world, const fs::path& root,
   return comm::agree(world, [&] { return parse(candidate); });
 }
 
-Found open(const fs::path& path) {
+FoundCheckpoint open(const fs::path& path) {
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
   if (step_of(clean.filename().string()) || fs::exists(clean / manifest_name, ignored))

@@ -16,7 +16,7 @@
 namespace finetune::checkpoint {
 
 /// A checkpoint whose manifest, state and file sizes are good. Its data are checked when read.
-struct Found {
+struct FoundCheckpoint {
   std::filesystem::path folder;
   std::int64_t step = 0;
   RunState state;
@@ -40,11 +40,12 @@ inline constexpr std::int64_t any_step = std::numeric_limits<std::int64_t>::max(
 ///
 /// The root reads; every rank gets the same manifest. Collective on `world`.
 /// Throws: AgreedError of kind input if there are checkpoints but none is good.
-std::optional<Found> find(const comm::Communicator& world, const std::filesystem::path& root,
-                          const std::string& resume, std::int64_t before_step = any_step);
+std::optional<FoundCheckpoint> find(const comm::Communicator& world,
+                                    const std::filesystem::path& root, const std::string& resume,
+                                    std::int64_t before_step = any_step);
 
 /// Opens the checkpoint folder `path`, or the newest good checkpoint in `path`, without MPI.
 /// Throws: ErrorKind::input.
-Found open(const std::filesystem::path& path);
+FoundCheckpoint open(const std::filesystem::path& path);
 
 }  // namespace finetune::checkpoint

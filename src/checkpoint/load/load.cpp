@@ -19,7 +19,7 @@
 namespace finetune::checkpoint {
 namespace {
 
-[[noreturn]] void fail_other_model(const Found& found, const std::string& problem,
+[[noreturn]] void fail_other_model(const FoundCheckpoint& found, const std::string& problem,
                                    const std::string& why) {
   core::fail(core::ErrorKind::deck,
              {found.folder.string(), problem, why,
@@ -28,7 +28,7 @@ namespace {
 }
 
 /// The stored tensor that `wanted` is a slice of.
-std::int64_t find_tensor(const Found& found, const WantedSlice& wanted) {
+std::int64_t find_tensor(const FoundCheckpoint& found, const WantedSlice& wanted) {
   const core::TensorSlice& slice = wanted.slice;
   const std::int64_t index = found.manifest.find(wanted.kind, slice.name);
   if (index < 0) {
@@ -54,8 +54,8 @@ std::int64_t total_bytes(std::span<const WantedSlice> wanted) {
 }
 
 /// As find. Where there is a local checkpoint, a shared level without a good one is no error.
-std::optional<Found> find_beside(const comm::Communicator& world, const Sources& sources,
-                                 std::int64_t before_step, bool has_local) {
+std::optional<FoundCheckpoint> find_beside(const comm::Communicator& world, const Sources& sources,
+                                           std::int64_t before_step, bool has_local) {
   try {
     return find(world, sources.root, sources.resume, before_step);
   } catch (const comm::AgreedError& error) {
@@ -67,7 +67,7 @@ std::optional<Found> find_beside(const comm::Communicator& world, const Sources&
 
 }  // namespace
 
-LoadReport load(const comm::Communicator& world, const Found& found,
+LoadReport load(const comm::Communicator& world, const FoundCheckpoint& found,
                 std::span<const WantedSlice> wanted) {
   const core::Stopwatch watch;
   // Two agreements: a run of another model is refused before anybody reads.
@@ -91,19 +91,22 @@ LoadReport load(const comm::Communicator& world, const Found& found,
   return {totals[0], totals[1], watch.seconds()};
 }
 
-std::optional<Found> find_and_load(const comm::Communicator& world, const Sources& sources,
-                                   std::span<const WantedSlice> wanted, LoadReport* report) {
+std::optional<FoundCheckpoint> find_and_load(const comm::Communicator& world,
+                                             const Sources& sources,
+                                             std::span<const WantedSlice> wanted,
+                                             LoadReport* report) {
   std::int64_t before_step = any_step;
   std::int64_t before_local_step = any_step;
   bool has_failed = false;
   const bool has_local = sources.resume == "auto" && !sources.local_root.empty();
   while (true) {
-    std::optional<Found> local;
+    std::optional<FoundCheckpoint> local;
     if (has_local) {
       local =
           find_local(world, sources.node, sources.local_root, sources.run_id, before_local_step);
     }
-    std::optional<Found> found = find_beside(world, sources, before_step, local.has_value());
+    std::optional<FoundCheckpoint> found =
+        find_beside(world, sources, before_step, local.has_value());
     const bool is_local = local && (!found || local->step > found->step);
     if (is_local) found = std::move(local);
     if (!found && !has_failed) return found;

@@ -35,7 +35,7 @@ struct LoadReport {
 ///
 /// Collective on `world`.
 /// Throws: AgreedError of kind input naming file, block and tensor, or io.
-LoadReport load(const comm::Communicator& world, const Found& found,
+LoadReport load(const comm::Communicator& world, const FoundCheckpoint& found,
                 std::span<const WantedSlice> wanted);
 
 /// Where a run looks for a checkpoint to continue from.
@@ -48,15 +48,16 @@ struct Sources {
   std::string run_id = {};       ///< of the run whose local checkpoints count
   /// Looks at what was found before it is loaded, on every rank; what it throws of kind input makes
   /// "auto" pass it over. May be empty.
-  std::function<void(const Found&)> accept = {};
+  std::function<void(const FoundCheckpoint&)> accept = {};
 };
 
 /// find and load together, on both levels: the newest wins. Goes on to older checkpoints while
 /// "auto" finds damaged data, with a warning for each. `report`, if given, is of the one that was
 /// loaded. Collective on `world`. Throws: as find and load; if no checkpoint is good, or one fits
 /// another model.
-std::optional<Found> find_and_load(const comm::Communicator& world, const Sources& sources,
-                                   std::span<const WantedSlice> wanted,
-                                   LoadReport* report = nullptr);
+std::optional<FoundCheckpoint> find_and_load(const comm::Communicator& world,
+                                             const Sources& sources,
+                                             std::span<const WantedSlice> wanted,
+                                             LoadReport* report = nullptr);
 
 }  // namespace finetune::checkpoint

@@ -30,7 +30,7 @@ struct Part {
   std::string files;        ///< '1' for each file of the manifest that is here, else '0'
 };
 
-std::string files_present(const Found& found) {
+std::string files_present(const FoundCheckpoint& found) {
   std::string present;
   for (const FileEntry& file : found.manifest.files) {
     bool is_here = false;
@@ -55,7 +55,7 @@ std::vector<Part> parts_here(const fs::path& root, const std::string& run_id,
     try {
       Part part;
       part.candidate = read_candidate(root / folder_name(step));
-      const Found found = parse(part.candidate);
+      const FoundCheckpoint found = parse(part.candidate);
       if (found.state.run_id.value_or("") != run_id) continue;
       part.step = step;
       part.fingerprint =
@@ -123,7 +123,7 @@ void remove_other_runs(const fs::path& root, const std::string& run_id) {
   }
   for (const std::int64_t step : steps) {
     try {
-      const Found found = parse(read_candidate(root / folder_name(step)));
+      const FoundCheckpoint found = parse(read_candidate(root / folder_name(step)));
       if (found.state.run_id.value_or("") != run_id) remove_checkpoint(root, step);
     } catch (const core::Error& error) {
       log::warn(fmt::format("the node-local {} stays: {}", folder_name(step), error.what()));
@@ -131,9 +131,9 @@ void remove_other_runs(const fs::path& root, const std::string& run_id) {
   }
 }
 
-std::optional<Found> find_local(const comm::Communicator& world, const comm::Communicator& node,
-                                const fs::path& root, const std::string& run_id,
-                                std::int64_t before_step) {
+std::optional<FoundCheckpoint> find_local(const comm::Communicator& world,
+                                          const comm::Communicator& node, const fs::path& root,
+                                          const std::string& run_id, std::int64_t before_step) {
   std::vector<Part> parts;
   try {
     if (node.is_root()) parts = parts_here(root, run_id, before_step);
@@ -157,7 +157,7 @@ std::optional<Found> find_local(const comm::Communicator& world, const comm::Com
     candidate.state_text = world.broadcast_text(std::move(candidate.state_text), whole.rank);
     const std::string files =
         node.broadcast_text(own != parts.end() ? own->files : std::string(whole.files.size(), '0'));
-    Found found = comm::agree(world, [&] { return parse(candidate); });
+    FoundCheckpoint found = comm::agree(world, [&] { return parse(candidate); });
     for (const char file : files)
       found.files_here.push_back(file == '1');
     return found;

@@ -31,8 +31,9 @@ void remove_other_runs(const std::filesystem::path& root, const std::string& run
 /// nodes together still have every file, wherever it was written. Says which incomplete ones it
 /// skipped. The root of each `node` reads. Collective on `world`; errors of single nodes are
 /// theirs alone: what they have does not count.
-std::optional<Found> find_local(const comm::Communicator& world, const comm::Communicator& node,
-                                const std::filesystem::path& root, const std::string& run_id,
-                                std::int64_t before_step);
+std::optional<FoundCheckpoint> find_local(const comm::Communicator& world,
+                                          const comm::Communicator& node,
+                                          const std::filesystem::path& root,
+                                          const std::string& run_id, std::int64_t before_step);
 
 }  // namespace finetune::checkpoint

@@ -62,7 +62,7 @@ std::size_t first_half(std::span<const OwnRun> runs) {
 /// Numbers the blocks of all slices, as they stand in the manifest.
 class Blocks {
  public:
-  explicit Blocks(const Found& found) : found_(found) {
+  explicit Blocks(const FoundCheckpoint& found) : found_(found) {
     for (const Extent& extent : found.manifest.extents) {
       first_.push_back(count_);
       count_ += std::ssize(extent.crc32c);
@@ -85,7 +85,7 @@ class Blocks {
   }
 
  private:
-  const Found& found_;
+  const FoundCheckpoint& found_;
   std::vector<std::int64_t> first_;  ///< by extent
   std::int64_t count_ = 0;
 };
@@ -106,7 +106,8 @@ struct Request {
 
 class Sharing {
  public:
-  Sharing(const comm::Communicator& world, const Found& found, std::span<const ReadPart> parts)
+  Sharing(const comm::Communicator& world, const FoundCheckpoint& found,
+          std::span<const ReadPart> parts)
       : world_(world), found_(found), parts_(parts), blocks_(found), reader_(found) {}
 
   std::int64_t run() {
@@ -322,7 +323,7 @@ class Sharing {
   }
 
   const comm::Communicator& world_;
-  const Found& found_;
+  const FoundCheckpoint& found_;
   std::span<const ReadPart> parts_;
   Blocks blocks_;
   Reader reader_;
@@ -334,7 +335,7 @@ class Sharing {
 
 }  // namespace
 
-std::int64_t read_once(const comm::Communicator& world, const Found& found,
+std::int64_t read_once(const comm::Communicator& world, const FoundCheckpoint& found,
                        std::span<const ReadPart> parts) {
   return Sharing(world, found, parts).run();
 }

@@ -16,7 +16,7 @@ namespace finetune::checkpoint {
 /// besides the targets is about 64 blocks per rank. Returns the bytes that this rank has read.
 ///
 /// Collective on `world`. Throws: AgreedError of kind input naming file, block and tensor, or io.
-std::int64_t read_once(const comm::Communicator& world, const Found& found,
+std::int64_t read_once(const comm::Communicator& world, const FoundCheckpoint& found,
                        std::span<const ReadPart> parts);
 
 }  // namespace finetune::checkpoint

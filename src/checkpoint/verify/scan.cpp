@@ -30,7 +30,7 @@ struct ScannedPiece {
 struct PieceReport {
   std::vector<std::string> problems;
   std::int64_t bytes = 0;
-  Numbers numbers;  ///< counted from the start of the tensor
+  ValueSummary numbers;  ///< counted from the start of the tensor
 };
 
 /// The extents of each file, in the order they lie there.
@@ -46,7 +46,8 @@ std::int64_t elements_in(const Manifest& manifest, const Extent& extent, std::in
 /// One thread's way through the pieces.
 class Scanner {
  public:
-  Scanner(const Found& found, const ByFile& by_file, const std::vector<std::string>& unsigned_kinds)
+  Scanner(const FoundCheckpoint& found, const ByFile& by_file,
+          const std::vector<std::string>& unsigned_kinds)
       : found_(found), by_file_(by_file), unsigned_kinds_(unsigned_kinds), reader_(found) {}
 
   PieceReport scan(const ScannedPiece& piece) {
@@ -96,7 +97,7 @@ class Scanner {
     const bool is_unsigned =
         std::ranges::find(unsigned_kinds_, tensor.kind) != unsigned_kinds_.end();
     const Sign sign = is_unsigned ? Sign::not_negative : Sign::any;
-    Numbers numbers = numbers_of(tensor.dtype, std::span(buffer_).first(size), sign);
+    ValueSummary numbers = numbers_of(tensor.dtype, std::span(buffer_).first(size), sign);
     for (Outliers* outliers : {&numbers.not_finite, &numbers.negative}) {
       const std::int64_t in_box = extent.offset + first + outliers->first;
       if (outliers->count > 0)
@@ -125,7 +126,7 @@ class Scanner {
                 "The tensors can still be loaded; HDF5 tools may fail on the file."});
   }
 
-  const Found& found_;
+  const FoundCheckpoint& found_;
   const ByFile& by_file_;
   const std::vector<std::string>& unsigned_kinds_;
   Reader reader_;
@@ -181,7 +182,7 @@ void on_all_cores(std::size_t most, F&& f) {
 
 }  // namespace
 
-ScanReport scan(const Found& found, const std::vector<std::int64_t>& files,
+ScanReport scan(const FoundCheckpoint& found, const std::vector<std::int64_t>& files,
                 const std::vector<std::string>& unsigned_kinds) {
   const ByFile by_file = sort_by_file(found.manifest);
   const std::vector<ScannedPiece> pieces = cut(found.manifest, by_file, files);
@@ -204,7 +205,7 @@ ScanReport scan(const Found& found, const std::vector<std::int64_t>& files,
   return report;
 }
 
-std::filesystem::path path_of(const Found& found, std::int64_t file) {
+std::filesystem::path path_of(const FoundCheckpoint& found, std::int64_t file) {
   return found.folder / found.manifest.files[static_cast<std::size_t>(file)].name;
 }
 

@@ -15,16 +15,16 @@ namespace finetune::checkpoint {
 struct [[nodiscard]] ScanReport {
   std::vector<std::string> problems;  ///< one a damaged block or skeleton, as they lie in the files
   std::int64_t bytes = 0;             ///< read and compared
-  std::vector<Numbers> tensors;       ///< of their good blocks; as in Manifest::tensors
+  std::vector<ValueSummary> tensors;  ///< of their good blocks; as in Manifest::tensors
 };
 
 /// Reads the files named by their index in Manifest::files, which have the right sizes, and
 /// compares all checksums. Negative values are counted for tensors of `unsigned_kinds`. Goes on
 /// after a problem. Memory: a block, or 1 MiB if that is more, for each core.
-ScanReport scan(const Found& found, const std::vector<std::int64_t>& files,
+ScanReport scan(const FoundCheckpoint& found, const std::vector<std::int64_t>& files,
                 const std::vector<std::string>& unsigned_kinds);
 
 /// The path of a file of the checkpoint.
-std::filesystem::path path_of(const Found& found, std::int64_t file);
+std::filesystem::path path_of(const FoundCheckpoint& found, std::int64_t file);
 
 }  // namespace finetune::checkpoint

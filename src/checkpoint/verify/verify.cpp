@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t most_problems = 10'000;
 
 /// Where element `element` of `tensor` lies: the path of the file and the name of the block.
-std::pair<std::string, std::string> place_of(const Found& found, std::int64_t tensor,
+std::pair<std::string, std::string> place_of(const FoundCheckpoint& found, std::int64_t tensor,
                                              std::int64_t element) {
   const Manifest& manifest = found.manifest;
   const TensorEntry& entry = manifest.tensors[static_cast<std::size_t>(tensor)];
@@ -52,7 +52,7 @@ class Verifier {
 
   VerifiedCheckpoint run() {
     attempt([&] {
-      const Found found = parse(read_candidate(report_.folder));
+      const FoundCheckpoint found = parse(read_candidate(report_.folder));
       describe(found);
       data(found);
     });
@@ -81,7 +81,7 @@ class Verifier {
   }
 
   /// What needs no look at the data.
-  void describe(const Found& found) {
+  void describe(const FoundCheckpoint& found) {
     report_.bytes = 0;
     for (const FileEntry& file : found.manifest.files)
       report_.bytes += file.size_bytes;
@@ -96,7 +96,7 @@ class Verifier {
     }
   }
 
-  void data(const Found& found) {
+  void data(const FoundCheckpoint& found) {
     std::vector<std::int64_t> files;
     for (std::int64_t file = 0; file < std::ssize(found.manifest.files); ++file)
       if (attempt([&] { check_file_size(found, file); })) files.push_back(file);
@@ -107,7 +107,7 @@ class Verifier {
     judge(found, report.tensors);
   }
 
-  static void check_file_size(const Found& found, std::int64_t file) {
+  static void check_file_size(const FoundCheckpoint& found, std::int64_t file) {
     const fs::path path = path_of(found, file);
     const std::int64_t expected = found.manifest.files[static_cast<std::size_t>(file)].size_bytes;
     const std::int64_t bytes = regular_file_bytes(path);
@@ -118,7 +118,7 @@ class Verifier {
   }
 
   /// Adds up the kinds and names tensors with values that should not be.
-  void judge(const Found& found, const std::vector<Numbers>& tensors) {
+  void judge(const FoundCheckpoint& found, const std::vector<ValueSummary>& tensors) {
     auto kind = report_.kinds.begin();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       while (kind->kind != found.manifest.tensors[i].kind)
@@ -133,8 +133,8 @@ class Verifier {
       each.norm = std::sqrt(each.norm);
   }
 
-  void outliers(const Found& found, std::int64_t tensor, const Outliers& outliers, const char* what,
-                const char* why) {
+  void outliers(const FoundCheckpoint& found, std::int64_t tensor, const Outliers& outliers,
+                const char* what, const char* why) {
     if (outliers.count == 0) return;
     const auto [path, block] = place_of(found, tensor, outliers.first);
     const std::string others =

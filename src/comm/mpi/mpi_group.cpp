@@ -76,7 +76,7 @@ void MpiGroup::set_up_levels(const Options& options) {
     if (nodes[static_cast<std::size_t>(rank)] != own) ranks_elsewhere_.push_back(rank);
 
   const Communicator node =
-      comm_.split(static_cast<int>(own), rank(), "node", Communicator::Telling::untold);
+      comm_.split(static_cast<int>(own), rank(), "node", Communicator::Watched::no);
   const auto map = NodeMap::make(nodes, rank());
   const bool is_wanted = map.has_value() && levels_ != Options::Levels::one;
   std::unique_ptr<SharedWindow> window;

@@ -12,11 +12,11 @@
 namespace finetune::data {
 
 /// Consecutive positions that may attend to each other, and to no others.
-struct Stretch {
+struct RowPart {
   std::int64_t length = 0;  ///< positions, at least 1
   bool is_padding = false;  ///< behind the samples of a row: nothing of it is trained
 
-  bool operator==(const Stretch&) const = default;
+  bool operator==(const RowPart&) const = default;
 };
 
 /// Row-major [batch, length]. labels[b, l] is the target of position l, the token after it (already
@@ -28,7 +28,7 @@ struct MicroBatch {
   std::vector<std::int64_t> labels;
   /// Of the rows one after the other: the samples of a row, each a stretch, then its padding if
   /// there is any. None crosses the end of a row; the lengths sum to batch * length.
-  std::vector<Stretch> stretches = {};
+  std::vector<RowPart> stretches = {};
   /// Of its first row: the same whichever rank has it, and no two rows of a run share one.
   std::int64_t first_row = 0;
 };

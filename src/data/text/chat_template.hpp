@@ -71,7 +71,7 @@ struct ChatTemplate {
 
 struct Rendered {
   std::vector<Segment> segments;
-  std::uint32_t findings = 0;  ///< bits of Finding
+  std::uint32_t oddities = 0;  ///< bits of Oddity
 };
 
 /// The conversation with its markup. What an assistant says is trained, with its markup up to and

@@ -31,7 +31,7 @@ struct Sample {
   std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
   Conversation conversation = {};
   Tokens tokens = {};
-  std::uint32_t findings = 0;  ///< bits of Finding that the reader saw
+  std::uint32_t oddities = 0;  ///< bits of Oddity that the reader saw
 };
 
 /// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks

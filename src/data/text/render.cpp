@@ -16,8 +16,8 @@ namespace {
 
 using Markup = ChatTemplate::Markup;
 
-void add_bit(std::uint32_t& findings, Finding finding) {
-  findings |= static_cast<std::uint32_t>(finding);
+void add_bit(std::uint32_t& oddities, Oddity oddity) {
+  oddities |= static_cast<std::uint32_t>(oddity);
 }
 
 std::string_view stripped(std::string_view text, const std::string& how) {
@@ -185,7 +185,7 @@ class Writer {
     const Message& message = messages_[i];
     const std::string text(stripped(message.text, chat_.assistant.strip));
     const bool is_empty = strip(text).empty() && message.calls.empty() && message.reasoning.empty();
-    if (is_empty) add_bit(rendered_.findings, Finding::empty_answer);
+    if (is_empty) add_bit(rendered_.oddities, Oddity::empty_answer);
     const bool trained = message.trained && !is_empty;
     markup(chat_.prompt);
     add(chat_.assistant.before, trained, true);

@@ -13,9 +13,9 @@
 
 namespace finetune::data {
 
-/// What may be odd about a sample that can be used all the same. Bits of `SourceSample::findings`;
+/// What may be odd about a sample that can be used all the same. Bits of `SourceSample::oddities`;
 /// the data report counts each, and the deck may refuse it.
-enum class Finding : std::uint32_t {
+enum class Oddity : std::uint32_t {
   empty_answer = 1,    ///< an answer without text
   no_end_of_turn = 2,  ///< a trained answer that no end token follows
   special_name = 4,    ///< its text holds the name of a special token, which stays ordinary text
@@ -24,7 +24,7 @@ enum class Finding : std::uint32_t {
 
 struct SourceSample {
   Tokens tokens;               ///< not yet cut to max_seq_length
-  std::uint32_t findings = 0;  ///< bits of Finding
+  std::uint32_t oddities = 0;  ///< bits of Oddity
 };
 
 /// The samples of one data set in file order. Thread-safe: reading changes nothing.

@@ -12,12 +12,12 @@
 namespace finetune::data {
 namespace {
 
-std::uint32_t bit(Finding finding) {
-  return static_cast<std::uint32_t>(finding);
+std::uint32_t bit(Oddity oddity) {
+  return static_cast<std::uint32_t>(oddity);
 }
 
 /// Everything of a format, its columns and a manner that decides tokens, as text to compare.
-std::string describe(const Format& format, const Columns& columns, const Manner& manner,
+std::string describe(const Format& format, const Columns& columns, const TokenizePolicy& manner,
                      const tokenizer::Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
   constexpr int version = 3;
@@ -106,7 +106,7 @@ Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& t
 }
 
 TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-                       const Manner& manner, const tokenizer::Tokenizer& tokenizer)
+                       const TokenizePolicy& manner, const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
       manner_(manner),
@@ -123,7 +123,7 @@ TextSource::Written TextSource::write(const Sample& sample) const {
   const bool is_chat = !sample.conversation.messages.empty();
   if (manner_.chat && is_chat && (manner_.rewrites || sample.segments.empty())) {
     Rendered rendered = render(*manner_.chat, sample.conversation, manner_.train_on, sample.where);
-    return {std::move(rendered.segments), false, rendered.findings | sample.findings};
+    return {std::move(rendered.segments), false, rendered.oddities | sample.oddities};
   }
   if (sample.segments.empty()) {
     core::fail(core::ErrorKind::input,
@@ -131,11 +131,11 @@ TextSource::Written TextSource::write(const Sample& sample) const {
                 is_chat ? "data.template names none" : "there is nothing to learn from it",
                 is_chat ? "Set data.template." : "Remove this sample."});
   }
-  Written written{sample.segments, true, sample.findings};
+  Written written{sample.segments, true, sample.oddities};
   for (Segment& segment : written.segments) {
     const bool is_empty = layout_ == Layout::separate && segment.trained &&
                           segment.text.find_first_not_of(" \t\r\n") == std::string::npos;
-    if (is_empty) written.findings |= bit(Finding::empty_answer);
+    if (is_empty) written.oddities |= bit(Oddity::empty_answer);
     if (manner_.train_on == TrainOn::all) segment.trained = true;
   }
   return written;
@@ -181,26 +181,26 @@ bool TextSource::ends_its_turns(const Tokens& tokens) const {
 SourceSample TextSource::sample(std::int64_t i) const {
   const Sample sample = reader_->sample(i);
   SourceSample made;
-  made.findings = sample.findings;
+  made.oddities = sample.oddities;
   if (!sample.tokens.ids.empty()) {
     made.tokens = checked_tokens(sample);
   } else {
     const Written written = write(sample);
-    made.findings |= written.findings;
+    made.oddities |= written.oddities;
     made.tokens = at_sample(sample.where, [&] {
       const auto names_special = [&](const Segment& segment) {
         return !segment.markup && tokenizer_.names_special(segment.text);
       };
       if (manner_.special_names == SpecialNames::text &&
           std::any_of(written.segments.begin(), written.segments.end(), names_special)) {
-        made.findings |= bit(Finding::special_name);
+        made.oddities |= bit(Oddity::special_name);
       }
       return tokenise(written.segments, tokenizer_, manner_.special_names, written.ends);
     });
   }
   if (layout_ == Layout::separate && manner_.train_on == TrainOn::answers && !stop_ids_.empty() &&
       !ends_its_turns(made.tokens)) {
-    made.findings |= bit(Finding::no_end_of_turn);
+    made.oddities |= bit(Oddity::no_end_of_turn);
   }
   return made;
 }

@@ -19,7 +19,7 @@
 namespace finetune::data {
 
 /// How samples become tokens, in addition to what the format says.
-struct Manner {
+struct TokenizePolicy {
   /// For conversations; also for samples that have a text of their own, if `rewrites`.
   std::optional<ChatTemplate> chat;
   bool rewrites =
@@ -48,7 +48,7 @@ class TextSource final : public Source {
   /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
   /// at all.
   TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-             const Manner& manner, const tokenizer::Tokenizer& tokenizer);
+             const TokenizePolicy& manner, const tokenizer::Tokenizer& tokenizer);
 
   std::int64_t size() const override { return reader_->size(); }
   SourceSample sample(std::int64_t i) const override;
@@ -69,7 +69,7 @@ class TextSource final : public Source {
   struct Written {
     std::vector<Segment> segments;
     bool ends = true;  ///< the tokenizer's own begin and end tokens belong around it
-    std::uint32_t findings = 0;
+    std::uint32_t oddities = 0;
   };
   Written write(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
@@ -77,7 +77,7 @@ class TextSource final : public Source {
 
   std::unique_ptr<Reader> reader_;
   Layout layout_;
-  Manner manner_;
+  TokenizePolicy manner_;
   tokenizer::Tokenizer tokenizer_;
   std::vector<std::int32_t> stop_ids_;
   std::string settings_;

@@ -50,7 +50,7 @@ Sight look(const fs::path& path) {
 }
 
 /// Whether all nodes see the same sound file. Collective on the world.
-bool all_see_it(const Ranks& ranks, const fs::path& path) {
+bool all_see_it(const DataRanks& ranks, const fs::path& path) {
   std::string own;
   if (ranks.node.is_root()) {
     const Sight sight = look(path);
@@ -102,7 +102,7 @@ bool is_left_over(const fs::path& path) {
 
 }  // namespace
 
-core::Json describe_key(const Ranks& ranks, const Source& source, Layout layout,
+core::Json describe_key(const DataRanks& ranks, const Source& source, Layout layout,
                         const DatasetOptions& options) {
   const auto files = source.files();
   std::vector<std::string> contents = digest_files(ranks, files);
@@ -127,7 +127,7 @@ fs::path cache_path(const fs::path& folder, const core::Json& key) {
   return folder / (core::fingerprint(key.dump()) + ".h5");
 }
 
-std::optional<CacheFile> find_cached(const Ranks& ranks, const fs::path& path,
+std::optional<CacheFile> find_cached(const DataRanks& ranks, const fs::path& path,
                                      std::int64_t vocab_size) {
   if (!all_see_it(ranks, path)) return std::nullopt;
   const comm::Communicator& readers = is_same_everywhere(ranks, path) ? ranks.world : ranks.node;
@@ -146,7 +146,7 @@ std::optional<CacheFile> find_cached(const Ranks& ranks, const fs::path& path,
   }
 }
 
-NewCacheFile::NewCacheFile(const Ranks& ranks, fs::path target)
+NewCacheFile::NewCacheFile(const DataRanks& ranks, fs::path target)
     : ranks_(ranks), target_(std::move(target)) {
   comm::agree_all(ranks.world, [&] {
     if (!ranks_.world.is_root()) return;

@@ -19,7 +19,7 @@ namespace finetune::data {
 /// What decides all tokens: the bytes of the data files, their kinds (of their names only the
 /// record_ending), the source's settings, and `options`. Collective on the world. Throws: see
 /// digest_files.
-core::Json describe_key(const Ranks& ranks, const Source& source, Layout layout,
+core::Json describe_key(const DataRanks& ranks, const Source& source, Layout layout,
                         const DatasetOptions& options);
 
 /// <folder>/<32 digits of the key>.h5
@@ -28,7 +28,7 @@ std::filesystem::path cache_path(const std::filesystem::path& folder, const core
 /// The file at `path`, if every node sees a sound one. All of it is read and compared with its
 /// checksums, each part by one rank of all, or of each node where nodes have copies of their own.
 /// A damaged file is warned about. Collective on the world.
-std::optional<CacheFile> find_cached(const Ranks& ranks, const std::filesystem::path& path,
+std::optional<CacheFile> find_cached(const DataRanks& ranks, const std::filesystem::path& path,
                                      std::int64_t vocab_size);
 
 /// A file next to the cache's, which becomes one of them at the end. What is left by a writer that
@@ -37,7 +37,7 @@ class NewCacheFile {
  public:
   /// Throws: comm::AgreedError of ErrorKind::create if the root cannot make it, or a node does not
   /// see it.
-  NewCacheFile(const Ranks& ranks, std::filesystem::path target);
+  NewCacheFile(const DataRanks& ranks, std::filesystem::path target);
 
   /// Removes it if it was not published. Not collective.
   ~NewCacheFile();
@@ -51,7 +51,7 @@ class NewCacheFile {
   void publish();
 
  private:
-  const Ranks& ranks_;
+  const DataRanks& ranks_;
   std::filesystem::path target_;
   std::filesystem::path path_;
   std::optional<core::File> file_;  ///< on the root, locked for as long as it writes

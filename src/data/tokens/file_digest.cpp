@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t block_bytes = std::int64_t{8} << 20;
 
 /// What the first rank of each node says, by node. Collective on the world.
-std::vector<std::string> of_nodes(const Ranks& ranks, const std::string& text) {
+std::vector<std::string> of_nodes(const DataRanks& ranks, const std::string& text) {
   std::vector<std::string> texts;
   for (std::string& one : ranks.world.all_gather_text(ranks.node.is_root() ? "." + text : "")) {
     if (!one.empty()) texts.push_back(one.substr(1));
@@ -66,7 +66,7 @@ std::vector<core::Digest> digest_blocks(std::span<const fs::path> files,
 
 /// The files' digests, each block read by one rank of `readers`. Collective on `readers`, whose
 /// errors are agreed on over the world.
-std::vector<std::string> digest_together(const Ranks& ranks, const comm::Communicator& readers,
+std::vector<std::string> digest_together(const DataRanks& ranks, const comm::Communicator& readers,
                                          std::span<const fs::path> files) {
   const auto sizes = comm::agree(ranks.world, [&] {
     std::vector<std::int64_t> result;
@@ -100,7 +100,7 @@ std::vector<std::string> digest_together(const Ranks& ranks, const comm::Communi
 }
 
 /// Throws if nodes differ. Collective on the world.
-void require_same_on_nodes(const Ranks& ranks, std::span<const fs::path> files,
+void require_same_on_nodes(const DataRanks& ranks, std::span<const fs::path> files,
                            const std::vector<std::string>& digests) {
   const std::string host = core::host_name();
   const auto all = of_nodes(ranks, fmt::format("{}\n{}", host, fmt::join(digests, "\n")));
@@ -133,7 +133,7 @@ void require_same_on_nodes(const Ranks& ranks, std::span<const fs::path> files,
 
 }  // namespace
 
-std::vector<std::string> digest_files(const Ranks& ranks, std::span<const fs::path> files) {
+std::vector<std::string> digest_files(const DataRanks& ranks, std::span<const fs::path> files) {
   comm::require_equal(ranks.world, "number of data files", std::to_string(files.size()));
   std::string identities;
   for (const fs::path& file : files)
@@ -145,7 +145,7 @@ std::vector<std::string> digest_files(const Ranks& ranks, std::span<const fs::pa
   return digests;
 }
 
-bool is_same_everywhere(const Ranks& ranks, const fs::path& path) {
+bool is_same_everywhere(const DataRanks& ranks, const fs::path& path) {
   const auto identities = of_nodes(ranks, core::file_identity(path));
   return all_equal(identities) && !identities.front().empty();
 }

@@ -16,11 +16,11 @@ namespace finetune::data {
 /// inode, size and times), else by one rank of each node.
 /// Collective on the world. Throws: comm::AgreedError, ErrorKind::input naming the file and two
 /// nodes if they hold different ones, or a file that cannot be read.
-std::vector<std::string> digest_files(const Ranks& ranks,
+std::vector<std::string> digest_files(const DataRanks& ranks,
                                       std::span<const std::filesystem::path> files);
 
 /// Whether every node sees the same file at `path`, going by inode, size and times; false if one
 /// sees none. Collective on the world.
-bool is_same_everywhere(const Ranks& ranks, const std::filesystem::path& path);
+bool is_same_everywhere(const DataRanks& ranks, const std::filesystem::path& path);
 
 }  // namespace finetune::data

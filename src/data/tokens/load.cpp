@@ -72,7 +72,7 @@ void count_dataset(DataReport& report, const TokenArrays& arrays) {
 /// Whether `prepare` fails on no rank. If it does that is warned about, unless the cache is
 /// required. Collective on the world.
 template <typename F>
-bool agree_on_cache(const Ranks& ranks, const CacheOptions& cache, const F& prepare) {
+bool agree_on_cache(const DataRanks& ranks, const CacheOptions& cache, const F& prepare) {
   try {
     comm::agree_all(ranks.world, prepare);
     return true;
@@ -84,7 +84,7 @@ bool agree_on_cache(const Ranks& ranks, const CacheOptions& cache, const F& prep
 }
 
 /// Makes the folder of the cache. Collective on the world.
-bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
+bool prepare_folder(const DataRanks& ranks, const CacheOptions& cache) {
   if (cache.folder.empty() || cache.is_read_only) return false;
   return agree_on_cache(ranks, cache, [&] {
     std::error_code error;
@@ -98,12 +98,12 @@ bool prepare_folder(const Ranks& ranks, const CacheOptions& cache) {
 
 /// Whether every rank can make files in the folder, as it must once its memory is full. Permissions
 /// do not tell that of every file system. Collective on the world.
-bool can_make_files(const Ranks& ranks, const CacheOptions& cache) {
+bool can_make_files(const DataRanks& ranks, const CacheOptions& cache) {
   return agree_on_cache(ranks, cache, [&] { nameless_file(cache.folder); });
 }
 
 /// In the cache, or where that cannot be, in memory. Collective on the world.
-Gathered gather(const Ranks& ranks, const Assembly& assembly, const core::Json& key,
+Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Json& key,
                 DataReport& report, const fs::path& target, bool is_required, Loaded& loaded) {
   const auto describe = [&](const TokenArrays& arrays) -> core::Json {
     count_dataset(report, arrays);
@@ -126,7 +126,7 @@ Gathered gather(const Ranks& ranks, const Assembly& assembly, const core::Json& 
   return gather_in_memory(ranks.world, assembly);
 }
 
-Loaded open_cached(const Source& source, const DatasetOptions& options, const Ranks& ranks,
+Loaded open_cached(const Source& source, const DatasetOptions& options, const DataRanks& ranks,
                    CacheFile file, fs::path path) {
   Loaded loaded;
   loaded.name = options.name;
@@ -142,8 +142,8 @@ Loaded open_cached(const Source& source, const DatasetOptions& options, const Ra
 
 }  // namespace
 
-Loaded load(const Ranks& ranks, const Source& source, Layout layout, const DatasetOptions& options,
-            const CacheOptions& cache, int num_threads) {
+Loaded load(const DataRanks& ranks, const Source& source, Layout layout,
+            const DatasetOptions& options, const CacheOptions& cache, int num_threads) {
   core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
   const core::Stopwatch watch;
   const comm::Communicator& world = ranks.world;

@@ -20,7 +20,7 @@ namespace {
 struct Made {
   std::vector<PackedToken> tokens;
   core::Digest digest = {};
-  std::uint32_t findings = 0;
+  std::uint32_t oddities = 0;
   std::exception_ptr error;
 };
 
@@ -47,7 +47,7 @@ Made make(const Source& source, std::int64_t i, const DatasetOptions& options) {
     for (std::size_t l = 0; l < tokens.ids.size(); ++l)
       made.tokens.emplace_back(tokens.ids[l], tokens.labels[l] != not_trained);
     made.digest = core::digest(std::as_bytes(std::span(made.tokens)));
-    made.findings = sample.findings;
+    made.oddities = sample.oddities;
   } catch (...) {
     made.error = std::current_exception();
   }
@@ -75,14 +75,13 @@ bool is_masked(std::span<const PackedToken> tokens, Layout layout) {
   return std::ranges::none_of(tokens, [](PackedToken token) { return token.trained(); });
 }
 
-void count_findings(DataReport& report, std::int64_t i, std::uint32_t findings) {
-  constexpr std::pair<Finding, Kind> kinds[] = {
-      {Finding::empty_answer, Kind::empty_answer},
-      {Finding::no_end_of_turn, Kind::missing_end_of_turn},
-      {Finding::special_name, Kind::special_name},
-      {Finding::unknown_role, Kind::unknown_role}};
-  for (const auto& [finding, kind] : kinds) {
-    if ((findings & static_cast<std::uint32_t>(finding)) != 0) report.of(kind).add(i);
+void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) {
+  constexpr std::pair<Oddity, Kind> kinds[] = {{Oddity::empty_answer, Kind::empty_answer},
+                                               {Oddity::no_end_of_turn, Kind::missing_end_of_turn},
+                                               {Oddity::special_name, Kind::special_name},
+                                               {Oddity::unknown_role, Kind::unknown_role}};
+  for (const auto& [oddity, kind] : kinds) {
+    if ((oddities & static_cast<std::uint32_t>(oddity)) != 0) report.of(kind).add(i);
   }
 }
 
@@ -95,7 +94,7 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
   report.longest = std::max(report.longest, length);
   ++report.lengths[static_cast<std::size_t>(
       std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length))) - 1))];
-  count_findings(report, i, made.findings);
+  count_oddities(report, i, made.oddities);
   part.digests.push_back(made.digest);
   const bool overlong = layout == Layout::separate && length > options.max_seq_length;
   if (overlong) {
@@ -115,7 +114,7 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
     report.of(Kind::truncated).add(i);
     report.tokens_lost += length - std::ssize(tokens);
   }
-  const bool ends = (made.findings & static_cast<std::uint32_t>(Finding::no_end_of_turn)) == 0;
+  const bool ends = (made.oddities & static_cast<std::uint32_t>(Oddity::no_end_of_turn)) == 0;
   if (!overlong && ends) ++report.eos_trained;
   if (report.example < 0) {
     report.example = i;

@@ -9,7 +9,7 @@
 namespace finetune::data {
 
 /// Default-constructed it is one process alone.
-struct Ranks {
+struct DataRanks {
   comm::Communicator world;
   comm::Communicator node;  ///< the ranks that see the same local files
 };

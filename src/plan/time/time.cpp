@@ -65,8 +65,8 @@ class StepPlan {
       time.mfu = time.flops_per_s_of_rank / (1e12 * machine_.peak_tflops);
   }
 
-  StepTimes times() const {
-    StepTimes times;
+  PlannedTimes times() const {
+    PlannedTimes times;
     // Selective recomputation happens inside a block's backward pass.
     const bool are_recomputed =
         blocks_of(request_.activation_checkpointing) == schedule::Blocks::recomputed;

@@ -9,7 +9,7 @@ namespace {
 
 class Clock {
  public:
-  Clock(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
+  Clock(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
         bool overlaps)
       : stages_(stages),
         times_(times),
@@ -118,7 +118,7 @@ class Clock {
   }
 
   const schedule::Stages& stages_;
-  const StepTimes& times_;
+  const PlannedTimes& times_;
   bool overlaps_;
   bool gathers_;
   std::vector<double> ready_s_;
@@ -133,7 +133,7 @@ class Clock {
 
 }  // namespace
 
-StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
+StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
                  const TimelineRules& rules) {
   using schedule::Pass;
   constexpr std::int64_t played = 3;

@@ -31,7 +31,7 @@ struct UnitTimes {
   Transfer over_replicas;  ///< the sums, over all copies of the model
 };
 
-struct StepTimes {
+struct PlannedTimes {
   std::vector<StageSeconds> stages;
   std::vector<UnitTimes> units;
 };
@@ -51,7 +51,7 @@ struct StepSeconds {
 /// A clock over the events of a step: a stage waits for its units; gradients leave behind it, two
 /// at most; sums go over the copies of the model in the last pass. One collective runs at a time,
 /// in the order of their start. Of many passes the first, one in between and the last are played.
-StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const StepTimes& times,
+StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
                  const TimelineRules& rules);
 
 }  // namespace finetune::plan

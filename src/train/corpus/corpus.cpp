@@ -87,7 +87,7 @@ std::string name_of(const char* part, std::size_t i, const std::vector<std::stri
   return paths.size() == 1 ? part : fmt::format("{} {} ({})", part, i + 1, paths[i]);
 }
 
-std::vector<data::Loaded> load_all(const DataInput& input, const data::Ranks& ranks,
+std::vector<data::Loaded> load_all(const DataInput& input, const data::DataRanks& ranks,
                                    const std::vector<std::unique_ptr<data::TextSource>>& sources,
                                    const char* part, const std::vector<std::string>& paths,
                                    const data::CacheOptions& cache, int num_threads) {
@@ -110,15 +110,15 @@ data::Sequences sequences_of(const DataInput& input, const data::Loaded& set,
 }
 
 /// What training draws from, and what is held out of it.
-struct Drawn {
+struct DrawnData {
   std::vector<data::Sequences> training;
   std::vector<data::SampledSet> sampled;
   std::vector<data::Sequences> held_out;
   std::string fingerprints;
 };
 
-Drawn draw(const DataInput& input, const DataSets& sets) {
-  Drawn drawn;
+DrawnData draw(const DataInput& input, const DataSets& sets) {
+  DrawnData drawn;
   for (std::size_t i = 0; i < sets.training.size(); ++i) {
     const data::Loaded& set = sets.training[i];
     data::Dataset dataset = set.dataset;
@@ -178,7 +178,7 @@ data::CacheOptions cache_options(const data::DataSettings& settings,
   return options;
 }
 
-DataSets load_data(const DataInput& input, const Registry& registry, const data::Ranks& ranks,
+DataSets load_data(const DataInput& input, const Registry& registry, const data::DataRanks& ranks,
                    const data::CacheOptions& cache, int num_threads) {
   const DataFormats formats = find_formats(ranks.world, input, registry);
   const bool are_tokens = formats.are_tokens(registry);
@@ -217,7 +217,7 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
               "the stream cuts a step as the plan says");
   // Nobody looks at padding: any id will do.
   const std::int64_t pad_id = sets.tokenizer.find_eos_id().value_or(0);
-  const Drawn drawn = draw(input, sets);
+  const DrawnData drawn = draw(input, sets);
   data::Sampler sampler(drawn.sampled, plan.global_batch, input.seed, input.settings.order());
   Corpus corpus{
       std::move(sets.tokenizer),

@@ -29,7 +29,7 @@ struct DataSets {
 /// Tokenises on all ranks, with `num_threads` threads each, or maps what an earlier start kept.
 /// Collective on the ranks' world. Throws: comm::AgreedError of ErrorKind::input, also if the
 /// tokenizer has more tokens than the model's embedding has rows.
-DataSets load_data(const DataInput& input, const Registry& registry, const data::Ranks& ranks,
+DataSets load_data(const DataInput& input, const Registry& registry, const data::DataRanks& ranks,
                    const data::CacheOptions& cache, int num_threads);
 
 /// Where tokens are kept for runs that write to `output`; without a folder if they are not.

@@ -75,11 +75,11 @@ void tell_split(const DataInput& input, const data::DataPath& where, const data:
   }
 }
 
-data::Manner manner_of(const DataInput& input, const Registry& registry,
-                       const tokenizer::Tokenizer& tokenizer,
-                       const std::vector<std::string>& formats) {
+data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
+                               const tokenizer::Tokenizer& tokenizer,
+                               const std::vector<std::string>& formats) {
   const data::DataSettings& settings = input.settings;
-  data::Manner manner;
+  data::TokenizePolicy manner;
   manner.train_on = settings.train_on;
   manner.special_names = settings.special_names;
   manner.rewrites = settings.chat_template != "auto";
@@ -148,7 +148,7 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
   const auto& names = trains ? formats.training : formats.validation;
   std::vector<std::string> all = formats.training;
   all.insert(all.end(), formats.validation.begin(), formats.validation.end());
-  const data::Manner manner = manner_of(input, registry, tokenizer, all);
+  const data::TokenizePolicy manner = manner_of(input, registry, tokenizer, all);
   std::vector<std::unique_ptr<data::TextSource>> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const data::Format& format = format_named(names[i], registry);

@@ -13,7 +13,7 @@ std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correc
   const at::Tensor on_host = correct_N.to(at::kCPU, at::kBool).contiguous();
   const bool* correct = on_host.const_data_ptr<bool>();
   std::int64_t count = 0;
-  for (const data::Stretch& stretch : batch.stretches) {
+  for (const data::RowPart& stretch : batch.stretches) {
     if (!stretch.is_padding)
       count +=
           std::all_of(correct, correct + stretch.length, [](bool is_right) { return is_right; });

@@ -103,12 +103,12 @@ void measure_levels(const comm::Environment& environment, const Input& input,
   groups.push_back({preflight::levels::nodes, made.levels.dp_replicate.get()});
 }
 
-preflight::Beginning begin_check(const comm::Environment& environment, const Input& input) {
+preflight::FirstLook begin_check(const comm::Environment& environment, const Input& input) {
   if (input.train.preflight == PreflightLevel::off) return {};
   return preflight::begin(environment, level_of(input));
 }
 
-int check_before_run(const comm::Environment& environment, const preflight::Beginning& beginning,
+int check_before_run(const comm::Environment& environment, const preflight::FirstLook& beginning,
                      const Input& input, const comm::Device& device, const PlannedRun& planned) {
   if (input.train.preflight == PreflightLevel::off) return core::exit_done;
   const auto level = level_of(input);

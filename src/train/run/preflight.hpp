@@ -33,11 +33,11 @@ void measure_levels(const comm::Environment& environment, const Input& input,
 
 /// The part of the check that comes before devices are used; see preflight::begin. Collective on
 /// the environment's world.
-preflight::Beginning begin_check(const comm::Environment& environment, const Input& input);
+preflight::FirstLook begin_check(const comm::Environment& environment, const Input& input);
 
 /// The check that train.preflight asks for, before a run begins. Prints what is wrong. Returns the
 /// exit code on every rank: 0 if the run may begin. Collective on the environment's world.
-int check_before_run(const comm::Environment& environment, const preflight::Beginning& beginning,
+int check_before_run(const comm::Environment& environment, const preflight::FirstLook& beginning,
                      const Input& input, const comm::Device& device, const PlannedRun& planned);
 
 }  // namespace finetune::train

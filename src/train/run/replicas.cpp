@@ -27,7 +27,7 @@ void require_equal_replicas(const shard::ModelShards& shards, const optim::Optim
   comm::agree_all(world.world, [&] {
     for (const int unit : shards.trained_units()) {
       std::string hash = hash_of(shards.master(unit));
-      for (const optim::Kept& kept : optimizer.kept(unit))
+      for (const optim::StateTensor& kept : optimizer.kept(unit))
         hash += hash_of(kept.values);
       const auto hashes = copies.all_gather_text(hash);
       const auto other = std::find_if(hashes.begin(), hashes.end(),

@@ -29,7 +29,7 @@ bool keeps_bf16(const Input& input) {
   return input.numbers().master == core::DType::bf16;
 }
 
-void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) {
+void warn_of_other_rounding(const Input& input, const checkpoint::FoundCheckpoint& found) {
   if (!keeps_bf16(input)) return;
   // Earlier versions had no other.
   const std::string rounding = found.state.rounding.value_or("nearest");
@@ -42,7 +42,7 @@ void warn_of_other_rounding(const Input& input, const checkpoint::Found& found) 
 }
 
 /// The base is compared by what it is (require_same_base), wherever it lies.
-bool is_known_by_hash(const Input& input, const checkpoint::Found& found) {
+bool is_known_by_hash(const Input& input, const checkpoint::FoundCheckpoint& found) {
   return input.is_adapted() && found.state.base &&
          found.state.base->dtype == core::name(input.numbers().compute);
 }
@@ -67,7 +67,7 @@ checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state
   return state;
 }
 
-void require_same_optimizer(const Input& input, const checkpoint::Found& found) {
+void require_same_optimizer(const Input& input, const checkpoint::FoundCheckpoint& found) {
   // Earlier versions had none but the one that is still the default.
   const auto saved = found.state.fixed.find("optimizer.name");
   const std::string name = saved == found.state.fixed.end()
@@ -93,7 +93,7 @@ void require_same_optimizer(const Input& input, const checkpoint::Found& found) 
               "Restore it, or set another train.output to begin a new run."});
 }
 
-void require_same_keys(const Input& input, const checkpoint::Found& found) {
+void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& found) {
   std::string differences;
   int count = 0;
   for (const auto& [key, value] : input.fixed_values) {
@@ -118,7 +118,7 @@ void require_same_keys(const Input& input, const checkpoint::Found& found) {
 }
 
 void require_same_run(const Input& input, const std::string& data_fingerprint,
-                      const checkpoint::Found& found) {
+                      const checkpoint::FoundCheckpoint& found) {
   require_same_keys(input, found);
   const std::string own = plan::name_of(input.precision.mode);
   const std::string precision = found.state.precision.value_or(own);
@@ -149,7 +149,7 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
 }
 
 void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
-                              const checkpoint::Found& found) {
+                              const checkpoint::FoundCheckpoint& found) {
   const std::string before = found.state.arithmetic.value_or(arithmetic);
   if (before == arithmetic || input.numbers().determinism == plan::Determinism::off) return;
   log::warn(fmt::format(
@@ -159,7 +159,7 @@ void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
 }
 
 void require_same_base(const Input& input, const std::string& base_hash,
-                       const checkpoint::Found& found) {
+                       const checkpoint::FoundCheckpoint& found) {
   if (base_hash.empty()) return;
   if (!found.state.base) return;
   const checkpoint::FrozenBase& base = *found.state.base;

@@ -17,24 +17,24 @@ checkpoint::RunState describe_run(const Input& input, checkpoint::RunState facts
 /// Looks before anything is loaded, after `RunState::require`.
 /// Throws: ErrorKind::deck if it was another, or one whose blocks were cut by another
 /// parallel.bucket.
-void require_same_optimizer(const Input& input, const checkpoint::Found& found);
+void require_same_optimizer(const Input& input, const checkpoint::FoundCheckpoint& found);
 
 /// The keys that a restart must not change. What follows from them, such as shapes of tensors, says
 /// less clearly what is wrong: this comes first. Throws: ErrorKind::deck with all that differ.
-void require_same_keys(const Input& input, const checkpoint::Found& found);
+void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& found);
 
 /// Warns of other precision, and of changed data where data.allow_changed takes them.
 /// Throws: ErrorKind::deck listing every fixed key that differs, or naming data that changed.
 void require_same_run(const Input& input, const std::string& data_fingerprint,
-                      const checkpoint::Found& found);
+                      const checkpoint::FoundCheckpoint& found);
 
 /// Warns, where the deck asks for identical results, if the checkpoint's run multiplied otherwise.
 void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
-                              const checkpoint::Found& found);
+                              const checkpoint::FoundCheckpoint& found);
 
 /// An adapter means nothing on other weights. `base_hash` is that of the weights as read.
 /// Throws: ErrorKind::input if the checkpoint's was another.
 void require_same_base(const Input& input, const std::string& base_hash,
-                       const checkpoint::Found& found);
+                       const checkpoint::FoundCheckpoint& found);
 
 }  // namespace finetune::train

@@ -49,14 +49,14 @@ StartingPoint Resumer::restore_or_initialise() {
   return std::move(start_);
 }
 
-std::optional<checkpoint::Found> Resumer::find_and_load(checkpoint::LoadReport& report) {
+std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::LoadReport& report) {
   const auto wanted = state_.wanted();
   const checkpoint::Sources sources{.root = output_.root(),
                                     .resume = input_.checkpoint.resume,
                                     .local_root = output_.local_root(),
                                     .node = world_.node,
                                     .run_id = output_.run_id(),
-                                    .accept = [&](const checkpoint::Found& found) {
+                                    .accept = [&](const checkpoint::FoundCheckpoint& found) {
                                       found.state.require(found.folder / checkpoint::state_name);
                                       require_same_optimizer(input_, found);
                                       require_same_keys(input_, found);
@@ -64,7 +64,7 @@ std::optional<checkpoint::Found> Resumer::find_and_load(checkpoint::LoadReport& 
   return checkpoint::find_and_load(world_.world, sources, wanted, &report);
 }
 
-void Resumer::restore(const checkpoint::Found& found) {
+void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, found); });
   state_.take_wanted();
   if (input_.is_adapted()) load_base();
@@ -86,7 +86,7 @@ void Resumer::restore(const checkpoint::Found& found) {
     checkpoint::retire(output_.root(), input_.checkpoint.retention(), found.step);
 }
 
-void Resumer::warn_of_other_results(const checkpoint::Found& found) const {
+void Resumer::warn_of_other_results(const checkpoint::FoundCheckpoint& found) const {
   const std::int64_t threads = found.state.threads.value_or(0);
   if (numbers_.is_fixed_point() && threads != at::get_num_threads()) {
     log::warn(fmt::format(
@@ -97,8 +97,8 @@ void Resumer::warn_of_other_results(const checkpoint::Found& found) const {
   warn_of_other_arithmetic(input_, arithmetic_, found);
 }
 
-void Resumer::continue_run(const std::optional<checkpoint::Found>& found, std::int64_t bytes_read,
-                           double read_s) {
+void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
+                           std::int64_t bytes_read, double read_s) {
   // Who goes back to an older checkpoint by name begins another run: what nodes hold of the old one
   // no longer counts.
   const bool is_same_run = found && input_.checkpoint.resume == "auto";

@@ -47,15 +47,15 @@ class Resumer {
  private:
   template <typename Load>
   void with_source(const Load& load);
-  std::optional<checkpoint::Found> find_and_load(checkpoint::LoadReport& report);
+  std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
   void initialise();
   void load_base();
   void hash_base();
-  void restore(const checkpoint::Found& found);
-  void warn_of_other_results(const checkpoint::Found& found) const;
+  void restore(const checkpoint::FoundCheckpoint& found);
+  void warn_of_other_results(const checkpoint::FoundCheckpoint& found) const;
   /// The run's id and its metrics. `read_s`: how long the start has taken so far.
-  void continue_run(const std::optional<checkpoint::Found>& found, std::int64_t bytes_read,
-                    double read_s);
+  void continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
+                    std::int64_t bytes_read, double read_s);
 
   const Input& input_;
   const plan::Numbers& numbers_;

@@ -80,9 +80,9 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
   std::vector<Slice> all;
   on_host_.clear();
   for (const int unit : shards_.trained_units()) {
-    const std::vector<optim::Kept> kept = kept_of(shards_, *optimizer_, unit);
+    const std::vector<optim::StateTensor> kept = kept_of(shards_, *optimizer_, unit);
     std::vector<at::Tensor> on_host;
-    for (const optim::Kept& each : kept)
+    for (const optim::StateTensor& each : kept)
       on_host.push_back(on_host_.emplace_back(each.values, contents).host());
     for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts))
       all.push_back(

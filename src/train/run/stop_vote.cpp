@@ -22,7 +22,7 @@ StopVote::StopVote(const comm::Communicator& world, Passes passes, Asked asked, 
   // it tells the watchdog.
   // Two numbers need no memory that ranks share.
   behind_ = std::make_unique<comm::MpiGroup>(
-      world_.split(0, world_.rank(), "stop", comm::Communicator::Telling::untold),
+      world_.split(0, world_.rank(), "stop", comm::Communicator::Watched::no),
       std::make_shared<comm::Worker>(comm::Worker::Where::behind),
       comm::MpiGroup::Options{.levels = comm::MpiGroup::Options::Levels::one});
 }

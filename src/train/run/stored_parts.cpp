@@ -33,7 +33,7 @@ Range part_of(std::int64_t count, std::int64_t i_part, std::int64_t num_parts) {
 }
 
 /// Blocks with elements that shard `i_shard` keeps, as a slice of all blocks of the unit.
-core::TensorSlice blocks_of(const plan::UnitLayout& unit, const optim::Kept& kept,
+core::TensorSlice blocks_of(const plan::UnitLayout& unit, const optim::StateTensor& kept,
                             std::int64_t i_shard) {
   const std::int64_t all = (unit.count + kept.block - 1) / kept.block;
   const std::int64_t of_shard = unit.shard_size / kept.block;
@@ -47,16 +47,16 @@ core::TensorSlice blocks_of(const plan::UnitLayout& unit, const optim::Kept& kep
 
 }  // namespace
 
-std::vector<optim::Kept> kept_of(const shard::ModelShards& shards,
-                                 const optim::Optimizer& optimizer, int unit) {
-  std::vector<optim::Kept> all = {{kind_master, shards.master(unit)}};
-  for (optim::Kept& kept : optimizer.kept(unit))
+std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
+                                        const optim::Optimizer& optimizer, int unit) {
+  std::vector<optim::StateTensor> all = {{kind_master, shards.master(unit)}};
+  for (optim::StateTensor& kept : optimizer.kept(unit))
     all.push_back(std::move(kept));
   return all;
 }
 
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
-                                 const std::vector<optim::Kept>& kept, std::int64_t i_part,
+                                 const std::vector<optim::StateTensor>& kept, std::int64_t i_part,
                                  std::int64_t num_parts) {
   std::vector<StoredPart> parts;
   const int i_shard = shards.fsdp().rank();

@@ -16,8 +16,8 @@ namespace finetune::train {
 inline constexpr const char* kind_master = "master";
 
 /// Master weights and what the optimizer keeps of a trained unit.
-std::vector<optim::Kept> kept_of(const shard::ModelShards& shards,
-                                 const optim::Optimizer& optimizer, int unit);
+std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
+                                        const optim::Optimizer& optimizer, int unit);
 
 /// A run of one of those tensors.
 struct StoredPart {
@@ -30,7 +30,7 @@ struct StoredPart {
 /// single elements are slices of the parameters; those of blocks are slices of one tensor [blocks
 /// of the unit] with the unit's name.
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
-                                 const std::vector<optim::Kept>& kept, std::int64_t i_part,
+                                 const std::vector<optim::StateTensor>& kept, std::int64_t i_part,
                                  std::int64_t num_parts);
 
 }  // namespace finetune::train

@@ -17,7 +17,7 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device)
 std::vector<model::Stretch> stretches_of(const data::MicroBatch& batch) {
   std::vector<model::Stretch> stretches;
   std::int64_t begin = 0;
-  for (const data::Stretch& stretch : batch.stretches) {
+  for (const data::RowPart& stretch : batch.stretches) {
     stretches.push_back({begin, stretch.length, stretch.is_padding});
     begin += stretch.length;
   }
@@ -52,14 +52,14 @@ model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch,
   model::Balance balance;
   balance.scale = scale;
   balance.sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
-  std::vector<data::Stretch> stretches = batch.stretches;
+  std::vector<data::RowPart> stretches = batch.stretches;
   if (stretches.empty())
     stretches.assign(static_cast<std::size_t>(batch.batch), {batch.length, false});
-  for (const data::Stretch& stretch : stretches)
+  for (const data::RowPart& stretch : stretches)
     balance.num_samples += stretch.is_padding ? 0 : 1;
   std::vector<std::int64_t> samples;
   std::int64_t sample = 0;
-  for (const data::Stretch& stretch : stretches) {
+  for (const data::RowPart& stretch : stretches) {
     const std::int64_t own = stretch.is_padding ? balance.num_samples : sample++;
     samples.insert(samples.end(), static_cast<std::size_t>(stretch.length), own);
   }

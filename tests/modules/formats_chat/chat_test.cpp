@@ -129,7 +129,7 @@ TEST(Chat, LeavesOutAndCountsMessagesOfUnknownRoles) {
       format(),
       R"({"messages": [{"role": "narrator", "content": "n"}, {"role": "user", "content": "a"}]})");
   EXPECT_EQ(shown(samples.at(0)), "user: a");
-  EXPECT_EQ(samples.at(0).findings, static_cast<std::uint32_t>(data::Finding::unknown_role));
+  EXPECT_EQ(samples.at(0).oddities, static_cast<std::uint32_t>(data::Oddity::unknown_role));
 }
 
 TEST(Chat, TrainsNoAnswerThatFollowsAMessageOfAnUnknownRole) {
@@ -141,7 +141,7 @@ TEST(Chat, TrainsNoAnswerThatFollowsAMessageOfAnUnknownRole) {
   EXPECT_EQ(shown(samples.at(0)), "user: a / assistant: b / assistant: d (untrained)");
   EXPECT_EQ(shown(samples.at(1)), "user: a / assistant: b");
   for (const data::Sample& sample : samples)
-    EXPECT_EQ(sample.findings, static_cast<std::uint32_t>(data::Finding::unknown_role));
+    EXPECT_EQ(sample.oddities, static_cast<std::uint32_t>(data::Oddity::unknown_role));
 }
 
 TEST(Chat, KnowsRolesWithCapitals) {
@@ -149,7 +149,7 @@ TEST(Chat, KnowsRolesWithCapitals) {
       format(),
       R"({"messages": [{"role": "System", "content": "s"}, {"role": "User", "content": "a"}, {"role": "ASSISTANT", "content": "b"}]})");
   EXPECT_EQ(shown(samples.at(0)), "system: s / user: a / assistant: b");
-  EXPECT_EQ(samples.at(0).findings, 0u);
+  EXPECT_EQ(samples.at(0).oddities, 0u);
 }
 
 TEST(Chat, RefusesAColumnThatIsNotThere) {

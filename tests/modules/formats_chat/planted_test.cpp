@@ -16,11 +16,11 @@ namespace finetune::formats::planted_test {
 namespace {
 
 namespace fs = std::filesystem;
-using data::Finding;
+using data::Oddity;
 using Lines = std::set<std::int64_t>;
 
 struct Found {
-  std::map<Finding, Lines> findings;
+  std::map<Oddity, Lines> oddities;
   Lines masked;
 };
 
@@ -28,10 +28,10 @@ Found find(const data::Source& source) {
   Found found;
   for (std::int64_t i = 0; i < source.size(); ++i) {
     const data::SourceSample sample = source.sample(i);
-    for (const Finding finding : {Finding::empty_answer, Finding::no_end_of_turn,
-                                  Finding::special_name, Finding::unknown_role}) {
-      if ((sample.findings & static_cast<std::uint32_t>(finding)) != 0)
-        found.findings[finding].insert(i + 1);
+    for (const Oddity oddity : {Oddity::empty_answer, Oddity::no_end_of_turn, Oddity::special_name,
+                                Oddity::unknown_role}) {
+      if ((sample.oddities & static_cast<std::uint32_t>(oddity)) != 0)
+        found.oddities[oddity].insert(i + 1);
     }
     if (std::ranges::all_of(sample.tokens.labels,
                             [](std::int32_t label) { return label == data::not_trained; })) {
@@ -54,15 +54,15 @@ const fs::path planted = FINETUNE_SOURCE_DIR "/tests/golden/data";
 TEST(PlantedFaults, OfChatsAreAllFound) {
   const std::vector<data::ChatTemplate> templates = templates::all();
   const auto chatml = std::ranges::find(templates, "chatml", &data::ChatTemplate::name);
-  data::Manner manner;
+  data::TokenizePolicy manner;
   manner.chat = chatml->with_tokens("", "");
   const data::TextSource source(chat::format().open(planted / "planted.jsonl", {}), chat::format(),
                                 {}, manner,
                                 tokenizer_of("qwen2", R"({"eos_token": "<|im_end|>"})"));
   const Found found = find(source);
-  EXPECT_EQ(found.findings, (std::map<Finding, Lines>{{Finding::empty_answer, {13, 14}},
-                                                      {Finding::special_name, {17, 18}},
-                                                      {Finding::unknown_role, {15, 16}}}));
+  EXPECT_EQ(found.oddities, (std::map<Oddity, Lines>{{Oddity::empty_answer, {13, 14}},
+                                                     {Oddity::special_name, {17, 18}},
+                                                     {Oddity::unknown_role, {15, 16}}}));
   EXPECT_EQ(found.masked, Lines({15, 16, 22, 23}));
   EXPECT_EQ(source.sample(18).tokens.ids, source.sample(0).tokens.ids);
   EXPECT_TRUE(source.where(25).ends_with("planted.jsonl:26"));
@@ -73,7 +73,7 @@ TEST(PlantedFaults, OfTokensAreAllFound) {
       tokens::format().open(planted / "planted_tokens.jsonl", {}), tokens::format(), {}, {},
       tokenizer_of("mistral", R"({"eos_token": "</s>", "bos_token": "<s>"})"));
   const Found found = find(source);
-  EXPECT_EQ(found.findings, (std::map<Finding, Lines>{{Finding::no_end_of_turn, {2, 3}}}));
+  EXPECT_EQ(found.oddities, (std::map<Oddity, Lines>{{Oddity::no_end_of_turn, {2, 3}}}));
   EXPECT_EQ(found.masked, Lines{4});
 }
 

@@ -19,7 +19,7 @@ namespace {
 struct Read {
   std::int64_t samples = 0;
   std::int64_t trained = 0;
-  std::uint32_t findings = 0;
+  std::uint32_t oddities = 0;
   std::string refusal = "nothing thrown";
 };
 
@@ -31,7 +31,7 @@ Read read(const char* file, const data::Format& format, const char* model,
   static std::map<std::string, tokenizer::Tokenizer> tokenizers;
   if (!tokenizers.contains(model)) tokenizers.emplace(model, tokenizer::Tokenizer::load(folder));
   const tokenizer::Tokenizer& tokenizer = tokenizers.at(model);
-  data::Manner manner;
+  data::TokenizePolicy manner;
   if (!name.empty()) {
     manner.chat = data::choose_template(name, folder, tokenizer, all);
     manner.rewrites = true;
@@ -44,7 +44,7 @@ Read read(const char* file, const data::Format& format, const char* model,
       [&] {
         for (std::int64_t i = 0; i < source.size(); i += 7) {
           const data::SourceSample sample = source.sample(i);
-          found.findings |= sample.findings;
+          found.oddities |= sample.oddities;
           found.trained += std::ranges::count_if(sample.tokens.labels,
                                                  [](std::int32_t label) { return label >= 0; });
         }
@@ -59,7 +59,7 @@ TEST(RealChats, AreReadWithTheTemplateOfTheModel) {
   EXPECT_EQ(vicuna.refusal, "nothing thrown");
   EXPECT_EQ(vicuna.samples, 500);
   EXPECT_GT(vicuna.trained, 1000);
-  EXPECT_EQ(vicuna.findings, 0u);
+  EXPECT_EQ(vicuna.oddities, 0u);
   EXPECT_EQ(read("messages/v1_sft_demo.jsonl", chat::messages(), "qwen3").refusal,
             "nothing thrown");
   EXPECT_EQ(read("messages/chat_tiny.json", chat::format(), "mistral-7b-instruct-v0.3").refusal,
@@ -105,7 +105,7 @@ TEST(RealQuestions, AreReadWithTheColumnsOfTheDeck) {
     const Read gsm8k = read("gsm8k/test.jsonl", completion::format(), "llama3", name, columns);
     EXPECT_EQ(gsm8k.refusal, "nothing thrown");
     EXPECT_EQ(gsm8k.samples, 1319);
-    EXPECT_EQ(gsm8k.findings, 0u);
+    EXPECT_EQ(gsm8k.oddities, 0u);
   }
   EXPECT_EQ(read("messages/torchtitan_sft_test.json", completion::format(), "llama3", "", columns)
                 .refusal,

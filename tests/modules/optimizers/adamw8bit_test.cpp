@@ -20,9 +20,9 @@ namespace {
 using adamw::AdamW;
 using adamw8bit::AdamW8bit;
 using kernels::moment_block;
-using optim::Kept;
 using optim::Optimizer;
 using optim::Settings;
+using optim::StateTensor;
 using tests::OddShards;
 
 /// Blocks across rows with and without decay, a last block that is short, and a unit of one block
@@ -88,9 +88,9 @@ std::map<std::string, std::string> state_of(OddShards& odd, const Optimizer& opt
   std::map<std::string, std::string> state;
   for (const int unit : odd.shards.trained_units()) {
     const plan::UnitLayout& layout = odd.map.unit(unit);
-    std::vector<Kept> all = optimizer.kept(unit);
+    std::vector<StateTensor> all = optimizer.kept(unit);
     all.push_back({"master", odd.shards.master(unit)});
-    for (const Kept& kept : all) {
+    for (const StateTensor& kept : all) {
       const std::string_view bytes(static_cast<const char*>(kept.values.const_data_ptr()),
                                    kept.values.nbytes());
       std::string& whole = state[layout.name + " " + kept.kind];
@@ -181,7 +181,7 @@ TEST(AdamW8bit, LeavesPaddingAtZero) {
       return t.narrow(0, used, layout.shard_size - used);
     };
     EXPECT_EQ(padding(odd.shards.master(unit)).count_nonzero().item<std::int64_t>(), 0);
-    for (const Kept& kept : optimizer.kept(unit)) {
+    for (const StateTensor& kept : optimizer.kept(unit)) {
       if (kept.block == 1) {
         EXPECT_EQ(padding(kept.values).count_nonzero().item<std::int64_t>(), 0);
       }
@@ -196,7 +196,7 @@ TEST(AdamW8bit, KeepsAQuarterOfTheBytes) {
   const auto bytes_of = [&](const Optimizer& optimizer) {
     std::size_t bytes = 0;
     for (const int unit : odd.shards.trained_units())
-      for (const Kept& kept : optimizer.kept(unit))
+      for (const StateTensor& kept : optimizer.kept(unit))
         bytes += kept.values.nbytes();
     return bytes;
   };

@@ -9,7 +9,7 @@
 namespace finetune::tests::segments_test {
 namespace {
 
-using data::Finding;
+using data::Oddity;
 using data::TrainOn;
 
 data::Conversation talk(std::string_view messages) {
@@ -84,7 +84,7 @@ TEST(RenderedSegments, OfAnEmptyAnswerOnlyItsEndIsTrained) {
       {"role": "user", "content": "a"}, {"role": "assistant", "content": " "},
       {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"})"),
                                TrainOn::answers, "c.json:1");
-  EXPECT_EQ(rendered.findings, static_cast<std::uint32_t>(Finding::empty_answer));
+  EXPECT_EQ(rendered.oddities, static_cast<std::uint32_t>(Oddity::empty_answer));
   EXPECT_EQ(
       marked(rendered),
       "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n ‹<|im_end|>›\n<|im_start|>user\n"

@@ -29,7 +29,7 @@ std::vector<TestTensor> model() {
           {"exp_avg", "columns", {7, 50}, DType::f64}, {"exp_avg", "norm", {11}, DType::f32}};
 }
 
-Found save_as(const Grid& grid, const std::filesystem::path& root, std::int64_t step) {
+FoundCheckpoint save_as(const Grid& grid, const std::filesystem::path& root, std::int64_t step) {
   tests::Shard shard = tests::cut(model(), grid, world().rank(), world().size());
   tests::fill(model(), shard, step);
   save(world(), world(), 0, root, step, {{"step", step}}, shard.stored(), {.block_bytes = 64});
@@ -42,7 +42,7 @@ TEST(Boxes, AnyCutReadsWhatAnyOtherWrote) {
   const SharedFolder folder(world());
   std::int64_t step = 0;
   for (const Grid& written : grids) {
-    const Found found = save_as(written, folder.path(), ++step);
+    const FoundCheckpoint found = save_as(written, folder.path(), ++step);
     EXPECT_EQ(verify(found.folder).problems, std::vector<std::string>());
     for (const Grid& wanted : grids) {
       tests::Shard shard = tests::cut(model(), wanted, world().rank(), world().size());
@@ -55,7 +55,7 @@ TEST(Boxes, AnyCutReadsWhatAnyOtherWrote) {
 
 TEST(Boxes, EveryRankMayWantColumnsThatShareTheirBlocks) {
   const SharedFolder folder(world());
-  const Found found = save_as({{}, 3}, folder.path(), 1);
+  const FoundCheckpoint found = save_as({{}, 3}, folder.path(), 1);
   const int ranks = 2 * world().size();  // each rank plays two
   for (int rank = world().rank(); rank < ranks; rank += world().size()) {
     tests::Shard shard = tests::cut(model(), {{1, ranks}, 1}, rank, ranks);
@@ -71,7 +71,7 @@ TEST(Boxes, ABoxIsOneSliceHoweverManyRowsItHas) {
   tests::Shard shard = tests::cut(tall, {{1, 4}, 1}, world().rank(), world().size());
   tests::fill(tall, shard, 1);
   save(world(), world(), 0, folder.path(), 1, {}, shard.stored(), {.block_bytes = 64});
-  const Found found = *find(world(), folder.path(), "auto");
+  const FoundCheckpoint found = *find(world(), folder.path(), "auto");
   EXPECT_EQ(found.manifest.boxes.size(), 4u);
   EXPECT_EQ(found.manifest.extents.size(), 4u);
 }

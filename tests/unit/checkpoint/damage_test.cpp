@@ -50,7 +50,7 @@ TEST_F(Damage, AFlippedBitInAnyByteOfAnyFileIsFound) {
 }
 
 TEST_F(Damage, ALoadFindsEveryFlipInTheBytesItReads) {
-  const Found found = open(report_.folder);
+  const FoundCheckpoint found = open(report_.folder);
   tests::Shard shard = tests::cut(model_, 0, 1);
   for (const Extent& extent : found.manifest.extents) {
     const std::int64_t bytes = found.manifest.extent_bytes(extent);
@@ -64,7 +64,7 @@ TEST_F(Damage, ALoadFindsEveryFlipInTheBytesItReads) {
 }
 
 TEST_F(Damage, ADamagedBlockIsNamedWithFileTensorAndBlock) {
-  const Found found = open(report_.folder);
+  const FoundCheckpoint found = open(report_.folder);
   const Extent& a = found.manifest.extents[0];
   tests::flip_bit(file("node00000.h5"), a.position + 64, 0);
   const auto problems = verify(report_.folder).problems;

@@ -45,13 +45,13 @@ class Local : public testing::Test {
     saving.finish();
   }
 
-  std::optional<Found> find_here(std::int64_t before = any_step) {
+  std::optional<FoundCheckpoint> find_here(std::int64_t before = any_step) {
     return find_local(world(), node_, root(), run, before);
   }
 
   /// Wrong bytes when the ranks read it in other shards than they wrote it, -1 if it cannot be
   /// read.
-  std::int64_t wrong(const std::optional<Found>& found) {
+  std::int64_t wrong(const std::optional<FoundCheckpoint>& found) {
     if (!found) return -1;
     tests::Shard shard = tests::cut(model_, world().size() - 1 - world().rank(), world().size());
     const LoadReport report = load(world(), *found, shard.wanted());

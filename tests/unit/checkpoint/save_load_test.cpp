@@ -33,7 +33,8 @@ std::pair<int, std::string> outcome(F&& f) {
 }
 
 /// Loads `m` shards, dealt out to the ranks; returns the number of wrong bytes.
-std::int64_t load_as(int m, const Found& found, const std::vector<tests::TestTensor>& model) {
+std::int64_t load_as(int m, const FoundCheckpoint& found,
+                     const std::vector<tests::TestTensor>& model) {
   std::vector<tests::Shard> shards;
   for (int i = world().rank(); i < m; i += world().size())
     shards.push_back(tests::cut(model, i, m));
@@ -179,7 +180,7 @@ TEST(SaveLoad, ReadTensorConvertsAnyPieceToFloat) {
   const StoredSlice stored{"param", slice,
                            reinterpret_cast<const std::byte*>(values.data() + first)};
   save(world(), world(), 0, folder.path(), 1, {}, std::span(&stored, 1), {.block_bytes = 64});
-  const Found found = open(folder.path() / "step-0000000001");
+  const FoundCheckpoint found = open(folder.path() / "step-0000000001");
   std::vector<float> piece(50);
   read_tensor(found, "param", "w", 31, piece);
   for (std::size_t i = 0; i < piece.size(); ++i)
@@ -277,7 +278,7 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
   const auto model = tests::uneven_model();
   tests::save_model(world(), folder.path(), 1, model);
   const SaveReport newest = tests::save_model(world(), folder.path(), 2, model);
-  const Found before = open(newest.folder);
+  const FoundCheckpoint before = open(newest.folder);
   if (world().is_root())
     tests::flip_bit(newest.folder / "node00000.h5", before.manifest.extents[0].position + 3, 5);
   world().barrier();

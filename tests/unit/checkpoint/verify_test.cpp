@@ -78,7 +78,7 @@ TEST(Verify, AMeanOfSquaresIsNotNegative) {
 TEST(Verify, ADamagedBlockIsNotTakenForNumbers) {
   const tests::SharedFolder folder;
   const auto path = save_values(folder.path(), 3, "master", std::vector<float>(60, 1));
-  const Found found = open(path);
+  const FoundCheckpoint found = open(path);
   // The lowest exponent bits of 1.0f: setting the highest one as well makes it infinite.
   tests::flip_bit(path / "node00000.h5", found.manifest.extents[0].position + 3, 6);
   const Verification result = verify(path);
@@ -139,7 +139,7 @@ TEST(Verify, ManyPiecesAndBlocksGiveTheSameSumsAgain) {
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(verify(path).checkpoints.at(0).kinds.at(0).norm, first.checkpoints[0].kinds[0].norm);
   // Every damaged block by itself, in order.
-  const Found found = open(path);
+  const FoundCheckpoint found = open(path);
   for (const std::int64_t block : {3, 4, 70000})
     tests::flip_bit(path / "node00000.h5", found.manifest.extents[1].position + 64 * block, 0);
   const auto problems = verify(path).problems;

@@ -31,7 +31,7 @@ void copy_golden(const fs::path& root) {
 }
 
 /// Loads `part` of `parts` of every tensor, or all of it on every rank.
-tests::Shard load_part(const Found& found, int part, int parts) {
+tests::Shard load_part(const FoundCheckpoint& found, int part, int parts) {
   tests::Shard shard;
   for (const TensorEntry& tensor : found.manifest.tensors) {
     const std::int64_t count = tensor.num_elements();
@@ -45,7 +45,7 @@ tests::Shard load_part(const Found& found, int part, int parts) {
   return shard;
 }
 
-void expect_checksums(const Found& found) {
+void expect_checksums(const FoundCheckpoint& found) {
   const core::Json checksums = core::read_json(golden / "checksums.json", 1 << 20);
   const tests::Shard whole = load_part(found, 0, 1);
   EXPECT_EQ(checksums.size(), whole.slices.size());
@@ -71,7 +71,7 @@ TEST(VersionOne, EveryTensorHasItsBits) {
 TEST(VersionOne, SavedAgainInThisVersionItHasTheSameBits) {
   const tests::SharedFolder folder(world());
   copy_golden(folder.path());
-  const Found found = *find(world(), folder.path(), "auto");
+  const FoundCheckpoint found = *find(world(), folder.path(), "auto");
   const tests::Shard shard = load_part(found, world().rank(), world().size());
   save(world(), world(), 0, folder.path(), 2, found.state.to_json(), shard.stored());
   expect_checksums(*find(world(), folder.path(), "auto"));

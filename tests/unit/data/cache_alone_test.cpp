@@ -99,7 +99,7 @@ TEST(TokenCache, WhatAKilledWriterLeftIsRemovedLater) {
 TEST(TokenCache, WhatAnotherWriterStillWritesStays) {
   CacheSetup setup({});
   fs::create_directories(setup.cache.folder);
-  const NewCacheFile other(Ranks{}, setup.cache.folder / "0123.h5");
+  const NewCacheFile other(DataRanks{}, setup.cache.folder / "0123.h5");
   const timespec times[] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   ::utimensat(AT_FDCWD, other.path().c_str(), times, 0);
   EXPECT_FALSE(setup.load().was_cached);

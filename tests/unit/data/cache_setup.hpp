@@ -73,7 +73,7 @@ struct CacheSetup {
 
   /// By all ranks, as one node.
   data::Loaded load() const { return load({ranks, ranks}); }
-  data::Loaded load(const data::Ranks& these) const {
+  data::Loaded load(const data::DataRanks& these) const {
     return data::load(these, source, layout, options, cache, 2);
   }
 };

@@ -26,12 +26,12 @@ using tests::SharedFolder;
 using tests::world;
 
 /// One node of all ranks.
-Ranks one_node() {
+DataRanks one_node() {
   return {world(), world()};
 }
 
 /// Every rank is a node of its own.
-Ranks many_nodes() {
+DataRanks many_nodes() {
   return {world(), comm::Communicator()};
 }
 
@@ -262,7 +262,7 @@ TEST(TokenCache, WhereNodesDoNotShareTheFolderTokensStayInMemory) {
 
 /// Ordinary samples with faults among them at known places, more of each than of the one before.
 void plant(FakeSource& source) {
-  const auto bit = [](Finding finding) { return static_cast<std::uint32_t>(finding); };
+  const auto bit = [](Oddity finding) { return static_cast<std::uint32_t>(finding); };
   for (int i = 0; i < 100; ++i)
     source.add("q" + std::to_string(i), "answer");
   for (int i = 0; i < 2; ++i)
@@ -271,13 +271,13 @@ void plant(FakeSource& source) {
     source.add("long" + std::to_string(i),
                std::string(30, 'x'));  // 102 to 104: 37 tokens, cut at 32
   for (int i = 0; i < 4; ++i)
-    source.add("role" + std::to_string(i), "a", bit(Finding::unknown_role));  // from 105
+    source.add("role" + std::to_string(i), "a", bit(Oddity::unknown_role));  // from 105
   for (int i = 0; i < 5; ++i)
-    source.add("turn" + std::to_string(i), "a", bit(Finding::no_end_of_turn));  // from 109
+    source.add("turn" + std::to_string(i), "a", bit(Oddity::no_end_of_turn));  // from 109
   for (int i = 0; i < 6; ++i)
-    source.add("name" + std::to_string(i), "a", bit(Finding::special_name));  // from 114
+    source.add("name" + std::to_string(i), "a", bit(Oddity::special_name));  // from 114
   for (int i = 0; i < 7; ++i)
-    source.add("part" + std::to_string(i), "a", bit(Finding::empty_answer));  // from 120
+    source.add("part" + std::to_string(i), "a", bit(Oddity::empty_answer));  // from 120
   for (int i = 0; i < 8; ++i)
     source.add("q" + std::to_string(11 * i), "answer");  // from 127: equal to earlier ones
 }

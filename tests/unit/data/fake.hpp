@@ -91,7 +91,7 @@ class ReaderSource final : public data::Source {
     data::SourceSample result{byte_tokens(sample)};
     for (const data::Segment& segment : sample.segments) {
       if (segment.trained && segment.text.empty())
-        result.findings |= static_cast<std::uint32_t>(data::Finding::empty_answer);
+        result.oddities |= static_cast<std::uint32_t>(data::Oddity::empty_answer);
     }
     return result;
   }
@@ -117,7 +117,7 @@ class MemorySource {
   ReaderSource source_;
 };
 
-/// Tokens and findings as they are given, at "fake:1", "fake:2", ...
+/// Tokens and oddities as they are given, at "fake:1", "fake:2", ...
 class FakeSource final : public data::Source {
  public:
   std::vector<data::SourceSample> samples;
@@ -136,9 +136,9 @@ class FakeSource final : public data::Source {
   std::string settings() const override { return name; }
 
   /// A sample of `prompt` and `answer`, with begin and end tokens.
-  void add(std::string_view prompt, std::string_view answer, std::uint32_t findings = 0) {
+  void add(std::string_view prompt, std::string_view answer, std::uint32_t oddities = 0) {
     data::SourceSample made;
-    made.findings = findings;
+    made.oddities = oddities;
     const auto append = [&](const std::vector<std::int32_t>& ids, bool trained) {
       for (const std::int32_t id : ids) {
         made.tokens.ids.push_back(id);

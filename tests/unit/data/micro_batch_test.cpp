@@ -77,7 +77,7 @@ TEST(Collate, ShiftsLabelsAndPadsToTheLongest) {
 }
 
 TEST(Collate, TellsSamplesAndPaddingApart) {
-  using Stretches = std::vector<Stretch>;
+  using Stretches = std::vector<RowPart>;
   EXPECT_EQ(collate(three_samples(), Indices{1, 0}, 9).stretches,
             (Stretches{{1, false}, {2, true}, {3, false}}));
   EXPECT_EQ(collate(three_samples(), Indices{1, 0}, 9, 4).stretches,

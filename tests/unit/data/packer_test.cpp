@@ -146,7 +146,7 @@ TEST(Packer, ARowHoldsItsSamplesOneAfterTheOther) {
   EXPECT_EQ(micro_batch.labels, (Indices{4, 5, 6, 1, 2, -100, -100, -100,  //
                                          8, -100, -100, -100, -100, -100, -100, -100}));
   EXPECT_EQ(micro_batch.stretches,
-            (std::vector<Stretch>{{3, false}, {2, false}, {3, true}, {1, false}, {7, true}}));
+            (std::vector<RowPart>{{3, false}, {2, false}, {3, true}, {1, false}, {7, true}}));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ DatasetOptions options_of(std::int64_t max_seq_length) {
   return options;
 }
 
-std::uint32_t bits(Finding finding) {
+std::uint32_t bits(Oddity finding) {
   return static_cast<std::uint32_t>(finding);
 }
 
@@ -28,7 +28,7 @@ TEST(Report, SaysWhatWasReadCutDroppedAndFound) {
   FakeSource source;
   source.add("a", "");
   source.add("a", "b");
-  source.add("a", "bcd", bits(Finding::special_name));
+  source.add("a", "bcd", bits(Oddity::special_name));
   source.add("a", "b");
   DatasetOptions options = options_of(4);
   options.on_masked = OnMasked::drop;
@@ -55,7 +55,7 @@ TEST(Report, SaysWhatWasReadCutDroppedAndFound) {
 
 TEST(Report, ComesBackFromItsJson) {
   FakeSource source;
-  source.add("a", "b", bits(Finding::unknown_role));
+  source.add("a", "b", bits(Oddity::unknown_role));
   source.add("a", "b");
   const DataReport report = load({}, source, Layout::separate, options_of(8)).report;
   EXPECT_EQ(to_json(report_from_json(to_json(report))), to_json(report));
@@ -65,8 +65,8 @@ TEST(Report, ComesBackFromItsJson) {
 
 TEST(Report, ARowOfMetricsHasTheCountsAndWhatTheRunAdds) {
   FakeSource source;
-  source.add("ab", "c", bits(Finding::no_end_of_turn));
-  source.add("a", "b", bits(Finding::empty_answer));
+  source.add("ab", "c", bits(Oddity::no_end_of_turn));
+  source.add("a", "b", bits(Oddity::empty_answer));
   const Loaded loaded = load({}, source, Layout::separate, options_of(8));
   const core::Json row = core::parse_json(
       to_record(loaded.report, "training data", {{"padding", 0.25}}), "metrics.jsonl");
@@ -122,9 +122,9 @@ TEST(Limits, EachLooksAtItsOwnCount) {
   FakeSource source;
   source.add("a", "bcdefg");
   source.add("b", "");
-  source.add("c", "d", bits(Finding::empty_answer));
-  source.add("d", "e", bits(Finding::unknown_role));
-  source.add("e", "f", bits(Finding::no_end_of_turn));
+  source.add("c", "d", bits(Oddity::empty_answer));
+  source.add("d", "e", bits(Oddity::unknown_role));
+  source.add("e", "f", bits(Oddity::no_end_of_turn));
   source.add("e", "f");
   const std::vector<std::pair<double Limits::*, std::string>> all = {
       {&Limits::truncated, "fake:1: the sample is cut"},

@@ -71,8 +71,8 @@ TEST(Stream, AMicroBatchIsTheSameOnAnyNumberOfRanksAndHasNeighboursInLength) {
   }
   // Samples have 1 to 9 positions: 9 and 8, 7 and 6, and so on; rows are multiples of 8 long.
   EXPECT_EQ(expected[0].stretches,
-            (std::vector<Stretch>{{9, false}, {7, true}, {8, false}, {8, true}}));
-  EXPECT_EQ(expected[4].stretches, (std::vector<Stretch>{{1, false}, {7, true}}));
+            (std::vector<RowPart>{{9, false}, {7, true}, {8, false}, {8, true}}));
+  EXPECT_EQ(expected[4].stretches, (std::vector<RowPart>{{1, false}, {7, true}}));
 }
 
 TEST(Stream, CountsWhatItsMicroBatchesHold) {
@@ -89,7 +89,7 @@ TEST(Stream, CountsWhatItsMicroBatchesHold) {
       for (const auto& micro_batch : data.micro_steps) {
         positions += std::ssize(micro_batch->ids);
         std::int64_t sum = 0;
-        for (const Stretch& stretch : micro_batch->stretches) {
+        for (const RowPart& stretch : micro_batch->stretches) {
           sum += stretch.length;
           (stretch.is_padding ? padding : samples) += stretch.is_padding ? stretch.length : 1;
         }

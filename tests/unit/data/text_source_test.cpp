@@ -71,14 +71,14 @@ Sample completed(std::string prompt, std::string answer) {
   return sample;
 }
 
-TextSource source_of(const Sample& sample, const Manner& manner,
+TextSource source_of(const Sample& sample, const TokenizePolicy& manner,
                      const tokenizer::Tokenizer& tokenizer) {
   std::vector<Sample> samples = {sample};
   const Format format{"test", Layout::separate, {}};
   return TextSource(std::make_unique<Samples>(std::move(samples)), format, {}, manner, tokenizer);
 }
 
-SourceSample tokens_of(const Sample& sample, const Manner& manner,
+SourceSample tokens_of(const Sample& sample, const TokenizePolicy& manner,
                        const tokenizer::Tokenizer& tokenizer) {
   return source_of(sample, manner, tokenizer).sample(0);
 }
@@ -91,12 +91,12 @@ std::string trained_text(const SourceSample& sample, const tokenizer::Tokenizer&
   return tokenizer.decode(ids, false);
 }
 
-std::uint32_t bit(Finding finding) {
-  return static_cast<std::uint32_t>(finding);
+std::uint32_t bit(Oddity oddity) {
+  return static_cast<std::uint32_t>(oddity);
 }
 
-Manner by(ChatTemplate chat) {
-  Manner manner;
+TokenizePolicy by(ChatTemplate chat) {
+  TokenizePolicy manner;
   manner.chat = std::move(chat);
   return manner;
 }
@@ -107,12 +107,12 @@ TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
   EXPECT_EQ(sample.tokens.ids.front(), tokenizer.bos_id());
   EXPECT_EQ(sample.tokens.ids.back(), tokenizer.eos_id());
   EXPECT_EQ(trained_text(sample, tokenizer), "two</s>");
-  EXPECT_EQ(sample.findings, 0u);
+  EXPECT_EQ(sample.oddities, 0u);
 }
 
 TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
   const tokenizer::Tokenizer tokenizer = qwen();
-  Manner manner = by(chatml());
+  TokenizePolicy manner = by(chatml());
   EXPECT_EQ(tokenizer.decode(tokens_of(completed("a", "b"), manner, tokenizer).tokens.ids, false),
             "ab<|im_end|>");
   manner.rewrites = true;
@@ -138,27 +138,27 @@ TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise)
   const auto count = [&](const SourceSample& sample) {
     return std::ranges::count(sample.tokens.ids, end);
   };
-  Manner manner = by(chatml());
+  TokenizePolicy manner = by(chatml());
   const SourceSample text = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
   EXPECT_EQ(count(text), 2);
-  EXPECT_EQ(text.findings, bit(Finding::special_name));
+  EXPECT_EQ(text.oddities, bit(Oddity::special_name));
   EXPECT_EQ(trained_text(text, tokenizer), "b <|im_end|> c<|im_end|>");
   manner.special_names = SpecialNames::tokens;
   const SourceSample names = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
   EXPECT_EQ(count(names), 3);
-  EXPECT_EQ(names.findings, 0u);
+  EXPECT_EQ(names.oddities, 0u);
 }
 
 TEST(TextSource, EverythingIsTrainedIfTheDeckSaysSo) {
-  Manner manner;
+  TokenizePolicy manner;
   manner.train_on = TrainOn::all;
   const SourceSample sample = tokens_of(completed("a", "b"), manner, qwen());
   EXPECT_EQ(sample.tokens.labels, sample.tokens.ids);
 }
 
 TEST(TextSource, AnEmptyAnswerIsFound) {
-  EXPECT_EQ(tokens_of(completed("a", ""), {}, qwen()).findings, bit(Finding::empty_answer));
-  EXPECT_EQ(tokens_of(said("a", " "), by(chatml()), qwen()).findings, bit(Finding::empty_answer));
+  EXPECT_EQ(tokens_of(completed("a", ""), {}, qwen()).oddities, bit(Oddity::empty_answer));
+  EXPECT_EQ(tokens_of(said("a", " "), by(chatml()), qwen()).oddities, bit(Oddity::empty_answer));
 }
 
 TEST(TextSource, TheEndOfAnEmptyAnswerIsTrained) {
@@ -177,10 +177,10 @@ TEST(TextSource, TokensAreTakenAsTheyAreAndAMissingEndIsFound) {
   Sample sample;
   sample.tokens = {{5, 6, 7}, {not_trained, 6, 7}};
   EXPECT_EQ(tokens_of(sample, {}, tokenizer).tokens.ids, sample.tokens.ids);
-  EXPECT_EQ(tokens_of(sample, {}, tokenizer).findings, bit(Finding::no_end_of_turn));
+  EXPECT_EQ(tokens_of(sample, {}, tokenizer).oddities, bit(Oddity::no_end_of_turn));
   const std::int32_t end = tokenizer.eos_id();
   sample.tokens = {{5, 6, end}, {not_trained, 6, end}};
-  EXPECT_EQ(tokens_of(sample, {}, tokenizer).findings, 0u);
+  EXPECT_EQ(tokens_of(sample, {}, tokenizer).oddities, 0u);
   sample.tokens = {{5, 100000}, {5, 100000}};
   EXPECT_EQ(refusal([&] { tokens_of(sample, {}, tokenizer); }),
             "65: memory:1: token id 100000 is not in the vocabulary (the model's tokenizer has ids "
@@ -204,7 +204,7 @@ TEST(TextSource, ADocumentOfTokensGetsTheEndThatItLacks) {
   EXPECT_EQ(source.sample(1).tokens.ids, Ids({5, end}));
   EXPECT_EQ(source.sample(2).tokens.ids, Ids({5, 6, end}));
   EXPECT_EQ(source.sample(2).tokens.labels, Ids(3, not_trained));
-  EXPECT_EQ(source.sample(0).findings, 0u);
+  EXPECT_EQ(source.sample(0).oddities, 0u);
 }
 
 TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
@@ -227,14 +227,14 @@ TEST(TextSource, SettingsDifferWhereTokensDo) {
   const Sample sample = said("a", "b");
   const std::string plain = source_of(sample, {}, tokenizer).settings();
   EXPECT_EQ(plain, source_of(said("c", "d"), {}, tokenizer).settings());
-  Manner all;
+  TokenizePolicy all;
   all.train_on = TrainOn::all;
-  Manner names;
+  TokenizePolicy names;
   names.special_names = SpecialNames::tokens;
   ChatTemplate other = chatml();
   other.text += "# changed";
   std::vector<std::string> texts = {plain};
-  for (const Manner& manner : {all, names, by(chatml()), by(other)})
+  for (const TokenizePolicy& manner : {all, names, by(chatml()), by(other)})
     texts.push_back(source_of(sample, manner, tokenizer).settings());
   texts.push_back(source_of(sample, {}, mistral()).settings());
   std::ranges::sort(texts);

@@ -28,7 +28,7 @@ Job gpu_job() {
   Job job = healthy_job(3, 2);
   for (Facts& facts : job.ranks) {
     facts.num_gpus = 2;
-    if (facts.of_node.is_told) facts.of_node.gpus = {healthy_gpu(0), healthy_gpu(1)};
+    if (facts.of_node.is_from_leader) facts.of_node.gpus = {healthy_gpu(0), healthy_gpu(1)};
     facts.of_node.has_nvml = true;
   }
   return job;

@@ -29,7 +29,7 @@ inline Job healthy_job(int num_nodes, int ranks_per_node) {
                    .threads = 1};
       facts.rates = {.bf16_tflops = 1, .fp32_tflops = 0.5, .memory_gb_per_s = 10};
       if (i > 0) continue;
-      facts.of_node.is_told = true;
+      facts.of_node.is_from_leader = true;
       facts.of_node.disk = {.folder = "/scratch", .free_bytes = std::int64_t{1} << 40};
       facts.of_node.deck = "d";
     }

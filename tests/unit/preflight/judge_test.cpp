@@ -104,7 +104,7 @@ TEST(Clocks, AreComparedWithTheMedianNotWithRankZero) {
   EXPECT_EQ(judge_clocks(job).grade(), Grade::bad);
 }
 
-TEST(Rates, MuchBelowTheMedianAreNamed) {
+TEST(MeasuredRates, MuchBelowTheMedianAreNamed) {
   Job job = healthy_job(4, 2);
   EXPECT_EQ(judge_rates(job).grade(), Grade::good);
   job.ranks[3].rates.bf16_tflops = 0.7;
@@ -117,7 +117,7 @@ TEST(Rates, MuchBelowTheMedianAreNamed) {
   EXPECT_EQ(finding.problems.back().message.where, "n3: rank 6");
 }
 
-TEST(Rates, AreNoReasonToStopWhereTheyMayBeChance) {
+TEST(MeasuredRates, AreNoReasonToStopWhereTheyMayBeChance) {
   const auto with_a_slow_rank = [](Job job) {
     job.ranks[1].rates.bf16_tflops = 0.1;
     return job;
@@ -138,18 +138,19 @@ TEST(Rates, AreNoReasonToStopWhereTheyMayBeChance) {
   EXPECT_EQ(judge_rates(job).grade(), Grade::bad) << "not on its core";
 }
 
-TEST(Rates, OfASlowRankAreWorthASecondLook) {
-  std::vector<Rates> rates(4, {.bf16_tflops = 1, .fp32_tflops = 1, .memory_gb_per_s = 10});
+TEST(MeasuredRates, OfASlowRankAreWorthASecondLook) {
+  std::vector<MeasuredRates> rates(4, {.bf16_tflops = 1, .fp32_tflops = 1, .memory_gb_per_s = 10});
   EXPECT_FALSE(has_slow_rank(rates));
   rates[2].memory_gb_per_s = 7;
   EXPECT_TRUE(has_slow_rank(rates));
-  const Rates best = best_of(rates[2], {.bf16_tflops = 0.9, .memory_gb_per_s = 9, .bf16_size = 5});
+  const MeasuredRates best =
+      best_of(rates[2], {.bf16_tflops = 0.9, .memory_gb_per_s = 9, .bf16_size = 5});
   EXPECT_EQ(best.bf16_tflops, 1);
   EXPECT_EQ(best.bf16_size, 0) << "of the better one";
   EXPECT_EQ(best.memory_gb_per_s, 9);
 }
 
-TEST(Rates, OfTwoSizesTellTheSizeOfHalfTheRate) {
+TEST(MeasuredRates, OfTwoSizesTellTheSizeOfHalfTheRate) {
   const auto rate = [](double size) { return 40 * size / (size + 100); };
   EXPECT_NEAR(half_size_of(256, rate(256), 1024, rate(1024)), 100, 1e-6);
   EXPECT_EQ(half_size_of(256, 3, 1024, 2), 0);
@@ -157,18 +158,18 @@ TEST(Rates, OfTwoSizesTellTheSizeOfHalfTheRate) {
   EXPECT_EQ(half_size_of(256, 0.001, 1024, 2), 1024) << "by chance: no more than the measured size";
 }
 
-TEST(Rates, TellHowLargeAThinSideSeems) {
-  const Rates rates = {.bf16_tflops = 1, .bf16_size = 1000};
+TEST(MeasuredRates, TellHowLargeAThinSideSeems) {
+  const MeasuredRates rates = {.bf16_tflops = 1, .bf16_size = 1000};
   // [1000, 16] [16, 1000] has 32e6 flops.
   EXPECT_NEAR(least_side_of(16, 128e-6, rates), 64, 1e-6);
   EXPECT_EQ(least_side_of(16, 32e-6, rates), 0);
-  const Rates bent = {.bf16_tflops = 1, .bf16_size = 1000, .half_size = 500};
+  const MeasuredRates bent = {.bf16_tflops = 1, .bf16_size = 1000, .half_size = 500};
   // 1.5 TFLOP/s without end; of a mean side of 400, 400 / 900 of it.
   EXPECT_NEAR(least_side_of(16, 2 * 64e6 / 1.5e12 * 900 / 400, bent), 64, 1e-6);
   EXPECT_EQ(least_side_of(16, 1, {}), 0) << "nothing was measured";
 }
 
-TEST(Rates, OfRanksThatShareCoresAreNotCompared) {
+TEST(MeasuredRates, OfRanksThatShareCoresAreNotCompared) {
   Job job = healthy_job(1, 2);
   job.ranks[1].cpu.cores = {0};
   job.ranks[1].rates.bf16_tflops = 0.1;

@@ -21,8 +21,8 @@ Input input_of(std::vector<std::pair<std::string, std::string>> fixed) {
   return input;
 }
 
-checkpoint::Found checkpoint_of(const Input& input) {
-  checkpoint::Found found;
+checkpoint::FoundCheckpoint checkpoint_of(const Input& input) {
+  checkpoint::FoundCheckpoint found;
   found.folder = "out/step-0000000007";
   found.step = 7;
   found.state = describe_run(input, {.step = 7,
@@ -35,7 +35,7 @@ checkpoint::Found checkpoint_of(const Input& input) {
 }
 
 std::string refusal(const Input& input, const std::string& fingerprint,
-                    const checkpoint::Found& found) {
+                    const checkpoint::FoundCheckpoint& found) {
   try {
     require_same_run(input, fingerprint, found);
   } catch (const core::Error& error) {
@@ -59,7 +59,7 @@ TEST(DescribeRun, HoldsWhatARestartNeeds) {
 
 TEST(WarnOfOtherArithmetic, SpeaksWhereIdenticalResultsAreAskedForAndProductsDiffer) {
   Input input = input_of({});
-  checkpoint::Found found = checkpoint_of(input);
+  checkpoint::FoundCheckpoint found = checkpoint_of(input);
   found.state.arithmetic = "bf16 in fp32, AVX2";
   const auto said = [&](plan::Determinism determinism, const char* arithmetic) {
     input.train.determinism = determinism;
@@ -100,7 +100,7 @@ TEST(RequireSameRun, AcceptsAKeyThatTheCheckpointDoesNotKnow) {
 }
 
 TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
-  const auto warning = [](const Input& input, const checkpoint::Found& found) {
+  const auto warning = [](const Input& input, const checkpoint::FoundCheckpoint& found) {
     testing::internal::CaptureStderr();
     require_same_run(input, "abc", found);
     return testing::internal::GetCapturedStderr();

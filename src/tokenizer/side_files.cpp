@@ -26,7 +26,7 @@ std::optional<bool> choice(const JsonNode& root, const char* key) {
   return root.find(key) ? std::optional(root.boolean(key)) : std::nullopt;
 }
 
-void read_config(Beside& beside, const std::filesystem::path& path) {
+void read_config(SideFiles& beside, const std::filesystem::path& path) {
   const core::Json json = core::read_json(path, config_limit_bytes);
   const JsonNode root(json, path.string());
   beside.add_bos = choice(root, "add_bos_token");
@@ -44,7 +44,7 @@ void read_config(Beside& beside, const std::filesystem::path& path) {
   }
 }
 
-void read_added(Beside& beside, const std::filesystem::path& path) {
+void read_added(SideFiles& beside, const std::filesystem::path& path) {
   const core::Json json = core::read_json(path, config_limit_bytes);
   const JsonNode root(json, path.string());
   if (!json.is_object()) root.refuse("not a JSON object", "it maps tokens to ids");
@@ -58,8 +58,8 @@ void read_added(Beside& beside, const std::filesystem::path& path) {
 
 }  // namespace
 
-Beside Beside::read(const std::filesystem::path& model_folder) {
-  Beside beside;
+SideFiles SideFiles::read(const std::filesystem::path& model_folder) {
+  SideFiles beside;
   const auto config = model_folder / "tokenizer_config.json";
   if (std::filesystem::exists(config)) read_config(beside, config);
   const auto added = model_folder / "added_tokens.json";
@@ -67,7 +67,7 @@ Beside Beside::read(const std::filesystem::path& model_folder) {
   return beside;
 }
 
-void Beside::join(std::vector<AddedToken>& others) const {
+void SideFiles::join(std::vector<AddedToken>& others) const {
   std::vector<std::int32_t> ids;
   for (const AddedToken& token : tokens)
     ids.push_back(token.id);
@@ -78,7 +78,7 @@ void Beside::join(std::vector<AddedToken>& others) const {
   others.insert(others.end(), tokens.begin(), tokens.end());
 }
 
-std::string Beside::settings() const {
+std::string SideFiles::settings() const {
   const auto shown = [](std::optional<bool> choice) { return choice ? int{*choice} : -1; };
   std::string text = fmt::format(" {} {} {}", shown(add_bos), shown(add_eos), shown(legacy));
   for (const AddedToken& token : tokens) {
@@ -89,8 +89,8 @@ std::string Beside::settings() const {
   return text;
 }
 
-PostProcessor Beside::around(std::optional<std::int32_t> bos,
-                             std::optional<std::int32_t> eos) const {
+PostProcessor SideFiles::around(std::optional<std::int32_t> bos,
+                                std::optional<std::int32_t> eos) const {
   PostProcessor processor;
   if (bos && add_bos.value_or(true)) processor.before.push_back(*bos);
   if (eos && add_eos.value_or(false)) processor.after.push_back(*eos);
