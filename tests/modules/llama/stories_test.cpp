@@ -71,8 +71,7 @@ TEST_F(Stories, HasTheLossesOfTransformersOnNewStories) {
     batch.ids.assign(ids.begin(), ids.end() - 1);
     batch.labels.assign(ids.begin() + 1, ids.end());
     const auto sum = train::forward(loaded_->engine(), batch);
-    EXPECT_NEAR(sum.loss / sum.weight, story["mean_nll"].get<double>(),
-                1e-5);
+    EXPECT_NEAR(sum.loss / sum.weight, story["mean_nll"].get<double>(), 1e-5);
   }
 }
 
