@@ -98,7 +98,7 @@ function(finetune_add_test name)
     return()
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 300)
   endif()
   set(kind quick)
   if(arg_RANKS)
@@ -123,7 +123,7 @@ function(finetune_add_test name)
     endif()
     list(APPEND arg_LABELS sanitized)
     list(FILTER arg_RANKS EXCLUDE REGEX "^([3-9]|[0-9][0-9]+)$")
-    math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
+    math(EXPR arg_TIMEOUT "3 * ${arg_TIMEOUT}")
     # Every allocation is remembered by frame pointers, which cost a fifth of unwinding by tables. libtorch is
     # not instrumented, so the bounds of containers it shares with us are not marked.
     set(environment
