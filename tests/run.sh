@@ -54,9 +54,8 @@ fi
 
 say "running the tests"
 begin "tests"
-# Half more than cores: many tests wait, for a watchdog, a lost node or a signal.
 code=0
-(cd "$build" && ctest -j $((($(count_cores) * 3 + 1) / 2)) --output-on-failure --no-label-summary \
+(cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
   --output-log "$build/ctest.log" "${chosen[@]}" "$@") || code=$?
 say_times
 say "the slowest tests, in seconds:"
