@@ -5,14 +5,11 @@
 #include <filesystem>
 #include <string>
 
-#include "core/file.hpp"
-
 namespace finetune::core {
 
 /// Inode, size and times of a file, in words; empty if there is none. Two copies of a file never
 /// agree in all of these; two views of one on a shared file system do, but for its device, which is
 /// left out.
 std::string file_identity(const std::filesystem::path& path);
-std::string file_identity(const File& file);
 
 }  // namespace finetune::core

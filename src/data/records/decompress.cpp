@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/file_identity.hpp"
 #include "core/file_lock.hpp"
 #include "core/hash.hpp"
 #include "core/text.hpp"
@@ -288,17 +287,25 @@ PlainFile shared_copy(const core::File& source, const std::string& name,
   }
 }
 
+/// Copies are of one node: unlike core::file_identity, this tells its disks apart.
+std::string version_of(const core::File& source) {
+  struct stat status {};
+  core::check(::fstat(source.descriptor(), &status) == 0, "an open file has a status");
+  return core::fingerprint(fmt::format("{} {} {} {} {}", status.st_dev, status.st_ino,
+                                       status.st_size, status.st_mtim.tv_sec,
+                                       status.st_mtim.tv_nsec));
+}
+
 }  // namespace
 
 PlainFile open_plain(const fs::path& path) {
   core::File source(path, core::File::Mode::read);
   const Compression compression = compression_of(source);
   if (compression == Compression::none) return PlainFile(std::move(source));
-  return shared_copy(
-      source, core::fingerprint(core::file_identity(source)), [&](const core::File& target) {
-        Pump pump(source, target);
-        compression == Compression::gzip ? gunzip(source, pump) : unzstd(source, pump);
-      });
+  return shared_copy(source, version_of(source), [&](const core::File& target) {
+    Pump pump(source, target);
+    compression == Compression::gzip ? gunzip(source, pump) : unzstd(source, pump);
+  });
 }
 
 }  // namespace finetune::data
