@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops on fused queries, keys and values.
 
+#include <array>
+
 #include "model/activations.hpp"
 #include "model/autograd_context.hpp"
 #include "model/ops.hpp"
@@ -55,6 +57,12 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
+/// Of the norms of query and key heads; -1: weightless.
+struct HeadNormRows {
+  Weights* weights;
+  std::array<int, 2> rows;
+};
+
 /// Norm of query heads and of key heads, each as one list of vectors.
 struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
@@ -70,8 +78,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
         rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
     const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
     ctx->save_for_backward({q, q_rstd, k, k_rstd});
-    save_rows(ctx, *weights, {});
-    ctx->saved_data["heads"] = std::vector<std::int64_t>{query_row, key_row};
+    carry(ctx, "rows", HeadNormRows{weights, {query_row, key_row}});
     carry(ctx, "shape", shape);
     save_path(ctx, path);
     return join(q_normed, k_normed, qkv, shape);
@@ -80,11 +87,11 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
-    const auto rows = ctx->saved_data.at("heads").toIntVector();
-    Weights& weights = saved_weights(ctx);
+    const auto& rows = carried<HeadNormRows>(ctx, "rows").rows;
+    Weights& weights = *carried<HeadNormRows>(ctx, "rows").weights;
     const at::Tensor d_qkv = d[0].contiguous();
     const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {
-      const int row = static_cast<int>(rows[i]);
+      const int row = rows[i];
       const at::Tensor dy =
           d_qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
               .reshape({-1, shape.head_size})

@@ -31,8 +31,9 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   world.device = std::move(device);
   world.node = environment.node();
   const comm::Topology& topology = environment.topology();
+  const std::int64_t position = positions(topology)[static_cast<std::size_t>(all.rank())];
   const auto split = [&](const plan::MeshGroup& group, bool in_order_of_ranks) {
-    const auto place = places(group, mesh, topology)[static_cast<std::size_t>(all.rank())];
+    const auto place = mesh.axes.place(group, position);
     return all.split(static_cast<int>(place.group),
                      in_order_of_ranks ? all.rank() : static_cast<int>(place.number), group.name);
   };
@@ -46,17 +47,16 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   return world;
 }
 
-std::vector<plan::AxisSizes::Place> places(const plan::MeshGroup& group, const plan::Mesh& mesh,
-                                           const comm::Topology& topology) {
+std::vector<std::int64_t> positions(const comm::Topology& topology) {
   std::vector<std::size_t> order(topology.node_of_rank.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return topology.node_of_rank[a] < topology.node_of_rank[b];
   });
-  std::vector<plan::AxisSizes::Place> places(order.size());
+  std::vector<std::int64_t> positions(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
-    places[order[i]] = mesh.axes.place(group, static_cast<std::int64_t>(i));
-  return places;
+    positions[order[i]] = static_cast<std::int64_t>(i);
+  return positions;
 }
 
 World make_alone() {
@@ -109,8 +109,8 @@ std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
   if (mesh.size() == 1) return text + "; one copy of the model";
   if (num_copies == mesh.size()) return text + "; a copy of the model on every rank";
   std::vector<int> copy_of_rank;
-  for (const auto& place : places(plan::groups::fsdp, mesh, topology))
-    copy_of_rank.push_back(static_cast<int>(place.group));
+  for (const std::int64_t position : positions(topology))
+    copy_of_rank.push_back(static_cast<int>(mesh.axes.place(plan::groups::fsdp, position).group));
   return text +
          fmt::format("; {} cop{} of the model, over ranks", num_copies,
                      num_copies == 1 ? "y" : "ies") +

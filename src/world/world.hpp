@@ -35,11 +35,10 @@ plan::Ranks count_ranks(const comm::Topology& topology);
 /// it.
 World make(const comm::Environment& environment, const plan::Plan& plan, comm::Device device = {});
 
-/// In which of such groups each rank is, and as which of its ranks. Ranks are taken node by node,
-/// whatever order the launcher numbered them in, so that a shard group lies inside a node where it
-/// can.
-std::vector<plan::AxisSizes::Place> places(const plan::MeshGroup& group, const plan::Mesh& mesh,
-                                           const comm::Topology& topology);
+/// The position of each rank in the order of the mesh (plan::AxisSizes::place). Ranks are taken
+/// node by node, whatever order the launcher numbered them in, so that a shard group lies inside a
+/// node where it can.
+std::vector<std::int64_t> positions(const comm::Topology& topology);
 
 /// The rank on the node after that of `rank`, the last one's being the first, that has as many
 /// ranks of its node before it; round again where that node has fewer. Nothing on one node.

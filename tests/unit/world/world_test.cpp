@@ -77,11 +77,13 @@ TEST(World, FormsShardGroupsInsideNodesWhateverTheOrderOfRanks) {
                                 .node_names = {"n1", "n2"},
                                 .node_of_rank = {0, 1, 0, 1}};
   const plan::Mesh mesh = mesh_of(2, 2);
-  const auto got = places(plan::groups::fsdp, mesh, topology);
+  const std::vector<std::int64_t> positions_of_ranks = positions(topology);
   const std::vector<std::pair<std::int64_t, std::int64_t>> expected = {
       {0, 0}, {1, 0}, {0, 1}, {1, 1}};
-  for (std::size_t rank = 0; rank < 4; ++rank)
-    EXPECT_EQ(std::pair(got[rank].group, got[rank].number), expected[rank]) << "rank " << rank;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const auto got = mesh.axes.place(plan::groups::fsdp, positions_of_ranks[rank]);
+    EXPECT_EQ(std::pair(got.group, got.number), expected[rank]) << "rank " << rank;
+  }
   EXPECT_EQ(to_string(mesh, topology),
             "4 ranks on 2 nodes: n1 (0,2) n2 (1,3); 2 copies of the model, over ranks (0,2) (1,3)");
 }
