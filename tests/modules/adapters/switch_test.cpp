@@ -16,19 +16,17 @@ at::Tensor logits_of(const train::Engine& engine) {
   return train::logits(engine, ids, sequence, train::Positions::all);
 }
 
-class AdapterSwitch : public testing::TestWithParam<const char*> {
- protected:
-  static model::AdapterSettings settings(const std::string& name) {
-    model::AdapterSettings settings;
-    settings.name = "lora";
-    settings.lora_r = 4;
-    settings.lora_alpha = 6;
-    settings.use_dora = name == "dora";
-    if (name == "dora")
-      settings.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
-    return settings;
-  }
-};
+model::AdapterSettings golden_dora() {
+  model::AdapterSettings settings;
+  settings.name = "lora";
+  settings.lora_r = 4;
+  settings.lora_alpha = 6;
+  settings.use_dora = true;
+  settings.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  return settings;
+}
+
+class AdapterSwitch : public testing::TestWithParam<const char*> {};
 
 TEST_P(AdapterSwitch, LeavesTheModelBeforeTheAdapter) {
   const auto& world = tests::world();
@@ -38,7 +36,7 @@ TEST_P(AdapterSwitch, LeavesTheModelBeforeTheAdapter) {
   // LoRA as it is in the middle of a run: B is not zero.
   const bool is_dora = std::string(GetParam()) == "dora";
   tests::AdaptedModel adapted(
-      {.adapter = is_dora ? settings("dora") : tests::golden_adapter("lora"),
+      {.adapter = is_dora ? golden_dora() : tests::golden_adapter("lora"),
        .start = is_dora ? tests::golden("adapters/dora") : tests::golden("train/lora_init")},
       mesh, options);
   if (!is_dora)

@@ -133,24 +133,7 @@ TEST_P(Passes, LogitsOfTheLastPositionAreTheLastOfAll) {
 TEST_P(Passes, GradientsAreTheSlopesOfTheLoss) {
   TinyModel tiny{comm::Communicator(), GetParam()};
   forward_backward(tiny.engine(), sequence(2), 1.0);
-  constexpr float step = 1e-2f;
-  for (int unit = 0; unit < tiny.shards.num_units(); ++unit) {
-    tiny.shards.finish_gradients();
-    const at::Tensor gradient = tiny.shards.gradient(unit).clone();
-    float* master = tiny.shards.master(unit).data_ptr<float>();
-    for (std::int64_t i = 0; i < gradient.numel(); i += 7) {
-      const float before = master[i];
-      const auto loss_at = [&](float value) {
-        master[i] = value;
-        tiny.shards.publish(unit);
-        return forward(tiny.engine(), sequence(2)).loss;
-      };
-      const double slope = (loss_at(before + step) - loss_at(before - step)) / (2 * step);
-      master[i] = before;
-      EXPECT_NEAR(gradient[i].item<float>(), slope, 5e-3 * std::max(1.0, std::abs(slope)))
-          << tiny.map.units()[static_cast<std::size_t>(unit)].name << ", element " << i;
-    }
-  }
+  tests::expect_slopes(tiny, 7, [&] { return forward(tiny.engine(), sequence(2)).loss; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Passes,

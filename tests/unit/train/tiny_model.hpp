@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of two blocks and odd sizes with random weights, for the tests of passes.
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/initial_weights.hpp"
@@ -96,5 +100,33 @@ struct TinyModel {
   shard::ModelShards shards;
   model::Ops ops;
 };
+
+/// That the gradients of a model of one rank are the slopes of `loss()` over every `stride`th
+/// element of its shards, by central differences. Returns the largest slope.
+template <typename Loss>
+double expect_slopes(TinyModel& tiny, std::int64_t stride, const Loss& loss) {
+  constexpr float step = 1e-2f;
+  double largest = 0;
+  for (int unit = 0; unit < tiny.shards.num_units(); ++unit) {
+    tiny.shards.finish_gradients();
+    const at::Tensor gradient = tiny.shards.gradient(unit).clone();
+    float* master = tiny.shards.master(unit).data_ptr<float>();
+    for (std::int64_t i = 0; i < gradient.numel(); i += stride) {
+      const float before = master[i];
+      const auto loss_at = [&](float value) {
+        master[i] = value;
+        tiny.shards.publish(unit);
+        return loss();
+      };
+      const double slope = (loss_at(before + step) - loss_at(before - step)) / (2 * step);
+      master[i] = before;
+      tiny.shards.publish(unit);
+      largest = std::max(largest, std::abs(slope));
+      EXPECT_NEAR(gradient[i].item<float>(), slope, 5e-3 * std::max(1.0, std::abs(slope)))
+          << tiny.map.units()[static_cast<std::size_t>(unit)].name << ", element " << i;
+    }
+  }
+  return largest;
+}
 
 }  // namespace finetune::tests
