@@ -2,12 +2,8 @@
 #include "preflight/check.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
-#include <set>
-#include <sstream>
 
 #include "comm/network.hpp"
 #include "comm/versions.hpp"

@@ -16,8 +16,8 @@ std::uint32_t bit(Oddity oddity) {
   return static_cast<std::uint32_t>(oddity);
 }
 
-/// Everything of a format, its columns and a manner that decides tokens, as text to compare.
-std::string describe(const Format& format, const Columns& columns, const TokenizePolicy& manner,
+/// Everything of a format, its columns and a policy that decides tokens, as text to compare.
+std::string describe(const Format& format, const Columns& columns, const TokenizePolicy& policy,
                      const tokenizer::Tokenizer& tokenizer) {
   // Raised when the same settings begin to give other tokens.
   constexpr int version = 3;
@@ -34,12 +34,12 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
     if (!value->empty()) text += fmt::format("{}_column {}\n", key, *value);
   }
   text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
-                      manner.train_on == TrainOn::all ? "all" : "answers",
-                      manner.special_names == SpecialNames::text ? "text" : "tokens",
+                      policy.train_on == TrainOn::all ? "all" : "answers",
+                      policy.special_names == SpecialNames::text ? "text" : "tokens",
                       tokenizer.fingerprint());
-  if (manner.chat) {
-    text += fmt::format("{} {} {}\n{}", manner.rewrites ? "rewrites" : "template",
-                        manner.chat->name, manner.chat->begin, manner.chat->text);
+  if (policy.chat) {
+    text += fmt::format("{} {} {}\n{}", policy.rewrites ? "rewrites" : "template",
+                        policy.chat->name, policy.chat->begin, policy.chat->text);
   }
   return text;
 }
@@ -106,23 +106,23 @@ Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& t
 }
 
 TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-                       const TokenizePolicy& manner, const tokenizer::Tokenizer& tokenizer)
+                       const TokenizePolicy& policy, const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
-      manner_(manner),
+      policy_(policy),
       tokenizer_(tokenizer),
-      settings_(describe(format, columns, manner, tokenizer)) {
+      settings_(describe(format, columns, policy, tokenizer)) {
   if (const auto end = tokenizer_.find_eos_id()) stop_ids_ = {*end};
   if (!format.has_tokens) stop_ids_ = {tokenizer_.eos_id()};  // throws if there is none
-  if (!manner_.chat) return;
-  const auto stop = tokenizer_.id(manner_.chat->stop);
+  if (!policy_.chat) return;
+  const auto stop = tokenizer_.id(policy_.chat->stop);
   if (stop && std::ranges::find(stop_ids_, *stop) == stop_ids_.end()) stop_ids_.push_back(*stop);
 }
 
 TextSource::Written TextSource::write(const Sample& sample) const {
   const bool is_chat = !sample.conversation.messages.empty();
-  if (manner_.chat && is_chat && (manner_.rewrites || sample.segments.empty())) {
-    Rendered rendered = render(*manner_.chat, sample.conversation, manner_.train_on, sample.where);
+  if (policy_.chat && is_chat && (policy_.rewrites || sample.segments.empty())) {
+    Rendered rendered = render(*policy_.chat, sample.conversation, policy_.train_on, sample.where);
     return {std::move(rendered.segments), false, rendered.oddities | sample.oddities};
   }
   if (sample.segments.empty()) {
@@ -136,7 +136,7 @@ TextSource::Written TextSource::write(const Sample& sample) const {
     const bool is_empty = layout_ == Layout::separate && segment.trained &&
                           segment.text.find_first_not_of(" \t\r\n") == std::string::npos;
     if (is_empty) written.oddities |= bit(Oddity::empty_answer);
-    if (manner_.train_on == TrainOn::all) segment.trained = true;
+    if (policy_.train_on == TrainOn::all) segment.trained = true;
   }
   return written;
 }
@@ -191,14 +191,14 @@ SourceSample TextSource::sample(std::int64_t i) const {
       const auto names_special = [&](const Segment& segment) {
         return !segment.markup && tokenizer_.names_special(segment.text);
       };
-      if (manner_.special_names == SpecialNames::text &&
+      if (policy_.special_names == SpecialNames::text &&
           std::any_of(written.segments.begin(), written.segments.end(), names_special)) {
         made.oddities |= bit(Oddity::special_name);
       }
-      return tokenise(written.segments, tokenizer_, manner_.special_names, written.ends);
+      return tokenise(written.segments, tokenizer_, policy_.special_names, written.ends);
     });
   }
-  if (layout_ == Layout::separate && manner_.train_on == TrainOn::answers && !stop_ids_.empty() &&
+  if (layout_ == Layout::separate && policy_.train_on == TrainOn::answers && !stop_ids_.empty() &&
       !ends_its_turns(made.tokens)) {
     made.oddities |= bit(Oddity::no_end_of_turn);
   }

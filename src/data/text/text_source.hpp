@@ -48,7 +48,7 @@ class TextSource final : public Source {
   /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
   /// at all.
   TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-             const TokenizePolicy& manner, const tokenizer::Tokenizer& tokenizer);
+             const TokenizePolicy& policy, const tokenizer::Tokenizer& tokenizer);
 
   std::int64_t size() const override { return reader_->size(); }
   SourceSample sample(std::int64_t i) const override;
@@ -77,7 +77,7 @@ class TextSource final : public Source {
 
   std::unique_ptr<Reader> reader_;
   Layout layout_;
-  TokenizePolicy manner_;
+  TokenizePolicy policy_;
   tokenizer::Tokenizer tokenizer_;
   std::vector<std::int32_t> stop_ids_;
   std::string settings_;

@@ -79,19 +79,19 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
                                const tokenizer::Tokenizer& tokenizer,
                                const std::vector<std::string>& formats) {
   const data::DataSettings& settings = input.settings;
-  data::TokenizePolicy manner;
-  manner.train_on = settings.train_on;
-  manner.special_names = settings.special_names;
-  manner.rewrites = settings.chat_template != "auto";
+  data::TokenizePolicy policy;
+  policy.train_on = settings.train_on;
+  policy.special_names = settings.special_names;
+  policy.rewrites = settings.chat_template != "auto";
   const bool needs_template = std::any_of(
       formats.begin(), formats.end(),
       [&](const std::string& name) { return format_named(name, registry).needs_template; });
   // Ids without a tokenizer are written already.
-  if ((manner.rewrites && !tokenizer.has_ids_only()) || needs_template) {
-    manner.chat = data::choose_template(manner.rewrites ? settings.chat_template : "model",
+  if ((policy.rewrites && !tokenizer.has_ids_only()) || needs_template) {
+    policy.chat = data::choose_template(policy.rewrites ? settings.chat_template : "model",
                                         input.model_folder, tokenizer, registry.templates);
   }
-  return manner;
+  return policy;
 }
 
 /// The format of one path. Collective on `world`.
@@ -148,7 +148,7 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
   const auto& names = trains ? formats.training : formats.validation;
   std::vector<std::string> all = formats.training;
   all.insert(all.end(), formats.validation.begin(), formats.validation.end());
-  const data::TokenizePolicy manner = manner_of(input, registry, tokenizer, all);
+  const data::TokenizePolicy policy = manner_of(input, registry, tokenizer, all);
   std::vector<std::unique_ptr<data::TextSource>> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const data::Format& format = format_named(names[i], registry);
@@ -157,10 +157,10 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
     auto reader = format.open(where, columns);
     tell_split(input, where, *reader, part);
     sources.push_back(
-        std::make_unique<data::TextSource>(std::move(reader), format, columns, manner, tokenizer));
+        std::make_unique<data::TextSource>(std::move(reader), format, columns, policy, tokenizer));
   }
-  if (manner.chat && trains)
-    log::info(fmt::format("conversations are written by the template \"{}\"", manner.chat->name));
+  if (policy.chat && trains)
+    log::info(fmt::format("conversations are written by the template \"{}\"", policy.chat->name));
   return sources;
 }
 

@@ -47,9 +47,9 @@ TEST(Axolotl, TokensAndLabelsOfALlama2ConversationAreTheSame) {
 
   const std::vector<data::ChatTemplate> templates = templates::all();
   const auto llama2 = std::ranges::find(templates, "llama2", &data::ChatTemplate::name);
-  data::TokenizePolicy manner;
-  manner.chat = llama2->with_tokens("<s>", "</s>");
-  const data::TextSource source(sharegpt().open(path, {}), sharegpt(), {}, manner, tokenizer);
+  data::TokenizePolicy policy;
+  policy.chat = llama2->with_tokens("<s>", "</s>");
+  const data::TextSource source(sharegpt().open(path, {}), sharegpt(), {}, policy, tokenizer);
   const data::SourceSample sample = source.sample(0);
   EXPECT_EQ(sample.tokens.ids, ids);
   EXPECT_EQ(sample.tokens.labels, labels);

@@ -54,10 +54,10 @@ const fs::path planted = FINETUNE_SOURCE_DIR "/tests/golden/data";
 TEST(PlantedFaults, OfChatsAreAllFound) {
   const std::vector<data::ChatTemplate> templates = templates::all();
   const auto chatml = std::ranges::find(templates, "chatml", &data::ChatTemplate::name);
-  data::TokenizePolicy manner;
-  manner.chat = chatml->with_tokens("", "");
+  data::TokenizePolicy policy;
+  policy.chat = chatml->with_tokens("", "");
   const data::TextSource source(chat::format().open(planted / "planted.jsonl", {}), chat::format(),
-                                {}, manner,
+                                {}, policy,
                                 tokenizer_of("qwen2", R"({"eos_token": "<|im_end|>"})"));
   const Found found = find(source);
   EXPECT_EQ(found.oddities, (std::map<Oddity, Lines>{{Oddity::empty_answer, {13, 14}},

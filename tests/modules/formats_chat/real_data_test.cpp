@@ -31,13 +31,13 @@ Read read(const char* file, const data::Format& format, const char* model,
   static std::map<std::string, tokenizer::Tokenizer> tokenizers;
   if (!tokenizers.contains(model)) tokenizers.emplace(model, tokenizer::Tokenizer::load(folder));
   const tokenizer::Tokenizer& tokenizer = tokenizers.at(model);
-  data::TokenizePolicy manner;
+  data::TokenizePolicy policy;
   if (!name.empty()) {
-    manner.chat = data::choose_template(name, folder, tokenizer, all);
-    manner.rewrites = true;
+    policy.chat = data::choose_template(name, folder, tokenizer, all);
+    policy.rewrites = true;
   }
   const auto path = tests::material(std::string("datasets/") + file);
-  const data::TextSource source(format.open(path, columns), format, columns, manner, tokenizer);
+  const data::TextSource source(format.open(path, columns), format, columns, policy, tokenizer);
   Read found;
   found.samples = source.size();
   found.refusal = tests::refusal(

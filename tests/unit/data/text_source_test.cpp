@@ -71,16 +71,16 @@ Sample completed(std::string prompt, std::string answer) {
   return sample;
 }
 
-TextSource source_of(const Sample& sample, const TokenizePolicy& manner,
+TextSource source_of(const Sample& sample, const TokenizePolicy& policy,
                      const tokenizer::Tokenizer& tokenizer) {
   std::vector<Sample> samples = {sample};
   const Format format{"test", Layout::separate, {}};
-  return TextSource(std::make_unique<Samples>(std::move(samples)), format, {}, manner, tokenizer);
+  return TextSource(std::make_unique<Samples>(std::move(samples)), format, {}, policy, tokenizer);
 }
 
-SourceSample tokens_of(const Sample& sample, const TokenizePolicy& manner,
+SourceSample tokens_of(const Sample& sample, const TokenizePolicy& policy,
                        const tokenizer::Tokenizer& tokenizer) {
-  return source_of(sample, manner, tokenizer).sample(0);
+  return source_of(sample, policy, tokenizer).sample(0);
 }
 
 std::string trained_text(const SourceSample& sample, const tokenizer::Tokenizer& tokenizer) {
@@ -96,9 +96,9 @@ std::uint32_t bit(Oddity oddity) {
 }
 
 TokenizePolicy by(ChatTemplate chat) {
-  TokenizePolicy manner;
-  manner.chat = std::move(chat);
-  return manner;
+  TokenizePolicy policy;
+  policy.chat = std::move(chat);
+  return policy;
 }
 
 TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
@@ -112,15 +112,15 @@ TEST(TextSource, TheFormatsOwnTextGetsTheTokenizersEnds) {
 
 TEST(TextSource, ATemplateOfTheDeckTakesThePlaceOfTheFormatsOwnText) {
   const tokenizer::Tokenizer tokenizer = qwen();
-  TokenizePolicy manner = by(chatml());
-  EXPECT_EQ(tokenizer.decode(tokens_of(completed("a", "b"), manner, tokenizer).tokens.ids, false),
+  TokenizePolicy policy = by(chatml());
+  EXPECT_EQ(tokenizer.decode(tokens_of(completed("a", "b"), policy, tokenizer).tokens.ids, false),
             "ab<|im_end|>");
-  manner.rewrites = true;
-  const SourceSample sample = tokens_of(completed("a", "b"), manner, tokenizer);
+  policy.rewrites = true;
+  const SourceSample sample = tokens_of(completed("a", "b"), policy, tokenizer);
   EXPECT_EQ(tokenizer.decode(sample.tokens.ids, false),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   EXPECT_EQ(trained_text(sample, tokenizer), "b<|im_end|>");
-  EXPECT_EQ(tokens_of(said("a", "b"), manner, tokenizer).tokens.ids, sample.tokens.ids);
+  EXPECT_EQ(tokens_of(said("a", "b"), policy, tokenizer).tokens.ids, sample.tokens.ids);
 }
 
 TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
@@ -138,21 +138,21 @@ TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise)
   const auto count = [&](const SourceSample& sample) {
     return std::ranges::count(sample.tokens.ids, end);
   };
-  TokenizePolicy manner = by(chatml());
-  const SourceSample text = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
+  TokenizePolicy policy = by(chatml());
+  const SourceSample text = tokens_of(said("a", "b <|im_end|> c"), policy, tokenizer);
   EXPECT_EQ(count(text), 2);
   EXPECT_EQ(text.oddities, bit(Oddity::special_name));
   EXPECT_EQ(trained_text(text, tokenizer), "b <|im_end|> c<|im_end|>");
-  manner.special_names = SpecialNames::tokens;
-  const SourceSample names = tokens_of(said("a", "b <|im_end|> c"), manner, tokenizer);
+  policy.special_names = SpecialNames::tokens;
+  const SourceSample names = tokens_of(said("a", "b <|im_end|> c"), policy, tokenizer);
   EXPECT_EQ(count(names), 3);
   EXPECT_EQ(names.oddities, 0u);
 }
 
 TEST(TextSource, EverythingIsTrainedIfTheDeckSaysSo) {
-  TokenizePolicy manner;
-  manner.train_on = TrainOn::all;
-  const SourceSample sample = tokens_of(completed("a", "b"), manner, qwen());
+  TokenizePolicy policy;
+  policy.train_on = TrainOn::all;
+  const SourceSample sample = tokens_of(completed("a", "b"), policy, qwen());
   EXPECT_EQ(sample.tokens.labels, sample.tokens.ids);
 }
 
@@ -234,8 +234,8 @@ TEST(TextSource, SettingsDifferWhereTokensDo) {
   ChatTemplate other = chatml();
   other.text += "# changed";
   std::vector<std::string> texts = {plain};
-  for (const TokenizePolicy& manner : {all, names, by(chatml()), by(other)})
-    texts.push_back(source_of(sample, manner, tokenizer).settings());
+  for (const TokenizePolicy& policy : {all, names, by(chatml()), by(other)})
+    texts.push_back(source_of(sample, policy, tokenizer).settings());
   texts.push_back(source_of(sample, {}, mistral()).settings());
   std::ranges::sort(texts);
   EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end());
