@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::app::jobscript_test {
 namespace {
@@ -26,7 +27,7 @@ Job job() {
 }
 
 std::string filled(const std::string& scheduler, const Job& job) {
-  return jobscript(scheduler, job, fs::path(FINETUNE_SOURCE_DIR) / "jobscripts");
+  return jobscript(scheduler, job, tests::source_folder() / "jobscripts");
 }
 
 /// The lines before the first command that begin with `mark`.
@@ -122,7 +123,7 @@ TEST(Jobscript, AnOptionOfSeveralLinesIsRejected) {
 TEST(Jobscript, ItsFirstCommandsSayWhereTheProgramIsAndWhatItTrains) {
   for (const char* scheduler : {"slurm", "pbs", "torque"}) {
     const std::string text = filled(scheduler, job());
-    const std::string root = fs::path(FINETUNE_SOURCE_DIR).lexically_normal().string();
+    const std::string root = tests::source_folder().lexically_normal().string();
     EXPECT_TRUE(has(text, "\nset -euo pipefail\n\nFINETUNE_ROOT='" + root + "'\n")) << scheduler;
     EXPECT_TRUE(
         has(text, "\n[ $# -gt 0 ] || set -- 'my deck'\\''s.toml' 'train.seed=1' 'a.b=x y;z'\n"))
@@ -137,7 +138,7 @@ TEST(Jobscript, TheShellCanReadIt) {
     EXPECT_EQ(std::system(("bash -n " + script.string()).c_str()), 0) << scheduler;
     const std::string check =
         "! command -v shellcheck >/dev/null || shellcheck --external-sources --source-path=" +
-        (fs::path(FINETUNE_SOURCE_DIR) / "jobscripts" / scheduler).string() + " ";
+        (tests::source_folder() / "jobscripts" / scheduler).string() + " ";
     EXPECT_EQ(std::system((check + script.string()).c_str()), 0) << scheduler;
     fs::remove(script);
   }

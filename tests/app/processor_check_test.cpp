@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::processor_check_test {
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int illegal_instruction = 128 + 4;
 
-const std::filesystem::path programs = std::filesystem::path(FINETUNE_BINARY_DIR) / "tests";
+const std::filesystem::path programs = build_folder() / "tests";
 
 Outcome run_probe(const std::string& name, std::vector<std::string> environment = {}) {
   std::vector<std::string> words = {"env"};

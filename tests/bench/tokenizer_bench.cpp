@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/file.hpp"
+#include "support/folders.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
@@ -18,15 +19,14 @@ namespace {
 std::filesystem::path material() {
   const char* folder = std::getenv("FINETUNE_MATERIAL");
   if (folder != nullptr && *folder != '\0') return folder;
-  return std::filesystem::path(FINETUNE_SOURCE_DIR) / "../shared/material";
+  return tests::source_folder() / "../shared/material";
 }
 
 std::string english() {
   const auto real = material() / "datasets/plain-text/input.txt";
-  const auto text =
-      std::filesystem::exists(real)
-          ? real
-          : std::filesystem::path(FINETUNE_SOURCE_DIR "/tests/bench/tokenizer_bench.cpp");
+  const auto text = std::filesystem::exists(real)
+                        ? real
+                        : (tests::source_folder() / "tests/bench/tokenizer_bench.cpp");
   return core::read_text(text, 1 << 30);
 }
 
@@ -49,7 +49,7 @@ void encode(benchmark::State& state, const std::filesystem::path& folder) {
 }
 
 void encode_golden(benchmark::State& state) {
-  encode(state, std::filesystem::path(FINETUNE_SOURCE_DIR) / "tests/golden/tokenizers/llama3");
+  encode(state, tests::source_folder() / "tests/golden/tokenizers/llama3");
 }
 
 void encode_llama3(benchmark::State& state) {

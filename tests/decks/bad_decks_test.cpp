@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "decks/deck_header.hpp"
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::bad_decks_test {
@@ -29,7 +30,7 @@ void PrintTo(const Case& run, std::ostream* out) {
 
 std::vector<Case> cases(int ranks) {
   std::vector<Case> all;
-  for (const auto& entry : fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/decks/bad")) {
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/decks/bad")) {
     const std::vector<int> wanted = read_header(entry.path()).ranks;
     if (std::ranges::find(wanted, ranks) != wanted.end()) all.push_back({entry.path(), ranks});
   }
@@ -73,7 +74,7 @@ Outcome run(const Case& wanted) {
     words.push_back("train.output=" + (empty_folder("bad_decks/" + name) / "output").string());
   words.insert(words.end(), header.args.begin(), header.args.end());
 
-  return run_program(finetune_on(ranks, words), FINETUNE_SOURCE_DIR "/tests/decks");
+  return run_program(finetune_on(ranks, words), source_folder() / "tests/decks");
 }
 
 /// Outcomes of all decks on a number of ranks, in their order. A run is mostly waiting, for

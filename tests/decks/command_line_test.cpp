@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::command_line_test {
@@ -13,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path decks = FINETUNE_SOURCE_DIR "/tests/decks";
-const std::string program = FINETUNE_BINARY_DIR "/finetune";
+const fs::path decks = source_folder() / "tests/decks";
+const std::string program = build_folder() / "finetune";
 
 /// One rank for each of `first` and `second`.
 Outcome run_two(const std::vector<std::string>& first, const std::vector<std::string>& second) {

@@ -8,6 +8,7 @@
 #include <regex>
 #include <sstream>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::defaults_test {
@@ -25,7 +26,7 @@ std::string read(const fs::path& path) {
 }
 
 Outcome run(int ranks, std::vector<std::string> words) {
-  return run_program(finetune_on(ranks, words), FINETUNE_SOURCE_DIR);
+  return run_program(finetune_on(ranks, words), source_folder());
 }
 
 /// Trains two steps of the smoke deck into `output`.

@@ -7,6 +7,7 @@
 #include <regex>
 #include <sstream>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::plan_time_test {
@@ -18,7 +19,7 @@ const std::string recipe = "inputs/recipes/llama-3.3-70b-full-2x8.toml";
 
 Outcome plan(const std::string& deck, std::vector<std::string> words) {
   words.insert(words.begin(), {"plan", deck});
-  return run_program(finetune_on(1, words), FINETUNE_SOURCE_DIR);
+  return run_program(finetune_on(1, words), source_folder());
 }
 
 std::string read(const fs::path& path) {
@@ -155,13 +156,13 @@ TEST(PlanOfAJob, AsksSlurmWhatItsNodesHave) {
   const auto script = [&](std::vector<std::string> words) {
     std::vector<std::string> command = {"env",
                                         "PATH=" + folder.string() + ":/usr/bin:/bin",
-                                        FINETUNE_BINARY_DIR "/finetune",
+                                        build_folder() / "finetune",
                                         "plan",
                                         "inputs/smoke/pretraining.toml",
                                         "--jobscript",
                                         "slurm"};
     command.insert(command.end(), words.begin(), words.end());
-    return run_program(command, FINETUNE_SOURCE_DIR);
+    return run_program(command, source_folder());
   };
   const Outcome whole = script({"--nodes", "2", "--ranks-per-node", "4", "--account", "p17"});
   EXPECT_EQ(whole.exit_code, 0) << whole.text();

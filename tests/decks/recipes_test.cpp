@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::recipes_test {
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path folder = FINETUNE_SOURCE_DIR "/inputs/recipes";
+const fs::path folder = source_folder() / "inputs/recipes";
 /// A GPU's driver and libraries and the network's buffers take their part, which no plan knows.
 constexpr double usable = 0.94;
 
@@ -106,7 +107,7 @@ Outcome plan(const std::string& deck, const Machine& machine, const std::string&
   words.insert(words.end(), {"--ranks", std::to_string(ranks)});
   words.insert(words.end(), {"--ranks-per-node", std::to_string(machine.gpus_per_node)});
   words.insert(words.end(), {"--memory", memory});
-  return run_program(finetune_on(1, words), FINETUNE_SOURCE_DIR);
+  return run_program(finetune_on(1, words), source_folder());
 }
 
 std::string usable_memory(const Machine& machine) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <regex>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::smoke_test {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> smoke_decks() {
   std::vector<fs::path> decks;
-  for (const auto& entry : fs::directory_iterator(FINETUNE_SOURCE_DIR "/inputs/smoke"))
+  for (const auto& entry : fs::directory_iterator(source_folder() / "inputs/smoke"))
     if (entry.path().extension() == ".toml") decks.push_back(entry.path());
   std::ranges::sort(decks);
   return decks;
@@ -44,7 +45,7 @@ class SmokeDeck : public testing::TestWithParam<fs::path> {};
 TEST_P(SmokeDeck, IsPlannedWithoutRanks) {
   const Outcome plan = run_program(
       finetune_on(1, {"plan", "inputs/smoke/" + GetParam().filename().string(), "--ranks", "4"}),
-      FINETUNE_SOURCE_DIR);
+      source_folder());
   EXPECT_EQ(plan.exit_code, 0) << plan.text();
   EXPECT_EQ(without_batch_warnings(plan.err), "");
 }
@@ -57,7 +58,7 @@ TEST_P(SmokeDeck, LearnsOnOneAndOnFourRanks) {
     const Outcome outcome =
         run_program(finetune_on(ranks, {"inputs/smoke/" + GetParam().filename().string(),
                                         "train.output=" + output.string()}),
-                    FINETUNE_SOURCE_DIR);
+                    source_folder());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     EXPECT_EQ(ranks == 1 ? outcome.err : without_batch_warnings(outcome.err), "");
     const auto loss = losses(output / "metrics.jsonl");

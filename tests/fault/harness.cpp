@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fault/harness.hpp"
+#include "support/folders.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path program = FINETUNE_BINARY_DIR "/finetune";
+const fs::path program = build_folder() / "finetune";
 constexpr std::string_view step_prefix = "step-";
 
 std::string read_all(const fs::path& path) {
@@ -58,7 +59,8 @@ Outcome run(const Job& job, int ranks, const Environment& environment,
 }
 
 Environment with_shim(const Job& job, const Environment& more) {
-  Environment all = {"LD_PRELOAD=" FINETUNE_SHIM, "FINETUNE_SHIM_FOLDER=" + job.output().string()};
+  Environment all = {"LD_PRELOAD=" + (build_folder() / "tests/libtest_fault_shim.so").string(),
+                     "FINETUNE_SHIM_FOLDER=" + job.output().string()};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

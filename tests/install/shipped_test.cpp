@@ -6,13 +6,14 @@
 
 #include "core/error.hpp"
 #include "core/installation.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::core::shipped_test {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path prefix = fs::path(FINETUNE_BINARY_DIR) / "tests/install/moved";
+const fs::path prefix = tests::build_folder() / "tests/install/moved";
 
 TEST(Installation, FindsDecksOfTheMovedPrefix) {
   for (const char* name : {"inputs/reference.toml", "inputs/recipes",

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "core/host.hpp"
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::check_test {
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string program = FINETUNE_BINARY_DIR "/finetune";
+const std::string program = build_folder() / "finetune";
 const std::string deck = "inputs/smoke/pretraining.toml";
 constexpr int refused = 69;
 constexpr int hung = 74;
@@ -26,7 +27,7 @@ std::string output(const std::string& name) {
 }
 
 Outcome run(std::vector<std::string> words) {
-  return run_program(words, FINETUNE_SOURCE_DIR);
+  return run_program(words, source_folder());
 }
 
 /// The words that start the ranks each with `before` in front of the program.

@@ -12,6 +12,7 @@
 #include <map>
 #include <thread>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::hang_test {
@@ -61,7 +62,7 @@ class LongRun {
                                 // Of which nothing is warned: every rank has its share.
                                 "train.global_batch=48", "train.hang_timeout_s=" + hang_timeout_s,
                                 "train.output=" + output_.string()}),
-            FINETUNE_SOURCE_DIR) {
+            source_folder()) {
     while (read(output_ / "metrics.jsonl").find("\"loss\"") == std::string::npos) {
       if (!process_.read_for(10)) break;
     }

@@ -7,6 +7,7 @@
 #include <array>
 #include <csignal>
 
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::watchdog_test {
@@ -21,11 +22,11 @@ std::string host() {
 }
 
 Outcome run(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {FINETUNE_SOURCE_DIR "/tests/support/mpirun.sh",
+  std::vector<std::string> words = {source_folder() / "tests/support/mpirun.sh",
                                     std::to_string(ranks),
-                                    FINETUNE_BINARY_DIR "/tests/test_parallel_late_rank"};
+                                    build_folder() / "tests/test_parallel_late_rank"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run_program(words, FINETUNE_BINARY_DIR);
+  return run_program(words, build_folder());
 }
 
 std::string late(const std::string& rank) {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/json.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::tests::material_test {
 namespace {
@@ -23,8 +24,8 @@ struct Example {
 
 std::vector<Example> read_examples(const std::string& name) {
   std::vector<Example> all;
-  for (const core::Json& row : core::read_json(
-           std::filesystem::path(FINETUNE_SOURCE_DIR "/inputs/quickstart") / name, 1 << 28)) {
+  for (const core::Json& row :
+       core::read_json(source_folder() / "inputs/quickstart" / name, 1 << 28)) {
     all.push_back({row.at("instruction"), row.at("input"), row.at("output")});
   }
   return all;

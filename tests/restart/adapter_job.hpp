@@ -15,6 +15,7 @@
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 #include "train/infer/loaded_model.hpp"
 #include "weights/model_files.hpp"
 
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 
 using Words = std::vector<std::string>;
 
-inline const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden";
+inline const fs::path golden = source_folder() / "tests/golden";
 
 inline Words settings(const Words& more) {
   Words all = {"precision.mode=32-true",  "train.max_steps=3",       "train.global_batch=4",
@@ -74,7 +75,7 @@ inline bool has_bitsandbytes() {
 
 inline Outcome python(const Job& job, Words words) {
   words.insert(words.begin(),
-               {"env", "python3", FINETUNE_SOURCE_DIR "/tests/restart/check_adapter.py"});
+               {"env", "python3", source_folder() / "tests/restart/check_adapter.py"});
   return run_program(words, job.folder());
 }
 

@@ -9,6 +9,7 @@
 
 #include "modules/adapters/gptq_model.hpp"
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::tests::adapters_test {
 namespace {
@@ -91,7 +92,7 @@ TEST(Adapter, DoesNotGoOnBesideOtherWeights) {
   const Job job("adapter.other_base",
                 {"adapter.name=lora", "train.max_steps=4", "precision.mode=32-true"});
   EXPECT_EQ(job.run(2, {"train.stop_after_steps=2"}).exit_code, exit_resubmit);
-  const std::vector<std::string> merge_it = {FINETUNE_BINARY_DIR "/finetune", "export", "output",
+  const std::vector<std::string> merge_it = {build_folder() / "finetune", "export", "output",
                                              "merged", "--merge"};
   const Outcome merged = run_program(merge_it, job.folder());
   EXPECT_EQ(merged.exit_code, 0) << merged.text();

@@ -9,6 +9,7 @@
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 #include "train/infer/loaded_model.hpp"
 
 namespace finetune::tests::families_test {
@@ -76,7 +77,7 @@ TEST_P(Families, AreExportedAsTransformersLoadsThem) {
   ASSERT_FALSE(job.exported().empty());
   write_logits(job.folder() / "exported", job.folder() / "logits.f32");
   const Outcome compared =
-      run_program({"env", "python3", FINETUNE_SOURCE_DIR "/tests/restart/load_with_transformers.py",
+      run_program({"env", "python3", source_folder() / "tests/restart/load_with_transformers.py",
                    "exported", "logits.f32"},
                   job.folder());
   EXPECT_EQ(compared.exit_code, 0) << compared.text();

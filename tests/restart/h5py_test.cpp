@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::tests::h5py_test {
 namespace {
@@ -37,7 +38,7 @@ TEST_P(H5py, ReadsEveryTensorAsManifestAndExportHaveIt) {
   ASSERT_EQ(exported.exit_code, 0) << exported.text();
 
   const std::vector<std::string> words = {"env", python,
-                                          FINETUNE_SOURCE_DIR "/tests/restart/read_with_h5py.py",
+                                          source_folder() / "tests/restart/read_with_h5py.py",
                                           "output/step-0000000002", "exported/model.safetensors"};
   const Outcome good = run_program(words, job.folder());
   EXPECT_EQ(good.exit_code, 0) << good.text();

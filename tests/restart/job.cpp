@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden";
+const fs::path golden = source_folder() / "tests/golden";
 
 /// Answers of different lengths, so that micro-batches need padding.
 std::string instructions() {
@@ -106,8 +107,7 @@ Job family_job(const std::string& family, const std::string& name,
                const std::vector<std::string>& settings) {
   Job job(name, settings);
   fs::remove(job.model() / "model.safetensors");
-  for (const auto& file :
-       fs::directory_iterator(FINETUNE_SOURCE_DIR "/tests/golden/models/" + family))
+  for (const auto& file : fs::directory_iterator(source_folder() / "tests/golden/models" / family))
     fs::copy_file(file.path(), job.model() / file.path().filename(),
                   fs::copy_options::overwrite_existing);
   return job;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::tests::publish_test {
@@ -78,7 +79,7 @@ TEST(Publish, GenerationConfigOfTheSourceIsKept) {
 
 /// A base model with tokens for a chat, and a template that nobody trained on.
 void make_chat_model(const Job& job) {
-  fs::copy_file(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers/qwen2/tokenizer.json",
+  fs::copy_file(source_folder() / "tests/golden/tokenizers/qwen2/tokenizer.json",
                 job.model() / "tokenizer.json", fs::copy_options::overwrite_existing);
   write_file(job.model() / "tokenizer_config.json",
              R"({"eos_token": "<|endoftext|>", "chat_template": "another", "a": 1})");

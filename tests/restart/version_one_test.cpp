@@ -5,13 +5,14 @@
 #include <sstream>
 
 #include "restart/job.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::tests::version_one_test {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden/checkpoint";
+const fs::path golden = source_folder() / "tests/golden/checkpoint";
 
 /// The folder of that run as it was after step 2.
 fs::path interrupted_run(int ranks) {
@@ -25,7 +26,7 @@ fs::path interrupted_run(int ranks) {
   fs::copy(golden / "deck.toml", folder / "deck.toml");
   fs::copy(golden / "counting.txt", folder / "counting.txt");
   fs::copy(golden / "config.json", folder / "model/config.json");
-  const fs::path tokenizer = FINETUNE_SOURCE_DIR "/inputs/smoke/model";
+  const fs::path tokenizer = source_folder() / "inputs/smoke/model";
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
     fs::copy(tokenizer / name, folder / "model" / name);
   return folder;

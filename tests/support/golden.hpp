@@ -11,12 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "support/folders.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::tests {
 
 inline std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(FINETUNE_SOURCE_DIR) / "tests/golden" / name;
+  return source_folder() / "tests/golden" / name;
 }
 
 /// Elements [offset, offset + count) of a tensor in a golden file; all of it by default.

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "support/folders.hpp"
+
 namespace finetune::tests {
 
 /// A file or folder of the material: $FINETUNE_MATERIAL, or shared/material beside the source
@@ -14,8 +16,7 @@ namespace finetune::tests {
 inline std::filesystem::path material(const std::string& name) {
   const char* folder = std::getenv("FINETUNE_MATERIAL");
   const std::filesystem::path root =
-      folder != nullptr ? folder
-                        : std::filesystem::path(FINETUNE_SOURCE_DIR) / "../shared/material";
+      folder != nullptr ? folder : source_folder() / "../shared/material";
   return root / name;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/run_program.hpp"
+#include "support/folders.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -152,19 +153,19 @@ std::vector<std::string> mpirun(int ranks) {
   // Where a rank ends with another code than 0, Open MPI gives the others a second to end. These
   // have ended together: every run that is refused would take a second longer for nothing.
   return {"env", "OMPI_MCA_odls_base_sigkill_timeout=0",
-          FINETUNE_SOURCE_DIR "/tests/support/mpirun.sh", std::to_string(ranks)};
+          source_folder() / "tests/support/mpirun.sh", std::to_string(ranks)};
 }
 
 std::vector<std::string> finetune_on(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   if (ranks > 1) words = mpirun(ranks);
-  words.emplace_back(FINETUNE_BINARY_DIR "/finetune");
+  words.emplace_back(build_folder() / "finetune");
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 
 fs::path empty_folder(const std::string& name) {
-  const fs::path folder = fs::path(FINETUNE_BINARY_DIR) / "tests" / name;
+  const fs::path folder = build_folder() / "tests" / name;
   fs::remove_all(folder);
   fs::create_directories(folder);
   return folder;

@@ -9,6 +9,7 @@
 #include "data/text/text_source.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/tokens/tokens.hpp"
+#include "support/folders.hpp"
 #include "templates/templates.hpp"
 #include "unit/data/fake.hpp"
 
@@ -43,13 +44,13 @@ Found find(const data::Source& source) {
 
 tokenizer::Tokenizer tokenizer_of(const std::string& name, const std::string& config) {
   const tests::TemporaryFolder folder;
-  fs::copy(fs::path(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers") / name / "tokenizer.json",
+  fs::copy(tests::source_folder() / "tests/golden/tokenizers" / name / "tokenizer.json",
            folder.path() / "tokenizer.json");
   folder.write("tokenizer_config.json", config);
   return tokenizer::Tokenizer::load(folder.path());
 }
 
-const fs::path planted = FINETUNE_SOURCE_DIR "/tests/golden/data";
+const fs::path planted = tests::source_folder() / "tests/golden/data";
 
 TEST(PlantedFaults, OfChatsAreAllFound) {
   const std::vector<data::ChatTemplate> templates = templates::all();

@@ -9,6 +9,7 @@
 #include "data/text/jinja.hpp"
 #include "data/text/model_template.hpp"
 #include "modules/templates/chats.hpp"
+#include "support/folders.hpp"
 #include "support/run_program.hpp"
 #include "unit/data/fake.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 
 using data::OrderedJson;
 
-constexpr const char* script = FINETUNE_SOURCE_DIR "/tests/modules/templates/render.py";
+const std::string script = source_folder() / "tests/modules/templates/render.py";
 
 /// What our renderer writes; null for what it refuses.
 OrderedJson rendered(const data::ChatTemplate& chat, const data::Conversation& conversation,
@@ -37,7 +38,7 @@ bool has_reasoning(const data::Conversation& conversation) {
 }
 
 OrderedJson cases() {
-  std::ifstream file(FINETUNE_SOURCE_DIR "/tests/golden/templates/rendered.json");
+  std::ifstream file(source_folder() / "tests/golden/templates/rendered.json");
   const OrderedJson golden = OrderedJson::parse(file);
   OrderedJson all = OrderedJson::array();
   for (const data::ChatTemplate& unbound : templates::all()) {

@@ -8,6 +8,7 @@
 #include "data/text/model_template.hpp"
 #include "data/text/text_source.hpp"
 #include "modules/templates/chats.hpp"
+#include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::tests::mistral_v1_test {
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using data::OrderedJson;
 
-const fs::path golden_folder = FINETUNE_SOURCE_DIR "/tests/golden";
+const fs::path golden_folder = source_folder() / "tests/golden";
 
 std::vector<std::int32_t> ids_of(const std::vector<data::Segment>& segments,
                                  const tokenizer::Tokenizer& tokenizer) {

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "data/text/source.hpp"
 #include "modules/templates/chats.hpp"
+#include "support/folders.hpp"
 #include "support/material.hpp"
 
 namespace finetune::tests::rendered_test {
@@ -43,7 +44,7 @@ bool is_known_difference(const data::ChatTemplate& chat, const data::Conversatio
 }
 
 TEST(Templates, WriteWhatTheModelsOwnTemplatesWrite) {
-  std::ifstream file(FINETUNE_SOURCE_DIR "/tests/golden/templates/rendered.json");
+  std::ifstream file(source_folder() / "tests/golden/templates/rendered.json");
   const OrderedJson golden = OrderedJson::parse(file);
   std::map<std::string, int> compared;
   for (const OrderedJson& each : golden.at("cases")) {

@@ -3,6 +3,7 @@
 // wrote.
 #include <gtest/gtest.h>
 
+#include "support/folders.hpp"
 #include "support/ranks.hpp"
 #include "unit/checkpoint/support.hpp"
 
@@ -11,7 +12,8 @@ namespace {
 
 TEST(Checkpoint, OfFourRanksIsReadByThese) {
   const auto& world = finetune::tests::world();
-  const std::filesystem::path root = FINETUNE_BINARY_DIR "/tests/checkpoint_of_four_ranks";
+  const std::filesystem::path root =
+      finetune::tests::build_folder() / "tests/checkpoint_of_four_ranks";
   const auto model = tests::uneven_model();
   tests::Shard shard = tests::cut(model, world.rank(), world.size());
   const auto found = find_and_load(world, {root, "auto"}, shard.wanted());

@@ -11,11 +11,12 @@
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::checkpoint::tests {
 
 SharedFolder::SharedFolder(const comm::Communicator& world) : world_(world) {
-  std::string name = (std::filesystem::path(FINETUNE_BINARY_DIR) / "tests/ckpt.XXXXXX").string();
+  std::string name = (finetune::tests::build_folder() / "tests/ckpt.XXXXXX").string();
   if (world.is_root() && ::mkdtemp(name.data()) == nullptr) std::abort();
   path_ = world.broadcast_text(name);
 }

@@ -9,6 +9,7 @@
 #include "checkpoint/verify/verify.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
+#include "support/folders.hpp"
 #include "support/ranks.hpp"
 #include "unit/checkpoint/support.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using finetune::tests::world;
 
-const fs::path golden = FINETUNE_SOURCE_DIR "/tests/golden/checkpoint";
+const fs::path golden = finetune::tests::source_folder() / "tests/golden/checkpoint";
 
 /// A copy of it that nobody else may write into, whatever the umask of the checkout was.
 void copy_golden(const fs::path& root) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::text_source_test {
@@ -17,7 +18,7 @@ using tests::refusal;
 class ModelFolder {
  public:
   ModelFolder(const std::string& name, const std::string& config) {
-    fs::copy(fs::path(FINETUNE_SOURCE_DIR "/tests/golden/tokenizers") / name / "tokenizer.json",
+    fs::copy(tests::source_folder() / "tests/golden/tokenizers" / name / "tokenizer.json",
              folder_.path() / "tokenizer.json");
     folder_.write("tokenizer_config.json", config);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each name of another program leads to a key, a table and a value of this one.
 #include "deck/aliases.hpp"
+#include "support/folders.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ namespace {
 /// comment.
 std::map<std::string, std::string> reference() {
   std::map<std::string, std::string> keys;
-  std::ifstream lines(FINETUNE_SOURCE_DIR "/inputs/reference.toml");
+  std::ifstream lines(tests::source_folder() / "inputs/reference.toml");
   std::string table, comment;
   for (std::string line; std::getline(lines, line);) {
     const std::string bare = line.starts_with("# ") ? line.substr(2) : line;

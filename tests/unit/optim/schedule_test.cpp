@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::optim::schedule_test {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 /// Multipliers of 20 steps with 4 of warm-up. "train" is the reference trajectory's own; "hf_*" are
 /// transformers' lambdas.
 std::vector<double> golden(const std::string& name) {
-  const core::Json json = core::read_json(
-      std::string(FINETUNE_SOURCE_DIR) + "/tests/golden/train/schedules.json", 1 << 20);
+  const core::Json json =
+      core::read_json(tests::source_folder() / "tests/golden/train/schedules.json", 1 << 20);
   return json["multipliers"][name].get<std::vector<double>>();
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "plan/machine/machine_file.hpp"
+#include "support/folders.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
@@ -17,7 +18,7 @@ constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 constexpr std::int64_t gib = std::int64_t{1} << 30;
 
 Machine shipped(const std::string& name) {
-  return read_machine(name, FINETUNE_SOURCE_DIR "/inputs/machines");
+  return read_machine(name, tests::source_folder() / "inputs/machines");
 }
 
 /// A run that leaves everything to the plan.

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "plan/machine/machine_file.hpp"
+#include "support/folders.hpp"
 #include "unit/plan/decoder.hpp"
 
 namespace finetune::plan::machine_test {
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path shipped = FINETUNE_SOURCE_DIR "/inputs/machines";
+const fs::path shipped = tests::source_folder() / "inputs/machines";
 
 std::string message_of(const std::function<void()>& f, core::ErrorKind kind) {
   try {

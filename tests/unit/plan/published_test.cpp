@@ -8,6 +8,7 @@
 #include <string>
 
 #include "plan/machine/machine_file.hpp"
+#include "support/folders.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/published_rows.hpp"
 #include "unit/plan/small_model.hpp"
@@ -23,8 +24,9 @@ constexpr double near = 1.25;
 TimePlan planned(const Published& row) {
   // The program has no FP8, so that machine is not shipped.
   const bool is_fp8 = row.machine == std::string("fp8");
-  Machine machine = is_fp8 ? read_machine("h100-8-fp8", FINETUNE_SOURCE_DIR "/tests/golden/plan")
-                           : read_machine(row.machine, FINETUNE_SOURCE_DIR "/inputs/machines");
+  Machine machine = is_fp8
+                        ? read_machine("h100-8-fp8", tests::source_folder() / "tests/golden/plan")
+                        : read_machine(row.machine, tests::source_folder() / "inputs/machines");
   if (row.inter_gb_per_s > 0) machine.inter_gb_per_s = row.inter_gb_per_s;
   Request request = tests::adamw_request();
   request.architecture = tests::decoder(row.size);

@@ -9,6 +9,7 @@
 
 #include "jobs.hpp"
 #include "preflight/judge.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::preflight::cpus_test {
 namespace {
@@ -26,7 +27,7 @@ TEST(Lists, AreReadAndWrittenAsLinuxDoes) {
 class TwoSockets : public testing::Test {
  protected:
   TwoSockets() {
-    root_ = fs::path(FINETUNE_BINARY_DIR) / "tests/preflight.two_sockets";
+    root_ = tests::build_folder() / "tests/preflight.two_sockets";
     fs::remove_all(root_);
     write("sys/devices/system/cpu/online", "0-7");
     write("sys/devices/system/node/online", "0-1");

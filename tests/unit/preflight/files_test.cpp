@@ -8,6 +8,7 @@
 #include "jobs.hpp"
 #include "preflight/disk.hpp"
 #include "preflight/program.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::preflight::files_test {
 namespace {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 class Files : public testing::Test {
  protected:
-  Files() : folder_(fs::path(FINETUNE_BINARY_DIR) / "tests/preflight.files") {
+  Files() : folder_(tests::build_folder() / "tests/preflight.files") {
     fs::remove_all(folder_);
     fs::create_directories(folder_ / "inner");
   }

@@ -13,6 +13,7 @@
 #include "preflight/disk.hpp"
 #include "preflight/files.hpp"
 #include "preflight/links.hpp"
+#include "support/folders.hpp"
 #include "support/ranks.hpp"
 
 namespace finetune::preflight::ranks_test {
@@ -30,8 +31,7 @@ std::vector<std::string> names() {
 
 /// A folder of this rank's test, which every rank has made once this returns.
 fs::path folder_of(const std::string& name) {
-  const fs::path folder =
-      fs::path(FINETUNE_BINARY_DIR) / "tests" / (name + std::to_string(world().size()));
+  const fs::path folder = tests::build_folder() / "tests" / (name + std::to_string(world().size()));
   if (world().is_root()) {
     fs::remove_all(folder);
     fs::create_directories(folder);

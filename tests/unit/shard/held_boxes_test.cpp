@@ -17,6 +17,7 @@
 #include "checkpoint/load/load.hpp"
 #include "checkpoint/save/save.hpp"
 #include "model/layout.hpp"
+#include "support/folders.hpp"
 #include "support/ranks.hpp"
 
 namespace finetune::shard::held_boxes_test {
@@ -162,7 +163,7 @@ Memory play(const std::vector<Parameter>& rows, std::int64_t tp, std::int64_t fs
 class Folder {
  public:
   Folder() {
-    std::string name = (std::filesystem::path(FINETUNE_BINARY_DIR) / "tests/held.XXXXXX").string();
+    std::string name = (tests::build_folder() / "tests/held.XXXXXX").string();
     if (world().is_root() && ::mkdtemp(name.data()) == nullptr) std::abort();
     path_ = world().broadcast_text(name);
   }

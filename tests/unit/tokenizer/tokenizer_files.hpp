@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "support/folders.hpp"
 #include "support/material.hpp"
 #include "tokenizer/tokenizer.hpp"
 
@@ -20,7 +21,7 @@ namespace finetune::tokenizer::test {
 using core::Json;
 
 inline std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(FINETUNE_SOURCE_DIR) / "tests/golden/tokenizers" / name;
+  return tests::source_folder() / "tests/golden/tokenizers" / name;
 }
 
 using tests::material;

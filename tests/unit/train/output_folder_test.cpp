@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::train::output_folder_test {
 namespace {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 class OutputFolderTest : public testing::Test {
  protected:
-  OutputFolderTest() : root_(fs::path(FINETUNE_BINARY_DIR) / "tests/train.output") {
+  OutputFolderTest() : root_(tests::build_folder() / "tests/train.output") {
     fs::remove_all(root_);
   }
   ~OutputFolderTest() override { fs::remove_all(root_); }

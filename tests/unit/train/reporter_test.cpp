@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run/reporter.hpp"
+#include "support/folders.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,7 +20,7 @@ using metrics::Progress;
 
 class ReporterTest : public testing::Test {
  protected:
-  ReporterTest() : path_(fs::path(FINETUNE_BINARY_DIR) / "tests/train.reporter.jsonl") {
+  ReporterTest() : path_(tests::build_folder() / "tests/train.reporter.jsonl") {
     fs::remove(path_);
   }
   ~ReporterTest() override { fs::remove(path_); }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "support/folders.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::weights::model_files_test {
@@ -40,7 +41,7 @@ Thrown refusal(const fs::path& path) {
 
 // Written by the Python package safetensors 0.8.0: matrix[i] = i / 7, rounded the
 // same in BF16, cube[i] = i / 4 - 3 in F16.
-const fs::path python_file = FINETUNE_SOURCE_DIR "/tests/golden/weights/python.safetensors";
+const fs::path python_file = tests::source_folder() / "tests/golden/weights/python.safetensors";
 
 TEST(ModelFiles, ReadsAFileOfThePythonPackage) {
   const ModelFiles files = ModelFiles::open(python_file);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "support/folders.hpp"
 #include "support/ranks.hpp"
 #include "unit/weights/support.hpp"
 
@@ -10,7 +11,7 @@ namespace finetune::weights::open_test {
 namespace {
 
 const std::filesystem::path python_file =
-    FINETUNE_SOURCE_DIR "/tests/golden/weights/python.safetensors";
+    tests::source_folder() / "tests/golden/weights/python.safetensors";
 
 TEST(ModelFilesOnRanks, OnlyTheRootNeedsThePathToOpen) {
   const auto& world = tests::world();
