@@ -35,11 +35,11 @@ model::AdapterSettings settings_of(const ExportJob& job) {
   const checkpoint::AdapterState& adapter = *job.found.state.adapter;
   adapter.require(state_path(job));
   model::AdapterSettings settings =
-      weights::read_peft_config(adapter.config, state_path(job).string()).settings;
+      weights::read_peft_config(adapter.config, state_path(job).string(), job.registry.adapters)
+          .settings;
   settings.name = adapter.name;
   settings.double_quant = adapter.double_quant;
-  const auto& known = job.registry.adapters;
-  if (std::ranges::none_of(known, [&](const auto& one) { return one.name == settings.name; }))
+  if (model::find_adapter(job.registry.adapters, settings.name) == nullptr)
     core::fail(core::ErrorKind::input,
                {state_path(job).string(),
                 fmt::format("has the adapter \"{}\"", core::one_line(settings.name)),

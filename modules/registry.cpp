@@ -2,6 +2,7 @@
 #include "registry.hpp"
 
 #include "adapters/lora/lora.hpp"
+#include "adapters/lora/math.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "formats/alpaca/alpaca.hpp"
 #include "formats/chat/chat.hpp"
@@ -23,8 +24,8 @@ namespace finetune::modules {
 const train::Registry& registry() {
   static const train::Registry all{.adapters =
                                        {
-                                           adapters::lora::adapter(),
-                                           adapters::qlora::adapter(),
+                                           adapters::lora::adapter(&adapters::lora::math()),
+                                           adapters::qlora::adapter(&adapters::lora::math()),
                                        },
                                    .families =
                                        {

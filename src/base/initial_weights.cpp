@@ -127,9 +127,9 @@ void set_magnitudes(shard::ModelShards& shards) {
   const model::ParameterTable& table = shards.table();
   bool are_there = false;
   int last_unit = 0;
-  for (int row = 0; row < static_cast<int>(table.rows.size()); ++row) {
-    const int magnitude = table.row(row).low_rank.magnitude;
-    if (magnitude < 0) continue;
+  for (int magnitude = 0; magnitude < static_cast<int>(table.rows.size()); ++magnitude) {
+    if (table.row(magnitude).init != model::Init::row_norms) continue;
+    const int row = table.row(magnitude).adapts;
     are_there = true;
     const int unit = shards.unit_of(row);
     // Matrices of a unit follow each other: it is gathered once.

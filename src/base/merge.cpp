@@ -10,6 +10,7 @@
 
 #include "base/base_weights.hpp"
 #include "core/error.hpp"
+#include "model/adapter_math.hpp"
 
 namespace finetune::base {
 namespace {
@@ -61,8 +62,7 @@ Merge::Merge(const weights::ModelFiles& files, const model::ParameterTable& tabl
 void Merge::read(int index, std::int64_t first, std::span<float> target) {
   const model::Parameter& row = table_.row(index);
   if (row.trainable) return trained_(row, first, target);
-  if (row.packing.is_dense() && !row.low_rank.exists())
-    return values_in(files_, row)(first, target);
+  if (row.packing.is_dense() && !row.adapted.exists()) return values_in(files_, row)(first, target);
   if (made_ != index) make(index);
   std::copy_n(values_.begin() + first, target.size(), target.begin());
 }
@@ -74,7 +74,7 @@ void Merge::make(int index) {
   if (into_ == MergeInto::original && is_quantised_here) wanted.packing = {};
   values_ = base_weight(files_, wanted);
   made_ = index;
-  if (row.low_rank.exists()) {
+  if (row.adapted.exists()) {
     const std::vector<float> before = values_;
     add_adapter(row);
     note_rounding(index, before);
@@ -82,21 +82,15 @@ void Merge::make(int index) {
   if (is_quantised_here) note_quantisation(row);
 }
 
-/// W + scale B A; with a magnitude each row of the sum is scaled to have that norm, but for a row
-/// of zeros. Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (arXiv 2402.09353).
 void Merge::add_adapter(const model::Parameter& row) {
-  const auto trained = [&](int part) {
-    at::Tensor values = at::empty(table_.row(part).shape, at::kFloat);
-    trained_(table_.row(part), 0,
-             {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
+  const auto trained = [&](std::size_t i) {
+    const model::Parameter& part = table_.row(row.adapted.parts.at(i));
+    at::Tensor values = at::empty(part.shape, at::kFloat);
+    trained_(part, 0, {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
     return values;
   };
   at::Tensor weight = view(values_, row.shape);
-  weight.addmm_(trained(row.low_rank.b), trained(row.low_rank.a), 1, row.low_rank.scale);
-  if (row.low_rank.magnitude < 0) return;
-  const at::Tensor norms = at::linalg_vector_norm(weight, 2, 1);
-  const at::Tensor factors = at::where(norms > 0, trained(row.low_rank.magnitude) / norms, 1);
-  weight.mul_(factors.unsqueeze(1));
+  row.adapted.math->merge(row.adapted, trained, weight);
 }
 
 void Merge::note_rounding(int index, const std::vector<float>& before) {
@@ -114,7 +108,7 @@ void Merge::note_rounding(int index, const std::vector<float>& before) {
     report_.error_squares += error * error;
     report_.added_squares += added * added;
   }
-  ++report_.num_merged;
+  if (table_.row(index).shape.size() == 2) ++report_.num_merged;  // not of biases
   if (core::size_bytes(dtype) < core::size_bytes(report_.dtype) || dtype == core::DType::bf16)
     report_.dtype = dtype;
 }

@@ -19,16 +19,12 @@ std::string sorted(std::vector<std::string> names) {
 }
 
 /// Keys of [adapter] that an adapter's folder settles, with their values as a deck has them.
-std::vector<std::pair<std::string, std::string>> settled(const model::AdapterSettings& settings) {
-  return {{"lora_r", deck::to_toml(settings.lora_r)},
-          {"lora_alpha", deck::to_toml(settings.lora_alpha)},
-          {"lora_dropout", deck::to_toml(settings.lora_dropout)},
-          {"target_modules", sorted(settings.target_modules)},
-          {"modules_to_save", sorted(settings.modules_to_save)},
-          {"rank_pattern", deck::to_toml(settings.rank_pattern)},
-          {"alpha_pattern", deck::to_toml(settings.alpha_pattern)},
-          {"use_rslora", deck::to_toml(settings.use_rslora)},
-          {"use_dora", deck::to_toml(settings.use_dora)}};
+std::vector<std::pair<std::string, std::string>> settled(const model::Adapter& kind,
+                                                         const model::AdapterSettings& settings) {
+  std::vector<std::pair<std::string, std::string>> values = model::own_values(kind, settings);
+  values.emplace_back("adapter.target_modules", sorted(settings.target_modules));
+  values.emplace_back("adapter.modules_to_save", sorted(settings.modules_to_save));
+  return values;
 }
 
 }  // namespace
@@ -39,14 +35,19 @@ model::AdapterSettings take_settings(const model::AdapterSettings& deck,
   model::AdapterSettings settings = adapter.settings();
   settings.name = deck.name;
   settings.path = deck.path;
+  settings.kind = deck.kind;
   settings.double_quant = deck.double_quant;
-  const auto of_deck = settled(deck), of_file = settled(settings), of_default = settled({});
+  const model::Adapter& kind = *deck.kind;
+  model::AdapterSettings usual;
+  usual.target_modules = kind.usual_targets;
+  const auto of_deck = settled(kind, deck), of_file = settled(kind, settings),
+             of_default = settled(kind, usual);
   std::string differences;
   for (std::size_t i = 0; i < of_deck.size(); ++i) {
     const auto& [key, value] = of_deck[i];
     if (value != of_default[i].second && value != of_file[i].second)
       differences +=
-          fmt::format("\n    adapter.{} = {}, the adapter has {}", key, value, of_file[i].second);
+          fmt::format("\n    {} = {}, the adapter has {}", key, value, of_file[i].second);
   }
   if (differences.empty()) return settings;
   core::fail(core::ErrorKind::deck,
@@ -57,9 +58,8 @@ model::AdapterSettings take_settings(const model::AdapterSettings& deck,
 
 void update_fixed(const model::AdapterSettings& settings,
                   std::vector<std::pair<std::string, std::string>>& fixed) {
-  for (const auto& [key, value] : settled(settings)) {
-    const auto found =
-        std::ranges::find(fixed, "adapter." + key, &std::pair<std::string, std::string>::first);
+  for (const auto& [key, value] : settled(*settings.kind, settings)) {
+    const auto found = std::ranges::find(fixed, key, &std::pair<std::string, std::string>::first);
     if (found != fixed.end()) found->second = value;
   }
 }

@@ -2,100 +2,125 @@
 #include "model/adapter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <cmath>
-
-#include "core/text.hpp"
-#include "model/low_rank_sizes.hpp"
+#include <algorithm>
 
 namespace finetune::model {
 namespace {
 
-/// Entries "PATTERN=VALUE" with values that are fit.
-void require_patterns(deck::Table& table, const char* key, const std::vector<std::string>& entries,
-                      bool are_ranks) {
-  constexpr double largest_rank = 65536;
-  for (const std::string& entry : entries) {
-    const auto parsed = PatternValue::parse(entry);
-    const bool is_fit =
-        parsed && (are_ranks ? parsed->value >= 1 && parsed->value <= largest_rank &&
-                                   parsed->value == std::floor(parsed->value)
-                             : parsed->value > 0);
-    if (is_fit) continue;
-    table.problem(key, fmt::format("adapter.{} holds \"{}\"", key, core::one_line(entry)),
-                  are_ranks ? "it is a module's name, '=' and a rank from 1 to 65536"
-                            : "it is a module's name, '=' and an alpha above 0",
-                  fmt::format("Write, for example, {} = [\"q_proj=16\"].", key));
+/// Each function once: adapters that share one share its keys.
+std::vector<const Adapter*> owners_of_keys(const std::vector<Adapter>& kinds) {
+  std::vector<const Adapter*> owners;
+  for (const Adapter& kind : kinds)
+    if (std::ranges::none_of(owners,
+                             [&](const Adapter* owner) { return owner->bind == kind.bind; }))
+      owners.push_back(&kind);
+  return owners;
+}
+
+std::string sentence_of(const std::vector<Adapter>& kinds) {
+  std::string text = "none: all weights are trained";
+  for (const Adapter& kind : kinds)
+    text += fmt::format("; {}: {}", kind.name, kind.sentence);
+  return text + ".";
+}
+
+void bind_kind(AdapterSettings& settings, deck::Table& table, const std::vector<Adapter>& kinds) {
+  using deck::Restart;
+  std::vector<std::string> choices = {"none"};
+  for (const Adapter& kind : kinds)
+    choices.push_back(kind.name);
+  const std::string about_kinds = sentence_of(kinds);
+  table.choice({.name = "name", .restart = Restart::fixed, .sentence = about_kinds}, settings.name,
+               choices);
+  table.text({.name = "path",
+              .restart = Restart::fixed,
+              .sentence = "Folder of a PEFT adapter to continue from; its options are used. Empty: "
+                          "a new one."},
+             settings.path);
+  settings.kind = find_adapter(kinds, settings.name);
+  if (settings.kind != nullptr) settings.target_modules = settings.kind->usual_targets;
+}
+
+void bind_common(AdapterSettings& settings, deck::Table& table) {
+  using deck::Restart;
+  table.texts({.name = "target_modules",
+               .restart = Restart::fixed,
+               .sentence = "Matrices that are adapted: ends of their modules' names, such as "
+                           "q_proj, or all-linear for all matrices of the blocks. ia3 by default: "
+                           "k_proj, v_proj, down_proj."},
+              settings.target_modules);
+  table.texts({.name = "modules_to_save",
+               .restart = Restart::fixed,
+               .sentence = "Modules that are trained in full in addition to the adapter: ends of "
+                           "their names, such as embed_tokens or lm_head."},
+              settings.modules_to_save);
+  table.boolean({.name = "double_quant",
+                 .restart = Restart::fixed,
+                 .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
+                             "4.5 bits per weight."},
+                settings.double_quant);
+}
+
+std::string key_of(const std::string& name) {
+  return name.substr(name.find('.') + 1);
+}
+
+/// Keys of other adapters that were given would mean nothing.
+void require_read(const AdapterSettings& settings, deck::Table& table,
+                  const std::vector<Adapter>& kinds) {
+  if (settings.kind == nullptr)
+    return;  // said by whoever knows which keys "none" leaves without meaning
+  for (const Adapter* owner : owners_of_keys(kinds)) {
+    if (owner->bind == settings.kind->bind) continue;
+    const auto values = own_values(*owner, settings), usual = own_values(*owner, {});
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i].second != usual[i].second)
+        table.problem(key_of(values[i].first),
+                      fmt::format("{} is given, but adapter.name = \"{}\" does not read it",
+                                  values[i].first, settings.name),
+                      "nothing would follow from it", "Remove it.");
   }
 }
 
 }  // namespace
 
-void AdapterSettings::bind(deck::Table& table, const std::vector<std::string>& names) {
-  using deck::Restart;
-  std::vector<std::string> choices = {"none"};
-  choices.insert(choices.end(), names.begin(), names.end());
-  table.choice(
-      {.name = "name",
-       .restart = Restart::fixed,
-       .sentence = "none: all weights are trained; lora: low-rank matrices on top of frozen "
-                   "weights; qlora: the same on weights quantised to 4 bits (NF4)."},
-      name, choices);
-  table.text({.name = "path",
-              .restart = Restart::fixed,
-              .sentence = "Folder of a PEFT adapter to continue from; its r, alpha, targets and "
-                          "kind are used. Empty: a new one."},
-             path);
-  table.integer(
-      {.name = "lora_r", .restart = Restart::fixed, .sentence = "Rank of the low-rank matrices."},
-      lora_r, {.min = 1, .max = 65536});
-  table.real({.name = "lora_alpha",
-              .restart = Restart::fixed,
-              .sentence = "The low-rank product is multiplied by lora_alpha / lora_r."},
-             lora_alpha, {.above = 0});
-  table.real(
-      {.name = "lora_dropout",
-       .restart = Restart::fixed,
-       .sentence = "Fraction of the low-rank product's inputs that is set to zero in training."},
-      lora_dropout, {.min = 0, .below = 1});
-  table.texts({.name = "target_modules",
-               .restart = Restart::fixed,
-               .sentence = "Matrices that get a low-rank part: ends of their modules' names, such "
-                           "as q_proj, or all-linear for all matrices of the blocks."},
-              target_modules);
-  table.texts({.name = "modules_to_save",
-               .restart = Restart::fixed,
-               .sentence = "Modules that are trained in full in addition to the adapter: ends of "
-                           "their names, such as embed_tokens or lm_head."},
-              modules_to_save);
-  table.texts({.name = "rank_pattern",
-               .restart = Restart::fixed,
-               .sentence = "Other ranks for some modules: \"PATTERN=RANK\", such as "
-                           "\"layers.0.mlp.up_proj=4\". The pattern is the end of a module's name "
-                           "or a regular expression for it, as in PEFT; the first that matches "
-                           "counts."},
-              rank_pattern);
-  table.texts({.name = "alpha_pattern",
-               .restart = Restart::fixed,
-               .sentence = "Other lora_alpha for some modules, written in the same way."},
-              alpha_pattern);
-  table.boolean({.name = "use_rslora",
-                 .restart = Restart::fixed,
-                 .sentence = "Divide lora_alpha by the square root of lora_r instead of lora_r."},
-                use_rslora);
-  table.boolean(
-      {.name = "use_dora",
-       .restart = Restart::fixed,
-       .sentence =
-           "Train the norm of each row of an adapted matrix separately from its direction (DoRA)."},
-      use_dora);
-  table.boolean({.name = "double_quant",
-                 .restart = Restart::fixed,
-                 .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
-                             "4.5 bits per weight."},
-                double_quant);
-  require_patterns(table, "rank_pattern", rank_pattern, true);
-  require_patterns(table, "alpha_pattern", alpha_pattern, false);
+void AdapterSettings::bind(deck::Table& table, const std::vector<Adapter>& kinds) {
+  bind_kind(*this, table, kinds);
+  for (const Adapter* owner : owners_of_keys(kinds))
+    owner->bind(*this, table);
+  bind_common(*this, table);
+  require_read(*this, table, kinds);
+}
+
+const Adapter* find_adapter(const std::vector<Adapter>& kinds, const std::string& name) {
+  const auto found = std::ranges::find(kinds, name, &Adapter::name);
+  return found == kinds.end() ? nullptr : &*found;
+}
+
+double dropout_of(const AdapterSettings& settings) {
+  const bool drops = settings.kind != nullptr && settings.kind->dropout != nullptr;
+  return drops ? settings.kind->dropout(settings) : 0;
+}
+
+void put_on(const Adapter& adapter, const AdapterSettings& settings, const std::string& where,
+            ParameterTable& table) {
+  adapter.rewrite(settings, where, table);
+  for (Parameter& row : table.rows) {
+    if (!row.adapted.exists()) continue;
+    row.adapted.cost = adapter.cost;
+    row.adapted.math = adapter.math;
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> own_values(const Adapter& adapter,
+                                                            const AdapterSettings& settings) {
+  deck::Deck nothing = deck::Deck::for_reference();
+  deck::Table table = nothing.table("adapter", "");
+  AdapterSettings copy = settings;
+  adapter.bind(copy, table);
+  return nothing.fixed_values();
 }
 
 }  // namespace finetune::model

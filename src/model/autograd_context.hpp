@@ -1,7 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Private to model: what its autograd functions keep in addition to tensors, and how they add
-// gradients of weights.
+// Private to model: what its autograd functions keep in addition to tensors.
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -56,33 +55,6 @@ inline Path saved_path(const AutogradContext* ctx) {
 }
 inline void save_path(AutogradContext* ctx, Path path) {
   ctx->saved_data["path"] = static_cast<std::int64_t>(path);
-}
-
-/// dW = dy^T x, into the slot.
-inline void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                        Path path) {
-  if (!slot.tensor.defined()) return;
-  at::Tensor target = slot.tensor;
-  if (slot.accumulate) {
-    product_add(target, dy_NF.t(), x_ND, path);
-  } else {
-    product_out(target, dy_NF.t(), x_ND, path);
-  }
-}
-
-/// The last dim's elements that the rows of `part` make.
-inline at::Tensor outputs(const at::Tensor& dy, const TrainedPart& part) {
-  return part.num_outputs == 0 ? dy : dy.narrow(-1, part.first_output, part.num_outputs);
-}
-
-inline void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
-  if (!slot.tensor.defined()) return;
-  at::Tensor target = slot.tensor;
-  if (slot.accumulate) {
-    target.add_(gradient);
-  } else {
-    target.copy_(gradient);
-  }
 }
 
 }  // namespace finetune::model

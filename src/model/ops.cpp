@@ -8,6 +8,7 @@
 
 #include "model/activations.hpp"
 #include "model/autograd_context.hpp"
+#include "model/gradients.hpp"
 #include "model/projection.hpp"
 
 namespace finetune::model {
@@ -47,19 +48,16 @@ struct Linear : torch::autograd::Function<Linear> {
 
 /// In place: the product before saved its input, not this.
 struct AddBias : torch::autograd::Function<AddBias> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
-                          RowRange rows) {
-    save_rows(ctx, *weights, rows);
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Projection& projection) {
+    save_projection(ctx, projection);
     // Else what is returned counts as a view, which no later op may change in place.
     ctx->mark_dirty({x});
     at::Tensor sum = x;
-    return sum.add_(weights->weight(rows));
+    return sum.add_(bias_of(projection));
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    Weights& weights = saved_weights(ctx);
-    for (const TrainedPart& part : weights.trained(saved_rows(ctx)))
-      add_vector(weights.gradient(part.rows), outputs(d[0], part).sum(0, false, at::kFloat));
-    return {d[0], {}, {}};
+    bias_backward(saved_projection(ctx), d[0]);
+    return {d[0], {}};
   }
 };
 
@@ -231,7 +229,7 @@ at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {
 }
 
 at::Tensor Ops::add_bias(const at::Tensor& x_NF, RowRange rows) {
-  return AddBias::apply(x_NF, &weights_, rows);
+  return AddBias::apply(x_NF, projection(rows));
 }
 
 at::Tensor Ops::rms_norm(const at::Tensor& x_ND, int row, double eps) {

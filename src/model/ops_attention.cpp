@@ -5,6 +5,7 @@
 
 #include "model/activations.hpp"
 #include "model/autograd_context.hpp"
+#include "model/gradients.hpp"
 #include "model/ops.hpp"
 
 namespace finetune::model {

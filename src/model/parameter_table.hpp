@@ -14,6 +14,9 @@
 
 namespace finetune::model {
 
+class AdapterCost;  // model/cost/adapter_cost.hpp
+class AdapterMath;  // model/adapter_math.hpp
+
 /// `fan_in`: uniform within 1 / sqrt(size of dim 1), as torch.nn.Linear. `row_norms`: the norms of
 /// the rows of the matrix that the row adapts.
 enum class Init { normal, ones, zeros, fan_in, row_norms };
@@ -44,16 +47,15 @@ struct Packing {
   bool is_dense() const { return kind == Kind::dense; }
 };
 
-/// Rows of the low-rank part on top of a frozen matrix W [out, in]: y = x W^T + scale (x A^T) B^T,
-/// and with a magnitude each output is scaled so that the sum's row of weights has that norm.
-/// Sources: Hu et al. 2021 (arXiv 2106.09685), Liu et al. 2024 (DoRA, arXiv 2402.09353).
-struct LowRank {
-  int a = -1;          ///< [r, in]; -1: there is none
-  int b = -1;          ///< [out, r]
-  int magnitude = -1;  ///< [out]; -1: none
-  double scale = 0;
+/// What an adapter puts on top of a row: rows of its own, whose number and order are the adapter's,
+/// and who computes with them.
+struct Adapted {
+  std::vector<int> parts = {};
+  double scale = 1;
+  const AdapterCost* cost = nullptr;
+  const AdapterMath* math = nullptr;
 
-  bool exists() const { return a >= 0; }
+  bool exists() const { return !parts.empty(); }
 };
 
 /// How an axis of the mesh splits a tensor: into one piece per rank of the axis along `dim`, of
@@ -83,8 +85,8 @@ struct Parameter {
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
   std::optional<AxisSplit> split = {};  ///< nothing: every rank of every such axis holds all of it
   Packing packing = {};
-  LowRank low_rank = {};  ///< on top of it
-  int adapts = -1;        ///< in a part of an adapter: the row that it adapts
+  Adapted adapted = {};  ///< what lies on top of it
+  int adapts = -1;       ///< in a part of an adapter: the row that it adapts
 
   std::int64_t count() const { return core::num_elements(shape); }
 };

@@ -19,10 +19,11 @@ struct GradientSlot {
   bool accumulate = false;  ///< false: the slot holds nothing yet and is overwritten
 };
 
-/// The low-rank part of one matrix of a range, and which outputs of the range's product it adds
-/// to.
-struct LowRankPart {
-  LowRank rows;
+/// What an adapter puts on top of one row of a range, and which outputs of the range's product it
+/// changes.
+struct AdaptedPart {
+  int row = 0;
+  Adapted adapted;
   std::int64_t first_output = 0;
   std::int64_t num_outputs = 0;
 };
@@ -54,8 +55,8 @@ class Weights {
   /// they make (none: all of them). What is frozen has no slot, and its input need not be kept.
   virtual std::vector<TrainedPart> trained(RowRange rows) const { return {{rows, 0, 0}}; }
 
-  /// Beside the matrices of `rows`, in their order. Their A follow each other in the table.
-  virtual std::vector<LowRankPart> low_rank(RowRange) const { return {}; }
+  /// On top of `rows`, in their order. All are of one adapter.
+  virtual std::vector<AdaptedPart> adapted(RowRange) const { return {}; }
 };
 
 }  // namespace finetune::model

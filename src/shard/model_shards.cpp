@@ -259,13 +259,13 @@ std::vector<model::TrainedPart> ModelShards::trained(model::RowRange rows) const
   return parts;
 }
 
-std::vector<model::LowRankPart> ModelShards::low_rank(model::RowRange rows) const {
-  std::vector<model::LowRankPart> parts;
+std::vector<model::AdaptedPart> ModelShards::adapted(model::RowRange rows) const {
+  std::vector<model::AdaptedPart> parts;
   std::int64_t first_output = 0;
   for (int i = rows.first; i < rows.first + rows.num; ++i) {
     const model::Parameter& row = table_.row(i);
     const std::int64_t num_outputs = row.shape.front();
-    if (row.low_rank.exists()) parts.push_back({row.low_rank, first_output, num_outputs});
+    if (row.adapted.exists()) parts.push_back({i, row.adapted, first_output, num_outputs});
     first_output += num_outputs;
   }
   return parts;

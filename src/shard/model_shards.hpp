@@ -86,7 +86,7 @@ class ModelShards : public model::Weights {
   model::Weight matrix(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
   std::vector<model::TrainedPart> trained(model::RowRange rows) const override;
-  std::vector<model::LowRankPart> low_rank(model::RowRange rows) const override;
+  std::vector<model::AdaptedPart> adapted(model::RowRange rows) const override;
 
  private:
   struct Unit {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -54,16 +53,10 @@ std::string read_config_text(const fs::path& folder) {
   return read_text_in_folder(folder, peft_config_name, largest_peft_config_bytes);
 }
 
-/// The name as PEFT's save_pretrained spells it: programs that save PEFT's modules themselves leave
-/// the adapter's name in, and PEFT was of two minds about DoRA's magnitudes.
-std::string usual_name(std::string name) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> endings = {
-      {{".lora_A.default.weight", ".lora_A.weight"},
-       {".lora_B.default.weight", ".lora_B.weight"},
-       {".lora_magnitude_vector.default.weight", ".lora_magnitude_vector"},
-       {".lora_magnitude_vector.default", ".lora_magnitude_vector"},
-       {".lora_magnitude_vector.weight", ".lora_magnitude_vector"},
-       {".modules_to_save.default.weight", ".weight"}}};
+/// The name as PEFT's save_pretrained spells it.
+std::string usual_name(std::string name, const model::Adapter& kind) {
+  auto endings = kind.endings;
+  endings.emplace_back(".modules_to_save.default.weight", ".weight");
   for (const auto& [other, usual] : endings) {
     if (!name.ends_with(other)) continue;
     name.replace(name.size() - other.size(), other.size(), usual);
@@ -72,10 +65,11 @@ std::string usual_name(std::string name) {
   return name;
 }
 
-std::map<std::string, std::string> usual_names(const ModelFiles& files, const fs::path& folder) {
+std::map<std::string, std::string> usual_names(const ModelFiles& files, const fs::path& folder,
+                                               const model::Adapter& kind) {
   std::map<std::string, std::string> names;
   for (const std::string& name : files.names()) {
-    const auto [place, is_new] = names.emplace(usual_name(name), name);
+    const auto [place, is_new] = names.emplace(usual_name(name, kind), name);
     if (is_new) continue;
     refuse_adapter(folder / peft_file_name,
                    fmt::format("has {} and {}", in_quotes(place->second), in_quotes(name)),
@@ -98,9 +92,10 @@ void require_elements(const ModelFiles& files, const fs::path& folder) {
   }
 }
 
-/// Whole names of the modules with low-rank parts.
-std::vector<std::string> adapted_modules(const std::map<std::string, std::string>& names) {
-  constexpr std::string_view prefix = model::peft_prefix, ending = ".lora_A.weight";
+/// Whole names of the modules that are adapted.
+std::vector<std::string> adapted_modules(const std::map<std::string, std::string>& names,
+                                         const model::Adapter& kind) {
+  const std::string_view prefix = model::peft_prefix, ending = kind.endings.front().second;
   std::vector<std::string> modules;
   for (const auto& [usual, name] : names) {
     if (usual.starts_with(prefix) && usual.ends_with(ending))
@@ -118,18 +113,20 @@ std::string peft_name(const model::Parameter& row) {
 PeftAdapter::PeftAdapter(fs::path folder, PeftConfig config, ModelFiles files)
     : folder_(std::move(folder)), config_(std::move(config)), files_(std::move(files)) {
   require_elements(files_, folder_);
-  names_ = usual_names(files_, folder_);
-  if (config_.targets_are_in_tensors) config_.settings.target_modules = adapted_modules(names_);
+  names_ = usual_names(files_, folder_, *config_.kind);
+  if (config_.targets_are_in_tensors)
+    config_.settings.target_modules = adapted_modules(names_, *config_.kind);
 }
 
-PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& folder) {
+PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& folder,
+                              std::span<const model::Adapter> kinds) {
   const std::string text = world.broadcast_text(comm::agree(
       world, [&] { return world.is_root() ? read_config_text(folder) : std::string(); }));
   PeftConfig config = comm::agree(world, [&] {
     const std::string where = (folder / peft_config_name).string();
-    PeftConfig read = read_peft_config(core::parse_json(text, where), where);
-    keep_pattern_order(nlohmann::ordered_json::parse(text), read.settings);
-    return read;
+    const core::Json config = core::parse_json(text, where);
+    const auto in_order = nlohmann::ordered_json::parse(text);
+    return read_peft_config(config, where, kinds, &in_order);
   });
   ModelFiles files = ModelFiles::open(world, folder, peft_file_name);
   return comm::agree(world,

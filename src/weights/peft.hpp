@@ -21,14 +21,19 @@ inline constexpr const char* peft_file_name = "adapter_model.safetensors";
 class PeftAdapter {
  public:
   /// Only the root touches the file system; the others get the texts from it.
-  /// Collective on `world`. Throws, on every rank: ErrorKind::input for what is missing, broken, no
-  /// LoRA, or has tensors without elements; see read_peft_config.
-  static PeftAdapter open(const comm::Communicator& world, const std::filesystem::path& folder);
+  /// Collective on `world`. Throws, on every rank: ErrorKind::input for what is missing, broken,
+  /// none of `kinds`, or has tensors without elements; see read_peft_config.
+  static PeftAdapter open(const comm::Communicator& world, const std::filesystem::path& folder,
+                          std::span<const model::Adapter> kinds);
   /// The same for this process alone.
-  static PeftAdapter open(const std::filesystem::path& folder) { return open({}, folder); }
+  static PeftAdapter open(const std::filesystem::path& folder,
+                          std::span<const model::Adapter> kinds) {
+    return open({}, folder, kinds);
+  }
 
   /// Name and path are empty. target_modules are whole names where only the tensors give them.
   const model::AdapterSettings& settings() const { return config_.settings; }
+  const model::Adapter& kind() const { return *config_.kind; }
   const std::filesystem::path& folder() const { return folder_; }
 
   /// Checks that the tensors are those of the rows of `table` that are trained.

@@ -3,6 +3,7 @@
 // adapter_config.json: what PEFT writes about an adapter, in our settings and back.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ inline constexpr const char* peft_config_name = "adapter_config.json";
 inline constexpr std::int64_t largest_peft_config_bytes = std::int64_t{1} << 20;
 
 struct PeftConfig {
-  model::AdapterSettings settings;  ///< name and path are empty
+  model::AdapterSettings settings;       ///< name and path are empty
+  const model::Adapter* kind = nullptr;  ///< the first that has its type
   /// Which modules are adapted follows from the tensors alone: a pattern chooses them, or some
   /// layers are left out. settings.target_modules is empty.
   bool targets_are_in_tensors = false;
@@ -24,22 +26,21 @@ struct PeftConfig {
   bool keeps_ties = false;
 };
 
-/// Reads adapter_config.json. Throws: ErrorKind::input, beginning with `where`, for what is no
-/// LoRA, and for every option that changes what the tensors mean and is not done here.
-PeftConfig read_peft_config(const core::Json& config, const std::string& where);
+/// Reads adapter_config.json, which `in_order` has with its keys as in the file, if that is known.
+/// Throws: ErrorKind::input, beginning with `where`, for what is none of `kinds`, and for every
+/// option that changes what the tensors mean and is not done here.
+PeftConfig read_peft_config(const core::Json& config, const std::string& where,
+                            std::span<const model::Adapter> kinds,
+                            const nlohmann::ordered_json* in_order = nullptr);
 
-/// Puts the patterns of settings that were read from `config` into the order of the file: of
-/// several that match a module PEFT takes the first.
-void keep_pattern_order(const nlohmann::ordered_json& config, model::AdapterSettings& settings);
-
-/// The same as PEFT writes it. `modules` are those of the model, of which `adapted` have a low-rank
-/// part: the shortest ends of their names that mean no other are written.
-core::Json to_peft_config(const model::AdapterSettings& settings,
+/// The same as PEFT writes it. `modules` are those of the model, of which some are `adapted`: the
+/// shortest ends of their names that mean no other are written.
+core::Json to_peft_config(const model::AdapterSettings& settings, const model::Adapter& kind,
                           const std::vector<std::string>& modules,
                           const std::vector<std::string>& adapted);
 
 /// That of a table that an adapter rewrote.
-core::Json to_peft_config(const model::AdapterSettings& settings,
+core::Json to_peft_config(const model::AdapterSettings& settings, const model::Adapter& kind,
                           const model::ParameterTable& table);
 
 /// Whether the embedding is trained and is the head as well.

@@ -39,7 +39,7 @@ model::ParameterTable table_of(const model::Architecture& architecture, const st
   model::AdapterSettings settings;
   settings.name = name;
   for (const model::Adapter& adapter : modules::registry().adapters)
-    if (adapter.name == name) adapter.rewrite(settings, "bench", table);
+    if (adapter.name == name) model::put_on(adapter, settings, "bench", table);
   return plan::regroup(std::move(table), plan::Bucket::block);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "adapters/lora/settings.hpp"
 #include "comm/agree.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "parallel/trainer.hpp"
@@ -57,14 +58,14 @@ TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
 std::vector<model::AdapterSettings> adapters() {
   model::AdapterSettings lora;
   lora.name = "lora";
-  lora.lora_r = 3;
-  lora.lora_dropout = 0.25;
+  lora.of<adapters::lora::Settings>().r = 3;
+  lora.of<adapters::lora::Settings>().dropout = 0.25;
   model::AdapterSettings whole = lora;
   whole.target_modules = {"q_proj", "v_proj"};
   whole.modules_to_save = {"embed_tokens", "lm_head"};
   model::AdapterSettings qlora = lora;
   qlora.name = "qlora";
-  qlora.use_dora = true;
+  qlora.of<adapters::lora::Settings>().use_dora = true;
   return {lora, whole, qlora};
 }
 

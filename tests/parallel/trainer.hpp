@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "adapters/lora/settings.hpp"
 #include "data/steps/stream.hpp"
 #include "model/products.hpp"
 #include "optimizers/adamw/adamw.hpp"
@@ -37,7 +38,7 @@ struct Arrangement {
 inline model::ParameterTable adapted(model::ParameterTable table,
                                      const model::AdapterSettings& settings) {
   for (const model::Adapter& adapter : modules::registry().adapters)
-    if (adapter.name == settings.name) adapter.rewrite(settings, "test", table);
+    if (adapter.name == settings.name) model::put_on(adapter, settings, "test", table);
   return table;
 }
 
@@ -80,7 +81,7 @@ class Trainer {
             .ops = ops_,
             .shards = shards_,
             .blocks = setup_.blocks,
-            .dropout = setup_.adapter.lora_dropout,
+            .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
             .dropout_seed = 11};
   }
   shard::ModelShards& shards() { return shards_; }

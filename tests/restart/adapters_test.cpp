@@ -25,17 +25,18 @@ struct Kind {
   bool is_gptq = false;
 };
 
-const Kind kinds[] = {{"Lora",
-                       {"adapter.name=lora", "adapter.lora_dropout=0.1", "data.packing=true",
-                        "precision.mode=bf16-mixed"}},
-                      {"LoraWithWholeModules",
-                       {"adapter.name=lora", "adapter.target_modules=[q_proj,v_proj]",
-                        "adapter.modules_to_save=[lm_head]", "adapter.use_rslora=true",
-                        "precision.mode=32-true", "train.activation_checkpointing=full"}},
-                      {"Qlora",
-                       {"adapter.name=qlora", "adapter.use_dora=true", "adapter.lora_dropout=0.1",
-                        "precision.mode=bf16-mixed", "train.activation_checkpointing=selective"}},
-                      {"LoraOnGptq", {"adapter.name=lora", "precision.mode=bf16-mixed"}, true}};
+const Kind kinds[] = {
+    {"Lora",
+     {"adapter.name=lora", "adapter.lora_dropout=0.1", "data.packing=true",
+      "precision.mode=bf16-mixed"}},
+    {"LoraWithWholeModules",
+     {"adapter.name=lora", "adapter.target_modules=[q_proj,v_proj]",
+      "adapter.modules_to_save=[lm_head]", "adapter.use_rslora=true", "precision.mode=32-true",
+      "train.activation_checkpointing=full"}},
+    {"Qlora",
+     {"adapter.name=qlora", "adapter.use_dora=true", "adapter.lora_dropout=0.1",
+      "precision.mode=bf16-mixed", "train.activation_checkpointing=selective"}},
+    {"LoraOnGptq", {"adapter.name=lora", "precision.mode=bf16-mixed"}, true}};
 
 std::vector<std::string> settings_of(const Kind& kind) {
   std::vector<std::string> settings = {"train.max_steps=12",  "train.global_batch=6",

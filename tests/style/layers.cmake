@@ -30,7 +30,7 @@ list(REMOVE_ITEM may_train hdf5)
 list(APPEND folders train)
 # In modules/ the layer is the kind of module; what is left, registry.cpp, names all of them.
 set(may_models model)
-set(may_adapters core model)
+set(may_adapters core deck model)
 set(may_formats core data)
 set(may_optimizers core kernels model optim plan shard)
 

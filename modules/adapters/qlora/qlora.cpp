@@ -25,8 +25,12 @@ void rewrite(const model::AdapterSettings& settings, const std::string& where,
 
 }  // namespace
 
-model::Adapter adapter() {
-  return {.name = "qlora", .rewrite = rewrite};
+model::Adapter adapter(const model::AdapterMath* math) {
+  model::Adapter adapter = lora::adapter(math);
+  adapter.name = "qlora";
+  adapter.sentence = "the same on weights quantised to 4 bits (NF4)";
+  adapter.rewrite = rewrite;
+  return adapter;
 }
 
 }  // namespace finetune::adapters::qlora

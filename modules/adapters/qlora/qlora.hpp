@@ -7,6 +7,7 @@
 
 namespace finetune::adapters::qlora {
 
-model::Adapter adapter();
+/// `math`: as of lora::adapter.
+model::Adapter adapter(const model::AdapterMath* math = nullptr);
 
 }  // namespace finetune::adapters::qlora

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
+#include "model/cost/adapter_cost.hpp"
+
 namespace finetune::model {
 namespace {
 
-/// What kernels::composed writes next to a matrix that it unpacks in pieces, and next to what it
-/// drops.
-constexpr std::int64_t pieces_bytes = std::int64_t{64} << 20;
+/// What kernels::composed writes next to a matrix that it unpacks in pieces.
 constexpr std::int64_t bytes_a_piece_of_nf4 = 13, bytes_a_piece_of_gptq = 16;
-constexpr std::int64_t bytes_a_dropped_element = 20;
 
 void add_row(ProjectionShape& shape, const ParameterTable& table, const Parameter& row) {
   shape.is_trained = row.trainable;
@@ -18,42 +17,20 @@ void add_row(ProjectionShape& shape, const ParameterTable& table, const Paramete
   shape.num_inputs = row.shape.back();
   shape.largest_matrix = std::max(shape.largest_matrix, row.count());
   if (!row.packing.is_dense()) shape.packing = row.packing.kind;
-  if (!row.low_rank.exists()) return;
-  ++shape.num_low_rank;
-  shape.rank += table.row(row.low_rank.a).shape.front();
-  shape.has_magnitudes = shape.has_magnitudes || row.low_rank.magnitude >= 0;
+  shape.table = &table;
+  if (row.adapted.exists()) shape.adapted.push_back(&row);
 }
 
-/// ATen's reductions to fp32 read a copy in fp32 on the CPU.
+}  // namespace
+
+bool ProjectionShape::needs_input() const {
+  return is_trained || (!adapted.empty() && adapted.front()->adapted.cost->needs_input(*this));
+}
+
 std::int64_t reduction_bytes(const CostSettings& settings, std::int64_t elements) {
   const bool copies = core::size_bytes(settings.compute) < fp32_bytes && !settings.on_gpu;
   return copies ? fp32_bytes * elements : 0;
 }
-
-/// The low-rank parts on top of a product: x A and (x A) B, added to what is there; backward the
-/// gradients of both matrices and of x.
-void add_low_rank(const ProjectionShape& shape, const CostSettings& settings, double tokens,
-                  double copies, OpWork& forward, OpWork& backward) {
-  const auto element = static_cast<double>(core::size_bytes(settings.compute));
-  const auto parts = static_cast<double>(shape.num_low_rank);
-  const auto rank = static_cast<double>(shape.rank);
-  const auto in = static_cast<double>(shape.num_inputs);
-  const double out = static_cast<double>(shape.num_outputs) / parts;
-  OpWork products;
-  products.products = {{tokens, rank, in, copies}, {tokens, out, rank / parts, copies * parts}};
-  forward.add(products);
-  backward.add(products, 2);
-  forward.passes.push_back({copies * tokens * out * parts * 2 * element, copies * parts});
-  backward.passes.push_back({copies * tokens * in * 2 * element, copies});
-  if (settings.dropout <= 0) return;
-  OpWork drop;
-  drop.passes = {
-      {copies * tokens * in * (2 * element + 1), copies * pass_bytes(settings).operations}};
-  forward.add(drop);
-  backward.add(drop, 2);
-}
-
-}  // namespace
 
 PassBytes pass_bytes(const CostSettings& settings) {
   const auto e = static_cast<double>(core::size_bytes(settings.compute));
@@ -117,7 +94,6 @@ void add_projection_work(const ProjectionShape& shape, const CostSettings& setti
   forward.products.push_back({tokens, out, in, copies});
   backward.products.push_back({tokens, in, out, copies});
   if (shape.is_trained) backward.products.push_back({out, in, tokens, copies});
-  if (shape.rank > 0) add_low_rank(shape, settings, tokens, copies, forward, backward);
   if (!shape.is_packed()) return;
   const PassBytes of = pass_bytes(settings);
   const MemoryPass unpacking = {copies * in * out * of.unpacked, copies * of.operations};
@@ -136,30 +112,8 @@ ProjectionCost projection_cost(const ProjectionShape& shape, const CostSettings&
   cost.backward = {input, unpacked};
   add_projection_work(shape, settings, static_cast<double>(tokens), 1, cost.forward_work,
                       cost.backward_work);
-  if (shape.rank == 0) return cost;
-
-  const std::int64_t low = tokens * element * shape.rank;
-  cost.kept.push_back(tape.tensor(tokens, shape.rank, element));
-  cost.backward.bytes += low;
-  if (settings.dropout > 0) {
-    // A's input with parts of it dropped; then the gradient of the product's input, that of A's
-    // input, and what dropout leaves of it.
-    const std::int64_t beside =
-        settings.is_composed
-            ? std::min(pieces_bytes, bytes_a_dropped_element * tokens * shape.num_inputs)
-            : 0;
-    cost.forward.bytes += input + beside;
-    cost.backward = larger(cost.backward, {low + 3 * input + beside, 0});
-  }
-  if (!shape.has_magnitudes) return cost;
-
-  // The sum before it is scaled stays; backward scales a copy of the outputs' gradient.
-  cost.kept.push_back(tape.tensor(tokens, shape.num_outputs, element));
-  cost.kept.push_back(tape.tensor(1, shape.num_outputs, fp32_bytes));
-  const std::int64_t dot = output + reduction_bytes(settings, tokens * shape.num_outputs);
-  cost.backward = larger(cost.backward + output, {dot, 0});
-  // Norms of the weights' rows, with the weights at hand.
-  cost.forward = larger(cost.forward, {reduction_bytes(settings, shape.largest_matrix), unpacked});
+  if (!shape.adapted.empty())
+    shape.adapted.front()->adapted.cost->add(shape, settings, tokens, tape, cost);
   return cost;
 }
 

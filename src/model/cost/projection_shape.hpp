@@ -4,6 +4,7 @@
 // table says of them: what is trained, what adapters add, what is unpacked for it.
 
 #include <cstdint>
+#include <vector>
 
 #include "model/cost/cost.hpp"
 #include "model/cost/cost_tape.hpp"
@@ -13,9 +14,8 @@ namespace finetune::model {
 
 struct ProjectionShape {
   bool is_trained = true;
-  std::int64_t rank = 0;          ///< of the low-rank parts of all its matrices together
-  std::int64_t num_low_rank = 0;  ///< how many of its matrices have such a part
-  bool has_magnitudes = false;
+  const ParameterTable* table = nullptr;
+  std::vector<const Parameter*> adapted = {};  ///< those of its matrices that an adapter changes
   std::int64_t num_inputs = 0;
   std::int64_t num_outputs = 0;
   Packing::Kind packing = Packing::Kind::dense;
@@ -24,10 +24,10 @@ struct ProjectionShape {
 
   bool is_packed() const { return packing != Packing::Kind::dense; }
   /// Whether backward needs its input.
-  bool needs_input() const { return is_trained || rank > 0; }
+  bool needs_input() const;
 };
 
-/// Of matrices [out, in].
+/// Of matrices [out, in]. Refers to `table`.
 ProjectionShape projection_shape(const ParameterTable& table, RowRange rows);
 
 /// Of the product with `rows` of one expert: its first rows, or those of all in one tensor
@@ -47,12 +47,18 @@ struct ProjectionCost {
 ProjectionCost projection_cost(const ProjectionShape& shape, const CostSettings& settings,
                                std::int64_t tokens, CostTape& tape);
 
-/// Adds the work of `copies` projections of `tokens` tokens each.
+/// Adds the work of `copies` projections of `tokens` tokens each, without what adapters do.
 void add_projection_work(const ProjectionShape& shape, const CostSettings& settings, double tokens,
                          double copies, OpWork& forward, OpWork& backward);
 
 /// Bytes of the product's matrices with what is written on the way to unpack them; 0: not packed.
 std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& settings);
+
+/// What kernels::composed writes, at most, next to what it works on in pieces.
+inline constexpr std::int64_t pieces_bytes = std::int64_t{64} << 20;
+
+/// ATen's reductions to fp32 of `elements` read a copy in fp32 on the CPU.
+std::int64_t reduction_bytes(const CostSettings& settings, std::int64_t elements);
 
 /// Bytes that pass the memory for each element of what a pass computes.
 struct PassBytes {

@@ -26,7 +26,8 @@ shard::Options computing_in(core::DType dtype) {
 void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
                  model::ParameterTable& table) {
   model::AdapterSettings settings = adapter.settings();
-  settings.name = "lora";  // beside weights that stay as they are
+  // The first of its type lets the weights stay as they are.
+  settings.name = adapter.kind().name;
   rewrite_for(settings, (adapter.folder() / weights::peft_config_name).string(), registry, table);
   adapter.require_fits(table);
 }
@@ -45,7 +46,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   DescribedModel described = describe_model(fsdp, folder, registry);
   std::optional<weights::PeftAdapter> adapter;
   if (!adapter_folder.empty()) {
-    adapter = weights::PeftAdapter::open(fsdp, adapter_folder);
+    adapter = weights::PeftAdapter::open(fsdp, adapter_folder, registry.adapters);
     comm::agree_all(fsdp, [&] { add_adapter(*adapter, registry, described.parameters); });
   }
   architecture_ = described.architecture;

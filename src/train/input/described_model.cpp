@@ -65,11 +65,9 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
 
 void rewrite_for(const model::AdapterSettings& settings, const std::string& where,
                  const Registry& registry, model::ParameterTable& table) {
-  const auto found =
-      std::find_if(registry.adapters.begin(), registry.adapters.end(),
-                   [&](const model::Adapter& adapter) { return adapter.name == settings.name; });
-  core::check(found != registry.adapters.end(), "adapters are of the registry");
-  found->rewrite(settings, where, table);
+  const model::Adapter* adapter = model::find_adapter(registry.adapters, settings.name);
+  core::check(adapter != nullptr, "adapters are of the registry");
+  model::put_on(*adapter, settings, where, table);
 }
 
 }  // namespace finetune::train

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/peft_weights.hpp"
@@ -33,13 +32,6 @@ std::vector<std::string> template_names(const Registry& registry) {
   return names;
 }
 
-std::vector<std::string> adapter_names(const Registry& registry) {
-  std::vector<std::string> names;
-  for (const model::Adapter& adapter : registry.adapters)
-    names.push_back(adapter.name);
-  return names;
-}
-
 /// Every key of the program, in the order of the chain deck -> metrics.
 void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   const auto table = [&](const char* name, const char* sentence, auto& settings,
@@ -51,7 +43,7 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   table("data", "What the model is trained on.", input.data, format_names(registry),
         template_names(registry));
   table("adapter", "What is trained on top of frozen weights; the names are PEFT's.", input.adapter,
-        adapter_names(registry));
+        registry.adapters);
   table("parallel", "How the model is spread over the ranks.", input.parallel);
   table("precision", "Number formats.", input.precision);
   table("optimizer", "How weights are updated, and the learning rate.", input.optimizer,
@@ -76,24 +68,30 @@ std::string without_time_limit(const std::string& resolved, const Registry& regi
 
 /// Keys of an adapter, other than by default, where there is none: all weights would be trained
 /// without a word. Not asked before the adapter's name is known to be fit.
-void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Deck& deck) {
+void require_adapter_for_its_keys(const model::AdapterSettings& given, const Registry& registry,
+                                  deck::Deck& deck) {
   if (given.exists()) return;
-  const model::AdapterSettings other;
-  const std::array<std::pair<const char*, bool>, 11> changed = {
-      {{"path", given.path != other.path},
-       {"lora_r", given.lora_r != other.lora_r},
-       {"lora_alpha", given.lora_alpha != other.lora_alpha},
-       {"lora_dropout", given.lora_dropout != other.lora_dropout},
-       {"target_modules", given.target_modules != other.target_modules},
-       {"modules_to_save", given.modules_to_save != other.modules_to_save},
-       {"rank_pattern", given.rank_pattern != other.rank_pattern},
-       {"alpha_pattern", given.alpha_pattern != other.alpha_pattern},
-       {"use_rslora", given.use_rslora != other.use_rslora},
-       {"use_dora", given.use_dora != other.use_dora},
-       {"double_quant", given.double_quant != other.double_quant}}};
+  const model::AdapterSettings usual;
   std::vector<std::string> keys;
-  for (const auto& [key, is_changed] : changed)
-    if (is_changed) keys.emplace_back(key);
+  std::string fit;  // an adapter that reads them
+  const auto note = [&](const std::string& key, const std::string& adapter) {
+    if (std::ranges::find(keys, key) != keys.end()) return;
+    keys.push_back(key);
+    if (fit.empty()) fit = adapter;
+  };
+  for (const model::Adapter& kind : registry.adapters) {
+    const auto values = model::own_values(kind, given), defaults = model::own_values(kind, usual);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i].second != defaults[i].second)
+        note(values[i].first.substr(std::string_view("adapter.").size()), kind.name);
+  }
+  const auto advised =
+      std::ranges::find_if(registry.adapters, [](const auto& kind) { return kind.is_remedy; });
+  const std::string any = advised == registry.adapters.end() ? "" : advised->name;
+  if (given.path != usual.path) note("path", any);
+  if (given.target_modules != usual.target_modules) note("target_modules", any);
+  if (given.modules_to_save != usual.modules_to_save) note("modules_to_save", any);
+  if (given.double_quant != usual.double_quant) note("double_quant", any);
   if (keys.empty()) return;
   const bool is_one = keys.size() == 1;
   deck.table("adapter", "")
@@ -101,7 +99,7 @@ void require_adapter_for_its_keys(const model::AdapterSettings& given, deck::Dec
                fmt::format("adapter.{} {} given, but adapter.name = \"none\"",
                            fmt::join(keys, ", adapter."), is_one ? "is" : "are"),
                "all weights would be trained, and nothing of an adapter",
-               fmt::format("Set adapter.name = \"lora\", or remove {}.",
+               fmt::format("Set adapter.name = \"{}\", or remove {}.", fit,
                            is_one ? "the key" : "these keys"));
 }
 
@@ -124,12 +122,14 @@ std::vector<plan::OtherTable> with_adapters(const Input& input, const Registry& 
   std::vector<plan::OtherTable> tables;
   if (input.adapter.exists()) return tables;
   for (const model::Adapter& adapter : registry.adapters) {
+    if (!adapter.is_remedy) continue;
     model::AdapterSettings settings;
     settings.name = adapter.name;
+    settings.target_modules = adapter.usual_targets;
     tables.push_back({fmt::format("adapter.name = \"{}\"", adapter.name),
-                      [settings, rewrite = adapter.rewrite, table = input.parameters] {
+                      [settings, &adapter, table = input.parameters] {
                         model::ParameterTable changed = table;
-                        rewrite(settings, "", changed);
+                        model::put_on(adapter, settings, "", changed);
                         return changed;
                       }});
   }
@@ -157,7 +157,8 @@ void adapt(const comm::Communicator& world, const Registry& registry, Input& inp
     return;
   }
   input.adapter_folder = resolve(input.adapter.path, input.deck_path);
-  const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder);
+  const auto adapter =
+      weights::PeftAdapter::open(world, input.adapter_folder, std::span(input.adapter.kind, 1));
   comm::agree_all(world, [&] {
     input.adapter = base::take_settings(input.adapter, adapter, deck);
     base::update_fixed(input.adapter, input.fixed_values);
@@ -200,7 +201,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     deck::Deck deck(text, deck_path.string(), overrides);
     bind(deck, input, registry);
     deck.finish();
-    require_adapter_for_its_keys(input.adapter, deck);
+    require_adapter_for_its_keys(input.adapter, registry, deck);
     deck.finish();
     require_consistent(input);
     input.resolved_deck = deck.resolved();
@@ -259,7 +260,7 @@ plan::Request Input::plan_request(const plan::Ranks& ranks) const {
   request.global_batch = train.global_batch;
   request.micro_batch = train.micro_batch;
   request.max_seq_length = data.max_seq_length;
-  if (adapter.exists()) request.adapter_dropout = adapter.lora_dropout;
+  request.adapter_dropout = model::dropout_of(adapter);
   request.other_tables = other_tables;
   return request;
 }

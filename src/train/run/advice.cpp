@@ -51,7 +51,9 @@ std::string to_string(const UsualRates& rates, double unit) {
 }  // namespace
 
 std::vector<std::string> advice_on_lr(const Input& input) {
-  const double lr = input.optimizer.lr, unit = input.optimizer.kind->usual_lr;
+  const double lr = input.optimizer.lr;
+  const model::Adapter* adapter = input.adapter.kind;
+  const double unit = input.optimizer.kind->usual_lr * (adapter == nullptr ? 1 : adapter->usual_lr);
   const std::string where = fmt::format("optimizer.lr = {}", lr);
   if (input.model.init == InitialWeights::random || lr <= 0) return {};
   if (input.is_adapted() && lr < unit * least_of_adapter)

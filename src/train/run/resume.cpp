@@ -59,9 +59,10 @@ checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state
   state.build = core::build_stamp();
   if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
   if (input.is_adapted()) {
-    state.adapter = {.name = input.adapter.name,
-                     .double_quant = input.adapter.double_quant,
-                     .config = weights::to_peft_config(input.adapter, input.parameters)};
+    state.adapter = {
+        .name = input.adapter.name,
+        .double_quant = input.adapter.double_quant,
+        .config = weights::to_peft_config(input.adapter, *input.adapter.kind, input.parameters)};
   }
   if (keeps_bf16(input)) state.rounding = optim::name_of(input.optimizer.rounding);
   return state;

@@ -128,7 +128,8 @@ template <typename Load>
 void Resumer::with_source(const Load& load_from) {
   std::optional<weights::PeftAdapter> adapter;
   if (!input_.adapter_folder.empty())
-    adapter = weights::PeftAdapter::open(world_.world, input_.adapter_folder);
+    adapter = weights::PeftAdapter::open(world_.world, input_.adapter_folder,
+                                         std::span(input_.adapter.kind, 1));
   const auto load = [&](base::WeightSource source) {
     if (!adapter) return load_from(source);
     load_from(base::with_peft(std::move(source), *adapter, input_.parameters));

@@ -69,7 +69,7 @@ Engine State::engine() {
           .ops = *ops_,
           .shards = shards_,
           .blocks = plan::blocks_of(input_.train.recomputation()),
-          .dropout = input_.is_adapted() ? input_.adapter.lora_dropout : 0,
+          .dropout = model::dropout_of(input_.adapter),
           .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
           .balances_micro_batch = input_.model.router_aux_loss_load == RouterLoad::micro_batch};
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "adapters/lora/settings.hpp"
 #include "base/initial_weights.hpp"
 #include "base/packed_files.hpp"
 #include "model/products.hpp"
@@ -40,8 +41,8 @@ struct AdaptedSetup {
 inline model::AdapterSettings golden_adapter(const std::string& name) {
   model::AdapterSettings settings;
   settings.name = name;
-  settings.lora_r = 8;
-  settings.lora_alpha = 16;
+  settings.of<adapters::lora::Settings>().r = 8;
+  settings.of<adapters::lora::Settings>().alpha = 16;
   return settings;
 }
 
@@ -65,7 +66,8 @@ class AdaptedModel {
       load(
           base::with_adapter(base, base::random_source(identified_.architecture, table, 1), table));
     } else {
-      const auto start = weights::PeftAdapter::open(mesh.world, setup.start);
+      const auto start =
+          weights::PeftAdapter::open(mesh.world, setup.start, modules::registry().adapters);
       load({[&](int row, std::int64_t first, std::span<float> target) {
               if (table.row(row).trainable) return start.read(table.row(row), first, target);
               base.values(row, first, target);
@@ -80,7 +82,7 @@ class AdaptedModel {
             .ops = ops,
             .shards = shards,
             .blocks = setup_.blocks,
-            .dropout = setup_.adapter.lora_dropout,
+            .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
             .dropout_seed = 7};
   }
 
@@ -89,7 +91,7 @@ class AdaptedModel {
     model::ParameterTable rows = identified_.family->describe(identified_.architecture);
     model::mark_packed(setup_.quantization, "test", rows);
     for (const model::Adapter& adapter : modules::registry().adapters)
-      if (adapter.name == setup_.adapter.name) adapter.rewrite(setup_.adapter, "test", rows);
+      if (adapter.name == setup_.adapter.name) model::put_on(adapter, setup_.adapter, "test", rows);
     if (setup_.adjust) setup_.adjust(rows);
     return plan::regroup(rows, plan::bucket_named(setup_.bucket));
   }

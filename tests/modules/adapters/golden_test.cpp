@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters that PEFT saved give its loss and its gradients: DoRA, rsLoRA, modules that are trained
-// whole.
+// Adapters that PEFT saved give its loss, its gradients and its merged weights: DoRA, rsLoRA, IA3,
+// modules that are trained whole.
 
 #include <gtest/gtest.h>
 
+#include "core/json.hpp"
 #include "modules/adapters/adapted_model.hpp"
 
 namespace finetune::golden_test {
@@ -12,23 +13,17 @@ namespace {
 using model::Recompute;
 using train::Blocks;
 
-model::AdapterSettings settings_of(const std::string& name) {
-  model::AdapterSettings settings;
-  settings.name = "lora";
-  settings.lora_r = 4;
-  settings.lora_alpha = 6;
-  settings.use_dora = name == "dora";
-  settings.use_rslora = name == "rslora";
-  if (name == "mixed") {
-    settings.target_modules = {"v_proj", "gate_proj"};
-    settings.modules_to_save = {"q_proj", "up_proj"};
-  } else if (settings.use_dora) {
-    settings.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
-  } else {
-    settings.target_modules = {"k_proj", "v_proj", "gate_proj"};
-    settings.modules_to_save = {"lm_head", "embed_tokens", "norm"};
-  }
+/// As the file says it: of those that begin with other options than ours, the deck's would be.
+model::AdapterSettings settings_of(const std::filesystem::path& folder) {
+  const auto adapter = weights::PeftAdapter::open(folder, modules::registry().adapters);
+  model::AdapterSettings settings = adapter.settings();
+  settings.name = adapter.kind().name;
   return settings;
+}
+
+/// The small model that the adapter was made for.
+std::string family_of(const std::filesystem::path& folder) {
+  return core::read_json(folder / "adapter_config.json", 1 << 20)["base_model_name_or_path"];
 }
 
 data::MicroBatch golden_batch(const weights::ModelFiles& files) {
@@ -50,13 +45,15 @@ TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
   const auto expected = weights::ModelFiles::open(folder / (std::string(name) + ".safetensors"));
   const auto& world = tests::world();
   const world::World mesh = tests::mesh_of(world, world.size());
-  tests::AdaptedModel model({.adapter = settings_of(name),
+  const std::string family = family_of(folder / name);
+  tests::AdaptedModel model({.model = tests::golden("models/" + family),
+                             .adapter = settings_of(folder / name),
                              .start = folder / name,
                              .recompute = recompute,
                              .blocks = blocks},
                             mesh, {.numbers = {.compute = core::DType::f32}});
   const auto batch =
-      golden_batch(weights::ModelFiles::open(tests::golden("cases/llama.safetensors")));
+      golden_batch(weights::ModelFiles::open(tests::golden("cases/" + family + ".safetensors")));
   const auto num_targets = std::count_if(batch.labels.begin(), batch.labels.end(),
                                          [](std::int64_t label) { return label >= 0; });
   const double per_token = 1.0 / static_cast<double>(num_targets);
@@ -87,15 +84,15 @@ TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
   EXPECT_EQ(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), model.table.num_trainable());
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Adapters,
-                         testing::Values(std::tuple("mixed", Blocks::kept, Recompute::nothing),
-                                         std::tuple("mixed", Blocks::recomputed, Recompute::cheap),
-                                         std::tuple("dora", Blocks::kept, Recompute::nothing),
-                                         std::tuple("dora", Blocks::recomputed, Recompute::nothing),
-                                         std::tuple("dora", Blocks::kept, Recompute::cheap),
-                                         std::tuple("rslora", Blocks::kept, Recompute::nothing),
-                                         std::tuple("rslora", Blocks::recomputed,
-                                                    Recompute::cheap)));
+INSTANTIATE_TEST_SUITE_P(
+    Ways, Adapters,
+    testing::Values(std::tuple("mixed", Blocks::kept, Recompute::nothing),
+                    std::tuple("mixed", Blocks::recomputed, Recompute::cheap),
+                    std::tuple("dora", Blocks::kept, Recompute::nothing),
+                    std::tuple("dora", Blocks::recomputed, Recompute::nothing),
+                    std::tuple("dora", Blocks::kept, Recompute::cheap),
+                    std::tuple("rslora", Blocks::kept, Recompute::nothing),
+                    std::tuple("rslora", Blocks::recomputed, Recompute::cheap)));
 
 }  // namespace
 }  // namespace finetune::golden_test

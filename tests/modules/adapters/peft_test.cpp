@@ -38,7 +38,8 @@ TEST(PeftGolden, TrainedAdapterGivesPeftsLogits) {
 
 TEST(PeftGolden, MergedWeightsArePefts) {
   auto described = train::describe_model({}, golden("models/llama"), modules::registry());
-  const auto adapter = weights::PeftAdapter::open(golden("train/lora_final"));
+  const auto adapter =
+      weights::PeftAdapter::open(golden("train/lora_final"), modules::registry().adapters);
   model::AdapterSettings settings = adapter.settings();
   settings.name = "lora";
   train::rewrite_for(settings, "test", modules::registry(), described.parameters);
@@ -62,7 +63,7 @@ TEST(PeftGolden, MergedWeightsArePefts) {
     merge.read(i, static_cast<std::int64_t>(half), std::span(values).subspan(half));
     const auto expected = read_golden<float>(merged.contains(row.name) ? merged : files, row.name);
     largest = std::max(largest, largest_difference(values, expected));
-    if (!row.low_rank.exists()) continue;
+    if (!row.adapted.exists()) continue;
     for (const float value : values)
       rounding = std::max(
           rounding, std::abs(double{value} - core::bf16_to_float(core::float_to_bf16(value))));

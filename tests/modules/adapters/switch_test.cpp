@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "adapters/lora/settings.hpp"
 #include "model/rope.hpp"
 #include "modules/adapters/adapted_model.hpp"
 
@@ -19,9 +20,9 @@ at::Tensor logits_of(const train::Engine& engine) {
 model::AdapterSettings golden_dora() {
   model::AdapterSettings settings;
   settings.name = "lora";
-  settings.lora_r = 4;
-  settings.lora_alpha = 6;
-  settings.use_dora = true;
+  settings.of<adapters::lora::Settings>().r = 4;
+  settings.of<adapters::lora::Settings>().alpha = 6;
+  settings.of<adapters::lora::Settings>().use_dora = true;
   settings.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
   return settings;
 }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "adapters/lora/lora.hpp"
+#include "adapters/lora/parts.hpp"
+#include "adapters/lora/settings.hpp"
 #include "core/error.hpp"
 #include "model/adapter.hpp"
 #include "model/parameter_table.hpp"
@@ -53,7 +55,7 @@ TEST(Targets, CountTheExpertsThatTheyLeaveOut) {
   }
   EXPECT_EQ(warnings({"gate_proj"}, "deck.toml"),
             "warning: deck.toml: adapter.target_modules names \"gate_proj\" (3 matrices of experts "
-            "of that name stay as they are). Only those outside of experts get a low-rank part.\n");
+            "of that name stay as they are). Only those outside of experts are adapted.\n");
   EXPECT_NE(warnings({"down_proj"}, "deck.toml").find("(7 matrices of experts"), std::string::npos);
   EXPECT_EQ(warnings({"layers.0.mlp.gate_proj"}, "deck.toml"), "");
   EXPECT_EQ(warnings({"all-linear"}, "deck.toml"), "");
@@ -64,18 +66,18 @@ TEST(Targets, CountTheExpertsThatTheyLeaveOut) {
 std::pair<std::int64_t, double> sizes(const model::ParameterTable& table,
                                       const std::string& module) {
   const auto row = std::ranges::find(table.rows, module + ".weight", &model::Parameter::name);
-  return {table.row(row->low_rank.a).shape[0], row->low_rank.scale};
+  return {table.row(row->adapted.parts[adapters::lora::LowRank::a]).shape[0], row->adapted.scale};
 }
 
 model::AdapterSettings with_patterns(const std::vector<std::string>& ranks,
                                      const std::vector<std::string>& alphas) {
   model::AdapterSettings settings;
   settings.name = "lora";
-  settings.lora_r = 8;
-  settings.lora_alpha = 16;
+  settings.of<adapters::lora::Settings>().r = 8;
+  settings.of<adapters::lora::Settings>().alpha = 16;
   settings.target_modules = {"layers.0.mlp.gate_proj", "layers.0.mlp.down_proj"};
-  settings.rank_pattern = ranks;
-  settings.alpha_pattern = alphas;
+  settings.of<adapters::lora::Settings>().rank_pattern = ranks;
+  settings.of<adapters::lora::Settings>().alpha_pattern = alphas;
   return settings;
 }
 
@@ -102,7 +104,7 @@ TEST(Patterns, MatchTheEndsOfNamesAsPeftDoes) {
   EXPECT_EQ(sizes(table, gate).first, 3);
   EXPECT_EQ(sizes(table, down).first, 8) << "the whole rest of the name";
   model::AdapterSettings rslora = with_patterns({"gate_proj=4"}, {"gate_proj=6"});
-  rslora.use_rslora = true;
+  rslora.of<adapters::lora::Settings>().use_rslora = true;
   EXPECT_EQ(sizes(rewritten(rslora), gate), (Sizes{4, 3.0}));
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "base/base_weights.hpp"
 #include "base/frozen_weights.hpp"
@@ -46,7 +47,7 @@ std::string message_of(const F& f) {
 model::ParameterTable quantised_table(const model::Architecture& architecture) {
   model::ParameterTable table = tests::tiny_family().describe(architecture);
   model::AdapterSettings settings;
-  settings.lora_r = 2;
+  settings.of<adapters::lora::Settings>().r = 2;
   adapters::qlora::adapter().rewrite(settings, "test", table);
   return plan::regroup(table, plan::Bucket::block);
 }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "adapters/lora/cost.hpp"
+#include "adapters/lora/math.hpp"
 #include "model/block.hpp"
 #include "model/layout.hpp"
 #include "model/ops.hpp"
@@ -64,15 +66,17 @@ void adapt(ParameterTable& table, const Case& of) {
   const BlockRows block = table.decoder.blocks.front();
   for (const RowRange rows : {block.qkv, RowRange{block.attention_out, 1},
                               block.feed_forward.gate_up, RowRange{block.feed_forward.down, 1}}) {
-    std::vector<LowRank> parts(static_cast<std::size_t>(rows.num), LowRank{.scale = 2});
-    for (LowRank& part : parts)
-      part.a = add({of.rank, table.row(rows.first).shape[1]});
+    std::vector<Adapted> parts(
+        static_cast<std::size_t>(rows.num),
+        {.scale = 2, .cost = &adapters::lora::cost(), .math = &adapters::lora::math()});
+    for (Adapted& part : parts)
+      part.parts = {add({of.rank, table.row(rows.first).shape[1]})};
     for (int i = 0; i < rows.num; ++i) {
-      LowRank& part = parts[static_cast<std::size_t>(i)];
+      Adapted& part = parts[static_cast<std::size_t>(i)];
       const std::int64_t outputs = table.row(rows.first + i).shape[0];
-      part.b = add({outputs, of.rank});
-      if (of.has_magnitudes) part.magnitude = add({outputs});
-      table.rows[static_cast<std::size_t>(rows.first + i)].low_rank = part;
+      part.parts.push_back(add({outputs, of.rank}));
+      if (of.has_magnitudes) part.parts.push_back(add({outputs}));
+      table.rows[static_cast<std::size_t>(rows.first + i)].adapted = part;
     }
   }
 }
@@ -132,24 +136,25 @@ TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
 
 INSTANTIATE_TEST_SUITE_P(
     Blocks, Cost,
-    testing::Values(Case{.name = "dense"}, Case{.name = "dense_bf16", .compute = core::DType::bf16},
-                    Case{.name = "recomputed", .recompute = Recompute::cheap},
-                    Case{.name = "bias", .qkv_bias = true},
-                    Case{.name = "head_norm", .layer = {.head_norm = HeadNorm::weighted}},
-                    Case{.name = "window", .layer = {.window = 16}},
-                    Case{.name = "experts",
-                         .layer = {.has_experts = true},
-                         .experts = {.num = 6, .top_k = 2, .d_ff = 48}},
-                    Case{.name = "experts_recomputed",
-                         .layer = {.has_experts = true},
-                         .experts = {.num = 6, .top_k = 2, .d_ff = 48},
-                         .recompute = Recompute::cheap},
-                    Case{.name = "shared_expert",
-                         .layer = {.has_experts = true},
-                         .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80}},
-                    Case{.name = "low_rank", .rank = 4},
-                    Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
-                    Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
+    testing::Values(
+        Case{.name = "dense"}, Case{.name = "dense_bf16", .compute = core::DType::bf16},
+        Case{.name = "recomputed", .recompute = Recompute::cheap},
+        Case{.name = "bias", .qkv_bias = true},
+        Case{.name = "head_norm", .layer = {.head_norm = HeadNorm::weighted}},
+        Case{.name = "window", .layer = {.window = 16}},
+        Case{.name = "experts",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48}},
+        Case{.name = "experts_recomputed",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48},
+             .recompute = Recompute::cheap},
+        Case{.name = "shared_expert",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80}},
+        Case{.name = "low_rank", .rank = 4},
+        Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
+        Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace

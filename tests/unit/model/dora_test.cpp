@@ -2,24 +2,21 @@
 // Magnitudes of rows (DoRA) beside rows that have no direction.
 #include "unit/model/tiny_weights.hpp"
 
+#include "adapters/lora/math.hpp"
 #include "model/projection.hpp"
 
 namespace finetune::model::dora_test {
 namespace {
 
 /// A matrix, its low-rank part and its magnitudes: rows 0 to 3.
-class Adapted : public tests::TinyWeights {
+class OfDora : public tests::TinyWeights {
  public:
   using tests::TinyWeights::TinyWeights;
 
   std::vector<TrainedPart> trained(RowRange) const override { return {}; }
-  std::vector<LowRankPart> low_rank(RowRange) const override {
-    LowRank rows;
-    rows.a = 1;
-    rows.b = 2;
-    rows.magnitude = 3;
-    rows.scale = 2;
-    return {{rows, 0, 6}};
+  std::vector<AdaptedPart> adapted(RowRange) const override {
+    const Adapted parts = {.parts = {1, 2, 3}, .scale = 2, .math = &adapters::lora::math()};
+    return {{0, parts, 0, 6}};
   }
 };
 
@@ -27,7 +24,7 @@ TEST(Dora, ARowOfZerosStaysZeroAndItsGradientsAreFinite) {
   at::Tensor w_FD = tests::normal({6, 5}, 1);
   w_FD[4].zero_();
   const at::Tensor x_ND = tests::normal({7, 5}, 2), dy_NF = tests::normal({7, 6}, 3);
-  Adapted weights(
+  OfDora weights(
       {w_FD, tests::normal({3, 5}, 4), at::zeros({6, 3}), at::linalg_vector_norm(w_FD, 2, 1)});
   const Projection projection{.weights = &weights, .rows = {0, 1}};
 

@@ -37,12 +37,12 @@ class TableWeights : public model::Weights {
     if (!table_.row(rows.first).trainable) return {};
     return {{rows, 0, 0}};
   }
-  std::vector<model::LowRankPart> low_rank(model::RowRange rows) const override {
-    std::vector<model::LowRankPart> parts;
+  std::vector<model::AdaptedPart> adapted(model::RowRange rows) const override {
+    std::vector<model::AdaptedPart> parts;
     std::int64_t first = 0;
     for (int row = rows.first; row < rows.first + rows.num; ++row) {
       const model::Parameter& of = table_.row(row);
-      if (of.low_rank.exists()) parts.push_back({of.low_rank, first, of.shape[0]});
+      if (of.adapted.exists()) parts.push_back({row, of.adapted, first, of.shape[0]});
       first += of.shape[0];
     }
     return parts;

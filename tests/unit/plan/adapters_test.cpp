@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/lora/lora.hpp"
+#include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "model/quantization.hpp"
 #include "models/qwen/qwen.hpp"
@@ -57,8 +58,8 @@ model::ParameterTable table_of(const model::Architecture& a, Base base,
     model::mark_packed(packed, "config.json", table);
   }
   if (base == Base::dense || base == Base::gptq)
-    adapters::lora::adapter().rewrite(settings, "", table);
-  if (base == Base::nf4) adapters::qlora::adapter().rewrite(settings, "", table);
+    model::put_on(adapters::lora::adapter(), settings, "", table);
+  if (base == Base::nf4) model::put_on(adapters::qlora::adapter(), settings, "", table);
   return table;
 }
 
@@ -161,7 +162,7 @@ TEST(Adapters, WithEightBitMomentsHaveTwoBytesAndTwoScalesABlock) {
 
 TEST(Adapters, OfA72BModelInGptqFitFourGpusOf24GB) {
   model::AdapterSettings settings;
-  settings.lora_r = 16;
+  settings.of<adapters::lora::Settings>().r = 16;
   Request wanted = request(qwen_72b(), 4);
   wanted.max_seq_length = 1024;
   wanted.activation_checkpointing = ActivationCheckpointing::full;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "adapters/lora/cost.hpp"
 #include "model/architecture.hpp"
 #include "model/layout.hpp"
 #include "model/parameter_table.hpp"
@@ -67,9 +68,9 @@ class DecoderTable {
     table_.units.push_back("adapter");
     for (const int i : adapted_) {
       const model::Parameter base = table_.row(i);
-      model::LowRank& low_rank = table_.rows[static_cast<std::size_t>(i)].low_rank;
-      low_rank.a = static_cast<int>(table_.rows.size());
-      low_rank.b = low_rank.a + 1;
+      const auto first = static_cast<int>(table_.rows.size());
+      table_.rows[static_cast<std::size_t>(i)].adapted = {.parts = {first, first + 1},
+                                                          .cost = &adapters::lora::cost()};
       for (const auto& shape : {std::vector<std::int64_t>{training_.rank, base.shape[1]},
                                 std::vector<std::int64_t>{base.shape[0], training_.rank}})
         table_.rows.push_back({.name = "adapter",

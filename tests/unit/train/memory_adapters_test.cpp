@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "adapters/lora/lora.hpp"
+#include "adapters/lora/math.hpp"
+#include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "core/dtype.hpp"
 #include "model/packing.hpp"
@@ -94,7 +96,7 @@ plan::Request request(const Case& run) {
 model::ParameterTable table_of(const Case& run) {
   model::ParameterTable table = models::llama::family().describe(architecture());
   model::AdapterSettings settings;
-  settings.use_dora = run.kind.has_magnitudes;
+  settings.of<adapters::lora::Settings>().use_dora = run.kind.has_magnitudes;
   settings.double_quant = run.kind.base != Base::nf4_single;
   if (run.kind.attention_only) settings.target_modules = {"q_proj", "v_proj"};
   if (run.kind.saves_modules) settings.modules_to_save = {"embed_tokens", "lm_head"};
@@ -105,8 +107,9 @@ model::ParameterTable table_of(const Case& run) {
     model::mark_packed(packed, "config.json", table);
   }
   const bool is_nf4 = run.kind.base == Base::nf4 || run.kind.base == Base::nf4_single;
-  const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter() : adapters::lora::adapter();
-  adapter.rewrite(settings, "deck", table);
+  const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter(&adapters::lora::math())
+                                        : adapters::lora::adapter(&adapters::lora::math());
+  model::put_on(adapter, settings, "deck", table);
   return plan::regroup(table, plan::bucket_named(run.bucket));
 }
 

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "adapters/lora/lora.hpp"
+#include "adapters/lora/settings.hpp"
 #include "support.hpp"
 #include "weights/safetensors_writer.hpp"
 
@@ -13,6 +15,8 @@ namespace finetune::weights::peft_test {
 namespace {
 
 using core::DType;
+
+const std::vector<model::Adapter> kinds = {adapters::lora::adapter()};
 
 core::Json config_with(const core::Json& changes) {
   core::Json config = {{"peft_type", "LORA"},
@@ -30,7 +34,7 @@ core::Json config_with(const core::Json& changes) {
 }
 
 PeftConfig read_with(const core::Json& changes) {
-  return read_peft_config(config_with(changes), "adapter_config.json");
+  return read_peft_config(config_with(changes), "adapter_config.json", kinds);
 }
 
 /// A matrix [4, 3] with a low-rank part beside it, and a head that is trained whole.
@@ -45,7 +49,7 @@ model::ParameterTable small_table() {
       {.name = "base_model.model.model.q_proj.lora_B.weight", .shape = {4, 2}, .adapts = 0});
   table.rows.push_back(
       {.name = "base_model.model.model.q_proj.lora_magnitude_vector", .shape = {4}, .adapts = 0});
-  table.rows.front().low_rank = {.a = 2, .b = 3, .magnitude = 4, .scale = 8};
+  table.rows.front().adapted = {.parts = {2, 3, 4}, .scale = 8};
   return table;
 }
 
@@ -77,11 +81,11 @@ TEST(PeftConfig, IsReadIntoOurSettings) {
                                        {"use_rslora", true},
                                        {"use_dora", true},
                                        {"modules_to_save", {"lm_head"}}});
-  EXPECT_EQ(config.settings.lora_r, 64);
-  EXPECT_EQ(config.settings.lora_alpha, 32.5);
-  EXPECT_EQ(config.settings.lora_dropout, 0.1);
-  EXPECT_TRUE(config.settings.use_rslora);
-  EXPECT_TRUE(config.settings.use_dora);
+  EXPECT_EQ(config.settings.of<adapters::lora::Settings>().r, 64);
+  EXPECT_EQ(config.settings.of<adapters::lora::Settings>().alpha, 32.5);
+  EXPECT_EQ(config.settings.of<adapters::lora::Settings>().dropout, 0.1);
+  EXPECT_TRUE(config.settings.of<adapters::lora::Settings>().use_rslora);
+  EXPECT_TRUE(config.settings.of<adapters::lora::Settings>().use_dora);
   EXPECT_EQ(config.settings.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_EQ(config.settings.modules_to_save, std::vector<std::string>{"lm_head"});
   EXPECT_FALSE(config.targets_are_in_tensors);
@@ -96,16 +100,16 @@ TEST(PeftConfig, PatternsAndLeftOutLayersAreToldByTheTensors) {
 
 TEST(PeftConfig, WhatIsWrittenReadsBack) {
   model::AdapterSettings settings;
-  settings.lora_r = 3;
-  settings.lora_alpha = 0.5;
-  settings.use_dora = settings.use_rslora = true;
+  settings.of<adapters::lora::Settings>() = {
+      .r = 3, .alpha = 0.5, .use_rslora = true, .use_dora = true};
   settings.modules_to_save = {"lm_head"};
-  const core::Json config =
-      to_peft_config(settings, {"a.gate", "a.up", "b.gate", "lm_head"}, {"a.gate", "a.up"});
-  const PeftConfig read = read_peft_config(config, "adapter_config.json");
-  EXPECT_EQ(read.settings.lora_r, 3);
-  EXPECT_EQ(read.settings.lora_alpha, 0.5);
-  EXPECT_TRUE(read.settings.use_dora && read.settings.use_rslora);
+  const core::Json config = to_peft_config(
+      settings, kinds.front(), {"a.gate", "a.up", "b.gate", "lm_head"}, {"a.gate", "a.up"});
+  const PeftConfig read = read_peft_config(config, "adapter_config.json", kinds);
+  EXPECT_EQ(read.settings.of<adapters::lora::Settings>().r, 3);
+  EXPECT_EQ(read.settings.of<adapters::lora::Settings>().alpha, 0.5);
+  EXPECT_TRUE(read.settings.of<adapters::lora::Settings>().use_dora &&
+              read.settings.of<adapters::lora::Settings>().use_rslora);
   EXPECT_EQ(read.settings.modules_to_save, settings.modules_to_save);
   // "gate" would mean that of b as well.
   EXPECT_EQ(read.settings.target_modules, (std::vector<std::string>{"a.gate", "up"}));
@@ -117,25 +121,26 @@ TEST(PeftConfig, ReadsRanksAndAlphasByModule) {
   const core::Json changes = {{"rank_pattern", {{"q_proj", 4}, {"layers.[01].v_proj", 6}}},
                               {"alpha_pattern", {{"q_proj", 2.5}}}};
   const PeftConfig read = read_with(changes);
-  EXPECT_EQ(read.settings.rank_pattern, (Texts{"layers.[01].v_proj=6", "q_proj=4"}));
-  EXPECT_EQ(read.settings.alpha_pattern, Texts{"q_proj=2.5"});
+  EXPECT_EQ(read.settings.of<adapters::lora::Settings>().rank_pattern,
+            (Texts{"layers.[01].v_proj=6", "q_proj=4"}));
+  EXPECT_EQ(read.settings.of<adapters::lora::Settings>().alpha_pattern, Texts{"q_proj=2.5"});
 }
 
 TEST(PeftConfig, KeepsTheOrderOfThePatternsInTheFile) {
-  PeftConfig read = read_with({{"rank_pattern", {{"a", 4}, {"b", 6}}}});
-  keep_pattern_order(nlohmann::ordered_json::parse(R"({"rank_pattern": {"b": 6, "a": 4}})"),
-                     read.settings);
-  EXPECT_EQ(read.settings.rank_pattern, (Texts{"b=6", "a=4"}));
+  const auto in_order = nlohmann::ordered_json::parse(R"({"rank_pattern": {"b": 6, "a": 4}})");
+  const PeftConfig read = read_peft_config(config_with({{"rank_pattern", {{"a", 4}, {"b", 6}}}}),
+                                           "adapter_config.json", kinds, &in_order);
+  EXPECT_EQ(read.settings.of<adapters::lora::Settings>().rank_pattern, (Texts{"b=6", "a=4"}));
 }
 
 TEST(PeftConfig, WritesWholeNamesWhereSortedPatternsWouldMeanSomethingElse) {
   model::AdapterSettings settings;
-  settings.rank_pattern = {"x.up=2", "up=3"};
+  settings.of<adapters::lora::Settings>().rank_pattern = {"x.up=2", "up=3"};
   const Texts modules = {"x.up", "y.up"};
-  EXPECT_EQ(to_peft_config(settings, modules, modules).at("rank_pattern"),
+  EXPECT_EQ(to_peft_config(settings, kinds.front(), modules, modules).at("rank_pattern"),
             core::Json::parse(R"({"x\\.up": 2, "y\\.up": 3})"));
-  settings.rank_pattern = {"x.up=2", "y.up=3"};
-  EXPECT_EQ(to_peft_config(settings, modules, modules).at("rank_pattern"),
+  settings.of<adapters::lora::Settings>().rank_pattern = {"x.up=2", "y.up=3"};
+  EXPECT_EQ(to_peft_config(settings, kinds.front(), modules, modules).at("rank_pattern"),
             core::Json::parse(R"({"x.up": 2, "y.up": 3})"));
 }
 
@@ -177,7 +182,8 @@ TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
     EXPECT_EQ(thrown.kind, core::ErrorKind::input) << thrown.message;
     EXPECT_TRUE(thrown.says("adapter_config.json: " + key + " = ")) << thrown.message;
   }
-  EXPECT_TRUE(thrown_by([] { read_peft_config(core::Json(3), "x"); }).says("holds no object"));
+  EXPECT_TRUE(
+      thrown_by([] { read_peft_config(core::Json(3), "x", kinds); }).says("holds no object"));
 }
 
 TEST(PeftAdapter, RoundTripsThroughEveryFloatingDtype) {
@@ -186,7 +192,7 @@ TEST(PeftAdapter, RoundTripsThroughEveryFloatingDtype) {
     const TestFolder folder;
     folder.put(peft_config_name, config_with(core::Json::object()).dump());
     write_tensors(folder, specs_of(table, dtype));
-    const PeftAdapter adapter = PeftAdapter::open(folder.path());
+    const PeftAdapter adapter = PeftAdapter::open(folder.path(), kinds);
     adapter.require_fits(table);
     std::vector<float> values(3);
     adapter.read(table.row(3), 4, values);
@@ -206,7 +212,7 @@ TEST(PeftAdapter, OtherSpellingsOfNamesMeanTheSame) {
                  {module + ".lora_B.weight", DType::f32, {4, 2}},
                  {module + ".lora_magnitude_vector.weight", DType::f32, {4}},
                  {"base_model.model.lm_head.modules_to_save.default.weight", DType::f32, {5, 4}}});
-  const PeftAdapter adapter = PeftAdapter::open(folder.path());
+  const PeftAdapter adapter = PeftAdapter::open(folder.path(), kinds);
   EXPECT_NO_THROW(adapter.require_fits(table));
   EXPECT_EQ(adapter.settings().target_modules, std::vector<std::string>{"model.q_proj"});
   std::vector<float> values(4);
@@ -222,7 +228,8 @@ TEST(PeftAdapter, TensorsOfAnotherModelAreListed) {
   specs[1].shape = {2, 4};
   specs[2].name = "base_model.model.model.other.lora_B.weight";
   write_tensors(folder, specs);
-  const Thrown thrown = thrown_by([&] { PeftAdapter::open(folder.path()).require_fits(table); });
+  const Thrown thrown =
+      thrown_by([&] { PeftAdapter::open(folder.path(), kinds).require_fits(table); });
   EXPECT_EQ(thrown.kind, core::ErrorKind::input);
   for (const char* part :
        {"it is an adapter of another model", "lora_A.weight is [2, 4], should be [2, 3]",
@@ -236,7 +243,7 @@ TEST(PeftAdapter, TensorsWithoutElementsAreNamed) {
   std::vector<TensorSpec> specs = specs_of(small_table());
   specs[1].shape = {0};
   write_tensors(folder, specs);
-  const Thrown thrown = thrown_by([&] { PeftAdapter::open(folder.path()); });
+  const Thrown thrown = thrown_by([&] { PeftAdapter::open(folder.path(), kinds); });
   EXPECT_EQ(thrown.kind, core::ErrorKind::input);
   EXPECT_TRUE(thrown.says("q_proj.lora_A.weight\" has shape [0]")) << thrown.message;
   EXPECT_TRUE(thrown.says("ZeRO-3")) << thrown.message;
@@ -252,7 +259,7 @@ TEST(PeftAdapter, NumbersThatAreNotFiniteAreNamed) {
   values[4] = std::numeric_limits<float>::quiet_NaN();
   writer.write(specs[0].name, std::as_bytes(std::span(values)));
   writer.finish();
-  const PeftAdapter adapter = PeftAdapter::open(folder.path());
+  const PeftAdapter adapter = PeftAdapter::open(folder.path(), kinds);
   EXPECT_NO_THROW(adapter.read(table.row(2), 0, std::span(values).first(4)));
   const Thrown thrown =
       thrown_by([&] { adapter.read(table.row(2), 3, std::span(values).first(3)); });
@@ -262,23 +269,27 @@ TEST(PeftAdapter, NumbersThatAreNotFiniteAreNamed) {
 
 TEST(PeftAdapter, FoldersThatAreNoneAreToldApart) {
   const TestFolder folder;
-  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder / "gone"); }).says("no such folder"));
-  EXPECT_TRUE(
-      thrown_by([&] { PeftAdapter::open(folder.path()); }).says("has no adapter_config.json"));
+  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder / "gone", kinds); }).says("no such folder"));
+  EXPECT_TRUE(thrown_by([&] {
+                PeftAdapter::open(folder.path(), kinds);
+              }).says("has no adapter_config.json"));
   folder.put("config.json", "{}");
-  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path()); }).says("it is a whole model"));
+  EXPECT_TRUE(
+      thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).says("it is a whole model"));
   folder.put(peft_config_name, "{");
   EXPECT_TRUE(thrown_by([&] {
-                PeftAdapter::open(folder.path());
+                PeftAdapter::open(folder.path(), kinds);
               }).says("has no adapter_model.safetensors"));
   folder.put("adapter_model.bin", "pickle");
-  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path()); }).says("pickle files"));
+  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).says("pickle files"));
   folder.put(peft_file_name, "junk");
-  EXPECT_EQ(thrown_by([&] { PeftAdapter::open(folder.path()); }).kind, core::ErrorKind::input);
+  EXPECT_EQ(thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).kind,
+            core::ErrorKind::input);
   folder.put(peft_config_name, config_with(core::Json::object()).dump());
-  EXPECT_EQ(thrown_by([&] { PeftAdapter::open(folder.path()); }).kind, core::ErrorKind::input);
+  EXPECT_EQ(thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).kind,
+            core::ErrorKind::input);
   folder.put(peft_config_name, std::string(largest_peft_config_bytes + 1, ' '));
-  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path()); }).says("at most 1.00 MiB"));
+  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).says("at most 1.00 MiB"));
 }
 
 TEST(PeftAdapter, LinksOutOfTheFolderAreNotFollowed) {
@@ -287,7 +298,7 @@ TEST(PeftAdapter, LinksOutOfTheFolderAreNotFollowed) {
   std::filesystem::rename(folder / peft_file_name, folder / "elsewhere");
   std::filesystem::create_symlink("elsewhere", folder / peft_file_name);
   folder.put(peft_config_name, config_with(core::Json::object()).dump());
-  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path()); }).says("symbolic link"));
+  EXPECT_TRUE(thrown_by([&] { PeftAdapter::open(folder.path(), kinds); }).says("symbolic link"));
 }
 
 TEST(PeftAdapter, BrokenFilesNeverDoMoreThanThrow) {
@@ -301,7 +312,7 @@ TEST(PeftAdapter, BrokenFilesNeverDoMoreThanThrow) {
     folder.put(peft_config_name, i % 2 == 0 ? mutated(config, i) : config);
     folder.put(peft_file_name, i % 2 == 1 ? mutated(tensors, i) : tensors);
     try {
-      const PeftAdapter adapter = PeftAdapter::open(folder.path());
+      const PeftAdapter adapter = PeftAdapter::open(folder.path(), kinds);
       adapter.require_fits(table);
       std::vector<float> values(6);
       adapter.read(table.row(2), 0, values);

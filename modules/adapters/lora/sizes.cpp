@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/low_rank_sizes.hpp"
+#include "adapters/lora/sizes.hpp"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -13,7 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 
-namespace finetune::model {
+namespace finetune::adapters::lora {
 namespace {
 
 // Patterns come from other people's files, and names have a hundred characters. Where there are
@@ -100,9 +100,9 @@ std::string PatternValue::text() const {
   return key + "=" + core::round_trip(value);
 }
 
-LowRankSizes::LowRankSizes(const AdapterSettings& settings, const std::string& where)
-    : rank_(settings.lora_r),
-      alpha_(settings.lora_alpha),
+LowRankSizes::LowRankSizes(const Settings& settings, const std::string& where)
+    : rank_(settings.r),
+      alpha_(settings.alpha),
       use_rslora_(settings.use_rslora),
       ranks_(read(settings.rank_pattern, where)),
       alphas_(read(settings.alpha_pattern, where)) {}
@@ -159,4 +159,4 @@ std::vector<std::string> LowRankSizes::unused(const std::vector<std::string>& mo
   return texts;
 }
 
-}  // namespace finetune::model
+}  // namespace finetune::adapters::lora

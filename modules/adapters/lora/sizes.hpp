@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/adapter.hpp"
+#include "adapters/lora/settings.hpp"
 
-namespace finetune::model {
+namespace finetune::adapters::lora {
 
 /// A regular expression as PEFT matches it against a module's name: re.match(r"(.*\.)?(KEY)$").
 /// Source: peft/utils/other.py, get_pattern_key.
@@ -47,7 +47,7 @@ struct PatternValue {
 class LowRankSizes {
  public:
   /// `where` begins messages. Throws: ErrorKind::input, see ModulePattern.
-  LowRankSizes(const AdapterSettings& settings, const std::string& where);
+  LowRankSizes(const Settings& settings, const std::string& where);
 
   std::int64_t rank(std::string_view module) const;
   double alpha(std::string_view module) const;
@@ -73,4 +73,4 @@ class LowRankSizes {
   std::vector<Entry> alphas_;
 };
 
-}  // namespace finetune::model
+}  // namespace finetune::adapters::lora

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapters/lora/cost.hpp"
+
+#include <algorithm>
+
+#include "adapters/lora/parts.hpp"
+#include "model/cost/adapter_cost.hpp"
+
+namespace finetune::adapters::lora {
+namespace {
+
+using model::CostSettings;
+using model::fp32_bytes;
+using model::ProjectionCost;
+using model::ProjectionShape;
+
+/// What kernels::composed writes next to what it drops.
+constexpr std::int64_t bytes_a_dropped_element = 20;
+
+/// Of the matrices of one product that have low-rank parts.
+struct Sizes {
+  explicit Sizes(const ProjectionShape& shape) {
+    for (const model::Parameter* row : shape.adapted) {
+      ++num_parts;
+      rank += shape.table->row(row->adapted.parts[LowRank::a]).shape.front();
+      has_magnitudes = has_magnitudes || LowRank::has_magnitude(row->adapted);
+    }
+  }
+
+  std::int64_t num_parts = 0;
+  std::int64_t rank = 0;  ///< of all of them together
+  bool has_magnitudes = false;
+};
+
+/// x A and (x A) B, added to what is there; backward the gradients of both matrices and of x.
+void add_work(const ProjectionShape& shape, const Sizes& sizes, const CostSettings& settings,
+              double tokens, ProjectionCost& cost) {
+  const auto element = static_cast<double>(core::size_bytes(settings.compute));
+  const auto parts = static_cast<double>(sizes.num_parts);
+  const auto rank = static_cast<double>(sizes.rank);
+  const auto in = static_cast<double>(shape.num_inputs);
+  const double out = static_cast<double>(shape.num_outputs) / parts;
+  model::OpWork products;
+  products.products = {{tokens, rank, in, 1}, {tokens, out, rank / parts, parts}};
+  cost.forward_work.add(products);
+  cost.backward_work.add(products, 2);
+  cost.forward_work.passes.push_back({tokens * out * parts * 2 * element, parts});
+  cost.backward_work.passes.push_back({tokens * in * 2 * element, 1});
+  if (settings.dropout <= 0) return;
+  model::OpWork drop;
+  drop.passes = {{tokens * in * (2 * element + 1), model::pass_bytes(settings).operations}};
+  cost.forward_work.add(drop);
+  cost.backward_work.add(drop, 2);
+}
+
+class LowRankCost final : public model::AdapterCost {
+ public:
+  bool needs_input(const ProjectionShape&) const override { return true; }
+
+  void add(const ProjectionShape& shape, const CostSettings& settings, std::int64_t tokens,
+           model::CostTape& tape, ProjectionCost& cost) const override {
+    const Sizes sizes(shape);
+    add_work(shape, sizes, settings, static_cast<double>(tokens), cost);
+    const std::int64_t element = core::size_bytes(settings.compute);
+    const std::int64_t input = tokens * element * shape.num_inputs;
+    const std::int64_t low = tokens * element * sizes.rank;
+    cost.kept.push_back(tape.tensor(tokens, sizes.rank, element));
+    cost.backward.bytes += low;
+    if (settings.dropout > 0) {
+      // A's input with parts of it dropped; then the gradient of the product's input, that of A's
+      // input, and what dropout leaves of it.
+      const std::int64_t beside =
+          settings.is_composed
+              ? std::min(model::pieces_bytes, bytes_a_dropped_element * tokens * shape.num_inputs)
+              : 0;
+      cost.forward.bytes += input + beside;
+      cost.backward = model::larger(cost.backward, {low + 3 * input + beside, 0});
+    }
+    if (sizes.has_magnitudes) add_magnitudes(shape, settings, tokens, tape, cost);
+  }
+
+ private:
+  static void add_magnitudes(const ProjectionShape& shape, const CostSettings& settings,
+                             std::int64_t tokens, model::CostTape& tape, ProjectionCost& cost) {
+    const std::int64_t element = core::size_bytes(settings.compute);
+    const std::int64_t output = tokens * element * shape.num_outputs;
+    // The sum before it is scaled stays; backward scales a copy of the outputs' gradient.
+    cost.kept.push_back(tape.tensor(tokens, shape.num_outputs, element));
+    cost.kept.push_back(tape.tensor(1, shape.num_outputs, fp32_bytes));
+    const std::int64_t dot = output + model::reduction_bytes(settings, tokens * shape.num_outputs);
+    cost.backward = model::larger(cost.backward + output, {dot, 0});
+    // Norms of the weights' rows, with the weights at hand.
+    cost.forward =
+        model::larger(cost.forward, {model::reduction_bytes(settings, shape.largest_matrix),
+                                     model::unpacked_bytes(shape, settings)});
+  }
+};
+
+}  // namespace
+
+const model::AdapterCost& cost() {
+  static const LowRankCost low_rank;
+  return low_rank;
+}
+
+}  // namespace finetune::adapters::lora

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapters/lora/math.hpp"
+
+#include <algorithm>
+
+#include "adapters/lora/parts.hpp"
+#include "core/error.hpp"
+#include "model/activations.hpp"
+#include "model/adapter_math.hpp"
+#include "model/gradients.hpp"
+#include "model/products.hpp"
+
+namespace finetune::adapters::lora {
+namespace {
+
+using model::AdaptedPart;
+using model::Path;
+using model::Projected;
+using model::Projection;
+using model::RowRange;
+using model::Weight;
+using model::Weights;
+
+int a_of(const AdaptedPart& part) {
+  return part.adapted.parts[LowRank::a];
+}
+int b_of(const AdaptedPart& part) {
+  return part.adapted.parts[LowRank::b];
+}
+int magnitude_of(const AdaptedPart& part) {
+  return part.adapted.parts[LowRank::magnitude];
+}
+bool has_magnitude(const AdaptedPart& part) {
+  return LowRank::has_magnitude(part.adapted);
+}
+
+/// Multiplies the columns of each part with its scale; all at once where they are equal.
+void scale_parts(at::Tensor& low_NR, const Weights& weights,
+                 const std::vector<AdaptedPart>& parts) {
+  const double first_scale = parts.front().adapted.scale;
+  if (std::all_of(parts.begin(), parts.end(),
+                  [&](const AdaptedPart& part) { return part.adapted.scale == first_scale; })) {
+    low_NR.mul_(first_scale);
+    return;
+  }
+  std::int64_t first = 0;
+  for (const AdaptedPart& part : parts) {
+    const std::int64_t rank = weights.weight({b_of(part), 1}).size(1);
+    low_NR.narrow(1, first, rank).mul_(part.adapted.scale);
+    first += rank;
+  }
+}
+
+/// The A of all parts, which follow each other: one matrix [sum of ranks, D].
+RowRange all_a(const std::vector<AdaptedPart>& parts) {
+  const RowRange rows{a_of(parts.front()), static_cast<int>(parts.size())};
+  core::check(a_of(parts.back()) == rows.first + rows.num - 1,
+              "the A of matrices read as one follow each other");
+  return rows;
+}
+
+at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
+  return projection.dropout
+             ? model::dropout(x_ND, *projection.dropout, projection.rows.first, projection.path)
+             : x_ND;
+}
+
+at::Tensor columns(const at::Tensor& y_NF, const AdaptedPart& part) {
+  return y_NF.narrow(1, part.first_output, part.num_outputs);
+}
+
+/// Factor of each output: magnitude / norm of the row of weights; 1 where there is none, and where
+/// the row is zero: it has no direction, and 0 / 0 would make every output of the model NaN.
+at::Tensor output_factors(const Weights& weights, const std::vector<AdaptedPart>& parts,
+                          const at::Tensor& norms_F) {
+  at::Tensor factors = at::ones_like(norms_F);
+  for (const AdaptedPart& part : parts) {
+    if (!has_magnitude(part)) continue;
+    const at::Tensor magnitude = weights.weight({magnitude_of(part), 1}).to(at::kFloat);
+    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
+    factors.narrow(0, part.first_output, part.num_outputs)
+        .copy_(at::where(norms > 0, magnitude / norms, 1));
+  }
+  return factors;
+}
+
+bool has_magnitudes(const std::vector<AdaptedPart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const AdaptedPart& part) { return has_magnitude(part); });
+}
+
+/// Norms of the rows of W + scale B A, fp32 [out].
+at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
+                             double scale, Path path) {
+  // |w + s b A|^2 = |w|^2 + 2 s (w A^T) b + s^2 b (A A^T) b: no matrix of the weights' size.
+  const at::Tensor a = a_RD.to(at::kFloat), b = b_FR.to(at::kFloat);
+  const at::Tensor own = at::linalg_vector_norm(w_FD, 2, 1, /*keepdim=*/false, at::kFloat).square();
+  const at::Tensor mixed = model::product(w_FD, a_RD.t(), path).to(at::kFloat).mul_(b).sum(1);
+  const at::Tensor low = at::mm(b, at::mm(a, a.t())).mul_(b).sum(1);
+  return (own + 2 * scale * mixed + scale * scale * low).clamp_min_(0).sqrt_();
+}
+
+at::Tensor norms_of(const Weights& weights, const std::vector<AdaptedPart>& parts,
+                    const at::Tensor& w_FD, Path path) {
+  at::Tensor norms = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
+  for (const AdaptedPart& part : parts) {
+    const at::Tensor a = weights.weight({a_of(part), 1}), b = weights.weight({b_of(part), 1});
+    norms.narrow(0, part.first_output, part.num_outputs)
+        .copy_(adapted_row_norms(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
+                                 part.adapted.scale, path));
+  }
+  return norms;
+}
+
+/// Gradients of magnitudes; returns that of the sum they scale.
+at::Tensor magnitude_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                              const at::Tensor& dy_NF, const at::Tensor& z_NF,
+                              const at::Tensor& norms_F) {
+  const at::Tensor d_factors = at::mul(dy_NF, z_NF).sum(0, /*keepdim=*/false, at::kFloat);
+  for (const AdaptedPart& part : parts) {
+    if (!has_magnitude(part)) continue;
+    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
+    const at::Tensor d_part = d_factors.narrow(0, part.first_output, part.num_outputs);
+    model::add_vector(projection.weights->gradient({magnitude_of(part), 1}),
+                      at::where(norms > 0, d_part / norms, 0));
+  }
+  // The norms count as constants (DoRA, part 4.3): one gradient through them costs a product more.
+  return dy_NF * output_factors(*projection.weights, parts, norms_F).to(dy_NF.scalar_type());
+}
+
+/// y = x W^T + scale (x A^T) B^T, and with a magnitude each output is scaled so that the sum's row
+/// of weights has that norm. What is kept: low [N, sum of ranks], and with magnitudes the sum
+/// before they scale it [N, F] and the norms of its weights' rows [F] in fp32.
+class LowRankMath final : public model::AdapterMath {
+ public:
+  bool needs_input(const std::vector<AdaptedPart>&) const override { return true; }
+  Projected project(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                    const at::Tensor& x_ND) const override;
+  at::Tensor project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                              const at::Tensor& dy_NF, const at::Tensor& x_ND,
+                              std::span<const at::Tensor> kept) const override;
+  void merge(const model::Adapted& adapted, const ReadPart& part,
+             at::Tensor& values) const override;
+};
+
+Projected LowRankMath::project(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                               const at::Tensor& x_ND) const {
+  const Weights& weights = *projection.weights;
+  Weight weight = weights.matrix(projection.rows);
+  // Norms of its rows need it once more.
+  if (has_magnitudes(parts)) weight = {model::unpacked(weight)};
+  Projected result{model::matmul(x_ND, weight, projection.path), {}};
+  // Scaled here, while it is small: its gradient and that of B are then plain products.
+  at::Tensor low = model::product(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t(),
+                                  projection.path);
+  scale_parts(low, weights, parts);
+  std::int64_t first = 0;
+  for (const AdaptedPart& part : parts) {
+    const at::Tensor b_FR = weights.weight({b_of(part), 1});
+    at::Tensor y = columns(result.y_NF, part);
+    model::product_add(y, low.narrow(1, first, b_FR.size(1)), b_FR.t(), projection.path);
+    first += b_FR.size(1);
+  }
+  result.kept = {low};
+  if (!has_magnitudes(parts)) return result;
+  const at::Tensor norms = norms_of(weights, parts, weight.dense, projection.path);
+  result.kept.push_back(result.y_NF);
+  result.kept.push_back(norms);
+  result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
+  return result;
+}
+
+at::Tensor LowRankMath::project_backward(const Projection& projection,
+                                         const std::vector<AdaptedPart>& parts,
+                                         const at::Tensor& dy_NF, const at::Tensor& x_ND,
+                                         std::span<const at::Tensor> kept) const {
+  Weights& weights = *projection.weights;
+  const Path path = projection.path;
+  const at::Tensor& low = kept[0];
+  const at::Tensor dz_NF =
+      kept.size() > 1 ? magnitude_backward(projection, parts, dy_NF, kept[1], kept[2]) : dy_NF;
+  at::Tensor d_low = at::empty_like(low);
+  std::int64_t first = 0;
+  for (const AdaptedPart& part : parts) {
+    const at::Tensor b_FR = weights.weight({b_of(part), 1});
+    const at::Tensor dz = columns(dz_NF, part);
+    model::add_product(weights.gradient({b_of(part), 1}), dz, low.narrow(1, first, b_FR.size(1)),
+                       path);
+    at::Tensor d_part = d_low.narrow(1, first, b_FR.size(1));
+    model::product_out(d_part, dz, b_FR, path);
+    first += b_FR.size(1);
+  }
+  scale_parts(d_low, weights, parts);
+  model::add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND), path);
+
+  at::Tensor dx = model::matmul_backward(dz_NF, weights.matrix(projection.rows), path);
+  const at::Tensor a_RD = weights.weight(all_a(parts));
+  if (!projection.dropout) {
+    model::product_add(dx, d_low, a_RD, path);
+    return dx;
+  }
+  return dx.add_(model::dropout(model::product(d_low, a_RD, path), *projection.dropout,
+                                projection.rows.first, path));
+}
+
+/// With a magnitude each row of the sum is scaled to have that norm, but for a row of zeros.
+void LowRankMath::merge(const model::Adapted& adapted, const ReadPart& part,
+                        at::Tensor& values) const {
+  values.addmm_(part(LowRank::b), part(LowRank::a), 1, adapted.scale);
+  if (!LowRank::has_magnitude(adapted)) return;
+  const at::Tensor norms = at::linalg_vector_norm(values, 2, 1);
+  const at::Tensor factors = at::where(norms > 0, part(LowRank::magnitude) / norms, 1);
+  values.mul_(factors.unsqueeze(1));
+}
+
+}  // namespace
+
+const model::AdapterMath& math() {
+  static const LowRankMath low_rank;
+  return low_rank;
+}
+
+}  // namespace finetune::adapters::lora

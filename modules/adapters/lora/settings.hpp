@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The keys of low-rank adapters. The names are those of PEFT.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/adapter.hpp"
+
+namespace finetune::adapters::lora {
+
+struct Settings {
+  std::int64_t r = 8;
+  double alpha = 16;
+  double dropout = 0;
+  /// "PATTERN=VALUE": rank or alpha of the modules that the pattern matches (LowRankSizes).
+  std::vector<std::string> rank_pattern = {};
+  std::vector<std::string> alpha_pattern = {};
+  bool use_rslora = false;
+  bool use_dora = false;
+};
+
+/// As model::Adapter::bind and dropout.
+void bind(model::AdapterSettings& settings, deck::Table& table);
+double dropout(const model::AdapterSettings& settings);
+
+}  // namespace finetune::adapters::lora

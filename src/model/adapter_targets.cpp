@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/adapter_targets.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+#include "model/names.hpp"
+
+namespace finetune::model {
+namespace {
+
+constexpr std::string_view all_linear = "all-linear";
+/// What models call a head of their own.
+constexpr const char* tied_head = "lm_head";
+
+bool can_be_adapted(const Parameter& row) {
+  return row.role == Role::linear && row.shape.size() == 2;
+}
+
+/// Last parts of the names of modules that `is_fit` says yes to, each once.
+template <typename IsFit>
+std::vector<std::string> ends_of(const ParameterTable& table, const IsFit& is_fit) {
+  std::set<std::string> ends;
+  for (const Parameter& row : table.rows) {
+    if (!is_fit(row)) continue;
+    const std::string module = module_of(row.name);
+    ends.insert(module.substr(module.rfind('.') + 1));
+  }
+  return {ends.begin(), ends.end()};
+}
+
+void require_names(const std::vector<std::string>& names, const char* key,
+                   const std::string& where) {
+  if (std::ranges::find(names, "") == names.end()) return;
+  core::fail(core::ErrorKind::deck, {where, fmt::format("adapter.{} names \"\"", key),
+                                     "that is no module's name", "Leave it out."});
+}
+
+/// A head that is the embedding cannot be named as a module of its own.
+void refuse_tied_head(const std::string& where, const char* key, const std::string& name,
+                      const ParameterTable& table) {
+  const auto row_of = [&](Role role) {
+    return std::ranges::find(table.rows, role, &Parameter::role);
+  };
+  const auto embedding = row_of(Role::embedding);
+  if (!is_named(tied_head, name) || embedding == table.rows.end() ||
+      row_of(Role::head) != table.rows.end())
+    return;
+  const std::string module = module_of(embedding->name);
+  const std::string end = module.substr(module.rfind('.') + 1);
+  core::fail(core::ErrorKind::deck,
+             {where, fmt::format("adapter.{} names \"{}\"", key, name),
+              fmt::format("in this model the head is the embedding, {}: they are tied", end),
+              fmt::format("Name {} in adapter.modules_to_save to train both.", end)});
+}
+
+/// A name may mean matrices that are adapted and experts, which are not.
+void warn_of_experts(const AdapterSettings& settings, const std::string& where,
+                     const ParameterTable& table) {
+  if (where.empty()) return;
+  for (const std::string& name : settings.target_modules) {
+    std::int64_t num_left = 0;
+    for (const Parameter& row : table.rows) {
+      if (row.role == Role::expert && is_named(module_of(row.name), name))
+        num_left += row.shape.size() == 3 ? row.shape[0] : 1;
+    }
+    if (num_left == 0) continue;
+    log::warn(core::to_string(
+        {where, fmt::format("adapter.target_modules names \"{}\"", name),
+         fmt::format("{} matrices of experts of that name stay as they are", num_left),
+         "Only those outside of experts are adapted."}));
+  }
+}
+
+/// Why a module that is there is not adapted.
+std::string why_not(const ParameterTable& table, const std::string& name) {
+  for (const Parameter& row : table.rows) {
+    if (!is_named(module_of(row.name), name)) continue;
+    if (row.role == Role::expert || row.role == Role::router)
+      return "experts and their routers stay as they are";
+    if (row.role == Role::embedding || row.role == Role::head)
+      return "embedding and head are trained in full, by adapter.modules_to_save";
+    return "it is no matrix";
+  }
+  return "the model has no such module";
+}
+
+std::vector<bool> targets(const AdapterSettings& settings, const std::string& where,
+                          const ParameterTable& table) {
+  std::vector<bool> chosen(table.rows.size(), false);
+  for (const std::string& name : settings.target_modules) {
+    bool is_found = false;
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+      const Parameter& row = table.rows[i];
+      if (!can_be_adapted(row) || !(name == all_linear || is_named(module_of(row.name), name)))
+        continue;
+      chosen[i] = is_found = true;
+    }
+    if (is_found) continue;
+    refuse_tied_head(where, "target_modules", name, table);
+    auto known = ends_of(table, can_be_adapted);
+    known.emplace_back(all_linear);
+    fail_unknown_module(where, "target_modules", name, why_not(table, name), known);
+  }
+  if (settings.target_modules.empty())
+    core::fail(core::ErrorKind::deck,
+               {where, "adapter.target_modules is empty", "then nothing would be adapted",
+                "Name modules, or all-linear."});
+  return chosen;
+}
+
+/// Thaws the modules that are trained whole.
+void thaw(const AdapterSettings& settings, const std::string& where, ParameterTable& table) {
+  const auto has_name = [](const Parameter& row) { return row.adapts < 0; };
+  for (const std::string& name : settings.modules_to_save) {
+    bool is_found = false;
+    for (Parameter& row : table.rows) {
+      if (!module_of(row.name).ends_with(name)) continue;  // so PEFT matches these
+      if (!row.packing.is_dense())
+        core::fail(core::ErrorKind::deck,
+                   {where, fmt::format("adapter.modules_to_save names \"{}\"", name),
+                    "it is kept in 4 bits, which cannot be trained", "Leave it out."});
+      row.trainable = is_found = true;
+    }
+    if (is_found) continue;
+    refuse_tied_head(where, "modules_to_save", name, table);
+    fail_unknown_module(where, "modules_to_save", name, "the model has no such module",
+                        ends_of(table, has_name));
+  }
+}
+
+}  // namespace
+
+bool is_named(const std::string& module, const std::string& name) {
+  return module == name || module.ends_with("." + name);
+}
+
+void fail_unknown_module(const std::string& where, const char* key, const std::string& name,
+                         const std::string& why, const std::vector<std::string>& known) {
+  const auto near = core::nearest(name, known);
+  core::fail(core::ErrorKind::deck,
+             {where, fmt::format("adapter.{} names \"{}\"", key, name),
+              fmt::format("{}; there are {}", why, fmt::join(known, ", ")),
+              near ? fmt::format("Did you mean \"{}\"?", *near) : "Use some of these."});
+}
+
+std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
+                                         ParameterTable& table) {
+  require_names(settings.target_modules, "target_modules", where);
+  require_names(settings.modules_to_save, "modules_to_save", where);
+  const std::vector<bool> chosen = targets(settings, where, table);
+  warn_of_experts(settings, where, table);
+  for (Parameter& row : table.rows)
+    row.trainable = false;
+  thaw(settings, where, table);
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    if (chosen[i] && table.rows[i].trainable)
+      core::fail(core::ErrorKind::deck,
+                 {where, fmt::format("{} is adapted and trained in full", table.rows[i].name),
+                  "adapter.target_modules and adapter.modules_to_save both name it",
+                  "Name it in one of them."});
+  }
+  return chosen;
+}
+
+}  // namespace finetune::model

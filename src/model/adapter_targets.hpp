@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which rows of a model an adapter changes and which are trained whole: what every kind of adapter
+// begins with.
+
+#include <string>
+#include <vector>
+
+#include "model/adapter.hpp"
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+/// As PEFT matches: the whole name, or its end behind a point.
+bool is_named(const std::string& module, const std::string& name);
+
+/// By row, whether it is a matrix that adapter.target_modules names; all rows of `table` are frozen
+/// but those of adapter.modules_to_save. `where` begins messages; without it nothing is warned of.
+/// Throws: ErrorKind::deck, naming what is not in the model, cannot be adapted, or is named twice.
+std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
+                                         ParameterTable& table);
+
+/// A name of `key` that means no module, with the nearest of `known`.
+[[noreturn]] void fail_unknown_module(const std::string& where, const char* key,
+                                      const std::string& name, const std::string& why,
+                                      const std::vector<std::string>& known);
+
+}  // namespace finetune::model

@@ -1,0 +1,26 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What an adapter costs. One object per kind, without state, in modules/adapters; its twin that
+// computes is model::AdapterMath, and where that changes, this changes with it.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/cost/projection_shape.hpp"
+
+namespace finetune::model {
+
+class AdapterCost {
+ public:
+  virtual ~AdapterCost() = default;
+
+  /// Whether backward needs the product's input.
+  virtual bool needs_input(const ProjectionShape& shape) const = 0;
+
+  /// Adds to `cost` of the product of `tokens` tokens what the parts of `shape.adapted` keep, hold
+  /// and do.
+  virtual void add(const ProjectionShape& shape, const CostSettings& settings, std::int64_t tokens,
+                   CostTape& tape, ProjectionCost& cost) const = 0;
+};
+
+}  // namespace finetune::model
