@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
+#include "adapters/ia3/ia3.hpp"
+#include "adapters/ia3/math.hpp"
 #include "adapters/lora/lora.hpp"
 #include "adapters/lora/math.hpp"
 #include "adapters/qlora/qlora.hpp"
@@ -24,6 +26,7 @@ namespace finetune::modules {
 const train::Registry& registry() {
   static const train::Registry all{.adapters =
                                        {
+                                           adapters::ia3::adapter(&adapters::ia3::math()),
                                            adapters::lora::adapter(&adapters::lora::math()),
                                            adapters::qlora::adapter(&adapters::lora::math()),
                                        },

@@ -54,7 +54,7 @@ TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
   }
 }
 
-/// Adapters in all their parts: dropout, magnitudes, modules trained whole, a 4-bit base.
+/// Adapters in all their parts: dropout, magnitudes, modules trained whole, a 4-bit base, factors.
 std::vector<model::AdapterSettings> adapters() {
   model::AdapterSettings lora;
   lora.name = "lora";
@@ -66,7 +66,10 @@ std::vector<model::AdapterSettings> adapters() {
   model::AdapterSettings qlora = lora;
   qlora.name = "qlora";
   qlora.of<adapters::lora::Settings>().use_dora = true;
-  return {lora, whole, qlora};
+  model::AdapterSettings factors;
+  factors.name = "ia3";
+  factors.target_modules = {"k_proj", "v_proj", "down_proj"};
+  return {lora, whole, qlora, factors};
 }
 
 TEST_P(EveryPrecision, TopologyGivesAdaptersTheSameBitsOnAnyRanks) {

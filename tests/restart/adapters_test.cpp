@@ -26,6 +26,7 @@ struct Kind {
 };
 
 const Kind kinds[] = {
+    {"Ia3", {"adapter.name=ia3", "precision.mode=bf16-mixed", "optimizer.lr=0.1"}},
     {"Lora",
      {"adapter.name=lora", "adapter.lora_dropout=0.1", "data.packing=true",
       "precision.mode=bf16-mixed"}},

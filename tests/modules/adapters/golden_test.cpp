@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/merge.hpp"
 #include "core/json.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "train/input/described_model.hpp"
 
 namespace finetune::golden_test {
 namespace {
@@ -84,9 +86,51 @@ TEST_P(Adapters, HaveTheLossAndTheGradientsOfPeft) {
   EXPECT_EQ(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), model.table.num_trainable());
 }
 
+TEST(Adapters, MergeIntoTheWeightsThatPeftMerges) {
+  const std::filesystem::path folder = tests::golden("adapters");
+  for (const std::string name : {"ia3", "ia3_mixed"}) {
+    const auto files =
+        weights::ModelFiles::open(tests::golden("models/" + family_of(folder / name)));
+    auto described = train::describe_model({}, files.folder(), modules::registry());
+    train::rewrite_for(settings_of(folder / name), "test", modules::registry(),
+                       described.parameters);
+    const auto adapter = weights::PeftAdapter::open(folder / name, modules::registry().adapters);
+    const model::ParameterTable& table = described.parameters;
+    base::Merge merge(
+        files, table,
+        [&](const model::Parameter& row, std::int64_t first, std::span<float> target) {
+          adapter.read(row, first, target);
+        },
+        std::vector<core::DType>(table.rows.size(), core::DType::f32), base::MergeInto::trained);
+    const auto expected = weights::ModelFiles::open(folder / (name + ".safetensors"));
+    std::int64_t num_compared = 0, num_matrices = 0;
+    for (int i = 0; i < static_cast<int>(table.rows.size()); ++i) {
+      const model::Parameter& row = table.row(i);
+      const std::string key = "merged." + row.name;
+      if (!expected.contains(key)) {
+        EXPECT_FALSE(row.adapted.exists()) << row.name;
+        continue;
+      }
+      std::vector<float> values(static_cast<std::size_t>(row.count()));
+      merge.read(i, 0, values);
+      EXPECT_LT(tests::largest_difference(values, tests::read_golden<float>(expected, key)), 1e-7)
+          << row.name;
+      ++num_compared;
+      num_matrices += row.shape.size() == 2 ? 1 : 0;
+    }
+    EXPECT_EQ(num_compared, name == "ia3" ? 6 : 14) << "with the biases of queries and keys";
+    EXPECT_EQ(merge.report().num_merged, num_matrices);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Ways, Adapters,
-    testing::Values(std::tuple("mixed", Blocks::kept, Recompute::nothing),
+    testing::Values(std::tuple("ia3", Blocks::kept, Recompute::nothing),
+                    std::tuple("ia3", Blocks::recomputed, Recompute::cheap),
+                    std::tuple("ia3_mixed", Blocks::kept, Recompute::nothing),
+                    std::tuple("ia3_mixed", Blocks::recomputed, Recompute::nothing),
+                    std::tuple("ia3_mixed", Blocks::kept, Recompute::cheap),
+                    std::tuple("mixed", Blocks::kept, Recompute::nothing),
                     std::tuple("mixed", Blocks::recomputed, Recompute::cheap),
                     std::tuple("dora", Blocks::kept, Recompute::nothing),
                     std::tuple("dora", Blocks::recomputed, Recompute::nothing),

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "adapters/ia3/cost.hpp"
+#include "adapters/ia3/math.hpp"
 #include "adapters/lora/cost.hpp"
 #include "adapters/lora/math.hpp"
 #include "model/block.hpp"
@@ -32,6 +34,7 @@ struct Case {
   Experts experts = {};
   std::int64_t rank = 0;  ///< of low-rank parts on top of frozen matrices; 0: all is trained
   bool has_magnitudes = false;
+  bool has_factors = false;  ///< of the outputs of keys and values, of the inputs of two others
   Recompute recompute = Recompute::nothing;
   core::DType compute = core::DType::f32;
 };
@@ -52,6 +55,25 @@ Architecture architecture(const Case& of) {
   a.experts = of.experts;
   a.layers = {of.layer};
   return a;
+}
+
+/// All matrices frozen, some with factors.
+void scale(ParameterTable& table) {
+  for (Parameter& row : table.rows)
+    row.trainable = false;
+  const auto add = [&](int row, std::vector<std::int64_t> shape, bool are_of_inputs) {
+    const auto part = static_cast<int>(table.rows.size());
+    table.rows.push_back({.name = "adapter", .shape = std::move(shape)});
+    table.rows[static_cast<std::size_t>(row)].adapted = {
+        .parts = are_of_inputs ? std::vector<int>{-1, part} : std::vector<int>{part},
+        .cost = &adapters::ia3::cost(),
+        .math = &adapters::ia3::math()};
+  };
+  const BlockRows block = table.decoder.blocks.front();
+  for (const int row : {block.qkv.first + 1, block.qkv.first + 2})
+    add(row, {table.row(row).shape[0], 1}, false);
+  for (const int row : {block.attention_out, block.feed_forward.down})
+    add(row, {1, table.row(row).shape[1]}, true);
 }
 
 /// All matrices of the block frozen, each with a low-rank part, the A of a range next to each
@@ -84,6 +106,7 @@ void adapt(ParameterTable& table, const Case& of) {
 ParameterTable table_of(const Case& of) {
   ParameterTable table = lay_out(architecture(of));
   if (of.rank > 0) adapt(table, of);
+  if (of.has_factors) scale(table);
   return table;
 }
 
@@ -154,6 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
              .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80}},
         Case{.name = "low_rank", .rank = 4},
         Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
+        Case{.name = "factors", .has_factors = true},
+        Case{.name = "factors_recomputed", .has_factors = true, .recompute = Recompute::cheap},
         Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 

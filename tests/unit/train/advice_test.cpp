@@ -44,6 +44,15 @@ TEST(LearningRateAdvice, FollowsTheOptimizer) {
             std::string::npos);
 }
 
+TEST(LearningRateAdvice, FollowsTheAdapter) {
+  Input with_factors = input(2e-4, "ia3");
+  with_factors.adapter.kind = model::find_adapter(modules::registry().adapters, "ia3");
+  EXPECT_NE(advice_on_lr(with_factors).at(0).find("Adapters usually take 1e-3 to 4e-3."),
+            std::string::npos);
+  with_factors.optimizer.lr = 3e-3;
+  EXPECT_TRUE(advice_on_lr(with_factors).empty());
+}
+
 TEST(LearningRateAdvice, IsNotForSmallModelsRandomOnesAndNoRate) {
   EXPECT_TRUE(advice_on_lr(input(1e-3, "none", 1'000'000)).empty());
   EXPECT_TRUE(advice_on_lr(input(0, "lora")).empty());
