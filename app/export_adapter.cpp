@@ -38,6 +38,7 @@ model::AdapterSettings settings_of(const ExportJob& job) {
       weights::read_peft_config(adapter.config, state_path(job).string(), job.registry.adapters)
           .settings;
   settings.name = adapter.name;
+  settings.path = job.found.folder.string();
   settings.double_quant = adapter.double_quant;
   if (model::find_adapter(job.registry.adapters, settings.name) == nullptr)
     core::fail(core::ErrorKind::input,

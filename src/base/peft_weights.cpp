@@ -32,6 +32,12 @@ std::vector<std::pair<std::string, std::string>> settled(const model::Adapter& k
 model::AdapterSettings take_settings(const model::AdapterSettings& deck,
                                      const weights::PeftAdapter& adapter,
                                      const std::string& where) {
+  if (adapter.kind().peft_type != deck.kind->peft_type)
+    core::fail(core::ErrorKind::deck,
+               {where, fmt::format("adapter.name = \"{}\"", deck.name),
+                fmt::format("the adapter in {} is of PEFT's kind {}", adapter.folder().string(),
+                            adapter.kind().peft_type),
+                fmt::format("Set adapter.name = \"{}\".", adapter.kind().name)});
   model::AdapterSettings settings = adapter.settings();
   settings.name = deck.name;
   settings.path = deck.path;

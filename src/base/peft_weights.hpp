@@ -13,7 +13,8 @@
 namespace finetune::base {
 
 /// `deck` with the settings of an adapter. Throws: ErrorKind::deck, beginning with `where`, for
-/// every key of which the deck has a value that is neither its default nor the adapter's.
+/// another kind of adapter, and for every key of which the deck has a value that is neither its
+/// default nor the adapter's.
 model::AdapterSettings take_settings(const model::AdapterSettings& deck,
                                      const weights::PeftAdapter& adapter, const std::string& where);
 

@@ -43,23 +43,37 @@ void bind_kind(AdapterSettings& settings, deck::Table& table, const std::vector<
   if (settings.kind != nullptr) settings.target_modules = settings.kind->usual_targets;
 }
 
-void bind_common(AdapterSettings& settings, deck::Table& table) {
+std::string sentence_of_targets(const std::vector<Adapter>& kinds) {
+  std::string text =
+      "Matrices that are adapted: ends of their modules' names, such as q_proj, or "
+      "all-linear for all matrices of the blocks.";
+  for (const Adapter& kind : kinds)
+    if (kind.usual_targets != AdapterSettings().target_modules)
+      text += fmt::format(" {} by default: {}.", kind.name, fmt::join(kind.usual_targets, ", "));
+  return text;
+}
+
+std::string sentence_of_packing(const std::vector<Adapter>& kinds) {
+  std::vector<std::string> names;
+  for (const Adapter& kind : kinds)
+    if (kind.packs_weights) names.push_back(kind.name);
+  return fmt::format(
+      "{}: quantise the maxima of NF4's blocks as well: 4.13 instead of 4.5 bits per weight.",
+      fmt::join(names, ", "));
+}
+
+void bind_common(AdapterSettings& settings, deck::Table& table, const std::vector<Adapter>& kinds) {
   using deck::Restart;
-  table.texts({.name = "target_modules",
-               .restart = Restart::fixed,
-               .sentence = "Matrices that are adapted: ends of their modules' names, such as "
-                           "q_proj, or all-linear for all matrices of the blocks. ia3 by default: "
-                           "k_proj, v_proj, down_proj."},
+  const std::string about_targets = sentence_of_targets(kinds);
+  const std::string about_packing = sentence_of_packing(kinds);
+  table.texts({.name = "target_modules", .restart = Restart::fixed, .sentence = about_targets},
               settings.target_modules);
   table.texts({.name = "modules_to_save",
                .restart = Restart::fixed,
                .sentence = "Modules that are trained in full in addition to the adapter: ends of "
                            "their names, such as embed_tokens or lm_head."},
               settings.modules_to_save);
-  table.boolean({.name = "double_quant",
-                 .restart = Restart::fixed,
-                 .sentence = "qlora: quantise the maxima of NF4's blocks as well: 4.13 instead of "
-                             "4.5 bits per weight."},
+  table.boolean({.name = "double_quant", .restart = Restart::fixed, .sentence = about_packing},
                 settings.double_quant);
 }
 
@@ -67,21 +81,27 @@ std::string key_of(const std::string& name) {
   return name.substr(name.find('.') + 1);
 }
 
-/// Keys of other adapters that were given would mean nothing.
+void reject_key(deck::Table& table, const std::string& key, const std::string& adapter) {
+  table.problem(
+      key,
+      fmt::format("adapter.{} is given, but adapter.name = \"{}\" does not read it", key, adapter),
+      "nothing would follow from it", "Remove it.");
+}
+
+/// Keys of other adapters would mean nothing where they have another value than their default.
 void require_read(const AdapterSettings& settings, deck::Table& table,
                   const std::vector<Adapter>& kinds) {
-  if (settings.kind == nullptr)
-    return;  // said by whoever knows which keys "none" leaves without meaning
+  const Adapter* chosen = settings.kind;
+  if (chosen == nullptr) return;  // said by whoever knows which keys "none" leaves without meaning
   for (const Adapter* owner : owners_of_keys(kinds)) {
-    if (owner->bind == settings.kind->bind) continue;
+    if (owner->bind == chosen->bind) continue;
     const auto values = own_values(*owner, settings), usual = own_values(*owner, {});
     for (std::size_t i = 0; i < values.size(); ++i)
       if (values[i].second != usual[i].second)
-        table.problem(key_of(values[i].first),
-                      fmt::format("{} is given, but adapter.name = \"{}\" does not read it",
-                                  values[i].first, settings.name),
-                      "nothing would follow from it", "Remove it.");
+        reject_key(table, key_of(values[i].first), settings.name);
   }
+  if (!chosen->packs_weights && settings.double_quant != AdapterSettings().double_quant)
+    reject_key(table, "double_quant", settings.name);
 }
 
 }  // namespace
@@ -90,7 +110,7 @@ void AdapterSettings::bind(deck::Table& table, const std::vector<Adapter>& kinds
   bind_kind(*this, table, kinds);
   for (const Adapter* owner : owners_of_keys(kinds))
     owner->bind(*this, table);
-  bind_common(*this, table);
+  bind_common(*this, table, kinds);
   require_read(*this, table, kinds);
 }
 

@@ -52,8 +52,8 @@ struct AdapterSettings {
   std::map<std::type_index, std::any> options_;
 };
 
-/// Keys, table, cost, computation, PEFT's files and merging are what it says; nothing else knows an
-/// adapter by name.
+/// Keys, table, cost, computation, PEFT's files and merging are what it says; elsewhere an adapter
+/// is a name in advice at most.
 struct Adapter {
   std::string name;
   std::string sentence;  ///< about it, for the reference, without a full stop
@@ -83,6 +83,7 @@ struct Adapter {
   /// tensor that every adapted module has.
   std::vector<std::pair<std::string, std::string>> endings = {};
 
+  bool packs_weights = false;  ///< reads adapter.double_quant
   /// Advised where all weights do not fit.
   bool is_remedy = false;
   /// Usual learning rates as a multiple of LoRA's, which are the best known.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -19,10 +20,6 @@ namespace {
 constexpr std::string_view all_linear = "all-linear";
 /// What models call a head of their own.
 constexpr const char* tied_head = "lm_head";
-
-bool can_be_adapted(const Parameter& row) {
-  return row.role == Role::linear && row.shape.size() == 2;
-}
 
 /// Last parts of the names of modules that `is_fit` says yes to, each once.
 template <typename IsFit>
@@ -149,6 +146,24 @@ void fail_unknown_module(const std::string& where, const char* key, const std::s
              {where, fmt::format("adapter.{} names \"{}\"", key, name),
               fmt::format("{}; there are {}", why, fmt::join(known, ", ")),
               near ? fmt::format("Did you mean \"{}\"?", *near) : "Use some of these."});
+}
+
+bool can_be_adapted(const Parameter& row) {
+  return row.role == Role::linear && row.shape.size() == 2;
+}
+
+int add_part(ParameterTable& table, int row, const char* suffix, const PartShape& part) {
+  const Parameter& base = table.row(row);
+  Parameter added{.name = peft_prefix + module_of(base.name) + suffix,
+                  .shape = part.shape,
+                  .unit = static_cast<int>(table.units.size()) - 1,
+                  .decayed = part.decayed,
+                  .init = part.init,
+                  .stage = base.stage};
+  added.adapts = row;
+  if (base.split && base.split->dim == part.shared_dim) added.split = base.split;
+  table.rows.push_back(std::move(added));
+  return static_cast<int>(table.rows.size()) - 1;
 }
 
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,

@@ -14,11 +14,26 @@ namespace finetune::model {
 /// As PEFT matches: the whole name, or its end behind a point.
 bool is_named(const std::string& module, const std::string& name);
 
+/// Whether it is a matrix that every token passes: what adapters may change.
+bool can_be_adapted(const Parameter& row);
+
 /// By row, whether it is a matrix that adapter.target_modules names; all rows of `table` are frozen
 /// but those of adapter.modules_to_save. `where` begins messages; without it nothing is warned of.
 /// Throws: ErrorKind::deck, naming what is not in the model, cannot be adapted, or is named twice.
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
                                          ParameterTable& table);
+
+/// A row of an adapter: it has dim `shared_dim` of the row that it adapts, and is split with it.
+struct PartShape {
+  std::vector<std::int64_t> shape;
+  std::size_t shared_dim = 0;
+  Init init = Init::zeros;
+  bool decayed = true;
+};
+
+/// Adds one on top of `row`, in the last unit; `suffix` follows the module in its name. Returns its
+/// index.
+int add_part(ParameterTable& table, int row, const char* suffix, const PartShape& part);
 
 /// A name of `key` that means no module, with the nearest of `known`.
 [[noreturn]] void fail_unknown_module(const std::string& where, const char* key,

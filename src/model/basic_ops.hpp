@@ -55,7 +55,7 @@ class BasicOps {
   /// embedding has no differentiable input to hang a node on.
   virtual Tensor embedding(const Tensor& ids_N, int row) = 0;
 
-  /// x_ND, weight [F, D] -> [N, F]. This and the products below include the low-rank parts on top
+  /// x_ND, weight [F, D] -> [N, F]. This and the products below include what adapters put on top
   /// of their weights.
   virtual Tensor linear(const Tensor& x_ND, RowRange rows) = 0;
 
@@ -69,7 +69,7 @@ class BasicOps {
   /// linear(rms_norm(x)). Gradients are bitwise identical whatever is recomputed.
   virtual Tensor norm_linear(const Tensor& x_ND, int norm_row, RowRange rows, double eps) = 0;
 
-  /// x + bias, in place: x_NF [N, F], bias [F].
+  /// x + bias, in place: x_NF [N, F], bias [F], as an adapter changes it.
   virtual Tensor add_bias(const Tensor& x_NF, RowRange rows) = 0;
 
   /// Norm of every query and key head of qkv over its K channels. Rows [K], or -1: weightless.

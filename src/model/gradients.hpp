@@ -26,6 +26,11 @@ inline at::Tensor outputs(const at::Tensor& dy, const TrainedPart& part) {
   return part.num_outputs == 0 ? dy : dy.narrow(-1, part.first_output, part.num_outputs);
 }
 
+/// The columns of a product that `part` changes.
+inline at::Tensor outputs(const at::Tensor& y_NF, const AdaptedPart& part) {
+  return y_NF.narrow(1, part.first_output, part.num_outputs);
+}
+
 /// A gradient with as many elements as the slot.
 inline void add_vector(const GradientSlot& slot, const at::Tensor& gradient) {
   if (!slot.tensor.defined()) return;

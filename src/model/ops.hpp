@@ -19,8 +19,8 @@ namespace finetune::model {
 /// On the labels' device.
 using LabelScores = Scores<at::Tensor>;
 
-/// Zeroes a part of the low-rank parts' inputs and scales up the rest. What is kept depends on the
-/// key, the token and the channel alone: backward and a second forward pass see the same.
+/// Zeroes a part of the inputs that an adapter drops and scales up the rest. What is kept depends
+/// on the key, the token and the channel alone: backward and a second forward pass see the same.
 struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
@@ -45,7 +45,7 @@ class Ops : public BasicOps<OnDevice> {
   /// Dropout from now on; nothing: none. Stays as it is between a pass's forward and its backward.
   void set_dropout(std::optional<Dropout> dropout) { dropout_ = std::move(dropout); }
 
-  /// Whether products include the low-rank parts on top of their weights; as dropout, the same
+  /// Whether products and biases include what adapters put on top of them; as dropout, the same
   /// for a whole pass. Without them the model computes as before the adapter, if nothing else of it
   /// is trained.
   void use_adapter(bool uses_adapter) { uses_adapter_ = uses_adapter; }

@@ -36,7 +36,6 @@ class PeftOptions {
   std::vector<std::string> keys(const char* key) const;
 
   const core::Json& config() const { return config_; }
-  const std::string& where() const { return where_; }
 
  private:
   const core::Json& config_;

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.hpp"
+#include "model/adapter_targets.hpp"
 #include "model/names.hpp"
 #include "model/peft_options.hpp"
 
@@ -47,10 +47,6 @@ void read_targets(const model::PeftOptions& options, PeftConfig& result) {
     result.settings.target_modules = options.texts("target_modules");
 }
 
-bool is_end_of(const std::string& end, const std::string& module) {
-  return module == end || module.ends_with("." + end);
-}
-
 }  // namespace
 
 PeftConfig read_peft_config(const core::Json& config, const std::string& where,
@@ -76,7 +72,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
   for (const std::string& module : adapted) {
     const std::string end = module.substr(module.rfind('.') + 1);
     const bool means_others = std::ranges::any_of(modules, [&](const std::string& other) {
-      return is_end_of(end, other) && !chosen.contains(other);
+      return model::is_named(other, end) && !chosen.contains(other);
     });
     targets.insert(means_others ? module : end);
   }

@@ -2,6 +2,7 @@
 #include "adapters/ia3/ia3.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -11,6 +12,7 @@
 #include "adapters/ia3/cost.hpp"
 #include "adapters/ia3/parts.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 #include "model/adapter_targets.hpp"
 #include "model/names.hpp"
 
@@ -20,6 +22,8 @@ namespace {
 using model::module_of;
 using model::Parameter;
 using model::ParameterTable;
+
+const std::vector<std::string> usual_targets = {"k_proj", "v_proj", "down_proj"};
 
 struct Settings {
   std::vector<std::string> feedforward_modules = {"down_proj"};
@@ -32,6 +36,8 @@ bool is_feedforward(const Settings& settings, const std::string& module) {
 }
 
 void bind(model::AdapterSettings& adapter, deck::Table& table) {
+  // A set: what is compared has one order.
+  std::ranges::sort(adapter.of<Settings>().feedforward_modules);
   table.texts({.name = "feedforward_modules",
                .restart = deck::Restart::fixed,
                .sentence = "ia3: those of target_modules whose inputs are scaled; of the others it "
@@ -39,11 +45,13 @@ void bind(model::AdapterSettings& adapter, deck::Table& table) {
               adapter.of<Settings>().feedforward_modules);
 }
 
-/// A name that was given and means none of the adapted matrices is a mistake.
+/// A name of the deck that means none of the adapted matrices is a mistake; PEFT's files may hold
+/// such.
 void require_used(const model::AdapterSettings& adapter, const std::string& where,
                   const std::vector<std::string>& modules) {
   const auto settings = adapter.of<Settings>();
-  if (where.empty() || settings.feedforward_modules == Settings().feedforward_modules) return;
+  const bool is_given = settings.feedforward_modules != Settings().feedforward_modules;
+  if (where.empty() || !adapter.path.empty() || !is_given) return;
   for (const std::string& name : settings.feedforward_modules) {
     const bool is_used = std::ranges::any_of(
         modules, [&](const std::string& module) { return model::is_named(module, name); });
@@ -60,27 +68,43 @@ void require_used(const model::AdapterSettings& adapter, const std::string& wher
 void add_factors(ParameterTable& table, int i, bool are_of_inputs) {
   const auto at = [&](int row) -> Parameter& { return table.rows[static_cast<std::size_t>(row)]; };
   const std::string module = module_of(at(i).name);
-  Parameter part{.name = model::peft_prefix + module + ".ia3_l",
-                 .shape = are_of_inputs ? std::vector<std::int64_t>{1, at(i).shape[1]}
-                                        : std::vector<std::int64_t>{at(i).shape[0], 1},
-                 .unit = static_cast<int>(table.units.size()) - 1,
-                 .decayed = false,  // 1 is where it changes nothing, not 0
-                 .init = model::Init::ones};
-  part.stage = at(i).stage;
-  part.adapts = i;
-  const std::size_t shared_dim = are_of_inputs ? 1 : 0;
-  if (at(i).split && at(i).split->dim == shared_dim) part.split = at(i).split;
-  const auto row = static_cast<int>(table.rows.size());
+  const model::PartShape part = {.shape = are_of_inputs
+                                              ? std::vector<std::int64_t>{1, at(i).shape[1]}
+                                              : std::vector<std::int64_t>{at(i).shape[0], 1},
+                                 .shared_dim = are_of_inputs ? std::size_t{1} : 0,
+                                 .init = model::Init::ones,
+                                 .decayed = false};  // 1 is where it changes nothing, not 0
+  const int row = model::add_part(table, i, ".ia3_l", part);
   at(i).adapted.parts = are_of_inputs ? std::vector<int>{-1, row} : std::vector<int>{row};
   for (Parameter& other : table.rows)
     if (!are_of_inputs && other.adapts < 0 && other.shape.size() == 1 &&
         other.name == module + ".bias")
       other.adapted.parts = {row};
-  table.rows.push_back(std::move(part));
 }
 
-void rewrite(const model::AdapterSettings& adapter, const std::string& where,
-             ParameterTable& table) {
+/// The usual targets of which the model has any: a mixture of experts may have no other down_proj.
+model::AdapterSettings without_missing(model::AdapterSettings adapter, const std::string& where,
+                                       const ParameterTable& table) {
+  if (adapter.target_modules != usual_targets) return adapter;
+  std::vector<std::string> there;
+  for (const std::string& name : usual_targets) {
+    const bool fits = std::ranges::any_of(table.rows, [&](const Parameter& row) {
+      return model::can_be_adapted(row) && model::is_named(module_of(row.name), name);
+    });
+    if (fits) there.push_back(name);
+  }
+  if (there.empty() || there == usual_targets) return adapter;
+  adapter.target_modules = there;
+  if (!where.empty())
+    log::warn(core::to_string(
+        {where, fmt::format("adapter.target_modules is {} here", fmt::join(there, ", ")),
+         "the model has no other of the usual ones outside of experts",
+         "Name them to say it yourself."}));
+  return adapter;
+}
+
+void rewrite(const model::AdapterSettings& given, const std::string& where, ParameterTable& table) {
+  const model::AdapterSettings adapter = without_missing(given, where, table);
   const std::vector<bool> chosen = model::freeze_all_but_targets(adapter, where, table);
   const auto settings = adapter.of<Settings>();
   std::vector<std::string> modules;
@@ -95,8 +119,15 @@ void rewrite(const model::AdapterSettings& adapter, const std::string& where,
 }
 
 void read_peft(const model::PeftOptions& options, model::AdapterSettings& adapter) {
-  options.refuse_others({"feedforward_modules", "init_ia3_weights"});
-  adapter.of<Settings>().feedforward_modules = options.texts("feedforward_modules");
+  constexpr const char* key = "feedforward_modules";
+  options.refuse_others({key, "init_ia3_weights"});
+  Settings& settings = adapter.of<Settings>();
+  settings = {};
+  // Where PEFT's file does not say it, it is what families usually have: our default.
+  const auto found = options.config().find(key);
+  if (found == options.config().end() || found->is_null()) return;
+  if (found->is_string()) options.refuse(key, "it is read as a list of names, not as a pattern");
+  settings.feedforward_modules = options.texts(key);
 }
 
 /// PEFT wants feedforward_modules to be among target_modules, name by name: ends of names where
@@ -129,7 +160,7 @@ model::Adapter adapter(const model::AdapterMath* math) {
   return {.name = "ia3",
           .sentence = "learned factors of activations, with frozen weights",
           .peft_type = "IA3",
-          .usual_targets = {"k_proj", "v_proj", "down_proj"},
+          .usual_targets = usual_targets,
           .bind = bind,
           .rewrite = rewrite,
           .read_peft = read_peft,

@@ -14,7 +14,6 @@ namespace {
 using model::AdaptedPart;
 using model::Projected;
 using model::Projection;
-using model::RowRange;
 
 bool are_of_inputs(const AdaptedPart& part) {
   return Factors::are_of_inputs(part.adapted);
@@ -23,10 +22,6 @@ bool are_of_inputs(const AdaptedPart& part) {
 /// [1, out] or [1, in].
 at::Tensor factors(const Projection& projection, const AdaptedPart& part) {
   return projection.weights->weight({Factors::row(part.adapted), 1}).view({1, -1});
-}
-
-at::Tensor columns(const at::Tensor& y_NF, const AdaptedPart& part) {
-  return y_NF.narrow(1, part.first_output, part.num_outputs);
 }
 
 /// The gradient of factors of `z`, where `dy` is that of their product.
@@ -123,7 +118,7 @@ class FactorMath final : public model::AdapterMath {
                      const at::Tensor& dy_NF) const override {
     const at::Tensor bias_F = projection.weights->weight(projection.rows);
     for (const AdaptedPart& part : parts) {
-      const at::Tensor d_bias = columns(dy_NF, part).sum(0, /*keepdim=*/false, at::kFloat);
+      const at::Tensor d_bias = model::outputs(dy_NF, part).sum(0, /*keepdim=*/false, at::kFloat);
       model::add_vector(
           projection.weights->gradient({Factors::row(part.adapted), 1}),
           d_bias * bias_F.narrow(0, part.first_output, part.num_outputs).to(at::kFloat));
@@ -147,7 +142,7 @@ class FactorMath final : public model::AdapterMath {
         model::matmul(input, projection.weights->matrix(projection.rows), projection.path), {}};
     if (scales_input) return result;
     for (const AdaptedPart& part : parts) {
-      at::Tensor outputs = columns(result.y_NF, part);
+      at::Tensor outputs = model::outputs(result.y_NF, part);
       result.kept.push_back(outputs.clone(at::MemoryFormat::Contiguous));
       outputs.mul_(factors(projection, part));
     }
@@ -165,10 +160,10 @@ class FactorMath final : public model::AdapterMath {
     }
     if (parts.empty()) return model::matmul_backward(dy_NF, weight, projection.path);
     for (std::size_t i = 0; i < parts.size(); ++i)
-      add_gradient(projection, parts[i], columns(dy_NF, parts[i]), kept[i]);
+      add_gradient(projection, parts[i], model::outputs(dy_NF, parts[i]), kept[i]);
     at::Tensor dz_NF = dy_NF.clone();
     for (const AdaptedPart& part : parts)
-      columns(dz_NF, part).mul_(factors(projection, part));
+      model::outputs(dz_NF, part).mul_(factors(projection, part));
     return model::matmul_backward(dz_NF, weight, projection.path);
   }
 };

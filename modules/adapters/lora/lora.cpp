@@ -67,10 +67,7 @@ void require_used(const model::AdapterSettings& settings, const LowRankSizes& si
 class Builder {
  public:
   Builder(const Settings& settings, const LowRankSizes& sizes, ParameterTable& table)
-      : settings_(settings),
-        sizes_(sizes),
-        table_(table),
-        unit_(static_cast<int>(table.units.size())) {
+      : settings_(settings), sizes_(sizes), table_(table) {
     table.units.emplace_back(model::adapter_unit);
   }
 
@@ -80,13 +77,15 @@ class Builder {
     for (int i = first; i < last; ++i)
       if (chosen[static_cast<std::size_t>(i)]) rows.push_back(i);
     for (const int i : rows)
-      add_part(i, ".lora_A.weight", {rank(i), at(i).shape[1]}, Init::fan_in, true, 1);
+      add_part(i, ".lora_A.weight",
+               {.shape = {rank(i), at(i).shape[1]}, .shared_dim = 1, .init = Init::fan_in});
     for (const int i : rows)
-      add_part(i, ".lora_B.weight", {at(i).shape[0], rank(i)}, Init::zeros, true, 0);
+      add_part(i, ".lora_B.weight", {.shape = {at(i).shape[0], rank(i)}});
     for (const int i : rows) {
       at(i).adapted.scale = sizes_.scale(module_of(at(i).name));
       if (settings_.use_dora)
-        add_part(i, ".lora_magnitude_vector", {at(i).shape[0]}, Init::row_norms, false, 0);
+        add_part(i, ".lora_magnitude_vector",
+                 {.shape = {at(i).shape[0]}, .init = Init::row_norms, .decayed = false});
     }
   }
 
@@ -94,26 +93,15 @@ class Builder {
   Parameter& at(int row) { return table_.rows[static_cast<std::size_t>(row)]; }
   std::int64_t rank(int row) { return sizes_.rank(module_of(at(row).name)); }
 
-  /// Adds to the parts of `row` (LowRank). The part has dim `shared_dim` of the row, and is split
-  /// with it.
-  void add_part(int row, const char* suffix, std::vector<std::int64_t> shape, Init init,
-                bool decayed, std::size_t shared_dim) {
-    Parameter part{.name = model::peft_prefix + module_of(at(row).name) + suffix,
-                   .shape = std::move(shape),
-                   .unit = unit_,
-                   .decayed = decayed,
-                   .init = init};
-    part.stage = at(row).stage;
-    part.adapts = row;
-    if (at(row).split && at(row).split->dim == shared_dim) part.split = at(row).split;
-    at(row).adapted.parts.push_back(static_cast<int>(table_.rows.size()));
-    table_.rows.push_back(std::move(part));
+  /// Behind the parts that `row` has (LowRank).
+  void add_part(int row, const char* suffix, const model::PartShape& part) {
+    const int added = model::add_part(table_, row, suffix, part);
+    at(row).adapted.parts.push_back(added);
   }
 
   const Settings& settings_;
   const LowRankSizes& sizes_;
   ParameterTable& table_;
-  int unit_;
 };
 
 /// Neighbours that one product may read have the same inputs, and lie next to each other.

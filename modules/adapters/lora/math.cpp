@@ -65,10 +65,6 @@ at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
              : x_ND;
 }
 
-at::Tensor columns(const at::Tensor& y_NF, const AdaptedPart& part) {
-  return y_NF.narrow(1, part.first_output, part.num_outputs);
-}
-
 /// Factor of each output: magnitude / norm of the row of weights; 1 where there is none, and where
 /// the row is zero: it has no direction, and 0 / 0 would make every output of the model NaN.
 at::Tensor output_factors(const Weights& weights, const std::vector<AdaptedPart>& parts,
@@ -157,7 +153,7 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   std::int64_t first = 0;
   for (const AdaptedPart& part : parts) {
     const at::Tensor b_FR = weights.weight({b_of(part), 1});
-    at::Tensor y = columns(result.y_NF, part);
+    at::Tensor y = model::outputs(result.y_NF, part);
     model::product_add(y, low.narrow(1, first, b_FR.size(1)), b_FR.t(), projection.path);
     first += b_FR.size(1);
   }
@@ -183,7 +179,7 @@ at::Tensor LowRankMath::project_backward(const Projection& projection,
   std::int64_t first = 0;
   for (const AdaptedPart& part : parts) {
     const at::Tensor b_FR = weights.weight({b_of(part), 1});
-    const at::Tensor dz = columns(dz_NF, part);
+    const at::Tensor dz = model::outputs(dz_NF, part);
     model::add_product(weights.gradient({b_of(part), 1}), dz, low.narrow(1, first, b_FR.size(1)),
                        path);
     at::Tensor d_part = d_low.narrow(1, first, b_FR.size(1));

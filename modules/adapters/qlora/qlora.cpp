@@ -30,6 +30,7 @@ model::Adapter adapter(const model::AdapterMath* math) {
   adapter.name = "qlora";
   adapter.sentence = "the same on weights quantised to 4 bits (NF4)";
   adapter.rewrite = rewrite;
+  adapter.packs_weights = true;
   return adapter;
 }
 

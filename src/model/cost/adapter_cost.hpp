@@ -4,7 +4,6 @@
 // computes is model::AdapterMath, and where that changes, this changes with it.
 
 #include <cstdint>
-#include <vector>
 
 #include "model/cost/projection_shape.hpp"
 

@@ -91,7 +91,7 @@ struct CostSettings {
   bool is_composed = false;
   bool on_gpu = false;
   Recompute recompute = Recompute::nothing;
-  double dropout = 0;  ///< of the inputs of low-rank parts
+  double dropout = 0;  ///< of the inputs that an adapter drops
 };
 
 }  // namespace finetune::model

@@ -28,6 +28,7 @@ void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
   model::AdapterSettings settings = adapter.settings();
   // The first of its type lets the weights stay as they are.
   settings.name = adapter.kind().name;
+  settings.path = adapter.folder().string();
   rewrite_for(settings, (adapter.folder() / weights::peft_config_name).string(), registry, table);
   adapter.require_fits(table);
 }

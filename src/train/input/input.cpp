@@ -11,6 +11,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "deck/value.hpp"
 #include "train/input/described_model.hpp"
 
 namespace finetune::train {
@@ -66,6 +67,30 @@ std::string without_time_limit(const std::string& resolved, const Registry& regi
   return deck.resolved();
 }
 
+/// The names of the keys that only some adapters read, with their values.
+std::vector<std::pair<std::string, std::string>> own_keys(const model::Adapter& kind,
+                                                          const model::AdapterSettings& settings) {
+  auto keys = model::own_values(kind, settings);
+  for (auto& [key, value] : keys)
+    key = key.substr(std::string_view("adapter.").size());
+  if (kind.packs_weights) keys.emplace_back("double_quant", deck::to_toml(settings.double_quant));
+  return keys;
+}
+
+/// The first adapter that reads all of `keys`, of those that are advised if there is one.
+std::string adapter_that_reads(const std::vector<std::string>& keys, const Registry& registry) {
+  std::string name;
+  for (const model::Adapter& kind : registry.adapters) {
+    const auto own = own_keys(kind, {});
+    const bool fits = std::ranges::all_of(keys, [&](const std::string& key) {
+      return std::ranges::find(own, key, &std::pair<std::string, std::string>::first) != own.end();
+    });
+    if (fits && kind.is_remedy) return kind.name;
+    if (fits && name.empty()) name = kind.name;
+  }
+  return name;
+}
+
 /// Keys of an adapter, other than by default, where there is none: all weights would be trained
 /// without a word. Not asked before the adapter's name is known to be fit.
 void require_adapter_for_its_keys(const model::AdapterSettings& given, const Registry& registry,
@@ -73,34 +98,29 @@ void require_adapter_for_its_keys(const model::AdapterSettings& given, const Reg
   if (given.exists()) return;
   const model::AdapterSettings usual;
   std::vector<std::string> keys;
-  std::string fit;  // an adapter that reads them
-  const auto note = [&](const std::string& key, const std::string& adapter) {
-    if (std::ranges::find(keys, key) != keys.end()) return;
-    keys.push_back(key);
-    if (fit.empty()) fit = adapter;
-  };
   for (const model::Adapter& kind : registry.adapters) {
-    const auto values = model::own_values(kind, given), defaults = model::own_values(kind, usual);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (values[i].second != defaults[i].second)
-        note(values[i].first.substr(std::string_view("adapter.").size()), kind.name);
+    const auto values = own_keys(kind, given), defaults = own_keys(kind, usual);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto& [key, value] = values[i];
+      if (value != defaults[i].second && std::ranges::find(keys, key) == keys.end())
+        keys.push_back(key);
+    }
   }
-  const auto advised =
-      std::ranges::find_if(registry.adapters, [](const auto& kind) { return kind.is_remedy; });
-  const std::string any = advised == registry.adapters.end() ? "" : advised->name;
-  if (given.path != usual.path) note("path", any);
-  if (given.target_modules != usual.target_modules) note("target_modules", any);
-  if (given.modules_to_save != usual.modules_to_save) note("modules_to_save", any);
-  if (given.double_quant != usual.double_quant) note("double_quant", any);
+  const std::string adapter = adapter_that_reads(keys, registry);
+  if (given.path != usual.path) keys.emplace_back("path");
+  if (given.target_modules != usual.target_modules) keys.emplace_back("target_modules");
+  if (given.modules_to_save != usual.modules_to_save) keys.emplace_back("modules_to_save");
   if (keys.empty()) return;
   const bool is_one = keys.size() == 1;
+  const std::string removing = is_one ? "the key" : "these keys";
   deck.table("adapter", "")
       .problem(keys.front(),
                fmt::format("adapter.{} {} given, but adapter.name = \"none\"",
                            fmt::join(keys, ", adapter."), is_one ? "is" : "are"),
                "all weights would be trained, and nothing of an adapter",
-               fmt::format("Set adapter.name = \"{}\", or remove {}.", fit,
-                           is_one ? "the key" : "these keys"));
+               adapter.empty()
+                   ? fmt::format("No adapter reads all of them: remove {}.", removing)
+                   : fmt::format("Set adapter.name = \"{}\", or remove {}.", adapter, removing));
 }
 
 /// What no single table can see.
@@ -157,8 +177,7 @@ void adapt(const comm::Communicator& world, const Registry& registry, Input& inp
     return;
   }
   input.adapter_folder = resolve(input.adapter.path, input.deck_path);
-  const auto adapter =
-      weights::PeftAdapter::open(world, input.adapter_folder, std::span(input.adapter.kind, 1));
+  const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder, registry.adapters);
   comm::agree_all(world, [&] {
     input.adapter = base::take_settings(input.adapter, adapter, deck);
     base::update_fixed(input.adapter, input.fixed_values);

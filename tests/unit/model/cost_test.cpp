@@ -35,6 +35,7 @@ struct Case {
   std::int64_t rank = 0;  ///< of low-rank parts on top of frozen matrices; 0: all is trained
   bool has_magnitudes = false;
   bool has_factors = false;  ///< of the outputs of keys and values, of the inputs of two others
+  bool are_mixed = false;
   Recompute recompute = Recompute::nothing;
   core::DType compute = core::DType::f32;
 };
@@ -57,8 +58,8 @@ Architecture architecture(const Case& of) {
   return a;
 }
 
-/// All matrices frozen, some with factors.
-void scale(ParameterTable& table) {
+/// All matrices frozen, some with factors; mixed: of inputs and outputs in one range.
+void scale(ParameterTable& table, bool are_mixed) {
   for (Parameter& row : table.rows)
     row.trainable = false;
   const auto add = [&](int row, std::vector<std::int64_t> shape, bool are_of_inputs) {
@@ -74,6 +75,10 @@ void scale(ParameterTable& table) {
     add(row, {table.row(row).shape[0], 1}, false);
   for (const int row : {block.attention_out, block.feed_forward.down})
     add(row, {1, table.row(row).shape[1]}, true);
+  if (!are_mixed) return;
+  const int gate = block.feed_forward.gate_up.first;
+  add(gate, {1, table.row(gate).shape[1]}, true);
+  add(gate + 1, {table.row(gate + 1).shape[0], 1}, false);
 }
 
 /// All matrices of the block frozen, each with a low-rank part, the A of a range next to each
@@ -106,7 +111,7 @@ void adapt(ParameterTable& table, const Case& of) {
 ParameterTable table_of(const Case& of) {
   ParameterTable table = lay_out(architecture(of));
   if (of.rank > 0) adapt(table, of);
-  if (of.has_factors) scale(table);
+  if (of.has_factors) scale(table, of.are_mixed);
   return table;
 }
 
@@ -178,6 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "low_rank", .rank = 4},
         Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
         Case{.name = "factors", .has_factors = true},
+        Case{.name = "factors_mixed", .has_factors = true, .are_mixed = true},
         Case{.name = "factors_recomputed", .has_factors = true, .recompute = Recompute::cheap},
         Case{.name = "magnitudes", .rank = 4, .has_magnitudes = true}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
