@@ -34,12 +34,12 @@ void add_pieces(const std::byte* source, std::byte* target, std::int64_t bytes,
     pieces.push_back({source + begin, target + begin, std::min(largest, bytes - begin)});
 }
 
-shard::Options shard_options(const Input& input, const plan::Plan& plan,
+shard::Options shard_options(const StateInput& input, const plan::Plan& plan,
                              const world::World& world) {
   shard::Options options;
   options.numbers = plan.numbers;
   options.sharding = plan.mesh.sharding;
-  options.overlap = input.parallel.overlap;
+  options.overlap = input.overlap;
   options.device = to_aten(world.device);
   options.state_device = input.optimizer.offload ? at::Device(at::kCPU) : options.device;
   return options;
@@ -47,19 +47,30 @@ shard::Options shard_options(const Input& input, const plan::Plan& plan,
 
 }  // namespace
 
-State::State(const Input& input, const plan::Plan& plan, const world::World& world)
+StateInput state_input(const Input& input) {
+  return {.family = *input.family,
+          .architecture = input.architecture,
+          .parameters = input.parameters,
+          .optimizer = input.optimizer,
+          .overlap = input.parallel.overlap,
+          .recomputation = input.train.recomputation(),
+          .dropout = model::dropout_of(input.adapter),
+          .seed = static_cast<std::uint64_t>(input.train.seed),
+          .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
+}
+
+State::State(const StateInput& input, const plan::Plan& plan, const world::World& world)
     : input_(input),
-      model_(input.family->build(input.architecture)),
-      shards_(input.parameters, plan.shards, shard::make_groups(world, input.parallel.overlap),
+      model_(input.family.build(input.architecture)),
+      shards_(input.parameters, plan.shards, shard::make_groups(world, input.overlap),
               shard_options(input, plan, world)),
       ops_(std::make_unique<model::Ops>(
           shards_, model::path_of(plan.numbers.widens),
-          input.train.recomputation() == plan::ActivationCheckpointing::selective
+          input.recomputation == plan::ActivationCheckpointing::selective
               ? model::Recompute::cheap
               : model::Recompute::nothing)),
-      optimizer_(input.optimizer.kind->make(
-          input.optimizer, input.parameters, shards_,
-          {plan.numbers.moments, static_cast<std::uint64_t>(input.train.seed)})) {
+      optimizer_(input.optimizer.kind->make(input.optimizer, input.parameters, shards_,
+                                            {plan.numbers.moments, input.seed})) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
 
@@ -68,10 +79,10 @@ Engine State::engine() {
           .model = *model_,
           .ops = *ops_,
           .shards = shards_,
-          .blocks = plan::blocks_of(input_.train.recomputation()),
-          .dropout = model::dropout_of(input_.adapter),
-          .dropout_seed = static_cast<std::uint64_t>(input_.train.seed),
-          .balances_micro_batch = input_.model.router_aux_loss_load == RouterLoad::micro_batch};
+          .blocks = plan::blocks_of(input_.recomputation),
+          .dropout = input_.dropout,
+          .dropout_seed = input_.seed,
+          .balances_micro_batch = input_.balances_micro_batch};
 }
 
 template <typename Slice>

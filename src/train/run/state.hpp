@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything of a run that changes from step to step, and its way to and from files.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,11 +22,28 @@
 
 namespace finetune::train {
 
-/// Weights, moments and the objects that compute with them. Refers to `input` and `plan`.
+/// What is trained, and how: as much of the deck as a step depends on.
+struct StateInput {
+  const model::ModelFamily& family;
+  const model::Architecture& architecture;
+  const model::ParameterTable& parameters;
+  const optim::Settings& optimizer;
+  bool overlap = true;  ///< communication with computation
+  plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
+  double dropout = 0;      ///< of an adapter's inputs
+  std::uint64_t seed = 0;  ///< of dropout and of stochastic rounding
+  bool balances_micro_batch = false;
+};
+
+/// Refers to `input`.
+StateInput state_input(const Input& input);
+
+/// Weights, moments and the objects that compute with them. Refers to what `input` refers to, and
+/// to `plan`.
 class State {
  public:
   /// Collective on `world`.
-  State(const Input& input, const plan::Plan& plan, const world::World& world);
+  State(const StateInput& input, const plan::Plan& plan, const world::World& world);
 
   Engine engine();
   shard::ModelShards& shards() { return shards_; }
@@ -53,7 +71,7 @@ class State {
   std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts,
                             shard::HostCopy::Contents contents);
 
-  const Input& input_;
+  StateInput input_;
   model::ModelPtr model_;
   shard::ModelShards shards_;
   std::unique_ptr<model::Ops> ops_;
