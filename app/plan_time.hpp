@@ -9,6 +9,7 @@
 
 #include "plan/time/saving.hpp"
 #include "plan/time/scaling.hpp"
+#include "plan/time/time.hpp"
 
 namespace finetune::app {
 

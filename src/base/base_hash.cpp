@@ -8,7 +8,7 @@
 #include <array>
 #include <vector>
 
-#include "base/base_weights.hpp"
+#include "base/detail/base_weights.hpp"
 #include "base/packed_files.hpp"
 #include "core/dtype.hpp"
 #include "model/packing.hpp"

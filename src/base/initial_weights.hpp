@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/frozen_weights.hpp"
+#include "base/detail/frozen_weights.hpp"
 #include "core/tensor_slice.hpp"
 #include "model/architecture.hpp"
 #include "model/parameter_table.hpp"

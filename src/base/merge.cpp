@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/base_weights.hpp"
+#include "base/detail/base_weights.hpp"
 #include "core/error.hpp"
 #include "model/adapter_math.hpp"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/base_weights.hpp"
+#include "base/detail/base_weights.hpp"
 #include "core/json.hpp"
 #include "model/parameter_table.hpp"
 #include "weights/model_files.hpp"

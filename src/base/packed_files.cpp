@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include "base/quantise.hpp"
+#include "base/detail/quantise.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "kernels/gptq.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/frozen_weights.hpp"
+#include "base/detail/frozen_weights.hpp"
 #include "model/adapter.hpp"
 #include "weights/peft.hpp"
 

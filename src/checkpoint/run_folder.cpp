@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "checkpoint/format/folder.hpp"
+#include "checkpoint/format/detail/folder.hpp"
 #include "core/error.hpp"
 #include "core/file_lock.hpp"
 #include "core/json.hpp"

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "comm/activity.hpp"
-#include "comm/broadcast.hpp"
-#include "comm/handle.hpp"
+#include "comm/detail/broadcast.hpp"
+#include "comm/detail/handle.hpp"
 #include "core/error.hpp"
 
 namespace finetune::comm {

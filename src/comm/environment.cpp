@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "comm/agree.hpp"
-#include "comm/handle.hpp"
-#include "comm/launcher.hpp"
+#include "comm/detail/handle.hpp"
+#include "comm/detail/launcher.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/host.hpp"

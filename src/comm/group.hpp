@@ -8,7 +8,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
-#include "comm/node_map.hpp"
+#include "comm/detail/node_map.hpp"
 #include "core/dtype.hpp"
 
 namespace finetune::comm {

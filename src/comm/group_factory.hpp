@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "comm/group.hpp"
-#include "comm/nccl/device_stream.hpp"
+#include "comm/nccl/detail/device_stream.hpp"
 
 namespace finetune::comm {
 

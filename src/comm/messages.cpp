@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "comm/communicator.hpp"
-#include "comm/handle.hpp"
+#include "comm/detail/handle.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/versions.hpp"
 
-#include "comm/mpi/mpi.hpp"
+#include "comm/mpi/detail/mpi.hpp"
 
 namespace finetune::comm {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "data/steps/sampler.hpp"
+#include "data/steps/detail/sampler.hpp"
 #include "data/text/format.hpp"
-#include "data/tokens/options.hpp"
+#include "data/tokens/detail/options.hpp"
 #include "deck/deck.hpp"
 
 namespace finetune::data {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "deck/contents.hpp"
-#include "deck/overrides.hpp"
-#include "deck/unknown.hpp"
+#include "deck/detail/contents.hpp"
+#include "deck/detail/overrides.hpp"
+#include "deck/detail/unknown.hpp"
 
 namespace finetune::deck {
 

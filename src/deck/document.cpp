@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deck/document.hpp"
 
-#include "deck/foreign.hpp"
-#include "deck/precheck.hpp"
-#include "deck/problems.hpp"
-#include "deck/syntax.hpp"
+#include "deck/detail/foreign.hpp"
+#include "deck/detail/precheck.hpp"
+#include "deck/detail/problems.hpp"
+#include "deck/detail/syntax.hpp"
 
 #include <toml.hpp>
 

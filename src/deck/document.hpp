@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "deck/source.hpp"
+#include "deck/detail/source.hpp"
 #include "deck/value.hpp"
 
 namespace finetune::deck {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "deck/contents.hpp"
 #include "deck/deck.hpp"
+#include "deck/detail/contents.hpp"
 
 namespace finetune::deck {
 namespace {

@@ -11,8 +11,8 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "deck/aliases.hpp"
-#include "deck/contents.hpp"
-#include "deck/range.hpp"
+#include "deck/detail/contents.hpp"
+#include "deck/detail/range.hpp"
 #include "deck/suggest.hpp"
 
 namespace finetune::deck {

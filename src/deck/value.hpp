@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "deck/source.hpp"
+#include "deck/detail/source.hpp"
 
 namespace finetune::deck {
 

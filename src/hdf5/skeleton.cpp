@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "hdf5/memory.hpp"
+#include "hdf5/detail/memory.hpp"
 
 namespace finetune::hdf5 {
 namespace {

@@ -7,11 +7,11 @@
 #include <type_traits>
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
-#include "kernels/moment_lookup.hpp"
-#include "kernels/moment_table.hpp"
-#include "kernels/rounding_bits.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
+#include "kernels/detail/moment_lookup.hpp"
+#include "kernels/detail/moment_table.hpp"
+#include "kernels/detail/rounding_bits.hpp"
 
 namespace finetune::kernels {
 namespace {

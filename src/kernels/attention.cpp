@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/error.hpp"
-#include "kernels/attention_tiles.hpp"
+#include "kernels/detail/attention_tiles.hpp"
 
 namespace finetune::kernels {
 namespace {

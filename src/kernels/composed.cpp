@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "kernels/composed_rounding.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/detail/composed_rounding.hpp"
 
 namespace finetune::kernels::composed {
 

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/composed_rounding.hpp"
+#include "kernels/detail/composed_rounding.hpp"
 
 namespace finetune::kernels::composed {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/composed_rounding.hpp"
+#include "kernels/detail/composed_rounding.hpp"
 #include "kernels/nf4.hpp"
 
 namespace finetune::kernels::composed {

@@ -6,9 +6,9 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
-#include "kernels/philox_lanes.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
+#include "kernels/detail/philox_lanes.hpp"
 
 namespace finetune::kernels {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
 
 namespace finetune::kernels {
 namespace {

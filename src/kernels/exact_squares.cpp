@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
 
 namespace finetune::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
 
 namespace finetune::kernels {
 namespace {

@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/update_loop.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/update_loop.hpp"
 
 namespace finetune::kernels {
 namespace {

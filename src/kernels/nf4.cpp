@@ -7,10 +7,10 @@
 #include <iterator>
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/dynamic_map.hpp"
-#include "kernels/launch.hpp"
-#include "kernels/nf4_lookup.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/dynamic_map.hpp"
+#include "kernels/detail/launch.hpp"
+#include "kernels/detail/nf4_lookup.hpp"
 
 namespace finetune::kernels {
 namespace {

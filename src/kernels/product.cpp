@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "kernels/panels.hpp"
+#include "kernels/detail/panels.hpp"
 
 namespace finetune::kernels {
 namespace {

@@ -2,8 +2,8 @@
 #include "kernels/swiglu.hpp"
 
 #include "core/error.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/launch.hpp"
+#include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/launch.hpp"
 
 namespace finetune::kernels {
 namespace {

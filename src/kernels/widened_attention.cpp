@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "kernels/attention.hpp"
-#include "kernels/widened_tiles.hpp"
+#include "kernels/detail/widened_tiles.hpp"
 
 namespace finetune::kernels {
 namespace wide {

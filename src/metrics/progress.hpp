@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "metrics/meter.hpp"
+#include "metrics/detail/meter.hpp"
 #include "metrics/records.hpp"
 
 namespace finetune::metrics {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "model/projection.hpp"
+#include "model/detail/projection.hpp"
 
 namespace finetune::model {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "model/basic_ops.hpp"
+#include "model/detail/basic_ops.hpp"
 
 namespace finetune::model {
 

@@ -9,7 +9,7 @@
 
 #include "core/json.hpp"
 #include "model/architecture.hpp"
-#include "model/decoder.hpp"
+#include "model/detail/decoder.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {

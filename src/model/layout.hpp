@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/architecture.hpp"
-#include "model/decoder.hpp"
+#include "model/detail/decoder.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "model/activations.hpp"
-#include "model/autograd_context.hpp"
+#include "model/detail/autograd_context.hpp"
+#include "model/detail/projection.hpp"
 #include "model/gradients.hpp"
-#include "model/projection.hpp"
 
 namespace finetune::model {
 namespace {

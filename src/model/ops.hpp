@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/basic_ops.hpp"
+#include "model/detail/basic_ops.hpp"
 #include "model/path.hpp"
 #include "model/sequence.hpp"
 #include "model/weights.hpp"

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "model/activations.hpp"
-#include "model/autograd_context.hpp"
+#include "model/detail/autograd_context.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/activations.hpp"
-#include "model/autograd_context.hpp"
+#include "model/detail/autograd_context.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/tensor_slice.hpp"
-#include "model/decoder_rows.hpp"
+#include "model/detail/decoder_rows.hpp"
 
 namespace finetune::model {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/weight.hpp"
 
+#include "model/detail/unpack.hpp"
 #include "model/products.hpp"
-#include "model/unpack.hpp"
 
 namespace finetune::model {
 

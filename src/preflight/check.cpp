@@ -11,14 +11,14 @@
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "preflight/clocks.hpp"
-#include "preflight/cpus.hpp"
-#include "preflight/disk.hpp"
-#include "preflight/files.hpp"
-#include "preflight/links.hpp"
+#include "preflight/detail/clocks.hpp"
+#include "preflight/detail/cpus.hpp"
+#include "preflight/detail/disk.hpp"
+#include "preflight/detail/files.hpp"
+#include "preflight/detail/links.hpp"
+#include "preflight/detail/program.hpp"
+#include "preflight/detail/rates.hpp"
 #include "preflight/machine.hpp"
-#include "preflight/program.hpp"
-#include "preflight/rates.hpp"
 
 namespace finetune::preflight {
 namespace {

@@ -14,7 +14,7 @@
 #include "comm/nccl/nccl_settings.hpp"
 #include "model/path.hpp"
 #include "plan/machine/machine.hpp"
-#include "preflight/gpus.hpp"
+#include "preflight/detail/gpus.hpp"
 #include "preflight/judge.hpp"
 #include "preflight/machine.hpp"
 

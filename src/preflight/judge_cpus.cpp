@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "preflight/cpus.hpp"
+#include "preflight/detail/cpus.hpp"
 #include "preflight/judge.hpp"
 
 namespace finetune::preflight {

@@ -7,9 +7,9 @@
 
 #include "plan/layout/axes.hpp"
 #include "plan/machine/machine.hpp"
-#include "preflight/facts.hpp"
-#include "preflight/links.hpp"
-#include "preflight/rates.hpp"
+#include "preflight/detail/facts.hpp"
+#include "preflight/detail/links.hpp"
+#include "preflight/detail/rates.hpp"
 
 namespace finetune::preflight {
 

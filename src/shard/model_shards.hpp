@@ -11,8 +11,8 @@
 
 #include "model/weights.hpp"
 #include "plan/layout/shard_map.hpp"
-#include "shard/buffer_pool.hpp"
-#include "shard/gradients.hpp"
+#include "shard/detail/buffer_pool.hpp"
+#include "shard/detail/gradients.hpp"
 #include "shard/options.hpp"
 
 namespace finetune::shard {

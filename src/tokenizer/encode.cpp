@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "tokenizer/parts.hpp"
+#include "tokenizer/detail/parts.hpp"
 
 namespace finetune::tokenizer {
 

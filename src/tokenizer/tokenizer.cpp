@@ -9,8 +9,8 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
-#include "tokenizer/model_file.hpp"
-#include "tokenizer/parts.hpp"
+#include "tokenizer/detail/model_file.hpp"
+#include "tokenizer/detail/parts.hpp"
 
 namespace finetune::tokenizer {
 

@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "weights/names.hpp"
+#include "weights/detail/names.hpp"
 
 namespace finetune::weights {
 namespace {

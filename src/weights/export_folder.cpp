@@ -16,8 +16,8 @@
 #include "core/file.hpp"
 #include "core/json.hpp"
 #include "core/tensor_slice.hpp"
+#include "weights/detail/names.hpp"
 #include "weights/folder.hpp"
-#include "weights/names.hpp"
 
 namespace finetune::weights {
 namespace {

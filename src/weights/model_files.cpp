@@ -11,10 +11,10 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "weights/detail/index.hpp"
+#include "weights/detail/names.hpp"
+#include "weights/detail/safetensors.hpp"
 #include "weights/folder.hpp"
-#include "weights/index.hpp"
-#include "weights/names.hpp"
-#include "weights/safetensors.hpp"
 
 namespace finetune::weights {
 namespace {

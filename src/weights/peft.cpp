@@ -11,9 +11,9 @@
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "weights/detail/names.hpp"
 #include "weights/expected.hpp"
 #include "weights/folder.hpp"
-#include "weights/names.hpp"
 
 namespace finetune::weights {
 namespace {

@@ -13,8 +13,8 @@
 #include "core/json.hpp"
 #include "core/tensor_slice.hpp"
 #include "core/text.hpp"
-#include "weights/names.hpp"
-#include "weights/safetensors.hpp"
+#include "weights/detail/names.hpp"
+#include "weights/detail/safetensors.hpp"
 
 namespace finetune::weights {
 namespace {

@@ -16,7 +16,7 @@
 #include "model/products.hpp"
 #include "plan/layout/bucket.hpp"
 #include "registry.hpp"
-#include "train/run/state.hpp"
+#include "train/run/detail/state.hpp"
 
 namespace finetune {
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/bench_step.hpp"
 #include "model/products.hpp"
 #include "registry.hpp"
-#include "train/run/state.hpp"
+#include "train/run/detail/state.hpp"
 
 namespace finetune {
 namespace {

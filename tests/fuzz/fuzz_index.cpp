@@ -3,7 +3,7 @@
 
 #include "fuzz/fuzz.hpp"
 #include "fuzz/json_mutator.hpp"
-#include "weights/index.hpp"
+#include "weights/detail/index.hpp"
 
 using namespace finetune;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A data file, JSONL or a JSON array: every entry is an object or refused with file and line.
 
+#include "data/records/detail/json_records.hpp"
 #include "data/records/fields.hpp"
-#include "data/records/json_records.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace finetune;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/format/manifest.hpp"
+#include "checkpoint/format/detail/manifest.hpp"
 #include "core/hash.hpp"
 #include "core/tensor_slice.hpp"
 #include "fuzz/fuzz.hpp"

@@ -7,7 +7,7 @@
 
 #include "fuzz/fuzz.hpp"
 #include "fuzz/json_mutator.hpp"
-#include "weights/safetensors.hpp"
+#include "weights/detail/safetensors.hpp"
 
 using namespace finetune;
 

@@ -8,9 +8,9 @@
 #include "comm/agree.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "parallel/trainer.hpp"
-#include "plan/machine/collectives.hpp"
+#include "plan/machine/detail/collectives.hpp"
 #include "train/input/arithmetic.hpp"
-#include "train/run/replicas.hpp"
+#include "train/run/detail/replicas.hpp"
 
 namespace finetune::tests::parity_test {
 namespace {

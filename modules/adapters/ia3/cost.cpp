@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "adapters/ia3/parts.hpp"
+#include "model/cost/cost.hpp"
+#include "model/cost/projection_shape.hpp"
 
 namespace finetune::adapters::ia3 {
 namespace {

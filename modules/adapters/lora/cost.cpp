@@ -5,6 +5,8 @@
 
 #include "adapters/lora/parts.hpp"
 #include "model/cost/adapter_cost.hpp"
+#include "model/cost/cost.hpp"
+#include "model/cost/projection_shape.hpp"
 
 namespace finetune::adapters::lora {
 namespace {

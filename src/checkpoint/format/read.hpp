@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/overlap.hpp"
+#include "checkpoint/format/detail/overlap.hpp"
 #include "checkpoint/load/find.hpp"
 #include "core/file.hpp"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/format/candidate.hpp"
-#include "checkpoint/format/folder.hpp"
+#include "checkpoint/format/detail/candidate.hpp"
+#include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/manifest.hpp"
+#include "checkpoint/format/detail/manifest.hpp"
 #include "checkpoint/run_state.hpp"
 #include "comm/communicator.hpp"
 

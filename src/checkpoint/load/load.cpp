@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/convert.hpp"
+#include "checkpoint/format/detail/convert.hpp"
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/detail/share.hpp"
 #include "checkpoint/load/local.hpp"
-#include "checkpoint/load/share.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/candidate.hpp"
-#include "checkpoint/format/folder.hpp"
+#include "checkpoint/format/detail/candidate.hpp"
+#include "checkpoint/format/detail/folder.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"

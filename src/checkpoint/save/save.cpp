@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/candidate.hpp"
-#include "checkpoint/format/folder.hpp"
-#include "checkpoint/save/background.hpp"
-#include "checkpoint/save/job.hpp"
+#include "checkpoint/format/detail/candidate.hpp"
+#include "checkpoint/format/detail/folder.hpp"
+#include "checkpoint/save/detail/background.hpp"
+#include "checkpoint/save/detail/job.hpp"
 #include "comm/agree.hpp"
 #include "core/build_info.hpp"
 #include "core/error.hpp"

@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/format/detail/payload.hpp"
 #include "checkpoint/format/layout.hpp"
-#include "checkpoint/format/payload.hpp"
 #include "checkpoint/format/retire.hpp"
 #include "comm/communicator.hpp"
 #include "core/clock.hpp"

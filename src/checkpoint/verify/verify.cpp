@@ -6,11 +6,11 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/format/candidate.hpp"
-#include "checkpoint/format/folder.hpp"
+#include "checkpoint/format/detail/candidate.hpp"
+#include "checkpoint/format/detail/folder.hpp"
+#include "checkpoint/format/detail/overlap.hpp"
 #include "checkpoint/format/layout.hpp"
-#include "checkpoint/format/overlap.hpp"
-#include "checkpoint/verify/scan.hpp"
+#include "checkpoint/verify/detail/scan.hpp"
 #include "core/error.hpp"
 
 namespace finetune::checkpoint {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "comm/activity.hpp"
-#include "comm/handle.hpp"
-#include "comm/mpi/pairwise.hpp"
-#include "comm/mpi/shared_window.hpp"
-#include "comm/mpi/sums.hpp"
-#include "comm/mpi/two_level.hpp"
+#include "comm/detail/handle.hpp"
+#include "comm/mpi/detail/pairwise.hpp"
+#include "comm/mpi/detail/shared_window.hpp"
+#include "comm/mpi/detail/sums.hpp"
+#include "comm/mpi/detail/two_level.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/detail/worker.hpp"
 #include "comm/group.hpp"
-#include "comm/worker.hpp"
 
 namespace finetune::comm {
 

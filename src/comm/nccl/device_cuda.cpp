@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "comm/device.hpp"
-#include "comm/nccl/cuda.hpp"
+#include "comm/nccl/detail/cuda.hpp"
 
 namespace finetune::comm {
 

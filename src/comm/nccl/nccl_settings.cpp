@@ -9,7 +9,7 @@
 #include <set>
 
 #include "comm/device.hpp"
-#include "comm/nccl/nccl_names.hpp"
+#include "comm/nccl/detail/nccl_names.hpp"
 #include "comm/network.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/launcher.hpp"
-#include "comm/mpi/mpi.hpp"
-#include "comm/watch/hang.hpp"
+#include "comm/detail/launcher.hpp"
+#include "comm/mpi/detail/mpi.hpp"
+#include "comm/watch/detail/hang.hpp"
 #include "core/log.hpp"
 
 namespace finetune::comm {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "data/records/plain_file.hpp"
+#include "data/records/detail/plain_file.hpp"
 
 namespace finetune::data {
 

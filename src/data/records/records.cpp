@@ -9,8 +9,8 @@
 
 #include "core/error.hpp"
 #include "data/records/decompress.hpp"
-#include "data/records/json_records.hpp"
-#include "data/records/parquet.hpp"
+#include "data/records/detail/json_records.hpp"
+#include "data/records/detail/parquet.hpp"
 
 namespace finetune::data {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "data/steps/packer.hpp"
+#include "data/steps/detail/packer.hpp"
 
 namespace finetune::data {
 

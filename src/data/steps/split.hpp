@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "data/tokens/dataset.hpp"
+#include "data/tokens/detail/dataset.hpp"
 
 namespace finetune::data {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "data/steps/detail/packer.hpp"
+#include "data/steps/detail/sampler.hpp"
 #include "data/steps/micro_batch.hpp"
-#include "data/steps/packer.hpp"
-#include "data/steps/sampler.hpp"
 
 namespace finetune::data {
 

@@ -10,7 +10,7 @@
 
 #include "data/text/conversation.hpp"
 #include "data/text/format.hpp"
-#include "data/tokens/options.hpp"
+#include "data/tokens/detail/options.hpp"
 
 namespace finetune::data {
 

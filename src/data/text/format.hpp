@@ -11,8 +11,8 @@
 
 #include "core/json.hpp"
 #include "data/text/conversation.hpp"
-#include "data/text/split_files.hpp"
-#include "data/tokens/tokens.hpp"
+#include "data/text/detail/split_files.hpp"
+#include "data/tokens/detail/tokens.hpp"
 
 namespace finetune::data {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/records/records.hpp"
-#include "data/text/files.hpp"
+#include "data/text/detail/files.hpp"
 #include "data/text/format.hpp"
 
 namespace finetune::data {

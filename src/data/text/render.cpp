@@ -8,8 +8,8 @@
 
 #include "core/error.hpp"
 #include "data/text/chat_template.hpp"
+#include "data/text/detail/white_space.hpp"
 #include "data/text/source.hpp"
-#include "data/text/white_space.hpp"
 
 namespace finetune::data {
 namespace {

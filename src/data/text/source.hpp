@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/tokens/tokens.hpp"
+#include "data/tokens/detail/tokens.hpp"
 
 namespace finetune::data {
 

@@ -13,7 +13,7 @@
 #include "data/text/chat_template.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
-#include "data/tokens/options.hpp"
+#include "data/tokens/detail/options.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {

@@ -12,12 +12,12 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
-#include "data/tokens/cache.hpp"
-#include "data/tokens/duplicates.hpp"
-#include "data/tokens/gather.hpp"
-#include "data/tokens/part.hpp"
-#include "data/tokens/refuse.hpp"
-#include "data/tokens/spool.hpp"
+#include "data/tokens/detail/cache.hpp"
+#include "data/tokens/detail/duplicates.hpp"
+#include "data/tokens/detail/gather.hpp"
+#include "data/tokens/detail/part.hpp"
+#include "data/tokens/detail/refuse.hpp"
+#include "data/tokens/detail/spool.hpp"
 
 namespace finetune::data {
 namespace {

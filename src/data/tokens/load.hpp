@@ -6,9 +6,9 @@
 
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
-#include "data/tokens/dataset.hpp"
-#include "data/tokens/options.hpp"
-#include "data/tokens/ranks.hpp"
+#include "data/tokens/detail/dataset.hpp"
+#include "data/tokens/detail/options.hpp"
+#include "data/tokens/detail/ranks.hpp"
 #include "data/tokens/report.hpp"
 
 namespace finetune::data {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
-#include "model/basic_ops.hpp"
+#include "model/detail/basic_ops.hpp"
 
 namespace finetune::model {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "model/basic_ops.hpp"
 #include "model/cost/cost.hpp"
-#include "model/cost/cost_tape.hpp"
+#include "model/cost/detail/cost_tape.hpp"
 #include "model/cost/projection_shape.hpp"
+#include "model/detail/basic_ops.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/cost/cost.hpp"
-#include "model/cost/cost_tape.hpp"
+#include "model/cost/detail/cost_tape.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {

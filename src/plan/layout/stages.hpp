@@ -8,6 +8,7 @@
 #include "plan/layout/shard_map.hpp"
 #include "plan/plan.hpp"
 #include "schedule/pass.hpp"
+#include "schedule/stages.hpp"
 
 namespace finetune::plan {
 

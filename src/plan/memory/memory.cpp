@@ -11,9 +11,9 @@
 #include "core/message_size.hpp"
 #include "model/cost/scratch.hpp"
 #include "plan/layout/stages.hpp"
-#include "plan/machine/collectives.hpp"
-#include "plan/memory/activations.hpp"
+#include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/buffers.hpp"
+#include "plan/memory/detail/activations.hpp"
 
 namespace finetune::plan {
 namespace {

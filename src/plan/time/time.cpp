@@ -6,10 +6,10 @@
 #include "core/error.hpp"
 #include "plan/layout/bucket.hpp"
 #include "plan/layout/stages.hpp"
-#include "plan/machine/collectives.hpp"
+#include "plan/machine/detail/collectives.hpp"
+#include "plan/memory/detail/ops_cost.hpp"
 #include "plan/memory/memory.hpp"
-#include "plan/memory/ops_cost.hpp"
-#include "plan/time/timeline.hpp"
+#include "plan/time/detail/timeline.hpp"
 
 namespace finetune::plan {
 namespace {

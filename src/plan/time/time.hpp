@@ -8,7 +8,7 @@
 
 #include "plan/machine/machine.hpp"
 #include "plan/plan.hpp"
-#include "plan/time/work.hpp"
+#include "plan/time/detail/work.hpp"
 
 namespace finetune::plan {
 

@@ -24,8 +24,8 @@
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
 #include "train/run/advice.hpp"
-#include "train/run/replicas.hpp"
-#include "train/run/resume.hpp"
+#include "train/run/detail/replicas.hpp"
+#include "train/run/detail/resume.hpp"
 #include "train/step/step.hpp"
 
 namespace finetune::train {

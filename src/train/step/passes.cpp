@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "plan/layout/stages.hpp"
-#include "train/step/pass_input.hpp"
+#include "train/step/detail/pass_input.hpp"
 
 namespace finetune::train {
 namespace {

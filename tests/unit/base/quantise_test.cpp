@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that are no numbers are refused by name wherever they would be quantised.
-#include "base/quantise.hpp"
+#include "base/detail/quantise.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
-#include "base/base_weights.hpp"
-#include "base/frozen_weights.hpp"
+#include "base/detail/base_weights.hpp"
+#include "base/detail/frozen_weights.hpp"
 #include "comm/agree.hpp"
 #include "plan/layout/bucket.hpp"
 #include "unit/train/tiny_model.hpp"

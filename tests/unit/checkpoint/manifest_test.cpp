@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests as an attacker would write them: the fingerprint fits, the content does not.
-#include "checkpoint/format/manifest.hpp"
+#include "checkpoint/format/detail/manifest.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/format/numbers.hpp"
+#include "checkpoint/format/detail/numbers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic of boxes against a look at every element.
-#include "checkpoint/format/overlap.hpp"
+#include "checkpoint/format/detail/overlap.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "checkpoint/format/tiling.hpp"
+#include "checkpoint/format/detail/tiling.hpp"
 
 namespace finetune::checkpoint::overlap_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/launcher.hpp"
+#include "comm/detail/launcher.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/nccl/nccl_names.hpp"
+#include "comm/nccl/detail/nccl_names.hpp"
 
 namespace finetune::comm::nccl_settings_test {
 namespace {

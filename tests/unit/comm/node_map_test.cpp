@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/node_map.hpp"
+#include "comm/detail/node_map.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/stream_watch.hpp"
+#include "comm/nccl/detail/stream_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/worker.hpp"
+#include "comm/detail/worker.hpp"
 
 #include <gtest/gtest.h>
 

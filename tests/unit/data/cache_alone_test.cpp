@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "data/tokens/cache.hpp"
+#include "data/tokens/detail/cache.hpp"
 #include "unit/data/cache_setup.hpp"
 
 namespace finetune::data::cache_alone_test {

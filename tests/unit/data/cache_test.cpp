@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The token cache on any number of ranks.
-#include "data/tokens/cache.hpp"
+#include "data/tokens/detail/cache.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "comm/agree.hpp"
-#include "data/tokens/file_digest.hpp"
+#include "data/tokens/detail/file_digest.hpp"
+#include "data/tokens/detail/spool.hpp"
 #include "data/tokens/load.hpp"
-#include "data/tokens/spool.hpp"
 #include "support/ranks.hpp"
 #include "unit/data/cache_setup.hpp"
 

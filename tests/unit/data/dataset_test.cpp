@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/tokens/dataset.hpp"
+#include "data/tokens/detail/dataset.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 
 #include "core/file_lock.hpp"
-#include "data/records/json_records.hpp"
+#include "data/records/detail/json_records.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::decompress_test {

@@ -18,7 +18,7 @@
 #include "core/hash.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
-#include "data/tokens/dataset.hpp"
+#include "data/tokens/detail/dataset.hpp"
 
 namespace finetune::tests {
 

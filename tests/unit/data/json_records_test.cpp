@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/records/json_records.hpp"
+#include "data/records/detail/json_records.hpp"
 
 #include <gtest/gtest.h>
 

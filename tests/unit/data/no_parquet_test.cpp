@@ -2,7 +2,7 @@
 // Built only where Arrow's library is not.
 #include <gtest/gtest.h>
 
-#include "data/records/parquet.hpp"
+#include "data/records/detail/parquet.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::no_parquet_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/steps/packer.hpp"
+#include "data/steps/detail/packer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Built only where Arrow's library is.
-#include "data/records/parquet.hpp"
+#include "data/records/detail/parquet.hpp"
 
 #include <arrow/array/builder_binary.h>
 #include <arrow/array/builder_nested.h>

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "data/tokens/detail/show.hpp"
 #include "data/tokens/load.hpp"
-#include "data/tokens/show.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::report_test {

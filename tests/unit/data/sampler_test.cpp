@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/steps/sampler.hpp"
+#include "data/steps/detail/sampler.hpp"
 
 #include <gtest/gtest.h>
 

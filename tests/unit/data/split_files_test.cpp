@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text/split_files.hpp"
+#include "data/text/detail/split_files.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "deck/precheck.hpp"
+#include "deck/detail/precheck.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/arithmetic.hpp"
+#include "kernels/detail/arithmetic.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/elementwise.hpp"
+#include "kernels/detail/elementwise.hpp"
 
 #include <limits>
 

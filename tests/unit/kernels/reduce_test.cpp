@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/reduce.hpp"
+#include "kernels/detail/reduce.hpp"
 
 #include <limits>
 

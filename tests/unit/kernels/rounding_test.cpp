@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stochastic rounding: of single numbers, and as AdamW stores weights and moments with it.
-#include "kernels/rounding_bits.hpp"
+#include "kernels/detail/rounding_bits.hpp"
 
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "kernels/adamw.hpp"
 #include "kernels/adamw8bit.hpp"
 #include "kernels/composed_adamw8bit.hpp"
-#include "kernels/composed_rounding.hpp"
+#include "kernels/detail/composed_rounding.hpp"
 #include "unit/kernels/tensors.hpp"
 
 namespace finetune::kernels::test::rounding_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "metrics/meter.hpp"
+#include "metrics/detail/meter.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "unit/model/tiny_weights.hpp"
 
 #include "adapters/lora/math.hpp"
-#include "model/projection.hpp"
+#include "model/detail/projection.hpp"
 
 namespace finetune::model::dora_test {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/machine/rates.hpp"
+#include "plan/machine/detail/rates.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/machine/collectives.hpp"
+#include "plan/machine/detail/collectives.hpp"
 #include "unit/plan/decoder.hpp"
 
 namespace finetune::plan::rates_test {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "model/cost/cost_ops.hpp"
-#include "plan/machine/collectives.hpp"
-#include "plan/time/strategies.hpp"
+#include "plan/machine/detail/collectives.hpp"
+#include "plan/time/detail/strategies.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"

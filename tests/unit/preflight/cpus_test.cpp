@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/cpus.hpp"
+#include "preflight/detail/cpus.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/files.hpp"
+#include "preflight/detail/files.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "jobs.hpp"
-#include "preflight/disk.hpp"
-#include "preflight/program.hpp"
+#include "preflight/detail/disk.hpp"
+#include "preflight/detail/program.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::preflight::files_test {

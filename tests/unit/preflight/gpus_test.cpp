@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/gpus.hpp"
+#include "preflight/detail/gpus.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "preflight/facts.hpp"
-#include "preflight/report.hpp"
+#include "preflight/detail/facts.hpp"
+#include "preflight/detail/report.hpp"
 
 namespace finetune::preflight {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/links.hpp"
+#include "preflight/detail/links.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,11 +8,11 @@
 
 #include "core/file.hpp"
 #include "jobs.hpp"
-#include "preflight/clocks.hpp"
-#include "preflight/cpus.hpp"
-#include "preflight/disk.hpp"
-#include "preflight/files.hpp"
-#include "preflight/links.hpp"
+#include "preflight/detail/clocks.hpp"
+#include "preflight/detail/cpus.hpp"
+#include "preflight/detail/disk.hpp"
+#include "preflight/detail/files.hpp"
+#include "preflight/detail/links.hpp"
 #include "support/folders.hpp"
 #include "support/ranks.hpp"
 

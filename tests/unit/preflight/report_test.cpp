@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preflight/report.hpp"
+#include "preflight/detail/report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/buffer_pool.hpp"
+#include "shard/detail/buffer_pool.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks of the tensor-parallel axis hold of a model's parameters, and its way through a
 // checkpoint to other numbers of ranks.
-#include "shard/held_boxes.hpp"
+#include "shard/detail/held_boxes.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

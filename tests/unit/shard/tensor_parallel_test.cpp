@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block on the ranks of a tensor-parallel axis, against the same block on one.
 
-#include "shard/tensor_parallel.hpp"
+#include "shard/detail/tensor_parallel.hpp"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -9,12 +9,12 @@
 #include <memory>
 #include <vector>
 
+#include "comm/detail/worker.hpp"
 #include "comm/mpi/mpi_group.hpp"
-#include "comm/worker.hpp"
 #include "model/block.hpp"
 #include "model/layout.hpp"
 #include "model/rope.hpp"
-#include "shard/held_boxes.hpp"
+#include "shard/detail/held_boxes.hpp"
 #include "support/ranks.hpp"
 #include "unit/model/loss.hpp"
 #include "unit/model/table_weights.hpp"

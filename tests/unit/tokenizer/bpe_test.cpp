@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/bpe.hpp"
+#include "tokenizer/detail/bpe.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/unicode.hpp"
+#include "tokenizer/detail/unicode.hpp"
 
 namespace finetune::tokenizer::bpe_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/known_split.hpp"
+#include "tokenizer/detail/known_split.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/regex.hpp"
+#include "tokenizer/detail/regex.hpp"
 
 namespace finetune::tokenizer::known_split_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/regex.hpp"
+#include "tokenizer/detail/regex.hpp"
 
 #include <gtest/gtest.h>
 

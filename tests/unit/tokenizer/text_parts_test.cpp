@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tokenizer/unicode.hpp"
+#include "tokenizer/detail/unicode.hpp"
 #include "tokenizer_files.hpp"
 
 namespace finetune::tokenizer::test::text_parts_test {

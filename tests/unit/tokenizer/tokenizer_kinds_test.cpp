@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/file.hpp"
-#include "tokenizer/base64.hpp"
+#include "tokenizer/detail/base64.hpp"
 #include "tokenizer_files.hpp"
 
 namespace finetune::tokenizer::test::tokenizer_kinds_test {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tokenizer/unicode.hpp"
+#include "tokenizer/detail/unicode.hpp"
 
 namespace finetune::tokenizer::test::tokenizer_test {
 namespace {

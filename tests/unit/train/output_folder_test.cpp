@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/output_folder.hpp"
+#include "train/run/detail/output_folder.hpp"
 
 #include <gtest/gtest.h>
 

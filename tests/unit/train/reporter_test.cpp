@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/reporter.hpp"
+#include "train/run/detail/reporter.hpp"
 #include "support/folders.hpp"
 
 #include <gtest/gtest.h>

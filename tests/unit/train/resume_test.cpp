@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/resume.hpp"
+#include "train/run/detail/resume.hpp"
 
 #include <gtest/gtest.h>
 

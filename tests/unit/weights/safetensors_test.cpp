@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weights/safetensors.hpp"
+#include "weights/detail/safetensors.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -77,7 +77,7 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("fmt@9:")
     depends_on("nlohmann-json@3.11:")
     depends_on("cli11@2.1:")
-    # 4.x hangs on hostile decks, see src/deck/precheck.hpp.
+    # 4.x hangs on hostile decks, see src/deck/detail/precheck.hpp.
     depends_on("toml11@3.7.1")
     depends_on("isa-l@2.30:")
     depends_on("xxhash@0.8:")

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/detail/base_weights.hpp"
+
+#include <ATen/ATen.h>
+
+#include "base/packed_files.hpp"
+#include "kernels/gptq.hpp"
+#include "kernels/nf4.hpp"
+#include "model/packing.hpp"
+
+namespace finetune::base {
+namespace {
+
+using model::Packing;
+using Plane = std::vector<std::byte>;
+
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+std::int64_t pieces(std::int64_t count, std::int64_t of) {
+  return (count + of - 1) / of;
+}
+
+template <typename T>
+std::span<const T> as(const Plane& plane) {
+  return {reinterpret_cast<const T*>(plane.data()), plane.size() / sizeof(T)};
+}
+
+std::vector<float> dequantise(const Nf4Tensor& tensor, std::int64_t count) {
+  std::vector<float> values(size(count));
+  kernels::nf4_dequantize<float>({.codes = tensor.codes,
+                                  .absmax = tensor.maxima,
+                                  .absmax_codes = tensor.maxima_codes,
+                                  .nested_absmax = tensor.nested_maxima,
+                                  .offset = tensor.offset,
+                                  .out = values});
+  return values;
+}
+
+std::vector<float> dequantise_nf4(const model::Parameter& row, const std::vector<Plane>& planes) {
+  std::vector<float> values(size(row.count()));
+  kernels::Nf4<float> args{.codes = as<std::uint8_t>(planes[model::nf4_plane::codes]),
+                           .out = values};
+  if (row.packing.nests) {
+    args.absmax_codes = as<std::uint8_t>(planes[model::nf4_plane::maxima]);
+    args.nested_absmax = as<float>(planes[model::nf4_plane::nested_maxima]);
+    args.offset = as<float>(planes[model::nf4_plane::offset])[0];
+  } else {
+    args.absmax = as<float>(planes[model::nf4_plane::maxima]);
+  }
+  kernels::nf4_dequantize(args);
+  return values;
+}
+
+std::vector<float> dequantise_gptq(const model::Parameter& row, const std::vector<Plane>& planes) {
+  const std::int64_t outputs = row.shape[0], inputs = row.shape[1];
+  at::Tensor transposed = at::empty({inputs, outputs}, at::kFloat);
+  kernels::gptq_dequantize<float>({.qweight = as<std::int32_t>(planes[model::gptq_plane::codes]),
+                                   .qzeros = as<std::int32_t>(planes[model::gptq_plane::zeros]),
+                                   .scales = as<kernels::f16>(planes[model::gptq_plane::scales]),
+                                   .g_idx = as<std::int32_t>(planes[model::gptq_plane::groups]),
+                                   .inputs = inputs,
+                                   .outputs = outputs,
+                                   .stored_zero_offset = row.packing.zero_offset,
+                                   .out = transposed.data_ptr<float>(),
+                                   .out_stride = outputs});
+  std::vector<float> values(size(row.count()));
+  at::from_blob(values.data(), {outputs, inputs}, at::kFloat).copy_(transposed.t());
+  return values;
+}
+
+std::vector<float> unpack(const weights::ModelFiles& files, const model::Parameter& row) {
+  std::vector<Plane> planes;
+  for (const model::Plane& plane : model::planes(row, core::DType::f32)) {
+    planes.emplace_back(size(plane.size_bytes()));
+    read_plane(files, row, static_cast<int>(planes.size()) - 1, 0, planes.back());
+  }
+  return row.packing.kind == Packing::Kind::gptq ? dequantise_gptq(row, planes)
+                                                 : dequantise_nf4(row, planes);
+}
+
+}  // namespace
+
+Nf4Tensor quantise(const model::Parameter& row, const ReadValues& read_values) {
+  const std::int64_t count = row.count();
+  Nf4Tensor tensor;
+  tensor.codes.resize(size(pieces(count, 2)));
+  tensor.maxima.resize(size(pieces(count, kernels::nf4_block)));
+  quantise_run(row, 0, count, read_values, tensor.codes, tensor.maxima);
+  if (!row.packing.nests) return tensor;
+  tensor.offset = kernels::nested_offset(tensor.maxima);
+  tensor.maxima_codes.resize(tensor.maxima.size());
+  tensor.nested_maxima.resize(size(pieces(std::ssize(tensor.maxima), kernels::nested_block)));
+  kernels::nested_quantize(tensor.maxima, tensor.offset, tensor.maxima_codes, tensor.nested_maxima);
+  tensor.maxima.clear();
+  return tensor;
+}
+
+ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& row) {
+  return [&files, &row](std::int64_t first, std::span<float> target) {
+    files.read({.name = row.name,
+                .shape = row.shape,
+                .dtype = core::DType::f32,
+                .offset = first,
+                .count = std::ssize(target)},
+               std::as_writable_bytes(target));
+  };
+}
+
+std::vector<float> base_weight(const weights::ModelFiles& files, const model::Parameter& row) {
+  if (row.packing.in_files) return unpack(files, row);
+  if (!row.packing.is_dense()) return dequantise(quantise(row, values_in(files, row)), row.count());
+  std::vector<float> values(size(row.count()));
+  values_in(files, row)(0, values);
+  return values;
+}
+
+}  // namespace finetune::base

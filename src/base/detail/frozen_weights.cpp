@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/detail/frozen_weights.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/detail/quantise.hpp"
+#include "comm/agree.hpp"
+#include "core/dtype.hpp"
+#include "kernels/nf4.hpp"
+#include "model/packing.hpp"
+#include "shard/host_copy.hpp"
+
+namespace finetune::base {
+namespace {
+
+using model::Packing;
+using plan::FrozenSlice;
+
+/// Elements that are in memory as fp32 at once.
+constexpr std::int64_t piece_elements = std::int64_t{4} << 20;
+
+template <typename T>
+std::span<T> as(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+/// One frozen unit's shard of this rank, in host memory while it is filled.
+class UnitFiller {
+ public:
+  UnitFiller(const WeightSource& source, shard::ModelShards& shards, int unit)
+      : source_(source),
+        table_(shards.table()),
+        fsdp_(shards.fsdp()),
+        copy_(shards.published(unit)),
+        slices_(shards.map().frozen_slices(unit, shards.fsdp().rank())),
+        rows_(shards.map().unit(unit).rows) {}
+
+  void fill() {
+    comm::agree_all(fsdp_, [&] {
+      for (const FrozenSlice& slice : slices_)
+        fill_directly(slice);
+    });
+    for (const int row : rows_)
+      if (is_quantised_here(row)) quantise(row);
+    copy_.write_back();
+  }
+
+ private:
+  bool is_quantised_here(int row) const {
+    const Packing& packing = table_.row(row).packing;
+    return packing.kind == Packing::Kind::nf4 && !packing.in_files;
+  }
+
+  std::span<std::byte> bytes_of(const FrozenSlice& slice) {
+    return copy_.bytes().subspan(
+        static_cast<std::size_t>(slice.shard_offset_bytes),
+        static_cast<std::size_t>(slice.count * core::size_bytes(slice.plane.dtype)));
+  }
+
+  void fill_directly(const FrozenSlice& slice) {
+    const Packing& packing = table_.row(slice.plane.row).packing;
+    if (is_quantised_here(slice.plane.row)) return;
+    if (!packing.is_dense())
+      return source_.plane(slice.plane.row, slice.plane.plane, slice.first, bytes_of(slice));
+    in_pieces(
+        slice.first, slice.count,
+        [&](std::int64_t first, std::span<const float> values) {
+          const std::int64_t size = core::size_bytes(slice.plane.dtype);
+          core::convert(
+              core::DType::f32, std::as_bytes(values), slice.plane.dtype,
+              bytes_of(slice).subspan(static_cast<std::size_t>((first - slice.first) * size),
+                                      values.size() * static_cast<std::size_t>(size)));
+        },
+        slice.plane.row);
+  }
+
+  /// Calls f(first element, values) for pieces of [first, first + count) of a tensor.
+  template <typename F>
+  void in_pieces(std::int64_t first, std::int64_t count, const F& f, int row) {
+    for (std::int64_t begin = 0; begin < count; begin += piece_elements) {
+      values_.resize(static_cast<std::size_t>(std::min(piece_elements, count - begin)));
+      source_.values(row, first + begin, values_);
+      f(first + begin, values_);
+    }
+  }
+
+  /// Codes of what this rank keeps of a tensor, and their blocks' maxima; then all ranks' maxima.
+  void quantise(int row) {
+    std::vector<float> own;
+    comm::agree_all(fsdp_, [&] {
+      for (const FrozenSlice& slice : slices_)
+        if (slice.plane.row == row && slice.plane.plane == model::nf4_plane::codes)
+          quantise_codes(slice, own);
+    });
+    // A slice of codes begins and ends with whole blocks: planes and shards are aligned.
+    std::vector<float> maxima;
+    for (const auto& part : fsdp_.all_gather_bytes(std::as_bytes(std::span(own)))) {
+      const std::size_t before = maxima.size();
+      maxima.resize(before + part.size() / sizeof(float));
+      if (!part.empty()) std::memcpy(maxima.data() + before, part.data(), part.size());
+    }
+    fill_maxima(row, maxima);
+  }
+
+  void quantise_codes(const FrozenSlice& slice, std::vector<float>& maxima) {
+    const int row = slice.plane.row;
+    const std::int64_t first = 2 * slice.first;
+    const std::int64_t count = std::min(2 * slice.count, table_.row(row).count() - first);
+    const std::size_t before = maxima.size();
+    maxima.resize(before +
+                  static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block));
+    quantise_run(
+        table_.row(row), first, count,
+        [&](std::int64_t begin, std::span<float> values) { source_.values(row, begin, values); },
+        as<std::uint8_t>(bytes_of(slice)), std::span(maxima).subspan(before));
+  }
+
+  void fill_maxima(int row, std::span<const float> maxima) {
+    namespace at_plane = model::nf4_plane;
+    std::array<std::vector<std::byte>, 4> planes;
+    const auto set = [&](int plane, auto values) {
+      const auto bytes = std::as_bytes(values);
+      planes[static_cast<std::size_t>(plane)].assign(bytes.begin(), bytes.end());
+    };
+    if (table_.row(row).packing.nests) {
+      const float offset = kernels::nested_offset(maxima);
+      std::vector<std::uint8_t> codes(maxima.size());
+      std::vector<float> nested((maxima.size() + kernels::nested_block - 1) /
+                                kernels::nested_block);
+      kernels::nested_quantize(maxima, offset, codes, nested);
+      set(at_plane::maxima, std::span<const std::uint8_t>(codes));
+      set(at_plane::nested_maxima, std::span<const float>(nested));
+      set(at_plane::offset, std::span<const float>(&offset, 1));
+    } else {
+      set(at_plane::maxima, maxima);
+    }
+    for (const FrozenSlice& slice : slices_) {
+      if (slice.plane.row != row || slice.plane.plane == at_plane::codes) continue;
+      const std::span<std::byte> target = bytes_of(slice);
+      const auto& plane = planes[static_cast<std::size_t>(slice.plane.plane)];
+      std::memcpy(target.data(), plane.data() + slice.first * core::size_bytes(slice.plane.dtype),
+                  target.size());
+    }
+  }
+
+  const WeightSource& source_;
+  const model::ParameterTable& table_;
+  const comm::Communicator& fsdp_;
+  shard::HostCopy copy_;
+  std::vector<FrozenSlice> slices_;
+  const std::vector<int>& rows_;
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+void load_frozen(const WeightSource& source, shard::ModelShards& shards) {
+  for (int unit = 0; unit < shards.num_units(); ++unit)
+    if (!shards.is_trained(unit)) UnitFiller(source, shards, unit).fill();
+}
+
+}  // namespace finetune::base

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/detail/device_stream.hpp"
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/detail/cuda.hpp"
+#include "comm/nccl/detail/stream_watch.hpp"
+
+namespace finetune::comm {
+namespace {
+
+// synchronize() looks for errors this often: seldom enough to cost nothing, often enough for
+// people.
+constexpr std::chrono::microseconds event_poll_interval{50};
+
+cudaStream_t as_stream(void* stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+
+cudaEvent_t as_event(void* event) {
+  return static_cast<cudaEvent_t>(event);
+}
+
+/// Events that are used again: making one costs more than recording it. One thread records, which
+/// may block while the device is full; any gives back.
+class EventPool {
+ public:
+  explicit EventPool(unsigned int flags) : flags_(flags) {}
+  ~EventPool() {
+    for (cudaEvent_t event : all_)
+      cudaEventDestroy(event);
+  }
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  /// An event recorded on `stream`.
+  cudaEvent_t record(cudaStream_t stream) {
+    cudaEvent_t event = take();
+    check_cuda(cudaEventRecord(event, stream), "cudaEventRecord");
+    return event;
+  }
+
+  /// A stream that was told to wait for the event does so even if it is recorded again.
+  void put(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  cudaEvent_t take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      cudaEvent_t made = nullptr;
+      check_cuda(cudaEventCreateWithFlags(&made, flags_), "cudaEventCreateWithFlags");
+      all_.push_back(made);
+      free_.push_back(made);
+    }
+    cudaEvent_t event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+
+  unsigned int flags_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> all_;
+  std::vector<cudaEvent_t> free_;
+};
+
+/// True if all work before the event, or on the stream, is done.
+bool is_done(cudaError_t code, const char* call) {
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();  // forgets it, or torch's next check would report it
+    return false;
+  }
+  check_cuda(code, call);
+  return true;
+}
+
+}  // namespace
+
+struct DeviceStream::Events {
+  cudaStream_t stream = nullptr;
+  EventPool plain{cudaEventDisableTiming};
+  EventPool timed{cudaEventDefault};
+  Ticket last = nothing_started;
+  cudaEvent_t begin = nullptr;  ///< of what is not marked yet
+  std::unique_ptr<StreamWatch> watch;
+
+  Events() {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    int lowest = 0;
+    int highest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+               "cudaDeviceGetStreamPriorityRange");
+    // Communication waits for others anyway; it must not wait for computation too.
+    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
+               "cudaStreamCreateWithPriority");
+    watch = std::make_unique<StreamWatch>(StreamWatch::Device{
+        .use = [device] { check_cuda(cudaSetDevice(device), "cudaSetDevice"); },
+        .is_done =
+            [](void* event) { return is_done(cudaEventQuery(as_event(event)), "cudaEventQuery"); },
+        .give_back = [this](void* event) { plain.put(as_event(event)); }});
+  }
+  ~Events() {
+    watch.reset();
+    cudaStreamDestroy(stream);
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+};
+
+DeviceStream::DeviceStream(std::function<void*()> compute_stream)
+    : compute_stream_(std::move(compute_stream)), events_(std::make_unique<Events>()) {}
+
+DeviceStream::~DeviceStream() = default;
+
+void* DeviceStream::stream() const {
+  return events_->stream;
+}
+
+void DeviceStream::follow_compute() {
+  cudaEvent_t event = events_->plain.record(as_stream(compute_stream_()));
+  check_cuda(cudaStreamWaitEvent(events_->stream, event, 0), "cudaStreamWaitEvent");
+  events_->plain.put(event);
+  if (events_->begin != nullptr) events_->plain.put(events_->begin);
+  events_->begin = nullptr;
+  events_->begin = events_->plain.record(events_->stream);
+}
+
+Ticket DeviceStream::mark(const char* collective, const Communicator& comm) {
+  core::check(events_->begin != nullptr, "a collective follows the computation");
+  cudaEvent_t end = events_->plain.record(events_->stream);
+  events_->watch->add({.ticket = ++events_->last,
+                       .begin = std::exchange(events_->begin, nullptr),
+                       .end = end,
+                       .activity = comm.activity(),
+                       .collective = collective,
+                       .axis = comm.name()});
+  return events_->last;
+}
+
+void DeviceStream::make_compute_wait(Ticket ticket, Stalls& stalls) {
+  events_->watch->look();
+  const auto pending = events_->watch->pending(ticket);
+  if (!pending) return;
+  // The watch may find it done and give it back meanwhile, but only this thread records anew.
+  const cudaStream_t compute = as_stream(compute_stream_());
+  cudaEvent_t begin = events_->timed.record(compute);
+  check_cuda(cudaStreamWaitEvent(compute, as_event(*pending), 0), "cudaStreamWaitEvent");
+  stalls.emplace_back(begin, events_->timed.record(compute));
+}
+
+double DeviceStream::take_s(Stalls& stalls) {
+  double seconds = 0;
+  Stalls open;
+  for (const auto& [begin, end] : stalls) {
+    if (!is_done(cudaEventQuery(as_event(end)), "cudaEventQuery")) {
+      open.emplace_back(begin, end);
+      continue;
+    }
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, as_event(begin), as_event(end)), "cudaEventElapsedTime");
+    seconds += 1e-3 * static_cast<double>(ms);
+    events_->timed.put(as_event(begin));
+    events_->timed.put(as_event(end));
+  }
+  stalls = std::move(open);
+  return seconds;
+}
+
+void DeviceStream::synchronize() {
+  for (;;) {
+    const cudaError_t code = cudaStreamQuery(events_->stream);
+    // First: NCCL knows more about a broken collective than CUDA does.
+    events_->watch->look();
+    if (is_done(code, "cudaStreamQuery")) return;
+    std::this_thread::sleep_for(event_poll_interval);
+  }
+}
+
+void DeviceStream::add_group(const void* owner, std::function<void()> check,
+                             std::function<void()> abort) {
+  events_->watch->add_group(owner, std::move(check), std::move(abort));
+}
+
+void DeviceStream::remove_group(const void* owner) {
+  events_->watch->remove_group(owner);
+}
+
+void DeviceStream::run(const std::function<void()>& f) {
+  events_->watch->throw_if_failed();
+  try {
+    f();
+  } catch (...) {
+    events_->watch->give_up(std::current_exception());
+  }
+  events_->watch->throw_if_failed();
+}
+
+void DeviceStream::abandon() {
+  events_->watch->give_up(std::make_exception_ptr(
+      core::Error(core::ErrorKind::bug, "nothing is started on a stream that was abandoned")));
+  // Whatever this returns, the run ends by an error that is known already.
+  cudaStreamSynchronize(events_->stream);
+  cudaGetLastError();
+  events_->watch->stop();
+}
+
+}  // namespace finetune::comm

@@ -1,0 +1,49 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A Group over NCCL. Made by group_factory.hpp.
+
+#include <memory>
+
+#include "comm/group.hpp"
+#include "comm/nccl/detail/device_stream.hpp"
+
+namespace finetune::comm {
+
+/// One NCCL communicator that never blocks the host, on the shared stream.
+class NcclGroup : public Group {
+ public:
+  NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> stream);
+  /// Waits for what was started; after an error, or while an exception unwinds, aborts it instead,
+  /// since the other ranks may never come.
+  ~NcclGroup() override;
+
+  const Communicator& communicator() const override { return comm_; }
+
+  Ticket all_gather(core::DType dtype, const void* shard, void* full, std::int64_t count) override;
+  Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
+                        std::int64_t count) override;
+  Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override;
+  Ticket exchange(Exchange exchange) override;
+
+  void wait(Ticket ticket) override;
+  void synchronize() override;
+  /// All groups of the stream: one of them could not end alone.
+  void abandon() override;
+  Traffic traffic() const override { return traffic_; }
+  double take_exposed_s() override;
+
+ private:
+  class Handle;
+  template <typename Enqueue>
+  Ticket start(const char* collective, const char* call, std::int64_t sent_bytes,
+               const Enqueue& enqueue);
+  void warm_up(float* floats);
+
+  Communicator comm_;
+  std::shared_ptr<DeviceStream> stream_;
+  std::shared_ptr<Handle> handle_;
+  DeviceStream::Stalls stalls_;
+  Traffic traffic_{.to_other_nodes_bytes = -1};
+};
+
+}  // namespace finetune::comm

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/detail/json_index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/text.hpp"
+
+namespace finetune::data {
+namespace {
+
+constexpr int end_of_file = -1;
+
+/// Reads a file byte by byte through a buffer and knows its line and column.
+class Cursor {
+ public:
+  explicit Cursor(const core::File& file) : file_(file), size_bytes_(file.size_bytes()) {}
+
+  int peek() {
+    if (next_ == buffer_.size() && !refill()) return end_of_file;
+    return static_cast<unsigned char>(buffer_[next_]);
+  }
+
+  int take() {
+    const int byte = peek();
+    if (byte == end_of_file) return byte;
+    ++next_;
+    ++column_;
+    if (byte == '\n') {
+      ++line_;
+      column_ = 1;
+    }
+    return byte;
+  }
+
+  void skip_space() {
+    for (int byte = peek(); byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+         byte = peek()) {
+      take();
+    }
+  }
+
+  /// Windows editors put U+FEFF first; it is not part of the text and has no column.
+  void skip_byte_order_mark() {
+    if (peek() != 0xEF || !std::string_view(buffer_).starts_with("\xEF\xBB\xBF")) return;
+    next_ += 3;
+  }
+
+  std::int64_t offset() const {
+    return buffer_end_ - static_cast<std::int64_t>(buffer_.size() - next_);
+  }
+  JsonEntry here() const { return {offset(), 0, line_, column_}; }
+  const core::File& file() const { return file_; }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  bool refill() {
+    constexpr std::int64_t buffer_bytes = 1 << 20;
+    const std::int64_t n = std::min(buffer_bytes, size_bytes_ - buffer_end_);
+    if (n <= 0) return false;
+    buffer_.resize(static_cast<std::size_t>(n));
+    file_.read_at(buffer_end_, std::as_writable_bytes(std::span(buffer_)));
+    buffer_end_ += n;
+    next_ = 0;
+    return true;
+  }
+
+  const core::File& file_;
+  std::int64_t size_bytes_;
+  std::int64_t buffer_end_ = 0;  // offset in the file of the byte after the buffer
+  std::string buffer_;
+  std::size_t next_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t column_ = 1;
+};
+
+std::string position(const Cursor& cursor) {
+  const JsonEntry here = cursor.here();
+  return fmt::format("{}:{}:{}", cursor.file().path().string(), here.line, here.column);
+}
+
+[[noreturn]] void fail_broken(Cursor& cursor, const std::string& expected) {
+  const int byte = cursor.peek();
+  const std::string found = byte == end_of_file ? "the file ends"
+                            : byte >= 0x20 && byte < 0x7F
+                                ? fmt::format("'{}' stands", static_cast<char>(byte))
+                                : fmt::format("byte 0x{:02x} stands", static_cast<unsigned>(byte));
+  const std::string remedy = byte == end_of_file
+                                 ? "The file may be truncated; copy or download it again."
+                                 : "Correct the file there.";
+  core::fail(core::ErrorKind::input,
+             {position(cursor), "broken JSON", found + " where " + expected + " should", remedy});
+}
+
+void check_length(const Cursor& cursor, const JsonEntry& entry) {
+  if (cursor.offset() - entry.offset <= longest_entry_bytes) return;
+  core::fail(core::ErrorKind::input,
+             {fmt::format("{}:{}", cursor.file().path().string(), entry.line),
+              fmt::format("an entry is longer than {}", core::human_bytes(longest_entry_bytes)),
+              "no sample of a data set is, so a quote or a bracket may be missing",
+              "Correct or remove this entry."});
+}
+
+/// Passes over a string whose first quote was taken. False at the end of the file.
+bool skip_string(Cursor& cursor, const JsonEntry& entry) {
+  for (int byte = cursor.take(); byte != '"'; byte = cursor.take()) {
+    if (byte == end_of_file) return false;
+    if (byte == '\\') cursor.take();
+    check_length(cursor, entry);
+  }
+  return true;
+}
+
+/// Passes over a number or a word. False if there is none.
+bool skip_scalar(Cursor& cursor, const JsonEntry& entry) {
+  constexpr std::string_view delimiters = ",:{}[]\" \t\r\n";
+  while (cursor.peek() != end_of_file &&
+         delimiters.find(static_cast<char>(cursor.peek())) == std::string_view::npos) {
+    cursor.take();
+    check_length(cursor, entry);
+  }
+  return cursor.offset() > entry.offset;
+}
+
+/// Passes over an object or an array by counting brackets. False at the end of the file.
+bool skip_nested(Cursor& cursor, const JsonEntry& entry) {
+  std::int64_t depth = 0;
+  do {
+    const int byte = cursor.take();
+    if (byte == end_of_file) return false;
+    if (byte == '"' && !skip_string(cursor, entry)) return false;
+    if (byte == '{' || byte == '[') ++depth;
+    if (byte == '}' || byte == ']') --depth;
+    check_length(cursor, entry);
+  } while (depth > 0);
+  return true;
+}
+
+JsonEntry skip_value(Cursor& cursor) {
+  JsonEntry entry = cursor.here();
+  const int first = cursor.peek();
+  bool ended = false;
+  if (first == '{' || first == '[') {
+    ended = skip_nested(cursor, entry);
+  } else if (first == '"') {
+    cursor.take();
+    ended = skip_string(cursor, entry);
+  } else if (!skip_scalar(cursor, entry)) {
+    fail_broken(cursor, "an entry");
+  } else {
+    ended = true;
+  }
+  entry.length = cursor.offset() - entry.offset;
+  if (!ended) {
+    // The parser knows what was missing and where; the counted brackets only know that it was.
+    core::parse_json(read_entry(cursor.file(), entry), cursor.file().path().string(), entry.line);
+    fail_broken(cursor, "the end of an entry");
+  }
+  return entry;
+}
+
+std::vector<JsonEntry> array_entries(Cursor& cursor, std::size_t most) {
+  std::vector<JsonEntry> entries;
+  cursor.take();
+  cursor.skip_space();
+  if (cursor.peek() == ']') return entries;
+  while (true) {
+    cursor.skip_space();
+    entries.push_back(skip_value(cursor));
+    if (entries.size() == most) return entries;
+    cursor.skip_space();
+    if (cursor.peek() != ',') break;
+    cursor.take();
+  }
+  if (cursor.peek() != ']') fail_broken(cursor, "',' or ']'");
+  cursor.take();
+  cursor.skip_space();
+  if (cursor.peek() != end_of_file) fail_broken(cursor, "the end of the file");
+  return entries;
+}
+
+std::vector<JsonEntry> line_entries(Cursor& cursor, std::size_t most) {
+  std::vector<JsonEntry> entries;
+  for (cursor.skip_space(); cursor.peek() != end_of_file && entries.size() < most;
+       cursor.skip_space()) {
+    JsonEntry entry = cursor.here();
+    while (cursor.peek() != end_of_file && cursor.peek() != '\n') {
+      cursor.take();
+      check_length(cursor, entry);
+    }
+    entry.length = cursor.offset() - entry.offset;
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+}  // namespace
+
+JsonIndex index_json(const core::File& file, std::size_t most_entries) {
+  Cursor cursor(file);
+  cursor.skip_byte_order_mark();
+  cursor.skip_space();
+  JsonIndex index;
+  index.is_array = cursor.peek() == '[';
+  index.entries =
+      index.is_array ? array_entries(cursor, most_entries) : line_entries(cursor, most_entries);
+  if (index.entries.empty()) {
+    core::fail(core::ErrorKind::input,
+               {file.path().string(), file.size_bytes() == 0 ? "is empty" : "has no entries",
+                "there is nothing to train on", "Check data.path."});
+  }
+  return index;
+}
+
+std::string read_entry(const core::File& file, const JsonEntry& entry) {
+  std::string text(static_cast<std::size_t>(entry.length), '\0');
+  file.read_at(entry.offset, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace finetune::data

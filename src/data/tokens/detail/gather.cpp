@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokens/detail/gather.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "comm/agree.hpp"
+#include "core/error.hpp"
+#include "core/fault.hpp"
+#include "core/file.hpp"
+#include "core/text.hpp"
+
+namespace finetune::data {
+namespace {
+
+std::vector<std::int32_t> count_targets(const TokenArrays& arrays, std::int64_t num_samples,
+                                        const comm::Communicator& world) {
+  const Share share = share_of(num_samples, world);
+  std::vector<std::int32_t> targets;
+  for (std::int64_t i = share.first; i < share.last; ++i)
+    targets.push_back(static_cast<std::int32_t>(num_targets(arrays.sample(i))));
+  return targets;
+}
+
+/// Digests of all blocks, each made by one rank. Collective on `world`.
+std::vector<core::Digest> digest_together(const comm::Communicator& world,
+                                          const TokenArrays& arrays) {
+  const Blocks blocks(arrays);
+  const Share share = share_of(blocks.size(), world);
+  std::vector<core::Digest> own;
+  for (std::int64_t i = share.first; i < share.last; ++i)
+    own.push_back(blocks.digest(i));
+  std::vector<core::Digest> all(static_cast<std::size_t>(blocks.size()));
+  auto next = std::as_writable_bytes(std::span(all));
+  for (const auto& part : world.all_gather_bytes(std::as_bytes(std::span(own)))) {
+    std::ranges::copy(part, next.begin());
+    next = next.subspan(part.size());
+  }
+  return all;
+}
+
+/// Every rank's range of `all` from `first` on becomes known to all. Collective on `world`.
+template <typename T>
+void share_ranges(const comm::Communicator& world, std::span<T> all, std::int64_t first,
+                  std::int64_t count) {
+  std::vector<std::int64_t> ranges(2 * static_cast<std::size_t>(world.size()));
+  const std::int64_t own[] = {first, count};
+  world.all_gather(core::DType::i64, own, ranges.data(), 2);
+  // A broadcast a rank, in place: counts may exceed 2^31, and nothing is held twice.
+  for (int root = 0; root < world.size(); ++root) {
+    const auto at = 2 * static_cast<std::size_t>(root);
+    world.broadcast(std::as_writable_bytes(all.subspan(static_cast<std::size_t>(ranges[at]),
+                                                       static_cast<std::size_t>(ranges[at + 1]))),
+                    root);
+  }
+}
+
+struct PartVectors {
+  std::vector<PackedToken> tokens;
+  std::vector<std::int64_t> bounds;
+  std::vector<std::int32_t> targets;
+};
+
+template <typename T>
+void write(const core::File& file, std::int64_t at, std::int64_t first, std::span<const T> values) {
+  file.write_at(at + first * static_cast<std::int64_t>(sizeof(T)), std::as_bytes(values));
+}
+
+void write_part(const Assembly& assembly, const Assembly::Bounds& bounds, const CacheLayout& layout,
+                const std::filesystem::path& path) {
+  core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
+  assembly.part->tokens.read([&](std::int64_t first, std::span<const PackedToken> tokens) {
+    core::fault::hit("data.write", path.native());
+    write(file, layout.tokens_at, assembly.first_token + first, tokens);
+  });
+  write(file, layout.bounds_at, bounds.first, std::span<const std::int64_t>(bounds.values));
+  file.sync();
+  // Other nodes see what a closed file holds.
+  file.close();
+}
+
+void write_targets(const std::filesystem::path& path, const CacheLayout& layout, std::int64_t first,
+                   std::span<const std::int32_t> targets) {
+  core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
+  write(file, layout.targets_at, first, targets);
+  file.sync();
+  file.close();
+}
+
+/// The whole space of the file at once: a full disk is noticed first, and all of it can be mapped.
+void take_space(const core::File& file, std::int64_t bytes) {
+  bool is_done = ::ftruncate(file.descriptor(), bytes) == 0;
+  if (is_done) is_done = ::fallocate(file.descriptor(), 0, 0, bytes) == 0;
+  // Some file systems cannot take space in advance; the writes will tell there.
+  if (is_done || errno == EOPNOTSUPP || errno == ENOSYS) return;
+  core::fail(core::ErrorKind::io,
+             {file.path().string(), fmt::format("{} cannot be allocated", core::human_bytes(bytes)),
+              core::system_reason(), "Free some space, or set data.cache_dir to another folder."});
+}
+
+/// The file without its arrays, from the root; where they go, on all ranks. Collective on `world`.
+CacheLayout begin_file(const comm::Communicator& world, const Assembly& assembly,
+                       const std::filesystem::path& path) {
+  CacheLayout layout;
+  comm::agree_all(world, [&] {
+    if (!world.is_root()) return;
+    const CacheSkeleton skeleton =
+        lay_out_cache(assembly.num_tokens, assembly.num_samples, assembly.overlap());
+    layout = skeleton.layout;
+    core::File file(path, core::File::Mode::write_existing, core::ErrorKind::create);
+    take_space(file, layout.file_bytes);
+    for (const auto& [position, bytes] : skeleton.metadata)
+      file.write_at(position, bytes);
+    file.close();
+  });
+  world.broadcast(std::as_writable_bytes(std::span(&layout, 1)));
+  return layout;
+}
+
+}  // namespace
+
+Assembly::Bounds Assembly::bounds(const comm::Communicator& world) const {
+  Bounds result;
+  const bool is_last = world.rank() + 1 == world.size();
+  if (layout == Layout::separate) {
+    result.first = first_sample;
+    std::int64_t begin = first_token;
+    for (const std::int64_t length : part->lengths) {
+      result.values.push_back(begin);
+      begin += length;
+    }
+  } else {
+    const Share share = share_of(num_samples, world);
+    result.first = share.first;
+    for (std::int64_t i = share.first; i < share.last; ++i)
+      result.values.push_back(i * block);
+  }
+  if (is_last) result.values.push_back(num_tokens - overlap());
+  return result;
+}
+
+Assembly assemble(const comm::Communicator& world, const Part& part, Layout layout,
+                  std::int64_t max_seq_length) {
+  std::vector<std::int64_t> sizes(2 * static_cast<std::size_t>(world.size()));
+  const std::int64_t own[] = {part.tokens.size(), std::ssize(part.lengths)};
+  world.all_gather(core::DType::i64, own, sizes.data(), 2);
+  Assembly assembly;
+  assembly.part = &part;
+  assembly.layout = layout;
+  assembly.block = max_seq_length;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == world.rank()) {
+      assembly.first_token = assembly.num_tokens;
+      assembly.first_sample = assembly.num_samples;
+    }
+    assembly.num_tokens += sizes[2 * static_cast<std::size_t>(rank)];
+    assembly.num_samples += sizes[2 * static_cast<std::size_t>(rank) + 1];
+  }
+  if (layout == Layout::continuous) {
+    // Blocks of `block` positions; the token after the last position is its target.
+    const std::int64_t positions = std::max<std::int64_t>(0, assembly.num_tokens - 1);
+    assembly.num_samples = (positions + max_seq_length - 1) / max_seq_length;
+  }
+  return assembly;
+}
+
+Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assembly) {
+  auto vectors = std::make_shared<PartVectors>();
+  comm::agree_all(world, [&] {
+    vectors->tokens.resize(static_cast<std::size_t>(assembly.num_tokens));
+    vectors->bounds.resize(static_cast<std::size_t>(assembly.num_samples) + 1);
+    vectors->targets.resize(static_cast<std::size_t>(assembly.num_samples));
+    assembly.part->tokens.read([&](std::int64_t first, std::span<const PackedToken> tokens) {
+      std::ranges::copy(tokens, vectors->tokens.begin() + assembly.first_token + first);
+    });
+  });
+  share_ranges(world, std::span(vectors->tokens), assembly.first_token,
+               assembly.part->tokens.size());
+  const Assembly::Bounds bounds = assembly.bounds(world);
+  std::ranges::copy(bounds.values, vectors->bounds.begin() + bounds.first);
+  share_ranges(world, std::span(vectors->bounds), bounds.first, std::ssize(bounds.values));
+  const TokenArrays arrays{vectors->tokens, vectors->bounds, vectors->targets, assembly.overlap(),
+                           vectors};
+  const auto targets = count_targets(arrays, assembly.num_samples, world);
+  const std::int64_t first = share_of(assembly.num_samples, world).first;
+  std::ranges::copy(targets, vectors->targets.begin() + first);
+  share_ranges(world, std::span(vectors->targets), first, std::ssize(targets));
+  return {arrays, digest_together(world, arrays)};
+}
+
+Gathered gather_in_file(const comm::Communicator& world, const Assembly& assembly,
+                        const std::filesystem::path& path,
+                        const std::function<core::Json(const TokenArrays&)>& describe) {
+  const CacheLayout layout = begin_file(world, assembly, path);
+  comm::agree_all(world, [&] { write_part(assembly, assembly.bounds(world), layout, path); });
+  comm::agree_all(world, [&] {
+    const TokenArrays tokens = map_arrays(path, layout);
+    const std::int64_t first = share_of(layout.num_samples, world).first;
+    write_targets(path, layout, first, count_targets(tokens, layout.num_samples, world));
+  });
+  // Opened again, so that a network file system shows what other nodes have written since.
+  const TokenArrays arrays = comm::agree(world, [&] { return map_arrays(path, layout); });
+  const auto digests = digest_together(world, arrays);
+  comm::agree_all(world, [&] {
+    if (world.is_root()) complete_cache_file(path, layout, digests, describe(arrays));
+  });
+  return {arrays, digests};
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokens/detail/part.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+#include "data/tokens/detail/show.hpp"
+
+namespace finetune::data {
+namespace {
+
+/// A sample as read, in the form in which it is kept.
+struct Made {
+  std::vector<PackedToken> tokens;
+  core::Digest digest = {};
+  std::uint32_t oddities = 0;
+  std::exception_ptr error;
+};
+
+void check_ids(const Source& source, std::int64_t i, const Tokens& tokens,
+               std::int64_t vocab_size) {
+  const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
+  const auto bad = std::find_if(tokens.ids.begin(), tokens.ids.end(), outside);
+  if (bad == tokens.ids.end()) return;
+  core::fail(core::ErrorKind::input,
+             {source.where(i), fmt::format("holds the token id {}", *bad),
+              fmt::format("the model's vocabulary has {} entries, ids 0 to {}", vocab_size,
+                          vocab_size - 1),
+              "Use the tokenizer that belongs to the model."});
+}
+
+Made make(const Source& source, std::int64_t i, const DatasetOptions& options) {
+  Made made;
+  try {
+    const SourceSample sample = source.sample(i);
+    const Tokens& tokens = sample.tokens;
+    core::check(tokens.ids.size() == tokens.labels.size(), "every token has a label");
+    check_ids(source, i, tokens, options.vocab_size);
+    made.tokens.reserve(tokens.ids.size());
+    for (std::size_t l = 0; l < tokens.ids.size(); ++l)
+      made.tokens.emplace_back(tokens.ids[l], tokens.labels[l] != not_trained);
+    made.digest = core::digest(std::as_bytes(std::span(made.tokens)));
+    made.oddities = sample.oddities;
+  } catch (...) {
+    made.error = std::current_exception();
+  }
+  return made;
+}
+
+/// Samples [begin, begin + made.size()), by as many threads as there are.
+void make_all(const Source& source, std::int64_t begin, std::span<Made> made,
+              const DatasetOptions& options, int num_threads) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t k = next++; k < made.size(); k = next++)
+      made[k] = make(source, begin + static_cast<std::int64_t>(k), options);
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 1; t < num_threads && static_cast<std::size_t>(t) < made.size(); ++t)
+    threads.emplace_back(work);
+  work();
+}
+
+/// Whether nothing of it would be trained. In a sequence of its own the first token is never a
+/// target; a document's first token follows the document before.
+bool is_masked(std::span<const PackedToken> tokens, Layout layout) {
+  if (layout == Layout::separate && !tokens.empty()) tokens = tokens.subspan(1);
+  return std::ranges::none_of(tokens, [](PackedToken token) { return token.trained(); });
+}
+
+void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) {
+  constexpr std::pair<Oddity, Kind> kinds[] = {{Oddity::empty_answer, Kind::empty_answer},
+                                               {Oddity::no_end_of_turn, Kind::missing_end_of_turn},
+                                               {Oddity::special_name, Kind::special_name},
+                                               {Oddity::unknown_role, Kind::unknown_role}};
+  for (const auto& [oddity, kind] : kinds) {
+    if ((oddities & static_cast<std::uint32_t>(oddity)) != 0) report.of(kind).add(i);
+  }
+}
+
+void add(Part& part, const Source& source, std::int64_t i, const Made& made, Layout layout,
+         const DatasetOptions& options) {
+  DataReport& report = part.report;
+  std::span<const PackedToken> tokens = made.tokens;
+  const std::int64_t length = std::ssize(tokens);
+  ++report.num_read;
+  report.longest = std::max(report.longest, length);
+  ++report.lengths[static_cast<std::size_t>(
+      std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length))) - 1))];
+  count_oddities(report, i, made.oddities);
+  part.digests.push_back(made.digest);
+  const bool overlong = layout == Layout::separate && length > options.max_seq_length;
+  if (overlong) {
+    report.of(Kind::overlong).add(i);
+    if (options.on_overlong != OnOverlong::truncate) {
+      ++report.num_dropped;
+      return;
+    }
+    tokens = tokens.first(static_cast<std::size_t>(options.max_seq_length));
+  }
+  if (is_masked(tokens, layout)) {
+    report.of(Kind::masked).add(i);
+    ++report.num_dropped;
+    return;
+  }
+  if (overlong) {
+    report.of(Kind::truncated).add(i);
+    report.tokens_lost += length - std::ssize(tokens);
+  }
+  const bool ends = (made.oddities & static_cast<std::uint32_t>(Oddity::no_end_of_turn)) == 0;
+  if (!overlong && ends) ++report.eos_trained;
+  if (report.example < 0) {
+    report.example = i;
+    report.example_text = show(source, tokens);
+  }
+  part.tokens.append(tokens);
+  part.lengths.push_back(std::ssize(tokens));
+}
+
+}  // namespace
+
+Part tokenise_part(const Source& source, std::int64_t begin, std::int64_t end, Layout layout,
+                   const DatasetOptions& options, Spool tokens, int num_threads) {
+  Part part{std::move(tokens), {}, {}, {}};
+  // Few at a time: a sample may be a whole book.
+  const std::int64_t at_once = num_threads > 1 ? 16 * num_threads : 1;
+  std::vector<Made> made(
+      static_cast<std::size_t>(std::min(at_once, std::max<std::int64_t>(0, end - begin))));
+  for (; begin < end; begin += at_once) {
+    const auto some =
+        std::span(made).first(static_cast<std::size_t>(std::min(at_once, end - begin)));
+    make_all(source, begin, some, options, num_threads);
+    for (std::size_t k = 0; k < some.size(); ++k) {
+      if (some[k].error) std::rethrow_exception(some[k].error);
+      add(part, source, begin + static_cast<std::int64_t>(k), some[k], layout, options);
+      some[k] = {};
+    }
+  }
+  return part;
+}
+
+}  // namespace finetune::data

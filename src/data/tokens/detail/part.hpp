@@ -1,0 +1,32 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What one rank makes of its part of the samples before the ranks put their parts together.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/hash.hpp"
+#include "data/text/format.hpp"
+#include "data/text/source.hpp"
+#include "data/tokens/detail/options.hpp"
+#include "data/tokens/detail/spool.hpp"
+#include "data/tokens/report.hpp"
+
+namespace finetune::data {
+
+struct Part {
+  Spool tokens;
+  std::vector<std::int64_t> lengths;  ///< of the samples kept
+  std::vector<core::Digest> digests;  ///< of all samples as read: ids and labels
+  DataReport report;                  ///< of these samples; duplicates are not known yet
+};
+
+/// Tokenises samples [begin, end) of `source` into `tokens`, with `num_threads` threads. Overlong
+/// and masked samples are counted, and kept or dropped by `options`; where `options` refuse them
+/// they are dropped, for the caller to refuse once all ranks have counted.
+/// Throws: ErrorKind::input for the first sample that cannot be read or has a token outside the
+/// vocabulary.
+Part tokenise_part(const Source& source, std::int64_t begin, std::int64_t end, Layout layout,
+                   const DatasetOptions& options, Spool tokens, int num_threads = 1);
+
+}  // namespace finetune::data

@@ -1,0 +1,113 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the code of a model and what runs it: the ops that a model is written in.
+// `Ops` computes them on a device's tensors, `CostOps` on the sizes of tensors, for plans. An op
+// that one of them lacks does not compile.
+
+#include <cstdint>
+#include <utility>
+
+#include "model/architecture.hpp"
+#include "model/detail/decoder_rows.hpp"
+
+namespace finetune::model {
+
+/// Heads of a fused [N, (H + 2 Hkv) K] tensor of queries, keys and values, and what they see of
+/// each other in addition to causality.
+struct AttentionShape {
+  std::int64_t num_heads = 0;     ///< H
+  std::int64_t num_kv_heads = 0;  ///< Hkv
+  std::int64_t head_size = 0;     ///< K
+  Rotary rotary = Rotary::halves;
+  std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
+  std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
+
+  std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+};
+
+/// What the backward pass computes again instead of keeping it: nothing, or what costs no matrix
+/// product (norms and SwiGLU; RoPE rotates in place, so there is nothing to save).
+enum class Recompute { nothing, cheap };
+
+/// Tokens of the head's product that have their logits at the same time. Few chunks keep the
+/// products large, many keep the logits small: 1,024 lose nothing measurable against one chunk.
+inline constexpr std::int64_t head_chunk_tokens = 1024;
+
+/// What the head says of each token's label.
+template <typename Tensor>
+struct Scores {
+  Tensor log_prob_N;  ///< [N] fp32: log p(label), natural logarithm; 0 where the label is -100
+  Tensor is_first_N;  ///< [N] bool: no token is more likely than the label; true where it is -100
+};
+
+/// `Values` says what the ops are computed on: its `Tensor`, and its `Sequence`, which is what
+/// attention has to know about the tokens of a pass.
+/// Letters: N = B L tokens, D model, F feed-forward, H heads, K head size, V vocabulary.
+template <typename Values>
+class BasicOps {
+ public:
+  using Tensor = typename Values::Tensor;
+  using Sequence = typename Values::Sequence;
+
+  virtual ~BasicOps() = default;
+
+  /// ids_N int64 -> [N, D]. Its gradient is added by a function of its own, not by autograd: the
+  /// embedding has no differentiable input to hang a node on.
+  virtual Tensor embedding(const Tensor& ids_N, int row) = 0;
+
+  /// x_ND, weight [F, D] -> [N, F]. This and the products below include what adapters put on top
+  /// of their weights.
+  virtual Tensor linear(const Tensor& x_ND, RowRange rows) = 0;
+
+  /// x / rms(x) * weight. Source: Zhang & Sennrich 2019 (arXiv 1910.07467).
+  virtual Tensor rms_norm(const Tensor& x_ND, int row, double eps) = 0;
+
+  /// h = x + residual; returns {h, rms_norm(h)}.
+  virtual std::pair<Tensor, Tensor> add_rms_norm(const Tensor& x_ND, const Tensor& residual_ND,
+                                                 int row, double eps) = 0;
+
+  /// linear(rms_norm(x)). Gradients are bitwise identical whatever is recomputed.
+  virtual Tensor norm_linear(const Tensor& x_ND, int norm_row, RowRange rows, double eps) = 0;
+
+  /// x + bias, in place: x_NF [N, F], bias [F], as an adapter changes it.
+  virtual Tensor add_bias(const Tensor& x_NF, RowRange rows) = 0;
+
+  /// Norm of every query and key head of qkv over its K channels. Rows [K], or -1: weightless.
+  virtual Tensor head_norm(const Tensor& qkv, const AttentionShape& shape, int query_row,
+                           int key_row, double eps) = 0;
+
+  /// Multiplies the queries of qkv by a factor that grows with the token's position, in place.
+  virtual Tensor tune_temperature(const Tensor& qkv, const AttentionShape& shape,
+                                  const Sequence& sequence, const Temperature& temperature) = 0;
+
+  /// Feed-forward of every token by those experts that the router chooses for it, weighted:
+  /// x_ND -> [N, D]. Without the shared expert. With a sequence's `balance`, its gradient is added.
+  virtual Tensor experts(const Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
+                         const Sequence& sequence) = 0;
+
+  /// h = x + residual; returns {h, linear(rms_norm(h))}.
+  virtual std::pair<Tensor, Tensor> add_norm_linear(const Tensor& x_ND, const Tensor& residual_ND,
+                                                    int norm_row, RowRange rows, double eps) = 0;
+
+  /// linear(swiglu(gate_up)): [N, 2 F], weight [D, F] -> [N, D].
+  /// swiglu: silu(gate) * up, gate first. Source: Shazeer 2020 (arXiv 2002.05202).
+  virtual Tensor swiglu_linear(const Tensor& gate_up, RowRange rows) = 0;
+
+  /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
+  /// attends causally within each sample. Nobody sees padding, whose output is zero or unspecified.
+  /// [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys and values.
+  virtual Tensor attention(const Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
+                           std::int64_t i_layer) = 0;
+
+  /// x + y. Shapes: equal.
+  virtual Tensor add(const Tensor& x_ND, const Tensor& y_ND) = 0;
+
+  /// Product with the head, weight [V, D], and log-probabilities of labels_N (int64, -100: none)
+  /// over chunks of tokens: the [N, V] logits never exist whole. Writes the gradient of the sum of
+  /// d_log_prob_N (fp32) * log_prob_N to d_x_ND and adds that of the head's weight. An objective
+  /// that knows its gradient per token beforehand needs this op alone.
+  virtual Scores<Tensor> pull_back_label_scores(const Tensor& x_ND, const Tensor& labels_N, int row,
+                                                const Tensor& d_log_prob_N, Tensor& d_x_ND) = 0;
+};
+
+}  // namespace finetune::model

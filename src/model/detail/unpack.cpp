@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/detail/unpack.hpp"
+
+#include <span>
+
+#include "core/error.hpp"
+#include "kernels/composed_packed.hpp"
+#include "kernels/gptq.hpp"
+#include "kernels/nf4.hpp"
+#include "model/packing.hpp"
+
+namespace finetune::model {
+namespace {
+
+template <typename T>
+std::span<const T> values(const at::Tensor& tensor) {
+  return {static_cast<const T*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+/// Calls f.operator()<T>() with the kernels' element type; false if they do not know it.
+template <typename F>
+bool with_kernel_type(const at::Tensor& target, const F& f) {
+  if (!target.is_cpu()) return false;
+  if (target.scalar_type() == at::kFloat) {
+    f.template operator()<float>();
+  } else if (target.scalar_type() == at::kBFloat16) {
+    f.template operator()<kernels::bf16>();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// Compositions unpack to fp32 and bf16; half is made from fp32.
+at::ScalarType composed_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf ? at::kFloat : dtype;
+}
+
+/// target [out, in], contiguous.
+void unpack_nf4(const MatrixPlanes& matrix, const at::Tensor& target) {
+  namespace at_plane = nf4_plane;
+  const bool nests = matrix.row->packing.nests;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor maxima = matrix.planes.at(at_plane::maxima);
+  const at::Tensor nested = nests ? matrix.planes.at(at_plane::nested_maxima) : at::Tensor();
+  const at::Tensor offset = nests ? matrix.planes.at(at_plane::offset) : at::Tensor();
+  const bool is_done = with_kernel_type(target, [&]<typename T>() {
+    kernels::Nf4<T> args{};
+    args.codes = values<std::uint8_t>(codes);
+    if (nests) {
+      args.absmax_codes = values<std::uint8_t>(maxima);
+      args.nested_absmax = values<float>(nested);
+      args.offset = *offset.const_data_ptr<float>();
+    } else {
+      args.absmax = values<float>(maxima);
+    }
+    args.out = {static_cast<T*>(target.data_ptr()), static_cast<std::size_t>(target.numel())};
+    kernels::nf4_dequantize(args);
+  });
+  if (is_done) return;
+  const kernels::composed::Nf4Maxima all =
+      nests ? kernels::composed::Nf4Maxima{{}, maxima, nested, offset}
+            : kernels::composed::Nf4Maxima{maxima};
+  target.view({-1}).copy_(kernels::composed::nf4_dequantize(codes, all, target.numel(),
+                                                            composed_dtype(target.scalar_type())));
+}
+
+/// target_t [in, out], rows at its stride.
+void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
+  namespace at_plane = gptq_plane;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor zeros = matrix.planes.at(at_plane::zeros);
+  const at::Tensor scales = matrix.planes.at(at_plane::scales);
+  const at::Tensor groups = matrix.planes.at(at_plane::groups);
+  const std::int64_t inputs = matrix.row->shape[1], outputs = matrix.row->shape[0];
+  const int zero_offset = matrix.row->packing.zero_offset;
+  const bool is_done = with_kernel_type(target_t, [&]<typename T>() {
+    kernels::gptq_dequantize(kernels::Gptq<T>{.qweight = values<std::int32_t>(codes),
+                                              .qzeros = values<std::int32_t>(zeros),
+                                              .scales = values<kernels::f16>(scales),
+                                              .g_idx = values<std::int32_t>(groups),
+                                              .inputs = inputs,
+                                              .outputs = outputs,
+                                              .stored_zero_offset = zero_offset,
+                                              .out = static_cast<T*>(target_t.data_ptr()),
+                                              .out_stride = target_t.stride(0)});
+  });
+  if (is_done) return;
+  const kernels::composed::GptqLayer layer{codes.view({inputs / 8, outputs}),
+                                           zeros.view({-1, outputs / 8}),
+                                           scales.view({-1, outputs}), groups, zero_offset};
+  at::Tensor out = target_t;
+  const at::ScalarType dtype = composed_dtype(target_t.scalar_type());
+  if (dtype == target_t.scalar_type()) return kernels::composed::gptq_dequantize_(out, layer);
+  at::Tensor wide = at::empty({inputs, outputs}, out.options().dtype(dtype));
+  kernels::composed::gptq_dequantize_(wide, layer);
+  out.copy_(wide);
+}
+
+bool is_gptq(const MatrixPlanes& matrix) {
+  return matrix.row->packing.kind == Packing::Kind::gptq;
+}
+
+}  // namespace
+
+at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtype) {
+  const bool is_transposed = is_gptq(matrices.front());
+  std::vector<std::int64_t> shape = matrices.front().row->shape;
+  shape[0] = 0;
+  for (const MatrixPlanes& matrix : matrices) {
+    shape[0] += matrix.row->shape[0];
+    core::check(is_gptq(matrix) == is_transposed, "matrices read as one are packed in one way");
+  }
+  const at::TensorOptions options = matrices.front().planes.front().options().dtype(dtype);
+  // GPTQ's words go along the inputs: its matrix comes out transposed.
+  const at::Tensor whole =
+      is_transposed ? at::empty({shape[1], shape[0]}, options).t() : at::empty(shape, options);
+  std::int64_t first = 0;
+  for (const MatrixPlanes& matrix : matrices) {
+    const at::Tensor part = whole.narrow(0, first, matrix.row->shape[0]);
+    first += matrix.row->shape[0];
+    if (is_transposed) {
+      unpack_gptq(matrix, part.t());
+    } else if (matrix.row->packing.is_dense()) {
+      part.copy_(matrix.planes.front().view(matrix.row->shape));
+    } else {
+      unpack_nf4(matrix, part);
+    }
+  }
+  return whole;
+}
+
+}  // namespace finetune::model

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory/detail/ops_cost.hpp"
+
+#include "model/block.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::plan {
+namespace {
+
+model::CostSettings settings_of(const Request& request, bool is_composed) {
+  const bool is_selective = request.activation_checkpointing == ActivationCheckpointing::selective;
+  return {.compute = request.numbers.compute,
+          .is_composed = is_composed,
+          .on_gpu = request.on_gpu,
+          .recompute = is_selective ? model::Recompute::cheap : model::Recompute::nothing,
+          .dropout = request.adapter_dropout};
+}
+
+}  // namespace
+
+bool is_composed(const Request& request) {
+  return request.on_gpu || request.numbers.compute == core::DType::f16;
+}
+
+OpsCost::OpsCost(const Request& request, const model::ParameterTable& table, bool is_composed)
+    : request_(request),
+      own_table_(table.decoder.blocks.empty() ? model::lay_out(request.architecture)
+                                              : model::ParameterTable{}),
+      table_(table.decoder.blocks.empty() ? own_table_ : table),
+      settings_(settings_of(request, is_composed)),
+      tokens_(request.micro_batch * request.max_seq_length) {}
+
+model::CostOps OpsCost::ops() const {
+  return {table_, settings_};
+}
+
+model::TensorSize OpsCost::activations(model::CostOps& ops) const {
+  return ops.tensor(tokens_, request_.architecture.d_model);
+}
+
+StageCost OpsCost::embedding() const {
+  model::CostOps ops = this->ops();
+  const model::TensorSize ids = {.rows = tokens_, .columns = 1};
+  const model::TensorSize x = ops.embedding(ids, table_.decoder.embedding);
+  return {ops.tape(), ids, x};
+}
+
+StageCost OpsCost::block(std::int64_t i_layer) const {
+  model::CostOps ops = this->ops();
+  const model::TensorSize x = activations(ops);
+  const model::SequenceSize sequence = {request_.micro_batch, request_.max_seq_length};
+  const model::TensorSize y = model::pre_norm_block(
+      ops, request_.architecture, table_.decoder.blocks[static_cast<std::size_t>(i_layer)], x,
+      sequence, i_layer);
+  return {ops.tape(), x, y};
+}
+
+StageCost OpsCost::head() const {
+  model::CostOps ops = this->ops();
+  const model::TensorSize x = activations(ops);
+  const model::TensorSize normed =
+      ops.rms_norm(x, table_.decoder.final_norm, request_.architecture.norm_eps);
+  const model::TensorSize of_tokens = {.rows = tokens_, .columns = 1};
+  model::TensorSize d_normed = normed;
+  ops.pull_back_label_scores(normed, of_tokens, table_.decoder.head, of_tokens, d_normed);
+  return {ops.tape(), x, {}};
+}
+
+}  // namespace finetune::plan

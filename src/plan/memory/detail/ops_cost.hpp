@@ -1,0 +1,47 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The stages of a model run on the sizes of their tensors (model::CostOps): one micro-batch of full
+// sequences, as the run would compute it.
+
+#include <cstdint>
+
+#include "model/cost/cost.hpp"
+#include "model/cost/cost_ops.hpp"
+#include "plan/plan.hpp"
+
+namespace finetune::plan {
+
+/// Kernels know fp32 and bf16 on the CPU; the rest is put together from ATen's functions, in fp32.
+bool is_composed(const Request& request);
+
+/// A stage's ops, and the tensors that whoever runs it holds.
+struct StageCost {
+  model::CostTape tape;
+  model::TensorSize input;
+  model::TensorSize output;
+};
+
+class OpsCost {
+ public:
+  /// `is_composed`: how passes other than products are computed. Both outlive this.
+  OpsCost(const Request& request, const model::ParameterTable& table, bool is_composed);
+
+  std::int64_t num_blocks() const { return request_.architecture.num_layers; }
+  StageCost embedding() const;
+  StageCost block(std::int64_t i_layer) const;
+  /// The final norm, and the head with the loss.
+  StageCost head() const;
+
+ private:
+  model::CostOps ops() const;
+  model::TensorSize activations(model::CostOps& ops) const;
+
+  const Request& request_;
+  /// The table if it is a decoder's; else one of the same numbers, all of it trained.
+  model::ParameterTable own_table_;
+  const model::ParameterTable& table_;
+  model::CostSettings settings_;
+  std::int64_t tokens_;
+};
+
+}  // namespace finetune::plan

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/time/detail/strategies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace finetune::plan {
+namespace {
+
+/// Two plans this near to each other are one: the model is not that exact.
+constexpr double same_time = 0.01;
+/// Of the memory that is there.
+constexpr double comfortable = 0.9;
+
+bool is_same(const Mesh& a, const Mesh& b) {
+  return a.sharding == b.sharding && a.axes == b.axes;
+}
+
+/// HYBRID_SHARD in one group is FULL_SHARD by another name; so is everything on one rank.
+bool says_nothing_new(const Mesh& mesh, const Ranks& ranks) {
+  if (ranks.world_size == 1) return mesh.sharding != Sharding::full_shard;
+  return mesh.sharding == Sharding::hybrid_shard &&
+         (mesh.size(groups::dp_replicate) == 1 || mesh.size(groups::fsdp) == 1);
+}
+
+std::string gigabytes(double bytes) {
+  return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9)
+                      : fmt::format("{:.1f} MB", bytes / 1e6);
+}
+
+std::string seconds(double s) {
+  return s >= 1 ? fmt::format("{:.2f} s", s) : fmt::format("{:.1f} ms", 1e3 * s);
+}
+
+std::string compare_times(const Strategy& best, const Strategy& next) {
+  const double more_s = next.time.step_s - best.time.step_s;
+  if (more_s < same_time * best.time.step_s)
+    return fmt::format(
+        "{} and {} take the same time within {:.0f} %: the one that needs less memory is taken",
+        best.name(), next.name(), 100 * same_time);
+  std::string text = fmt::format("{} is fastest: {} takes {} per step more", best.name(),
+                                 next.name(), seconds(more_s));
+  const double waits_s = next.time.exposed_s - best.time.exposed_s;
+  const double updates_s = next.time.optimizer_s - best.time.optimizer_s;
+  if (updates_s > waits_s)
+    return text + fmt::format(", because each rank updates more weights: {} instead of {}",
+                              seconds(next.time.optimizer_s), seconds(best.time.optimizer_s));
+  text += fmt::format(", because it waits {} for communication instead of {}",
+                      seconds(next.time.exposed_s), seconds(best.time.exposed_s));
+  if (next.time.sent_by_node_bytes > 1.05 * best.time.sent_by_node_bytes)
+    text += fmt::format(" (a node sends {} instead of {} to others)",
+                        gigabytes(next.time.sent_by_node_bytes),
+                        gigabytes(best.time.sent_by_node_bytes));
+  return text;
+}
+
+bool fits_host(const Plan& plan, const Site& site) {
+  return site.available_host_bytes <= 0 || plan.host_bytes() <= site.available_host_bytes;
+}
+
+/// Each way needs less memory than the one before it and computes more.
+Request with_activations(const Request& request, const model::ParameterTable& table,
+                         const Site& site) {
+  using enum ActivationCheckpointing;
+  Request settled = request;
+  if (!request.chooses_activations) return settled;
+  for (const ActivationCheckpointing mode : {none, selective, full}) {
+    settled.activation_checkpointing = mode;
+    // Where the memory is not known nothing speaks for computing anything twice.
+    if (site.available_bytes <= 0 || mode == full) break;
+    if (make(settled, table).memory_bytes() <= comfortable_bytes(site)) break;
+  }
+  return settled;
+}
+
+/// Of those that take as long as the first, the one that needs least memory comes first.
+void prefer_less_memory(std::vector<Strategy>& strategies) {
+  const Strategy first = strategies.front();
+  const auto is_as_fast = [&](const Strategy& s) {
+    return s.fits == first.fits && s.time.step_s <= (1 + same_time) * first.time.step_s;
+  };
+  const auto end = std::find_if_not(strategies.begin(), strategies.end(), is_as_fast);
+  const auto least = std::min_element(
+      strategies.begin(), end,
+      [](const Strategy& a, const Strategy& b) { return a.memory_bytes < b.memory_bytes; });
+  std::rotate(strategies.begin(), least, least + 1);
+}
+
+/// Copies of the model over few nodes each: the fewest whose memory holds one, where one node does
+/// not. More nodes would send more.
+void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& table,
+                           const Site& site, std::vector<Strategy>& strategies) {
+  const Ranks& ranks = request.ranks;
+  if (site.available_bytes <= 0 || !ranks.is_even) return;
+  for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
+    Request other = request;
+    other.parallel.sharding = Sharding::hybrid_shard;
+    other.parallel.dp_shard = nodes * ranks.ranks_per_node;
+    other.parallel.dp_replicate = 0;
+    if (ranks.world_size % other.parallel.dp_shard != 0) return;
+    Strategy hybrid = plan_strategy(other, table, site);
+    if (!hybrid.fits) continue;
+    const bool is_there = std::any_of(strategies.begin(), strategies.end(),
+                                      [&](const auto& s) { return is_same(s.mesh, hybrid.mesh); });
+    if (!is_there) strategies.push_back(std::move(hybrid));
+    return;
+  }
+}
+
+}  // namespace
+
+std::string Strategy::name() const {
+  const bool is_usual = mesh.sharding != Sharding::hybrid_shard ||
+                        mesh.size(groups::fsdp) == request.ranks.ranks_per_node;
+  return is_usual ? to_string(mesh.sharding)
+                  : fmt::format("{} {}", to_string(mesh.sharding), mesh.size(groups::fsdp));
+}
+
+std::int64_t comfortable_bytes(const Site& site) {
+  return static_cast<std::int64_t>(comfortable * static_cast<double>(site.available_bytes));
+}
+
+Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
+                       const Site& site) {
+  Strategy strategy;
+  strategy.request = with_activations(request, table, site);
+  const Plan plan = make(strategy.request, table);
+  strategy.mesh = plan.mesh;
+  strategy.memory_bytes = plan.memory_bytes();
+  strategy.host_bytes = plan.host_bytes();
+  strategy.fits_device = site.available_bytes <= 0 || strategy.memory_bytes <= site.available_bytes;
+  strategy.fits = strategy.fits_device && fits_host(plan, site);
+  strategy.time = plan_time(plan, strategy.request, table, site.machine, site.passes);
+  return strategy;
+}
+
+std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
+                              const Site& site) {
+  const bool is_open = !request.parallel.sharding && request.parallel.dp_shard == 0 &&
+                       request.parallel.dp_replicate == 0;
+  std::vector<Strategy> strategies;
+  if (!is_open) strategies.push_back(plan_strategy(request, table, site));
+  for (const Sharding sharding : {Sharding::full_shard, Sharding::hybrid_shard,
+                                  Sharding::shard_grad_op, Sharding::no_shard}) {
+    Request other = request;
+    other.parallel.sharding = sharding;
+    other.parallel.dp_shard = other.parallel.dp_replicate = 0;
+    if (!request.ranks.is_even && sharding == Sharding::hybrid_shard) continue;
+    const Mesh mesh = make_mesh(other.parallel, other.ranks, other.deck);
+    const bool is_there = std::any_of(strategies.begin(), strategies.end(),
+                                      [&](const auto& s) { return is_same(s.mesh, mesh); });
+    if (is_there || says_nothing_new(mesh, request.ranks)) continue;
+    strategies.push_back(plan_strategy(other, table, site));
+  }
+  add_hybrid_over_nodes(request, table, site, strategies);
+  std::stable_sort(strategies.begin(), strategies.end(), [](const Strategy& a, const Strategy& b) {
+    return a.fits != b.fits ? a.fits : a.time.step_s < b.time.step_s;
+  });
+  prefer_less_memory(strategies);
+  return strategies;
+}
+
+std::string reason(const std::vector<Strategy>& strategies) {
+  if (strategies.size() < 2) return "";
+  const Strategy& best = strategies[0];
+  const Strategy& next = strategies[1];
+  if (!best.fits) return "none of them fits";
+  if (!next.fits)
+    return fmt::format("{} is the only one that fits: {} needs {} per rank{}", best.name(),
+                       next.name(),
+                       core::human_bytes(next.fits_device ? next.host_bytes : next.memory_bytes),
+                       next.fits_device ? " of the host's memory" : "");
+  return compare_times(best, next);
+}
+
+}  // namespace finetune::plan

@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic and the passes over memory of one micro-batch on one rank, stage by stage.
+
+#include <vector>
+
+#include "plan/machine/detail/rates.hpp"
+#include "plan/plan.hpp"
+
+namespace finetune::plan {
+
+/// How the passes other than products are computed.
+enum class Passes {
+  fused,     ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
+  composed,  ///< of ATen's operations, with intermediate results in fp32
+};
+
+/// Of one micro-batch.
+struct StageWork {
+  Work forward;
+  Work backward;
+  Work again;  ///< of the forward pass, in backward: activation_checkpointing
+};
+
+struct MicroBatchWork {
+  StageWork embedding;
+  std::vector<StageWork> blocks;
+  StageWork head;  ///< with the loss, whose gradient comes with it
+
+  Work total() const;
+  /// Without what is computed twice or unpacked: what MFU counts.
+  double model_flops() const;
+};
+
+/// What model::CostOps counts, in the time of a machine. All sequences are full, and nothing is
+/// packed: the longest a step can take.
+MicroBatchWork plan_work(const Request& request, const model::ParameterTable& table,
+                         const Rates& rates, Passes passes);
+
+}  // namespace finetune::plan

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/detail/gradients.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/fixed_point.hpp"
+#include "shard/wire.hpp"
+
+namespace finetune::shard {
+namespace {
+
+core::DType sum_dtype(const plan::Numbers& numbers) {
+  return numbers.is_fixed_point() ? core::DType::i64 : core::DType::f32;
+}
+
+core::DType wire_dtype(const plan::Numbers& numbers) {
+  return numbers.is_fixed_point() ? core::DType::i64 : numbers.reduce;
+}
+
+}  // namespace
+
+Gradients::Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups,
+                     const Options& options)
+    : shard_sizes_(std::move(shard_sizes)),
+      groups_(groups),
+      options_(options),
+      sums_in_place_(groups.fsdp->size() == 1 && options.numbers.compute == core::DType::f32 &&
+                     !options.numbers.is_fixed_point()),
+      sums_(shard_sizes_.size()),
+      has_sum_(shard_sizes_.size(), 0),
+      pool_(to_aten(options.numbers.compute), options.device) {
+  limit_ = largest_term(1);
+}
+
+void Gradients::make_sum(int unit) {
+  // Made when first needed: a model that only generates has no gradients.
+  if (sum(unit).defined()) return;
+  sum(unit) = at::zeros(
+      {shard_sizes_[static_cast<std::size_t>(unit)]},
+      at::TensorOptions().dtype(to_aten(sum_dtype(options_.numbers))).device(options_.device));
+}
+
+at::Tensor Gradients::take_buffer(int unit) {
+  make_sum(unit);
+  if (sums_in_place_) return sum(unit);
+  // One buffer is on its way while the next is filled.
+  while (on_their_way_.size() >= 2)
+    arrive();
+  return pool_.take(shard_sizes_[static_cast<std::size_t>(unit)] * groups_.fsdp->size());
+}
+
+void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
+  const bool is_first = !has_sum(unit);
+  has_sum_[static_cast<std::size_t>(unit)] = 1;
+  if (!sums_in_place_) {
+    if (is_first) sum(unit).zero_();
+    if (groups_.fsdp->size() == 1) {
+      add_alone(unit, buffer);
+      pool_.put(std::move(buffer));
+    } else if (options_.device.is_cpu()) {
+      start_on_host(unit, std::move(buffer));
+    } else {
+      start_on_device(unit, std::move(buffer));
+    }
+  }
+  const bool is_alone = groups_.fsdp->size() == 1;
+  if (is_alone && pass == Pass::last) start_over_replicas(unit);
+  if (!is_alone) on_their_way_.back().is_last = pass == Pass::last;
+  while (!options_.overlap && !on_their_way_.empty())
+    arrive();
+}
+
+void Gradients::add_alone(int unit, const at::Tensor& buffer) {
+  if (!options_.device.is_cpu()) {
+    sum(unit).add_(to_wire_on_device(unit, buffer));
+    return;
+  }
+  const std::int64_t bad = add(buffer, options_.numbers, limit_, sum(unit));
+  if (bad >= 0) note(unit, bad, buffer[bad].item<float>());
+}
+
+void Gradients::start_on_host(int unit, at::Tensor buffer) {
+  const std::int64_t shard_size = shard_sizes_[static_cast<std::size_t>(unit)];
+  const plan::Numbers& numbers = options_.numbers;
+  comm::Exchange exchange{.count = shard_size,
+                          .element_bytes = numbers.wire_bytes(),
+                          .sum_bytes = numbers.sum_bytes(),
+                          .order = numbers.is_fixed_point() ? comm::Order::any : comm::Order::fixed,
+                          .sums = static_cast<std::byte*>(sum(unit).data_ptr())};
+  exchange.pack = [this, unit, buffer, shard_size](int to, std::int64_t offset, std::int64_t n,
+                                                   std::byte* wire) {
+    const std::int64_t first = to * shard_size + offset;
+    const std::int64_t bad = pack(buffer, first, n, options_.numbers, limit_, wire);
+    if (bad >= 0) note(unit, bad, buffer[bad].item<float>());
+  };
+  exchange.add = [this, kept = sum(unit)](const std::byte* wire, std::int64_t n, std::byte* sums) {
+    add(wire, n, options_.numbers, sums);
+  };
+  const comm::Ticket ticket = groups_.fsdp->exchange(std::move(exchange));
+  on_their_way_.push_back({.unit = unit, .ticket = ticket, .buffer = std::move(buffer)});
+}
+
+at::Tensor Gradients::to_wire_on_device(int unit, const at::Tensor& gradient) {
+  if (!options_.numbers.is_fixed_point()) return gradient.to(to_aten(options_.numbers.reduce));
+  const at::Tensor scaled = gradient.to(at::kDouble).mul_(std::ldexp(1.0, fixed_point_bits));
+  // Looked at when the step ends.
+  checks_.emplace_back(unit, find_bad(gradient, scaled, std::ldexp(limit_, fixed_point_bits)));
+  return scaled.round_().to(at::kLong);
+}
+
+void Gradients::start_on_device(int unit, at::Tensor buffer) {
+  at::Tensor wire = to_wire_on_device(unit, buffer);
+  if (wire.data_ptr() != buffer.data_ptr()) {
+    pool_.put(std::move(buffer));
+    buffer = at::Tensor();
+  }
+  at::Tensor terms = at::empty({sum(unit).numel()}, wire.options());
+  const comm::Ticket ticket = groups_.fsdp->reduce_scatter(
+      wire_dtype(options_.numbers), wire.data_ptr(), terms.data_ptr(), terms.numel());
+  on_their_way_.push_back({.unit = unit,
+                           .ticket = ticket,
+                           .buffer = std::move(buffer),
+                           .wire = std::move(wire),
+                           .terms = std::move(terms)});
+}
+
+void Gradients::arrive() {
+  OnItsWay& oldest = on_their_way_.front();
+  groups_.fsdp->wait(oldest.ticket);
+  if (oldest.terms.defined()) sum(oldest.unit).add_(oldest.terms);
+  if (oldest.buffer.defined()) pool_.put(std::move(oldest.buffer));
+  const int unit = oldest.unit;
+  const bool is_last = oldest.is_last;
+  on_their_way_.pop_front();
+  if (is_last) start_over_replicas(unit);
+}
+
+void Gradients::start_over_replicas(int unit) {
+  comm::Group& group = *groups_.dp_replicate;
+  if (group.size() == 1) return;
+  OnItsWay way{.unit = unit};
+  at::Tensor values = sum(unit);
+  if (sum_dtype(options_.numbers) != wire_dtype(options_.numbers))
+    values = way.terms = values.to(to_aten(options_.numbers.reduce));
+  way.ticket = group.all_reduce(wire_dtype(options_.numbers), values.data_ptr(), values.numel());
+  over_replicas_.push_back(std::move(way));
+}
+
+void Gradients::finish() {
+  while (!on_their_way_.empty())
+    arrive();
+  for (OnItsWay& way : over_replicas_) {
+    groups_.dp_replicate->wait(way.ticket);
+    if (way.terms.defined()) sum(way.unit).copy_(way.terms);
+  }
+  over_replicas_.clear();
+  for (const auto& [unit, found] : checks_) {
+    if (!found.is_good.item<bool>())
+      note(unit, found.element.item<std::int64_t>(), found.value.item<float>());
+  }
+  checks_.clear();
+}
+
+void Gradients::reset(std::int64_t num_terms) {
+  finish();
+  std::fill(has_sum_.begin(), has_sum_.end(), 0);
+  limit_ = largest_term(num_terms);
+  const std::lock_guard lock(mutex_);
+  out_of_range_.reset();
+}
+
+at::Tensor Gradients::gradient(int unit) {
+  make_sum(unit);
+  if (!options_.numbers.is_fixed_point()) return sum(unit);
+  const std::int64_t count = sum(unit).numel();
+  if (!scratch_.defined() || scratch_.numel() < count)
+    scratch_ = at::empty({count}, at::TensorOptions().dtype(at::kFloat).device(options_.device));
+  at::Tensor gradient = scratch_.narrow(0, 0, count);
+  if (options_.device.is_cpu()) {
+    const auto n = static_cast<std::size_t>(count);
+    kernels::from_fixed({sum(unit).const_data_ptr<std::int64_t>(), n}, fixed_point_bits,
+                        {gradient.data_ptr<float>(), n});
+  } else {
+    gradient.copy_(sum(unit).to(at::kDouble).mul_(std::ldexp(1.0, -fixed_point_bits)));
+  }
+  return gradient;
+}
+
+void Gradients::note(int unit, std::int64_t element, float value) {
+  const std::lock_guard lock(mutex_);
+  if (!out_of_range_) out_of_range_ = OutOfRange{unit, element, value};
+}
+
+std::optional<OutOfRange> Gradients::out_of_range() const {
+  const std::lock_guard lock(mutex_);
+  return out_of_range_;
+}
+
+}  // namespace finetune::shard

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run/detail/resume.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/adapter_base.hpp"
+#include "core/build_info.hpp"
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "data/text/detect_format.hpp"
+#include "weights/peft_config.hpp"
+
+namespace finetune::train {
+namespace {
+
+/// Adapters are one unit whatever the bucket is.
+bool blocks_follow_bucket(const Input& input) {
+  return input.optimizer.kind->footprint.block() > 1 &&
+         std::ranges::any_of(input.parameters.rows, [](const model::Parameter& row) {
+           return row.trainable && row.adapts < 0;
+         });
+}
+
+/// What optimizer.rounding is about.
+bool keeps_bf16(const Input& input) {
+  return input.numbers().master == core::DType::bf16;
+}
+
+void warn_of_other_rounding(const Input& input, const checkpoint::FoundCheckpoint& found) {
+  if (!keeps_bf16(input)) return;
+  // Earlier versions had no other.
+  const std::string rounding = found.state.rounding.value_or("nearest");
+  const std::string own = optim::name_of(input.optimizer.rounding);
+  if (rounding == own) return;
+  log::warn(fmt::format(
+      "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and its "
+      "numbers will differ). Set optimizer.rounding = \"{}\" to continue as before.",
+      found.folder.string(), rounding, own, rounding));
+}
+
+/// The base is compared by what it is (require_same_base), wherever it lies.
+bool is_known_by_hash(const Input& input, const checkpoint::FoundCheckpoint& found) {
+  return input.is_adapted() && found.state.base &&
+         found.state.base->dtype == core::name(input.numbers().compute);
+}
+
+}  // namespace
+
+checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state) {
+  std::error_code error;
+  const auto model_folder = std::filesystem::absolute(input.model_folder, error);
+  state.model_folder = (error ? input.model_folder : model_folder).string();
+  state.fixed = {input.fixed_values.begin(), input.fixed_values.end()};
+  state.deck = input.resolved_deck;
+  state.precision = plan::name_of(input.precision.mode);
+  state.build = core::build_stamp();
+  if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
+  if (input.is_adapted()) {
+    state.adapter = {
+        .name = input.adapter.name,
+        .double_quant = input.adapter.double_quant,
+        .config = weights::to_peft_config(input.adapter, *input.adapter.kind, input.parameters)};
+  }
+  if (keeps_bf16(input)) state.rounding = optim::name_of(input.optimizer.rounding);
+  return state;
+}
+
+void require_same_optimizer(const Input& input, const checkpoint::FoundCheckpoint& found) {
+  // Earlier versions had none but the one that is still the default.
+  const auto saved = found.state.fixed.find("optimizer.name");
+  const std::string name = saved == found.state.fixed.end()
+                               ? fmt::format("\"{}\"", optim::Settings().name)
+                               : saved->second;
+  const std::string own = fmt::format("\"{}\"", input.optimizer.name);
+  if (name != own) {
+    core::fail(
+        core::ErrorKind::deck,
+        {input.deck_path.string(),
+         fmt::format("optimizer.name = {}, the run in {} has {}", own, found.folder.string(), name),
+         "its moments are stored differently",
+         "Restore it, or set another train.output to begin a new run."});
+  }
+  const std::string own_bucket = plan::name_of(input.parallel.bucket);
+  const std::string bucket = found.state.bucket.value_or(own_bucket);
+  if (!blocks_follow_bucket(input) || bucket == own_bucket) return;
+  core::fail(core::ErrorKind::deck,
+             {input.deck_path.string(),
+              fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"", own_bucket,
+                          found.folder.string(), bucket),
+              fmt::format("the blocks of {}'s moments are cut by it", input.optimizer.name),
+              "Restore it, or set another train.output to begin a new run."});
+}
+
+void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& found) {
+  std::string differences;
+  int count = 0;
+  for (const auto& [key, value] : input.fixed_values) {
+    if (key == "model.path" && is_known_by_hash(input, found)) continue;
+    const auto fixed = found.state.fixed.find(key);
+    if (fixed == found.state.fixed.end() || fixed->second == value) continue;
+    const std::string& saved = fixed->second;
+    // What was found from the files, here or there, is compared by the data's fingerprint.
+    const std::string found_format = fmt::format("\"{}\"", data::auto_format);
+    if (key == "data.format" && (saved == found_format || value == found_format)) continue;
+    differences += fmt::format("\n    {} = {}, the checkpoint has {}", key, value, saved);
+    ++count;
+  }
+  if (!differences.empty()) {
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("{} {} not what the run in {} has", count,
+                            count == 1 ? "key is" : "keys are", found.folder.string()),
+                "its training so far depends on them",
+                "Restore them, or set another train.output to begin a new run." + differences});
+  }
+}
+
+void require_same_run(const Input& input, const std::string& data_fingerprint,
+                      const checkpoint::FoundCheckpoint& found) {
+  require_same_keys(input, found);
+  const std::string own = plan::name_of(input.precision.mode);
+  const std::string precision = found.state.precision.value_or(own);
+  if (precision != own) {
+    log::warn(
+        fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
+                    "weights and moments are converted, and the numbers will differ",
+                    found.folder.string(), precision, own));
+  } else {
+    warn_of_other_rounding(input, found);
+  }
+  if (found.state.data_fingerprint != data_fingerprint) {
+    if (input.data.allow_changed) {
+      log::warn(
+          fmt::format("{} is not what the run in {} was trained on; it continues with the changed "
+                      "data at the same place (data.allow_changed)",
+                      fmt::format("{}", fmt::join(input.data.paths, ", ")), found.folder.string()));
+      return;
+    }
+    core::fail(
+        core::ErrorKind::deck,
+        {fmt::format("{}", fmt::join(input.data.paths, ", ")),
+         fmt::format("is not what the run in {} was trained on", found.folder.string()),
+         "the data position of the checkpoint means nothing in other data",
+         "Restore the data, set data.allow_changed = true to continue with them as they are, "
+         "or set another train.output to begin a new run."});
+  }
+}
+
+void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
+                              const checkpoint::FoundCheckpoint& found) {
+  const std::string before = found.state.arithmetic.value_or(arithmetic);
+  if (before == arithmetic || input.numbers().determinism == plan::Determinism::off) return;
+  log::warn(fmt::format(
+      "{} was trained with products of {}, this start has {}: its results will not be identical to "
+      "those of an uninterrupted run (precision.cpu_products chooses, processors decide)",
+      found.folder.string(), before, arithmetic));
+}
+
+void require_same_base(const Input& input, const std::string& base_hash,
+                       const checkpoint::FoundCheckpoint& found) {
+  if (base_hash.empty()) return;
+  if (!found.state.base) return;
+  const checkpoint::FrozenBase& base = *found.state.base;
+  const std::string_view dtype = core::name(input.numbers().compute);
+  if (!base.dtype.empty() && base.dtype != dtype) {
+    log::warn(
+        fmt::format("{} was trained on weights in {}, this start has them in {}: whether they are "
+                    "the same model cannot be checked",
+                    found.folder.string(), base.dtype, dtype));
+    return;
+  }
+  if (base.hash.empty() || base.hash == base_hash) return;
+  core::fail(
+      core::ErrorKind::input,
+      {input.model_folder.string(),
+       fmt::format("is not the model that {} was trained on", found.folder.string()),
+       fmt::format("its frozen weights have the hash {}, those were {}", base_hash, base.hash),
+       "Restore the model's files, or set another train.output to begin a new run."});
+}
+
+}  // namespace finetune::train

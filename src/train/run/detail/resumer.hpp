@@ -1,0 +1,72 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// How a run begins: from the weights that its deck names, or from the checkpoint it goes on from.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "checkpoint/format/layout.hpp"
+#include "checkpoint/load/find.hpp"
+#include "checkpoint/load/load.hpp"
+#include "checkpoint/run_state.hpp"
+#include "metrics/records.hpp"
+#include "train/corpus/corpus.hpp"
+#include "train/input/input.hpp"
+#include "train/run/detail/output_folder.hpp"
+#include "train/run/detail/state.hpp"
+#include "world/world.hpp"
+
+namespace finetune::train {
+
+/// Where a start stands before its first step, in addition to `State`.
+struct StartingPoint {
+  std::int64_t step = 0;                            ///< steps that are done
+  std::optional<checkpoint::Level> level = {};      ///< of the checkpoint; none: a new run
+  std::optional<double> validation_loss = {};       ///< of the weights as they are
+  checkpoint::Texts source_dtypes = {};             ///< by tensor: how an export writes it
+  std::optional<checkpoint::FrozenBase> base = {};  ///< of frozen weights; none without any
+  std::string run_id = {};
+  std::optional<metrics::RecordFile> metrics = {};  ///< on the root
+};
+
+/// Fills the state of a run, once. Refers to everything it is made of.
+class Resumer {
+ public:
+  /// `arithmetic`: how this start computes its products. `num_steps`: of the whole run.
+  Resumer(const Input& input, const plan::Numbers& numbers, const world::World& world,
+          const Corpus& corpus, std::string arithmetic, std::int64_t num_steps,
+          OutputFolder& output, State& state);
+
+  /// Loads the checkpoint that checkpoint.resume asks for and that fits this run, or the weights
+  /// and adapter that the deck names where there is none; opens metrics.jsonl behind it.
+  /// Collective on the world. Throws: comm::AgreedError; see checkpoint::find_and_load,
+  /// require_same_keys, require_same_run, require_same_base, require_adapter_base.
+  StartingPoint restore_or_initialise();
+
+ private:
+  template <typename Load>
+  void with_source(const Load& load);
+  std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
+  void initialise();
+  void load_base();
+  void hash_base();
+  void restore(const checkpoint::FoundCheckpoint& found);
+  void warn_of_other_results(const checkpoint::FoundCheckpoint& found) const;
+  /// The run's id and its metrics. `read_s`: how long the start has taken so far.
+  void continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
+                    std::int64_t bytes_read, double read_s);
+
+  const Input& input_;
+  const plan::Numbers& numbers_;
+  const world::World& world_;
+  const Corpus& corpus_;
+  std::string arithmetic_;
+  std::int64_t num_steps_;
+  OutputFolder& output_;
+  State& state_;
+  std::string base_hash_;  ///< of frozen weights; empty without any
+  StartingPoint start_;
+};
+
+}  // namespace finetune::train

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run/detail/state.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "core/fault.hpp"
+#include "model/products.hpp"
+#include "plan/layout/stages.hpp"
+#include "train/input/device.hpp"
+#include "train/run/stored_parts.hpp"
+#include "train/step/objective.hpp"
+
+namespace finetune::train {
+namespace {
+
+std::byte* bytes_at(const at::Tensor& shard, std::int64_t offset) {
+  return static_cast<std::byte*>(shard.data_ptr()) + offset * shard.element_size();
+}
+
+/// A part of a copy that one thread does.
+struct CopyPiece {
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::int64_t bytes = 0;
+};
+
+void add_pieces(const std::byte* source, std::byte* target, std::int64_t bytes,
+                std::vector<CopyPiece>& pieces) {
+  constexpr std::int64_t largest = std::int64_t{4} << 20;  // enough for many threads, few to count
+  for (std::int64_t begin = 0; begin < bytes; begin += largest)
+    pieces.push_back({source + begin, target + begin, std::min(largest, bytes - begin)});
+}
+
+shard::Options shard_options(const StateInput& input, const plan::Plan& plan,
+                             const world::World& world) {
+  shard::Options options;
+  options.numbers = plan.numbers;
+  options.sharding = plan.mesh.sharding;
+  options.overlap = input.overlap;
+  options.device = to_aten(world.device);
+  options.state_device = input.optimizer.offload ? at::Device(at::kCPU) : options.device;
+  return options;
+}
+
+}  // namespace
+
+StateInput state_input(const Input& input) {
+  return {.family = *input.family,
+          .architecture = input.architecture,
+          .parameters = input.parameters,
+          .optimizer = input.optimizer,
+          .overlap = input.parallel.overlap,
+          .recomputation = input.train.recomputation(),
+          .dropout = model::dropout_of(input.adapter),
+          .seed = static_cast<std::uint64_t>(input.train.seed),
+          .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
+}
+
+State::State(const StateInput& input, const plan::Plan& plan, const world::World& world)
+    : input_(input),
+      model_(input.family.build(input.architecture)),
+      shards_(input.parameters, plan.shards, shard::make_groups(world, input.overlap),
+              shard_options(input, plan, world)),
+      ops_(std::make_unique<model::Ops>(
+          shards_, model::path_of(plan.numbers.widens),
+          input.recomputation == plan::ActivationCheckpointing::selective
+              ? model::Recompute::cheap
+              : model::Recompute::nothing)),
+      optimizer_(input.optimizer.kind->make(input.optimizer, input.parameters, shards_,
+                                            {plan.numbers.moments, input.seed})) {
+  if (plan.numbers.scales_loss) loss_scale_.emplace();
+}
+
+Engine State::engine() {
+  return {.architecture = input_.architecture,
+          .model = *model_,
+          .ops = *ops_,
+          .shards = shards_,
+          .blocks = plan::blocks_of(input_.recomputation),
+          .dropout = input_.dropout,
+          .dropout_seed = input_.seed,
+          .balances_micro_batch = input_.balances_micro_batch};
+}
+
+template <typename Slice>
+std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
+                                 shard::HostCopy::Contents contents) {
+  std::vector<Slice> all;
+  on_host_.clear();
+  for (const int unit : shards_.trained_units()) {
+    const std::vector<optim::StateTensor> kept = kept_of(shards_, *optimizer_, unit);
+    std::vector<at::Tensor> on_host;
+    for (const optim::StateTensor& each : kept)
+      on_host.push_back(on_host_.emplace_back(each.values, contents).host());
+    for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts))
+      all.push_back(
+          {kept[part.kept].kind, std::move(part.slice), bytes_at(on_host[part.kept], part.offset)});
+  }
+  return all;
+}
+
+std::int64_t State::stored_bytes() const {
+  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
+  std::int64_t bytes = 0;
+  for (const int unit : shards_.trained_units()) {
+    const auto parts =
+        parts_of(shards_, unit, kept_of(shards_, *optimizer_, unit), copies.rank(), copies.size());
+    for (const StoredPart& part : parts)
+      bytes += part.slice.size_bytes();
+  }
+  return bytes;
+}
+
+std::vector<checkpoint::StoredSlice> State::stored() {
+  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
+  return slices<checkpoint::StoredSlice>(copies.rank(), copies.size(),
+                                         shard::HostCopy::Contents::wanted);
+}
+
+std::vector<checkpoint::StoredSlice> State::snapshot() {
+  core::fault::hit("ckpt.snapshot");
+  std::vector<checkpoint::StoredSlice> slices = stored();
+  // What comes from a GPU is a copy already.
+  if (!shards_.options().state_device.is_cpu()) return slices;
+  std::int64_t bytes = 0;
+  for (const checkpoint::StoredSlice& stored : slices)
+    bytes += stored.slice.size_bytes();
+  if (!snapshot_.defined() || snapshot_.numel() != bytes) {
+    snapshot_ = at::empty({bytes}, at::kByte);
+  }
+  auto* target = static_cast<std::byte*>(snapshot_.data_ptr());
+  std::vector<CopyPiece> pieces;
+  for (checkpoint::StoredSlice& stored : slices) {
+    add_pieces(stored.data, target, stored.slice.size_bytes(), pieces);
+    stored.data = target;
+    target += stored.slice.size_bytes();
+  }
+  at::parallel_for(0, std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (const CopyPiece& piece : std::span(pieces).subspan(static_cast<std::size_t>(begin),
+                                                            static_cast<std::size_t>(end - begin)))
+      std::memcpy(piece.target, piece.source, static_cast<std::size_t>(piece.bytes));
+  });
+  return slices;
+}
+
+std::vector<checkpoint::WantedSlice> State::wanted() {
+  // Padding is read by nobody and stays as it is.
+  return slices<checkpoint::WantedSlice>(0, 1, shard::HostCopy::Contents::wanted);
+}
+
+void State::take_wanted() {
+  for (shard::HostCopy& copy : on_host_)
+    copy.write_back();
+  release();
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step/detail/pass_input.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "model/rope.hpp"
+
+namespace finetune::train {
+namespace {
+
+at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device) {
+  return at::from_blob(const_cast<std::int64_t*>(values.data()), {std::ssize(values)}, at::kLong)
+      .to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
+}
+
+std::vector<model::Stretch> stretches_of(const data::MicroBatch& batch) {
+  std::vector<model::Stretch> stretches;
+  std::int64_t begin = 0;
+  for (const data::RowPart& stretch : batch.stretches) {
+    stretches.push_back({begin, stretch.length, stretch.is_padding});
+    begin += stretch.length;
+  }
+  return stretches;
+}
+
+/// A number for each token that no other token of the run has, whatever computes it.
+std::vector<std::int64_t> token_numbers(const data::MicroBatch& batch) {
+  constexpr std::int64_t tokens_a_row = std::int64_t{1} << 20;
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(batch.ids.size());
+  for (std::int64_t row = 0; row < batch.batch; ++row)
+    for (std::int64_t i = 0; i < batch.length; ++i)
+      numbers.push_back((batch.first_row + row) * tokens_a_row + i);
+  return numbers;
+}
+
+}  // namespace
+
+std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
+  if (!batch) return std::nullopt;
+  const at::Device device = engine.shards.options().device;
+  return Tokens{to_tensor(batch->ids, device), to_tensor(batch->labels, device),
+                batch->stretches.empty()
+                    ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
+                    : model::make_sequence(engine.architecture, batch->batch, batch->length,
+                                           stretches_of(*batch), device)};
+}
+
+model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale) {
+  const at::Device device = engine.shards.options().device;
+  model::Balance balance;
+  balance.scale = scale;
+  balance.sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  std::vector<data::RowPart> stretches = batch.stretches;
+  if (stretches.empty())
+    stretches.assign(static_cast<std::size_t>(batch.batch), {batch.length, false});
+  for (const data::RowPart& stretch : stretches)
+    balance.num_samples += stretch.is_padding ? 0 : 1;
+  std::vector<std::int64_t> samples;
+  std::int64_t sample = 0;
+  for (const data::RowPart& stretch : stretches) {
+    const std::int64_t own = stretch.is_padding ? balance.num_samples : sample++;
+    samples.insert(samples.end(), static_cast<std::size_t>(stretch.length), own);
+  }
+  balance.sample_N = to_tensor(samples, device);
+  if (!engine.balances_micro_batch) return balance;
+  balance.choices_E =
+      at::zeros({engine.architecture.experts.num}, at::TensorOptions(at::kFloat).device(device));
+  const auto num_padding = std::ranges::count(samples, balance.num_samples);
+  balance.num_choosing = static_cast<double>((std::ssize(samples) - num_padding) *
+                                             engine.architecture.num_layers_with_experts());
+  return balance;
+}
+
+DropoutOfPass::DropoutOfPass(const Engine& engine, const std::optional<data::MicroBatch>& batch)
+    : ops_(engine.ops) {
+  if (!batch || engine.dropout == 0) return;
+  ops_.set_dropout(
+      model::Dropout{engine.dropout, engine.dropout_seed,
+                     to_tensor(token_numbers(*batch), engine.shards.options().device)});
+}
+
+DropoutOfPass::~DropoutOfPass() {
+  ops_.set_dropout(std::nullopt);
+}
+
+}  // namespace finetune::train

@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A micro-batch as the model reads it.
+
+#include <ATen/ATen.h>
+
+#include <optional>
+
+#include "data/steps/micro_batch.hpp"
+#include "model/ops.hpp"
+#include "model/sequence.hpp"
+#include "train/step/passes.hpp"
+
+namespace finetune::train {
+
+/// int64 [B * L] on the device, and where each row's tokens stand.
+struct Tokens {
+  at::Tensor ids_N;
+  at::Tensor labels_N;
+  model::Sequence sequence;
+};
+
+std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+
+/// Which sample every token is of, for the load of experts. `scale` of the load-balancing term.
+model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale);
+
+/// The adapters' dropout for as long as a pass lasts.
+class DropoutOfPass {
+ public:
+  DropoutOfPass(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+  ~DropoutOfPass();
+  DropoutOfPass(const DropoutOfPass&) = delete;
+  DropoutOfPass& operator=(const DropoutOfPass&) = delete;
+
+ private:
+  model::Ops& ops_;
+};
+
+}  // namespace finetune::train
