@@ -80,7 +80,8 @@ void save(const comm::Environment& environment, const std::string& path,
 int run_check(const comm::Environment& environment, const Arguments& arguments,
               const train::Registry& registry) {
   const core::Stopwatch watch;
-  const auto level = arguments.is_quick ? preflight::Level::quick : preflight::Level::full;
+  const auto level =
+      arguments.is_quick ? preflight::CheckDepth::quick : preflight::CheckDepth::full;
   std::optional<comm::Watchdog> watchdog(std::in_place, environment, patience_s);
   const auto beginning = preflight::begin(environment, level);
   const std::string title = fmt::format("check of {}", arguments.path);

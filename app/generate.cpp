@@ -76,10 +76,10 @@ Prompt chat_prompt(const Arguments& arguments, const tokenizer::Tokenizer& token
                                                         tokenizer, templates, "--template");
   data::Conversation conversation;
   if (!arguments.system.empty())
-    conversation.messages.push_back({data::Role::system, arguments.system, {}, {}});
-  conversation.messages.push_back({data::Role::user, arguments.second, {}, {}});
+    conversation.messages.push_back({data::ChatRole::system, arguments.system, {}, {}});
+  conversation.messages.push_back({data::ChatRole::user, arguments.second, {}, {}});
   const auto segments = data::render_prompt(chat, conversation, "finetune generate");
-  return {data::tokenise(segments, tokenizer, data::SpecialNames::text, false).ids,
+  return {data::tokenise(segments, tokenizer, data::SpecialNameMeaning::text, false).ids,
           {tokenizer.eos_id(), *tokenizer.id(chat.stop)}};
 }
 

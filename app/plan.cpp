@@ -54,7 +54,7 @@ void write_plot(const std::string& file, const std::string& svg) {
 }
 
 /// What a job asks for, but for its time. What `machine` does not tell is left to the scheduler.
-Job job_of(const Arguments& arguments, const plan::Request& request, const plan::Plan& plan,
+Job job_of(const Arguments& arguments, const plan::PlanInput& request, const plan::Plan& plan,
            const plan::Machine& machine) {
   const std::int64_t ranks = request.ranks.ranks_per_node;
   Job job;
@@ -78,7 +78,7 @@ Job job_of(const Arguments& arguments, const plan::Request& request, const plan:
 }
 
 /// The job of nodes whose rates nobody knows: as long as the queue allows.
-std::string script_without_rates(const Arguments& arguments, const plan::Request& request,
+std::string script_without_rates(const Arguments& arguments, const plan::PlanInput& request,
                                  const plan::Plan& plan, const plan::Machine& machine) {
   Job job = job_of(arguments, request, plan, machine);
   job.walltime_s =
@@ -97,7 +97,7 @@ std::string script_without_rates(const Arguments& arguments, const plan::Request
 }
 
 void require_rates(const std::string& name, const plan::Machine& machine,
-                   const plan::Request& request) {
+                   const plan::PlanInput& request) {
   const auto missing = plan::missing_rates(machine, request);
   if (missing.empty()) return;
   core::fail(core::ErrorKind::deck,
@@ -120,7 +120,7 @@ void require_supported(const Arguments& arguments, const plan::Machine& machine)
 /// The plan of a deck on a machine.
 class MachinePlan {
  public:
-  MachinePlan(const Arguments& arguments, const train::Input& input, const plan::Request& request,
+  MachinePlan(const Arguments& arguments, const train::Input& input, const plan::PlanInput& request,
               const plan::Plan& plan, const plan::Site& site)
       : arguments_(arguments), input_(input), request_(request), plan_(plan), site_(site) {
     time_ = plan::plan_time(plan, request, input.parameters, site.machine, site.passes);
@@ -247,7 +247,7 @@ class MachinePlan {
 
   const Arguments& arguments_;
   const train::Input& input_;
-  const plan::Request& request_;
+  const plan::PlanInput& request_;
   const plan::Plan& plan_;
   const plan::Site& site_;
   plan::TimePlan time_;
@@ -258,7 +258,7 @@ class MachinePlan {
 };
 
 /// What a rank may use; 0: nobody said it.
-std::int64_t available(const Arguments& arguments, const plan::Request& request,
+std::int64_t available(const Arguments& arguments, const plan::PlanInput& request,
                        const plan::Machine* machine) {
   // What the command line says is about a machine that the deck does not know.
   if (arguments.memory) return parse_bytes(*arguments.memory);
@@ -277,7 +277,8 @@ void print_memory(const train::Input& input, const plan::Plan& plan) {
 }
 
 /// What AUTO and auto became, or what they need to become anything.
-void print_choice(const plan::Choice& choice, const plan::Request& asked, const plan::Site& site) {
+void print_choice(const plan::Choice& choice, const plan::PlanInput& asked,
+                  const plan::Site& site) {
   const bool is_open = plan::is_sharding_open(asked);
   if (!is_open && !asked.chooses_activations) return;
   const std::string text = plan::to_string(choice, asked, site);
@@ -309,7 +310,7 @@ std::optional<plan::Machine> machine_of(const Arguments& arguments) {
 }
 
 /// What choices are made with: the machine of the command line, else the deck's, else a usual one.
-plan::Site site_of_choice(const train::Input& input, const plan::Request& asked, plan::Site site,
+plan::Site site_of_choice(const train::Input& input, const plan::PlanInput& asked, plan::Site site,
                           bool has_machine) {
   const std::int64_t cores = plan::cores_per_rank(site.machine, asked.ranks);
   if (!has_machine && !input.parallel.machine.empty())
@@ -339,7 +340,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   const plan::Machine* machine = known ? &site.machine : nullptr;
 
   const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
-  plan::Request asked = input.plan_request(
+  plan::PlanInput asked = input.plan_input(
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
   if (arguments.jobscript) plan::require_even(asked.ranks);
   asked.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
@@ -356,7 +357,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
     site.available_host_bytes = plan::usable_host_bytes(site.machine, asked.ranks.ranks_per_node);
   const plan::Site chooses = site_of_choice(input, asked, site, has_machine);
   const plan::Choice choice = plan::choose(asked, input.parameters, chooses);
-  const plan::Request& request = choice.request;
+  const plan::PlanInput& request = choice.request;
   const plan::Plan plan = plan::make(request, input.parameters);
   plan::require_sane_batch(plan, request.deck);
   const auto require_fits = [&] {

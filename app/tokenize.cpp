@@ -23,7 +23,7 @@ bool tell_data(const train::Input& input, const train::Registry& registry,
   const bool all_cached = std::ranges::all_of(sets.training, &data::Loaded::was_cached) &&
                           std::ranges::all_of(sets.validation, &data::Loaded::was_cached);
   // Neither padding nor packing depends on the number of ranks.
-  const plan::BatchPlan batch = plan::plan_batch(input.plan_request({}), 1);
+  const plan::BatchPlan batch = plan::plan_batch(input.plan_input({}), 1);
   (void)train::make_corpus(train::data_input(input), std::move(sets), batch, 1, 0);
   return all_cached;
 }

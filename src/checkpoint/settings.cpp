@@ -9,7 +9,7 @@ namespace finetune::checkpoint {
 
 using deck::Restart;
 
-void Settings::bind(deck::Table& table) {
+void CheckpointSettings::bind(deck::Table& table) {
   bind_when(table);
   bind_retention(table);
   bind_how(table);
@@ -17,7 +17,7 @@ void Settings::bind(deck::Table& table) {
   bind_resume(table);
 }
 
-void Settings::bind_when(deck::Table& table) {
+void CheckpointSettings::bind_when(deck::Table& table) {
   table.integer({.name = "save_steps",
                  .restart = Restart::free,
                  .sentence = "Save every so many steps, and at the end; 0: at the end only.",
@@ -35,7 +35,7 @@ void Settings::bind_when(deck::Table& table) {
                 probe);
 }
 
-void Settings::bind_retention(deck::Table& table) {
+void CheckpointSettings::bind_retention(deck::Table& table) {
   table.integer({.name = "save_total_limit",
                  .restart = Restart::free,
                  .sentence = "How many checkpoints to keep; older ones are removed once a newer "
@@ -53,7 +53,7 @@ void Settings::bind_retention(deck::Table& table) {
                 keep_best, {.min = 0});
 }
 
-void Settings::bind_how(deck::Table& table) {
+void CheckpointSettings::bind_how(deck::Table& table) {
   table.choice(
       {.name = "files",
        .restart = Restart::free,
@@ -88,7 +88,7 @@ void Settings::bind_how(deck::Table& table) {
                 read_back);
 }
 
-void Settings::bind_local_level(deck::Table& table) {
+void CheckpointSettings::bind_local_level(deck::Table& table) {
   table.text({.name = "local_dir",
               .restart = Restart::free,
               .sentence = "Folder on a disk of each node for checkpoints in between; every node "
@@ -117,7 +117,7 @@ void Settings::bind_local_level(deck::Table& table) {
   }
 }
 
-void Settings::bind_resume(deck::Table& table) {
+void CheckpointSettings::bind_resume(deck::Table& table) {
   table.text({.name = "resume",
               .restart = Restart::free,
               .sentence = "\"auto\" continues from the newest good checkpoint, \"never\" starts "

@@ -19,7 +19,7 @@ enum class WhenBusy { wait, skip };
 /// A save has failed: go on with the older checkpoint, or stop.
 enum class OnError { go_on, stop };
 
-struct Settings {
+struct CheckpointSettings {
   std::int64_t save_steps = 0;
   double save_minutes = 30;
   std::int64_t save_total_limit = 2;

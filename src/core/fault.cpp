@@ -87,7 +87,7 @@ std::deque<Fault> read_environment() {
   return faults;
 }
 
-Action act(const Fault& fault, std::string_view where) {
+FaultAction act(const Fault& fault, std::string_view where) {
   if (fault.action == "kill") std::raise(SIGKILL);
   if (fault.action == "stop") std::raise(SIGSTOP);
   if (fault.action == "usr1") std::raise(SIGUSR1);
@@ -98,7 +98,7 @@ Action act(const Fault& fault, std::string_view where) {
     fail(ErrorKind::io, {std::string(where.empty() ? fault.point : where), "planted fault",
                          std::strerror(fault.action == "eio" ? EIO : ENOSPC), ""});
   }
-  return fault.action == "flip" ? Action::flip : Action::none;
+  return fault.action == "flip" ? FaultAction::flip : FaultAction::none;
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ void set_rank(int rank) {
   own_rank = rank;
 }
 
-Action hit(std::string_view point, std::string_view where) {
+FaultAction hit(std::string_view point, std::string_view where) {
   static std::deque<Fault> faults = read_environment();
   // All are counted before one may throw.
   std::vector<const Fault*> due;
@@ -116,9 +116,9 @@ Action hit(std::string_view point, std::string_view where) {
     const int count = ++fault.hits;
     if (fault.hit == any || fault.hit == count) due.push_back(&fault);
   }
-  Action action = Action::none;
+  FaultAction action = FaultAction::none;
   for (const Fault* fault : due) {
-    if (act(*fault, where) == Action::flip) action = Action::flip;
+    if (act(*fault, where) == FaultAction::flip) action = FaultAction::flip;
   }
   return action;
 }

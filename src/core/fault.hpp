@@ -9,16 +9,16 @@
 namespace finetune::core::fault {
 
 /// What the caller has to do itself.
-enum class Action { none, flip };
+enum class FaultAction { none, flip };
 
 /// The rank that faults are compared with. Set once by comm::Environment; 0 without MPI.
 void set_rank(int rank);
 
 /// Counts a hit of `point` and does what was asked of it: kills, stops or signals the process,
 /// sleeps, or throws as if a system call had failed with EIO or ENOSPC (`where` names it in the
-/// message). Thread-safe. Returns Action::flip if the caller shall damage what it holds. Throws:
-/// ErrorKind::io for eio and enospc; ErrorKind::bug for exc; ErrorKind::command_line if the
+/// message). Thread-safe. Returns FaultAction::flip if the caller shall damage what it holds.
+/// Throws: ErrorKind::io for eio and enospc; ErrorKind::bug for exc; ErrorKind::command_line if the
 /// variable cannot be read.
-Action hit(std::string_view point, std::string_view where = {});
+FaultAction hit(std::string_view point, std::string_view where = {});
 
 }  // namespace finetune::core::fault

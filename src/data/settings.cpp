@@ -107,7 +107,7 @@ void bind_manner(deck::Table& table, DataSettings& data,
                 .sentence = "How the name of a special token inside the data is read: as text like "
                             "any other, or as that token, as the Hugging Face libraries do."},
                data.special_names,
-               {{"text", SpecialNames::text}, {"tokens", SpecialNames::tokens}});
+               {{"text", SpecialNameMeaning::text}, {"tokens", SpecialNameMeaning::tokens}});
 }
 
 void require_splits(deck::Table& table, const DataSettings& data) {

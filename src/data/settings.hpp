@@ -23,7 +23,7 @@ struct DataSettings {
   Columns columns;
   std::string chat_template = "auto";
   TrainOn train_on = TrainOn::answers;
-  SpecialNames special_names = SpecialNames::text;
+  SpecialNameMeaning special_names = SpecialNameMeaning::text;
   double validation_fraction = 0;
   std::int64_t max_seq_length = 512;
   OnOverlong on_overlong = OnOverlong::truncate;
@@ -47,7 +47,7 @@ struct DataSettings {
   /// What `load` needs of these settings. `name` begins the data report: "training data".
   DatasetOptions options(std::string name, std::int64_t vocab_size) const;
 
-  Order order() const { return shuffle ? Order::shuffled : Order::as_read; }
+  SampleOrder order() const { return shuffle ? SampleOrder::shuffled : SampleOrder::as_read; }
 };
 
 }  // namespace finetune::data

@@ -25,35 +25,35 @@ toml::value parse_text(const std::string& text) {
   return toml::parse(stream, "deck");
 }
 
-Kind kind_of(const toml::value& value) {
+ValueKind kind_of(const toml::value& value) {
   switch (value.type()) {
     case toml::value_t::boolean:
-      return Kind::boolean;
+      return ValueKind::boolean;
     case toml::value_t::integer:
-      return Kind::integer;
+      return ValueKind::integer;
     case toml::value_t::floating:
-      return Kind::real;
+      return ValueKind::real;
     case toml::value_t::string:
-      return Kind::text;
+      return ValueKind::text;
     case toml::value_t::table:
-      return Kind::table;
+      return ValueKind::table;
     case toml::value_t::array: {
       // The library's word for [[name]] is an array that holds tables.
       const auto& elements = value.as_array();
       const bool tables = !elements.empty() && elements.front().is_table();
-      return tables ? Kind::table_array : Kind::array;
+      return tables ? ValueKind::table_array : ValueKind::array;
     }
     default:
-      return Kind::date;
+      return ValueKind::date;
   }
 }
 
-Place place_of(const toml::source_location& location) {
-  return Place(location.line(), location.column(), location.region());
+TextPlace place_of(const toml::source_location& location) {
+  return TextPlace(location.line(), location.column(), location.region());
 }
 
 /// The key in front of a value: back over = and blanks, then to the start of the last name.
-Place key_place(std::string_view line, const Place& value) {
+TextPlace key_place(std::string_view line, const TextPlace& value) {
   std::size_t end = static_cast<std::size_t>(value.column - 1);
   if (end > line.size()) return value;
   while (end > 0 && (line[end - 1] == ' ' || line[end - 1] == '\t' || line[end - 1] == '='))
@@ -71,8 +71,8 @@ Place key_place(std::string_view line, const Place& value) {
     begin = stop == std::string_view::npos ? 0 : stop + 1;
   }
   if (begin >= end) return value;
-  return Place(value.line, static_cast<std::int64_t>(begin + 1),
-               static_cast<std::int64_t>(end - begin));
+  return TextPlace(value.line, static_cast<std::int64_t>(begin + 1),
+                   static_cast<std::int64_t>(end - begin));
 }
 
 Value convert(const toml::value& from) {
@@ -80,14 +80,14 @@ Value convert(const toml::value& from) {
   Value value;
   value.kind = kind_of(from);
   value.place = place_of(location);
-  const bool is_header = value.kind == Kind::table || value.kind == Kind::table_array;
+  const bool is_header = value.kind == ValueKind::table || value.kind == ValueKind::table_array;
   value.key_place = is_header ? value.place : key_place(location.line_str(), value.place);
   const std::string& line = location.line_str();
   const std::size_t column = std::min<std::size_t>(location.column() - 1, line.size());
   value.written = line.substr(column, location.region());
   if (location.region() > value.written.size()) value.written += "\n";  // goes on below
   value.text = from.is_string() ? from.as_string().str : value.written;
-  if (value.kind == Kind::array) {
+  if (value.kind == ValueKind::array) {
     for (const toml::value& element : from.as_array())
       value.elements.push_back(convert(element));
   }
@@ -118,7 +118,7 @@ const Value* Document::find(const std::string& section, const std::string& key) 
   return value == found->second.values.end() ? nullptr : &value->second;
 }
 
-Document parse(const Source& source) {
+Document parse(const SourceText& source) {
   if (auto problem = precheck(source.text)) fail(source, *std::move(problem));
   if (auto problem = foreign_language(source.text)) fail(source, *std::move(problem));
   toml::value root;
@@ -128,8 +128,8 @@ Document parse(const Source& source) {
     fail(source, syntax_problem(error.what(), source));
   }
   if (num_keys(root) > most_keys) {
-    const Problem problem{Place(), "the deck has more than 10,000 keys",
-                          "a run has about a hundred", "Is this the right file?"};
+    const DeckProblem problem{TextPlace(), "the deck has more than 10,000 keys",
+                              "a run has about a hundred", "Is this the right file?"};
     fail(source, problem);
   }
   Document document;
@@ -154,8 +154,8 @@ std::optional<Value> parse_value(const std::string& written) {
     if (location.column() != value_column || location.region() != written.size())
       return std::nullopt;
     Value value = convert(only);
-    value.place = Place();
-    value.key_place = Place();
+    value.place = TextPlace();
+    value.key_place = TextPlace();
     return value;
   } catch (const std::exception&) {
     return std::nullopt;

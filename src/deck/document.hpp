@@ -13,7 +13,7 @@
 namespace finetune::deck {
 
 struct Section {
-  Place place;
+  TextPlace place;
   std::map<std::string, Value> values;
 };
 
@@ -26,7 +26,7 @@ struct Document {
 };
 
 /// Throws: ErrorKind::deck with the first syntax error, or for bytes that `precheck` refuses.
-Document parse(const Source& source);
+Document parse(const SourceText& source);
 
 /// Reads `written` as one TOML value; nothing if it is not exactly that. Its places are empty.
 /// `written` has passed `precheck`.

@@ -37,7 +37,7 @@ std::string_view expected(Type type) {
 
 /// 1000 for 1e3: what the author of a real number in an integer's place meant.
 std::optional<std::int64_t> as_integer(const Value& value) {
-  const auto number = value.kind == Kind::real ? parse_real(value.written) : std::nullopt;
+  const auto number = value.kind == ValueKind::real ? parse_real(value.written) : std::nullopt;
   if (!number || std::abs(*number) > 1e15 || std::floor(*number) != *number) return std::nullopt;
   return static_cast<std::int64_t>(*number);
 }
@@ -45,9 +45,10 @@ std::optional<std::int64_t> as_integer(const Value& value) {
 /// A string, an integer or a boolean as what a variable of the environment holds; nothing for
 /// other kinds.
 std::optional<std::string> as_text(const Value& value) {
-  if (value.kind == Kind::text) return value.text;
-  if (value.kind == Kind::boolean) return value.written == "true" ? "1" : "0";
-  const auto number = value.kind == Kind::integer ? parse_integer(value.written) : std::nullopt;
+  if (value.kind == ValueKind::text) return value.text;
+  if (value.kind == ValueKind::boolean) return value.written == "true" ? "1" : "0";
+  const auto number =
+      value.kind == ValueKind::integer ? parse_integer(value.written) : std::nullopt;
   return number ? std::optional(std::to_string(*number)) : std::nullopt;
 }
 
@@ -65,7 +66,7 @@ std::string remedy_for_choice(const Row& row, const Value& value) {
 
 std::string remedy_for_type(const Row& row, const Value& value) {
   const bool wants_number = row.type == Type::integer || row.type == Type::real;
-  if (wants_number && value.kind == Kind::text) {
+  if (wants_number && value.kind == ValueKind::text) {
     const bool fits = row.type == Type::integer ? parse_integer(value.text).has_value()
                                                 : parse_real(value.text).has_value();
     if (fits) return fmt::format("Remove the quotes: {} = {}.", row.key, value.text);
@@ -74,8 +75,8 @@ std::string remedy_for_type(const Row& row, const Value& value) {
     return fmt::format("Write {} = {}.", row.key, *integer);
   if (row.type == Type::boolean) return "Write true or false, without quotes.";
   const bool wants_text = row.type == Type::text || row.type == Type::choice;
-  const bool is_scalar = value.kind == Kind::integer || value.kind == Kind::real ||
-                         value.kind == Kind::boolean || value.kind == Kind::date;
+  const bool is_scalar = value.kind == ValueKind::integer || value.kind == ValueKind::real ||
+                         value.kind == ValueKind::boolean || value.kind == ValueKind::date;
   if (row.type == Type::choice && is_scalar) return remedy_for_choice(row, value);
   if (const auto meant = find_value_alias(row.table + "." + row.key, value.written);
       meant && wants_text)
@@ -134,7 +135,7 @@ void Table::integer(const Key& key, std::int64_t& value, Range<std::int64_t> ran
   require_default(row, contains(range, value));
   if (const Value* found = given(row)) {
     const auto number = parse_integer(found->written);
-    if (found->kind != Kind::integer) {
+    if (found->kind != ValueKind::integer) {
       wrong_type(row, *found);
     } else if (!number || !contains(range, *number)) {
       out_of_range(row, *found);
@@ -153,7 +154,7 @@ void Table::real(const Key& key, double& value, Range<double> range) {
   require_default(row, std::isfinite(value) && contains(range, value));
   if (const Value* found = given(row)) {
     const auto number = parse_real(found->written);
-    if (found->kind != Kind::real && found->kind != Kind::integer) {
+    if (found->kind != ValueKind::real && found->kind != ValueKind::integer) {
       wrong_type(row, *found);
     } else if (!number || !std::isfinite(*number) || !contains(range, *number)) {
       out_of_range(row, *found);
@@ -169,7 +170,7 @@ void Table::boolean(const Key& key, bool& value) {
   Row row = this->row(key, Type::boolean);
   row.default_value = to_toml(value);
   if (const Value* found = given(row)) {
-    if (found->kind != Kind::boolean) {
+    if (found->kind != ValueKind::boolean) {
       wrong_type(row, *found);
     } else {
       value = found->written == "true";
@@ -183,7 +184,7 @@ void Table::text(const Key& key, std::string& value) {
   Row row = this->row(key, Type::text);
   row.default_value = to_toml(value);
   if (const Value* found = given(row)) {
-    const bool is_text = found->kind == Kind::text;
+    const bool is_text = found->kind == ValueKind::text;
     if (!is_text && found->place.argument.empty()) {
       wrong_type(row, *found);
     } else if (is_text && found->text.find('\0') != std::string::npos) {
@@ -205,7 +206,7 @@ void Table::choice(const Key& key, std::string& value, const std::vector<std::st
   };
   require_default(row, is_choice(value));
   if (const Value* found = given(row)) {
-    const bool is_text = found->kind == Kind::text;
+    const bool is_text = found->kind == ValueKind::text;
     const std::string& text = is_text ? found->text : found->written;
     if (!is_text && found->place.argument.empty()) {
       wrong_type(row, *found);
@@ -224,7 +225,7 @@ void Table::others(Restart restart, const std::function<bool(const std::string& 
   const auto section = contents_->document.sections.find(name_);
   if (section == contents_->document.sections.end()) return;
   for (const auto& [key, found] : section->second.values) {
-    const bool is_table = found.kind == Kind::table || found.kind == Kind::table_array;
+    const bool is_table = found.kind == ValueKind::table || found.kind == ValueKind::table_array;
     if (is_table || is_bound(key) || !accepts(key)) continue;
     Row row = this->row({.name = key, .restart = restart, .sentence = ""}, Type::text);
     const auto text = as_text(found);
@@ -234,7 +235,7 @@ void Table::others(Restart restart, const std::function<bool(const std::string& 
       zero_character(row, found);
     } else {
       values[key] = *text;
-      row.value = found.kind == Kind::text ? to_toml(*text) : found.written;
+      row.value = found.kind == ValueKind::text ? to_toml(*text) : found.written;
     }
     contents_->rows.push_back(std::move(row));
   }
@@ -278,7 +279,7 @@ void Table::not_a_choice(const Row& row, const Value& value,
 void Table::problem(std::string_view key, const std::string& problem, const std::string& why,
                     const std::string& remedy) {
   const auto& sections = contents_->document.sections;
-  Place place;
+  TextPlace place;
   if (const Value* value = contents_->document.find(name_, std::string(key))) {
     place = value->place;
   } else if (const auto section = sections.find(name_); section != sections.end()) {

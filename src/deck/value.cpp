@@ -38,30 +38,30 @@ std::optional<T> from_chars(std::string_view digits, Base... base) {
 
 }  // namespace
 
-std::string_view describe(Kind kind) {
+std::string_view describe(ValueKind kind) {
   switch (kind) {
-    case Kind::text:
+    case ValueKind::text:
       return "a string";
-    case Kind::integer:
+    case ValueKind::integer:
       return "an integer";
-    case Kind::real:
+    case ValueKind::real:
       return "a real number";
-    case Kind::boolean:
+    case ValueKind::boolean:
       return "a boolean";
-    case Kind::date:
+    case ValueKind::date:
       return "a date or time";
-    case Kind::array:
+    case ValueKind::array:
       return "an array";
-    case Kind::table:
+    case ValueKind::table:
       return "a table";
-    case Kind::table_array:
+    case ValueKind::table_array:
       return "an array of tables";
   }
   return "a value";
 }
 
 std::string shown(const Value& value) {
-  if (value.kind == Kind::text) {
+  if (value.kind == ValueKind::text) {
     const std::string content = clipped(value.text, longest_shown_bytes);
     return to_toml(content);
   }

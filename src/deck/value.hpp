@@ -12,20 +12,20 @@
 
 namespace finetune::deck {
 
-enum class Kind { text, integer, real, boolean, date, array, table, table_array };
+enum class ValueKind { text, integer, real, boolean, date, array, table, table_array };
 
 /// Numbers stay text until their type is known, so that none is rounded or cut on the way.
 struct Value {
-  Kind kind = Kind::text;
+  ValueKind kind = ValueKind::text;
   std::string text;     ///< content of a string; for other kinds the same as `written`
   std::string written;  ///< as in the deck, with quotes; empty for strings over several lines
-  Place key_place;
-  Place place;
+  TextPlace key_place;
+  TextPlace place;
   std::vector<Value> elements;  ///< of an array
 };
 
 /// "a string", "an integer" ...
-std::string_view describe(Kind kind);
+std::string_view describe(ValueKind kind);
 
 /// The value as a message shows it: one line, not too long.
 std::string shown(const Value& value);

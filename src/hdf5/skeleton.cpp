@@ -106,7 +106,7 @@ class Writer {
   }
 
   /// Returns the position of the data in the file.
-  std::int64_t add_dataset(const Dataset& dataset) {
+  std::int64_t add_dataset(const DatasetShape& dataset) {
     const auto count = static_cast<hsize_t>(dataset.count);
     const Id space(H5Screate_simple(1, &count, nullptr), H5Sclose, "H5Screate_simple");
     Id id(H5Dcreate2(file_.get(), dataset.path.c_str(), type_of(dataset.dtype), space.get(),
@@ -212,7 +212,7 @@ class Writer {
 
 }  // namespace
 
-Skeleton make_skeleton(std::span<const Dataset> datasets) {
+Skeleton make_skeleton(std::span<const DatasetShape> datasets) {
   // On Linux the main thread's id is the process's.
   core::check(::gettid() == ::getpid(), "HDF5 is called from the main thread only");
   const QuietErrors quiet;
@@ -220,12 +220,12 @@ Skeleton make_skeleton(std::span<const Dataset> datasets) {
   Skeleton skeleton;
   Writer writer(image, datasets.size());
   // All groups first: the metadata then lies together instead of between the data.
-  for (const Dataset& dataset : datasets) {
+  for (const DatasetShape& dataset : datasets) {
     for (std::size_t at = dataset.path.find('/', 1); at != std::string::npos;
          at = dataset.path.find('/', at + 1))
       writer.add_group(dataset.path.substr(0, at));
   }
-  for (const Dataset& dataset : datasets)
+  for (const DatasetShape& dataset : datasets)
     skeleton.positions.push_back(writer.add_dataset(dataset));
   writer.close();
   skeleton.size_bytes = static_cast<std::int64_t>(image.size_bytes);

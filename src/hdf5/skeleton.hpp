@@ -21,7 +21,7 @@ struct Attribute {
 };
 
 /// One dimension of `count` elements at `path`, "/group/name"; its groups are made too.
-struct Dataset {
+struct DatasetShape {
   std::string path;
   core::DType dtype = core::DType::f32;
   std::int64_t count = 0;  ///< at least 1
@@ -47,6 +47,6 @@ struct Skeleton {
 ///
 /// Main thread only: HDF5 as distributions build it is not thread-safe.
 /// Throws: ErrorKind::io with HDF5's reason; ErrorKind::bug off the main thread.
-Skeleton make_skeleton(std::span<const Dataset> datasets);
+Skeleton make_skeleton(std::span<const DatasetShape> datasets);
 
 }  // namespace finetune::hdf5

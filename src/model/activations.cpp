@@ -109,7 +109,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
   return {dx, dw};
 }
 
-at::Tensor dropout(const at::Tensor& x_ND, const Dropout& dropout, int stream, Path path) {
+at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path) {
   const kernels::DropoutKey key{dropout.seed, static_cast<std::uint32_t>(stream)};
   if (!has_kernels(x_ND, path))
     return kernels::composed::dropout(x_ND, dropout.tokens_N, key, dropout.p);

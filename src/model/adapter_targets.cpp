@@ -27,8 +27,7 @@ std::vector<std::string> ends_of(const ParameterTable& table, const IsFit& is_fi
   std::set<std::string> ends;
   for (const Parameter& row : table.rows) {
     if (!is_fit(row)) continue;
-    const std::string module = module_of(row.name);
-    ends.insert(module.substr(module.rfind('.') + 1));
+    ends.insert(last_part(module_of(row.name)));
   }
   return {ends.begin(), ends.end()};
 }
@@ -50,8 +49,7 @@ void refuse_tied_head(const std::string& where, const char* key, const std::stri
   if (!is_named(tied_head, name) || embedding == table.rows.end() ||
       row_of(Role::head) != table.rows.end())
     return;
-  const std::string module = module_of(embedding->name);
-  const std::string end = module.substr(module.rfind('.') + 1);
+  const std::string end = last_part(module_of(embedding->name));
   core::fail(core::ErrorKind::deck,
              {where, fmt::format("adapter.{} names \"{}\"", key, name),
               fmt::format("in this model the head is the embedding, {}: they are tied", end),
@@ -146,6 +144,13 @@ void fail_unknown_module(const std::string& where, const char* key, const std::s
              {where, fmt::format("adapter.{} names \"{}\"", key, name),
               fmt::format("{}; there are {}", why, fmt::join(known, ", ")),
               near ? fmt::format("Did you mean \"{}\"?", *near) : "Use some of these."});
+}
+
+std::vector<std::string> modules_of(const ParameterTable& table, const std::vector<bool>& chosen) {
+  std::vector<std::string> modules;
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    if (chosen[i]) modules.push_back(module_of(table.rows[i].name));
+  return modules;
 }
 
 bool can_be_adapted(const Parameter& row) {

@@ -23,6 +23,9 @@ bool can_be_adapted(const Parameter& row);
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
                                          ParameterTable& table);
 
+/// Modules of the rows that `chosen` says yes to.
+std::vector<std::string> modules_of(const ParameterTable& table, const std::vector<bool>& chosen);
+
 /// A row of an adapter: it has dim `shared_dim` of the row that it adapts, and is split with it.
 struct PartShape {
   std::vector<std::int64_t> shape;

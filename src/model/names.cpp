@@ -11,4 +11,8 @@ std::string module_of(const std::string& tensor) {
   return tensor;
 }
 
+std::string last_part(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
 }  // namespace finetune::model

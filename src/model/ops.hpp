@@ -21,7 +21,7 @@ using LabelScores = Scores<at::Tensor>;
 
 /// Zeroes a part of the inputs that an adapter drops and scales up the rest. What is kept depends
 /// on the key, the token and the channel alone: backward and a second forward pass see the same.
-struct Dropout {
+struct DropoutMask {
   double p = 0;
   std::uint64_t seed = 0;
   at::Tensor tokens_N;  ///< [N] int64: numbers that no two tokens of a run share
@@ -43,7 +43,7 @@ class Ops : public BasicOps<OnDevice> {
       : weights_(weights), path_(path), recompute_(recompute) {}
 
   /// Dropout from now on; nothing: none. Stays as it is between a pass's forward and its backward.
-  void set_dropout(std::optional<Dropout> dropout) { dropout_ = std::move(dropout); }
+  void set_dropout(std::optional<DropoutMask> dropout) { dropout_ = std::move(dropout); }
 
   /// Whether products and biases include what adapters put on top of them; as dropout, the same
   /// for a whole pass. Without them the model computes as before the adapter, if nothing else of it
@@ -102,7 +102,7 @@ class Ops : public BasicOps<OnDevice> {
   LabelScores score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
                            const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND);
 
-  std::optional<Dropout> dropout_;
+  std::optional<DropoutMask> dropout_;
   bool uses_adapter_ = true;
 };
 

@@ -23,7 +23,7 @@ struct GradientSlot {
 /// changes.
 struct AdaptedPart {
   int row = 0;
-  Adapted adapted;
+  const Adapted* adapted = nullptr;  ///< the table's
   std::int64_t first_output = 0;
   std::int64_t num_outputs = 0;
 };

@@ -9,7 +9,6 @@
 
 #include "core/error.hpp"
 #include "kernels/element.hpp"
-#include "shard/model_shards.hpp"
 
 namespace finetune::optim {
 
@@ -39,13 +38,10 @@ void dispatch(at::ScalarType dtype, const F& f) {
   }
 }
 
-/// Lets a kernel write elements [offset, offset + count) of a unit's published copy, where there is
-/// one on the host.
+/// Lets a kernel write elements [offset, offset + count) of `copy`, if it is defined.
 template <typename Args>
-void set_copies(const shard::ModelShards& shards, int unit, std::int64_t offset, std::int64_t count,
-                Args& args) {
-  const at::Tensor copy = shards.published(unit);
-  if (!copy.is_cpu() || copy.is_same(shards.master(unit))) return;
+void set_copies(const at::Tensor& copy, std::int64_t offset, std::int64_t count, Args& args) {
+  if (!copy.defined()) return;
   if (copy.scalar_type() == at::kBFloat16)
     args.weight_bf16 = elements<kernels::bf16>(copy, offset, count);
   if (copy.scalar_type() == at::kHalf)

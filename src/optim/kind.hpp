@@ -21,7 +21,7 @@ class ModelShards;
 namespace finetune::optim {
 
 class Optimizer;
-struct Settings;
+struct OptimizerSettings;
 
 /// A key of the table [optimizer] that an optimizer reads. Several may read one, with defaults and
 /// sentences of their own; ranges are the same.
@@ -52,7 +52,8 @@ struct Kind {
   /// Usual learning rates as a multiple of AdamW's, which are the best known.
   double usual_lr = 1;
   /// Before the first step. Refers to `table`.
-  std::unique_ptr<Optimizer> (*make)(const Settings& settings, const model::ParameterTable& table,
+  std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings,
+                                     const model::ParameterTable& table,
                                      const shard::ModelShards& shards, const OptimizerSetup& setup);
 
   const std::string& name() const { return footprint.name; }

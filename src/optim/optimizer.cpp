@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "shard/host_copy.hpp"
+#include "optim/detail/unit_memory.hpp"
+#include "schedule/pass.hpp"
 #include "shard/options.hpp"
 
 namespace finetune::optim {
 
-Optimizer::Optimizer(plan::OptimizerFootprint footprint, const Settings& settings,
+Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings& settings,
                      const model::ParameterTable& table, const shard::ModelShards& shards,
                      at::ScalarType moments, model::Path path, std::uint64_t seed)
     : footprint_(std::move(footprint)),
@@ -74,17 +75,47 @@ std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, in
 
 void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
                      double gradient_scale) {
-  for (const int unit : shards.trained_units()) {
-    const bool by_kernels = shards.master(unit).is_cpu() && path_ == model::Path::kernels;
-    if (by_kernels) {
-      const shard::HostCopy gradient(shards.gradient(unit));
-      update_on_host(shards, unit, runs(shards, unit), {gradient.host(), step, lr, gradient_scale});
-    } else {
-      update_on_device(shards, unit, runs(shards, unit),
-                       {shards.gradient(unit), step, lr, gradient_scale});
+  const bool offloads = shards.options().device != shards.options().state_device;
+  UnitMemory memory(shards, path_ == model::Path::kernels);
+  for (const schedule::Event& event :
+       schedule::make_update(shards.trained_units(), {.offloads = offloads})) {
+    const int unit = event.index;
+    switch (event.action) {
+      case schedule::Action::fetch:
+        memory.fetch(unit);
+        break;
+      case schedule::Action::update:
+        update(shards, unit, {memory.gradient(unit), memory.copy(unit), step, lr, gradient_scale});
+        break;
+      case schedule::Action::publish:
+        memory.publish(unit);
+        break;
+      default:
+        core::check(false, "optimizers gather and compute nothing");
     }
-    if (!by_kernels || !shards.published(unit).is_cpu()) shards.publish(unit);
   }
+}
+
+void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {
+  const std::vector<Run> all = runs(shards, unit);
+  if (!shards.master(unit).is_cpu() || path_ != model::Path::kernels)
+    return update_on_device(shards, unit, all, step);
+  update_on_host(shards, unit, all, step);
+  const bool is_new = step.copy.defined() && !step.copy.is_same(shards.published(unit));
+  if (is_new) cast_the_rest(shards.master(unit), all, step.copy);
+}
+
+void Optimizer::cast_the_rest(const at::Tensor& master, const std::vector<Run>& runs,
+                              const at::Tensor& copy) {
+  std::int64_t done = 0;
+  const auto cast_until = [&](std::int64_t end) {
+    if (end > done) copy.narrow(0, done, end - done).copy_(master.narrow(0, done, end - done));
+  };
+  for (const Run& run : runs) {
+    cast_until(run.offset);
+    done = run.offset + run.count;
+  }
+  cast_until(master.size(0));
 }
 
 }  // namespace finetune::optim

@@ -54,6 +54,9 @@ class Optimizer {
   };
   struct Step {
     at::Tensor gradient;  ///< of a unit, where the master weights are
+    /// Of the unit in the computation's dtype, on the host, for a kernel to write in the same pass;
+    /// undefined: there is none.
+    at::Tensor copy;
     std::int64_t number = 0;
     double lr = 0;
     double gradient_scale = 1;
@@ -62,7 +65,7 @@ class Optimizer {
   /// `moments`: the dtype of states whose footprint names none, fp32 or bf16. `path`: composed on
   /// a CPU does what a GPU does. `seed`: of stochastic rounding.
   /// Throws: ErrorKind::bug if shards do not begin at multiples of the footprint's block.
-  Optimizer(plan::OptimizerFootprint footprint, const Settings& settings,
+  Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings& settings,
             const model::ParameterTable& table, const shard::ModelShards& shards,
             at::ScalarType moments, model::Path path, std::uint64_t seed);
 
@@ -73,15 +76,19 @@ class Optimizer {
   virtual void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                                 const Step& step) = 0;
 
-  const Settings& settings() const { return settings_; }
+  const OptimizerSettings& settings() const { return settings_; }
   /// How bf16 is rounded in a step; nothing: to nearest.
   std::optional<kernels::RoundingKey> rounding(const Step& step) const;
 
  private:
   std::vector<Run> runs(const shard::ModelShards& shards, int unit) const;
+  void update(shard::ModelShards& shards, int unit, const Step& step);
+  /// What no run is of: padding, and rows that are not trained. A kernel leaves it as it was.
+  static void cast_the_rest(const at::Tensor& master, const std::vector<Run>& runs,
+                            const at::Tensor& copy);
 
   plan::OptimizerFootprint footprint_;
-  Settings settings_;
+  OptimizerSettings settings_;
   const model::ParameterTable& table_;
   model::Path path_;
   std::uint64_t seed_;

@@ -16,7 +16,7 @@ std::int64_t part_of(double ratio, std::int64_t num_steps) {
 
 }  // namespace
 
-Schedule::Schedule(const Settings& settings, std::int64_t num_steps)
+Schedule::Schedule(const OptimizerSettings& settings, std::int64_t num_steps)
     : settings_(settings),
       num_steps_(num_steps),
       warmup_steps_(settings.warmup_steps > 0 ? settings.warmup_steps

@@ -11,7 +11,7 @@ namespace finetune::optim {
 class Schedule {
  public:
   /// `num_steps` of the whole run.
-  Schedule(const Settings& settings, std::int64_t num_steps);
+  Schedule(const OptimizerSettings& settings, std::int64_t num_steps);
 
   /// Learning rate of step 0, 1, ... num_steps - 1. Warm-up rises over steps 0 .. w - 1 as
   /// (step + 1) / w; the decay begins at step w (wsd: decay_ratio before the end) and would reach
@@ -21,7 +21,7 @@ class Schedule {
   std::int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
-  Settings settings_;
+  OptimizerSettings settings_;
   std::int64_t num_steps_;
   std::int64_t warmup_steps_;
   std::int64_t decay_begin_;  ///< the first step that may be below the peak

@@ -61,7 +61,7 @@ std::string sentence_of(const std::vector<Kind>& kinds) {
 
 /// Default and value are those of the chosen optimizer, if it reads the key.
 void bind_number(deck::Table& table, const OptimizerKey& key, const std::vector<Kind>& kinds,
-                 Settings& settings) {
+                 OptimizerSettings& settings) {
   const std::vector<Readers> readers = readers_of(key.name, kinds);
   const auto chosen = std::ranges::find_if(readers, [&](const Readers& those) {
     return std::ranges::find(those.names, settings.name) != those.names.end();
@@ -80,7 +80,7 @@ void bind_number(deck::Table& table, const OptimizerKey& key, const std::vector<
                   "nothing would follow from it", "Remove it.");
 }
 
-void bind_numbers(deck::Table& table, const std::vector<Kind>& kinds, Settings& settings) {
+void bind_numbers(deck::Table& table, const std::vector<Kind>& kinds, OptimizerSettings& settings) {
   std::vector<std::string_view> bound;
   for (const Kind& any : kinds) {
     for (const OptimizerKey& key : any.keys) {
@@ -91,7 +91,7 @@ void bind_numbers(deck::Table& table, const std::vector<Kind>& kinds, Settings& 
   }
 }
 
-void bind_schedule(deck::Table& table, Settings& settings) {
+void bind_schedule(deck::Table& table, OptimizerSettings& settings) {
   using deck::Restart;
   table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
              settings.lr, {.min = 0});
@@ -139,12 +139,12 @@ std::string name_of(Rounding rounding) {
   return "";
 }
 
-double Settings::number(const OptimizerKey& key) const {
+double OptimizerSettings::number(const OptimizerKey& key) const {
   const auto found = numbers.find(key.name);
   return found == numbers.end() ? key.default_value : found->second;
 }
 
-void Settings::bind(deck::Table& table, const std::vector<Kind>& kinds) {
+void OptimizerSettings::bind(deck::Table& table, const std::vector<Kind>& kinds) {
   using deck::Restart;
   const std::string about_kinds = sentence_of(kinds);
   table.choice({.name = "name", .restart = Restart::fixed, .sentence = about_kinds}, name,

@@ -20,7 +20,7 @@ enum class Rounding { stochastic, nearest };
 /// As the deck writes it.
 std::string name_of(Rounding rounding);
 
-struct Settings {
+struct OptimizerSettings {
   std::string name = "adamw";
   const Kind* kind = nullptr;  ///< the one of that name, once the deck is read
   double lr = 2e-5;

@@ -72,10 +72,10 @@ std::string activations_text(const Choice& choice, const Site& site) {
                             core::human_bytes(taken.memory_bytes));
 }
 
-std::int64_t bytes_of_cheaper(const Request& request, const model::ParameterTable& table) {
+std::int64_t bytes_of_cheaper(const PlanInput& request, const model::ParameterTable& table) {
   using enum ActivationCheckpointing;
   if (!request.chooses_activations || request.activation_checkpointing == none) return 0;
-  Request cheaper = request;
+  PlanInput cheaper = request;
   cheaper.activation_checkpointing = request.activation_checkpointing == full ? selective : none;
   return make(cheaper, table).memory_bytes();
 }
@@ -110,12 +110,12 @@ Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_ra
   return machine;
 }
 
-bool is_sharding_open(const Request& request) {
+bool is_sharding_open(const PlanInput& request) {
   const ParallelSettings& parallel = request.parallel;
   return !parallel.sharding && parallel.dp_shard == 0 && parallel.dp_replicate == 0;
 }
 
-Choice choose(const Request& asked, const model::ParameterTable& table, const Site& site) {
+Choice choose(const PlanInput& asked, const model::ParameterTable& table, const Site& site) {
   Choice choice;
   choice.request = asked;
   if (site.available_bytes <= 0) return choice;
@@ -128,7 +128,7 @@ Choice choose(const Request& asked, const model::ParameterTable& table, const Si
   return choice;
 }
 
-std::string to_string(const Choice& choice, const Request& asked, const Site& site) {
+std::string to_string(const Choice& choice, const PlanInput& asked, const Site& site) {
   std::string text;
   if (choice.strategies.empty()) return text;
   if (is_sharding_open(asked)) text += sharding_text(choice);

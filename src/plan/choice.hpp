@@ -20,10 +20,10 @@ Machine usual_machine(bool on_gpu, std::int64_t cores_per_rank);
 Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_rank);
 
 /// Whether the plan is to find the strategy: AUTO, and neither dp_shard nor dp_replicate is set.
-bool is_sharding_open(const Request& request);
+bool is_sharding_open(const PlanInput& request);
 
 struct Choice {
-  Request request;                   ///< with what was chosen
+  PlanInput request;                 ///< with what was chosen
   std::vector<Strategy> strategies;  ///< compared, the chosen one first
   /// Of the next cheaper way to keep activations, which does not fit; 0: nothing is recomputed.
   std::int64_t cheaper_bytes = 0;
@@ -34,11 +34,11 @@ struct Choice {
 /// because a plan may be wrong by a few percent. Where the memory is not known (0), everything
 /// stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the one that needs
 /// least. Throws: ErrorKind::deck if the ranks do not form the mesh.
-Choice choose(const Request& asked, const model::ParameterTable& table, const Site& site);
+Choice choose(const PlanInput& asked, const model::ParameterTable& table, const Site& site);
 
 /// What was chosen out of what, and why: a few lines without the last newline. Empty if `asked`
 /// left nothing open.
-std::string to_string(const Choice& choice, const Request& asked, const Site& site);
+std::string to_string(const Choice& choice, const PlanInput& asked, const Site& site);
 
 /// As the deck writes it: "none", "selective" or "full".
 std::string to_string(ActivationCheckpointing mode);

@@ -19,7 +19,7 @@ constexpr std::size_t most_remedies = 3;
 
 struct Candidate {
   std::string change;
-  Request request;
+  PlanInput request;
   std::optional<model::ParameterTable> table = {};  ///< if it changes
 };
 
@@ -27,7 +27,7 @@ struct Candidate {
 /// then what trains something else or needs other ranks.
 class Candidates {
  public:
-  Candidates(const Request& request, const model::ParameterTable& table, const Mesh& mesh)
+  Candidates(const PlanInput& request, const model::ParameterTable& table, const Mesh& mesh)
       : request_(request), table_(table), mesh_(mesh) {
     change_the_bucket();
     change_the_sharding();
@@ -52,19 +52,19 @@ class Candidates {
 
   void change_the_bucket() {
     if (request_.parallel.bucket == Bucket::whole)
-      add("parallel.bucket = \"BLOCK\"", [](Request& r) { r.parallel.bucket = Bucket::block; });
+      add("parallel.bucket = \"BLOCK\"", [](PlanInput& r) { r.parallel.bucket = Bucket::block; });
   }
 
   void change_the_sharding() {
     if (mesh_.sharding == Sharding::shard_grad_op && mesh_.size(groups::fsdp) > 1) {
       add("parallel.sharding = \"FULL_SHARD\"",
-          [](Request& r) { r.parallel.sharding = Sharding::full_shard; });
+          [](PlanInput& r) { r.parallel.sharding = Sharding::full_shard; });
     }
     if (mesh_.size(groups::dp_replicate) == 1) return;
     const bool is_set = request_.parallel.dp_shard > 0 || request_.parallel.dp_replicate > 0;
     add(is_set ? "parallel.sharding = \"FULL_SHARD\" with dp_shard and dp_replicate 0"
                : "parallel.sharding = \"FULL_SHARD\"",
-        [](Request& r) {
+        [](PlanInput& r) {
           r.parallel.sharding = Sharding::full_shard;
           r.parallel.dp_shard = r.parallel.dp_replicate = 0;
         });
@@ -74,32 +74,32 @@ class Candidates {
     using enum ActivationCheckpointing;
     const auto checkpoint = [&](const char* name, ActivationCheckpointing mode) {
       add(fmt::format("train.activation_checkpointing = \"{}\"", name),
-          [&](Request& r) { r.activation_checkpointing = mode; });
+          [&](PlanInput& r) { r.activation_checkpointing = mode; });
     };
     if (request_.activation_checkpointing == none) checkpoint("selective", selective);
     if (request_.micro_batch > 1) {
       const std::int64_t half = (request_.micro_batch + 1) / 2;
-      add(fmt::format("train.micro_batch = {}", half), [&](Request& r) { r.micro_batch = half; });
+      add(fmt::format("train.micro_batch = {}", half), [&](PlanInput& r) { r.micro_batch = half; });
     }
     if (request_.activation_checkpointing != full) checkpoint("full", full);
     if (request_.parallel.overlap)
-      add("parallel.overlap = false", [](Request& r) { r.parallel.overlap = false; });
+      add("parallel.overlap = false", [](PlanInput& r) { r.parallel.overlap = false; });
   }
 
   void save_in_turn() {
     const bool is_on_device = !request_.on_gpu;
     if (request_.saves_beside_training && !request_.has_partner_copies && is_on_device)
-      add("checkpoint.async = false", [](Request& r) { r.saves_beside_training = false; });
+      add("checkpoint.async = false", [](PlanInput& r) { r.saves_beside_training = false; });
   }
 
   void offload_the_optimizer() {
     if (request_.on_gpu && !request_.offloads_optimizer)
-      add("optimizer.offload = true", [](Request& r) { r.offloads_optimizer = true; });
+      add("optimizer.offload = true", [](PlanInput& r) { r.offloads_optimizer = true; });
   }
 
   void change_the_optimizer() {
     if (!request_.lighter_optimizer) return;
-    add(fmt::format("optimizer.name = \"{}\"", request_.lighter_optimizer->name), [](Request& r) {
+    add(fmt::format("optimizer.name = \"{}\"", request_.lighter_optimizer->name), [](PlanInput& r) {
       r.optimizer = *r.lighter_optimizer;
       r.lighter_optimizer.reset();
     });
@@ -126,12 +126,12 @@ class Candidates {
     const Numbers& numbers = request_.numbers;
     if (numbers.is_fixed_point())
       add("train.determinism = \"run\"",
-          [](Request& r) { r.numbers.determinism = Determinism::run; });
+          [](PlanInput& r) { r.numbers.determinism = Determinism::run; });
     if (numbers.compute == core::DType::f32)
       add("precision.mode = \"bf16-mixed\"",
-          [](Request& r) { r.numbers.compute = core::DType::bf16; });
+          [](PlanInput& r) { r.numbers.compute = core::DType::bf16; });
     if (numbers.master == core::DType::f32)
-      add("precision.mode = \"bf16-true\"", [](Request& r) {
+      add("precision.mode = \"bf16-true\"", [](PlanInput& r) {
         r.numbers.compute = r.numbers.master = r.numbers.moments = core::DType::bf16;
         r.numbers.scales_loss = false;
       });
@@ -141,17 +141,17 @@ class Candidates {
     const std::int64_t half = request_.max_seq_length / 2;
     if (half >= 2)
       add(fmt::format("data.max_seq_length = {}", half),
-          [&](Request& r) { r.max_seq_length = half; });
+          [&](PlanInput& r) { r.max_seq_length = half; });
     // More ranks on the same nodes would share the same memory.
     const Ranks& ranks = request_.ranks;
     add(fmt::format("{} ranks on {} nodes", 2 * ranks.world_size, 2 * ranks.num_nodes),
-        [](Request& r) {
+        [](PlanInput& r) {
           r.ranks.world_size *= 2;
           r.ranks.num_nodes *= 2;
         });
   }
 
-  const Request& request_;
+  const PlanInput& request_;
   const model::ParameterTable& table_;
   const Mesh& mesh_;
   std::vector<Candidate> all_;
@@ -176,7 +176,7 @@ std::string sentence(const std::vector<Remedy>& remedies, std::int64_t available
 
 }  // namespace
 
-std::vector<Remedy> remedies(const Request& request, const model::ParameterTable& table,
+std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTable& table,
                              std::int64_t available_bytes) {
   const Plan plan = make(request, table);
   const std::int64_t now = plan.memory_bytes();
@@ -202,12 +202,12 @@ std::vector<Remedy> remedies(const Request& request, const model::ParameterTable
   return all;
 }
 
-std::string remedy_sentence(const Request& request, const model::ParameterTable& table,
+std::string remedy_sentence(const PlanInput& request, const model::ParameterTable& table,
                             std::int64_t available_bytes) {
   return sentence(remedies(request, table, available_bytes), available_bytes);
 }
 
-std::int64_t available_bytes(const Request& request, std::int64_t there_bytes) {
+std::int64_t available_bytes(const PlanInput& request, std::int64_t there_bytes) {
   const double gib = request.parallel.memory_gib;
   return gib > 0 ? static_cast<std::int64_t>(gib * 0x1p30) : there_bytes;
 }
@@ -216,7 +216,7 @@ std::int64_t share_of_node(std::int64_t ranks_on_node) {
   return core::available_memory_bytes() / ranks_on_node + core::resident_bytes();
 }
 
-void require_fits(const Plan& plan, const Request& request, const model::ParameterTable& table,
+void require_fits(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
                   std::int64_t available_bytes) {
   if (plan.memory_bytes() <= available_bytes) return;
   core::fail(core::ErrorKind::environment,
@@ -226,7 +226,7 @@ void require_fits(const Plan& plan, const Request& request, const model::Paramet
               remedy_sentence(request, table, available_bytes)});
 }
 
-void require_host_fits(const Plan& plan, const Request& request, std::int64_t available_bytes) {
+void require_host_fits(const Plan& plan, const PlanInput& request, std::int64_t available_bytes) {
   if (plan.host_bytes() <= available_bytes) return;
   core::fail(core::ErrorKind::environment,
              {request.deck,

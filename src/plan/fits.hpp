@@ -21,15 +21,15 @@ struct Remedy {
 /// before those that do not, the ones that cost least time and change the result least. Listed by
 /// the bytes they save, most first. Each is planned for this run; what saves less than 1 % of it is
 /// left out.
-std::vector<Remedy> remedies(const Request& request, const model::ParameterTable& table,
+std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTable& table,
                              std::int64_t available_bytes);
 
 /// The remedies as a sentence for a user.
-std::string remedy_sentence(const Request& request, const model::ParameterTable& table,
+std::string remedy_sentence(const PlanInput& request, const model::ParameterTable& table,
                             std::int64_t available_bytes);
 
 /// What a rank may use: parallel.memory_gib if it is set, else `there_bytes`.
-std::int64_t available_bytes(const Request& request, std::int64_t there_bytes);
+std::int64_t available_bytes(const PlanInput& request, std::int64_t there_bytes);
 
 /// What each of `ranks_on_node` processes that start together may take of this node's memory, what
 /// this one has already taken included.
@@ -37,11 +37,11 @@ std::int64_t share_of_node(std::int64_t ranks_on_node);
 
 /// Refuses a run that needs more memory a rank than `available_bytes`.
 /// Throws: ErrorKind::environment naming what is needed, what is there, and the remedies.
-void require_fits(const Plan& plan, const Request& request, const model::ParameterTable& table,
+void require_fits(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
                   std::int64_t available_bytes);
 
 /// Refuses a run on GPUs that needs more of the host's memory a rank than `available_bytes`.
 /// Throws: ErrorKind::environment.
-void require_host_fits(const Plan& plan, const Request& request, std::int64_t available_bytes);
+void require_host_fits(const Plan& plan, const PlanInput& request, std::int64_t available_bytes);
 
 }  // namespace finetune::plan

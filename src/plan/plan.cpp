@@ -91,7 +91,7 @@ void add_memory(const Plan& plan, Place place, const Line& line) {
 
 }  // namespace
 
-BatchPlan plan_batch(const Request& request, std::int64_t data_ranks) {
+BatchPlan plan_batch(const PlanInput& request, std::int64_t data_ranks) {
   BatchPlan batch;
   batch.global_batch = request.global_batch;
   batch.micro_batch = request.micro_batch;
@@ -139,7 +139,7 @@ std::int64_t Plan::tensor_bytes() const {
              [](const MemoryItem& item) { return item.place == Place::device && item.is_tensor; });
 }
 
-Plan make(const Request& request, const model::ParameterTable& table) {
+Plan make(const PlanInput& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   const model::ParameterTable grouped = regroup(table, request.parallel.bucket);
   Plan plan{.mesh = mesh,

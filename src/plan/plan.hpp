@@ -51,7 +51,7 @@ struct OtherTable {
   std::function<model::ParameterTable()> table;
 };
 
-struct Request {
+struct PlanInput {
   std::string deck = "parallel";  ///< its path, for messages
   model::Architecture architecture;
   ParallelSettings parallel;
@@ -95,11 +95,11 @@ struct Plan {
 };
 
 /// How a global batch is cut, on so many data-parallel ranks.
-BatchPlan plan_batch(const Request& request, std::int64_t data_ranks);
+BatchPlan plan_batch(const PlanInput& request, std::int64_t data_ranks);
 
 /// `table` is the family's; its units are grouped by `request.parallel.bucket`.
 /// Throws: ErrorKind::deck if the ranks do not form the mesh.
-Plan make(const Request& request, const model::ParameterTable& table);
+Plan make(const PlanInput& request, const model::ParameterTable& table);
 
 /// Refuses a step of more passes per rank than anybody would wait for. `deck` is its path.
 /// Throws: ErrorKind::deck naming the largest batch for these ranks.

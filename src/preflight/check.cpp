@@ -52,7 +52,7 @@ std::string deck_hash(const std::string& deck) {
 }
 
 /// Much less than there is: others need memory too, and the check must not be what takes the last.
-std::int64_t buffer_bytes(const Request& request) {
+std::int64_t buffer_bytes(const CheckInput& request) {
   return std::min(request.memory_bytes, request.host_memory_bytes > 0 ? request.host_memory_bytes
                                                                       : request.memory_bytes) /
          8;
@@ -91,20 +91,20 @@ bool share_cores(const comm::Communicator& node, const CpuFacts& cpu) {
 /// A plan computes with what a run of its own reaches, the judges look at what passes. Nodes may be
 /// containers of one machine, and not know whose cores they share: then only what passes tells.
 /// Collective on the environment's node.
-Timing timing_of(const comm::Environment& environment, const Request& request,
+Timing timing_of(const comm::Environment& environment, const CheckInput& request,
                  const CpuFacts& cpu) {
   const bool has_own_cores = !share_cores(environment.node(), cpu);
   const bool is_alone = environment.topology().num_nodes == 1;
   return request.saves_rates && has_own_cores && is_alone ? Timing::computing : Timing::wall;
 }
 
-Measuring measuring(const Request& request, Timing timing) {
+Measuring measuring(const CheckInput& request, Timing timing) {
   return {request.device, buffer_bytes(request), timing, request.bf16_path};
 }
 
 /// What each rank reaches, while all compute; once more if some are slow: what passes is no fault
 /// of the machine. Collective on `world`.
-MeasuredRates measure_rates_of_all(const comm::Communicator& world, const Request& request,
+MeasuredRates measure_rates_of_all(const comm::Communicator& world, const CheckInput& request,
                                    Timing timing) {
   const Measuring how = measuring(request, timing);
   world.barrier();
@@ -118,7 +118,7 @@ MeasuredRates measure_rates_of_all(const comm::Communicator& world, const Reques
 }
 
 Measured measure(const comm::Environment& environment, const comm::Communicator& leaders,
-                 const Request& request, Timing timing) {
+                 const CheckInput& request, Timing timing) {
   Measured measured;
   const comm::Communicator& world = environment.world();
   if (environment.topology().num_nodes > 1 && environment.node().is_root())
@@ -135,7 +135,7 @@ Measured measure(const comm::Environment& environment, const comm::Communicator&
 }
 
 /// Versions, settings and the interface that leads from node to node.
-Finding judge_network(const Job& job, const Request& request) {
+Finding judge_network(const JobFacts& job, const CheckInput& request) {
   Finding finding{.subject = "network", .text = {}};
   std::vector<std::vector<comm::Interface>> nodes;
   for (const Facts* leader : job.leaders())
@@ -176,9 +176,9 @@ std::string nccl_variables() {
 }
 
 NodeFacts look_at_node(const comm::Communicator& leaders, const FirstLook& beginning,
-                       const Request& request) {
+                       const CheckInput& request) {
   NodeFacts node;
-  const bool is_full = request.level == Level::full;
+  const bool is_full = request.level == CheckDepth::full;
   node.is_from_leader = true;
   node.deck = deck_hash(request.deck);
   node.interfaces = is_full ? comm::to_text(comm::interfaces_here()) : "";
@@ -195,7 +195,7 @@ NodeFacts look_at_node(const comm::Communicator& leaders, const FirstLook& begin
 
 }  // namespace
 
-FirstLook begin(const comm::Environment& environment, Level level) {
+FirstLook begin(const comm::Environment& environment, CheckDepth level) {
   FirstLook beginning;
   core::fault::hit("check.begin");
   Facts own = own_facts(environment);
@@ -204,24 +204,24 @@ FirstLook begin(const comm::Environment& environment, Level level) {
   own.nccl = comm::nccl_version();
   own.num_gpus = comm::num_gpus();
   if (environment.node().is_root()) {
-    if (level == Level::full) beginning.nvml = ask_nvml();
+    if (level == CheckDepth::full) beginning.nvml = ask_nvml();
     own.of_node.is_from_leader = true;
     own.of_node.gpus = beginning.nvml.gpus;
     own.of_node.has_nvml = beginning.nvml.has_library;
   }
   const comm::Communicator& world = environment.world();
-  const Job job{names_of(environment.topology()), gather(world, own)};
+  const JobFacts job{names_of(environment.topology()), gather(world, own)};
   if (world.is_root()) beginning.program = judge_program(job);
-  if (world.is_root() && level == Level::full) beginning.gpus = judge_gpus(job);
+  if (world.is_root() && level == CheckDepth::full) beginning.gpus = judge_gpus(job);
   const std::int64_t differs = beginning.program.grade() == Grade::bad ? 1 : 0;
   beginning.is_same_program = world.all_reduce(differs, comm::Reduce::max) == 0;
   return beginning;
 }
 
 CheckResult check(const comm::Environment& environment, const FirstLook& beginning,
-                  const Request& request) {
+                  const CheckInput& request) {
   const comm::Communicator& world = environment.world();
-  const bool is_full = request.level == Level::full;
+  const bool is_full = request.level == CheckDepth::full;
   const bool is_leader = environment.node().is_root();
   const std::vector<std::string> names = names_of(environment.topology());
   const comm::Communicator leaders =
@@ -250,7 +250,7 @@ CheckResult check(const comm::Environment& environment, const FirstLook& beginni
     }
     measured = measure(environment, leaders, request, timing);
   }
-  const Job job{names, gather(world, own), is_full};
+  const JobFacts job{names, gather(world, own), is_full};
   CheckResult outcome;
   if (world.is_root()) {
     auto& findings = outcome.report.findings;

@@ -21,7 +21,7 @@
 namespace finetune::preflight {
 
 /// quick: what costs well below a second. full: all, with links and rates measured.
-enum class Level { quick, full };
+enum class CheckDepth { quick, full };
 
 /// What is known before the deck is read.
 struct FirstLook {
@@ -34,7 +34,7 @@ struct FirstLook {
 
 /// Compares what the ranks run. Ranks of different programs might call different collectives, so
 /// this comes first, and a check that finds some ends here. Collective on the environment's world.
-FirstLook begin(const comm::Environment& environment, Level level);
+FirstLook begin(const comm::Environment& environment, CheckDepth level);
 
 struct MeasuredGroup {
   std::string name;  ///< of plan::groups or `levels`
@@ -42,8 +42,8 @@ struct MeasuredGroup {
 };
 
 /// What the check has to know of the run.
-struct Request {
-  Level level = Level::quick;
+struct CheckInput {
+  CheckDepth level = CheckDepth::quick;
   std::string deck;
   std::vector<std::filesystem::path> files;  ///< model and data: files or folders
   std::filesystem::path output;
@@ -72,7 +72,7 @@ struct CheckResult {
 /// Collective on the environment's world. A rank that cannot find out something says so in its
 /// facts: no rank waits for it. Memory and messages grow with the ranks, not with their square.
 CheckResult check(const comm::Environment& environment, const FirstLook& beginning,
-                  const Request& request);
+                  const CheckInput& request);
 
 /// Prints the table, the warnings, the errors and the verdict, on the root.
 void print(const Report& report, const std::string& title);

@@ -24,13 +24,13 @@ std::string plural(std::int64_t count, const char* word) {
 }
 
 /// "node2 (rank 3)"
-std::string rank_on(const Job& job, const Facts& facts) {
+std::string rank_on(const JobFacts& job, const Facts& facts) {
   return fmt::format("{}: rank {}", job.node_of(facts), facts.rank);
 }
 
 /// One problem a node whose ranks have another value than most.
 template <typename Value>
-void require_alike(const Job& job, const char* what, const Value& value_of, const char* remedy,
+void require_alike(const JobFacts& job, const char* what, const Value& value_of, const char* remedy,
                    Finding& finding) {
   std::vector<std::string> values;
   for (const Facts& facts : job.ranks)
@@ -50,7 +50,7 @@ void require_alike(const Job& job, const char* what, const Value& value_of, cons
 
 }  // namespace
 
-Finding judge_launch(const Job& job, const Expected& expected) {
+Finding judge_launch(const JobFacts& job, const Expected& expected) {
   Finding finding{.subject = "launch", .text = {}};
   const auto num_nodes = std::ssize(job.nodes);
   const auto of_nodes = job.by_node();
@@ -89,7 +89,7 @@ Finding judge_launch(const Job& job, const Expected& expected) {
 }
 
 Finding judge_launch(const comm::Topology& topology, const Expected& expected) {
-  Job job{names_of(topology), {}};
+  JobFacts job{names_of(topology), {}};
   for (int rank = 0; rank < topology.world_size; ++rank) {
     Facts& facts = job.ranks.emplace_back();
     facts.rank = rank;
@@ -98,7 +98,7 @@ Finding judge_launch(const comm::Topology& topology, const Expected& expected) {
   return judge_launch(job, expected);
 }
 
-Finding judge_program(const Job& job) {
+Finding judge_program(const JobFacts& job) {
   Finding finding{.subject = "program", .text = {}};
   require_alike(
       job, "program (the file that runs)", [](const Facts& f) { return f.program; },
@@ -116,7 +116,7 @@ Finding judge_program(const Job& job) {
   return finding;
 }
 
-Finding judge_deck(const Job& job, const std::string& deck) {
+Finding judge_deck(const JobFacts& job, const std::string& deck) {
   Finding finding{.subject = "deck", .text = deck};
   const auto leaders = job.leaders();
   std::vector<std::string> hashes;
@@ -142,7 +142,7 @@ Finding judge_deck(const Job& job, const std::string& deck) {
   return finding;
 }
 
-Finding judge_memory(const Job& job, const MemoryNeed& need) {
+Finding judge_memory(const JobFacts& job, const MemoryNeed& need) {
   Finding finding{.subject = "memory", .text = {}};
   const auto by_bytes = [](const Facts& a, const Facts& b) {
     return a.memory_bytes < b.memory_bytes;
@@ -169,7 +169,7 @@ Finding judge_memory(const Job& job, const MemoryNeed& need) {
   return finding;
 }
 
-Finding judge_disk(const Job& job, const DiskNeed& need) {
+Finding judge_disk(const JobFacts& job, const DiskNeed& need) {
   Finding finding{.subject = "output", .text = {}};
   const auto leaders = job.leaders();
   const Facts* least = nullptr;
@@ -221,7 +221,7 @@ Finding judge_disk(const Job& job, const DiskNeed& need) {
   return finding;
 }
 
-Finding judge_clocks(const Job& job) {
+Finding judge_clocks(const JobFacts& job) {
   Finding finding{.subject = "clocks", .text = {}};
   const auto leaders = job.leaders();
   // Apart from the median: rank 0's own clock may be the one that is wrong.
@@ -262,7 +262,7 @@ constexpr std::array compared_rates = {&MeasuredRates::bf16_tflops, &MeasuredRat
 
 /// Ranks with company: others compute on their cores. That is what makes them slow, and judge_load
 /// has said whether it is bad. One entry a rank.
-std::vector<bool> have_company(const Job& job) {
+std::vector<bool> have_company(const JobFacts& job) {
   std::vector<bool> result(job.ranks.size(), false);
   const auto of_nodes = job.by_node();
   for (const Facts* leader : job.leaders()) {
@@ -279,7 +279,7 @@ std::vector<bool> have_company(const Job& job) {
 
 /// Who may go to any core is slow where the system has put it for a moment, and of two ranks
 /// nobody can say which is the usual one.
-bool may_refuse(const Job& job, const Facts& facts) {
+bool may_refuse(const JobFacts& job, const Facts& facts) {
   return job.ranks.size() >= 3 && (facts.num_gpus > 0 || is_bound(facts.cpu));
 }
 
@@ -291,15 +291,15 @@ double median_rate(std::span<const MeasuredRates> rates, double MeasuredRates::*
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-std::vector<MeasuredRates> rates_of(const Job& job) {
+std::vector<MeasuredRates> rates_of(const JobFacts& job) {
   std::vector<MeasuredRates> rates;
   for (const Facts& facts : job.ranks)
     rates.push_back(facts.rates);
   return rates;
 }
 
-void judge_rate(const Job& job, const char* what, const char* unit, double MeasuredRates::*member,
-                const std::vector<bool>& company, Finding& finding) {
+void judge_rate(const JobFacts& job, const char* what, const char* unit,
+                double MeasuredRates::*member, const std::vector<bool>& company, Finding& finding) {
   const double median = median_rate(rates_of(job), member);
   if (median <= 0) return;
   finding.text +=
@@ -320,7 +320,7 @@ void judge_rate(const Job& job, const char* what, const char* unit, double Measu
 }
 
 /// Whether some cores are shared by ranks: then what one of them reaches is chance.
-bool has_shared_cores(const Job& job) {
+bool has_shared_cores(const JobFacts& job) {
   for (const auto& ranks : job.by_node()) {
     std::set<int> cores;
     for (const std::size_t i : ranks)
@@ -340,7 +340,7 @@ bool has_slow_rank(std::span<const MeasuredRates> rates) {
   });
 }
 
-Finding judge_rates(const Job& job) {
+Finding judge_rates(const JobFacts& job) {
   Finding finding{.subject = "rates", .text = {}};
   const std::vector<bool> company = have_company(job);
   judge_rate(job, "bf16 products", "TFLOP/s", &MeasuredRates::bf16_tflops, company, finding);

@@ -20,22 +20,22 @@ struct Expected {
 };
 
 /// Ranks, nodes, ranks per node.
-Finding judge_launch(const Job& job, const Expected& expected);
+Finding judge_launch(const JobFacts& job, const Expected& expected);
 
 /// The same, knowing only where the ranks are.
 Finding judge_launch(const comm::Topology& topology, const Expected& expected);
 
 /// The same binary on all ranks, and the same MPI and NCCL.
-Finding judge_program(const Job& job);
+Finding judge_program(const JobFacts& job);
 
 /// The deck's file, as each node has it, compared with the text that counts (rank 0's).
-Finding judge_deck(const Job& job, const std::string& deck);
+Finding judge_deck(const JobFacts& job, const std::string& deck);
 
 /// Cores: several ranks on one, more threads than cores, memory of other NUMA nodes.
-Finding judge_binding(const Job& job);
+Finding judge_binding(const JobFacts& job);
 
 /// Cores of ranks on which other processes compute.
-Finding judge_load(const Job& job);
+Finding judge_load(const JobFacts& job);
 
 /// What a rank needs, compared with what is there.
 struct MemoryNeed {
@@ -44,28 +44,28 @@ struct MemoryNeed {
   bool on_gpu = false;
   std::string remedy = {};  ///< for ranks that have too little
 };
-Finding judge_memory(const Job& job, const MemoryNeed& need);
+Finding judge_memory(const JobFacts& job, const MemoryNeed& need);
 
 /// GPUs: alike, healthy, not slowed down, with no other process on them. What is wrong with those
 /// that no rank computes on is noted only, and with all of them if the job computes on the CPU.
 /// Before the ranks have chosen theirs, all of a node count as the job's.
-Finding judge_gpus(const Job& job);
+Finding judge_gpus(const JobFacts& job);
 
 struct DiskNeed {
   std::int64_t checkpoint_bytes = 0;
   std::int64_t num_kept = 1;   ///< checkpoints that stay
   std::int64_t num_there = 0;  ///< of them, already
 };
-Finding judge_disk(const Job& job, const DiskNeed& need);
+Finding judge_disk(const JobFacts& job, const DiskNeed& need);
 
 /// Wall clocks that are apart.
-Finding judge_clocks(const Job& job);
+Finding judge_clocks(const JobFacts& job);
 
 /// Whether some rank computes or copies so slowly that judge_rates would tell: worth a second look.
 bool has_slow_rank(std::span<const MeasuredRates> rates);
 
 /// Ranks that compute or copy much slower than the others do. Bad only if it cannot be chance:
 /// among three ranks or more, of one that is bound to its cores or computes on a GPU.
-Finding judge_rates(const Job& job);
+Finding judge_rates(const JobFacts& job);
 
 }  // namespace finetune::preflight

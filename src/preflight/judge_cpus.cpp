@@ -40,8 +40,8 @@ std::set<int> overlaps(const Sets& sets) {
   return shared;
 }
 
-void judge_sharing(const Job& job, const std::string& node, const Sets& sets, const CpuFacts& first,
-                   Finding& finding) {
+void judge_sharing(const JobFacts& job, const std::string& node, const Sets& sets,
+                   const CpuFacts& first, Finding& finding) {
   if (sets.size() == 1 && sets.begin()->second.size() > 1 && sets.begin()->first.size() == 1 &&
       first.num_online > 1) {
     finding.fail({node,
@@ -72,7 +72,8 @@ void judge_sharing(const Job& job, const std::string& node, const Sets& sets, co
   }
 }
 
-void judge_rank(const Job& job, const Facts& facts, std::size_t ranks_on_node, Finding& finding) {
+void judge_rank(const JobFacts& job, const Facts& facts, std::size_t ranks_on_node,
+                Finding& finding) {
   const CpuFacts& cpu = facts.cpu;
   const std::string where = fmt::format("{}: rank {}", job.node_of(facts), facts.rank);
   if (job.is_full && cpu.threads > static_cast<int>(cpu.cores.size()) && !cpu.cores.empty()) {
@@ -97,7 +98,7 @@ void judge_rank(const Job& job, const Facts& facts, std::size_t ranks_on_node, F
 
 }  // namespace
 
-Finding judge_binding(const Job& job) {
+Finding judge_binding(const JobFacts& job) {
   Finding finding{.subject = "cores", .text = {}};
   std::size_t fewest = std::string::npos, most = 0;
   const auto of_nodes = job.by_node();
@@ -127,7 +128,7 @@ Finding judge_binding(const Job& job) {
   return finding;
 }
 
-Finding judge_load(const Job& job) {
+Finding judge_load(const JobFacts& job) {
   Finding finding{.subject = "load", .text = {}};
   const auto of_nodes = job.by_node();
   double most = 0;

@@ -83,7 +83,8 @@ void judge_one(const std::string& node, const Gpu& gpu, Finding& finding) {
 }
 
 /// Those whose free memory is far below that of most.
-void judge_free_memory(const Job& job, const std::vector<NodeGpus>& of_nodes, Finding& finding) {
+void judge_free_memory(const JobFacts& job, const std::vector<NodeGpus>& of_nodes,
+                       Finding& finding) {
   std::vector<std::int64_t> free;
   for (const NodeGpus& node : of_nodes)
     for (const Gpu* gpu : node.own)
@@ -104,7 +105,7 @@ void judge_free_memory(const Job& job, const std::vector<NodeGpus>& of_nodes, Fi
 }
 
 /// GPUs of each leader's node.
-std::vector<NodeGpus> sort_all(const Job& job, bool is_on_cpu) {
+std::vector<NodeGpus> sort_all(const JobFacts& job, bool is_on_cpu) {
   const auto ranks_of_nodes = job.by_node();
   std::vector<NodeGpus> sorted;
   for (const Facts* leader : job.leaders()) {
@@ -117,7 +118,7 @@ std::vector<NodeGpus> sort_all(const Job& job, bool is_on_cpu) {
 }
 
 /// Other types are bad; other numbers are while nobody knows which of them the job will use.
-void compare_nodes(const Job& job, const std::vector<NodeGpus>& of_nodes, Finding& finding) {
+void compare_nodes(const JobFacts& job, const std::vector<NodeGpus>& of_nodes, Finding& finding) {
   const auto leaders = job.leaders();
   std::vector<std::string> shown, used;
   for (std::size_t i = 0; i < leaders.size(); ++i) {
@@ -138,7 +139,7 @@ void compare_nodes(const Job& job, const std::vector<NodeGpus>& of_nodes, Findin
   finding.text = shown[odd.usual] + (leaders.size() > 1 && odd.odd.empty() ? " on every node" : "");
 }
 
-void compare_ranks(const Job& job, Finding& finding) {
+void compare_ranks(const JobFacts& job, Finding& finding) {
   std::vector<std::string> seen;
   for (const Facts& facts : job.ranks)
     seen.push_back(std::to_string(facts.num_gpus));
@@ -154,7 +155,7 @@ void compare_ranks(const Job& job, Finding& finding) {
 
 }  // namespace
 
-Finding judge_gpus(const Job& job) {
+Finding judge_gpus(const JobFacts& job) {
   Finding finding{.subject = "GPUs", .text = {}};
   const bool is_on_cpu =
       std::ranges::all_of(job.ranks, [](const Facts& facts) { return facts.num_gpus == 0; });
@@ -171,10 +172,10 @@ Finding judge_gpus(const Job& job) {
   }
   judge_free_memory(job, of_nodes, finding);
   compare_ranks(job, finding);
-  for (const Problem& problem : of_others.problems)
+  for (const CheckProblem& problem : of_others.problems)
     finding.note(problem.message);
   if (is_on_cpu) {
-    for (Problem& problem : finding.problems)
+    for (CheckProblem& problem : finding.problems)
       problem.grade = Grade::note;
   }
   shorten(finding);

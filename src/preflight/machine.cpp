@@ -10,7 +10,7 @@
 namespace finetune::preflight {
 namespace {
 
-double median_of(const Job& job, double MeasuredRates::*member) {
+double median_of(const JobFacts& job, double MeasuredRates::*member) {
   std::vector<double> values;
   for (const Facts& facts : job.ranks)
     values.push_back(facts.rates.*member);
@@ -38,11 +38,11 @@ MeasuredAxis axis_of(std::span<const Sweep> sweeps, const std::string& name) {
 }
 
 /// Whether the shard group of the first rank is on one node.
-bool is_inside_node(int group_size, const Job& job) {
+bool is_inside_node(int group_size, const JobFacts& job) {
   return static_cast<std::size_t>(group_size) <= job.by_node().front().size();
 }
 
-void add_links(const Job& job, std::span<const Link> links, std::span<const Sweep> sweeps,
+void add_links(const JobFacts& job, std::span<const Link> links, std::span<const Sweep> sweeps,
                plan::Machine& machine) {
   const auto ranks_per_node = static_cast<double>(job.by_node().front().size());
   for (const std::string name :
@@ -73,7 +73,7 @@ void add_links(const Job& job, std::span<const Link> links, std::span<const Swee
   machine.inter_latency_us = median(std::move(latencies));
 }
 
-void add_disks(const Job& job, plan::Machine& machine) {
+void add_disks(const JobFacts& job, plan::Machine& machine) {
   std::vector<double> write, read;
   for (const Facts* leader : job.leaders()) {
     write.push_back(leader->of_node.disk.write_gb_per_s);
@@ -85,7 +85,7 @@ void add_disks(const Job& job, plan::Machine& machine) {
 
 }  // namespace
 
-plan::Machine machine_of(const Job& job, std::span<const Link> links,
+plan::Machine machine_of(const JobFacts& job, std::span<const Link> links,
                          std::span<const Sweep> sweeps) {
   plan::Machine machine;
   const Facts& first = job.ranks.front();

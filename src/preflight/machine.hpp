@@ -21,7 +21,7 @@ inline constexpr const char* nodes = "nodes";
 
 /// Medians over ranks and nodes; 0 for what could not be measured, as links between nodes in a job
 /// on one.
-plan::Machine machine_of(const Job& job, std::span<const Link> links,
+plan::Machine machine_of(const JobFacts& job, std::span<const Link> links,
                          std::span<const Sweep> sweeps);
 
 /// `machine` as the table [machine] of a TOML file.

@@ -149,6 +149,12 @@ const char* name_of(Action action) {
       return "backward";
     case Action::finish:
       return "finish";
+    case Action::fetch:
+      return "fetch";
+    case Action::update:
+      return "update";
+    case Action::publish:
+      return "publish";
   }
   return "";
 }
@@ -171,6 +177,21 @@ std::vector<Event> make_forward(const Stages& stages, const Rules& rules) {
 
 std::vector<Event> make_end(const Stages& stages, const Rules& rules) {
   return Writer(stages, rules).end();
+}
+
+std::vector<Event> make_update(const std::vector<int>& trained_units, const Rules& rules) {
+  std::vector<Event> events;
+  const auto fetch = [&](std::size_t i) {
+    if (rules.offloads && i < trained_units.size())
+      events.push_back({Action::fetch, trained_units[i]});
+  };
+  fetch(0);
+  for (std::size_t i = 0; i < trained_units.size(); ++i) {
+    fetch(i + 1);
+    events.push_back({Action::update, trained_units[i]});
+    events.push_back({Action::publish, trained_units[i]});
+  }
+  return events;
 }
 
 std::string to_string(const Event& event) {

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The order of a pass as a list of events: the run executes it with shards and ops, the memory plan
-// keeps a ledger over it, the time plan a clock. Nobody else knows this order.
+// The order of a step as lists of events: the run executes them with shards, ops and optimizer, the
+// memory plan keeps a ledger over them, the time plan a clock. Nobody else knows this order.
 
 #include <string>
 #include <vector>
@@ -27,6 +27,10 @@ enum class Action {
   backward,
   // Of the step.
   finish,  ///< all gradients have arrived in the sums
+  // Of a unit, in the optimizer's part of the step.
+  fetch,    ///< its gradient starts towards the host, where its master weights are
+  update,   ///< its master weights and states change; waits for what was fetched
+  publish,  ///< its new weights start towards where they are gathered from
 };
 
 /// Whether it computes with a stage; else it is about a unit, or about the whole step.
@@ -46,6 +50,8 @@ struct Rules {
   bool keeps_gathered = false;  ///< units stay gathered until the step ends (SHARD_GRAD_OP)
   bool prefetches = true;       ///< a stage's units are gathered while the one before computes
   Blocks blocks = Blocks::kept;
+  /// Master weights and states are in the host's memory, everything else is a device's.
+  bool offloads = false;
 };
 
 enum class Pass { more_follow, last };
@@ -60,6 +66,13 @@ std::vector<Event> make_forward(const Stages& stages, const Rules& rules);
 
 /// What follows a step's passes: sums are complete, what stayed gathered is released.
 std::vector<Event> make_end(const Stages& stages, const Rules& rules);
+
+/// What the optimizer does with the units that are trained. Offloaded, one unit's gradient travels
+/// while the one before is updated, and its weights travel back meanwhile: two units at most have
+/// memory of the host for either.
+std::vector<Event> make_update(const std::vector<int>& trained_units, const Rules& rules);
+/// Gradients, and weights on their way back, that are in the host's memory at once.
+inline constexpr std::size_t units_on_their_way = 2;
 
 /// "open 3"; for messages and tests.
 std::string to_string(const Event& event);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/host_copy.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <utility>
 
 namespace finetune::shard {
@@ -15,6 +17,7 @@ HostCopy::HostCopy(at::Tensor tensor, Contents contents) : tensor_(std::move(ten
       tensor_.sizes(),
       at::TensorOptions().dtype(tensor_.scalar_type()).device(at::kCPU).pinned_memory(is_pinned));
   if (contents == Contents::wanted) host_.copy_(tensor_);
+  if (contents == Contents::started) start(host_, tensor_);
 }
 
 std::span<std::byte> HostCopy::bytes() const {
@@ -23,6 +26,24 @@ std::span<std::byte> HostCopy::bytes() const {
 
 void HostCopy::write_back() {
   if (!is_own_memory()) tensor_.copy_(host_);
+}
+
+void HostCopy::start_write_back() {
+  if (!is_own_memory()) start(tensor_, host_);
+}
+
+void HostCopy::start(at::Tensor to, const at::Tensor& from) {
+  const at::Device device = tensor_.device();
+  to.copy_(from, !device.is_cpu());
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  done_.emplace(device.type());
+  done_->record(guard.getStream(device));
+}
+
+void HostCopy::wait() {
+  if (done_) done_->synchronize();
+  done_.reset();
 }
 
 }  // namespace finetune::shard

@@ -4,8 +4,10 @@
 // the host.
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 namespace finetune::shard {
@@ -14,13 +16,14 @@ namespace finetune::shard {
 /// pinned for a GPU's tensor so that the copy runs at the speed of the link. Pinned memory that was
 /// let go is used again by the next copy.
 ///
-/// Copies are ordered behind what the current CUDA stream holds, and are done when the call
-/// returns.
+/// Copies are ordered behind what the device's current stream holds, and are done when the call
+/// returns, but for those that are only started.
 class HostCopy {
  public:
-  enum class Contents { wanted, undefined };
+  /// `started`: the copy is done after `wait`. `undefined`: the host will write all of it, so
+  /// nothing is read from the tensor.
+  enum class Contents { wanted, started, undefined };
 
-  /// `undefined`: the host will write all of it, so nothing is read from the tensor.
   explicit HostCopy(at::Tensor tensor, Contents contents = Contents::wanted);
 
   std::span<std::byte> bytes() const;
@@ -30,10 +33,17 @@ class HostCopy {
 
   /// Copies what the host wrote back to the tensor.
   void write_back();
+  /// The same, done after `wait`: until then nobody writes to the host's memory.
+  void start_write_back();
+  /// Returns when the copy that was started last is done.
+  void wait();
 
  private:
+  void start(at::Tensor to, const at::Tensor& from);
+
   at::Tensor tensor_;
   at::Tensor host_;
+  std::optional<c10::Event> done_;  ///< of a copy that was started
 };
 
 }  // namespace finetune::shard

@@ -81,10 +81,20 @@ ModelShards::~ModelShards() {
   }
 }
 
-void ModelShards::publish(int unit) {
-  Unit& u = at(unit);
+void ModelShards::require_closed(int unit) const {
+  const Unit& u = at(unit);
   core::check(u.num_open == 0, "weights change only while their unit is closed");
   core::check(is_alone() || !u.full.defined(), "what was gathered of a unit would be out of date");
+}
+
+void ModelShards::publish(int unit, HostCopy& written) {
+  require_closed(unit);
+  written.start_write_back();
+}
+
+void ModelShards::publish(int unit) {
+  require_closed(unit);
+  Unit& u = at(unit);
   if (is_trained(unit) && !u.published.is_same(u.master)) u.published.copy_(u.master);
 }
 
@@ -265,7 +275,7 @@ std::vector<model::AdaptedPart> ModelShards::adapted(model::RowRange rows) const
   for (int i = rows.first; i < rows.first + rows.num; ++i) {
     const model::Parameter& row = table_.row(i);
     const std::int64_t num_outputs = row.shape.front();
-    if (row.adapted.exists()) parts.push_back({i, row.adapted, first_output, num_outputs});
+    if (row.adapted.exists()) parts.push_back({i, &row.adapted, first_output, num_outputs});
     first_output += num_outputs;
   }
   return parts;

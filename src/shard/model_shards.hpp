@@ -13,6 +13,7 @@
 #include "plan/layout/shard_map.hpp"
 #include "shard/detail/buffer_pool.hpp"
 #include "shard/detail/gradients.hpp"
+#include "shard/host_copy.hpp"
 #include "shard/options.hpp"
 
 namespace finetune::shard {
@@ -53,6 +54,8 @@ class ModelShards : public model::Weights {
 
   /// Casts the master shard to the computation's dtype, from which units are gathered.
   void publish(int unit);
+  /// The same where the host has written the cast shard: starts to copy it to `published`.
+  void publish(int unit, HostCopy& written);
   void publish_all();
 
   /// Starts to gather a unit, if it is not there yet, for the `open` that follows. Collective on
@@ -89,6 +92,8 @@ class ModelShards : public model::Weights {
   std::vector<model::AdaptedPart> adapted(model::RowRange rows) const override;
 
  private:
+  void require_closed(int unit) const;
+
   struct Unit {
     at::Tensor master;
     at::Tensor published;  ///< is `master` where the dtypes are the same

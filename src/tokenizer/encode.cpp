@@ -96,7 +96,7 @@ SpecialNames Tokenizer::Parts::after_normalizing(std::string_view piece, std::st
                                                  Matcher& matcher) const {
   SpecialNames mapped{special.count, {}};
   std::string buffer;
-  for (const Range& range : special.ranges) {
+  for (const ByteRange& range : special.ranges) {
     const std::size_t before =
         common_end(normalizer.apply(piece.substr(range.begin),
                                     range.begin == 0 ? prefix : Prefix::left_out, buffer, matcher),

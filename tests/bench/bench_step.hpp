@@ -58,7 +58,7 @@ inline double peak_rss_mib() {
 /// Optimizer steps of AdamW on such data for as long as the benchmark asks, and their counters.
 inline void run_steps(benchmark::State& state, const train::Engine& engine,
                       const model::ParameterTable& table) {
-  optim::Settings settings;
+  optim::OptimizerSettings settings;
   settings.lr = 1e-4;
   settings.weight_decay = 0.1;
   optimizers::adamw::AdamW optimizer(settings, table, engine.shards);

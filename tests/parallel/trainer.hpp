@@ -143,8 +143,8 @@ class Trainer {
     world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
     return all;
   }
-  static optim::Settings optimizer_settings(const Arrangement& setup) {
-    optim::Settings settings;
+  static optim::OptimizerSettings optimizer_settings(const Arrangement& setup) {
+    optim::OptimizerSettings settings;
     settings.weight_decay = 0.1;
     settings.rounding = setup.rounding;
     return settings;
@@ -168,7 +168,7 @@ class Trainer {
         tokens->emplace_back((3 * i + k * k + static_cast<std::int32_t>(step)) % 11, k > 1);
     }
     return {data::Dataset(tokens, samples),
-            {7, 7, 1, data::Order::as_read},
+            {7, 7, 1, data::SampleOrder::as_read},
             {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
             0};
   }

@@ -91,7 +91,7 @@ TEST_F(MetricsFile, NumbersReadBackToTheSameBits) {
 }
 
 TEST_F(MetricsFile, HoldsTheLearningRatesOfTheSchedule) {
-  optim::Settings settings;
+  optim::OptimizerSettings settings;
   settings.lr = 1e-3;
   settings.warmup_steps = 3;
   const optim::Schedule schedule(settings, 20);

@@ -19,7 +19,7 @@ set(may_tokenizer core)
 set(may_data core hdf5 deck comm tokenizer)
 set(may_shard core kernels comm model plan schedule world)
 # The table of parameters tells which of them decay.
-set(may_optim core kernels deck model plan shard)
+set(may_optim core kernels deck model plan schedule shard)
 set(may_checkpoint core hdf5 deck comm)
 set(may_weights core comm model)
 # What adapters rest on: frozen, packed and merged weights.

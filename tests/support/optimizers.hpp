@@ -32,8 +32,8 @@ inline plan::OptimizerFootprint adamw8bit() {
 }
 
 /// What a deck asks for that names no optimizer.
-inline plan::Request adamw_request() {
-  plan::Request request;
+inline plan::PlanInput adamw_request() {
+  plan::PlanInput request;
   request.optimizer = adamw();
   request.lighter_optimizer = adamw8bit();
   return request;

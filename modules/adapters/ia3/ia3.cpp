@@ -23,7 +23,9 @@ using model::module_of;
 using model::Parameter;
 using model::ParameterTable;
 
-const std::vector<std::string> usual_targets = {"k_proj", "v_proj", "down_proj"};
+std::vector<std::string> usual_targets() {
+  return {"k_proj", "v_proj", "down_proj"};
+}
 
 struct Settings {
   std::vector<std::string> feedforward_modules = {"down_proj"};
@@ -58,7 +60,7 @@ void require_used(const model::AdapterSettings& adapter, const std::string& wher
     if (is_used) continue;
     std::set<std::string> ends;
     for (const std::string& module : modules)
-      ends.insert(module.substr(module.rfind('.') + 1));
+      ends.insert(model::last_part(module));
     model::fail_unknown_module(where, "feedforward_modules", name,
                                "no adapted matrix has this name", {ends.begin(), ends.end()});
   }
@@ -85,15 +87,16 @@ void add_factors(ParameterTable& table, int i, bool are_of_inputs) {
 /// The usual targets of which the model has any: a mixture of experts may have no other down_proj.
 model::AdapterSettings without_missing(model::AdapterSettings adapter, const std::string& where,
                                        const ParameterTable& table) {
-  if (adapter.target_modules != usual_targets) return adapter;
+  const std::vector<std::string> usual = usual_targets();
+  if (adapter.target_modules != usual) return adapter;
   std::vector<std::string> there;
-  for (const std::string& name : usual_targets) {
+  for (const std::string& name : usual) {
     const bool fits = std::ranges::any_of(table.rows, [&](const Parameter& row) {
       return model::can_be_adapted(row) && model::is_named(module_of(row.name), name);
     });
     if (fits) there.push_back(name);
   }
-  if (there.empty() || there == usual_targets) return adapter;
+  if (there.empty() || there == usual) return adapter;
   adapter.target_modules = there;
   if (!where.empty())
     log::warn(core::to_string(
@@ -107,10 +110,7 @@ void rewrite(const model::AdapterSettings& given, const std::string& where, Para
   const model::AdapterSettings adapter = without_missing(given, where, table);
   const std::vector<bool> chosen = model::freeze_all_but_targets(adapter, where, table);
   const auto settings = adapter.of<Settings>();
-  std::vector<std::string> modules;
-  for (std::size_t i = 0; i < chosen.size(); ++i)
-    if (chosen[i]) modules.push_back(module_of(table.rows[i].name));
-  require_used(adapter, where, modules);
+  require_used(adapter, where, model::modules_of(table, chosen));
   table.units.emplace_back(model::adapter_unit);
   for (std::size_t i = 0; i < chosen.size(); ++i)
     if (chosen[i])
@@ -160,7 +160,7 @@ model::Adapter adapter(const model::AdapterMath* math) {
   return {.name = "ia3",
           .sentence = "learned factors of activations, with frozen weights",
           .peft_type = "IA3",
-          .usual_targets = usual_targets,
+          .usual_targets = usual_targets(),
           .bind = bind,
           .rewrite = rewrite,
           .read_peft = read_peft,

@@ -16,18 +16,18 @@ using model::Projected;
 using model::Projection;
 
 bool are_of_inputs(const AdaptedPart& part) {
-  return Factors::are_of_inputs(part.adapted);
+  return Factors::are_of_inputs(*part.adapted);
 }
 
 /// [1, out] or [1, in].
 at::Tensor factors(const Projection& projection, const AdaptedPart& part) {
-  return projection.weights->weight({Factors::row(part.adapted), 1}).view({1, -1});
+  return projection.weights->weight({Factors::row(*part.adapted), 1}).view({1, -1});
 }
 
 /// The gradient of factors of `z`, where `dy` is that of their product.
 void add_gradient(const Projection& projection, const AdaptedPart& part, const at::Tensor& dy,
                   const at::Tensor& z) {
-  model::add_vector(projection.weights->gradient({Factors::row(part.adapted), 1}),
+  model::add_vector(projection.weights->gradient({Factors::row(*part.adapted), 1}),
                     at::mul(dy, z).sum(0, /*keepdim=*/false, at::kFloat));
 }
 
@@ -120,7 +120,7 @@ class FactorMath final : public model::AdapterMath {
     for (const AdaptedPart& part : parts) {
       const at::Tensor d_bias = model::outputs(dy_NF, part).sum(0, /*keepdim=*/false, at::kFloat);
       model::add_vector(
-          projection.weights->gradient({Factors::row(part.adapted), 1}),
+          projection.weights->gradient({Factors::row(*part.adapted), 1}),
           d_bias * bias_F.narrow(0, part.first_output, part.num_outputs).to(at::kFloat));
     }
   }

@@ -51,9 +51,7 @@ void require_used(const model::AdapterSettings& settings, const LowRankSizes& si
                   const std::string& where, const ParameterTable& table,
                   const std::vector<bool>& chosen) {
   if (where.empty() || !settings.path.empty()) return;
-  std::vector<std::string> modules;
-  for (std::size_t i = 0; i < table.rows.size(); ++i)
-    if (chosen[i]) modules.push_back(module_of(table.rows[i].name));
+  const std::vector<std::string> modules = model::modules_of(table, chosen);
   const auto unused = sizes.unused(modules);
   if (unused.empty()) return;
   core::fail(core::ErrorKind::deck,

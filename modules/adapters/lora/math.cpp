@@ -22,31 +22,31 @@ using model::Weight;
 using model::Weights;
 
 int a_of(const AdaptedPart& part) {
-  return part.adapted.parts[LowRank::a];
+  return part.adapted->parts[LowRank::a];
 }
 int b_of(const AdaptedPart& part) {
-  return part.adapted.parts[LowRank::b];
+  return part.adapted->parts[LowRank::b];
 }
 int magnitude_of(const AdaptedPart& part) {
-  return part.adapted.parts[LowRank::magnitude];
+  return part.adapted->parts[LowRank::magnitude];
 }
 bool has_magnitude(const AdaptedPart& part) {
-  return LowRank::has_magnitude(part.adapted);
+  return LowRank::has_magnitude(*part.adapted);
 }
 
 /// Multiplies the columns of each part with its scale; all at once where they are equal.
 void scale_parts(at::Tensor& low_NR, const Weights& weights,
                  const std::vector<AdaptedPart>& parts) {
-  const double first_scale = parts.front().adapted.scale;
+  const double first_scale = parts.front().adapted->scale;
   if (std::all_of(parts.begin(), parts.end(),
-                  [&](const AdaptedPart& part) { return part.adapted.scale == first_scale; })) {
+                  [&](const AdaptedPart& part) { return part.adapted->scale == first_scale; })) {
     low_NR.mul_(first_scale);
     return;
   }
   std::int64_t first = 0;
   for (const AdaptedPart& part : parts) {
     const std::int64_t rank = weights.weight({b_of(part), 1}).size(1);
-    low_NR.narrow(1, first, rank).mul_(part.adapted.scale);
+    low_NR.narrow(1, first, rank).mul_(part.adapted->scale);
     first += rank;
   }
 }
@@ -103,7 +103,7 @@ at::Tensor norms_of(const Weights& weights, const std::vector<AdaptedPart>& part
     const at::Tensor a = weights.weight({a_of(part), 1}), b = weights.weight({b_of(part), 1});
     norms.narrow(0, part.first_output, part.num_outputs)
         .copy_(adapted_row_norms(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
-                                 part.adapted.scale, path));
+                                 part.adapted->scale, path));
   }
   return norms;
 }

@@ -35,11 +35,11 @@ class AlpacaReader final : public data::RecordReader {
     std::string prompt = alpaca_prompt(instruction, input);
     if (!system.empty()) {
       prompt = system + "\n\n" + prompt;
-      messages.push_back({data::Role::system, system, {}, {}});
+      messages.push_back({data::ChatRole::system, system, {}, {}});
     }
     messages.push_back(
-        {data::Role::user, input.empty() ? instruction : instruction + "\n" + input, {}, {}});
-    messages.push_back({data::Role::assistant, output, {}, {}});
+        {data::ChatRole::user, input.empty() ? instruction : instruction + "\n" + input, {}, {}});
+    messages.push_back({data::ChatRole::assistant, output, {}, {}});
     sample.segments = {{std::move(prompt), false}, {output, true}};
   }
 

@@ -74,7 +74,7 @@ class ChatReader final : public data::RecordReader {
       const std::string where = fmt::format("{}: message {}", sample.where, ++number);
       if (auto message = read_message(each, dialect_.fields, where)) {
         // What answers something that was left out is not to be learned as an answer to the rest.
-        if (message->role == data::Role::assistant && !is_whole) message->trained = false;
+        if (message->role == data::ChatRole::assistant && !is_whole) message->trained = false;
         sample.conversation.messages.push_back(*std::move(message));
       } else {
         is_whole = false;
@@ -92,7 +92,7 @@ class ChatReader final : public data::RecordReader {
     const std::string text = data::optional_text_field(record, system_, sample.where);
     if (text.empty()) return;
     auto& messages = sample.conversation.messages;
-    if (messages.front().role == data::Role::system) {
+    if (messages.front().role == data::ChatRole::system) {
       if (messages.front().text == text) return;
       core::fail(core::ErrorKind::input,
                  {sample.where,
@@ -100,7 +100,7 @@ class ChatReader final : public data::RecordReader {
                               core::one_line(system_.name)),
                   "only one of the two could be meant", "Remove one."});
     }
-    messages.insert(messages.begin(), {data::Role::system, text, {}, {}});
+    messages.insert(messages.begin(), {data::ChatRole::system, text, {}, {}});
   }
 
   Dialect dialect_;

@@ -12,9 +12,9 @@
 namespace finetune::formats::chat {
 namespace {
 
-using data::Message;
+using data::ChatMessage;
+using data::ChatRole;
 using data::OrderedJson;
-using data::Role;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& problem,
                          const std::string& why, const std::string& remedy) {
@@ -71,7 +71,7 @@ std::vector<data::ToolCall> read_calls(const OrderedJson& json, const std::strin
   return calls;
 }
 
-void add_part(const OrderedJson& part, Message& message, const std::string& where) {
+void add_part(const OrderedJson& part, ChatMessage& message, const std::string& where) {
   if (part.is_string()) {
     message.text += part.get<std::string>();
     return;
@@ -100,14 +100,14 @@ void add_part(const OrderedJson& part, Message& message, const std::string& wher
   }
 }
 
-void read_text(const OrderedJson& text, const std::string& name, Message& message,
+void read_text(const OrderedJson& text, const std::string& name, ChatMessage& message,
                const std::string& where) {
   if (text.is_string()) {
     message.text = text.get<std::string>();
   } else if (text.is_array()) {
     for (const OrderedJson& part : text)
       add_part(part, message, where);
-  } else if (message.role == Role::tool && text.is_object()) {
+  } else if (message.role == ChatRole::tool && text.is_object()) {
     message.text = data::dump_json(text);
   } else if (!text.is_null()) {
     text_of(text, name, where);
@@ -115,13 +115,13 @@ void read_text(const OrderedJson& text, const std::string& name, Message& messag
 }
 
 /// OpenAI's `weight` and others' names for it: whether an answer is trained.
-bool is_trained(const OrderedJson& json, Role role, const std::string& where) {
+bool is_trained(const OrderedJson& json, ChatRole role, const std::string& where) {
   for (const char* name : {"weight", "loss_weight", "train"}) {
     const OrderedJson* value = find(json, name);
     if (value == nullptr) continue;
     const bool is_one = *value == 1 || *value == 1.0 || *value == true;
     const bool is_zero = *value == 0 || *value == 0.0 || *value == false;
-    if (is_zero || (is_one && role == Role::assistant)) return is_one;
+    if (is_zero || (is_one && role == ChatRole::assistant)) return is_one;
     refuse(where, fmt::format("\"{}\" is {}", name, core::one_line(value->dump())),
            "an answer is trained (1) or not (0), and nothing else can be with "
            "data.train_on = \"answers\"",
@@ -139,8 +139,8 @@ std::string names_in(const OrderedJson& json) {
 
 }  // namespace
 
-std::optional<Message> read_message(const OrderedJson& json, const FieldNames& names,
-                                    const std::string& where) {
+std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldNames& names,
+                                        const std::string& where) {
   if (!json.is_object()) {
     refuse(where, fmt::format("is a JSON {}", json.type_name()), "a message is an object, { ... }",
            "Correct or remove it.");
@@ -154,7 +154,7 @@ std::optional<Message> read_message(const OrderedJson& json, const FieldNames& n
   }
   const auto named = data::role_named(text_of(*role, names.role.front(), where));
   if (!named) return std::nullopt;
-  Message message;
+  ChatMessage message;
   message.role = named->role;
   message.trained = is_trained(json, named->role, where);
   const OrderedJson* text = first_of(json, names.text);

@@ -20,8 +20,8 @@ struct FieldNames {
 
 /// Reads a message. `where` names the message: "file:line: message 2". Nothing for a role that is
 /// not known. Throws: ErrorKind::input for what is no message, or not of text.
-std::optional<data::Message> read_message(const data::OrderedJson& json, const FieldNames& names,
-                                          const std::string& where);
+std::optional<data::ChatMessage> read_message(const data::OrderedJson& json,
+                                              const FieldNames& names, const std::string& where);
 
 /// The functions on offer: a list, one function, or the JSON text of either; null and "" are none.
 std::vector<std::string> read_tools(const data::OrderedJson& json, const std::string& where);

@@ -28,9 +28,9 @@ class CompletionReader final : public data::RecordReader {
     const std::string answer = data::text_field(record, answer_, sample.where);
     const std::string system = data::optional_text_field(record, system_, sample.where);
     auto& messages = sample.conversation.messages;
-    if (!system.empty()) messages.push_back({data::Role::system, system, {}, {}});
-    messages.push_back({data::Role::user, prompt, {}, {}});
-    messages.push_back({data::Role::assistant, answer, {}, {}});
+    if (!system.empty()) messages.push_back({data::ChatRole::system, system, {}, {}});
+    messages.push_back({data::ChatRole::user, prompt, {}, {}});
+    messages.push_back({data::ChatRole::assistant, answer, {}, {}});
     sample.segments = {{system.empty() ? prompt : system + "\n\n" + prompt, false}, {answer, true}};
   }
 

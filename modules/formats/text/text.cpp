@@ -64,7 +64,7 @@ void check_text(const fs::path& path, std::string_view text) {
 }
 
 /// A file that is one document.
-class FileReader final : public data::Reader {
+class FileReader final : public data::SampleReader {
  public:
   explicit FileReader(const fs::path& path) : path_(path), file_(data::open_plain(path)) {
     if (file_.file().size_bytes() == 0) {
@@ -100,7 +100,7 @@ class FileReader final : public data::Reader {
   data::PlainFile file_;
 };
 
-std::unique_ptr<data::Reader> open_file(const fs::path& path, const data::Columns& columns) {
+std::unique_ptr<data::SampleReader> open_file(const fs::path& path, const data::Columns& columns) {
   if (!data::record_ending(path).empty()) return std::make_unique<FieldReader>(path, columns);
   return std::make_unique<FileReader>(path);
 }

@@ -38,7 +38,7 @@ plan::OptimizerFootprint footprint() {
           .passes = {.composed_bytes = 48}};
 }
 
-std::unique_ptr<optim::Optimizer> make(const optim::Settings& settings,
+std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSettings& settings,
                                        const model::ParameterTable& table,
                                        const shard::ModelShards& shards,
                                        const optim::OptimizerSetup& setup) {
@@ -52,12 +52,12 @@ std::vector<optim::OptimizerKey> keys() {
   return {beta1, beta2, epsilon};
 }
 
-Hyperparameters::Hyperparameters(const optim::Settings& settings)
+Hyperparameters::Hyperparameters(const optim::OptimizerSettings& settings)
     : beta1(settings.number(adamw::beta1)),
       beta2(settings.number(adamw::beta2)),
       epsilon(settings.number(adamw::epsilon)) {}
 
-AdamW::AdamW(const optim::Settings& settings, const model::ParameterTable& table,
+AdamW::AdamW(const optim::OptimizerSettings& settings, const model::ParameterTable& table,
              const shard::ModelShards& shards, at::ScalarType moments_dtype, model::Path path,
              std::uint64_t seed)
     : Optimizer(footprint(), settings, table, shards, moments_dtype, path, seed), by_(settings) {}
@@ -80,7 +80,7 @@ void AdamW::update(shard::ModelShards& shards, int unit, const Run& run, const S
       .gradient_scale = static_cast<float>(step.gradient_scale),
       .rounding = rounding(step),
       .index = run.index};
-  set_copies(shards, unit, run.offset, run.count, args);
+  set_copies(step.copy, run.offset, run.count, args);
   kernels::adamw(args);
 }
 

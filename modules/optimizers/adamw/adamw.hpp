@@ -12,13 +12,13 @@ namespace finetune::optimizers::adamw {
 struct Hyperparameters {
   double beta1, beta2, epsilon;
 
-  explicit Hyperparameters(const optim::Settings& settings);
+  explicit Hyperparameters(const optim::OptimizerSettings& settings);
 };
 
 /// Keeps the two moments of this rank's shards, fp32 or bf16.
 class AdamW : public optim::Optimizer {
  public:
-  AdamW(const optim::Settings& settings, const model::ParameterTable& table,
+  AdamW(const optim::OptimizerSettings& settings, const model::ParameterTable& table,
         const shard::ModelShards& shards, at::ScalarType moments_dtype = at::kFloat,
         model::Path path = model::Path::kernels, std::uint64_t seed = 0);
 

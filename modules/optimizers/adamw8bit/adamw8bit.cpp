@@ -32,7 +32,7 @@ plan::OptimizerFootprint footprint() {
           .passes = {.composed_bytes = 48}};
 }
 
-std::unique_ptr<optim::Optimizer> make(const optim::Settings& settings,
+std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSettings& settings,
                                        const model::ParameterTable& table,
                                        const shard::ModelShards& shards,
                                        const optim::OptimizerSetup& setup) {
@@ -41,7 +41,7 @@ std::unique_ptr<optim::Optimizer> make(const optim::Settings& settings,
 
 }  // namespace
 
-AdamW8bit::AdamW8bit(const optim::Settings& settings, const model::ParameterTable& table,
+AdamW8bit::AdamW8bit(const optim::OptimizerSettings& settings, const model::ParameterTable& table,
                      const shard::ModelShards& shards, model::Path path, std::uint64_t seed)
     : Optimizer(footprint(), settings, table, shards, at::kFloat, path, seed), by_(settings) {}
 
@@ -74,7 +74,7 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
         .step = step.number + 1,
         .gradient_scale = static_cast<float>(step.gradient_scale),
         .rounding = rounding(step)};
-    set_copies(shards, unit, 0, master.size(0), args);
+    set_copies(step.copy, 0, master.size(0), args);
     kernels::adamw8bit(args);
   });
 }

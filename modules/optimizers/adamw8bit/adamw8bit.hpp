@@ -15,7 +15,7 @@ namespace finetune::optimizers::adamw8bit {
 class AdamW8bit : public optim::Optimizer {
  public:
   /// The shards' map has rules().block a multiple of kernels::moment_block.
-  AdamW8bit(const optim::Settings& settings, const model::ParameterTable& table,
+  AdamW8bit(const optim::OptimizerSettings& settings, const model::ParameterTable& table,
             const shard::ModelShards& shards, model::Path path = model::Path::kernels,
             std::uint64_t seed = 0);
 

@@ -38,7 +38,7 @@ plan::OptimizerFootprint footprint() {
 /// Keeps one moment of this rank's shards, fp32 or bf16, and steps by its sign.
 class Lion : public optim::Optimizer {
  public:
-  Lion(const optim::Settings& settings, const model::ParameterTable& table,
+  Lion(const optim::OptimizerSettings& settings, const model::ParameterTable& table,
        const shard::ModelShards& shards, const optim::OptimizerSetup& setup)
       : Optimizer(footprint(), settings, table, shards, shard::to_aten(setup.moments), setup.path,
                   setup.seed),
@@ -71,7 +71,7 @@ void Lion::update(shard::ModelShards& shards, int unit, const Run& run, const St
       .gradient_scale = static_cast<float>(step.gradient_scale),
       .rounding = rounding(step),
       .index = run.index};
-  set_copies(shards, unit, run.offset, run.count, args);
+  set_copies(step.copy, run.offset, run.count, args);
   kernels::lion(args);
 }
 
@@ -118,7 +118,7 @@ optim::Kind kind() {
               "AdamW's learning rate and five times its weight decay",
           .keys = {beta1, beta2},
           .usual_lr = 0.2,
-          .make = [](const optim::Settings& settings, const model::ParameterTable& table,
+          .make = [](const optim::OptimizerSettings& settings, const model::ParameterTable& table,
                      const shard::ModelShards& shards,
                      const optim::OptimizerSetup& setup) -> std::unique_ptr<optim::Optimizer> {
             return std::make_unique<Lion>(settings, table, shards, setup);

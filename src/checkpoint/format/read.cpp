@@ -88,7 +88,7 @@ std::vector<ReadPart> parts_of(const FoundCheckpoint& found, std::int64_t tensor
   return parts;
 }
 
-const core::File& Reader::file(std::int64_t index) {
+const core::File& PartReader::file(std::int64_t index) {
   if (index != file_index_) {
     file_.reset();
     const FileEntry& entry = found_.manifest.files[static_cast<std::size_t>(index)];
@@ -99,15 +99,15 @@ const core::File& Reader::file(std::int64_t index) {
   return *file_;
 }
 
-void Reader::read(const ReadPart& part, std::int64_t first, std::int64_t last) {
+void PartReader::read(const ReadPart& part, std::int64_t first, std::int64_t last) {
   if (!part.overlap.is_run(first, last)) return read_rows(part, first, last);
   const std::int64_t in_extent = part.in_extent(first);
   const std::int64_t bytes = part.bytes_to(first, found_.manifest.tensor_of(*part.extent).dtype);
   read_run(*part.extent, in_extent, in_extent + last - first, part.target + bytes);
 }
 
-void Reader::read_run(const Extent& extent, std::int64_t first, std::int64_t last,
-                      std::byte* target) {
+void PartReader::read_run(const Extent& extent, std::int64_t first, std::int64_t last,
+                          std::byte* target) {
   const std::int64_t element_bytes = core::size_bytes(found_.manifest.tensor_of(extent).dtype);
   const std::int64_t extent_bytes = found_.manifest.extent_bytes(extent);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
@@ -135,7 +135,7 @@ void Reader::read_run(const Extent& extent, std::int64_t first, std::int64_t las
 }
 
 /// Whole blocks at a time, those without a wanted element left out; rows are copied out of them.
-void Reader::read_rows(const ReadPart& part, std::int64_t first, std::int64_t last) {
+void PartReader::read_rows(const ReadPart& part, std::int64_t first, std::int64_t last) {
   const Extent& extent = *part.extent;
   const std::int64_t element_bytes = core::size_bytes(found_.manifest.tensor_of(extent).dtype);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
@@ -153,8 +153,8 @@ void Reader::read_rows(const ReadPart& part, std::int64_t first, std::int64_t la
 
 /// The end of the bytes of the extent to be read at once from `begin` on: blocks that follow each
 /// other, each with one of the elements [first, last).
-std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin, std::int64_t first,
-                                  std::int64_t last) const {
+std::int64_t PartReader::end_of_piece(const ReadPart& part, std::int64_t begin, std::int64_t first,
+                                      std::int64_t last) const {
   const std::int64_t element_bytes =
       core::size_bytes(found_.manifest.tensor_of(*part.extent).dtype);
   const std::int64_t block_bytes = found_.manifest.block_bytes;
@@ -167,7 +167,8 @@ std::int64_t Reader::end_of_piece(const ReadPart& part, std::int64_t begin, std:
   return std::min(end, found_.manifest.extent_bytes(*part.extent));
 }
 
-void Reader::read_blocks(const Extent& extent, std::int64_t begin, std::span<std::byte> target) {
+void PartReader::read_blocks(const Extent& extent, std::int64_t begin,
+                             std::span<std::byte> target) {
   core::fault::hit("load.read", found_.folder.native());
   const core::File& file = this->file(extent.file);
   // The disk fetches what comes next while checksums are compared.
@@ -199,7 +200,7 @@ void read_tensor(const FoundCheckpoint& found, std::string_view kind, std::strin
   const core::TensorSlice slice{entry.name, entry.shape, entry.dtype, first_element,
                                 std::ssize(values)};
   std::vector<std::byte> stored(static_cast<std::size_t>(slice.size_bytes()));
-  Reader reader(found);
+  PartReader reader(found);
   for (const ReadPart& part : parts_of(found, tensor, slice, stored.data()))
     reader.read(part);
   core::convert(entry.dtype, stored, core::DType::f32, std::as_writable_bytes(values));

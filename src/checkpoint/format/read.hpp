@@ -45,9 +45,9 @@ std::vector<ReadPart> parts_of(const FoundCheckpoint& found, std::int64_t tensor
                                const core::TensorSlice& slice, std::byte* target);
 
 /// Reads parts and compares checksums; keeps the file open from which it read last.
-class Reader {
+class PartReader {
  public:
-  explicit Reader(const FoundCheckpoint& found) : found_(found) {}
+  explicit PartReader(const FoundCheckpoint& found) : found_(found) {}
 
   /// Elements [first, last) of what `part` has, at least one, to their places.
   /// Throws: ErrorKind::input naming file, block and tensor of a damaged block; ErrorKind::io.

@@ -14,28 +14,28 @@ struct Named {
 
 // What data sets on the hub use; ShareGPT's exports kept the names of the products they came from.
 constexpr std::array<Named, 22> names = {{
-    {"system", {Role::system}},
-    {"developer", {Role::system}},
-    {"user", {Role::user}},
-    {"human", {Role::user}},
-    {"prompter", {Role::user}},
-    {"assistant", {Role::assistant}},
-    {"gpt", {Role::assistant}},
-    {"chatgpt", {Role::assistant}},
-    {"bing", {Role::assistant}},
-    {"bard", {Role::assistant}},
-    {"bot", {Role::assistant}},
-    {"chatbot", {Role::assistant}},
-    {"model", {Role::assistant}},
-    {"function_call", {Role::assistant, true}},
-    {"tool_call", {Role::assistant, true}},
-    {"tool", {Role::tool}},
-    {"function", {Role::tool}},
-    {"observation", {Role::tool}},
-    {"function_response", {Role::tool}},
-    {"tool_response", {Role::tool}},
-    {"tool_result", {Role::tool}},
-    {"ipython", {Role::tool}},
+    {"system", {ChatRole::system}},
+    {"developer", {ChatRole::system}},
+    {"user", {ChatRole::user}},
+    {"human", {ChatRole::user}},
+    {"prompter", {ChatRole::user}},
+    {"assistant", {ChatRole::assistant}},
+    {"gpt", {ChatRole::assistant}},
+    {"chatgpt", {ChatRole::assistant}},
+    {"bing", {ChatRole::assistant}},
+    {"bard", {ChatRole::assistant}},
+    {"bot", {ChatRole::assistant}},
+    {"chatbot", {ChatRole::assistant}},
+    {"model", {ChatRole::assistant}},
+    {"function_call", {ChatRole::assistant, true}},
+    {"tool_call", {ChatRole::assistant, true}},
+    {"tool", {ChatRole::tool}},
+    {"function", {ChatRole::tool}},
+    {"observation", {ChatRole::tool}},
+    {"function_response", {ChatRole::tool}},
+    {"tool_response", {ChatRole::tool}},
+    {"tool_result", {ChatRole::tool}},
+    {"ipython", {ChatRole::tool}},
 }};
 
 char lower(char c) {
@@ -53,15 +53,15 @@ std::optional<NamedRole> role_named(std::string_view name) {
   return found->role;
 }
 
-std::string_view name_of(Role role) {
+std::string_view name_of(ChatRole role) {
   switch (role) {
-    case Role::system:
+    case ChatRole::system:
       return "system";
-    case Role::user:
+    case ChatRole::user:
       return "user";
-    case Role::assistant:
+    case ChatRole::assistant:
       return "assistant";
-    case Role::tool:
+    case ChatRole::tool:
       return "tool";
   }
   return "";

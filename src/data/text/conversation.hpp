@@ -10,7 +10,7 @@
 
 namespace finetune::data {
 
-enum class Role { system, user, assistant, tool };
+enum class ChatRole { system, user, assistant, tool };
 
 /// A function that the assistant calls.
 struct ToolCall {
@@ -18,8 +18,8 @@ struct ToolCall {
   std::string arguments;  ///< JSON, as dump_json writes it
 };
 
-struct Message {
-  Role role = Role::user;
+struct ChatMessage {
+  ChatRole role = ChatRole::user;
   std::string text;
   std::string reasoning = {};        ///< what the assistant thought before it answered
   std::vector<ToolCall> calls = {};  ///< of the assistant
@@ -27,7 +27,7 @@ struct Message {
 };
 
 struct Conversation {
-  std::vector<Message> messages;
+  std::vector<ChatMessage> messages;
   std::vector<std::string> tools;  ///< functions on offer, each JSON as dump_json writes it
 };
 
@@ -35,11 +35,11 @@ struct Conversation {
 /// for a name that is not known. Capitals count as small letters. `is_call`: the text of the
 /// message is a call of a function.
 struct NamedRole {
-  Role role;
+  ChatRole role;
   bool is_call = false;
 };
 std::optional<NamedRole> role_named(std::string_view name);
 
-std::string_view name_of(Role role);
+std::string_view name_of(ChatRole role);
 
 }  // namespace finetune::data

@@ -36,9 +36,9 @@ struct Sample {
 
 /// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks
 /// read different samples at the same time.
-class Reader {
+class SampleReader {
  public:
-  virtual ~Reader() = default;
+  virtual ~SampleReader() = default;
 
   virtual std::int64_t size() const = 0;
 
@@ -52,9 +52,9 @@ class Reader {
   virtual std::vector<std::filesystem::path> files() const { return {}; }
 
  protected:
-  Reader() = default;
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  SampleReader() = default;
+  SampleReader(const SampleReader&) = delete;
+  SampleReader& operator=(const SampleReader&) = delete;
 };
 
 /// Names of the columns (fields of a record) that the deck chooses; empty: the format's own.
@@ -82,7 +82,7 @@ struct Format {
   std::string name;
   Layout layout;
   /// Throws: ErrorKind::input if the path cannot be read or holds no sample.
-  std::function<std::unique_ptr<Reader>(const DataPath&, const Columns&)> open;
+  std::function<std::unique_ptr<SampleReader>(const DataPath&, const Columns&)> open;
   bool needs_template = false;  ///< its samples are conversations and nothing else
   bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
   /// By the names of a record's fields; empty: the format is only taken where the deck names it.

@@ -14,7 +14,7 @@
 namespace finetune::data {
 
 /// Each record of a file is a sample; a format says which.
-class RecordReader : public Reader {
+class RecordReader : public SampleReader {
  public:
   /// Throws: as open_records.
   explicit RecordReader(const std::filesystem::path& path) : records_(open_records(path)) {}
@@ -42,7 +42,7 @@ class RecordReader : public Reader {
 
 /// The files of a path, by a `FormatReader(file, columns)` each. Throws: as open_files.
 template <class FormatReader>
-std::unique_ptr<Reader> open_record_files(const DataPath& path, const Columns& columns) {
+std::unique_ptr<SampleReader> open_record_files(const DataPath& path, const Columns& columns) {
   return open_files(path, record_endings(), [&](const std::filesystem::path& file) {
     return std::make_unique<FormatReader>(file, columns);
   });

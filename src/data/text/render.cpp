@@ -40,9 +40,9 @@ void strip_ends(std::vector<Segment>& segments) {
 class Writer {
  public:
   Writer(const ChatTemplate& chat, const std::vector<std::string>& tools,
-         std::span<const Message> messages, const std::string& where)
+         std::span<const ChatMessage> messages, const std::string& where)
       : chat_(chat), tools_(tools), messages_(messages), where_(where) {
-    const auto is_user = [](const Message& message) { return message.role == Role::user; };
+    const auto is_user = [](const ChatMessage& message) { return message.role == ChatRole::user; };
     const auto first = std::find_if(messages.begin(), messages.end(), is_user);
     first_user_ = static_cast<std::size_t>(first - messages.begin());
     last_user_ = messages.size();
@@ -60,7 +60,7 @@ class Writer {
   Rendered write() {
     require_turns();
     markup(chat_.begin);
-    const bool has_system = !messages_.empty() && messages_.front().role == Role::system;
+    const bool has_system = !messages_.empty() && messages_.front().role == ChatRole::system;
     system_ = has_system ? std::string(stripped(messages_.front().text, chat_.system.strip))
                          : chat_.system_default;
     has_system_ = has_system || !system_.empty();
@@ -87,15 +87,16 @@ class Writer {
   }
 
   void require_turns() const {
-    const std::size_t begin = !messages_.empty() && messages_.front().role == Role::system ? 1 : 0;
+    const std::size_t begin =
+        !messages_.empty() && messages_.front().role == ChatRole::system ? 1 : 0;
     for (std::size_t i = begin; i < messages_.size(); ++i) {
-      const Role role = messages_[i].role;
+      const ChatRole role = messages_[i].role;
       const std::string has_not = fmt::format("the chat template \"{}\" has ", chat_.name);
-      if (role == Role::system && !chat_.later_system.is_known) {
+      if (role == ChatRole::system && !chat_.later_system.is_known) {
         refuse(nth(i) + " is not the first", has_not + "one system message, at the start",
                "Move it there, or choose another data.template.");
       }
-      if ((role == Role::tool && !chat_.tool.is_known) ||
+      if ((role == ChatRole::tool && !chat_.tool.is_known) ||
           (!messages_[i].calls.empty() && !chat_.call.is_known)) {
         refuse(nth(i) + " belongs to a call of a function", has_not + "no markup for that",
                "Choose a data.template with tools (qwen2.5, qwen3), or remove such samples.");
@@ -105,7 +106,7 @@ class Writer {
                "Choose a data.template that thinks (qwen3), or remove the reasoning.");
       }
       if (!chat_.alternates) continue;
-      const Role wanted = (i - begin) % 2 == 0 ? Role::user : Role::assistant;
+      const ChatRole wanted = (i - begin) % 2 == 0 ? ChatRole::user : ChatRole::assistant;
       if (role != wanted) {
         refuse(fmt::format("{} stands where {} should speak", nth(i), name_of(wanted)),
                fmt::format("in the chat template \"{}\" user and assistant take turns, the user "
@@ -142,18 +143,18 @@ class Writer {
 
   void message(std::size_t i) {
     switch (messages_[i].role) {
-      case Role::system:
+      case ChatRole::system:
         return plain(messages_[i], chat_.later_system);
-      case Role::user:
+      case ChatRole::user:
         return user(i);
-      case Role::assistant:
+      case ChatRole::assistant:
         return assistant(i);
-      case Role::tool:
+      case ChatRole::tool:
         return tool(i);
     }
   }
 
-  void plain(const Message& message, const Markup& around) {
+  void plain(const ChatMessage& message, const Markup& around) {
     markup(around.before);
     add(stripped(message.text, around.strip), false, false);
     markup(around.after);
@@ -175,14 +176,14 @@ class Writer {
   }
 
   void tool(std::size_t i) {
-    const auto is_tool = [&](std::size_t j) { return messages_[j].role == Role::tool; };
+    const auto is_tool = [&](std::size_t j) { return messages_[j].role == ChatRole::tool; };
     if (i == 0 || !is_tool(i - 1)) markup(chat_.tool_run_before);
     plain(messages_[i], chat_.tool);
     if (i + 1 == messages_.size() || !is_tool(i + 1)) markup(chat_.tool_run_after);
   }
 
   void assistant(std::size_t i) {
-    const Message& message = messages_[i];
+    const ChatMessage& message = messages_[i];
     const std::string text(stripped(message.text, chat_.assistant.strip));
     const bool is_empty = strip(text).empty() && message.calls.empty() && message.reasoning.empty();
     if (is_empty) add_bit(rendered_.oddities, Oddity::empty_answer);
@@ -218,7 +219,7 @@ class Writer {
     return std::string(strip_left(said, "\n"));
   }
 
-  void calls(const Message& message, bool after_text, bool trained) {
+  void calls(const ChatMessage& message, bool after_text, bool trained) {
     for (const ToolCall& call : message.calls) {
       if (after_text) add(chat_.call_separator, trained, true);
       after_text = true;
@@ -232,7 +233,7 @@ class Writer {
 
   const ChatTemplate& chat_;
   const std::vector<std::string>& tools_;
-  std::span<const Message> messages_;
+  std::span<const ChatMessage> messages_;
   const std::string& where_;
   Rendered rendered_;
   std::size_t first_user_ = 0;
@@ -253,8 +254,10 @@ void require_messages(const Conversation& conversation, const std::string& where
 Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
                 const std::string& where) {
   require_messages(conversation, where);
-  std::span<const Message> messages = conversation.messages;
-  const auto answers = [](const Message& message) { return message.role == Role::assistant; };
+  std::span<const ChatMessage> messages = conversation.messages;
+  const auto answers = [](const ChatMessage& message) {
+    return message.role == ChatRole::assistant;
+  };
   if (train_on == TrainOn::answers && std::any_of(messages.begin(), messages.end(), answers)) {
     while (!answers(messages.back()))
       messages = messages.first(messages.size() - 1);

@@ -28,9 +28,9 @@ struct SourceSample {
 };
 
 /// The samples of one data set in file order. Thread-safe: reading changes nothing.
-class Source {
+class SampleSource {
  public:
-  virtual ~Source() = default;
+  virtual ~SampleSource() = default;
 
   virtual std::int64_t size() const = 0;
 
@@ -51,9 +51,9 @@ class Source {
   virtual std::string settings() const = 0;
 
  protected:
-  Source() = default;
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
+  SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
 };
 
 }  // namespace finetune::data

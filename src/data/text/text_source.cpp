@@ -35,7 +35,7 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
   }
   text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
                       policy.train_on == TrainOn::all ? "all" : "answers",
-                      policy.special_names == SpecialNames::text ? "text" : "tokens",
+                      policy.special_names == SpecialNameMeaning::text ? "text" : "tokens",
                       tokenizer.fingerprint());
   if (policy.chat) {
     text += fmt::format("{} {} {}\n{}", policy.rewrites ? "rewrites" : "template",
@@ -57,9 +57,9 @@ auto at_sample(const std::string& where, const F& f) {
 /// What people want to see of a prompt: the last thing that was asked.
 std::string shown(const Sample& sample) {
   const auto& messages = sample.conversation.messages;
-  const auto asked = std::find_if(messages.rbegin(), messages.rend(), [](const Message& message) {
-    return message.role == Role::user;
-  });
+  const auto asked =
+      std::find_if(messages.rbegin(), messages.rend(),
+                   [](const ChatMessage& message) { return message.role == ChatRole::user; });
   if (asked != messages.rend()) return asked->text;
   std::string text;
   for (const Segment& segment : sample.segments) {
@@ -71,7 +71,7 @@ std::string shown(const Sample& sample) {
 }  // namespace
 
 Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
-                SpecialNames special_names, bool ends) {
+                SpecialNameMeaning special_names, bool ends) {
   Tokens tokens;
   bool any_trained = false;
   std::vector<tokenizer::TextPart> parts;
@@ -84,7 +84,7 @@ Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& t
     std::size_t end = begin;
     for (; end < segments.size() && is_trained(segments[end]) == trained; ++end) {
       const Segment& segment = segments[end];
-      parts.push_back({segment.text, !segment.markup && special_names == SpecialNames::text});
+      parts.push_back({segment.text, !segment.markup && special_names == SpecialNameMeaning::text});
     }
     const bool is_first = begin == 0;
     const tokenizer::Encode start =
@@ -105,8 +105,9 @@ Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& t
   return tokens;
 }
 
-TextSource::TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
-                       const TokenizePolicy& policy, const tokenizer::Tokenizer& tokenizer)
+TextSource::TextSource(std::unique_ptr<SampleReader> reader, const Format& format,
+                       const Columns& columns, const TokenizePolicy& policy,
+                       const tokenizer::Tokenizer& tokenizer)
     : reader_(std::move(reader)),
       layout_(format.layout),
       policy_(policy),
@@ -191,7 +192,7 @@ SourceSample TextSource::sample(std::int64_t i) const {
       const auto names_special = [&](const Segment& segment) {
         return !segment.markup && tokenizer_.names_special(segment.text);
       };
-      if (policy_.special_names == SpecialNames::text &&
+      if (policy_.special_names == SpecialNameMeaning::text &&
           std::any_of(written.segments.begin(), written.segments.end(), names_special)) {
         made.oddities |= bit(Oddity::special_name);
       }

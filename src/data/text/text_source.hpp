@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A Source out of a format's reader, a chat template and the model's tokenizer.
+// A SampleSource out of a format's reader, a chat template and the model's tokenizer.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,7 +25,7 @@ struct TokenizePolicy {
   bool rewrites =
       false;  ///< the deck names a template: it takes the place of the format's own text
   TrainOn train_on = TrainOn::answers;
-  SpecialNames special_names = SpecialNames::text;
+  SpecialNameMeaning special_names = SpecialNameMeaning::text;
 };
 
 /// What a model is asked, and what it should answer.
@@ -41,13 +41,13 @@ struct Question {
 /// and the end token is trained if any segment with text is. Without `ends` a template has written
 /// both.
 Tokens tokenise(std::span<const Segment> segments, const tokenizer::Tokenizer& tokenizer,
-                SpecialNames special_names, bool ends);
+                SpecialNameMeaning special_names, bool ends);
 
-class TextSource final : public Source {
+class TextSource final : public SampleSource {
  public:
   /// Throws: ErrorKind::input if a format of texts gets a tokenizer without an end token, or none
   /// at all.
-  TextSource(std::unique_ptr<Reader> reader, const Format& format, const Columns& columns,
+  TextSource(std::unique_ptr<SampleReader> reader, const Format& format, const Columns& columns,
              const TokenizePolicy& policy, const tokenizer::Tokenizer& tokenizer);
 
   std::int64_t size() const override { return reader_->size(); }
@@ -75,7 +75,7 @@ class TextSource final : public Source {
   Tokens checked_tokens(const Sample& sample) const;
   bool ends_its_turns(const Tokens& tokens) const;
 
-  std::unique_ptr<Reader> reader_;
+  std::unique_ptr<SampleReader> reader_;
   Layout layout_;
   TokenizePolicy policy_;
   tokenizer::Tokenizer tokenizer_;

@@ -57,7 +57,7 @@ DataReport merge(const comm::Communicator& world, const Part& part, std::int64_t
   report.example = firsts[1] == Count::none ? -1 : firsts[1];
   if (owner < world.size())
     report.example_text = world.broadcast_text(report.example_text, static_cast<int>(owner));
-  report.of(Kind::duplicate) = count_duplicates(world, part.digests, first_index);
+  report.of(SampleKind::duplicate) = count_duplicates(world, part.digests, first_index);
   return report;
 }
 
@@ -126,8 +126,8 @@ Gathered gather(const DataRanks& ranks, const Assembly& assembly, const core::Js
   return gather_in_memory(ranks.world, assembly);
 }
 
-Loaded open_cached(const Source& source, const DatasetOptions& options, const DataRanks& ranks,
-                   CacheFile file, fs::path path) {
+Loaded open_cached(const SampleSource& source, const DatasetOptions& options,
+                   const DataRanks& ranks, CacheFile file, fs::path path) {
   Loaded loaded;
   loaded.name = options.name;
   loaded.report =
@@ -142,7 +142,7 @@ Loaded open_cached(const Source& source, const DatasetOptions& options, const Da
 
 }  // namespace
 
-Loaded load(const DataRanks& ranks, const Source& source, Layout layout,
+Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
             const DatasetOptions& options, const CacheOptions& cache, int num_threads) {
   core::check(options.max_seq_length >= 2, "a sequence needs a token and its target");
   const core::Stopwatch watch;

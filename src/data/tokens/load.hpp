@@ -41,7 +41,7 @@ struct Loaded {
 /// model's vocabulary, samples that `options` refuse, or no sample left. ErrorKind::deck if the
 /// ranks see different numbers of samples. ErrorKind::io or ErrorKind::create for a cache that is
 /// required and cannot be written; others are warned about, and the tokens kept in memory.
-Loaded load(const DataRanks& ranks, const Source& source, Layout layout,
+Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
             const DatasetOptions& options, const CacheOptions& cache = {}, int num_threads = 1);
 
 }  // namespace finetune::data

@@ -23,8 +23,8 @@ std::string counted(std::int64_t count, const std::string& noun) {
 }
 
 std::string overlong_line(const DataReport& report, std::int64_t max_seq_length) {
-  const std::int64_t overlong = report.of(Kind::overlong).number;
-  const std::int64_t truncated = report.of(Kind::truncated).number;
+  const std::int64_t overlong = report.of(SampleKind::overlong).number;
+  const std::int64_t truncated = report.of(SampleKind::truncated).number;
   std::string text = fmt::format(
       "{} longer than max_seq_length = {}: {} cut, {} dropped", counted(overlong, "sample"),
       max_seq_length, core::with_commas(truncated), core::with_commas(overlong - truncated));
@@ -36,17 +36,18 @@ std::string overlong_line(const DataReport& report, std::int64_t max_seq_length)
 /// What is odd, a line each; nothing about what does not occur.
 std::vector<std::string> findings(const DataReport& report, std::int64_t max_seq_length) {
   std::vector<std::string> lines;
-  const auto add = [&](Kind kind, const char* what) {
+  const auto add = [&](SampleKind kind, const char* what) {
     const std::int64_t number = report.of(kind).number;
     if (number > 0) lines.push_back(counted(number, "sample") + " " + what);
   };
-  if (report.of(Kind::overlong).number > 0) lines.push_back(overlong_line(report, max_seq_length));
-  add(Kind::masked, "without a trained token dropped");
-  add(Kind::empty_answer, "with an empty answer");
-  add(Kind::missing_end_of_turn, "with a trained answer that no end token follows");
-  add(Kind::unknown_role, "with a message of an unknown role, which was left out");
-  add(Kind::special_name, "with the name of a special token in the text, which stays text");
-  add(Kind::duplicate, "equal to an earlier one");
+  if (report.of(SampleKind::overlong).number > 0)
+    lines.push_back(overlong_line(report, max_seq_length));
+  add(SampleKind::masked, "without a trained token dropped");
+  add(SampleKind::empty_answer, "with an empty answer");
+  add(SampleKind::missing_end_of_turn, "with a trained answer that no end token follows");
+  add(SampleKind::unknown_role, "with a message of an unknown role, which was left out");
+  add(SampleKind::special_name, "with the name of a special token in the text, which stays text");
+  add(SampleKind::duplicate, "equal to an earlier one");
   return lines;
 }
 

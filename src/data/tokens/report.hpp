@@ -14,7 +14,7 @@ namespace finetune::data {
 
 /// Samples that have something in common. "Documents" in Layout::continuous are what is called
 /// samples here.
-enum class Kind {
+enum class SampleKind {
   overlong,             ///< longer than max_seq_length
   truncated,            ///< of those, cut and kept
   masked,               ///< without a trained token, and dropped
@@ -61,8 +61,8 @@ struct [[nodiscard]] DataReport {
   std::int64_t example = -1;  ///< index of the sample that is shown: the first one kept
   std::string example_text;   ///< see show
 
-  Count& of(Kind kind) { return counts[static_cast<std::size_t>(kind)]; }
-  const Count& of(Kind kind) const { return counts[static_cast<std::size_t>(kind)]; }
+  Count& of(SampleKind kind) { return counts[static_cast<std::size_t>(kind)]; }
+  const Count& of(SampleKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
   double trained_share() const {
     return num_tokens == 0
                ? 0

@@ -22,27 +22,28 @@ std::string choice_for(const Row& row, const Value& value) {
   const auto is_choice = [&](const std::string& quoted) {
     return row.allowed.find(quoted) != std::string::npos;
   };
-  if (value.kind == Kind::text && is_choice(to_toml(value.text))) return to_toml(value.text);
+  if (value.kind == ValueKind::text && is_choice(to_toml(value.text))) return to_toml(value.text);
   const auto meant = find_value_alias(row.table + "." + row.key, value.text);
   return meant && is_choice(to_toml(*meant)) ? to_toml(*meant) : "";
 }
 
 /// What to write behind `our key =`, as in TOML; empty where that cannot be told.
 std::string value_for(const Row& row, const KeyAlias& alias, const Value& value) {
-  const bool is_false = value.kind == Kind::boolean && value.written == "false";
+  const bool is_false = value.kind == ValueKind::boolean && value.written == "false";
   if (!alias.value().empty() && !is_false) return std::string(alias.value());
   if (!alias.note.empty()) return "";
-  const bool is_number = value.kind == Kind::integer || value.kind == Kind::real;
+  const bool is_number = value.kind == ValueKind::integer || value.kind == ValueKind::real;
   std::string text;
   const auto meant = find_value_alias(row.table + "." + row.key, value.text);
   if (row.type == Type::text && meant) {
     text = to_toml(*meant);
   } else if (!row.allowed.empty() && (row.type == Type::choice || row.type == Type::texts)) {
     text = choice_for(row, value);
-  } else if (row.type == Type::integer   ? value.kind == Kind::integer
-             : row.type == Type::real    ? is_number
-             : row.type == Type::boolean ? value.kind == Kind::boolean
-                                         : value.kind == Kind::text && row.type != Type::reals) {
+  } else if (row.type == Type::integer ? value.kind == ValueKind::integer
+             : row.type == Type::real  ? is_number
+             : row.type == Type::boolean
+                 ? value.kind == ValueKind::boolean
+                 : value.kind == ValueKind::text && row.type != Type::reals) {
     text = shown(value);
   }
   // "false" of a name that stands for one value means any other.

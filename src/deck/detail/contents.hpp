@@ -18,7 +18,7 @@ struct BoundTable {
 };
 
 struct Contents {
-  Source source;
+  SourceText source;
   Document document;
   std::vector<BoundTable> tables;  ///< in the order of binding
   std::vector<Row> rows;           ///< in the order of binding

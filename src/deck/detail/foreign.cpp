@@ -65,21 +65,21 @@ std::string translation(const std::vector<Line>& lines) {
 
 }  // namespace
 
-std::optional<Problem> foreign_language(std::string_view text) {
+std::optional<DeckProblem> foreign_language(std::string_view text) {
   const std::vector<Line> lines = lines_of(text);
   if (lines.empty()) return std::nullopt;
   const Line first = lines.front();
-  const Place place(first.number);
+  const TextPlace place(first.number);
   constexpr const char* why = "a deck is TOML: tables as [train], and key = value below them";
   constexpr const char* remedy =
       "Write it as a deck: inputs/ has some to begin with, `finetune --reference` lists every key.";
   if (first.text.starts_with("#!"))
-    return Problem{place, "this is a script", why, "Name the deck that it starts."};
+    return DeckProblem{place, "this is a script", why, "Name the deck that it starts."};
   if (first.text.front() == '{' || first.text.starts_with("[{"))
-    return Problem{place, "this is JSON", why, remedy};
+    return DeckProblem{place, "this is JSON", why, remedy};
   const bool is_yaml = first.text == "---" || first.text.starts_with("%YAML") ||
                        first.text.starts_with("- ") || !yaml_key(first.text).empty();
-  if (is_yaml) return Problem{place, "this is YAML", why, remedy + translation(lines)};
+  if (is_yaml) return DeckProblem{place, "this is YAML", why, remedy + translation(lines)};
   return std::nullopt;
 }
 

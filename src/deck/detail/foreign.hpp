@@ -11,6 +11,6 @@ namespace finetune::deck {
 
 /// What `text` is, if its first line that says something is YAML, JSON or that of a script, and so
 /// can be no TOML.
-std::optional<Problem> foreign_language(std::string_view text);
+std::optional<DeckProblem> foreign_language(std::string_view text);
 
 }  // namespace finetune::deck

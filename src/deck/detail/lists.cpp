@@ -46,7 +46,7 @@ std::vector<Value> words_of(const Value& value) {
 /// The elements of a value that should be a text or an array of texts; nothing if it is neither.
 std::optional<std::vector<Value>> Table::text_elements(const Row& row, const Value& value) {
   const bool is_argument = !value.place.argument.empty();
-  if (value.kind == Kind::array) {
+  if (value.kind == ValueKind::array) {
     std::vector<Value> elements = value.elements;
     if (is_argument) {
       for (Value& element : elements)
@@ -56,13 +56,13 @@ std::optional<std::vector<Value>> Table::text_elements(const Row& row, const Val
   }
   if (is_argument && value.text.starts_with('[') && value.text.ends_with(']'))
     return words_of(value);
-  if (value.kind != Kind::text && !is_argument) {
+  if (value.kind != ValueKind::text && !is_argument) {
     wrong_type(row, value);
     return std::nullopt;
   }
   std::vector<Value> one = {value};
-  if (value.kind != Kind::text) {
-    one.front().kind = Kind::text;
+  if (value.kind != ValueKind::text) {
+    one.front().kind = ValueKind::text;
     one.front().text = value.written;
   }
   return one;
@@ -70,7 +70,7 @@ std::optional<std::vector<Value>> Table::text_elements(const Row& row, const Val
 
 /// Whether an element of a list of texts may be used; its problem is noted otherwise.
 bool Table::is_fit(const Row& row, const Value& value, const std::vector<std::string>& choices) {
-  if (value.kind != Kind::text) {
+  if (value.kind != ValueKind::text) {
     wrong_type(row, value);
   } else if (value.text.find('\0') != std::string::npos) {
     zero_character(row, value);
@@ -99,7 +99,7 @@ void Table::texts(const Key& key, std::vector<std::string>& values,
       fits = false;
     }
     if (fits) {
-      const bool is_none = elements->size() == 1 && elements->front().kind == Kind::text &&
+      const bool is_none = elements->size() == 1 && elements->front().kind == ValueKind::text &&
                            elements->front().text.empty();
       for (const Value& element : *elements) {
         if (is_none) break;
@@ -127,13 +127,13 @@ void Table::reals(const Key& key, std::vector<double>& values, Range<double> ran
   require_default(row, std::all_of(values.begin(), values.end(), is_allowed));
   if (const Value* found = given(row)) {
     std::vector<double> numbers;
-    bool fits = found->kind == Kind::array;
+    bool fits = found->kind == ValueKind::array;
     if (!fits) wrong_type(row, *found);
     for (const Value& element : found->elements) {
       Value placed = element;
       if (!found->place.argument.empty()) placed.place = found->place;
       const auto number = parse_real(element.written);
-      if (element.kind != Kind::real && element.kind != Kind::integer) {
+      if (element.kind != ValueKind::real && element.kind != ValueKind::integer) {
         wrong_type(row, placed);
         fits = false;
       } else if (!number || !is_allowed(*number)) {

@@ -55,7 +55,7 @@ void apply_overrides(const std::vector<std::string>& overrides, Document& docume
     // Such an argument is not repeated: it may hold bytes that cannot be printed.
     if (const auto problem = precheck(argument))
       refuse("command line", problem->problem, problem->why);
-    const std::string where = Source().where(Place::in_argument(argument));
+    const std::string where = SourceText().where(TextPlace::in_argument(argument));
     const std::size_t equals = argument.find('=');
     if (equals == std::string::npos)
       refuse(where, "there is no '=' in it", "an override gives a key its value");

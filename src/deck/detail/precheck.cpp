@@ -20,28 +20,28 @@ constexpr int deepest = 64;
 constexpr int most_brackets = 1024;
 
 /// The line and column of a byte.
-Place place_of(std::string_view text, std::size_t byte) {
+TextPlace place_of(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0 on the first line
-  return Place(line, static_cast<std::int64_t>(byte - line_start + 1), 1);
+  return TextPlace(line, static_cast<std::int64_t>(byte - line_start + 1), 1);
 }
 
-std::optional<Problem> check_bytes(std::string_view text) {
+std::optional<DeckProblem> check_bytes(std::string_view text) {
   if (const auto bad = core::invalid_utf8(text)) {
-    const Place place = place_of(text, *bad);
-    return Problem{place,
-                   fmt::format("byte {} of this line (0x{:02x}) is not valid UTF-8", place.column,
-                               static_cast<unsigned char>(text[*bad])),
-                   "TOML is UTF-8", "Convert the file, for example with iconv."};
+    const TextPlace place = place_of(text, *bad);
+    return DeckProblem{place,
+                       fmt::format("byte {} of this line (0x{:02x}) is not valid UTF-8",
+                                   place.column, static_cast<unsigned char>(text[*bad])),
+                       "TOML is UTF-8", "Convert the file, for example with iconv."};
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool control =
         (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7F;
     if (!control) continue;
-    const Place place = place_of(text, i);
-    return Problem{
+    const TextPlace place = place_of(text, i);
+    return DeckProblem{
         place,
         fmt::format("byte {} of this line (0x{:02x}) is a control character", place.column, byte),
         "TOML allows tabs and line ends only",
@@ -50,17 +50,18 @@ std::optional<Problem> check_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<Problem> check_lines(std::string_view text) {
+std::optional<DeckProblem> check_lines(std::string_view text) {
   std::size_t start = 0;
   while (start < text.size()) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
     if (end - start > longest_line_bytes) {
-      return Problem{place_of(text, start),
-                     fmt::format("this line has {} bytes",
-                                 core::with_commas(static_cast<std::int64_t>(end - start))),
-                     fmt::format("at most {} are read",
-                                 core::with_commas(static_cast<std::int64_t>(longest_line_bytes))),
-                     "Break it, for example with a string in three quotes."};
+      return DeckProblem{
+          place_of(text, start),
+          fmt::format("this line has {} bytes",
+                      core::with_commas(static_cast<std::int64_t>(end - start))),
+          fmt::format("at most {} are read",
+                      core::with_commas(static_cast<std::int64_t>(longest_line_bytes))),
+          "Break it, for example with a string in three quotes."};
     }
     start = end + 1;
   }
@@ -72,7 +73,7 @@ class Nesting {
  public:
   explicit Nesting(std::string_view text) : text_(text) {}
 
-  std::optional<Problem> check() {
+  std::optional<DeckProblem> check() {
     while (i_ < text_.size()) {
       const char c = text_[i_];
       if (c == '#') {
@@ -108,7 +109,7 @@ class Nesting {
     }
   }
 
-  Problem too_deep() const {
+  DeckProblem too_deep() const {
     return {place_of(text_, i_), fmt::format("brackets are nested deeper than {} levels", deepest),
             "such files only occur as attacks", "Remove them: a deck needs no nesting."};
   }
@@ -120,12 +121,12 @@ class Nesting {
 
 }  // namespace
 
-std::optional<Problem> precheck(std::string_view text) {
+std::optional<DeckProblem> precheck(std::string_view text) {
   if (text.size() > most_bytes) {
-    return Problem{Place(),
-                   fmt::format("the deck has {} bytes",
-                               core::with_commas(static_cast<std::int64_t>(text.size()))),
-                   "at most 1 MiB is read", "Is this the right file?"};
+    return DeckProblem{TextPlace(),
+                       fmt::format("the deck has {} bytes",
+                                   core::with_commas(static_cast<std::int64_t>(text.size()))),
+                       "at most 1 MiB is read", "Is this the right file?"};
   }
   if (auto problem = check_bytes(text)) return problem;
   if (auto problem = check_lines(text)) return problem;
@@ -133,8 +134,9 @@ std::optional<Problem> precheck(std::string_view text) {
   const auto num_brackets =
       std::count_if(text.begin(), text.end(), [](char c) { return c == '[' || c == '{'; });
   if (num_brackets > most_brackets) {
-    return Problem{
-        Place(), fmt::format("the deck has {} opening brackets", core::with_commas(num_brackets)),
+    return DeckProblem{
+        TextPlace(),
+        fmt::format("the deck has {} opening brackets", core::with_commas(num_brackets)),
         fmt::format("at most {} are read", core::with_commas(most_brackets)), "Remove some."};
   }
   return std::nullopt;

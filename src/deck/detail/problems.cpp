@@ -14,15 +14,15 @@ namespace {
 // A deck with more problems than this is not a deck; the rest is only counted.
 constexpr std::size_t most_blocks = 50;
 
-std::string block(const Source& source, const Problem& problem) {
+std::string block(const SourceText& source, const DeckProblem& problem) {
   std::string text =
       core::to_string({source.where(problem.place), problem.problem, problem.why, problem.remedy});
   const std::string excerpt = source.excerpt(problem.place);
   return excerpt.empty() ? text : text + "\n" + excerpt;
 }
 
-bool before(const Problem& a, const Problem& b) {
-  const auto order = [](const Place& place) {
+bool before(const DeckProblem& a, const DeckProblem& b) {
+  const auto order = [](const TextPlace& place) {
     return std::tuple(!place.argument.empty(), place.line, place.column);
   };
   return order(a.place) < order(b.place);
@@ -30,9 +30,9 @@ bool before(const Problem& a, const Problem& b) {
 
 }  // namespace
 
-void Problems::throw_if_any(const Source& source) const {
+void Problems::throw_if_any(const SourceText& source) const {
   if (problems_.empty()) return;
-  std::vector<Problem> sorted = problems_;
+  std::vector<DeckProblem> sorted = problems_;
   std::stable_sort(sorted.begin(), sorted.end(), before);
   std::string text;
   const std::size_t num_shown = std::min(sorted.size(), most_blocks);
@@ -41,12 +41,12 @@ void Problems::throw_if_any(const Source& source) const {
   if (sorted.size() > 1) {
     const std::string shown =
         num_shown < sorted.size() ? fmt::format(", of which {} are shown", num_shown) : "";
-    text += fmt::format("\n{}: {} problems{}.", source.where(Place()), sorted.size(), shown);
+    text += fmt::format("\n{}: {} problems{}.", source.where(TextPlace()), sorted.size(), shown);
   }
   throw core::Error(core::ErrorKind::deck, text);
 }
 
-void fail(const Source& source, Problem problem) {
+void fail(const SourceText& source, DeckProblem problem) {
   throw core::Error(core::ErrorKind::deck, block(source, problem));
 }
 

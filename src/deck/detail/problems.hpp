@@ -11,13 +11,14 @@
 
 namespace finetune::deck {
 
-struct Problem {
-  Place place;
+struct DeckProblem {
+  TextPlace place;
   std::string problem;
   std::string why;
   std::string remedy;
 
-  Problem(Place its_place, std::string its_problem, std::string its_why, std::string its_remedy)
+  DeckProblem(TextPlace its_place, std::string its_problem, std::string its_why,
+              std::string its_remedy)
       : place(std::move(its_place)),
         problem(std::move(its_problem)),
         why(std::move(its_why)),
@@ -26,19 +27,19 @@ struct Problem {
 
 class Problems {
  public:
-  void add(Problem problem) { problems_.push_back(std::move(problem)); }
+  void add(DeckProblem problem) { problems_.push_back(std::move(problem)); }
   bool empty() const { return problems_.empty(); }
 
   /// Throws: one ErrorKind::deck with a block a problem (message, source line, caret), those of the
   /// file as a whole first, then by line, then those of the command line; nothing if there are
   /// none.
-  void throw_if_any(const Source& source) const;
+  void throw_if_any(const SourceText& source) const;
 
  private:
-  std::vector<Problem> problems_;
+  std::vector<DeckProblem> problems_;
 };
 
 /// Throws: ErrorKind::deck holding this problem alone.
-[[noreturn]] void fail(const Source& source, Problem problem);
+[[noreturn]] void fail(const SourceText& source, DeckProblem problem);
 
 }  // namespace finetune::deck

@@ -48,13 +48,13 @@ std::string clipped(std::string_view text, std::size_t limit_bytes) {
   return std::string(text.substr(0, character_start(text, limit_bytes))) + "...";
 }
 
-Place Place::in_argument(std::string argument) {
-  Place place;
+TextPlace TextPlace::in_argument(std::string argument) {
+  TextPlace place;
   place.argument = std::move(argument);
   return place;
 }
 
-std::string_view Source::line(std::int64_t number) const {
+std::string_view SourceText::line(std::int64_t number) const {
   std::string_view rest = text;
   for (std::int64_t i = 1; i < number; ++i) {
     const std::size_t end = rest.find('\n');
@@ -66,7 +66,7 @@ std::string_view Source::line(std::int64_t number) const {
   return found;
 }
 
-std::string Source::where(const Place& place) const {
+std::string SourceText::where(const TextPlace& place) const {
   if (!place.argument.empty()) {
     std::string shown = clipped(place.argument, longest_argument_bytes);
     std::replace(shown.begin(), shown.end(), '\n', ' ');
@@ -76,7 +76,7 @@ std::string Source::where(const Place& place) const {
   return place.line > 0 ? fmt::format("{}:{}", file, place.line) : file;
 }
 
-std::string Source::excerpt(const Place& place) const {
+std::string SourceText::excerpt(const TextPlace& place) const {
   if (!place.argument.empty() || place.line < 1) return "";
   std::string_view shown = line(place.line);
   // A line that cannot be printed as it is has no columns either.

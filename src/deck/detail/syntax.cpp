@@ -14,7 +14,7 @@ namespace {
 
 /// One place that a report shows: ` 12 | text` and `    |  ^--- note` below it.
 struct Mark {
-  Place place;
+  TextPlace place;
   std::string_view text;
   std::string_view note;
 };
@@ -59,22 +59,22 @@ std::vector<Mark> find_marks(const std::vector<std::string_view>& lines) {
     const std::size_t end = std::min(under.find_first_not_of("^~-", begin), under.size());
     const std::size_t note = std::min(under.find_first_not_of(' ', end), under.size());
     const std::size_t width = under[begin] == '~' ? end - begin : 1;
-    const Place place(number, static_cast<std::int64_t>(begin + 1),
-                      static_cast<std::int64_t>(width));
+    const TextPlace place(number, static_cast<std::int64_t>(begin + 1),
+                          static_cast<std::int64_t>(width));
     marks.push_back({place, text, under.substr(note)});
   }
   return marks;
 }
 
 /// The library numbers some lines from the start of the value; the text it shows is right.
-Place mend(const Mark& mark, const Source& source) {
+TextPlace mend(const Mark& mark, const SourceText& source) {
   if (source.line(mark.place.line) == mark.text) return mark.place;
   const auto lines = split_lines(source.text);
   const auto found = std::find_if(lines.begin(), lines.end(), [&](std::string_view line) {
     return !mark.text.empty() && line.find(mark.text) != std::string_view::npos;
   });
-  if (found == lines.end()) return Place();
-  return Place(found - lines.begin() + 1);
+  if (found == lines.end()) return TextPlace();
+  return TextPlace(found - lines.begin() + 1);
 }
 
 /// "missing value" of "[error] toml::parse_key_value_pair: missing value".
@@ -131,15 +131,16 @@ constexpr std::array<Translation, 15> translations = {{
      "Put text in quotes; begin a new line for the next key."},
 }};
 
-Problem duplicate(std::string_view sentence, const std::vector<Mark>& marks, const Source& source) {
+DeckProblem duplicate(std::string_view sentence, const std::vector<Mark>& marks,
+                      const SourceText& source) {
   const std::size_t open = sentence.find("(\"");
   const std::size_t close = sentence.find("\")", open);
   const bool named = open != std::string_view::npos && close != std::string_view::npos;
   const std::string name =
       named ? fmt::format("'{}'", sentence.substr(open + 2, close - open - 2)) : "this";
-  const Place first = marks.size() > 1 ? mend(marks.front(), source) : Place();
+  const TextPlace first = marks.size() > 1 ? mend(marks.front(), source) : TextPlace();
   const bool is_table = sentence.starts_with("table");
-  return {marks.empty() ? Place() : mend(marks.back(), source),
+  return {marks.empty() ? TextPlace() : mend(marks.back(), source),
           fmt::format("{} {} is given twice", is_table ? "table" : "key", clipped(name, 60)),
           first.line > 0 ? fmt::format("it stands in line {} already", first.line)
                          : "only one of the two could be meant",
@@ -148,7 +149,7 @@ Problem duplicate(std::string_view sentence, const std::vector<Mark>& marks, con
 
 }  // namespace
 
-Problem syntax_problem(const std::string& report, const Source& source) {
+DeckProblem syntax_problem(const std::string& report, const SourceText& source) {
   const auto lines = split_lines(report);
   const auto marks = find_marks(lines);
   const std::string_view sentence = lines.empty() ? "" : plain_sentence(lines.front());
@@ -161,7 +162,7 @@ Problem syntax_problem(const std::string& report, const Source& source) {
   }
   // The last place is where reading failed; those before it say where that began.
   const Mark mark = marks.empty() ? Mark() : marks.back();
-  const Place place = mark.place.line > 0 ? mend(mark, source) : Place();
+  const TextPlace place = mark.place.line > 0 ? mend(mark, source) : TextPlace();
   for (const Translation& each : translations) {
     if (report.find(each.found_in_report) == std::string::npos) continue;
     return {place, std::string(each.problem), std::string(each.why), std::string(each.remedy)};

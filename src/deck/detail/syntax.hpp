@@ -9,6 +9,6 @@
 namespace finetune::deck {
 
 /// `report` is the library's message: a sentence, then source lines with a mark under each.
-Problem syntax_problem(const std::string& report, const Source& source);
+DeckProblem syntax_problem(const std::string& report, const SourceText& source);
 
 }  // namespace finetune::deck

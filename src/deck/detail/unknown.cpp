@@ -34,7 +34,7 @@ class Finder {
       const std::vector<std::string> keys = keys_of(name);
       for (const auto& [key, value] : section.values) {
         if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-        if (value.kind == Kind::table || value.kind == Kind::table_array) {
+        if (value.kind == ValueKind::table || value.kind == ValueKind::table_array) {
           nested(name, key, value);
         } else {
           unknown_key(name, key, value, keys);
@@ -144,15 +144,15 @@ class Finder {
     const std::string problem = fmt::format("key '{}' stands outside every table", name);
     const KeyAlias* alias = find_alias(key);
     const bool is_known = alias != nullptr && is_usable(*alias, contents_);
-    if (is_known && owners(key).empty() && value.kind != Kind::table_array) {
+    if (is_known && owners(key).empty() && value.kind != ValueKind::table_array) {
       const Advice advice = advice_for(*alias, contents_, "", value);
       problems_.add({value.key_place, problem, advice.why, advice.remedy});
       return;
     }
-    if (is_table(key) || value.kind == Kind::table_array) {
+    if (is_table(key) || value.kind == ValueKind::table_array) {
       const std::string meant = find_table_alias(key).value_or(key);
       problems_.add({value.key_place,
-                     value.kind == Kind::table_array
+                     value.kind == ValueKind::table_array
                          ? fmt::format("{} is an array of tables", name)
                          : fmt::format("{} = {} is {}", name, shown(value), describe(value.kind)),
                      "a table is expected",

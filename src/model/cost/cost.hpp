@@ -19,16 +19,16 @@ struct TensorSize {
 };
 
 /// The bytes at one moment; what is unpacked of a weight apart.
-struct Moment {
+struct BytesHeld {
   std::int64_t bytes = 0;
   std::int64_t unpacked = 0;
 
   std::int64_t total() const { return bytes + unpacked; }
-  friend Moment operator+(const Moment& moment, std::int64_t bytes) {
+  friend BytesHeld operator+(const BytesHeld& moment, std::int64_t bytes) {
     return {moment.bytes + bytes, moment.unpacked};
   }
 };
-inline Moment larger(const Moment& a, const Moment& b) {
+inline BytesHeld larger(const BytesHeld& a, const BytesHeld& b) {
   return a.total() >= b.total() ? a : b;
 }
 
@@ -75,8 +75,8 @@ struct OpCost {
       {};  ///< from forward to backward; inputs and outputs may be among them
   /// Bytes at the moments that may be the worst, in addition to what is kept or will be read: of
   /// forward with its outputs, of backward with the gradients that it returns.
-  std::vector<Moment> forward = {};
-  std::vector<Moment> backward = {};
+  std::vector<BytesHeld> forward = {};
+  std::vector<BytesHeld> backward = {};
   std::vector<InputGradient> gradients = {};
   std::vector<int> outputs = {};
   OpWork forward_work = {};

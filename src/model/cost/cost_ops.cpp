@@ -186,7 +186,7 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& shape
   OpCost op{.inputs = {qkv}, .outputs = {out.number}};
   // And the logarithm of each head's sum of exponentials.
   op.kept = {qkv, out, tape_.tensor(qkv.rows, shape.num_heads, fp32_bytes)};
-  op.forward = {Moment{}};
+  op.forward = {BytesHeld{}};
   // Gradients of q, k and v, which are then joined into one tensor. Piece by piece, where a key's
   // gradient comes in parts, they are added in fp32.
   const bool has_band = shape.window > 0 && shape.window < sequence.length;

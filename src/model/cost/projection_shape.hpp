@@ -37,8 +37,8 @@ ProjectionShape expert_shape(const ParameterTable& table, RowRange rows);
 /// What a projection of `tokens` tokens costs.
 struct ProjectionCost {
   std::vector<TensorSize> kept;  ///< in addition to its input
-  Moment forward;                ///< with its output
-  Moment backward;               ///< with its input's gradient
+  BytesHeld forward;             ///< with its output
+  BytesHeld backward;            ///< with its input's gradient
   OpWork forward_work;
   OpWork backward_work;
 };

@@ -9,7 +9,7 @@ namespace {
 
 /// All parts of a range are of one adapter.
 const AdapterMath& math_of(const std::vector<AdaptedPart>& parts) {
-  return *parts.front().adapted.math;
+  return *parts.front().adapted->math;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace finetune::model {
 struct Projection {
   Weights* weights = nullptr;
   RowRange rows;
-  std::optional<Dropout> dropout = {};  ///< of what an adapter drops
+  std::optional<DropoutMask> dropout = {};  ///< of what an adapter drops
   Path path = Path::kernels;
   bool uses_adapter = true;
 

@@ -72,6 +72,9 @@ class Ledger {
       case again:
       case loss:
       case backward:
+      case fetch:
+      case update:
+      case publish:
         return;
     }
   }
@@ -129,7 +132,54 @@ class Ledger {
   std::deque<std::int64_t> on_their_way_;       ///< buffers of gradients
 };
 
+/// Memory that is taken again by what needs as much.
+class PinnedPool {
+ public:
+  std::int64_t take(std::int64_t bytes) {
+    const std::int64_t whole = pinned_bytes(bytes);
+    if (free_[whole] > 0)
+      --free_[whole];
+    else
+      total_ += whole;
+    return whole;
+  }
+  void put(std::int64_t whole) { ++free_[whole]; }
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::map<std::int64_t, int> free_;  ///< by size
+  std::int64_t total_ = 0;
+};
+
 }  // namespace
+
+std::int64_t pinned_bytes(std::int64_t bytes) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+}
+
+HostBuffers count_host_buffers(const ShardMap& shards, std::int64_t compute_bytes) {
+  std::vector<int> trained;
+  for (int unit = 0; unit < std::ssize(shards.units()); ++unit)
+    if (shards.unit(unit).trainable) trained.push_back(unit);
+  PinnedPool gradients, weights;
+  std::deque<std::int64_t> fetched, published;
+  for (const schedule::Event& event : schedule::make_update(trained, {.offloads = true})) {
+    const std::int64_t count = shards.unit(event.index).shard_size;
+    if (event.action == schedule::Action::fetch) {
+      fetched.push_back(gradients.take(count * std::int64_t{sizeof(float)}));
+    } else if (event.action == schedule::Action::update) {
+      while (published.size() >= schedule::units_on_their_way) {
+        weights.put(published.front());
+        published.pop_front();
+      }
+      published.push_back(weights.take(count * compute_bytes));
+    } else {
+      gradients.put(fetched.front());
+      fetched.pop_front();
+    }
+  }
+  return {gradients.total(), weights.total()};
+}
 
 std::int64_t pooled_size(std::int64_t count) {
   if (count <= 0) return count;

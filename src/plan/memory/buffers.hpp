@@ -31,6 +31,17 @@ std::int64_t pooled_size(std::int64_t count);
 /// the head without one.
 bool is_used_for(std::int64_t free_size, std::int64_t count);
 
+/// Host memory that an offloaded optimizer's units pass through, once a step has run.
+struct HostBuffers {
+  std::int64_t gradients = 0;  ///< bytes, of fp32
+  std::int64_t weights = 0;    ///< bytes, of the computation's dtype
+};
+HostBuffers count_host_buffers(const ShardMap& shards, std::int64_t compute_bytes);
+
+/// What libtorch takes for a tensor of so many bytes in pinned memory, which it keeps for the next
+/// of this size.
+std::int64_t pinned_bytes(std::int64_t bytes);
+
 BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
                           const BufferRules& rules);
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <map>
 
@@ -28,7 +27,7 @@ std::string name_of(core::DType dtype) {
 
 class MemoryPlan {
  public:
-  MemoryPlan(const Request& request, const Mesh& mesh, const model::ParameterTable& table,
+  MemoryPlan(const PlanInput& request, const Mesh& mesh, const model::ParameterTable& table,
              const ShardMap& shards)
       : request_(request),
         numbers_(request.numbers),
@@ -228,21 +227,25 @@ class MemoryPlan {
         at_once * (wire + terms) + fp64);
   }
 
-  /// Pinned memory comes in powers of two, and is kept for the next copy.
-  std::int64_t pinned(core::DType dtype, std::int64_t count) const {
-    return static_cast<std::int64_t>(
-        std::bit_ceil(static_cast<std::uint64_t>(core::size_bytes(dtype) * count)));
+  static std::int64_t pinned(core::DType dtype, std::int64_t count) {
+    return pinned_bytes(core::size_bytes(dtype) * count);
   }
 
   /// A checkpoint copies the states of all units before it writes. What is on the host already is
   /// written from where it is.
   void add_host_of_gpu() {
     add(Category::other, "program and libraries", program_bytes, Place::host);
-    const bool copies_gradients = request_.offloads_optimizer || numbers_.is_fixed_point();
-    if (copies_gradients)
+    if (request_.offloads_optimizer) {
+      const HostBuffers buffers = count_host_buffers(shards_, core::size_bytes(numbers_.compute));
+      add(Category::gradients, "sums of units, on their way from the device", buffers.gradients,
+          Place::host);
+      add(Category::weights, "new weights of units, on their way to the device", buffers.weights,
+          Place::host);
+      return;
+    }
+    if (numbers_.is_fixed_point())
       add(Category::gradients, "sums of a unit, copied from the device",
           pinned(core::DType::f32, largest_shard_), Place::host);
-    if (request_.offloads_optimizer) return;
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units()) {
       if (!unit.trainable) continue;
@@ -253,7 +256,7 @@ class MemoryPlan {
     add(Category::states, "copies for a checkpoint", bytes, Place::host);
   }
 
-  const Request& request_;
+  const PlanInput& request_;
   const Numbers& numbers_;
   const Mesh& mesh_;
   const model::ParameterTable& table_;
@@ -265,7 +268,7 @@ class MemoryPlan {
 
 }  // namespace
 
-std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
+std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,
                                     const model::ParameterTable& table, const ShardMap& shards) {
   return MemoryPlan(request, mesh, table, shards).items();
 }

@@ -10,7 +10,7 @@ namespace finetune::plan {
 
 /// The largest of all ranks: padding counts on each. Items of no bytes are left out.
 /// `table` is what `shards` lays out.
-std::vector<MemoryItem> plan_memory(const Request& request, const Mesh& mesh,
+std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,
                                     const model::ParameterTable& table, const ShardMap& shards);
 
 }  // namespace finetune::plan

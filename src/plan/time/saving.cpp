@@ -18,14 +18,14 @@ double transfer_s(double bytes, double of_node, double of_all, std::int64_t num_
 }
 
 /// A copy of what one rank saves, in host memory: read and written.
-double copy_s(double bytes, const Request& request, const Machine& machine) {
+double copy_s(double bytes, const PlanInput& request, const Machine& machine) {
   const double rate = request.on_gpu ? machine.host_gb_per_s : machine.memory_gb_per_s;
   return rate > 0 ? 2 * bytes / (1e9 * rate) : 0;
 }
 
 }  // namespace
 
-std::int64_t checkpoint_bytes(const Request& request, std::int64_t num_trainable) {
+std::int64_t checkpoint_bytes(const PlanInput& request, std::int64_t num_trainable) {
   return core::size_bytes(request.numbers.master) * num_trainable +
          request.optimizer.state_bytes(num_trainable, request.numbers);
 }
@@ -38,7 +38,7 @@ double expected_loss(double interval_s, double blocked_s, double restart_s, doub
   return std::min(1.0, blocked_s / interval_s + (interval_s / 2 + restart_s) / mtbf_s);
 }
 
-SavingPlan plan_saving(const Plan& plan, const Request& request, const Machine& machine,
+SavingPlan plan_saving(const Plan& plan, const PlanInput& request, const Machine& machine,
                        const SavingRules& rules) {
   SavingPlan saving;
   saving.bytes = checkpoint_bytes(request, plan.num_trainable);

@@ -31,7 +31,7 @@ struct SavingPlan {
 
 /// A checkpoint has master weights and optimizer states of what is trained
 /// (src/checkpoint/README.md).
-std::int64_t checkpoint_bytes(const Request& request, std::int64_t num_trainable);
+std::int64_t checkpoint_bytes(const PlanInput& request, std::int64_t num_trainable);
 
 /// sqrt(2 blocked mtbf): where waiting for saves costs as much as computing again what was lost.
 /// Sources: Young 1974 (doi 10.1145/361147.361115), Daly 2006 (doi 10.1016/j.future.2004.11.016).
@@ -41,7 +41,7 @@ double best_interval_s(double blocked_s, double mtbf_s);
 /// restart a failure.
 double expected_loss(double interval_s, double blocked_s, double restart_s, double mtbf_s);
 
-SavingPlan plan_saving(const Plan& plan, const Request& request, const Machine& machine,
+SavingPlan plan_saving(const Plan& plan, const PlanInput& request, const Machine& machine,
                        const SavingRules& rules);
 
 }  // namespace finetune::plan

@@ -18,8 +18,8 @@ std::set<std::int64_t> node_counts(std::int64_t asked, const Machine& machine) {
   return counts;
 }
 
-Request on_nodes(const Request& request, std::int64_t num_nodes, Scaling scaling) {
-  Request scaled = request;
+PlanInput on_nodes(const PlanInput& request, std::int64_t num_nodes, Scaling scaling) {
+  PlanInput scaled = request;
   scaled.parallel.sharding.reset();
   scaled.parallel.dp_shard = scaled.parallel.dp_replicate = 0;
   scaled.ranks.num_nodes = num_nodes;
@@ -37,11 +37,11 @@ Request on_nodes(const Request& request, std::int64_t num_nodes, Scaling scaling
 
 }  // namespace
 
-std::vector<ScalingRow> scale(const Request& request, const model::ParameterTable& table,
+std::vector<ScalingRow> scale(const PlanInput& request, const model::ParameterTable& table,
                               const Site& site, Scaling scaling) {
   std::vector<ScalingRow> rows;
   for (const std::int64_t num_nodes : node_counts(request.ranks.num_nodes, site.machine)) {
-    const Request scaled = on_nodes(request, num_nodes, scaling);
+    const PlanInput scaled = on_nodes(request, num_nodes, scaling);
     const bool has_idle_ranks = scaled.global_batch < scaled.ranks.world_size;
     if (has_idle_ranks && scaling == Scaling::weak && num_nodes != request.ranks.num_nodes)
       continue;

@@ -28,7 +28,7 @@ struct ScalingRow {
 /// out. Nodes are full: request.ranks.ranks_per_node each. Micro-batches are smaller where ranks
 /// would have none. Weak scaling leaves out nodes where ranks have none even so, but not those of
 /// `request`: efficiency next to them would say nothing.
-std::vector<ScalingRow> scale(const Request& request, const model::ParameterTable& table,
+std::vector<ScalingRow> scale(const PlanInput& request, const model::ParameterTable& table,
                               const Site& site, Scaling scaling);
 
 }  // namespace finetune::plan

@@ -16,7 +16,7 @@ namespace {
 
 class StepPlan {
  public:
-  StepPlan(const Plan& plan, const Request& request, const model::ParameterTable& table,
+  StepPlan(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
            const Machine& machine, Passes passes)
       : plan_(plan),
         request_(request),
@@ -164,8 +164,27 @@ class StepPlan {
     return sum;
   }
 
-  /// The norm of the gradients is one more pass over them, and the copy to compute with is written.
   double optimizer_s() const {
+    const bool offloads = request_.offloads_optimizer && request_.on_gpu;
+    const auto elements = static_cast<double>(plan_.shards.shard_elements());
+    const double all_s = updates_s(offloads);
+    std::vector<UpdateSeconds> times;
+    for (const UnitLayout& unit : plan_.shards.units()) {
+      if (!unit.trainable) continue;
+      const auto count = static_cast<double>(unit.shard_size);
+      UpdateSeconds& of = times.emplace_back();
+      of.update = all_s * count / elements;
+      if (!offloads) continue;
+      const double per_byte_s = count / (1e9 * machine_.host_gb_per_s);
+      of.fetch = static_cast<double>(core::size_bytes(core::DType::f32)) * per_byte_s;
+      of.publish = static_cast<double>(core::size_bytes(numbers_.compute)) * per_byte_s;
+    }
+    return play_update(times, {.offloads = offloads});
+  }
+
+  /// Of all units. The norm of the gradients is one more pass over them, and the copy to compute
+  /// with is written.
+  double updates_s(bool offloads) const {
     const OptimizerPasses& passes = request_.optimizer.passes;
     const auto elements = static_cast<double>(plan_.shards.shard_elements());
     const auto master = static_cast<double>(core::size_bytes(numbers_.master));
@@ -178,9 +197,12 @@ class StepPlan {
     const auto copy = numbers_.compute == numbers_.master
                           ? 0.0
                           : static_cast<double>(core::size_bytes(numbers_.compute));
-    if (request_.offloads_optimizer && request_.on_gpu)
-      return elements * (own + (2 + passes.gradients) * sum + 2 * copy) /
-             (1e9 * machine_.host_gb_per_s);
+    if (offloads) {
+      const auto gradient = static_cast<double>(core::size_bytes(core::DType::f32));
+      // A norm of fixed point is the host's too: its own copy, and a pass.
+      const double passes_over_it = passes.gradients + (numbers_.is_fixed_point() ? 2 : 0);
+      return elements * (own + passes_over_it * gradient + copy) / (1e9 * machine_.host_gb_per_s);
+    }
     const double beside = passes_ == Passes::composed ? passes.composed_bytes : 0;
     const auto rows = static_cast<double>(plan_.shards.units().size());
     return rates_.seconds(
@@ -188,7 +210,7 @@ class StepPlan {
   }
 
   const Plan& plan_;
-  const Request& request_;
+  const PlanInput& request_;
   const Numbers& numbers_;
   const Machine& machine_;
   Passes passes_;
@@ -201,7 +223,7 @@ class StepPlan {
 
 }  // namespace
 
-std::vector<std::string> missing_rates(const Machine& machine, const Request& request) {
+std::vector<std::string> missing_rates(const Machine& machine, const PlanInput& request) {
   std::vector<std::string> missing;
   const auto need = [&](const char* key, double value) {
     if (value <= 0) missing.emplace_back(key);
@@ -217,11 +239,11 @@ std::vector<std::string> missing_rates(const Machine& machine, const Request& re
   return missing;
 }
 
-Passes passes_of(const Request& request) {
+Passes passes_of(const PlanInput& request) {
   return is_composed(request) ? Passes::composed : Passes::fused;
 }
 
-TimePlan plan_time(const Plan& plan, const Request& request, const model::ParameterTable& table,
+TimePlan plan_time(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
                    const Machine& machine, Passes passes) {
   core::check(missing_rates(machine, request).empty(), "the machine tells the rates of this job");
   return StepPlan(plan, request, table, machine, passes).make();

@@ -33,14 +33,14 @@ struct TimePlan {
 };
 
 /// Keys of the machine without which the time of such a job cannot be planned.
-std::vector<std::string> missing_rates(const Machine& machine, const Request& request);
+std::vector<std::string> missing_rates(const Machine& machine, const PlanInput& request);
 
 /// The kernels of this program on such a machine.
-Passes passes_of(const Request& request);
+Passes passes_of(const PlanInput& request);
 
 /// The time of the step that `plan` plans for `request`; `table` is the family's. No rate that it
 /// needs may be missing.
-TimePlan plan_time(const Plan& plan, const Request& request, const model::ParameterTable& table,
+TimePlan plan_time(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
                    const Machine& machine, Passes passes);
 
 }  // namespace finetune::plan

@@ -81,14 +81,14 @@ Facts facts_from_text(std::string_view text) {
   return core::Json::parse(text).get<Facts>();
 }
 
-std::vector<std::vector<std::size_t>> Job::by_node() const {
+std::vector<std::vector<std::size_t>> JobFacts::by_node() const {
   std::vector<std::vector<std::size_t>> of_nodes(nodes.size());
   for (std::size_t i = 0; i < ranks.size(); ++i)
     of_nodes[static_cast<std::size_t>(ranks[i].node)].push_back(i);
   return of_nodes;
 }
 
-std::vector<const Facts*> Job::leaders() const {
+std::vector<const Facts*> JobFacts::leaders() const {
   std::vector<const Facts*> found;
   for (const Facts& facts : ranks)
     if (facts.of_node.is_from_leader) found.push_back(&facts);

@@ -123,7 +123,7 @@ std::string to_text(const Facts& facts);
 Facts facts_from_text(std::string_view text);
 
 /// Facts of all ranks, and what the nodes are called.
-struct Job {
+struct JobFacts {
   std::vector<std::string> nodes = {};  ///< names, each of them once
   std::vector<Facts> ranks = {};
   bool is_full = true;  ///< not the quick check: then some oddities deserve no warning

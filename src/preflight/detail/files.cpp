@@ -152,9 +152,9 @@ std::vector<SeenFile> list_files(const std::vector<fs::path>& paths) {
   return files;
 }
 
-std::vector<Problem> compare(const std::vector<SeenFile>& usual, const std::string& usual_name,
-                             const std::vector<SeenFile>& odd, const std::string& odd_name) {
-  std::vector<Problem> problems;
+std::vector<CheckProblem> compare(const std::vector<SeenFile>& usual, const std::string& usual_name,
+                                  const std::vector<SeenFile>& odd, const std::string& odd_name) {
+  std::vector<CheckProblem> problems;
   const auto add = [&](const SeenFile& file, const std::string& problem, const std::string& why) {
     problems.push_back(
         {Grade::bad,

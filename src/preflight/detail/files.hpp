@@ -32,8 +32,8 @@ struct SeenFile {
 std::vector<SeenFile> list_files(const std::vector<std::filesystem::path>& paths);
 
 /// What node `odd` has that differs from what node `usual` has: one problem a file.
-std::vector<Problem> compare(const std::vector<SeenFile>& usual, const std::string& usual_name,
-                             const std::vector<SeenFile>& odd, const std::string& odd_name);
+std::vector<CheckProblem> compare(const std::vector<SeenFile>& usual, const std::string& usual_name,
+                                  const std::vector<SeenFile>& odd, const std::string& odd_name);
 
 /// Compares what the first rank of each node sees at `paths` (which are rank 0's). Where all see
 /// the very same files, on a file system that they share, `is_quick` leaves it at that; otherwise

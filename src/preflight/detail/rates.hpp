@@ -69,7 +69,7 @@ std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& 
 
 /// Sweeps of rank 0, and for each of them what each rank needed for the largest size.
 /// Shapes: seconds [sweeps][ranks].
-Finding judge_sweeps(const Job& job, std::span<const Sweep> sweeps,
+Finding judge_sweeps(const JobFacts& job, std::span<const Sweep> sweeps,
                      const std::vector<std::vector<double>>& seconds);
 
 }  // namespace finetune::preflight

@@ -24,7 +24,7 @@ std::string to_string(Grade grade) {
 
 Grade Finding::grade() const {
   Grade worst = Grade::good;
-  for (const Problem& problem : problems)
+  for (const CheckProblem& problem : problems)
     worst = std::max(worst, problem.grade);
   return worst;
 }
@@ -36,7 +36,7 @@ std::int64_t Report::count(Grade grade) const {
 std::vector<std::string> Report::lines(Grade grade) const {
   std::vector<std::string> lines;
   for (const Finding& finding : findings) {
-    for (const Problem& problem : finding.problems)
+    for (const CheckProblem& problem : finding.problems)
       if (problem.grade == grade) lines.push_back(core::to_string(problem.message));
   }
   return lines;
@@ -45,7 +45,7 @@ std::vector<std::string> Report::lines(Grade grade) const {
 int Report::exit_code() const {
   int code = core::exit_done;
   for (const Finding& finding : findings) {
-    for (const Problem& problem : finding.problems) {
+    for (const CheckProblem& problem : finding.problems) {
       if (problem.grade != Grade::bad) continue;
       if (problem.kind == core::ErrorKind::environment) return static_cast<int>(problem.kind);
       if (code == core::exit_done) code = static_cast<int>(problem.kind);
@@ -85,9 +85,9 @@ std::string some_of(const std::vector<std::string>& names) {
 
 void shorten(Finding& finding) {
   std::map<Grade, std::size_t> seen;
-  std::vector<Problem> kept;
-  std::map<Grade, Problem> last;
-  for (Problem& problem : finding.problems) {
+  std::vector<CheckProblem> kept;
+  std::map<Grade, CheckProblem> last;
+  for (CheckProblem& problem : finding.problems) {
     if (++seen[problem.grade] <= most_told) kept.push_back(problem);
     last[problem.grade] = problem;
   }

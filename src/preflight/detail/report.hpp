@@ -14,7 +14,7 @@ enum class Grade { good, note, warning, bad };
 std::string to_string(Grade grade);
 
 /// What is wrong, in the grammar of errors; `message.where` begins with the node's name.
-struct Problem {
+struct CheckProblem {
   Grade grade = Grade::bad;
   core::Message message;
   core::ErrorKind kind = core::ErrorKind::environment;
@@ -24,7 +24,7 @@ struct Problem {
 struct Finding {
   std::string subject;
   std::string text;
-  std::vector<Problem> problems = {};
+  std::vector<CheckProblem> problems = {};
   std::string details = {};  ///< lines below the table, for example a matrix
 
   void warn(core::Message message) { problems.push_back({Grade::warning, std::move(message)}); }

@@ -28,7 +28,7 @@ double Sweep::latency_us() const {
   return points.empty() ? 0 : 1e6 * points.front().seconds;
 }
 
-Finding judge_sweeps(const Job& job, std::span<const Sweep> sweeps,
+Finding judge_sweeps(const JobFacts& job, std::span<const Sweep> sweeps,
                      const std::vector<std::vector<double>>& seconds) {
   Finding finding{.subject = "collectives", .text = {}};
   std::string axis;

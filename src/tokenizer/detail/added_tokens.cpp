@@ -71,15 +71,16 @@ std::int32_t check_dense(const JsonNode& root, const Vocabulary& pieces,
 
 bool SpecialNames::allow(std::size_t begin, std::size_t end) const {
   if (count != Count::inside) return true;
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
-                                      [](std::size_t at, const Range& r) { return at < r.end; });
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), begin,
+                       [](std::size_t at, const ByteRange& r) { return at < r.end; });
   return after != ranges.end() && after->begin <= begin && end <= after->end;
 }
 
 SpecialNames SpecialNames::within(std::size_t begin, std::size_t end) const {
   SpecialNames part{count, {}};
-  for (const Range& range : ranges) {
-    const Range cut{std::max(range.begin, begin), std::min(range.end, end)};
+  for (const ByteRange& range : ranges) {
+    const ByteRange cut{std::max(range.begin, begin), std::min(range.end, end)};
     if (cut.begin < cut.end) part.ranges.push_back({cut.begin - begin, cut.end - begin});
   }
   return part;

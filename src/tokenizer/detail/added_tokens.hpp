@@ -32,7 +32,7 @@ struct SpecialNames {
   /// library does when asked to split special tokens.
   enum class Count { everywhere, passed_over, inside };
   Count count = Count::everywhere;
-  std::vector<Range> ranges;  // `inside` these only: in order, with gaps between them
+  std::vector<ByteRange> ranges;  // `inside` these only: in order, with gaps between them
 
   bool allow(std::size_t begin, std::size_t end) const;
   /// The same for a part of the text.

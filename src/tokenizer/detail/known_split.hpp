@@ -30,7 +30,7 @@ class KnownSplit {
   void each(std::string_view text, const Visit& visit) const {
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = kind_ == Kind::gpt2 ? gpt2(text, begin) : tiktoken(text, begin);
-      visit(Range{begin, end});
+      visit(ByteRange{begin, end});
       begin = end;
     }
   }

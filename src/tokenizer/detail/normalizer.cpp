@@ -100,20 +100,20 @@ Pattern Pattern::read(const JsonNode& node) {
   return Pattern(std::move(text));
 }
 
-std::optional<Range> Pattern::find(std::string_view text, std::size_t from,
-                                   Matcher& matcher) const {
+std::optional<ByteRange> Pattern::find(std::string_view text, std::size_t from,
+                                       Matcher& matcher) const {
   if (const auto* regex = std::get_if<Regex>(&what_)) return regex->find(text, from, matcher);
   const std::string& wanted = std::get<std::string>(what_);
   const std::size_t begin = text.find(wanted, from);
   if (begin == std::string_view::npos) return std::nullopt;
-  return Range{begin, begin + wanted.size()};
+  return ByteRange{begin, begin + wanted.size()};
 }
 
 std::string replace_all(std::string_view text, const Pattern& pattern, std::string_view content,
                         Matcher& matcher) {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
-  pattern.each(text, matcher, [&](Range range, bool is_match) {
+  pattern.each(text, matcher, [&](ByteRange range, bool is_match) {
     out += is_match ? content : text.substr(range.begin, range.end - range.begin);
     check_growth(text.size(), out.size());
   });

@@ -27,7 +27,7 @@ class Pattern {
   explicit Pattern(std::string text) : what_(std::move(text)) {}
 
   /// The leftmost match at or after `from`.
-  std::optional<Range> find(std::string_view text, std::size_t from, Matcher& matcher) const;
+  std::optional<ByteRange> find(std::string_view text, std::size_t from, Matcher& matcher) const;
 
   /// Every byte of `text` is part of exactly one range; `visit(range, is_match)` in order. An empty
   /// match is visited unless it touches the match before it.
@@ -92,7 +92,7 @@ void Pattern::each(std::string_view text, Matcher& matcher, const Visit& visit) 
   std::size_t from = 0;
   std::optional<std::size_t> last_end;
   while (from <= text.size()) {
-    const std::optional<Range> match = find(text, from, matcher);
+    const std::optional<ByteRange> match = find(text, from, matcher);
     if (!match) break;
     if (match->begin == match->end && last_end == match->end) {
       // The same empty match would be found for ever.
@@ -101,12 +101,12 @@ void Pattern::each(std::string_view text, Matcher& matcher, const Visit& visit) 
       } while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80);
       continue;
     }
-    if (visited < match->begin) visit(Range{visited, match->begin}, false);
+    if (visited < match->begin) visit(ByteRange{visited, match->begin}, false);
     visit(*match, true);
     visited = from = match->end;
     last_end = match->end;
   }
-  if (visited < text.size()) visit(Range{visited, text.size()}, false);
+  if (visited < text.size()) visit(ByteRange{visited, text.size()}, false);
 }
 
 }  // namespace finetune::tokenizer

@@ -32,7 +32,7 @@ class Joiner {
  public:
   Joiner(Behavior behavior, const Emit& emit) : behavior_(behavior), emit_(emit) {}
 
-  void item(Range range, bool is_match) {
+  void item(ByteRange range, bool is_match) {
     if (behavior_ == Behavior::removed) {
       if (!is_match) emit_(range);
       return;
@@ -68,7 +68,7 @@ class Joiner {
 
   Behavior behavior_;
   const Emit& emit_;
-  std::optional<Range> held_;
+  std::optional<ByteRange> held_;
   bool last_is_match_ = false;
 };
 
@@ -222,22 +222,22 @@ void PreTokenizer::stage(std::size_t index, std::string_view piece, bool starts_
 
 void PreTokenizer::split(const Split& split_stage, std::size_t index, std::string_view piece,
                          bool starts_text, Run& run) const {
-  const auto next = [&](Range range) {
+  const auto next = [&](ByteRange range) {
     stage(index + 1, piece.substr(range.begin, range.end - range.begin),
           starts_text && range.begin == 0, run);
   };
   if (const auto* known = std::get_if<KnownSplit>(&split_stage.pattern)) {
     if (split_stage.behavior == Behavior::isolated) {  // matches cover the text: nothing to join
-      known->each(piece, [&](Range range) { next(range); });
+      known->each(piece, [&](ByteRange range) { next(range); });
       return;
     }
   }
   Joiner joiner(split_stage.behavior, next);
-  const auto item = [&](Range range, bool is_match) {
+  const auto item = [&](ByteRange range, bool is_match) {
     joiner.item(range, is_match != split_stage.invert);
   };
   if (const auto* known = std::get_if<KnownSplit>(&split_stage.pattern)) {
-    known->each(piece, [&](Range range) { item(range, true); });
+    known->each(piece, [&](ByteRange range) { item(range, true); });
   } else {
     std::get<Pattern>(split_stage.pattern).each(piece, run.matcher, item);
   }

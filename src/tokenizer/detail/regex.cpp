@@ -124,10 +124,11 @@ Regex::Regex(const std::string& pattern, const std::string& place) : place_(plac
   code_ = std::make_shared<const Code>(code);
 }
 
-std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matcher& matcher) const {
+std::optional<ByteRange> Regex::find(std::string_view text, std::size_t from,
+                                     Matcher& matcher) const {
   while (true) {
     const std::size_t last_start = std::min(from + window_bytes, text.size());
-    const std::optional<Range> found = find_between(text, from, last_start, matcher);
+    const std::optional<ByteRange> found = find_between(text, from, last_start, matcher);
     const std::size_t reached = found ? found->end : last_start;
     if (matcher.state().exhausted(reached - from)) {
       refuse(place_, "the pattern takes too long",
@@ -140,8 +141,8 @@ std::optional<Range> Regex::find(std::string_view text, std::size_t from, Matche
   }
 }
 
-std::optional<Range> Regex::find_between(std::string_view text, std::size_t from,
-                                         std::size_t last_start, Matcher& matcher) const {
+std::optional<ByteRange> Regex::find_between(std::string_view text, std::size_t from,
+                                             std::size_t last_start, Matcher& matcher) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const Matcher::State& state = matcher.state();
   pcre2_set_offset_limit(state.context, last_start);
@@ -164,7 +165,7 @@ std::optional<Range> Regex::find_between(std::string_view text, std::size_t from
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state.data);
   // \K in a look-ahead can set the start behind the end, or before `from`.
   if (ends[0] > ends[1] || ends[0] < from) refuse(place_, "a match ends before it starts", "\\K");
-  return Range{ends[0], ends[1]};
+  return ByteRange{ends[0], ends[1]};
 }
 
 }  // namespace finetune::tokenizer

@@ -10,7 +10,7 @@
 
 namespace finetune::tokenizer {
 
-struct Range {
+struct ByteRange {
   std::size_t begin;
   std::size_t end;
 };
@@ -41,12 +41,12 @@ class Regex {
   /// The leftmost match at or after byte `from` of `text` (valid UTF-8).
   /// Throws: ErrorKind::input if the match needs more steps or memory than allowed, or all matches
   /// together more time than any useful pattern: two seconds and ten more for a megabyte.
-  std::optional<Range> find(std::string_view text, std::size_t from, Matcher& matcher) const;
+  std::optional<ByteRange> find(std::string_view text, std::size_t from, Matcher& matcher) const;
 
  private:
   /// The leftmost match that starts in [from, last_start].
-  std::optional<Range> find_between(std::string_view text, std::size_t from, std::size_t last_start,
-                                    Matcher& matcher) const;
+  std::optional<ByteRange> find_between(std::string_view text, std::size_t from,
+                                        std::size_t last_start, Matcher& matcher) const;
 
   struct Code;
   std::shared_ptr<const Code> code_;

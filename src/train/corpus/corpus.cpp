@@ -232,7 +232,7 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
     auto sequences = data::Sequences::join(drawn.held_out).by_length();
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
     data::Sampler in_order(sequences.size(), plan.micro_batch * batch_size, input.seed,
-                           data::Order::as_read);
+                           data::SampleOrder::as_read);
     corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
   }
   tell(input, sets, corpus);

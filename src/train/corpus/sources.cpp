@@ -51,8 +51,8 @@ std::string shortened(const std::vector<std::string>& names) {
 }
 
 /// Which files of a folder are read, where their names tell splits.
-void tell_split(const DataInput& input, const data::DataPath& where, const data::Reader& reader,
-                DataPart part) {
+void tell_split(const DataInput& input, const data::DataPath& where,
+                const data::SampleReader& reader, DataPart part) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(where.path, ignored)) return;
   const data::SplitFiles files = data::choose_data_files(where);

@@ -39,12 +39,12 @@ plan::Machine machine_of(const Input& input, bool on_gpu, std::int64_t cores) {
 }
 
 /// The request with the strategy of an earlier start, if that was on these ranks.
-std::optional<plan::Request> earlier(const Input& input, const plan::Request& request) {
+std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput& request) {
   if (input.checkpoint.resume == "never" || !plan::is_sharding_open(request)) return {};
   try {
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || choice.at("ranks") != ranks_json(request.ranks)) return {};
-    plan::Request same = request;
+    plan::PlanInput same = request;
     same.parallel.sharding = plan::sharding_named(choice.at("sharding").get<std::string>());
     same.parallel.dp_shard = choice.at("dp_shard").get<std::int64_t>();
     plan::make_mesh(same.parallel, same.ranks);
@@ -57,10 +57,10 @@ std::optional<plan::Request> earlier(const Input& input, const plan::Request& re
 /// What the root decides.
 class Decision {
  public:
-  Decision(const Input& input, const plan::Request& asked, const plan::Site& site)
+  Decision(const Input& input, const plan::PlanInput& asked, const plan::Site& site)
       : input_(input), asked_(asked), site_(site) {}
 
-  plan::Request make() const {
+  plan::PlanInput make() const {
     if (const auto same = earlier(input_, asked_)) {
       const plan::Choice choice = plan::choose(*same, input_.parameters, site_);
       const plan::Strategy& strategy = choice.strategies.front();
@@ -87,18 +87,18 @@ class Decision {
   }
 
   const Input& input_;
-  const plan::Request& asked_;
+  const plan::PlanInput& asked_;
   const plan::Site& site_;
 };
 
-core::Json to_json(const plan::Request& request) {
+core::Json to_json(const plan::PlanInput& request) {
   const auto& sharding = request.parallel.sharding;
   return {{"sharding", sharding ? core::Json(to_string(*sharding)) : core::Json()},
           {"dp_shard", request.parallel.dp_shard},
           {"activations", static_cast<int>(request.activation_checkpointing)}};
 }
 
-void take(const core::Json& decision, const plan::Request& asked, Input& input) {
+void take(const core::Json& decision, const plan::PlanInput& asked, Input& input) {
   if (decision.is_null()) return;
   if (plan::is_sharding_open(asked)) {
     const core::Json& sharding = decision.at("sharding");
@@ -113,7 +113,7 @@ void take(const core::Json& decision, const plan::Request& asked, Input& input) 
 }
 
 /// Whether the ranks form a mesh; if not, what plans the run next says it better.
-bool can_plan(const plan::Request& request, const model::ParameterTable& table) {
+bool can_plan(const plan::PlanInput& request, const model::ParameterTable& table) {
   std::optional<plan::Plan> plan;
   try {
     plan = plan::make(request, table);
@@ -136,7 +136,7 @@ core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks) {
 void settle_choices(const comm::Environment& environment, const comm::Device& device,
                     Input& input) {
   const comm::Communicator& all = environment.world();
-  plan::Request asked = input.plan_request(world::count_ranks(environment.topology()));
+  plan::PlanInput asked = input.plan_input(world::count_ranks(environment.topology()));
   asked.on_gpu = device.index >= 0;
   if (!comm::agree(all, [&] { return can_plan(asked, input.parameters); })) return;
   if (!plan::is_sharding_open(asked) && !asked.chooses_activations) return;

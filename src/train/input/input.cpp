@@ -257,8 +257,8 @@ plan::Numbers Input::numbers() const {
   return precision.numbers(parallel.reduce_dtype, train.determinism);
 }
 
-plan::Request Input::plan_request(const plan::Ranks& ranks) const {
-  plan::Request request;
+plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
+  plan::PlanInput request;
   request.deck = deck_path.string();
   request.architecture = architecture;
   request.parallel = parallel;

@@ -29,9 +29,9 @@ struct Input {
   model::AdapterSettings adapter;
   plan::ParallelSettings parallel;
   plan::PrecisionSettings precision;
-  optim::Settings optimizer;
+  optim::OptimizerSettings optimizer;
   TrainSettings train;
-  checkpoint::Settings checkpoint;
+  checkpoint::CheckpointSettings checkpoint;
   MetricsSettings metrics;
   NcclTable nccl;
 
@@ -61,7 +61,7 @@ struct Input {
 
   bool is_adapted() const { return adapter.exists(); }
   plan::Numbers numbers() const;
-  plan::Request plan_request(const plan::Ranks& ranks) const;
+  plan::PlanInput plan_input(const plan::Ranks& ranks) const;
 };
 
 /// Reads a deck and the config.json it names. The root reads files; everybody gets the text and

@@ -75,7 +75,7 @@ std::vector<std::string> advice_on_lr(const Input& input) {
 
 std::optional<std::string> advice_on_cuts(const data::DataReport& report, const std::string& name,
                                           std::int64_t max_seq_length) {
-  const std::int64_t cut = report.of(data::Kind::truncated).number;
+  const std::int64_t cut = report.of(data::SampleKind::truncated).number;
   if (static_cast<double>(cut) <= cut_share * static_cast<double>(report.num_read)) return {};
   return core::to_string(
       {name,
@@ -88,8 +88,8 @@ std::optional<std::string> advice_on_cuts(const data::DataReport& report, const 
                    length_for_most(report))});
 }
 
-std::optional<std::string> advice_on_saves(const checkpoint::Settings& settings, double step_s,
-                                           std::int64_t steps_left) {
+std::optional<std::string> advice_on_saves(const checkpoint::CheckpointSettings& settings,
+                                           double step_s, std::int64_t steps_left) {
   const double left_s = step_s * static_cast<double>(steps_left);
   if (left_s < long_run_s) return {};
   const bool by_steps = settings.save_steps > 0 && settings.save_steps < steps_left;

@@ -22,8 +22,8 @@ std::optional<std::string> advice_on_cuts(const data::DataReport& report, const 
                                           std::int64_t max_seq_length);
 
 /// A run of hours that saves nothing before its end. `step_s`: seconds of a usual step.
-std::optional<std::string> advice_on_saves(const checkpoint::Settings& settings, double step_s,
-                                           std::int64_t steps_left);
+std::optional<std::string> advice_on_saves(const checkpoint::CheckpointSettings& settings,
+                                           double step_s, std::int64_t steps_left);
 
 /// A batch that takes more sequences than an epoch has. Throws: ErrorKind::deck if it is no small
 /// one: nobody means it. Else what to say, if anything.

@@ -34,12 +34,12 @@ void require_equal_threads(const comm::Communicator& world) {
 
 /// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
 plan::Plan plan_or_explain_launch(const comm::Environment& environment, const Input& input,
-                                  const plan::Request& request) {
+                                  const plan::PlanInput& request) {
   try {
     return plan::make(request, input.parameters);
   } catch (const core::Error&) {
     const auto launch = preflight::judge_launch(environment.topology(), expected_launch(input));
-    for (const preflight::Problem& problem : launch.problems)
+    for (const preflight::CheckProblem& problem : launch.problems)
       if (problem.grade == preflight::Grade::bad) core::fail(problem.kind, problem.message);
     throw;
   }
@@ -53,7 +53,7 @@ preflight::Expected expected_launch(const Input& input) {
 
 PlannedRun plan_run(const comm::Environment& environment, const Input& input,
                     const comm::Device& device) {
-  plan::Request request = input.plan_request(world::count_ranks(environment.topology()));
+  plan::PlanInput request = input.plan_input(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
   return comm::agree(environment.world(), [&]() -> PlannedRun {
     plan::Plan plan = plan_or_explain_launch(environment, input, request);
@@ -65,7 +65,7 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
 }
 
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {
-  const plan::Request& request = planned.request;
+  const plan::PlanInput& request = planned.request;
   comm::agree_all(environment.world(), [&] {
     plan::require_fits(planned.plan, request, input.parameters, planned.available_bytes);
     plan::require_host_fits(planned.plan, request, planned.node_bytes);

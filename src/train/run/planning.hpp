@@ -14,7 +14,7 @@ namespace finetune::train {
 
 /// The plan of a start, and what it was made of.
 struct PlannedRun {
-  plan::Request request;
+  plan::PlanInput request;
   plan::Plan plan;
   std::int64_t node_bytes = 0;       ///< this rank's share of its node's memory
   std::int64_t available_bytes = 0;  ///< of the memory that computes, before the check and the run

@@ -39,7 +39,7 @@ std::int64_t checkpoints_in(const fs::path& output) {
 }
 
 /// What a rank needs, and what to do where there is less than that.
-preflight::MemoryNeed memory_need(const plan::Plan& plan, const plan::Request& request,
+preflight::MemoryNeed memory_need(const plan::Plan& plan, const plan::PlanInput& request,
                                   const model::ParameterTable& table, std::int64_t there) {
   preflight::MemoryNeed need{plan.memory_bytes(), plan.host_bytes(), request.on_gpu, ""};
   // Planning the remedies costs as much as planning: only for whom it matters.
@@ -47,19 +47,19 @@ preflight::MemoryNeed memory_need(const plan::Plan& plan, const plan::Request& r
   return need;
 }
 
-preflight::Level level_of(const Input& input) {
-  return input.train.preflight == PreflightLevel::full ? preflight::Level::full
-                                                       : preflight::Level::quick;
+preflight::CheckDepth level_of(const Input& input) {
+  return input.train.preflight == PreflightLevel::full ? preflight::CheckDepth::full
+                                                       : preflight::CheckDepth::quick;
 }
 
 }  // namespace
 
 Preflight describe_check(const comm::Environment& environment, const Input& input,
                          const comm::Device& device, const PlannedRun& planned,
-                         preflight::Level level) {
+                         preflight::CheckDepth level) {
   const auto& [asked, plan, node_bytes, available_bytes] = planned;
   Preflight made;
-  preflight::Request& request = made.request;
+  preflight::CheckInput& request = made.request;
   request.level = level;
   request.deck = input.deck_path.string();
   request.files = files_of(input);
@@ -80,7 +80,7 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
                           ? model::path_for(core::DType::bf16)
                           : model::path_of(asked.numbers.widens);
   request.nccl = {input.nccl.variables, input.nccl.override_environment};
-  if (level == preflight::Level::quick) return made;
+  if (level == preflight::CheckDepth::quick) return made;
   const auto world = world::make(environment, plan, device);
   made.groups = shard::make_groups(world, input.parallel.overlap);
   for (const auto& [name, group] : made.groups.all())
@@ -92,7 +92,7 @@ void measure_levels(const comm::Environment& environment, const Input& input,
                     const comm::Device& device, Preflight& made) {
   const plan::Ranks ranks = world::count_ranks(environment.topology());
   if (ranks.num_nodes == 1 || ranks.ranks_per_node == 1 || !ranks.is_even) return;
-  plan::Request asked = input.plan_request(ranks);
+  plan::PlanInput asked = input.plan_input(ranks);
   asked.parallel.sharding = plan::Sharding::hybrid_shard;
   asked.parallel.dp_shard = asked.parallel.dp_replicate = 0;
   const auto plan =
@@ -114,7 +114,7 @@ int check_before_run(const comm::Environment& environment, const preflight::Firs
   const auto level = level_of(input);
   const Preflight made = describe_check(environment, input, device, planned, level);
   const auto outcome = preflight::check(environment, beginning, made.request);
-  if (level == preflight::Level::full) {
+  if (level == preflight::CheckDepth::full) {
     preflight::print(outcome.report, fmt::format("check of {}", input.deck_path.string()));
     return outcome.exit_code;
   }

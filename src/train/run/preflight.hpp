@@ -17,13 +17,13 @@ namespace finetune::train {
 /// What the check has to know of the run that `input` describes. A full check measures the groups
 /// that training would use, and makes them for it. Collective on the environment's world.
 struct Preflight {
-  preflight::Request request;
+  preflight::CheckInput request;
   shard::Groups groups;  ///< of the run
   shard::Groups levels;  ///< see measure_levels
 };
 Preflight describe_check(const comm::Environment& environment, const Input& input,
                          const comm::Device& device, const PlannedRun& planned,
-                         preflight::Level level);
+                         preflight::CheckDepth level);
 
 /// Lets the check measure inside nodes and between them apart, whatever the run's own groups are:
 /// a table [machine] gives both. Nothing on one node, on nodes of one rank, and on uneven ones.

@@ -99,7 +99,8 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
           [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
           run_clock_s),
       num_steps_(count_steps(input, corpus_.training.sampler())),
-      start_(Resumer(input, plan.numbers, world, corpus_, arithmetic_, num_steps_, output_, state_)
+      start_(Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
+                     output_, state_)
                  .restore_or_initialise()),
       reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
                                       : metrics::Progress::Style::silent,
@@ -113,7 +114,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
 
 checkpoint::RunState Run::describe() const {
   return describe_run(
-      input_,
+      identity_of(input_),
       {.step = steps_done_,
        .metrics_bytes = reporter_.metrics_bytes(),
        .data_fingerprint = corpus_.fingerprint,

@@ -75,7 +75,7 @@ bool StopVote::count() {
   constexpr double most_passes = 1 << 30;
   interval_ = static_cast<std::int64_t>(
       std::clamp(std::ceil(1e6 * look_s / std::max(pass_us, 1e-3)), 1.0, most_passes));
-  if (core::fault::hit("stop.vote") == core::fault::Action::flip) interval_ = 1;
+  if (core::fault::hit("stop.vote") == core::fault::FaultAction::flip) interval_ = 1;
   return votes_[0] != 0;
 }
 

@@ -81,7 +81,7 @@ at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
 class Computation {
  public:
   Computation(const Engine& engine, const Stages& stages, const data::MicroBatch& batch,
-              const Tokens& tokens, double scale, model::Balance& balance)
+              const PassTokens& tokens, double scale, model::Balance& balance)
       : engine_(engine),
         stages_(stages),
         batch_(batch),
@@ -160,7 +160,7 @@ class Computation {
   const Engine& engine_;
   const Stages& stages_;
   const data::MicroBatch& batch_;
-  const Tokens& tokens_;
+  const PassTokens& tokens_;
   double scale_;
   model::Balance& balance_;
   std::vector<Saved> saved_;  ///< by block, from its forward to its backward
@@ -216,7 +216,7 @@ void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Seq
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass) {
   const Stages stages = stages_of(engine);
-  std::optional<Tokens> tokens = prepare(engine, batch);
+  std::optional<PassTokens> tokens = prepare(engine, batch);
   const DropoutOfPass dropout(engine, batch);
   model::Balance balance;
   if (tokens && scale.balance != 0) {
@@ -238,7 +238,7 @@ void end_passes(const Engine& engine) {
 }
 
 LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
-  const std::optional<Tokens> tokens = prepare(engine, batch);
+  const std::optional<PassTokens> tokens = prepare(engine, batch);
   LossSum loss;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
               [&](const at::Tensor& x_ND) {

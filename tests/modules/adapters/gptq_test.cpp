@@ -34,7 +34,7 @@ Losses train(const std::filesystem::path& folder, const world::World& mesh, Shar
            "quantize_config.json")},
       mesh,
       {.numbers = {.compute = core::DType::f32, .determinism = determinism}, .sharding = sharding});
-  optim::Settings settings;
+  optim::OptimizerSettings settings;
   optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   Losses all;

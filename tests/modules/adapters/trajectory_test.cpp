@@ -124,7 +124,7 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
       setup, mesh,
       {.numbers = {.compute = core::DType::f32, .determinism = sharing.determinism},
        .sharding = sharing.sharding});
-  optim::Settings settings;
+  optim::OptimizerSettings settings;
   settings.lr = 1e-3;
   settings.min_lr_ratio = 0.1;
   settings.warmup_steps = 4;

@@ -30,7 +30,7 @@ TEST(AlpacaRealData, EverySampleDecodesToItsPromptAndAnswer) {
   const data::Loaded loaded = data::load({}, source, format().layout, options);
   EXPECT_EQ(loaded.report.num_samples, 1100);
   EXPECT_EQ(loaded.report.eos_trained, 1100);
-  EXPECT_EQ(loaded.report.of(data::Kind::overlong).number, 0);
+  EXPECT_EQ(loaded.report.of(data::SampleKind::overlong).number, 0);
   EXPECT_TRUE(reader->sample(0).where.ends_with("instruction-data.json:2: entry 1"));
   EXPECT_TRUE(reader->sample(1).where.ends_with("instruction-data.json:7: entry 2"));
   for (const std::int64_t i : {0, 1, 2, 500, 1099}) {

@@ -9,7 +9,7 @@
 namespace finetune::formats::chat::chat_test {
 namespace {
 
-using data::Role;
+using data::ChatRole;
 using tests::TemporaryFolder;
 
 std::vector<data::Sample> read(const data::Format& format, std::string_view content,
@@ -38,7 +38,7 @@ std::string refusal_of(const data::Format& format, std::string_view content,
 /// "user: a / assistant: b".
 std::string shown(const data::Sample& sample) {
   std::string text;
-  for (const data::Message& message : sample.conversation.messages) {
+  for (const data::ChatMessage& message : sample.conversation.messages) {
     text += text.empty() ? "" : " / ";
     text += std::string(data::name_of(message.role)) + ": " + message.text;
     if (!message.reasoning.empty()) text += " {" + message.reasoning + "}";

@@ -25,7 +25,7 @@ struct Found {
   Lines masked;
 };
 
-Found find(const data::Source& source) {
+Found find(const data::SampleSource& source) {
   Found found;
   for (std::int64_t i = 0; i < source.size(); ++i) {
     const data::SourceSample sample = source.sample(i);

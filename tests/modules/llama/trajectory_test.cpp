@@ -52,7 +52,7 @@ TEST_P(Trajectory, IsThatOfTorch) {
   train::LoadedModel loaded(tests::golden("models/llama"), modules::registry(),
                             shard::make_groups(mesh, true), options);
   const auto engine = loaded.engine();
-  optim::Settings settings;
+  optim::OptimizerSettings settings;
   settings.lr = 1e-3;
   settings.min_lr_ratio = 0.1;
   settings.warmup_steps = 4;

@@ -21,7 +21,7 @@ using adamw::AdamW;
 using adamw8bit::AdamW8bit;
 using kernels::moment_block;
 using optim::Optimizer;
-using optim::Settings;
+using optim::OptimizerSettings;
 using optim::StateTensor;
 using tests::OddShards;
 
@@ -39,8 +39,8 @@ OddShards make(const comm::Communicator& ranks, at::ScalarType dtype = at::kFloa
   return {ranks, dtype, table(), moment_block};
 }
 
-Settings settings() {
-  Settings settings;
+OptimizerSettings settings() {
+  OptimizerSettings settings;
   settings.numbers["beta2"] = 0.95;
   settings.weight_decay = 0.1;
   return settings;

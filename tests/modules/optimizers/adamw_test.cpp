@@ -16,7 +16,7 @@ namespace finetune::optimizers::adamw_test {
 namespace {
 
 using adamw::AdamW;
-using optim::Settings;
+using optim::OptimizerSettings;
 using tests::element_of;
 using tests::OddShards;
 
@@ -24,8 +24,8 @@ constexpr std::int64_t num_steps = 3;
 constexpr double lr = 0.01;
 constexpr double clip = 0.5;
 
-Settings settings() {
-  Settings settings;
+OptimizerSettings settings() {
+  OptimizerSettings settings;
   settings.numbers["beta1"] = 0.8;
   settings.numbers["beta2"] = 0.9;
   settings.numbers["eps"] = 1e-4;
@@ -48,7 +48,7 @@ void train(OddShards& odd) {
 
 /// The published algorithm in double, for one element.
 double plain(int row, std::int64_t i, bool decayed) {
-  const Settings s = settings();
+  const OptimizerSettings s = settings();
   const adamw::Hyperparameters by(s);
   double weight = element_of(row, i), m = 0, v = 0;
   for (std::int64_t step = 1; step <= num_steps; ++step) {
@@ -101,7 +101,7 @@ TEST(AdamW, PublishesRoundedWeightsAndKeepsTheExactOnes) {
 
 TEST(AdamW, KeepsMomentsInBf16) {
   OddShards odd(tests::world(), at::kFloat);
-  Settings nearest = settings();
+  OptimizerSettings nearest = settings();
   nearest.rounding = optim::Rounding::nearest;
   AdamW optimizer(nearest, odd.table, odd.shards, at::kBFloat16);
   AdamW wide(settings(), odd.table, odd.shards);

@@ -13,16 +13,16 @@
 namespace finetune::optimizers::lion_test {
 namespace {
 
+using optim::OptimizerSettings;
 using optim::OptimizerSetup;
-using optim::Settings;
 using tests::element_of;
 using tests::OddShards;
 
 constexpr std::int64_t num_steps = 4;
 constexpr double lr = 0.01, clip = 0.5, decay = 0.3;
 
-Settings settings() {
-  Settings settings;
+OptimizerSettings settings() {
+  OptimizerSettings settings;
   settings.numbers["beta1"] = 0.6;
   settings.weight_decay = decay;
   return settings;

@@ -15,14 +15,14 @@ namespace finetune::optimizers::rounding_test {
 namespace {
 
 using optim::Optimizer;
-using optim::Settings;
+using optim::OptimizerSettings;
 using Weights = std::map<std::pair<int, std::int64_t>, float>;
 
 /// Shards whose master weights and moments are bf16.
 class NarrowShards {
  public:
-  NarrowShards(const comm::Communicator& ranks, const Settings& settings, std::uint64_t seed,
-               const model::ParameterTable& table = tests::odd_table())
+  NarrowShards(const comm::Communicator& ranks, const OptimizerSettings& settings,
+               std::uint64_t seed, const model::ParameterTable& table = tests::odd_table())
       : table_(table),
         map_(table_, ranks.size(),
              {.compute = core::DType::bf16, .block = settings.kind->footprint.block()}),
@@ -81,8 +81,8 @@ class NarrowShards {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-Settings named(const std::string& name) {
-  Settings settings;
+OptimizerSettings named(const std::string& name) {
+  OptimizerSettings settings;
   settings.name = name;
   settings.kind = optim::find_kind(modules::registry().optimizers, name);
   return settings;
@@ -91,7 +91,7 @@ Settings named(const std::string& name) {
 class StochasticRounding : public testing::TestWithParam<const char*> {};
 
 TEST_P(StochasticRounding, GivesTheSameBitsOnAnyNumberOfRanks) {
-  const Settings settings = named(GetParam());
+  const OptimizerSettings settings = named(GetParam());
   const Weights expected = NarrowShards({}, settings, 7).train(20);
   const Weights got = NarrowShards(tests::world(), settings, 7).train(20);
   for (const auto& [element, weight] : got)
@@ -99,13 +99,13 @@ TEST_P(StochasticRounding, GivesTheSameBitsOnAnyNumberOfRanks) {
 }
 
 TEST_P(StochasticRounding, DependsOnTheSeed) {
-  const Settings settings = named(GetParam());
+  const OptimizerSettings settings = named(GetParam());
   EXPECT_TRUE(NarrowShards({}, settings, 7).train(20) == NarrowShards({}, settings, 7).train(20));
   EXPECT_FALSE(NarrowShards({}, settings, 7).train(20) == NarrowShards({}, settings, 8).train(20));
 }
 
 TEST_P(StochasticRounding, MovesWeightsThatRoundingToNearestKeeps) {
-  Settings settings = named(GetParam());
+  OptimizerSettings settings = named(GetParam());
   const Weights before = NarrowShards({}, settings, 7).train(0);
   EXPECT_FALSE(NarrowShards({}, settings, 7).train(20) == before);
   settings.rounding = optim::Rounding::nearest;
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, StochasticRounding,
 
 /// adamw8bit's blocks follow the bucket.
 TEST(StochasticAdamW, RoundsTheSameWhateverTheBucket) {
-  const Settings settings = named("adamw");
+  const OptimizerSettings settings = named("adamw");
   const Weights expected = NarrowShards({}, settings, 7).train(20);
   const Weights whole = NarrowShards(tests::world(), settings, 7,
                                      plan::regroup(tests::odd_table(), plan::Bucket::whole))

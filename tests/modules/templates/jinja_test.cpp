@@ -32,7 +32,7 @@ OrderedJson rendered(const data::ChatTemplate& chat, const data::Conversation& c
 }
 
 bool has_reasoning(const data::Conversation& conversation) {
-  return std::ranges::any_of(conversation.messages, [](const data::Message& message) {
+  return std::ranges::any_of(conversation.messages, [](const data::ChatMessage& message) {
     return !message.reasoning.empty();
   });
 }

@@ -21,7 +21,7 @@ const fs::path golden_folder = source_folder() / "tests/golden";
 
 std::vector<std::int32_t> ids_of(const std::vector<data::Segment>& segments,
                                  const tokenizer::Tokenizer& tokenizer) {
-  return data::tokenise(segments, tokenizer, data::SpecialNames::text, false).ids;
+  return data::tokenise(segments, tokenizer, data::SpecialNameMeaning::text, false).ids;
 }
 
 TEST(MistralV1, GivesTheIdsOfMistralsLibrary) {
@@ -35,7 +35,7 @@ TEST(MistralV1, GivesTheIdsOfMistralsLibrary) {
   for (const OrderedJson& each : golden.at("cases")) {
     const auto expected = each.at("ids").get<std::vector<std::int32_t>>();
     const data::Conversation talk = conversation(each);
-    const bool is_question = talk.messages.back().role == data::Role::user;
+    const bool is_question = talk.messages.back().role == data::ChatRole::user;
     const auto segments = is_question ? render_prompt(chat, talk, "c:1")
                                       : render(chat, talk, data::TrainOn::answers, "c:1").segments;
     EXPECT_EQ(ids_of(segments, tokenizer), expected) << each.at("messages");

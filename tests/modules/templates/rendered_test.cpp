@@ -32,15 +32,15 @@ bool is_known_difference(const data::ChatTemplate& chat, const data::Conversatio
   const auto& messages = conversation.messages;
   // Jinja writes part of such conversations and drops the rest without a word; here they are
   // refused.
-  const bool has_tools = std::ranges::any_of(messages, [](const data::Message& message) {
-    return !message.calls.empty() || message.role == data::Role::tool;
+  const bool has_tools = std::ranges::any_of(messages, [](const data::ChatMessage& message) {
+    return !message.calls.empty() || message.role == data::ChatRole::tool;
   });
   const bool thinks = std::ranges::any_of(
-      messages, [](const data::Message& message) { return !message.reasoning.empty(); });
+      messages, [](const data::ChatMessage& message) { return !message.reasoning.empty(); });
   if ((has_tools && !chat.tool.is_known) || (thinks && !chat.thinks)) return true;
   // See mistral-v3.toml.
-  return chat.system_place == "last_user" && messages.front().role == data::Role::system &&
-         messages.back().role == data::Role::assistant;
+  return chat.system_place == "last_user" && messages.front().role == data::ChatRole::system &&
+         messages.back().role == data::ChatRole::assistant;
 }
 
 TEST(Templates, WriteWhatTheModelsOwnTemplatesWrite) {

@@ -9,8 +9,8 @@
 namespace finetune::checkpoint::settings_test {
 namespace {
 
-Settings read(const std::string& text) {
-  return tests::read_table<Settings>(text, "checkpoint");
+CheckpointSettings read(const std::string& text) {
+  return tests::read_table<CheckpointSettings>(text, "checkpoint");
 }
 
 std::string refusal(const std::string& text) {
@@ -25,7 +25,7 @@ std::string refusal(const std::string& text) {
 TEST(CheckpointSettings, HaveDefaultsAndAreRead) {
   EXPECT_EQ(read("").save_total_limit, 2);
   EXPECT_EQ(read("").files, Files::node);
-  const Settings settings = read(
+  const CheckpointSettings settings = read(
       "[checkpoint]\nsave_steps = 5\nsave_total_limit = 1\nfiles = \"rank\"\n"
       "resume = \"step-0000000200\"\n");
   EXPECT_EQ(settings.save_steps, 5);

@@ -14,9 +14,9 @@ namespace {
 TEST(Fault, ActsAtItsPointItsRankAndItsHitOnly) {
   ::setenv("FINETUNE_FAULT", "disk:2:2:eio,disk:1:1:exc,memory:*:*:flip,slow:2:1:slow=0", 1);
   fault::set_rank(2);
-  EXPECT_EQ(fault::hit("elsewhere"), fault::Action::none);
-  EXPECT_EQ(fault::hit("slow"), fault::Action::none);
-  EXPECT_EQ(fault::hit("disk"), fault::Action::none);
+  EXPECT_EQ(fault::hit("elsewhere"), fault::FaultAction::none);
+  EXPECT_EQ(fault::hit("slow"), fault::FaultAction::none);
+  EXPECT_EQ(fault::hit("disk"), fault::FaultAction::none);
   try {
     fault::hit("disk", "file.h5");
     ADD_FAILURE() << "the second hit passed";
@@ -24,9 +24,9 @@ TEST(Fault, ActsAtItsPointItsRankAndItsHitOnly) {
     EXPECT_EQ(error.kind(), ErrorKind::io);
     EXPECT_STREQ(error.what(), "file.h5: planted fault (Input/output error).");
   }
-  EXPECT_EQ(fault::hit("disk"), fault::Action::none);
+  EXPECT_EQ(fault::hit("disk"), fault::FaultAction::none);
   for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(fault::hit("memory"), fault::Action::flip);
+    EXPECT_EQ(fault::hit("memory"), fault::FaultAction::flip);
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ TEST(TokenCache, IsNotUsedWithValuesThatLieOutside) {
     tokens[5] = PackedToken(100'000, true);
     core::File(path, core::File::Mode::write_existing)
         .write_at(file.layout.tokens_at, std::as_bytes(std::span(tokens)));
-    const Blocks blocks(map_arrays(path, file.layout));
+    const CacheBlocks blocks(map_arrays(path, file.layout));
     std::vector<core::Digest> digests;
     for (std::int64_t i = 0; i < blocks.size(); ++i)
       digests.push_back(blocks.digest(i));
@@ -290,21 +290,21 @@ TEST(DataReport, CountsEveryPlantedFaultOnAnyNumberOfRanks) {
   options.vocab_size = tests::fake_vocab_size;
   options.on_masked = OnMasked::drop;
   const DataReport report = data::load(one_node(), source, Layout::separate, options).report;
-  const auto count = [&](Kind kind) {
+  const auto count = [&](SampleKind kind) {
     return std::pair(report.of(kind).number, report.of(kind).first);
   };
   using Found = std::pair<std::int64_t, std::int64_t>;
   EXPECT_EQ(report.num_read, 135);
   EXPECT_EQ(report.num_samples, 133);
-  EXPECT_EQ(count(Kind::masked), Found(2, 100));
-  EXPECT_EQ(count(Kind::overlong), Found(3, 102));
-  EXPECT_EQ(count(Kind::truncated), Found(3, 102));
+  EXPECT_EQ(count(SampleKind::masked), Found(2, 100));
+  EXPECT_EQ(count(SampleKind::overlong), Found(3, 102));
+  EXPECT_EQ(count(SampleKind::truncated), Found(3, 102));
   EXPECT_EQ(report.tokens_lost, 3 * 5);
-  EXPECT_EQ(count(Kind::unknown_role), Found(4, 105));
-  EXPECT_EQ(count(Kind::missing_end_of_turn), Found(5, 109));
-  EXPECT_EQ(count(Kind::special_name), Found(6, 114));
-  EXPECT_EQ(count(Kind::empty_answer), Found(7, 120));
-  EXPECT_EQ(count(Kind::duplicate), Found(8, 127));
+  EXPECT_EQ(count(SampleKind::unknown_role), Found(4, 105));
+  EXPECT_EQ(count(SampleKind::missing_end_of_turn), Found(5, 109));
+  EXPECT_EQ(count(SampleKind::special_name), Found(6, 114));
+  EXPECT_EQ(count(SampleKind::empty_answer), Found(7, 120));
+  EXPECT_EQ(count(SampleKind::duplicate), Found(8, 127));
   EXPECT_EQ(report.eos_trained, 133 - 3 - 5);  // neither those cut nor those without an end
   EXPECT_EQ(report.longest, 37);
   EXPECT_EQ(report.example, 0);

@@ -53,7 +53,7 @@ inline data::Tokens byte_tokens(const data::Sample& sample) {
 }
 
 /// Samples in memory, at "memory:1", "memory:2", ...
-class MemoryReader final : public data::Reader {
+class MemoryReader final : public data::SampleReader {
  public:
   explicit MemoryReader(std::vector<std::vector<data::Segment>> samples)
       : samples_(std::move(samples)) {}
@@ -80,10 +80,10 @@ inline std::string text_of(std::span<const std::int32_t> ids) {
 }
 
 /// The samples of a reader as bytes.
-class ReaderSource final : public data::Source {
+class ReaderSource final : public data::SampleSource {
  public:
   /// `reader` outlives it.
-  explicit ReaderSource(const data::Reader& reader) : reader_(reader) {}
+  explicit ReaderSource(const data::SampleReader& reader) : reader_(reader) {}
 
   std::int64_t size() const override { return reader_.size(); }
   data::SourceSample sample(std::int64_t i) const override {
@@ -101,7 +101,7 @@ class ReaderSource final : public data::Source {
   std::string settings() const override { return "bytes"; }
 
  private:
-  const data::Reader& reader_;
+  const data::SampleReader& reader_;
 };
 
 /// Samples of segments in memory, as bytes.
@@ -110,7 +110,7 @@ class MemorySource {
   explicit MemorySource(std::vector<std::vector<data::Segment>> samples)
       : reader_(std::move(samples)), source_(reader_) {}
 
-  operator const data::Source&() const { return source_; }  // NOLINT: it is one
+  operator const data::SampleSource&() const { return source_; }  // NOLINT: it is one
 
  private:
   MemoryReader reader_;
@@ -118,7 +118,7 @@ class MemorySource {
 };
 
 /// Tokens and oddities as they are given, at "fake:1", "fake:2", ...
-class FakeSource final : public data::Source {
+class FakeSource final : public data::SampleSource {
  public:
   std::vector<data::SourceSample> samples;
   std::vector<std::filesystem::path> from;

@@ -12,7 +12,7 @@ using tests::MemoryReader;
 using tests::TemporaryFolder;
 
 /// As many samples as the file has bytes, each with the file's name as text.
-std::unique_ptr<Reader> open_by_size(const std::filesystem::path& path) {
+std::unique_ptr<SampleReader> open_by_size(const std::filesystem::path& path) {
   return std::make_unique<MemoryReader>(std::vector<std::vector<Segment>>(
       std::filesystem::file_size(path), {{path.filename().string(), true}}));
 }

@@ -91,7 +91,7 @@ TEST(Load, CutsDocumentsIntoBlocksWhereEveryTokenIsATargetOnce) {
   EXPECT_EQ(loaded.dataset.num_trained_tokens(), 8);
   EXPECT_EQ(loaded.report.eos_trained, 2);
   EXPECT_EQ(loaded.report.num_read, 2);
-  EXPECT_EQ(loaded.report.of(Kind::overlong).number, 0);
+  EXPECT_EQ(loaded.report.of(SampleKind::overlong).number, 0);
   EXPECT_EQ(loaded.report.longest, 5);
 }
 
@@ -109,8 +109,8 @@ TEST(Load, CutsOverlongSamplesAndCountsThem) {
       load_samples({question("a", "bcd"), question("a", "b")}, Layout::separate, options_of(4));
   EXPECT_EQ(loaded.dataset.tokens(0).ids, (Ids{fake_bos, 'a', 'b', 'c'}));
   EXPECT_EQ(loaded.dataset.tokens(1).ids, (Ids{fake_bos, 'a', 'b', fake_eos}));
-  EXPECT_EQ(loaded.report.of(Kind::overlong).number, 1);
-  EXPECT_EQ(loaded.report.of(Kind::truncated).number, 1);
+  EXPECT_EQ(loaded.report.of(SampleKind::overlong).number, 1);
+  EXPECT_EQ(loaded.report.of(SampleKind::truncated).number, 1);
   EXPECT_EQ(loaded.report.num_dropped, 0);
   EXPECT_EQ(loaded.report.longest, 6);
   EXPECT_EQ(loaded.report.eos_trained, 1);
@@ -124,10 +124,10 @@ TEST(Load, DropsOverlongSamplesWhereAsked) {
       load_samples({question("abcdef", "g"), question("a", "b")}, Layout::separate, options);
   ASSERT_EQ(loaded.dataset.num_samples(), 1);
   EXPECT_EQ(loaded.dataset.tokens(0).ids, (Ids{fake_bos, 'a', 'b', fake_eos}));
-  EXPECT_EQ(loaded.report.of(Kind::overlong).number, 1);
-  EXPECT_EQ(loaded.report.of(Kind::truncated).number, 0);
+  EXPECT_EQ(loaded.report.of(SampleKind::overlong).number, 1);
+  EXPECT_EQ(loaded.report.of(SampleKind::truncated).number, 0);
   EXPECT_EQ(loaded.report.num_dropped, 1);
-  EXPECT_EQ(loaded.report.of(Kind::masked).number, 0);
+  EXPECT_EQ(loaded.report.of(SampleKind::masked).number, 0);
 }
 
 TEST(Load, RefusesOverlongSamplesWhereAsked) {
@@ -169,10 +169,10 @@ TEST(Load, DropsMaskedSamplesWhereAsked) {
   const Loaded loaded = load_samples({question("a", ""), question("a", "b"), question("abcd", "e")},
                                      Layout::separate, options);
   EXPECT_EQ(loaded.dataset.num_samples(), 1);
-  EXPECT_EQ(loaded.report.of(Kind::masked).number, 2);
+  EXPECT_EQ(loaded.report.of(SampleKind::masked).number, 2);
   EXPECT_EQ(loaded.report.num_dropped, 2);
-  EXPECT_EQ(loaded.report.of(Kind::overlong).number, 1);
-  EXPECT_EQ(loaded.report.of(Kind::truncated).number, 0);
+  EXPECT_EQ(loaded.report.of(SampleKind::overlong).number, 1);
+  EXPECT_EQ(loaded.report.of(SampleKind::truncated).number, 0);
 }
 
 TEST(Load, RefusesToTrainOnNothing) {
@@ -195,7 +195,7 @@ TEST(Load, RefusesATokenizerThatIsNotTheModels) {
 }
 
 /// Its last sample cannot be read.
-class BrokenReader final : public Reader {
+class BrokenReader final : public SampleReader {
  public:
   std::int64_t size() const override { return 5; }
   Sample sample(std::int64_t i) const override {

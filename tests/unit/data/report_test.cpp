@@ -59,8 +59,8 @@ TEST(Report, ComesBackFromItsJson) {
   source.add("a", "b");
   const DataReport report = load({}, source, Layout::separate, options_of(8)).report;
   EXPECT_EQ(to_json(report_from_json(to_json(report))), to_json(report));
-  EXPECT_EQ(report_from_json(to_json(report)).of(Kind::duplicate).first, 1);
-  EXPECT_EQ(report_from_json(to_json(report)).of(Kind::overlong).first, Count::none);
+  EXPECT_EQ(report_from_json(to_json(report)).of(SampleKind::duplicate).first, 1);
+  EXPECT_EQ(report_from_json(to_json(report)).of(SampleKind::overlong).first, Count::none);
 }
 
 TEST(Report, ARowOfMetricsHasTheCountsAndWhatTheRunAdds) {
@@ -110,7 +110,7 @@ TEST(Limits, NameTheShareTheLimitAndTheFirstSample) {
   source.add("c", "b");
   DatasetOptions options = options_of(8);
   options.limits.duplicates = 0.2;
-  EXPECT_EQ(load({}, source, Layout::separate, options).report.of(Kind::duplicate).number, 2);
+  EXPECT_EQ(load({}, source, Layout::separate, options).report.of(SampleKind::duplicate).number, 2);
   options.limits.duplicates = 0.19;
   EXPECT_EQ(refusal([&] { load({}, source, Layout::separate, options); }),
             "65: fake:9: the sample equals an earlier one (2 of 10 samples are so, a share of 0.2; "

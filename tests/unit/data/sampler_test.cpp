@@ -22,7 +22,7 @@ Indices epoch_of(Sampler& sampler, std::int64_t epoch) {
 }
 
 TEST(Sampler, LastBatchOfAnEpochIsSmaller) {
-  Sampler sampler(7, 3, 0, Order::as_read);
+  Sampler sampler(7, 3, 0, SampleOrder::as_read);
   EXPECT_EQ(sampler.steps_per_epoch(), 3);
   EXPECT_EQ(sampler.batch(0), (Indices{0, 1, 2}));
   EXPECT_EQ(sampler.batch(1), (Indices{3, 4, 5}));
@@ -33,7 +33,7 @@ TEST(Sampler, LastBatchOfAnEpochIsSmaller) {
 }
 
 TEST(Sampler, CountsEpochsInParts) {
-  Sampler sampler(10, 4, 0, Order::as_read);
+  Sampler sampler(10, 4, 0, SampleOrder::as_read);
   EXPECT_EQ(sampler.epoch_size(), 10);
   EXPECT_DOUBLE_EQ(sampler.epochs_after(0), 0);
   EXPECT_DOUBLE_EQ(sampler.epochs_after(1), 0.4);
@@ -42,19 +42,19 @@ TEST(Sampler, CountsEpochsInParts) {
 }
 
 TEST(Sampler, TakesABatchLargerThanTheData) {
-  Sampler sampler(3, 100, 0, Order::as_read);
+  Sampler sampler(3, 100, 0, SampleOrder::as_read);
   EXPECT_EQ(sampler.steps_per_epoch(), 1);
   EXPECT_EQ(sampler.batch(5), (Indices{0, 1, 2}));
 }
 
 TEST(Sampler, DividesEvenlyWithoutAnEmptyBatch) {
-  Sampler sampler(6, 3, 0, Order::as_read);
+  Sampler sampler(6, 3, 0, SampleOrder::as_read);
   EXPECT_EQ(sampler.steps_per_epoch(), 2);
   EXPECT_EQ(sampler.batch(1), (Indices{3, 4, 5}));
 }
 
 TEST(Sampler, ShuffledEpochsVisitEverySampleOnceInDifferentOrders) {
-  Sampler sampler(11, 4, 5, Order::shuffled);
+  Sampler sampler(11, 4, 5, SampleOrder::shuffled);
   Indices in_order(11);
   for (std::size_t i = 0; i < in_order.size(); ++i)
     in_order[i] = static_cast<std::int64_t>(i);
@@ -69,18 +69,18 @@ TEST(Sampler, ShuffledEpochsVisitEverySampleOnceInDifferentOrders) {
 }
 
 TEST(Sampler, AStepDoesNotDependOnTheStepsBefore) {
-  Sampler straight(11, 4, 5, Order::shuffled);
+  Sampler straight(11, 4, 5, SampleOrder::shuffled);
   epoch_of(straight, 0);
   epoch_of(straight, 1);
   for (const std::int64_t step : {7, 0, 100, 7}) {
-    Sampler restarted(11, 4, 5, Order::shuffled);
+    Sampler restarted(11, 4, 5, SampleOrder::shuffled);
     EXPECT_EQ(restarted.batch(step), straight.batch(step)) << step;
   }
 }
 
 TEST(Sampler, OrderDependsOnTheSeed) {
-  Sampler one(64, 64, 1, Order::shuffled);
-  Sampler two(64, 64, 2, Order::shuffled);
+  Sampler one(64, 64, 1, SampleOrder::shuffled);
+  Sampler two(64, 64, 2, SampleOrder::shuffled);
   EXPECT_NE(one.batch(0), two.batch(0));
 }
 
@@ -95,7 +95,7 @@ std::vector<std::int64_t> times_drawn(const Sampler& sampler, std::int64_t epoch
 }
 
 TEST(Sampler, AWholeWeightIsThatManyPassesAnEpoch) {
-  for (const Order order : {Order::shuffled, Order::as_read}) {
+  for (const SampleOrder order : {SampleOrder::shuffled, SampleOrder::as_read}) {
     const Sampler sampler({{3, 2}, {4, 1}, {2, 3}}, 5, 7, order);
     EXPECT_EQ(sampler.steps_per_epoch(), 4);  // 6 + 4 + 6 draws
     for (const std::int64_t epoch : {0, 1, 9})
@@ -104,7 +104,7 @@ TEST(Sampler, AWholeWeightIsThatManyPassesAnEpoch) {
 }
 
 TEST(Sampler, AHalfWeightTakesTheOtherHalfInTheNextEpoch) {
-  for (const Order order : {Order::shuffled, Order::as_read}) {
+  for (const SampleOrder order : {SampleOrder::shuffled, SampleOrder::as_read}) {
     const Sampler sampler({{6, 0.5}, {3, 1}}, 4, 7, order);
     for (const std::int64_t pass : {0, 1, 5}) {
       const auto first = times_drawn(sampler, 2 * pass, 9);
@@ -117,14 +117,14 @@ TEST(Sampler, AHalfWeightTakesTheOtherHalfInTheNextEpoch) {
 }
 
 TEST(Sampler, WhichHalfComesFirstIsShuffledToo) {
-  const Sampler sampler({{64, 0.5}}, 32, 7, Order::shuffled);
+  const Sampler sampler({{64, 0.5}}, 32, 7, SampleOrder::shuffled);
   Indices half = sampler.batch(0);
   std::sort(half.begin(), half.end());
   EXPECT_NE(half.back(), 31);
 }
 
 TEST(Sampler, AnyWeightIsExactOverManyEpochs) {
-  const Sampler sampler({{10, 0.3}, {10, 1.7}}, 7, 3, Order::shuffled);
+  const Sampler sampler({{10, 0.3}, {10, 1.7}}, 7, 3, SampleOrder::shuffled);
   std::vector<std::int64_t> times(20);
   for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
     const auto drawn = times_drawn(sampler, epoch, 20);
@@ -138,7 +138,7 @@ TEST(Sampler, AnyWeightIsExactOverManyEpochs) {
 }
 
 TEST(Sampler, TheSmallestWeightStillDrawsASequence) {
-  const Sampler sampler({{10, 0.001}, {1, 1}}, 2, 3, Order::shuffled);
+  const Sampler sampler({{10, 0.001}, {1, 1}}, 2, 3, SampleOrder::shuffled);
   std::vector<std::int64_t> times(11);
   for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
     const auto drawn = times_drawn(sampler, epoch, 11);
@@ -151,7 +151,7 @@ TEST(Sampler, TheSmallestWeightStillDrawsASequence) {
 TEST(Sampler, RefusesAnEpochThatCannotBeCounted) {
   const auto sampler = [](double weight) {
     return Sampler({{std::int64_t{1} << 40, 1}, {std::int64_t{1} << 40, weight}}, 5, 7,
-                   Order::shuffled);
+                   SampleOrder::shuffled);
   };
   EXPECT_EQ(sampler(8190).steps_per_epoch(), ((std::int64_t{8191} << 40) - 1) / 5 + 1);
   for (const double weight : {8191.0, 1e6, 1e300}) {
@@ -163,7 +163,7 @@ TEST(Sampler, RefusesAnEpochThatCannotBeCounted) {
 
 TEST(Sampler, OrderIsPinned) {
   // A change of this order breaks the restart of every run made before it.
-  Sampler sampler(5, 5, 42, Order::shuffled);
+  Sampler sampler(5, 5, 42, SampleOrder::shuffled);
   EXPECT_EQ(sampler.batch(0), (Indices{3, 4, 1, 0, 2}));
   EXPECT_EQ(sampler.batch(1), (Indices{0, 3, 2, 1, 4}));
 }

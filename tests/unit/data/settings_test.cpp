@@ -29,7 +29,7 @@ TEST(DataSettings, DefaultsStopAtMaskedSamplesAndCutLongOnes) {
   EXPECT_EQ(options.max_seq_length, 512);
   EXPECT_EQ(options.on_overlong, OnOverlong::truncate);
   EXPECT_EQ(options.on_masked, OnMasked::error);
-  EXPECT_EQ(settings.order(), Order::shuffled);
+  EXPECT_EQ(settings.order(), SampleOrder::shuffled);
 }
 
 TEST(DataSettings, ReadsEveryKey) {
@@ -43,7 +43,7 @@ TEST(DataSettings, ReadsEveryKey) {
   EXPECT_EQ(settings.options("", 1).max_seq_length, 64);
   EXPECT_EQ(settings.options("", 1).on_overlong, OnOverlong::drop);
   EXPECT_EQ(settings.options("", 1).on_masked, OnMasked::drop);
-  EXPECT_EQ(settings.order(), Order::as_read);
+  EXPECT_EQ(settings.order(), SampleOrder::as_read);
   EXPECT_EQ(read("[data]\npath = \"d\"\non_overlong = \"error\"\n").options("", 1).on_overlong,
             OnOverlong::error);
 }

@@ -19,7 +19,7 @@ Dataset staircase(std::int32_t num_samples) {
 
 Stream stream_of(std::int64_t rank, std::int64_t num_ranks) {
   const Dataset dataset = staircase(7);
-  return Stream(dataset, Sampler(7, 4, 3, Order::shuffled), {1, num_ranks, rank}, 0);
+  return Stream(dataset, Sampler(7, 4, 3, SampleOrder::shuffled), {1, num_ranks, rank}, 0);
 }
 
 TEST(Stream, RanksTogetherTrainExactlyTheTokensOfTheStep) {
@@ -56,7 +56,7 @@ TEST(Stream, AMicroBatchIsTheSameOnAnyNumberOfRanksAndHasNeighboursInLength) {
     std::vector<std::optional<MicroBatch>> by_index(5);
     for (std::int64_t rank = 0; rank < num_ranks; ++rank) {
       const MicroBatchGrid grid{2, num_ranks, rank};
-      const Stream stream(dataset, Sampler(9, 9, 3, Order::shuffled), grid, 0);
+      const Stream stream(dataset, Sampler(9, 9, 3, SampleOrder::shuffled), grid, 0);
       const StepData data = stream.step(1);
       for (std::int64_t k = 0; k < std::ssize(data.micro_steps); ++k) {
         const auto& micro_batch = data.micro_steps[static_cast<std::size_t>(k)];
@@ -79,7 +79,8 @@ TEST(Stream, CountsWhatItsMicroBatchesHold) {
   for (const bool packs : {false, true}) {
     const Dataset dataset = staircase(9);
     const Sequences sequences = packs ? Sequences::packed(dataset, 12) : Sequences(dataset);
-    const Stream stream(sequences, Sampler(sequences.size(), 3, 3, Order::shuffled), {2, 1, 0}, 0);
+    const Stream stream(sequences, Sampler(sequences.size(), 3, 3, SampleOrder::shuffled),
+                        {2, 1, 0}, 0);
     for (std::int64_t step = 0; step < stream.sampler().steps_per_epoch(); ++step) {
       const StepData data = stream.step(step);
       std::int64_t positions = 0;

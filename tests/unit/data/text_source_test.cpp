@@ -45,7 +45,7 @@ ChatTemplate chatml() {
 }
 
 /// Samples in memory that may be anything.
-class Samples final : public Reader {
+class Samples final : public SampleReader {
  public:
   explicit Samples(std::vector<Sample> samples) : samples_(std::move(samples)) {}
   std::int64_t size() const override { return std::ssize(samples_); }
@@ -61,8 +61,8 @@ class Samples final : public Reader {
 
 Sample said(std::string question, std::string answer) {
   Sample sample;
-  sample.conversation.messages = {{Role::user, std::move(question), {}, {}},
-                                  {Role::assistant, std::move(answer), {}, {}}};
+  sample.conversation.messages = {{ChatRole::user, std::move(question), {}, {}},
+                                  {ChatRole::assistant, std::move(answer), {}, {}}};
   return sample;
 }
 
@@ -128,9 +128,9 @@ TEST(TextSource, SegmentsThatAreTrainedAlikeAreOneText) {
   const tokenizer::Tokenizer tokenizer = qwen();
   const std::vector<Segment> parts = {{"the", false}, {"re is", false}, {" th", true}, {"e", true}};
   const std::vector<Segment> joined = {{"there is", false}, {" the", true}};
-  const Tokens tokens = tokenise(parts, tokenizer, SpecialNames::text, true);
-  EXPECT_EQ(tokens.ids, tokenise(joined, tokenizer, SpecialNames::text, true).ids);
-  EXPECT_EQ(tokens.labels, tokenise(joined, tokenizer, SpecialNames::text, true).labels);
+  const Tokens tokens = tokenise(parts, tokenizer, SpecialNameMeaning::text, true);
+  EXPECT_EQ(tokens.ids, tokenise(joined, tokenizer, SpecialNameMeaning::text, true).ids);
+  EXPECT_EQ(tokens.labels, tokenise(joined, tokenizer, SpecialNameMeaning::text, true).labels);
 }
 
 TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise) {
@@ -144,7 +144,7 @@ TEST(TextSource, NamesOfSpecialTokensInTheDataAreTextUnlessTheDeckSaysOtherwise)
   EXPECT_EQ(count(text), 2);
   EXPECT_EQ(text.oddities, bit(Oddity::special_name));
   EXPECT_EQ(trained_text(text, tokenizer), "b <|im_end|> c<|im_end|>");
-  policy.special_names = SpecialNames::tokens;
+  policy.special_names = SpecialNameMeaning::tokens;
   const SourceSample names = tokens_of(said("a", "b <|im_end|> c"), policy, tokenizer);
   EXPECT_EQ(count(names), 3);
   EXPECT_EQ(names.oddities, 0u);
@@ -211,8 +211,8 @@ TEST(TextSource, ADocumentOfTokensGetsTheEndThatItLacks) {
 TEST(TextSource, TheLastAnswerIsAQuestionsAnswer) {
   const tokenizer::Tokenizer tokenizer = qwen();
   Sample sample = said("a", "b");
-  sample.conversation.messages.push_back({Role::user, "what", {}, {}});
-  sample.conversation.messages.push_back({Role::assistant, "that", {}, {}});
+  sample.conversation.messages.push_back({ChatRole::user, "what", {}, {}});
+  sample.conversation.messages.push_back({ChatRole::assistant, "that", {}, {}});
   const TextSource source = source_of(sample, by(chatml()), tokenizer);
   const auto question = source.question(0);
   ASSERT_TRUE(question);
@@ -231,7 +231,7 @@ TEST(TextSource, SettingsDifferWhereTokensDo) {
   TokenizePolicy all;
   all.train_on = TrainOn::all;
   TokenizePolicy names;
-  names.special_names = SpecialNames::tokens;
+  names.special_names = SpecialNameMeaning::tokens;
   ChatTemplate other = chatml();
   other.text += "# changed";
   std::vector<std::string> texts = {plain};

@@ -14,10 +14,10 @@ class OfDora : public tests::TinyWeights {
   using tests::TinyWeights::TinyWeights;
 
   std::vector<TrainedPart> trained(RowRange) const override { return {}; }
-  std::vector<AdaptedPart> adapted(RowRange) const override {
-    const Adapted parts = {.parts = {1, 2, 3}, .scale = 2, .math = &adapters::lora::math()};
-    return {{0, parts, 0, 6}};
-  }
+  std::vector<AdaptedPart> adapted(RowRange) const override { return {{0, &parts_, 0, 6}}; }
+
+ private:
+  Adapted parts_ = {.parts = {1, 2, 3}, .scale = 2, .math = &adapters::lora::math()};
 };
 
 TEST(Dora, ARowOfZerosStaysZeroAndItsGradientsAreFinite) {

@@ -42,7 +42,7 @@ class TableWeights : public model::Weights {
     std::int64_t first = 0;
     for (int row = rows.first; row < rows.first + rows.num; ++row) {
       const model::Parameter& of = table_.row(row);
-      if (of.adapted.exists()) parts.push_back({row, of.adapted, first, of.shape[0]});
+      if (of.adapted.exists()) parts.push_back({row, &of.adapted, first, of.shape[0]});
       first += of.shape[0];
     }
     return parts;

@@ -21,8 +21,8 @@ std::vector<double> golden(const std::string& name) {
   return json["multipliers"][name].get<std::vector<double>>();
 }
 
-Settings settings_of(LrSchedule schedule, double min_lr_ratio = 0) {
-  Settings settings;
+OptimizerSettings settings_of(LrSchedule schedule, double min_lr_ratio = 0) {
+  OptimizerSettings settings;
   settings.lr = 1;
   settings.schedule = schedule;
   settings.warmup_steps = 4;
@@ -41,7 +41,7 @@ TEST(Schedule, IsThatOfTheReferenceTrajectory) {
 /// a rate of zero and step s has s / w, so that one step of the run is wasted; here it is
 /// (s + 1) / w, and the peak comes one step earlier.
 TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
-  const std::vector<std::pair<std::string, Settings>> pairs = {
+  const std::vector<std::pair<std::string, OptimizerSettings>> pairs = {
       {"hf_linear", settings_of(LrSchedule::linear)},
       {"hf_cosine", settings_of(LrSchedule::cosine)},
       {"hf_cosine_with_min_lr", settings_of(LrSchedule::cosine, 0.1)},
@@ -57,7 +57,7 @@ TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
 }
 
 TEST(Schedule, WarmupRatioIsRoundedUp) {
-  Settings settings = settings_of(LrSchedule::linear);
+  OptimizerSettings settings = settings_of(LrSchedule::linear);
   settings.warmup_steps = 0;
   settings.warmup_ratio = 0.11;
   EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 3);
@@ -67,14 +67,14 @@ TEST(Schedule, WarmupRatioIsRoundedUp) {
 }
 
 TEST(Schedule, WarmupStepsComeBeforeTheRatio) {
-  Settings settings = settings_of(LrSchedule::linear);
+  OptimizerSettings settings = settings_of(LrSchedule::linear);
   settings.warmup_ratio = 0.5;
   EXPECT_EQ(Schedule(settings, 20).warmup_steps(), 4);
 }
 
 TEST(Schedule, ScalesWithThePeakAndEndsAtItsLeast) {
   for (const LrSchedule shape : {LrSchedule::linear, LrSchedule::cosine}) {
-    Settings settings = settings_of(shape, 0.25);
+    OptimizerSettings settings = settings_of(shape, 0.25);
     settings.lr = 3e-4;
     const Schedule schedule(settings, 20);
     EXPECT_NEAR(schedule.lr(12), 3e-4 * (0.25 + 0.75 * 0.5), 1e-18);
@@ -86,7 +86,7 @@ TEST(Schedule, ScalesWithThePeakAndEndsAtItsLeast) {
 /// Steps 4 to 13 at the peak, then the last 30 % of all steps, as transformers'
 /// get_wsd_schedule(4, 6, 20, decay_type="linear") has them.
 TEST(Schedule, WsdStaysAndThenFallsLinearly) {
-  Settings settings = settings_of(LrSchedule::wsd, 0.1);
+  OptimizerSettings settings = settings_of(LrSchedule::wsd, 0.1);
   settings.decay_ratio = 0.3;
   const Schedule schedule(settings, 20);
   EXPECT_EQ(schedule.lr(3), 1);

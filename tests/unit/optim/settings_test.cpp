@@ -10,9 +10,9 @@
 namespace finetune::optim::settings_test {
 namespace {
 
-Settings read(const std::string& text) {
-  return tests::read_table<Settings>("[optimizer]\n" + text, "optimizer",
-                                     modules::registry().optimizers);
+OptimizerSettings read(const std::string& text) {
+  return tests::read_table<OptimizerSettings>("[optimizer]\n" + text, "optimizer",
+                                              modules::registry().optimizers);
 }
 
 std::string refusal(const std::string& text) {
@@ -26,7 +26,7 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(OptimizerSettings, ReadEveryKey) {
-  const Settings s = read(
+  const OptimizerSettings s = read(
       "lr = 1e-3\nschedule = \"linear\"\nmin_lr_ratio = 0.1\nwarmup_steps = 3\nbeta1 = 0.8\n"
       "beta2 = 0.9\neps = 1e-6\nweight_decay = 0.01\nmax_grad_norm = 2\nrounding = \"nearest\"\n");
   EXPECT_EQ(s.lr, 1e-3);
@@ -45,7 +45,7 @@ TEST(OptimizerSettings, ReadEveryKey) {
 
 TEST(OptimizerSettings, HaveTheDefaultsOfTheChosenOptimizer) {
   EXPECT_EQ(read("").numbers.at("beta2"), 0.95);
-  const Settings lion = read("name = \"lion\"\nbeta1 = 0.8");
+  const OptimizerSettings lion = read("name = \"lion\"\nbeta1 = 0.8");
   EXPECT_EQ(lion.kind->name(), "lion");
   EXPECT_EQ(lion.numbers.at("beta1"), 0.8);
   EXPECT_EQ(lion.numbers.at("beta2"), 0.99);

@@ -63,8 +63,8 @@ model::ParameterTable table_of(const model::Architecture& a, Base base,
   return table;
 }
 
-Request request(const model::Architecture& a, std::int64_t ranks) {
-  Request request = tests::adamw_request();
+PlanInput request(const model::Architecture& a, std::int64_t ranks) {
+  PlanInput request = tests::adamw_request();
   request.architecture = a;
   request.parallel.sharding = sharding_named("FULL_SHARD");
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
@@ -123,7 +123,7 @@ TEST(Adapters, GatherOfNf4AboutAQuarterOfBf16) {
 
 TEST(Adapters, AloneHaveMastersMomentsAndSums) {
   const model::ParameterTable table = table_of(small(), Base::dense);
-  Request one = request(small(), 1);
+  PlanInput one = request(small(), 1);
   one.saves_beside_training = true;
   const Plan plan = make(one, table);
   EXPECT_EQ(bytes_of(plan, "master copy"), 4 * table.num_trainable());
@@ -152,7 +152,7 @@ TEST(Adapters, MakeBackwardKeepOnlyWhatTheyRead) {
 }
 
 TEST(Adapters, WithEightBitMomentsHaveTwoBytesAndTwoScalesABlock) {
-  Request eight = request(small(), 1);
+  PlanInput eight = request(small(), 1);
   eight.optimizer = tests::adamw8bit();
   const model::ParameterTable table = table_of(small(), Base::trained);
   const auto bytes =
@@ -163,7 +163,7 @@ TEST(Adapters, WithEightBitMomentsHaveTwoBytesAndTwoScalesABlock) {
 TEST(Adapters, OfA72BModelInGptqFitFourGpusOf24GB) {
   model::AdapterSettings settings;
   settings.of<adapters::lora::Settings>().r = 16;
-  Request wanted = request(qwen_72b(), 4);
+  PlanInput wanted = request(qwen_72b(), 4);
   wanted.max_seq_length = 1024;
   wanted.activation_checkpointing = ActivationCheckpointing::full;
   wanted.on_gpu = true;
@@ -174,7 +174,7 @@ TEST(Adapters, OfA72BModelInGptqFitFourGpusOf24GB) {
 
 TEST(Remedies, WithAnAdapterAreThoseOfItsTable) {
   const model::ParameterTable table = table_of(small(), Base::dense);
-  Request wanted = request(small(), 1);
+  PlanInput wanted = request(small(), 1);
   for (const Remedy& remedy : remedies(wanted, table, 1)) {
     EXPECT_NE(remedy.change, "optimizer.name = \"adamw8bit\"") << "its states are small";
     EXPECT_FALSE(remedy.change.starts_with("adapter")) << remedy.change;
@@ -183,7 +183,7 @@ TEST(Remedies, WithAnAdapterAreThoseOfItsTable) {
 
 TEST(Remedies, NameAnAdapterWhereNothingElseIsEnough) {
   const model::Architecture a = qwen_72b();
-  Request wanted = request(a, 4);
+  PlanInput wanted = request(a, 4);
   wanted.on_gpu = true;
   wanted.other_tables = {{"adapter.name = \"lora\"", [&] { return table_of(a, Base::dense); }},
                          {"adapter.name = \"qlora\"", [&] { return table_of(a, Base::nf4); }}};
@@ -197,7 +197,7 @@ TEST(Remedies, NestTheMaximaOfNf4) {
   model::AdapterSettings settings;
   settings.double_quant = false;
   const model::Architecture a = qwen_72b();
-  Request wanted = request(a, 4);
+  PlanInput wanted = request(a, 4);
   wanted.on_gpu = true;
   wanted.activation_checkpointing = ActivationCheckpointing::full;
   const auto found = remedies(wanted, table_of(a, Base::nf4, settings), 1);

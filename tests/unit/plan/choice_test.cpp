@@ -22,8 +22,8 @@ Machine shipped(const std::string& name) {
 }
 
 /// A run that leaves everything to the plan.
-Request open_request(const tests::Size& size, std::int64_t nodes, std::int64_t of_node) {
-  Request request = tests::adamw_request();
+PlanInput open_request(const tests::Size& size, std::int64_t nodes, std::int64_t of_node) {
+  PlanInput request = tests::adamw_request();
   request.architecture = tests::decoder(size);
   request.on_gpu = true;
   request.ranks = tests::ranks_on_nodes(nodes * of_node, of_node);
@@ -33,13 +33,13 @@ Request open_request(const tests::Size& size, std::int64_t nodes, std::int64_t o
   return request;
 }
 
-Request open_8b() {
+PlanInput open_8b() {
   return open_request(llama_8b, 2, 8);
 }
 
 /// Of two nodes of eight H100.
 Choice choose_8b(const tests::Training& training, std::int64_t available_bytes) {
-  const Request request = open_8b();
+  const PlanInput request = open_8b();
   const tests::DecoderTable table(request.architecture, training);
   return choose(request, table.table(), {shipped("h100-8"), Passes::composed, available_bytes});
 }
@@ -79,7 +79,7 @@ TEST(AutomaticSharding, WhereNothingFitsIsWhatNeedsLeast) {
 }
 
 TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
-  Request request = open_8b();
+  PlanInput request = open_8b();
   request.parallel.dp_shard = 4;
   EXPECT_FALSE(is_sharding_open(request));
   const tests::DecoderTable table(request.architecture);
@@ -98,7 +98,7 @@ TEST(AutomaticSharding, StaysOpenWhereTheMemoryIsNotKnown) {
 
 TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
   const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
-  const Request asked = open_8b();
+  const PlanInput asked = open_8b();
   const tests::DecoderTable table(asked.architecture);
   const Choice choice = choose(asked, table.table(), site);
   const std::string text = to_string(choice, asked, site);
@@ -109,12 +109,12 @@ TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
 }
 
 TEST(AutomaticActivations, AreTheCheapestThatFit) {
-  Request request = open_request(small, 1, 1);
+  PlanInput request = open_request(small, 1, 1);
   request.on_gpu = false;
   request.micro_batch = request.global_batch = 64;
   const tests::DecoderTable table(request.architecture);
   const auto bytes = [&](ActivationCheckpointing mode) {
-    Request fixed = request;
+    PlanInput fixed = request;
     fixed.activation_checkpointing = mode;
     return make(fixed, table.table()).memory_bytes();
   };
@@ -147,7 +147,7 @@ TEST(AutomaticActivations, AreChosenForEachStrategyOfTheComparison) {
 }
 
 TEST(AutomaticActivations, LeaveWhatTheDeckSays) {
-  Request request = open_8b();
+  PlanInput request = open_8b();
   request.chooses_activations = false;
   request.activation_checkpointing = ActivationCheckpointing::selective;
   const tests::DecoderTable table(request.architecture);
@@ -170,8 +170,8 @@ TEST(UsualRates, FillWhatAMeasuredMachineLacks) {
   Machine machine;
   machine.cores_per_node = 4;
   machine.fp32_tflops = 0.5;
-  const Request request = [] {
-    Request r = open_request(small, 2, 2);
+  const PlanInput request = [] {
+    PlanInput r = open_request(small, 2, 2);
     r.on_gpu = false;
     return r;
   }();

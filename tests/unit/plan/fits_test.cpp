@@ -14,16 +14,16 @@ namespace {
 using tests::block_table;
 
 /// Long sequences of a small model: activations are most of it.
-Request long_sequences() {
-  Request request = tests::request(4);
+PlanInput long_sequences() {
+  PlanInput request = tests::request(4);
   request.micro_batch = 8;
   request.max_seq_length = 4096;
   return request;
 }
 
 /// A few tokens of a large model, whole on each of four ranks.
-Request replicas() {
-  Request request = tests::request(4);
+PlanInput replicas() {
+  PlanInput request = tests::request(4);
   request.parallel.sharding = sharding_named("NO_SHARD");
   return request;
 }
@@ -41,13 +41,13 @@ bool names(const std::vector<Remedy>& remedies, const std::string& change) {
 }
 
 TEST(Remedies, SayWhatReplanningSays) {
-  const Request request = long_sequences();
+  const PlanInput request = long_sequences();
   const std::int64_t now = make(request, block_table(4)).memory_bytes();
   for (const Remedy& remedy : remedies(request, block_table(4), now / 2)) {
     EXPECT_EQ(remedy.saved_bytes, now - remedy.bytes) << remedy.change;
     EXPECT_GT(remedy.saved_bytes, now / 100) << remedy.change;
   }
-  Request half = request;
+  PlanInput half = request;
   half.micro_batch = 4;
   const auto found = remedies(request, block_table(4), now - 1);
   const auto it = std::find_if(found.begin(), found.end(), [](const Remedy& remedy) {
@@ -73,7 +73,7 @@ TEST(Remedies, FollowWhatTheRunIsFullOf) {
 }
 
 TEST(Remedies, ThatFitAndCostLittleComeBeforeThoseThatSaveMore) {
-  const Request request = long_sequences();
+  const PlanInput request = long_sequences();
   const std::int64_t now = make(request, block_table(4)).memory_bytes();
   const auto found = remedies(request, block_table(4), now - now / 100);
   EXPECT_TRUE(names(found, "train.activation_checkpointing = \"selective\""));
@@ -82,7 +82,7 @@ TEST(Remedies, ThatFitAndCostLittleComeBeforeThoseThatSaveMore) {
 }
 
 TEST(Remedies, NameFixedPointAndFp32WhereTheyAreUsed) {
-  Request request = replicas();
+  PlanInput request = replicas();
   request.parallel.sharding = sharding_named("FULL_SHARD");
   request.numbers.determinism = Determinism::topology;
   request.numbers.compute = core::DType::f32;
@@ -93,7 +93,7 @@ TEST(Remedies, NameFixedPointAndFp32WhereTheyAreUsed) {
 }
 
 TEST(Remedies, OfAGpuIncludeItsHost) {
-  Request request = tests::request(1);
+  PlanInput request = tests::request(1);
   request.on_gpu = true;
   EXPECT_TRUE(names(remedies(request, block_table(32), 1), "optimizer.offload = true"));
   request.on_gpu = false;
@@ -101,13 +101,13 @@ TEST(Remedies, OfAGpuIncludeItsHost) {
 }
 
 TEST(RequireFits, AcceptsWhatFitsExactly) {
-  const Request request = replicas();
+  const PlanInput request = replicas();
   const Plan plan = make(request, block_table(4));
   EXPECT_NO_THROW(require_fits(plan, request, block_table(4), plan.memory_bytes()));
 }
 
 TEST(RequireFits, NamesNeedSupplyAndRemedies) {
-  Request request = replicas();
+  PlanInput request = replicas();
   request.deck = "input.toml";
   const Plan plan = make(request, block_table(32));
   try {
@@ -127,7 +127,7 @@ TEST(RequireFits, NamesNeedSupplyAndRemedies) {
 }
 
 TEST(RequireFits, SaysSoWhereNoSingleChangeIsEnough) {
-  const Request request = replicas();
+  const PlanInput request = replicas();
   try {
     require_fits(make(request, block_table(32)), request, block_table(32), 1);
     ADD_FAILURE() << "nothing thrown";
@@ -141,14 +141,14 @@ TEST(RequireFits, SaysSoWhereNoSingleChangeIsEnough) {
 }
 
 TEST(AvailableBytes, AreTheDecksIfItNamesThem) {
-  Request request = replicas();
+  PlanInput request = replicas();
   EXPECT_EQ(available_bytes(request, 7), 7);
   request.parallel.memory_gib = 1.5;
   EXPECT_EQ(available_bytes(request, 7), std::int64_t{3} << 29);
 }
 
 TEST(RequireHostFits, ComparesWhatIsNotOnTheGpu) {
-  Request request = replicas();
+  PlanInput request = replicas();
   request.deck = "input.toml";
   request.on_gpu = request.offloads_optimizer = true;
   const Plan plan = make(request, block_table(32));

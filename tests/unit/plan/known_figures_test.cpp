@@ -50,8 +50,8 @@ model::ParameterTable llama_2_7b_table() {
   return table;
 }
 
-Request full_mixed(const std::string& sharding, std::int64_t ranks) {
-  Request request = tests::adamw_request();
+PlanInput full_mixed(const std::string& sharding, std::int64_t ranks) {
+  PlanInput request = tests::adamw_request();
   request.architecture = llama_2_7b();
   request.parallel.sharding = sharding_named(sharding);
   request.ranks = ranks_on_nodes(ranks, 8);

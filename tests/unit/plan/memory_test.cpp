@@ -26,9 +26,9 @@ std::int64_t bytes_of(const Plan& plan, const std::string& beginning) {
   return -1;
 }
 
-Request with(std::int64_t ranks, const std::string& sharding,
-             core::DType dtype = core::DType::bf16) {
-  Request changed = request(ranks, dtype);
+PlanInput with(std::int64_t ranks, const std::string& sharding,
+               core::DType dtype = core::DType::bf16) {
+  PlanInput changed = request(ranks, dtype);
   changed.parallel.sharding = sharding_named(sharding);
   return changed;
 }
@@ -69,7 +69,7 @@ TEST(Memory, OfShardsCountsPadding) {
 }
 
 TEST(Memory, OfPureBf16NeedsNoSecondCopyOfTheWeights) {
-  Request pure = request(1);
+  PlanInput pure = request(1);
   pure.numbers.master = pure.numbers.moments = core::DType::bf16;
   const Plan plan = make(pure, block_table(16));
   EXPECT_EQ(bytes_of(plan, "master copy"), 2 * 16 * block);
@@ -78,7 +78,7 @@ TEST(Memory, OfPureBf16NeedsNoSecondCopyOfTheWeights) {
 }
 
 TEST(Memory, OfFixedPointSumsGradientsInEightBytes) {
-  Request fixed = request(2);
+  PlanInput fixed = request(2);
   fixed.numbers.determinism = Determinism::topology;
   const Plan plan = make(fixed, block_table(16));
   EXPECT_EQ(bytes_of(plan, "sums, 64-bit"), 8 * 16 * block / 2);
@@ -97,7 +97,7 @@ TEST(Memory, ShrinksWithTheRanks) {
 }
 
 TEST(Memory, OfSavingBesideTrainingIsACopyOfTheStatesThatReplicasShare) {
-  Request saving = with(4, "HYBRID_SHARD");
+  PlanInput saving = with(4, "HYBRID_SHARD");
   saving.parallel.dp_shard = 2;
   saving.ranks = {.world_size = 4, .ranks_per_node = 4, .num_nodes = 1};
   EXPECT_EQ(bytes_of(make(saving, block_table(16)), "copy to be saved"), -1);
@@ -121,7 +121,7 @@ TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
 }
 
 TEST(Memory, KnowsWhatRanksOfANodeShareWhereThereAreSeveralNodes) {
-  Request four = request(4);
+  PlanInput four = request(4);
   four.ranks = {.world_size = 4, .ranks_per_node = 2, .num_nodes = 2};
   const std::int64_t two_mib = std::int64_t{2} << 20;
   EXPECT_EQ(bytes_of(make(four, block_table(16)), "shared with"), two_mib);
@@ -140,18 +140,18 @@ TEST(Memory, OfReplicasSumsGradientsWithoutOpenBuffersInFp32) {
 }
 
 TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
-  const auto gathered = [](const Request& request) {
+  const auto gathered = [](const PlanInput& request) {
     return make(request, block_table(16)).bytes_of(Category::gathered);
   };
   // Two of 16 units rotate: the one that computes, and the next one or the last block, which waits
   // for its backward pass.
-  Request calm = request(2);
+  PlanInput calm = request(2);
   calm.parallel.overlap = false;
   EXPECT_EQ(gathered(calm), 2 * 2 * pooled_size(block));
   EXPECT_EQ(gathered(request(2)), 2 * 2 * pooled_size(block));
   EXPECT_EQ(gathered(with(2, "SHARD_GRAD_OP")), 16 * 2 * pooled_size(block));
   EXPECT_EQ(gathered(with(2, "NO_SHARD")), 0);
-  Request whole = request(2);
+  PlanInput whole = request(2);
   whole.parallel.bucket = Bucket::whole;
   EXPECT_EQ(gathered(whole), 2 * pooled_size(16 * block));
 }
@@ -159,7 +159,7 @@ TEST(Memory, OfGatheredUnitsFollowsTheStrategy) {
 TEST(Memory, OfATiedHeadHasTheEmbeddingOpenBesides) {
   model::ParameterTable table = block_table(16);
   table.rows[0].shape = {1001, 4004};  // the embedding is large
-  Request tied = request(2);
+  PlanInput tied = request(2);
   tied.architecture.tied_embeddings = true;
   const std::int64_t embedding = 1001 * 4004 + 1001;
   const Plan plan = make(tied, table);
@@ -171,7 +171,7 @@ TEST(Memory, OfATiedHeadHasTheEmbeddingOpenBesides) {
 TEST(Memory, OfPanelsInFp32GrowsWithTheThreadsAndIsNeededOnCpusAlone) {
   const auto panels = [](core::DType dtype, bool widens, std::int64_t threads,
                          bool on_gpu = false) {
-    Request changed = request(1, dtype);
+    PlanInput changed = request(1, dtype);
     changed.numbers.widens = widens;
     changed.threads = threads;
     changed.on_gpu = on_gpu;
@@ -188,7 +188,7 @@ TEST(Memory, OfPanelsInFp32GrowsWithTheThreadsAndIsNeededOnCpusAlone) {
 
 TEST(Memory, OfSmallerBucketsIsNeverMore) {
   const auto bytes = [](const char* bucket) {
-    Request changed = request(2);
+    PlanInput changed = request(2);
     changed.parallel.bucket = bucket_named(bucket);
     return make(changed, block_table(16)).memory_bytes();
   };
@@ -197,7 +197,7 @@ TEST(Memory, OfSmallerBucketsIsNeverMore) {
 }
 
 TEST(Memory, OfActivationsGrowsWithTheTokensOfAPass) {
-  Request larger = request(2);
+  PlanInput larger = request(2);
   larger.micro_batch *= 3;
   EXPECT_EQ(bytes_of(make(larger, block_table(16)), "kept for backward"),
             3 * bytes_of(make(request(2), block_table(16)), "kept for backward"));
@@ -207,7 +207,7 @@ TEST(Memory, OfKeptActivationsIsCountedByHand) {
   // A token and block: input, two norms, sum after attention (4 x 64), q k v (128), attention's
   // output (64), gate, up and product (3 x 96) in bf16; two norms and four heads in fp32.
   const auto kept = [](ActivationCheckpointing mode) {
-    Request changed = request(2);
+    PlanInput changed = request(2);
     changed.activation_checkpointing = mode;
     return bytes_of(make(changed, block_table(16)), "kept for backward");
   };
@@ -220,7 +220,7 @@ TEST(Memory, OfKeptActivationsIsCountedByHand) {
 }
 
 TEST(Memory, OfActivationsShrinksWithEachModeOfCheckpointing) {
-  Request changed = request(2);
+  PlanInput changed = request(2);
   const auto bytes = [&](ActivationCheckpointing mode) {
     changed.activation_checkpointing = mode;
     return make(changed, block_table(16)).bytes_of(Category::activations);
@@ -233,7 +233,7 @@ TEST(Memory, OfActivationsShrinksWithEachModeOfCheckpointing) {
 
 TEST(Memory, OfLogitsStopsGrowingAtAChunk) {
   const auto in_flight = [](std::int64_t tokens, std::int64_t vocabulary) {
-    Request changed = request(2);
+    PlanInput changed = request(2);
     changed.micro_batch = 1;
     changed.max_seq_length = tokens;
     changed.architecture.vocab_size = vocabulary;
@@ -245,7 +245,7 @@ TEST(Memory, OfLogitsStopsGrowingAtAChunk) {
 }
 
 TEST(Memory, OfAGpusHostHoldsWhatACheckpointCopies) {
-  Request request = tests::request(1);
+  PlanInput request = tests::request(1);
   request.on_gpu = true;
   const Plan plan = make(request, block_table(3));
   std::int64_t copied = 0;
@@ -261,7 +261,7 @@ TEST(Memory, OfAGpusHostHoldsWhatACheckpointCopies) {
 }
 
 TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
-  Request offloaded = request(2);
+  PlanInput offloaded = request(2);
   offloaded.on_gpu = offloaded.offloads_optimizer = true;
   const Plan plan = make(offloaded, block_table(16));
   const std::int64_t shard = 16 * block / 2;
@@ -275,6 +275,22 @@ TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
   EXPECT_EQ(plan.bytes_of(Category::states), 0);
   offloaded.on_gpu = false;
   EXPECT_EQ(make(offloaded, block_table(16)).host_bytes(), 0) << "a CPU rank has one memory";
+}
+
+TEST(Memory, OfAnOffloadedOptimizerHasTwoUnitsOnTheirWay) {
+  PlanInput offloaded = request(2);
+  offloaded.on_gpu = offloaded.offloads_optimizer = true;
+  const auto bytes_named = [&](const std::string& name, int num_blocks) {
+    const Plan plan = make(offloaded, block_table(num_blocks));
+    for (const MemoryItem& item : plan.memory)
+      if (item.name == name && item.place == Place::host) return item.bytes;
+    return std::int64_t{0};
+  };
+  const std::string gradients = "sums of units, on their way from the device";
+  const std::string weights = "new weights of units, on their way to the device";
+  EXPECT_EQ(bytes_named(gradients, 16), 2 * pinned_bytes(4 * block / 2));
+  EXPECT_EQ(bytes_named(gradients, 1), pinned_bytes(4 * block / 2));
+  EXPECT_EQ(bytes_named(weights, 16), 2 * pinned_bytes(2 * block / 2));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 using tests::block_table;
 
 Plan plan_of(std::int64_t ranks, std::int64_t global_batch, std::int64_t micro_batch) {
-  Request request = tests::request(ranks);
+  PlanInput request = tests::request(ranks);
   request.global_batch = global_batch;
   request.micro_batch = micro_batch;
   return make(request, block_table(2));
@@ -105,7 +105,7 @@ TEST(Plan, NamesIdlePasses) {
 }
 
 TEST(Plan, ListsTheHostsMemoryApart) {
-  Request request = tests::request(1);
+  PlanInput request = tests::request(1);
   request.on_gpu = request.offloads_optimizer = true;
   const std::string text = to_string(make(request, block_table(2)));
   EXPECT_NE(text.find("host memory per rank"), std::string::npos) << text;
@@ -113,7 +113,7 @@ TEST(Plan, ListsTheHostsMemoryApart) {
 }
 
 TEST(Plan, GroupsUnitsByTheBucketOfTheDeck) {
-  Request request = tests::request(1);
+  PlanInput request = tests::request(1);
   request.parallel.bucket = Bucket::layer;
   EXPECT_EQ(make(request, block_table(2)).shards.units().size(), 4u);
 }

@@ -28,7 +28,7 @@ TimePlan planned(const Published& row) {
                         ? read_machine("h100-8-fp8", tests::source_folder() / "tests/golden/plan")
                         : read_machine(row.machine, tests::source_folder() / "inputs/machines");
   if (row.inter_gb_per_s > 0) machine.inter_gb_per_s = row.inter_gb_per_s;
-  Request request = tests::adamw_request();
+  PlanInput request = tests::adamw_request();
   request.architecture = tests::decoder(row.size);
   request.parallel.sharding = sharding_named(row.sharding);
   request.numbers.reduce = core::DType::bf16;

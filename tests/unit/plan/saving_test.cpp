@@ -37,7 +37,7 @@ class Saving : public ::testing::Test {
     return plan_saving(make(request_, table_), request_, machine_, rules);
   }
 
-  Request request_;
+  PlanInput request_;
   model::ParameterTable table_;
   Machine machine_;
 };

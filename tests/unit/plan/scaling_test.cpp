@@ -15,8 +15,8 @@ namespace {
 
 constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 
-Request request(std::int64_t nodes) {
-  Request request = tests::adamw_request();
+PlanInput request(std::int64_t nodes) {
+  PlanInput request = tests::adamw_request();
   request.architecture = tests::decoder(small);
   request.on_gpu = true;
   request.ranks = tests::ranks_on_nodes(2 * nodes, 2);
@@ -27,7 +27,7 @@ Request request(std::int64_t nodes) {
 
 std::vector<ScalingRow> rows(std::int64_t nodes, Scaling scaling,
                              std::int64_t available_bytes = 0) {
-  const Request r = request(nodes);
+  const PlanInput r = request(nodes);
   const tests::DecoderTable table(r.architecture);
   return scale(r, table.table(), {tests::round_machine(), Passes::fused, available_bytes}, scaling);
 }
@@ -45,7 +45,7 @@ TEST(ScalingTable, HasPowersOfTwoAndTheNodesAskedFor) {
 }
 
 TEST(ScalingTable, StaysOnOneNodeWhereTheNetworkIsNotKnown) {
-  const Request r = request(1);
+  const PlanInput r = request(1);
   const tests::DecoderTable table(r.architecture);
   Machine machine = tests::round_machine();
   machine.inter_gb_per_s = 0;
@@ -62,7 +62,7 @@ TEST(ScalingTable, WeakGrowsTheBatchAndStrongKeepsIt) {
 }
 
 TEST(ScalingTable, MakesMicroBatchesSmallerBeforeRanksHaveNone) {
-  Request r = request(1);
+  PlanInput r = request(1);
   r.global_batch = r.micro_batch = 4;
   const tests::DecoderTable table(r.architecture);
   const auto strong =
@@ -73,7 +73,7 @@ TEST(ScalingTable, MakesMicroBatchesSmallerBeforeRanksHaveNone) {
 }
 
 TEST(ScalingTable, OfWeakScalingLeavesOutNodesWhoseRanksHaveNothingToDo) {
-  Request r = request(4);
+  PlanInput r = request(4);
   r.global_batch = 4;
   const tests::DecoderTable table(r.architecture);
   const Site site = {tests::round_machine(), Passes::fused, 0};
@@ -102,7 +102,7 @@ TEST(ScalingTable, LeavesOutNodesWhereNothingFits) {
   const auto all = rows(4, Scaling::weak);
   // With what sixteen nodes need at least, one node cannot hold the model.
   std::int64_t least = all.front().strategy.memory_bytes;
-  Request r = request(16);
+  PlanInput r = request(16);
   r.parallel.sharding = sharding_named("FULL_SHARD");
   const tests::DecoderTable table(r.architecture);
   least = std::min(least, make(r, table.table()).memory_bytes());

@@ -32,8 +32,8 @@ inline plan::Ranks ranks_on_nodes(std::int64_t world_size, std::int64_t ranks_pe
 }
 
 /// FULL_SHARD on nodes of two ranks.
-inline plan::Request request(std::int64_t world_size, core::DType dtype = core::DType::bf16) {
-  plan::Request request = adamw_request();
+inline plan::PlanInput request(std::int64_t world_size, core::DType dtype = core::DType::bf16) {
+  plan::PlanInput request = adamw_request();
   request.architecture.num_layers = 16;
   request.architecture.vocab_size = 1000;
   request.architecture.d_model = 64;

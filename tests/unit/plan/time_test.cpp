@@ -6,6 +6,7 @@
 #include "model/cost/cost_ops.hpp"
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/time/detail/strategies.hpp"
+#include "plan/time/detail/timeline.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
@@ -22,8 +23,8 @@ using tests::Training;
 /// Two blocks; widths that differ, so that none can be taken for another.
 constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
 
-Request request(std::int64_t ranks, const std::string& sharding = "FULL_SHARD") {
-  Request request = tests::adamw_request();
+PlanInput request(std::int64_t ranks, const std::string& sharding = "FULL_SHARD") {
+  PlanInput request = tests::adamw_request();
   request.architecture = tests::decoder(small);
   request.parallel.sharding = sharding_named(sharding);
   request.on_gpu = true;
@@ -34,7 +35,7 @@ Request request(std::int64_t ranks, const std::string& sharding = "FULL_SHARD") 
   return request;
 }
 
-MicroBatchWork work(const Request& r, const Training& training = {}) {
+MicroBatchWork work(const PlanInput& r, const Training& training = {}) {
   const DecoderTable table(r.architecture, training);
   return plan_work(r, table.table(), Rates(round_machine(), r.numbers.compute), Passes::fused);
 }
@@ -72,7 +73,7 @@ TEST(PlannedWork, OfPackedWeightsUnpacksThemForwardAndBackward) {
 }
 
 TEST(PlannedWork, ComputesBlocksAgainWithFullCheckpointing) {
-  Request r = request(1);
+  PlanInput r = request(1);
   r.activation_checkpointing = ActivationCheckpointing::full;
   const MicroBatchWork all = work(r);
   EXPECT_DOUBLE_EQ(all.blocks[1].again.flops, all.blocks[1].forward.flops);
@@ -83,7 +84,7 @@ TEST(PlannedWork, ComputesBlocksAgainWithFullCheckpointing) {
 }
 
 TEST(PlannedWork, CountsTheExpertsThatATokenTakes) {
-  Request r = request(1);
+  PlanInput r = request(1);
   r.architecture.experts = {.num = 8, .top_k = 2, .d_ff = 48};
   r.architecture.layers = {{.has_experts = true}, {}};
   DecoderTable table(r.architecture);
@@ -105,7 +106,7 @@ TEST(PlannedWork, ATokenSeesHalfOfAllItsWindowOrItsChunk) {
   EXPECT_DOUBLE_EQ(visible_tokens({.chunk = 10}, 100), 5.5);
 }
 
-TimePlan time_of(const Request& r, const Machine& machine = round_machine(),
+TimePlan time_of(const PlanInput& r, const Machine& machine = round_machine(),
                  const Training& training = {}) {
   const DecoderTable table(r.architecture, training);
   return plan_time(make(r, table.table()), r, table.table(), machine, Passes::fused);
@@ -147,7 +148,7 @@ TEST(PlannedTime, GrowsAsLinksGetSlower) {
 }
 
 TEST(PlannedTime, HidesCommunicationBehindTheComputation) {
-  Request r = request(2);
+  PlanInput r = request(2);
   Machine machine = round_machine();
   const TimePlan hidden = time_of(r, machine);
   r.parallel.overlap = false;
@@ -158,7 +159,7 @@ TEST(PlannedTime, HidesCommunicationBehindTheComputation) {
 }
 
 TEST(PlannedTime, HidesNoCopiesOfTheCoresThatCompute) {
-  Request r = request(2);
+  PlanInput r = request(2);
   r.on_gpu = false;
   Machine machine = round_machine();
   machine.gpus_per_node = 0;
@@ -170,7 +171,7 @@ TEST(PlannedTime, HidesNoCopiesOfTheCoresThatCompute) {
 }
 
 TEST(PlannedTime, OfAccumulationIsThatOfItsPasses) {
-  Request r = request(2);
+  PlanInput r = request(2);
   r.global_batch *= 10;
   const TimePlan ten = time_of(r);
   r.global_batch += 2 * 2;
@@ -185,7 +186,7 @@ TEST(PlannedTime, OfAccumulationIsThatOfItsPasses) {
 /// the bytes, so that the bytes of a step follow from the units.
 TEST(PlannedTime, SendsHeadEmbeddingAndLastBlockOnceAPass) {
   for (const std::int64_t passes : {1, 2, 7}) {
-    Request r = request(4);
+    PlanInput r = request(4);
     r.global_batch *= passes;
     const DecoderTable table(r.architecture);
     const Plan plan = make(r, table.table());
@@ -210,7 +211,7 @@ TEST(PlannedTime, KeepsLinksAsLongBusyAsItsBytesTake) {
   Machine machine = round_machine();
   machine.inter_gb_per_s = 1e-3;
   for (const char* sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD"}) {
-    Request r = request(4, sharding);
+    PlanInput r = request(4, sharding);
     r.global_batch *= 5;
     const TimePlan time = time_of(r, machine);
     EXPECT_NEAR(time.sent_by_node_bytes / (1e9 * machine.inter_gb_per_s), time.communication_s,
@@ -238,7 +239,7 @@ TEST(PlannedTime, SaysWhichRatesAreMissing) {
 }
 
 TEST(PlannedTime, TakesOneHundredThousandRanks) {
-  Request r = request(100'000);
+  PlanInput r = request(100'000);
   const TimePlan t = time_of(r);
   EXPECT_GT(t.step_s, 0);
   EXPECT_GT(t.exposed_share(), 0.5) << "so small a model is not for so many";
@@ -246,6 +247,36 @@ TEST(PlannedTime, TakesOneHundredThousandRanks) {
 
 Site site(std::int64_t available_bytes = 0) {
   return {round_machine(), Passes::fused, available_bytes};
+}
+
+TEST(PlannedUpdate, IsTheSumOfTheUnitsWhereNothingTravels) {
+  EXPECT_DOUBLE_EQ(play_update({{.update = 3}, {.update = 4}}, {}), 7);
+  EXPECT_DOUBLE_EQ(play_update({}, {}), 0);
+}
+
+TEST(PlannedUpdate, OffloadedTravelsBehindTheUpdates) {
+  const schedule::Rules offloaded = {.offloads = true};
+  const UpdateSeconds slow = {.fetch = 1, .update = 10, .publish = 2};
+  EXPECT_DOUBLE_EQ(play_update({slow, slow, slow}, offloaded), 1 + 30 + 2)
+      << "only the first gradient and the last weights are waited for";
+  const UpdateSeconds quick = {.fetch = 4, .update = 1, .publish = 3};
+  EXPECT_DOUBLE_EQ(play_update({quick, quick, quick}, offloaded), 3 * (4 + 3))
+      << "the link is busy all the time";
+}
+
+TEST(PlannedTime, OffloadedIsBelowCopiesAndUpdatesOneAfterTheOther) {
+  PlanInput r = request(2);
+  r.on_gpu = r.offloads_optimizer = true;
+  const DecoderTable table(r.architecture);
+  Machine machine = site().machine;
+  machine.host_gb_per_s = 10;
+  const Plan plan = make(r, table.table());
+  const double time_s = plan_time(plan, r, table.table(), machine, Passes::fused).optimizer_s;
+  const auto elements = static_cast<double>(plan.shards.shard_elements());
+  const double update_s = elements * (2 * 4 + 2 * 8 + 4 + 2) / 10e9;
+  const double travel_s = elements * (4 + 2) / 10e9;
+  EXPECT_GT(time_s, update_s);
+  EXPECT_LT(time_s, update_s + 0.7 * travel_s);
 }
 
 TEST(Strategies, ListsThoseThatDifferFastestFirst) {
@@ -259,7 +290,7 @@ TEST(Strategies, ListsThoseThatDifferFastestFirst) {
 }
 
 TEST(Strategies, GathersInsideANodeWhereTheNetworkIsSlow) {
-  Request r = request(8);
+  PlanInput r = request(8);
   const DecoderTable table(r.architecture);
   Site slow = site();
   slow.machine.inter_gb_per_s = 0.01;
@@ -275,9 +306,9 @@ TEST(Strategies, GathersInsideANodeWhereTheNetworkIsSlow) {
 }
 
 TEST(Strategies, SpreadsACopyOverAsFewNodesAsHoldIt) {
-  const Request r = request(16);
+  const PlanInput r = request(16);
   const DecoderTable table(r.architecture);
-  Request over_two_nodes = r;
+  PlanInput over_two_nodes = r;
   over_two_nodes.parallel.sharding = sharding_named("HYBRID_SHARD");
   over_two_nodes.parallel.dp_shard = 4;
   const std::int64_t enough = make(over_two_nodes, table.table()).memory_bytes();
@@ -304,7 +335,7 @@ TEST(Strategies, PutsWhatDoesNotFitLast) {
 }
 
 TEST(Strategies, ThatTheHostDoesNotHoldDoNotFit) {
-  Request r = request(4);
+  PlanInput r = request(4);
   r.offloads_optimizer = true;
   const DecoderTable table(r.architecture);
   Site small_host = site(std::int64_t{1} << 40);

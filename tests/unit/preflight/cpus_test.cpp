@@ -57,7 +57,7 @@ TEST_F(TwoSockets, AreFound) {
 }
 
 TEST_F(TwoSockets, WithMemoryOfTheOtherOneAreWarnedOf) {
-  Job job = healthy_job(1, 2);
+  JobFacts job = healthy_job(1, 2);
   job.ranks[0].cpu = cpus_here(1, root_, {4, 5});
   job.ranks[1].cpu = cpus_here(1, root_, {0, 1});
   const Finding finding = judge_binding(job);
@@ -70,7 +70,7 @@ TEST_F(TwoSockets, WithMemoryOfTheOtherOneAreWarnedOf) {
 
 TEST_F(TwoSockets, ThatARankLiesAcrossAreWarnedOf) {
   write("proc/self/status", "Mems_allowed_list:\t0-1");
-  Job job = healthy_job(1, 2);
+  JobFacts job = healthy_job(1, 2);
   job.ranks[0].cpu = cpus_here(1, root_, {0, 1, 4, 5});
   job.ranks[1].cpu = cpus_here(1, root_, {2, 3, 6, 7});
   EXPECT_TRUE(holds(first_line(judge_binding(job)), "its cores are on NUMA nodes 0-1"));
@@ -79,7 +79,7 @@ TEST_F(TwoSockets, ThatARankLiesAcrossAreWarnedOf) {
 }
 
 TEST(Binding, OfAllRanksToOneCoreIsBad) {
-  Job job = healthy_job(2, 3);
+  JobFacts job = healthy_job(2, 3);
   EXPECT_EQ(judge_binding(job).grade(), Grade::good);
   for (std::size_t i = 3; i < 6; ++i)
     job.ranks[i].cpu.cores = {2};
@@ -91,7 +91,7 @@ TEST(Binding, OfAllRanksToOneCoreIsBad) {
 }
 
 TEST(Binding, ThatOverlapsIsWarnedOf) {
-  Job job = healthy_job(1, 4);
+  JobFacts job = healthy_job(1, 4);
   job.ranks[2].cpu.cores = {1, 2};
   EXPECT_TRUE(holds(first_line(judge_binding(job)), "different bindings share cores 1"));
   job = healthy_job(1, 4);
@@ -100,13 +100,13 @@ TEST(Binding, ThatOverlapsIsWarnedOf) {
 }
 
 TEST(Binding, ToASocketThatHasACoreForEachIsGood) {
-  Job job = healthy_job(1, 2);
+  JobFacts job = healthy_job(1, 2);
   job.ranks[0].cpu.cores = job.ranks[1].cpu.cores = {0, 1};
   EXPECT_EQ(judge_binding(job).grade(), Grade::good);
 }
 
 TEST(Binding, OfNobodyOnTooFewCoresIsOnlyWarnedOfByTheFullCheck) {
-  Job job = healthy_job(1, 4);
+  JobFacts job = healthy_job(1, 4);
   for (Facts& facts : job.ranks) {
     facts.cpu.cores = {0, 1};
     facts.cpu.num_online = 2;
@@ -117,7 +117,7 @@ TEST(Binding, OfNobodyOnTooFewCoresIsOnlyWarnedOfByTheFullCheck) {
 }
 
 TEST(Binding, WithMoreThreadsThanCoresIsWarnedOf) {
-  Job job = healthy_job(1, 1);
+  JobFacts job = healthy_job(1, 1);
   job.ranks[0].cpu.threads = 4;
   EXPECT_TRUE(
       holds(first_line(judge_binding(job)), "n0: rank 0: computes with 4 threads on 1 core"));
@@ -132,7 +132,7 @@ TEST(Load, OfOthersIsWhatTheRanksHaveNotUsed) {
 }
 
 TEST(Load, OnTheCoreOfABoundRankIsBadAndNamed) {
-  Job job = healthy_job(2, 2);
+  JobFacts job = healthy_job(2, 2);
   job.ranks[2].of_node.loads = {{0, 0.08}, {1, 0.5}};
   const Finding finding = judge_load(job);
   EXPECT_EQ(finding.grade(), Grade::bad);
@@ -143,7 +143,7 @@ TEST(Load, OnTheCoreOfABoundRankIsBadAndNamed) {
 }
 
 TEST(Load, OnACoreThatARankCanLeaveIsAWarning) {
-  Job job = healthy_job(1, 1);
+  JobFacts job = healthy_job(1, 1);
   job.ranks[0].cpu.cores = {0, 1};
   job.ranks[0].cpu.num_online = 2;
   job.ranks[0].of_node.loads = {{1, 1.0}};

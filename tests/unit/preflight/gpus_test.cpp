@@ -24,8 +24,8 @@ Gpu healthy_gpu(int index) {
 }
 
 /// Three nodes of two ranks with a GPU each.
-Job gpu_job() {
-  Job job = healthy_job(3, 2);
+JobFacts gpu_job() {
+  JobFacts job = healthy_job(3, 2);
   for (Facts& facts : job.ranks) {
     facts.num_gpus = 2;
     if (facts.of_node.is_from_leader) facts.of_node.gpus = {healthy_gpu(0), healthy_gpu(1)};
@@ -45,7 +45,7 @@ TEST(Gpus, ThatAreNotThereAreNoProblem) {
   EXPECT_EQ(judge_gpus(healthy_job(1, 2)).grade(), Grade::good);
 }
 
-void expect_told(const Job& job, Grade grade, const std::string& part) {
+void expect_told(const JobFacts& job, Grade grade, const std::string& part) {
   const Finding finding = judge_gpus(job);
   ASSERT_EQ(finding.problems.size(), 1u);
   EXPECT_EQ(finding.grade(), grade);
@@ -53,7 +53,7 @@ void expect_told(const Job& job, Grade grade, const std::string& part) {
 }
 
 TEST(Gpus, WithATroubleAreNamed) {
-  Job job = gpu_job();
+  JobFacts job = gpu_job();
   Gpu& gpu = job.ranks[2].of_node.gpus[1];
   gpu.uncorrected_errors = 2;
   expect_told(job, Grade::bad, "n1: GPU 1 (GPU-1): has 2 uncorrected memory errors");
@@ -75,7 +75,7 @@ TEST(Gpus, WithATroubleAreNamed) {
 }
 
 TEST(Gpus, OfAnotherKindNumberOrDriverAreNamed) {
-  Job job = gpu_job();
+  JobFacts job = gpu_job();
   job.ranks[4].of_node.gpus[0].driver = "535.1";
   expect_told(job, Grade::bad, "n2: has other GPUs than the other nodes");
   job = gpu_job();
@@ -87,15 +87,15 @@ TEST(Gpus, OfAnotherKindNumberOrDriverAreNamed) {
 }
 
 /// The ranks compute on one GPU of two a node.
-Job job_on_some() {
-  Job job = gpu_job();
+JobFacts job_on_some() {
+  JobFacts job = gpu_job();
   for (Facts& facts : job.ranks)
     facts.gpu = "GPU-0";
   return job;
 }
 
 TEST(Gpus, OfOtherJobsAreOnlyNoted) {
-  Job job = job_on_some();
+  JobFacts job = job_on_some();
   EXPECT_EQ(judge_gpus(job).grade(), Grade::good);
   Gpu& other = job.ranks[2].of_node.gpus[1];
   other.foreign = {"77 (python)"};
@@ -108,7 +108,7 @@ TEST(Gpus, OfOtherJobsAreOnlyNoted) {
 }
 
 TEST(Gpus, MustBeAlikeWhereTheJobComputes) {
-  Job job = job_on_some();
+  JobFacts job = job_on_some();
   job.ranks[4].of_node.gpus.pop_back();
   expect_told(job, Grade::note, "n2: has other GPUs");
   job = job_on_some();
@@ -117,7 +117,7 @@ TEST(Gpus, MustBeAlikeWhereTheJobComputes) {
 }
 
 TEST(Gpus, OfWhichOnlyPartsAreUsedAllCount) {
-  Job job = gpu_job();
+  JobFacts job = gpu_job();
   for (Facts& facts : job.ranks)
     facts.gpu = "MIG-1";
   job.ranks[2].of_node.gpus[1].foreign = {"77 (python)"};
@@ -125,7 +125,7 @@ TEST(Gpus, OfWhichOnlyPartsAreUsedAllCount) {
 }
 
 TEST(Gpus, AreOnlyNotedByARunOnTheCpu) {
-  Job job = gpu_job();
+  JobFacts job = gpu_job();
   for (Facts& facts : job.ranks)
     facts.num_gpus = 0;
   job.ranks[2].of_node.gpus[1].foreign = {"77 (python)"};

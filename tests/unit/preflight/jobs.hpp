@@ -10,8 +10,8 @@
 namespace finetune::preflight {
 
 /// Ranks node by node, each with a core of its own, all alike and in good health.
-inline Job healthy_job(int num_nodes, int ranks_per_node) {
-  Job job;
+inline JobFacts healthy_job(int num_nodes, int ranks_per_node) {
+  JobFacts job;
   for (int node = 0; node < num_nodes; ++node) {
     job.nodes.push_back("n" + std::to_string(node));
     for (int i = 0; i < ranks_per_node; ++i) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t gib = std::int64_t{1} << 30;
 
 TEST(Launch, OfOtherThanExpectedNamesNodes) {
-  const Job job = healthy_job(3, 2);
+  const JobFacts job = healthy_job(3, 2);
   EXPECT_EQ(judge_launch(job, {.nodes = 3, .ranks_per_node = 2}).grade(), Grade::good);
   EXPECT_EQ(judge_launch(job, {}).text, "6 ranks on 3 nodes, 2 per node");
   const Finding nodes = judge_launch(job, {.nodes = 4});
@@ -28,7 +28,7 @@ TEST(Launch, OfOtherThanExpectedNamesNodes) {
 }
 
 TEST(Launch, WithAnUnevenNodeWarnsOfIt) {
-  Job job = healthy_job(3, 2);
+  JobFacts job = healthy_job(3, 2);
   job.ranks.erase(job.ranks.begin() + 3);
   const Finding finding = judge_launch(job, {});
   EXPECT_EQ(finding.grade(), Grade::warning);
@@ -36,7 +36,7 @@ TEST(Launch, WithAnUnevenNodeWarnsOfIt) {
 }
 
 TEST(Program, OfOneNodeThatIsAnotherIsNamed) {
-  Job job = healthy_job(4, 2);
+  JobFacts job = healthy_job(4, 2);
   // The first node is the odd one: the majority is right.
   job.ranks[0].program = job.ranks[1].program = "q";
   const Finding finding = judge_program(job);
@@ -45,7 +45,7 @@ TEST(Program, OfOneNodeThatIsAnotherIsNamed) {
 }
 
 TEST(Deck, ThatDiffersIsBadAndOneThatIsNotSeenIsNot) {
-  Job job = healthy_job(3, 1);
+  JobFacts job = healthy_job(3, 1);
   job.ranks[1].of_node.deck = "";
   EXPECT_EQ(judge_deck(job, "a.toml").grade(), Grade::note);
   job.ranks[2].of_node.deck = "e";
@@ -55,7 +55,7 @@ TEST(Deck, ThatDiffersIsBadAndOneThatIsNotSeenIsNot) {
 }
 
 TEST(Memory, NamesTheNodesThatHaveTooLittle) {
-  Job job = healthy_job(3, 2);
+  JobFacts job = healthy_job(3, 2);
   job.ranks[4].memory_bytes = 3 * gib;
   EXPECT_EQ(judge_memory(job, {.bytes = 2 * gib}).grade(), Grade::good);
   const Finding finding = judge_memory(job, {.bytes = 4 * gib, .remedy = "Use less."});
@@ -72,7 +72,7 @@ TEST(Memory, OfTheHostIsLookedAtToo) {
 }
 
 TEST(Disk, WithoutRoomForACheckpointIsBadAndForThoseThatStayAWarning) {
-  Job job = healthy_job(2, 1);
+  JobFacts job = healthy_job(2, 1);
   job.ranks[1].of_node.disk.free_bytes = 3 * gib;
   EXPECT_EQ(judge_disk(job, {.checkpoint_bytes = gib, .num_kept = 2}).grade(), Grade::good);
   EXPECT_EQ(judge_disk(job, {.checkpoint_bytes = gib, .num_kept = 3}).grade(), Grade::warning);
@@ -84,7 +84,7 @@ TEST(Disk, WithoutRoomForACheckpointIsBadAndForThoseThatStayAWarning) {
 }
 
 TEST(Disk, ThatANodeCannotUseIsNamed) {
-  Job job = healthy_job(3, 1);
+  JobFacts job = healthy_job(3, 1);
   job.ranks[1].of_node.disk.sees_root = false;
   job.ranks[2].of_node.disk.problem = "Read-only file system";
   const Finding finding = judge_disk(job, {});
@@ -94,7 +94,7 @@ TEST(Disk, ThatANodeCannotUseIsNamed) {
 }
 
 TEST(Clocks, AreComparedWithTheMedianNotWithRankZero) {
-  Job job = healthy_job(3, 1);
+  JobFacts job = healthy_job(3, 1);
   job.ranks[1].of_node.clock_offset_s = job.ranks[2].of_node.clock_offset_s = -5;
   const Finding finding = judge_clocks(job);
   EXPECT_EQ(finding.problems.size(), 1u);
@@ -105,7 +105,7 @@ TEST(Clocks, AreComparedWithTheMedianNotWithRankZero) {
 }
 
 TEST(MeasuredRates, MuchBelowTheMedianAreNamed) {
-  Job job = healthy_job(4, 2);
+  JobFacts job = healthy_job(4, 2);
   EXPECT_EQ(judge_rates(job).grade(), Grade::good);
   job.ranks[3].rates.bf16_tflops = 0.7;
   EXPECT_EQ(judge_rates(job).grade(), Grade::warning);
@@ -118,14 +118,14 @@ TEST(MeasuredRates, MuchBelowTheMedianAreNamed) {
 }
 
 TEST(MeasuredRates, AreNoReasonToStopWhereTheyMayBeChance) {
-  const auto with_a_slow_rank = [](Job job) {
+  const auto with_a_slow_rank = [](JobFacts job) {
     job.ranks[1].rates.bf16_tflops = 0.1;
     return job;
   };
   EXPECT_EQ(judge_rates(with_a_slow_rank(healthy_job(3, 1))).grade(), Grade::bad);
   EXPECT_EQ(judge_rates(with_a_slow_rank(healthy_job(2, 1))).grade(), Grade::warning)
       << "which of two is the usual one?";
-  Job job = with_a_slow_rank(healthy_job(3, 1));
+  JobFacts job = with_a_slow_rank(healthy_job(3, 1));
   job.ranks[1].cpu.cores = {0, 1};
   EXPECT_EQ(judge_rates(job).grade(), Grade::warning) << "it may run on all cores of its node";
   for (Facts& facts : job.ranks)
@@ -170,14 +170,14 @@ TEST(MeasuredRates, TellHowLargeAThinSideSeems) {
 }
 
 TEST(MeasuredRates, OfRanksThatShareCoresAreNotCompared) {
-  Job job = healthy_job(1, 2);
+  JobFacts job = healthy_job(1, 2);
   job.ranks[1].cpu.cores = {0};
   job.ranks[1].rates.bf16_tflops = 0.1;
   EXPECT_EQ(judge_rates(job).grade(), Grade::good);
 }
 
 TEST(Facts, TravelAsText) {
-  Job job = healthy_job(1, 1);
+  JobFacts job = healthy_job(1, 1);
   Facts& facts = job.ranks.front();
   facts.of_node.loads = {{3, 0.5}};
   facts.of_node.gpus = {{.index = 1, .name = "H100", .foreign = {"12 (\xff)"}}};

@@ -20,7 +20,7 @@ TEST(Sweeps, GiveWhatARankSendsInARing) {
 
 TEST(Sweeps, NameTheNodeThatNeedsMuchLonger) {
   const std::vector<Sweep> sweeps = {sweep("fsdp", "all_gather", 2, 0.01)};
-  const Job job = healthy_job(4, 2);
+  const JobFacts job = healthy_job(4, 2);
   std::vector<double> seconds(8, 0.01);
   EXPECT_EQ(judge_sweeps(job, sweeps, {seconds}).grade(), Grade::good);
   seconds[4] = seconds[5] = 0.03;
@@ -45,7 +45,7 @@ TEST(Machine, OfHybridShardTellsBothLevels) {
 }
 
 TEST(Machine, TellsWhatProductsWithoutEndWouldReach) {
-  Job job = healthy_job(1, 3);
+  JobFacts job = healthy_job(1, 3);
   for (Facts& facts : job.ranks) {
     facts.rates.bf16_size = facts.rates.fp32_size = 1000;
     facts.rates.half_size = 250;
@@ -57,7 +57,7 @@ TEST(Machine, TellsWhatProductsWithoutEndWouldReach) {
 }
 
 TEST(Machine, TellsTheRatesOfItsKernels) {
-  Job job = healthy_job(1, 3);
+  JobFacts job = healthy_job(1, 3);
   for (Facts& facts : job.ranks) {
     facts.rates.least_side = 32;
     facts.rates.attention_tflops = 0.5;

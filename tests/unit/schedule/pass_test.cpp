@@ -75,6 +75,23 @@ TEST(MakeForward, ReadsEveryStageOnceAndOpensNoGradient) {
             "open 3, forward 3, close 3, release 3");
 }
 
+TEST(MakeUpdate, UpdatesAndPublishesUnitByUnit) {
+  EXPECT_EQ(text_of(make_update({1, 4}, {})), "update 1, publish 1, update 4, publish 4");
+  EXPECT_EQ(text_of(make_update({}, {.offloads = true})), "");
+}
+
+TEST(MakeUpdate, OffloadedFetchesOneUnitAhead) {
+  EXPECT_EQ(text_of(make_update({0, 2, 3}, {.offloads = true})),
+            "fetch 0, fetch 2, update 0, publish 0, fetch 3, update 2, publish 2, "
+            "update 3, publish 3");
+  std::size_t on_their_way = 0;
+  for (const Event& event : make_update({0, 1, 2, 3, 4}, {.offloads = true})) {
+    if (event.action == fetch) ++on_their_way;
+    if (event.action == publish) --on_their_way;
+    EXPECT_LE(on_their_way, units_on_their_way) << to_string(event);
+  }
+}
+
 /// Whatever the units and rules: what is read is open, what is opened is closed, each trained unit
 /// leaves once and after all its stages.
 class EveryOrder : public testing::TestWithParam<std::tuple<Stages, Rules>> {};

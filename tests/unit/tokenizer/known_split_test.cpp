@@ -34,7 +34,7 @@ std::vector<std::string> by_regex(const Regex& regex, const std::string& text) {
 
 std::vector<std::string> by_hand(const KnownSplit& split, const std::string& text) {
   std::vector<std::string> words;
-  split.each(text, [&](Range range) {
+  split.each(text, [&](ByteRange range) {
     words.push_back(text.substr(range.begin, range.end - range.begin));
   });
   return words;

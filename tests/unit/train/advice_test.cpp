@@ -68,9 +68,9 @@ TEST(CutSamplesAdvice, ComesAboveOnePercentAndNamesALengthThatCutsFewer) {
   report.lengths[8] = 900;  // 256 to 511 tokens
   report.lengths[9] = 95;   // 512 to 1023
   report.lengths[11] = 5;
-  report.of(data::Kind::truncated).number = 10;
+  report.of(data::SampleKind::truncated).number = 10;
   EXPECT_FALSE(advice_on_cuts(report, "training data", 512).has_value());
-  report.of(data::Kind::truncated).number = 100;
+  report.of(data::SampleKind::truncated).number = 100;
   const auto advice = advice_on_cuts(report, "training data", 512);
   ASSERT_TRUE(advice.has_value());
   EXPECT_TRUE(
@@ -81,7 +81,7 @@ TEST(CutSamplesAdvice, ComesAboveOnePercentAndNamesALengthThatCutsFewer) {
 }
 
 TEST(SaveAdvice, IsForRunsOfHoursThatSaveAtTheirEndAlone) {
-  checkpoint::Settings settings;
+  checkpoint::CheckpointSettings settings;
   EXPECT_FALSE(advice_on_saves(settings, 10, 10'000).has_value()) << "the default saves by minutes";
   settings.save_minutes = 0;
   EXPECT_TRUE(advice_on_saves(settings, 10, 10'000).has_value());

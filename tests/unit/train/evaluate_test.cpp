@@ -47,7 +47,8 @@ data::Stream stream_of(const std::vector<Question>& questions, const comm::Commu
       tokens->emplace_back(id, true);
   }
   constexpr std::int64_t micro_batch = 2;
-  data::Sampler sampler(std::ssize(samples), micro_batch * batch.size(), 1, data::Order::as_read);
+  data::Sampler sampler(std::ssize(samples), micro_batch * batch.size(), 1,
+                        data::SampleOrder::as_read);
   return {data::Dataset(tokens, samples), sampler, {micro_batch, batch.size(), batch.rank()}, 0};
 }
 

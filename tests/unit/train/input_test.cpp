@@ -72,8 +72,8 @@ TEST_F(ReadInput, GivesEveryRankTheRootsDeckAndModel) {
   EXPECT_EQ(input.family->name, "llama");
   EXPECT_GT(input.parameters.num_parameters(), 0);
   EXPECT_EQ(input.data.format_of(0), "auto");
-  const plan::Request request =
-      input.plan_request({.world_size = 3, .ranks_per_node = 2, .num_nodes = 2, .is_even = false});
+  const plan::PlanInput request =
+      input.plan_input({.world_size = 3, .ranks_per_node = 2, .num_nodes = 2, .is_even = false});
   EXPECT_EQ(request.ranks.world_size, 3);
   EXPECT_EQ(request.ranks.ranks_per_node, 2);
   EXPECT_EQ(request.deck, input.deck_path.string());

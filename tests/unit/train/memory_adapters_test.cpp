@@ -72,8 +72,8 @@ model::Architecture architecture() {
   return a;
 }
 
-plan::Request request(const Case& run) {
-  plan::Request request = tests::adamw_request();
+plan::PlanInput request(const Case& run) {
+  plan::PlanInput request = tests::adamw_request();
   request.architecture = architecture();
   request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.dp_shard = run.dp_shard;
@@ -141,7 +141,7 @@ TEST_P(MemoryOfAdapters, IsWithinFivePercentOfThePlan) {
   const Case& run = GetParam();
   if (run.dp_shard > 0 && tests::world().size() % run.dp_shard != 0)
     GTEST_SKIP() << "the ranks do not form copies of " << run.dp_shard;
-  const plan::Request wanted = request(run);
+  const plan::PlanInput wanted = request(run);
   const model::ParameterTable table = table_of(run);
   const plan::Plan plan = plan::make(wanted, table);
   tests::expect_as_planned(

@@ -92,8 +92,8 @@ model::Architecture architecture(const Case& run) {
   return a;
 }
 
-plan::Request request(const Case& run) {
-  plan::Request request = tests::adamw_request();
+plan::PlanInput request(const Case& run) {
+  plan::PlanInput request = tests::adamw_request();
   request.architecture = architecture(run);
   request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.bucket = plan::bucket_named(run.bucket);
@@ -121,7 +121,7 @@ class MemoryOfAStep : public testing::TestWithParam<Case> {
 TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   if (GetParam().dp_shard > 0 && tests::world().size() % GetParam().dp_shard != 0)
     GTEST_SKIP() << "the ranks do not form copies of " << GetParam().dp_shard;
-  const plan::Request wanted = request(GetParam());
+  const plan::PlanInput wanted = request(GetParam());
   const auto table =
       plan::regroup(family(GetParam()).describe(wanted.architecture), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);

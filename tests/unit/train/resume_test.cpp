@@ -25,19 +25,19 @@ checkpoint::FoundCheckpoint checkpoint_of(const Input& input) {
   checkpoint::FoundCheckpoint found;
   found.folder = "out/step-0000000007";
   found.step = 7;
-  found.state = describe_run(input, {.step = 7,
-                                     .metrics_bytes = 123,
-                                     .data_fingerprint = "abc",
-                                     .source_dtypes = {{"w", "BF16"}},
-                                     .loss_scale = {},
-                                     .threads = 1});
+  found.state = describe_run(identity_of(input), {.step = 7,
+                                                  .metrics_bytes = 123,
+                                                  .data_fingerprint = "abc",
+                                                  .source_dtypes = {{"w", "BF16"}},
+                                                  .loss_scale = {},
+                                                  .threads = 1});
   return found;
 }
 
 std::string refusal(const Input& input, const std::string& fingerprint,
                     const checkpoint::FoundCheckpoint& found) {
   try {
-    require_same_run(input, fingerprint, found);
+    require_same_run(identity_of(input), fingerprint, found);
   } catch (const core::Error& error) {
     EXPECT_EQ(error.kind(), core::ErrorKind::deck);
     return error.what();
@@ -65,7 +65,7 @@ TEST(WarnOfOtherArithmetic, SpeaksWhereIdenticalResultsAreAskedForAndProductsDif
     input.train.determinism = determinism;
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
-    warn_of_other_arithmetic(input, arithmetic, found);
+    warn_of_other_arithmetic(identity_of(input), arithmetic, found);
     return testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
   };
   EXPECT_EQ(said(plan::Determinism::topology, "bf16 in fp32, AVX2"), "");
@@ -102,7 +102,7 @@ TEST(RequireSameRun, AcceptsAKeyThatTheCheckpointDoesNotKnow) {
 TEST(RequireSameRun, WarnsIfBf16WasRoundedInAnotherWay) {
   const auto warning = [](const Input& input, const checkpoint::FoundCheckpoint& found) {
     testing::internal::CaptureStderr();
-    require_same_run(input, "abc", found);
+    require_same_run(identity_of(input), "abc", found);
     return testing::internal::GetCapturedStderr();
   };
   Input input = input_of({});

@@ -24,7 +24,7 @@
 namespace finetune::tests {
 
 /// Micro-batches whose tokens are all trained.
-inline data::StepData step_data(const plan::Request& request, std::int64_t accumulation) {
+inline data::StepData step_data(const plan::PlanInput& request, std::int64_t accumulation) {
   const std::int64_t tokens = request.micro_batch * request.max_seq_length;
   data::MicroBatch batch{
       .batch = request.micro_batch, .length = request.max_seq_length, .ids = {}, .labels = {}};
@@ -41,7 +41,7 @@ inline data::StepData step_data(const plan::Request& request, std::int64_t accum
 }
 
 /// The most bytes that tensors take in the second step, by which every buffer is there.
-inline std::int64_t measure(const model::ModelFamily& family, const plan::Request& request,
+inline std::int64_t measure(const model::ModelFamily& family, const plan::PlanInput& request,
                             const plan::Plan& plan, const model::ParameterTable& table,
                             const base::WeightSource& weights) {
   const std::int64_t before = metrics::tensor_bytes().live;

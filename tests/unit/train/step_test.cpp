@@ -23,7 +23,7 @@ data::StepData step_data(const comm::Communicator& batch, std::int32_t num_sampl
       tokens->emplace_back((3 * i + k * k) % 11, k > 1);
   }
   data::Stream stream(data::Dataset(tokens, samples),
-                      {num_samples, num_samples, 1, data::Order::as_read},
+                      {num_samples, num_samples, 1, data::SampleOrder::as_read},
                       {micro_batch, batch.size(), batch.rank()}, 0);
   return stream.step(0);
 }

@@ -12,7 +12,7 @@ namespace {
 
 plan::Plan plan_for(std::int64_t ranks) {
   const model::ParameterTable table{.rows = {{.name = "a", .shape = {7}}}, .units = {"a"}};
-  plan::Request request;
+  plan::PlanInput request;
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
   return plan::make(request, table);
 }

@@ -54,7 +54,7 @@ std::vector<std::uint32_t> write_one(const core::File& file, const Payload& payl
     // Checksum first: it brings the block into the cache from which the kernel then copies.
     checksums.push_back(core::crc32c(bytes));
     file.write_at(payload.position + block * block_bytes, bytes);
-    if (fault != core::fault::Action::flip) return;
+    if (fault != core::fault::FaultAction::flip) return;
     const std::byte flipped = bytes[0] ^ std::byte{1};
     file.write_at(payload.position + block * block_bytes, std::span(&flipped, 1));
   });

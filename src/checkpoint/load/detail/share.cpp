@@ -223,7 +223,7 @@ class Sharing {
     {
       const std::jthread second([&] {
         try {
-          Reader reader(found_);
+          PartReader reader(found_);
           for (const OwnRun& run : runs.subspan(half))
             reader.read(*run.part, run.first, run.last);
           bytes_read = reader.bytes_read();
@@ -326,7 +326,7 @@ class Sharing {
   const FoundCheckpoint& found_;
   std::span<const ReadPart> parts_;
   Blocks blocks_;
-  Reader reader_;
+  PartReader reader_;
   std::int64_t bytes_read_beside_ = 0;
   std::vector<std::int64_t> lots_;         ///< the winner's, by block
   std::vector<std::int64_t> num_wanting_;  ///< parts of all ranks, by block

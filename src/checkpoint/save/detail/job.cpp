@@ -55,19 +55,20 @@ std::map<std::int64_t, std::vector<std::byte>> outside(
 }
 
 /// A slice of a box that is not the whole tensor says so in its name and attributes.
-hdf5::Dataset to_hdf5(const Dataset& dataset) {
+hdf5::DatasetShape to_hdf5(const DatasetSlice& dataset) {
   const core::TensorSlice& slice = dataset.slice;
   const core::Box box = slice.box_or_whole();
   const bool is_whole = box == core::whole_box(slice.shape);
   const std::string begin = is_whole ? "" : fmt::format("{}+", fmt::join(box.begin, ","));
   using Integers = std::vector<std::int64_t>;
-  hdf5::Dataset result{fmt::format("/{}/{}/{}{}", dataset.kind, slice.name, begin, slice.offset),
-                       slice.dtype,
-                       slice.count,
-                       {{"dtype", std::string(core::name(slice.dtype))},
-                        {"global_shape", slice.shape},
-                        {"offset", Integers{slice.offset}},
-                        {"count", Integers{slice.count}}}};
+  hdf5::DatasetShape result{
+      fmt::format("/{}/{}/{}{}", dataset.kind, slice.name, begin, slice.offset),
+      slice.dtype,
+      slice.count,
+      {{"dtype", std::string(core::name(slice.dtype))},
+       {"global_shape", slice.shape},
+       {"offset", Integers{slice.offset}},
+       {"count", Integers{slice.count}}}};
   if (!is_whole) {
     result.attributes.push_back({"box_begin", box.begin});
     result.attributes.push_back({"box_extent", box.extent});
@@ -75,10 +76,10 @@ hdf5::Dataset to_hdf5(const Dataset& dataset) {
   return result;
 }
 
-void lay_out(std::span<const Dataset> datasets, PayloadJob& job,
+void lay_out(std::span<const DatasetSlice> datasets, PayloadJob& job,
              std::vector<std::int64_t>& positions) {
   core::fault::hit("ckpt.skeleton", job.file.native());
-  std::vector<hdf5::Dataset> described;
+  std::vector<hdf5::DatasetShape> described;
   std::ranges::transform(datasets, std::back_inserter(described), to_hdf5);
   hdf5::Skeleton skeleton = hdf5::make_skeleton(described);
   job.file_bytes = skeleton.size_bytes;

@@ -17,14 +17,14 @@
 namespace finetune::checkpoint {
 
 /// Becomes the HDF5 dataset /<kind>/<tensor name>/<offset>; of a box, <begin>+<offset>.
-struct Dataset {
+struct DatasetSlice {
   std::string kind;
   core::TensorSlice slice;  ///< count >= 1
 };
 
 /// Datasets of all ranks of a group, by rank, in the order each rank passed its slices.
 struct GroupDatasets {
-  std::vector<Dataset> datasets;
+  std::vector<DatasetSlice> datasets;
   std::size_t first_own = 0;  ///< index of this rank's first
 };
 

@@ -129,7 +129,7 @@ class Scanner {
   const FoundCheckpoint& found_;
   const ByFile& by_file_;
   const std::vector<std::string>& unsigned_kinds_;
-  Reader reader_;
+  PartReader reader_;
   std::vector<std::byte> buffer_;
 };
 

@@ -23,7 +23,7 @@ std::uint64_t pass_stream(std::size_t set, std::int64_t pass) {
 }  // namespace
 
 Sampler::Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
-                 Order order)
+                 SampleOrder order)
     : global_batch_(global_batch), seed_(seed), order_(order) {
   std::int64_t first_index = 0;
   for (const SampledSet& set : sets) {
@@ -60,7 +60,7 @@ std::int64_t Sampler::sequence(std::int64_t epoch, std::int64_t draw) const {
   const std::int64_t pass = run / set->size;
   std::int64_t index = run % set->size;
   // Whole passes are in an order of their own already; which part of a pass comes first is not.
-  if (order_ == Order::shuffled && set->draws % set->size != 0) {
+  if (order_ == SampleOrder::shuffled && set->draws % set->size != 0) {
     const core::RandomKey key(seed_, core::RandomUse::passes,
                               pass_stream(static_cast<std::size_t>(set - sets_.begin()), pass));
     index = core::Permutation(key, set->size)(index);
@@ -79,7 +79,7 @@ std::vector<std::int64_t> Sampler::batch(std::int64_t step) const {
   sequences.reserve(static_cast<std::size_t>(end - begin));
   for (std::int64_t draw = begin; draw < end; ++draw) {
     sequences.push_back(
-        sequence(epoch(step), order_ == Order::shuffled ? permutation(draw) : draw));
+        sequence(epoch(step), order_ == SampleOrder::shuffled ? permutation(draw) : draw));
   }
   return sequences;
 }

@@ -8,7 +8,7 @@
 
 namespace finetune::data {
 
-enum class Order { shuffled, as_read };
+enum class SampleOrder { shuffled, as_read };
 
 /// One of several data sets: each epoch passes `weight` times over its sequences.
 struct SampledSet {
@@ -24,10 +24,10 @@ class Sampler {
  public:
   /// global_batch > 0 (sequences an optimizer step).
   Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
-          Order order);
+          SampleOrder order);
 
   /// One set that an epoch passes over once.
-  Sampler(std::int64_t size, std::int64_t global_batch, std::uint64_t seed, Order order)
+  Sampler(std::int64_t size, std::int64_t global_batch, std::uint64_t seed, SampleOrder order)
       : Sampler({{size, 1}}, global_batch, seed, order) {}
 
   std::int64_t steps_per_epoch() const { return (epoch_size_ - 1) / global_batch_ + 1; }
@@ -54,7 +54,7 @@ class Sampler {
   std::int64_t epoch_size_ = 0;
   std::int64_t global_batch_;
   std::uint64_t seed_;
-  Order order_;
+  SampleOrder order_;
 };
 
 }  // namespace finetune::data

@@ -12,9 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Readers one after the other.
-class Chain final : public Reader {
+class Chain final : public SampleReader {
  public:
-  explicit Chain(std::vector<std::unique_ptr<Reader>> parts) : parts_(std::move(parts)) {
+  explicit Chain(std::vector<std::unique_ptr<SampleReader>> parts) : parts_(std::move(parts)) {
     std::int64_t end = 0;
     for (const auto& part : parts_)
       ends_.push_back(end += part->size());
@@ -42,24 +42,24 @@ class Chain final : public Reader {
   }
 
  private:
-  std::pair<const Reader*, std::int64_t> find(std::int64_t i) const {
+  std::pair<const SampleReader*, std::int64_t> find(std::int64_t i) const {
     const auto part = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
-    const Reader* reader = parts_.at(static_cast<std::size_t>(part)).get();
+    const SampleReader* reader = parts_.at(static_cast<std::size_t>(part)).get();
     return {reader, i - (ends_[static_cast<std::size_t>(part)] - reader->size())};
   }
 
-  std::vector<std::unique_ptr<Reader>> parts_;
+  std::vector<std::unique_ptr<SampleReader>> parts_;
   std::vector<std::int64_t> ends_;  // ends_[p]: samples in parts 0 .. p
 };
 
 }  // namespace
 
-std::unique_ptr<Reader> open_files(
+std::unique_ptr<SampleReader> open_files(
     const DataPath& where, const std::vector<std::string_view>& extensions,
-    const std::function<std::unique_ptr<Reader>(const fs::path&)>& open) {
+    const std::function<std::unique_ptr<SampleReader>(const fs::path&)>& open) {
   std::error_code ignored;
   if (!fs::is_directory(where.path, ignored)) return open(where.path);
-  std::vector<std::unique_ptr<Reader>> readers;
+  std::vector<std::unique_ptr<SampleReader>> readers;
   for (const fs::path& file : choose_split(where, extensions).chosen)
     readers.push_back(open(file));
   return std::make_unique<Chain>(std::move(readers));

@@ -17,8 +17,8 @@ namespace finetune::data {
 /// Opens `where.path` with `open`; if it is a folder, the files of its split whose extension is one
 /// of `extensions` (".jsonl"), in the order of the bytes of their names, as one reader.
 /// Throws: ErrorKind::input if there is no such path, as choose_split, or as `open`.
-std::unique_ptr<Reader> open_files(
+std::unique_ptr<SampleReader> open_files(
     const DataPath& where, const std::vector<std::string_view>& extensions,
-    const std::function<std::unique_ptr<Reader>(const std::filesystem::path&)>& open);
+    const std::function<std::unique_ptr<SampleReader>(const std::filesystem::path&)>& open);
 
 }  // namespace finetune::data

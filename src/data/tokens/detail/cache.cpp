@@ -102,7 +102,7 @@ bool is_left_over(const fs::path& path) {
 
 }  // namespace
 
-core::Json describe_key(const DataRanks& ranks, const Source& source, Layout layout,
+core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layout layout,
                         const DatasetOptions& options) {
   const auto files = source.files();
   std::vector<std::string> contents = digest_files(ranks, files);

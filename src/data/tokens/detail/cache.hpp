@@ -19,7 +19,7 @@ namespace finetune::data {
 /// What decides all tokens: the bytes of the data files, their kinds (of their names only the
 /// record_ending), the source's settings, and `options`. Collective on the world. Throws: see
 /// digest_files.
-core::Json describe_key(const DataRanks& ranks, const Source& source, Layout layout,
+core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layout layout,
                         const DatasetOptions& options);
 
 /// <folder>/<32 digits of the key>.h5

@@ -108,7 +108,7 @@ class Mapping {
 
 }  // namespace
 
-Blocks::Blocks(const TokenArrays& arrays) : owner_(arrays.owner) {
+CacheBlocks::CacheBlocks(const TokenArrays& arrays) : owner_(arrays.owner) {
   for (std::span<const std::byte> bytes :
        {std::as_bytes(arrays.tokens), std::as_bytes(arrays.bounds),
         std::as_bytes(arrays.targets)}) {
@@ -141,15 +141,15 @@ CacheSkeleton lay_out_cache(std::int64_t num_tokens, std::int64_t num_samples,
   layout.overlap = overlap;
   // The widest first: each array then begins at a multiple of its elements.
   const std::array datasets = {
-      hdf5::Dataset{
+      hdf5::DatasetShape{
           "/bounds", core::DType::i64, num_samples + 1, {{"overlap", std::vector{overlap}}}},
-      hdf5::Dataset{"/digests",
-                    core::DType::i64,
-                    2 * layout.num_digests(),
-                    {{"block_bytes", std::vector{cache_block_bytes}}}},
-      hdf5::Dataset{"/description", core::DType::u8, description_bytes},
-      hdf5::Dataset{"/tokens", core::DType::i32, num_tokens},
-      hdf5::Dataset{"/targets", core::DType::i32, num_samples}};
+      hdf5::DatasetShape{"/digests",
+                         core::DType::i64,
+                         2 * layout.num_digests(),
+                         {{"block_bytes", std::vector{cache_block_bytes}}}},
+      hdf5::DatasetShape{"/description", core::DType::u8, description_bytes},
+      hdf5::DatasetShape{"/tokens", core::DType::i32, num_tokens},
+      hdf5::DatasetShape{"/targets", core::DType::i32, num_samples}};
   hdf5::Skeleton skeleton = hdf5::make_skeleton(datasets);
   layout.bounds_at = skeleton.positions[0];
   layout.digests_at = skeleton.positions[1];

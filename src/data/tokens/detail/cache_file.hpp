@@ -28,9 +28,9 @@ inline constexpr std::int64_t cache_version = 1;
 inline constexpr std::int64_t cache_block_bytes = std::int64_t{4} << 20;
 
 /// The bytes of the arrays in blocks of cache_block_bytes, the tokens' first.
-class Blocks {
+class CacheBlocks {
  public:
-  explicit Blocks(const TokenArrays& arrays);
+  explicit CacheBlocks(const TokenArrays& arrays);
 
   std::int64_t size() const { return std::ssize(blocks_); }
   core::Digest digest(std::int64_t i) const {

@@ -31,7 +31,7 @@ std::vector<std::int32_t> count_targets(const TokenArrays& arrays, std::int64_t 
 /// Digests of all blocks, each made by one rank. Collective on `world`.
 std::vector<core::Digest> digest_together(const comm::Communicator& world,
                                           const TokenArrays& arrays) {
-  const Blocks blocks(arrays);
+  const CacheBlocks blocks(arrays);
   const Share share = share_of(blocks.size(), world);
   std::vector<core::Digest> own;
   for (std::int64_t i = share.first; i < share.last; ++i)

@@ -11,7 +11,7 @@ namespace finetune::data {
 /// Which tokens of a sample are trained.
 enum class TrainOn { answers, all };
 /// What the name of a special token inside the data is read as.
-enum class SpecialNames { text, tokens };
+enum class SpecialNameMeaning { text, tokens };
 enum class OnOverlong { truncate, drop, error };
 enum class OnMasked { error, drop };
 

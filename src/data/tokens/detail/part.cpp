@@ -24,7 +24,7 @@ struct Made {
   std::exception_ptr error;
 };
 
-void check_ids(const Source& source, std::int64_t i, const Tokens& tokens,
+void check_ids(const SampleSource& source, std::int64_t i, const Tokens& tokens,
                std::int64_t vocab_size) {
   const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
   const auto bad = std::find_if(tokens.ids.begin(), tokens.ids.end(), outside);
@@ -36,7 +36,7 @@ void check_ids(const Source& source, std::int64_t i, const Tokens& tokens,
               "Use the tokenizer that belongs to the model."});
 }
 
-Made make(const Source& source, std::int64_t i, const DatasetOptions& options) {
+Made make(const SampleSource& source, std::int64_t i, const DatasetOptions& options) {
   Made made;
   try {
     const SourceSample sample = source.sample(i);
@@ -55,7 +55,7 @@ Made make(const Source& source, std::int64_t i, const DatasetOptions& options) {
 }
 
 /// Samples [begin, begin + made.size()), by as many threads as there are.
-void make_all(const Source& source, std::int64_t begin, std::span<Made> made,
+void make_all(const SampleSource& source, std::int64_t begin, std::span<Made> made,
               const DatasetOptions& options, int num_threads) {
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
@@ -76,16 +76,17 @@ bool is_masked(std::span<const PackedToken> tokens, Layout layout) {
 }
 
 void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) {
-  constexpr std::pair<Oddity, Kind> kinds[] = {{Oddity::empty_answer, Kind::empty_answer},
-                                               {Oddity::no_end_of_turn, Kind::missing_end_of_turn},
-                                               {Oddity::special_name, Kind::special_name},
-                                               {Oddity::unknown_role, Kind::unknown_role}};
+  constexpr std::pair<Oddity, SampleKind> kinds[] = {
+      {Oddity::empty_answer, SampleKind::empty_answer},
+      {Oddity::no_end_of_turn, SampleKind::missing_end_of_turn},
+      {Oddity::special_name, SampleKind::special_name},
+      {Oddity::unknown_role, SampleKind::unknown_role}};
   for (const auto& [oddity, kind] : kinds) {
     if ((oddities & static_cast<std::uint32_t>(oddity)) != 0) report.of(kind).add(i);
   }
 }
 
-void add(Part& part, const Source& source, std::int64_t i, const Made& made, Layout layout,
+void add(Part& part, const SampleSource& source, std::int64_t i, const Made& made, Layout layout,
          const DatasetOptions& options) {
   DataReport& report = part.report;
   std::span<const PackedToken> tokens = made.tokens;
@@ -98,7 +99,7 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
   part.digests.push_back(made.digest);
   const bool overlong = layout == Layout::separate && length > options.max_seq_length;
   if (overlong) {
-    report.of(Kind::overlong).add(i);
+    report.of(SampleKind::overlong).add(i);
     if (options.on_overlong != OnOverlong::truncate) {
       ++report.num_dropped;
       return;
@@ -106,12 +107,12 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
     tokens = tokens.first(static_cast<std::size_t>(options.max_seq_length));
   }
   if (is_masked(tokens, layout)) {
-    report.of(Kind::masked).add(i);
+    report.of(SampleKind::masked).add(i);
     ++report.num_dropped;
     return;
   }
   if (overlong) {
-    report.of(Kind::truncated).add(i);
+    report.of(SampleKind::truncated).add(i);
     report.tokens_lost += length - std::ssize(tokens);
   }
   const bool ends = (made.oddities & static_cast<std::uint32_t>(Oddity::no_end_of_turn)) == 0;
@@ -126,7 +127,7 @@ void add(Part& part, const Source& source, std::int64_t i, const Made& made, Lay
 
 }  // namespace
 
-Part tokenise_part(const Source& source, std::int64_t begin, std::int64_t end, Layout layout,
+Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t end, Layout layout,
                    const DatasetOptions& options, Spool tokens, int num_threads) {
   Part part{std::move(tokens), {}, {}, {}};
   // Few at a time: a sample may be a whole book.

@@ -26,7 +26,7 @@ struct Part {
 /// they are dropped, for the caller to refuse once all ranks have counted.
 /// Throws: ErrorKind::input for the first sample that cannot be read or has a token outside the
 /// vocabulary.
-Part tokenise_part(const Source& source, std::int64_t begin, std::int64_t end, Layout layout,
+Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t end, Layout layout,
                    const DatasetOptions& options, Spool tokens, int num_threads = 1);
 
 }  // namespace finetune::data

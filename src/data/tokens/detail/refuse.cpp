@@ -10,9 +10,9 @@
 namespace finetune::data {
 namespace {
 
-[[noreturn]] void fail_overlong(const Source& source, const DataReport& report,
+[[noreturn]] void fail_overlong(const SampleSource& source, const DataReport& report,
                                 const DatasetOptions& options) {
-  const Count& overlong = report.of(Kind::overlong);
+  const Count& overlong = report.of(SampleKind::overlong);
   core::fail(
       core::ErrorKind::input,
       {source.where(overlong.first),
@@ -22,9 +22,9 @@ namespace {
        "Raise data.max_seq_length, or set data.on_overlong = \"truncate\" or \"drop\"."});
 }
 
-[[noreturn]] void fail_masked(const Source& source, Layout layout, const DataReport& report,
+[[noreturn]] void fail_masked(const SampleSource& source, Layout layout, const DataReport& report,
                               const DatasetOptions& options) {
-  const Count& masked = report.of(Kind::masked);
+  const Count& masked = report.of(SampleKind::masked);
   const bool cut = layout == Layout::separate &&
                    std::ssize(source.sample(masked.first).tokens.ids) > options.max_seq_length;
   // An answer may be missing, empty, or of weight 0: what they share is all that is known here.
@@ -46,14 +46,14 @@ namespace {
 
 /// A limit of the deck and what it is about.
 struct Limit {
-  Kind kind;
+  SampleKind kind;
   double largest;
   const char* key;
   const char* what;
   const char* remedy;
 };
 
-void check(const Source& source, const DataReport& report, const Limit& limit) {
+void check(const SampleSource& source, const DataReport& report, const Limit& limit) {
   const Count& count = report.of(limit.kind);
   const double share = static_cast<double>(count.number) /
                        static_cast<double>(std::max<std::int64_t>(1, report.num_read));
@@ -71,34 +71,35 @@ void fail_nothing_left(const DataReport& report, const DatasetOptions& options) 
   core::fail(core::ErrorKind::input,
              {options.name, fmt::format("none of {} samples is left", report.num_read),
               fmt::format("{} are longer than data.max_seq_length = {}, {} have no trained token",
-                          report.of(Kind::overlong).number, options.max_seq_length,
-                          report.of(Kind::masked).number),
+                          report.of(SampleKind::overlong).number, options.max_seq_length,
+                          report.of(SampleKind::masked).number),
               "Check data.format, data.max_seq_length and data.on_overlong."});
 }
 
-void require_usable(const Source& source, Layout layout, const DataReport& report,
+void require_usable(const SampleSource& source, Layout layout, const DataReport& report,
                     const DatasetOptions& options) {
-  if (report.of(Kind::overlong).number > 0 && options.on_overlong == OnOverlong::error)
+  if (report.of(SampleKind::overlong).number > 0 && options.on_overlong == OnOverlong::error)
     fail_overlong(source, report, options);
-  if (report.of(Kind::masked).number > 0 && options.on_masked == OnMasked::error)
+  if (report.of(SampleKind::masked).number > 0 && options.on_masked == OnMasked::error)
     fail_masked(source, layout, report, options);
   if (report.num_dropped == report.num_read) fail_nothing_left(report, options);
 }
 
-void require_limits(const Source& source, const DataReport& report, const DatasetOptions& options) {
+void require_limits(const SampleSource& source, const DataReport& report,
+                    const DatasetOptions& options) {
   const Limits& limits = options.limits;
-  const Limit all[] = {{Kind::truncated, limits.truncated, "max_truncated",
+  const Limit all[] = {{SampleKind::truncated, limits.truncated, "max_truncated",
                         "the sample is cut at data.max_seq_length", "Raise data.max_seq_length"},
-                       {Kind::masked, limits.masked, "max_masked",
+                       {SampleKind::masked, limits.masked, "max_masked",
                         "no token of the sample is trained", "Correct or remove these samples"},
-                       {Kind::duplicate, limits.duplicates, "max_duplicates",
+                       {SampleKind::duplicate, limits.duplicates, "max_duplicates",
                         "the sample equals an earlier one", "Remove the repeated samples"},
-                       {Kind::empty_answer, limits.empty_answers, "max_empty_answers",
+                       {SampleKind::empty_answer, limits.empty_answers, "max_empty_answers",
                         "an answer of the sample is empty", "Correct or remove these samples"},
-                       {Kind::unknown_role, limits.unknown_roles, "max_unknown_roles",
+                       {SampleKind::unknown_role, limits.unknown_roles, "max_unknown_roles",
                         "a message of the sample has a role that the template does not know",
                         "Rename the roles or choose another template"},
-                       {Kind::missing_end_of_turn, limits.missing_end_of_turn,
+                       {SampleKind::missing_end_of_turn, limits.missing_end_of_turn,
                         "max_missing_end_of_turn", "no end token follows an answer of the sample",
                         "Choose the template that belongs to the model"}};
   for (const Limit& limit : all)

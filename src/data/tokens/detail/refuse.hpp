@@ -11,12 +11,13 @@ namespace finetune::data {
 
 /// Of a report of newly tokenised samples: overlong or masked ones where `options` refuse them,
 /// and nothing left at all. Throws: ErrorKind::input naming the first such sample.
-void require_usable(const Source& source, Layout layout, const DataReport& report,
+void require_usable(const SampleSource& source, Layout layout, const DataReport& report,
                     const DatasetOptions& options);
 
 /// Of any report: more of something than `options.limits` allow. Throws: ErrorKind::input naming
 /// the share, the limit and the first such sample.
-void require_limits(const Source& source, const DataReport& report, const DatasetOptions& options);
+void require_limits(const SampleSource& source, const DataReport& report,
+                    const DatasetOptions& options);
 
 /// Throws: ErrorKind::input.
 [[noreturn]] void fail_nothing_left(const DataReport& report, const DatasetOptions& options);

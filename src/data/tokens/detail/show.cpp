@@ -41,7 +41,7 @@ void add_text(std::string& lines, char mark, const std::string& text) {
   } while (begin < text.size());
 }
 
-void add_run(std::string& lines, const Source& source, std::span<const PackedToken> run) {
+void add_run(std::string& lines, const SampleSource& source, std::span<const PackedToken> run) {
   const char mark = run[0].trained() ? '+' : '-';
   const auto add = [&](std::span<const PackedToken> tokens) {
     std::vector<std::int32_t> ids;
@@ -58,7 +58,7 @@ void add_run(std::string& lines, const Source& source, std::span<const PackedTok
 
 }  // namespace
 
-std::string show(const Source& source, std::span<const PackedToken> sample) {
+std::string show(const SampleSource& source, std::span<const PackedToken> sample) {
   std::string lines;
   std::size_t runs = 0;
   while (!sample.empty() && runs++ < most_runs) {

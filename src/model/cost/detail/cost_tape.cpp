@@ -71,14 +71,14 @@ std::int64_t CostTape::kept_bytes() const {
   return kept.bytes();
 }
 
-Moment CostTape::worst(const TensorSize& input, const TensorSize& output) const {
-  const Moment worst = larger(worst_forward(), worst_backward(input, output));
+BytesHeld CostTape::worst(const TensorSize& input, const TensorSize& output) const {
+  const BytesHeld worst = larger(worst_forward(), worst_backward(input, output));
   return worst + -kept_bytes();
 }
 
-Moment CostTape::worst_forward() const {
+BytesHeld CostTape::worst_forward() const {
   const std::map<int, Life> lives = lives_of(ops_);
-  Moment worst;
+  BytesHeld worst;
   KeptTensors kept;
   for (int i = 0; i < std::ssize(ops_); ++i) {
     const OpCost& op = ops_[static_cast<std::size_t>(i)];
@@ -86,20 +86,20 @@ Moment CostTape::worst_forward() const {
     std::int64_t alive = kept.bytes();
     for (const auto& [number, life] : lives)
       if (life.made_by < i && life.last_read_by >= i && !kept.holds(number)) alive += life.bytes;
-    for (const Moment& moment : op.forward)
+    for (const BytesHeld& moment : op.forward)
       worst = larger(worst, moment + alive);
   }
   return worst;
 }
 
-Moment CostTape::worst_backward(const TensorSize& input, const TensorSize& output) const {
+BytesHeld CostTape::worst_backward(const TensorSize& input, const TensorSize& output) const {
   KeptTensors kept;
   for (const OpCost& op : ops_)
     kept.add(op);
   const std::int64_t held_input = kept.holds(input.number) ? 0 : input.bytes;
   // The output and its gradient.
   const std::int64_t held = held_input + 2 * output.bytes;
-  Moment worst;
+  BytesHeld worst;
   std::map<int, std::int64_t> gradients;
   const auto sum_of_gradients = [&] {
     std::int64_t sum = 0;
@@ -109,7 +109,7 @@ Moment CostTape::worst_backward(const TensorSize& input, const TensorSize& outpu
   };
   for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
     const std::int64_t alive = held + kept.bytes() + sum_of_gradients();
-    for (const Moment& moment : op->backward)
+    for (const BytesHeld& moment : op->backward)
       worst = larger(worst, moment + alive);
     kept.remove(*op);
     for (const int number : op->outputs)

@@ -22,7 +22,7 @@ class CostTape {
   std::int64_t kept_bytes() const;
   /// The most at once in addition to `kept_bytes`. Whoever runs the ops holds `input`, `output` and
   /// the output's gradient until backward is through.
-  Moment worst(const TensorSize& input, const TensorSize& output) const;
+  BytesHeld worst(const TensorSize& input, const TensorSize& output) const;
 
   OpWork forward_work() const { return work(&OpCost::forward_work); }
   OpWork backward_work() const { return work(&OpCost::backward_work); }
@@ -30,8 +30,8 @@ class CostTape {
 
  private:
   OpWork work(OpWork OpCost::*part) const;
-  Moment worst_forward() const;
-  Moment worst_backward(const TensorSize& input, const TensorSize& output) const;
+  BytesHeld worst_forward() const;
+  BytesHeld worst_backward(const TensorSize& input, const TensorSize& output) const;
 
   std::vector<OpCost> ops_;
   int num_tensors_ = 0;

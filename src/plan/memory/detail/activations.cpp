@@ -11,7 +11,7 @@ constexpr std::int64_t index_bytes = 8;
 
 /// Ids, labels, positions, the places of the trained ones, for dropout the tokens' numbers; the
 /// rotary tables.
-std::int64_t sequence_bytes(const Request& request) {
+std::int64_t sequence_bytes(const PlanInput& request) {
   const std::int64_t tokens = request.micro_batch * request.max_seq_length;
   const std::int64_t numbers = request.adapter_dropout > 0 ? 5 : 4;
   return numbers * index_bytes * tokens +
@@ -21,7 +21,7 @@ std::int64_t sequence_bytes(const Request& request) {
 /// What a block keeps until its backward pass, and the worst moment in addition.
 struct BlockBytes {
   std::int64_t kept = 0;
-  model::Moment worst;
+  model::BytesHeld worst;
 };
 
 BlockBytes block_bytes(const StageCost& block, ActivationCheckpointing mode) {
@@ -35,15 +35,15 @@ BlockBytes block_bytes(const StageCost& block, ActivationCheckpointing mode) {
 
 }  // namespace
 
-ActivationBytes plan_activations(const Request& request, const model::ParameterTable& table) {
+ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table) {
   const OpsCost cost(request, table, is_composed(request));
   // Backward of a block runs while those before it wait for theirs.
   std::int64_t kept = 0;
-  model::Moment worst;
+  model::BytesHeld worst;
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
     const BlockBytes block = block_bytes(cost.block(i), request.activation_checkpointing);
     kept += block.kept;
-    const model::Moment moment = block.worst + kept;
+    const model::BytesHeld moment = block.worst + kept;
     if (moment.total() >= worst.total()) worst = moment;
   }
   const StageCost head = cost.head();

@@ -17,6 +17,6 @@ struct ActivationBytes {
 
 /// Of one micro-batch with `request.micro_batch` sequences of `request.max_seq_length` tokens that
 /// are all trained. `table` says what backward has to keep.
-ActivationBytes plan_activations(const Request& request, const model::ParameterTable& table);
+ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table);
 
 }  // namespace finetune::plan

@@ -7,7 +7,7 @@
 namespace finetune::plan {
 namespace {
 
-model::CostSettings settings_of(const Request& request, bool is_composed) {
+model::CostSettings settings_of(const PlanInput& request, bool is_composed) {
   const bool is_selective = request.activation_checkpointing == ActivationCheckpointing::selective;
   return {.compute = request.numbers.compute,
           .is_composed = is_composed,
@@ -18,11 +18,11 @@ model::CostSettings settings_of(const Request& request, bool is_composed) {
 
 }  // namespace
 
-bool is_composed(const Request& request) {
+bool is_composed(const PlanInput& request) {
   return request.on_gpu || request.numbers.compute == core::DType::f16;
 }
 
-OpsCost::OpsCost(const Request& request, const model::ParameterTable& table, bool is_composed)
+OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed)
     : request_(request),
       own_table_(table.decoder.blocks.empty() ? model::lay_out(request.architecture)
                                               : model::ParameterTable{}),

@@ -12,7 +12,7 @@
 namespace finetune::plan {
 
 /// Kernels know fp32 and bf16 on the CPU; the rest is put together from ATen's functions, in fp32.
-bool is_composed(const Request& request);
+bool is_composed(const PlanInput& request);
 
 /// A stage's ops, and the tensors that whoever runs it holds.
 struct StageCost {
@@ -24,7 +24,7 @@ struct StageCost {
 class OpsCost {
  public:
   /// `is_composed`: how passes other than products are computed. Both outlive this.
-  OpsCost(const Request& request, const model::ParameterTable& table, bool is_composed);
+  OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed);
 
   std::int64_t num_blocks() const { return request_.architecture.num_layers; }
   StageCost embedding() const;
@@ -36,7 +36,7 @@ class OpsCost {
   model::CostOps ops() const;
   model::TensorSize activations(model::CostOps& ops) const;
 
-  const Request& request_;
+  const PlanInput& request_;
   /// The table if it is a decoder's; else one of the same numbers, all of it trained.
   model::ParameterTable own_table_;
   const model::ParameterTable& table_;

@@ -63,10 +63,10 @@ bool fits_host(const Plan& plan, const Site& site) {
 }
 
 /// Each way needs less memory than the one before it and computes more.
-Request with_activations(const Request& request, const model::ParameterTable& table,
-                         const Site& site) {
+PlanInput with_activations(const PlanInput& request, const model::ParameterTable& table,
+                           const Site& site) {
   using enum ActivationCheckpointing;
-  Request settled = request;
+  PlanInput settled = request;
   if (!request.chooses_activations) return settled;
   for (const ActivationCheckpointing mode : {none, selective, full}) {
     settled.activation_checkpointing = mode;
@@ -92,12 +92,12 @@ void prefer_less_memory(std::vector<Strategy>& strategies) {
 
 /// Copies of the model over few nodes each: the fewest whose memory holds one, where one node does
 /// not. More nodes would send more.
-void add_hybrid_over_nodes(const Request& request, const model::ParameterTable& table,
+void add_hybrid_over_nodes(const PlanInput& request, const model::ParameterTable& table,
                            const Site& site, std::vector<Strategy>& strategies) {
   const Ranks& ranks = request.ranks;
   if (site.available_bytes <= 0 || !ranks.is_even) return;
   for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
-    Request other = request;
+    PlanInput other = request;
     other.parallel.sharding = Sharding::hybrid_shard;
     other.parallel.dp_shard = nodes * ranks.ranks_per_node;
     other.parallel.dp_replicate = 0;
@@ -124,7 +124,7 @@ std::int64_t comfortable_bytes(const Site& site) {
   return static_cast<std::int64_t>(comfortable * static_cast<double>(site.available_bytes));
 }
 
-Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
+Strategy plan_strategy(const PlanInput& request, const model::ParameterTable& table,
                        const Site& site) {
   Strategy strategy;
   strategy.request = with_activations(request, table, site);
@@ -138,7 +138,7 @@ Strategy plan_strategy(const Request& request, const model::ParameterTable& tabl
   return strategy;
 }
 
-std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
+std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTable& table,
                               const Site& site) {
   const bool is_open = !request.parallel.sharding && request.parallel.dp_shard == 0 &&
                        request.parallel.dp_replicate == 0;
@@ -146,7 +146,7 @@ std::vector<Strategy> compare(const Request& request, const model::ParameterTabl
   if (!is_open) strategies.push_back(plan_strategy(request, table, site));
   for (const Sharding sharding : {Sharding::full_shard, Sharding::hybrid_shard,
                                   Sharding::shard_grad_op, Sharding::no_shard}) {
-    Request other = request;
+    PlanInput other = request;
     other.parallel.sharding = sharding;
     other.parallel.dp_shard = other.parallel.dp_replicate = 0;
     if (!request.ranks.is_even && sharding == Sharding::hybrid_shard) continue;

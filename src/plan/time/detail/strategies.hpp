@@ -20,7 +20,7 @@ struct Site {
 
 /// One way to arrange the ranks.
 struct Strategy {
-  Request request;
+  PlanInput request;
   Mesh mesh;
   std::int64_t memory_bytes = 0;
   std::int64_t host_bytes = 0;  ///< in addition, in the host's memory
@@ -37,13 +37,13 @@ std::int64_t comfortable_bytes(const Site& site);
 
 /// The plan of `request`. Where it chooses activations, with the cheapest way to keep them that
 /// fits comfortably: nothing recomputed, then norms, then blocks.
-Strategy plan_strategy(const Request& request, const model::ParameterTable& table,
+Strategy plan_strategy(const PlanInput& request, const model::ParameterTable& table,
                        const Site& site);
 
 /// What the ranks of `request` can do: what it says itself, unless it leaves the sharding to the
 /// plan, and each strategy with its usual groups. Those that fit come first, the fastest of them
 /// first; of those that take the same time the one that needs least memory.
-std::vector<Strategy> compare(const Request& request, const model::ParameterTable& table,
+std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTable& table,
                               const Site& site);
 
 /// One sentence: why the first of `strategies` is faster than the next, with the numbers that make

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 
 namespace finetune::plan {
 namespace {
@@ -65,6 +66,9 @@ class Clock {
       case finish:
         return all_arrive();
       case close:
+      case fetch:
+      case update:
+      case publish:
         return;
     }
   }
@@ -132,6 +136,29 @@ class Clock {
 };
 
 }  // namespace
+
+double play_update(const std::vector<UpdateSeconds>& times, const schedule::Rules& rules) {
+  std::vector<int> units(times.size());
+  std::iota(units.begin(), units.end(), 0);
+  std::vector<double> arrived_s(times.size(), 0);
+  std::deque<double> published_s;
+  double now_s = 0, link_s = 0;
+  const auto carry = [&](double seconds) { return link_s = std::max(link_s, now_s) + seconds; };
+  for (const schedule::Event& event : make_update(units, rules)) {
+    const auto unit = static_cast<std::size_t>(event.index);
+    if (event.action == schedule::Action::fetch) {
+      arrived_s[unit] = carry(times[unit].fetch);
+    } else if (event.action == schedule::Action::update) {
+      now_s = std::max(now_s, arrived_s[unit]);
+      for (; published_s.size() >= schedule::units_on_their_way; published_s.pop_front())
+        now_s = std::max(now_s, published_s.front());
+      now_s += times[unit].update;
+    } else if (rules.offloads) {
+      published_s.push_back(carry(times[unit].publish));
+    }
+  }
+  return std::max(now_s, link_s);
+}
 
 StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
                  const TimelineRules& rules) {

@@ -48,6 +48,18 @@ struct StepSeconds {
   double sent_bytes = 0;     ///< by a node to others
 };
 
+/// Seconds of a trained unit in the optimizer's part of a step.
+struct UpdateSeconds {
+  double fetch = 0;  ///< on the link between device and host, as is `publish`
+  double update = 0;
+  double publish = 0;
+};
+
+/// A clock over the events of the optimizer's part: a unit is updated when its gradient is there;
+/// the link carries one thing at a time, in the order of their start. `times`: of the trained
+/// units.
+double play_update(const std::vector<UpdateSeconds>& times, const schedule::Rules& rules);
+
 /// A clock over the events of a step: a stage waits for its units; gradients leave behind it, two
 /// at most; sums go over the copies of the model in the last pass. One collective runs at a time,
 /// in the order of their start. Of many passes the first, one in between and the last are played.

@@ -39,7 +39,7 @@ double MicroBatchWork::model_flops() const {
   return sum;
 }
 
-MicroBatchWork plan_work(const Request& request, const model::ParameterTable& table,
+MicroBatchWork plan_work(const PlanInput& request, const model::ParameterTable& table,
                          const Rates& rates, Passes passes) {
   const OpsCost cost(request, table, passes == Passes::composed);
   MicroBatchWork work;

@@ -34,7 +34,7 @@ struct MicroBatchWork {
 
 /// What model::CostOps counts, in the time of a machine. All sequences are full, and nothing is
 /// packed: the longest a step can take.
-MicroBatchWork plan_work(const Request& request, const model::ParameterTable& table,
+MicroBatchWork plan_work(const PlanInput& request, const model::ParameterTable& table,
                          const Rates& rates, Passes passes);
 
 }  // namespace finetune::plan

@@ -22,7 +22,7 @@ const char* name(Level level) {
 
 }  // namespace
 
-Checkpoints::Checkpoints(const checkpoint::Settings& settings, std::filesystem::path root,
+Checkpoints::Checkpoints(const checkpoint::CheckpointSettings& settings, std::filesystem::path root,
                          std::filesystem::path local_root, const world::World& world, State& state,
                          checkpoint::RunFolder* run_folder, Describe describe, Report report)
     : settings_(settings),

@@ -30,7 +30,7 @@ class Checkpoints {
   using Report = std::function<void(const checkpoint::SaveReport&, checkpoint::Level)>;
 
   /// `local_root`: where node-local checkpoints go. `run_folder` is the root's, null elsewhere.
-  Checkpoints(const checkpoint::Settings& settings, std::filesystem::path root,
+  Checkpoints(const checkpoint::CheckpointSettings& settings, std::filesystem::path root,
               std::filesystem::path local_root, const world::World& world, State& state,
               checkpoint::RunFolder* run_folder, Describe describe, Report report);
 
@@ -72,7 +72,7 @@ class Checkpoints {
   template <typename F>
   void attempt(std::int64_t step, F&& f);
 
-  const checkpoint::Settings& settings_;
+  const checkpoint::CheckpointSettings& settings_;
   std::filesystem::path root_;
   std::filesystem::path local_root_;
   const world::World& world_;

@@ -43,7 +43,7 @@ std::string foreign_text(const fs::path& output, const std::vector<std::string>&
        "checkpoints and metrics are written next to them", "Name a folder of its own."});
 }
 
-fs::path local_root_of(const fs::path& root, const checkpoint::Settings& settings,
+fs::path local_root_of(const fs::path& root, const checkpoint::CheckpointSettings& settings,
                        const world::World& world) {
   if (!settings.has_local_level()) return {};
   return checkpoint::local_root(settings.local_dir, root, world.host);
@@ -51,8 +51,8 @@ fs::path local_root_of(const fs::path& root, const checkpoint::Settings& setting
 
 }  // namespace
 
-OutputFolder::OutputFolder(fs::path root, const checkpoint::Settings& settings, core::Json choice,
-                           const world::World& world)
+OutputFolder::OutputFolder(fs::path root, const checkpoint::CheckpointSettings& settings,
+                           core::Json choice, const world::World& world)
     : world_(world), root_(std::move(root)), local_root_(local_root_of(root_, settings, world)) {
   claim(settings, std::move(choice));
   if (local_root_.empty()) return;
@@ -61,7 +61,7 @@ OutputFolder::OutputFolder(fs::path root, const checkpoint::Settings& settings, 
   });
 }
 
-void OutputFolder::claim(const checkpoint::Settings& settings, core::Json choice) {
+void OutputFolder::claim(const checkpoint::CheckpointSettings& settings, core::Json choice) {
   const checkpoint::Access access = settings.access;
   ::umask(0777 & ~checkpoint::folder_mode(access));  // also for metrics.jsonl and the like
   comm::agree_all(world_.world, [&] {

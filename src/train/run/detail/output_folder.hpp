@@ -22,8 +22,8 @@ class OutputFolder {
  public:
   /// Makes and locks the folder, and copies the log to finetune.log there. `choice` is what this
   /// start chose where the deck left it open; null if it chose nothing. Collective.
-  OutputFolder(std::filesystem::path root, const checkpoint::Settings& settings, core::Json choice,
-               const world::World& world);
+  OutputFolder(std::filesystem::path root, const checkpoint::CheckpointSettings& settings,
+               core::Json choice, const world::World& world);
 
   const std::filesystem::path& root() const { return root_; }
   /// Where node-local checkpoints go; empty without that level.
@@ -55,7 +55,7 @@ class OutputFolder {
   void remove_local_of_others(const std::string& run_id) const;
 
  private:
-  void claim(const checkpoint::Settings& settings, core::Json choice);
+  void claim(const checkpoint::CheckpointSettings& settings, core::Json choice);
 
   const world::World& world_;
   std::filesystem::path root_;

@@ -29,27 +29,33 @@ bool keeps_bf16(const Input& input) {
   return input.numbers().master == core::DType::bf16;
 }
 
-void warn_of_other_rounding(const Input& input, const checkpoint::FoundCheckpoint& found) {
-  if (!keeps_bf16(input)) return;
+void warn_of_other_rounding(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {
+  if (!own.deck.rounding) return;
   // Earlier versions had no other.
   const std::string rounding = found.state.rounding.value_or("nearest");
-  const std::string own = optim::name_of(input.optimizer.rounding);
-  if (rounding == own) return;
+  if (rounding == *own.deck.rounding) return;
   log::warn(fmt::format(
       "{}: its weights were rounded by optimizer.rounding = \"{}\" (this start has \"{}\", and its "
       "numbers will differ). Set optimizer.rounding = \"{}\" to continue as before.",
-      found.folder.string(), rounding, own, rounding));
+      found.folder.string(), rounding, *own.deck.rounding, rounding));
 }
 
 /// The base is compared by what it is (require_same_base), wherever it lies.
-bool is_known_by_hash(const Input& input, const checkpoint::FoundCheckpoint& found) {
-  return input.is_adapted() && found.state.base &&
-         found.state.base->dtype == core::name(input.numbers().compute);
+bool is_known_by_hash(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {
+  return own.deck.adapter && found.state.base && found.state.base->dtype == core::name(own.compute);
 }
 
 }  // namespace
 
-checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state) {
+RunIdentity identity_of(const Input& input) {
+  RunIdentity own{.deck = {},
+                  .deck_path = input.deck_path.string(),
+                  .optimizer = input.optimizer.name,
+                  .data_paths = input.data.paths,
+                  .allows_changed_data = input.data.allow_changed,
+                  .compute = input.numbers().compute,
+                  .is_deterministic = input.numbers().determinism != plan::Determinism::off};
+  checkpoint::RunState& state = own.deck;
   std::error_code error;
   const auto model_folder = std::filesystem::absolute(input.model_folder, error);
   state.model_folder = (error ? input.model_folder : model_folder).string();
@@ -65,40 +71,53 @@ checkpoint::RunState describe_run(const Input& input, checkpoint::RunState state
         .config = weights::to_peft_config(input.adapter, *input.adapter.kind, input.parameters)};
   }
   if (keeps_bf16(input)) state.rounding = optim::name_of(input.optimizer.rounding);
-  return state;
+  return own;
 }
 
-void require_same_optimizer(const Input& input, const checkpoint::FoundCheckpoint& found) {
+checkpoint::RunState describe_run(const RunIdentity& own, checkpoint::RunState facts) {
+  facts.model_folder = own.deck.model_folder;
+  facts.fixed = own.deck.fixed;
+  facts.deck = own.deck.deck;
+  facts.precision = own.deck.precision;
+  facts.build = own.deck.build;
+  facts.bucket = own.deck.bucket;
+  facts.adapter = own.deck.adapter;
+  facts.rounding = own.deck.rounding;
+  return facts;
+}
+
+void require_same_optimizer(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {
   // Earlier versions had none but the one that is still the default.
   const auto saved = found.state.fixed.find("optimizer.name");
   const std::string name = saved == found.state.fixed.end()
-                               ? fmt::format("\"{}\"", optim::Settings().name)
+                               ? fmt::format("\"{}\"", optim::OptimizerSettings().name)
                                : saved->second;
-  const std::string own = fmt::format("\"{}\"", input.optimizer.name);
-  if (name != own) {
-    core::fail(
-        core::ErrorKind::deck,
-        {input.deck_path.string(),
-         fmt::format("optimizer.name = {}, the run in {} has {}", own, found.folder.string(), name),
-         "its moments are stored differently",
-         "Restore it, or set another train.output to begin a new run."});
+  const std::string own_name = fmt::format("\"{}\"", own.optimizer);
+  if (name != own_name) {
+    core::fail(core::ErrorKind::deck,
+               {own.deck_path,
+                fmt::format("optimizer.name = {}, the run in {} has {}", own_name,
+                            found.folder.string(), name),
+                "its moments are stored differently",
+                "Restore it, or set another train.output to begin a new run."});
   }
-  const std::string own_bucket = plan::name_of(input.parallel.bucket);
+  if (!own.deck.bucket) return;
+  const std::string& own_bucket = *own.deck.bucket;
   const std::string bucket = found.state.bucket.value_or(own_bucket);
-  if (!blocks_follow_bucket(input) || bucket == own_bucket) return;
+  if (bucket == own_bucket) return;
   core::fail(core::ErrorKind::deck,
-             {input.deck_path.string(),
+             {own.deck_path,
               fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"", own_bucket,
                           found.folder.string(), bucket),
-              fmt::format("the blocks of {}'s moments are cut by it", input.optimizer.name),
+              fmt::format("the blocks of {}'s moments are cut by it", own.optimizer),
               "Restore it, or set another train.output to begin a new run."});
 }
 
-void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& found) {
+void require_same_keys(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {
   std::string differences;
   int count = 0;
-  for (const auto& [key, value] : input.fixed_values) {
-    if (key == "model.path" && is_known_by_hash(input, found)) continue;
+  for (const auto& [key, value] : own.deck.fixed) {
+    if (key == "model.path" && is_known_by_hash(own, found)) continue;
     const auto fixed = found.state.fixed.find(key);
     if (fixed == found.state.fixed.end() || fixed->second == value) continue;
     const std::string& saved = fixed->second;
@@ -110,7 +129,7 @@ void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& fo
   }
   if (!differences.empty()) {
     core::fail(core::ErrorKind::deck,
-               {input.deck_path.string(),
+               {own.deck_path,
                 fmt::format("{} {} not what the run in {} has", count,
                             count == 1 ? "key is" : "keys are", found.folder.string()),
                 "its training so far depends on them",
@@ -118,30 +137,30 @@ void require_same_keys(const Input& input, const checkpoint::FoundCheckpoint& fo
   }
 }
 
-void require_same_run(const Input& input, const std::string& data_fingerprint,
+void require_same_run(const RunIdentity& own, const std::string& data_fingerprint,
                       const checkpoint::FoundCheckpoint& found) {
-  require_same_keys(input, found);
-  const std::string own = plan::name_of(input.precision.mode);
-  const std::string precision = found.state.precision.value_or(own);
-  if (precision != own) {
+  require_same_keys(own, found);
+  const std::string own_precision = own.deck.precision.value_or("");
+  const std::string precision = found.state.precision.value_or(own_precision);
+  if (precision != own_precision) {
     log::warn(
         fmt::format("{} was trained with precision.mode = \"{}\", this start has \"{}\": "
                     "weights and moments are converted, and the numbers will differ",
-                    found.folder.string(), precision, own));
+                    found.folder.string(), precision, own_precision));
   } else {
-    warn_of_other_rounding(input, found);
+    warn_of_other_rounding(own, found);
   }
   if (found.state.data_fingerprint != data_fingerprint) {
-    if (input.data.allow_changed) {
+    if (own.allows_changed_data) {
       log::warn(
           fmt::format("{} is not what the run in {} was trained on; it continues with the changed "
                       "data at the same place (data.allow_changed)",
-                      fmt::format("{}", fmt::join(input.data.paths, ", ")), found.folder.string()));
+                      fmt::format("{}", fmt::join(own.data_paths, ", ")), found.folder.string()));
       return;
     }
     core::fail(
         core::ErrorKind::deck,
-        {fmt::format("{}", fmt::join(input.data.paths, ", ")),
+        {fmt::format("{}", fmt::join(own.data_paths, ", ")),
          fmt::format("is not what the run in {} was trained on", found.folder.string()),
          "the data position of the checkpoint means nothing in other data",
          "Restore the data, set data.allow_changed = true to continue with them as they are, "
@@ -149,22 +168,22 @@ void require_same_run(const Input& input, const std::string& data_fingerprint,
   }
 }
 
-void warn_of_other_arithmetic(const Input& input, const std::string& arithmetic,
+void warn_of_other_arithmetic(const RunIdentity& own, const std::string& arithmetic,
                               const checkpoint::FoundCheckpoint& found) {
   const std::string before = found.state.arithmetic.value_or(arithmetic);
-  if (before == arithmetic || input.numbers().determinism == plan::Determinism::off) return;
+  if (before == arithmetic || !own.is_deterministic) return;
   log::warn(fmt::format(
       "{} was trained with products of {}, this start has {}: its results will not be identical to "
       "those of an uninterrupted run (precision.cpu_products chooses, processors decide)",
       found.folder.string(), before, arithmetic));
 }
 
-void require_same_base(const Input& input, const std::string& base_hash,
+void require_same_base(const RunIdentity& own, const std::string& base_hash,
                        const checkpoint::FoundCheckpoint& found) {
   if (base_hash.empty()) return;
   if (!found.state.base) return;
   const checkpoint::FrozenBase& base = *found.state.base;
-  const std::string_view dtype = core::name(input.numbers().compute);
+  const std::string_view dtype = core::name(own.compute);
   if (!base.dtype.empty() && base.dtype != dtype) {
     log::warn(
         fmt::format("{} was trained on weights in {}, this start has them in {}: whether they are "
@@ -175,7 +194,7 @@ void require_same_base(const Input& input, const std::string& base_hash,
   if (base.hash.empty() || base.hash == base_hash) return;
   core::fail(
       core::ErrorKind::input,
-      {input.model_folder.string(),
+      {own.deck.model_folder,
        fmt::format("is not the model that {} was trained on", found.folder.string()),
        fmt::format("its frozen weights have the hash {}, those were {}", base_hash, base.hash),
        "Restore the model's files, or set another train.output to begin a new run."});

@@ -18,15 +18,26 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "train/run/detail/resume.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
 
-Resumer::Resumer(const Input& input, const plan::Numbers& numbers, const world::World& world,
+ResumeInput resume_input(const Input& input) {
+  return {.identity = identity_of(input),
+          .checkpoint = input.checkpoint,
+          .weights = {.init = input.model.init,
+                      .seed = static_cast<std::uint64_t>(input.train.seed),
+                      .model_folder = input.model_folder,
+                      .adapter_folder = input.adapter_folder,
+                      .adapter = input.adapter.kind,
+                      .architecture = input.architecture,
+                      .parameters = input.parameters}};
+}
+
+Resumer::Resumer(ResumeInput input, const plan::Numbers& numbers, const world::World& world,
                  const Corpus& corpus, std::string arithmetic, std::int64_t num_steps,
                  OutputFolder& output, State& state)
-    : input_(input),
+    : input_(std::move(input)),
       numbers_(numbers),
       world_(world),
       corpus_(corpus),
@@ -58,18 +69,19 @@ std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::Lo
                                     .run_id = output_.run_id(),
                                     .accept = [&](const checkpoint::FoundCheckpoint& found) {
                                       found.state.require(found.folder / checkpoint::state_name);
-                                      require_same_optimizer(input_, found);
-                                      require_same_keys(input_, found);
+                                      require_same_optimizer(input_.identity, found);
+                                      require_same_keys(input_.identity, found);
                                     }};
   return checkpoint::find_and_load(world_.world, sources, wanted, &report);
 }
 
 void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
-  comm::agree_all(world_.world, [&] { require_same_run(input_, corpus_.fingerprint, found); });
+  comm::agree_all(world_.world,
+                  [&] { require_same_run(input_.identity, corpus_.fingerprint, found); });
   state_.take_wanted();
-  if (input_.is_adapted()) load_base();
+  if (input_.identity.deck.adapter) load_base();
   hash_base();
-  comm::agree_all(world_.world, [&] { require_same_base(input_, base_hash_, found); });
+  comm::agree_all(world_.world, [&] { require_same_base(input_.identity, base_hash_, found); });
   state_.shards().publish_all();
   warn_of_other_results(found);
   start_.step = found.step;
@@ -94,7 +106,7 @@ void Resumer::warn_of_other_results(const checkpoint::FoundCheckpoint& found) co
         "identical to those of an uninterrupted run (OMP_NUM_THREADS sets the threads)",
         found.folder.string(), threads, at::get_num_threads()));
   }
-  warn_of_other_arithmetic(input_, arithmetic_, found);
+  warn_of_other_arithmetic(input_.identity, arithmetic_, found);
 }
 
 void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
@@ -127,57 +139,59 @@ void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& fou
 template <typename Load>
 void Resumer::with_source(const Load& load_from) {
   std::optional<weights::PeftAdapter> adapter;
-  if (!input_.adapter_folder.empty())
-    adapter = weights::PeftAdapter::open(world_.world, input_.adapter_folder,
-                                         std::span(input_.adapter.kind, 1));
+  if (!input_.weights.adapter_folder.empty())
+    adapter = weights::PeftAdapter::open(world_.world, input_.weights.adapter_folder,
+                                         std::span(input_.weights.adapter, 1));
   const auto load = [&](base::WeightSource source) {
     if (!adapter) return load_from(source);
-    load_from(base::with_peft(std::move(source), *adapter, input_.parameters));
+    load_from(base::with_peft(std::move(source), *adapter, input_.weights.parameters));
   };
-  if (adapter) comm::agree_all(world_.world, [&] { adapter->require_fits(input_.parameters); });
+  if (adapter)
+    comm::agree_all(world_.world, [&] { adapter->require_fits(input_.weights.parameters); });
   const base::WeightSource random = base::random_source(
-      input_.architecture, input_.parameters, static_cast<std::uint64_t>(input_.train.seed));
-  if (input_.model.init == InitialWeights::random) {
+      input_.weights.architecture, input_.weights.parameters, input_.weights.seed);
+  if (input_.weights.init == InitialWeights::random) {
     comm::agree_all(world_.world, [&] { load(random); });
     return;
   }
-  const weights::ModelFiles files = weights::ModelFiles::open(world_.world, input_.model_folder);
+  const weights::ModelFiles files =
+      weights::ModelFiles::open(world_.world, input_.weights.model_folder);
   // Before anything that communicates: one rank may see other files than the rest.
   comm::agree_all(world_.world, [&] {
-    base::require_same_model(files, input_.architecture, input_.parameters);
-    base::require_zero_biases(files, input_.parameters);
+    base::require_same_model(files, input_.weights.architecture, input_.weights.parameters);
+    base::require_zero_biases(files, input_.weights.parameters);
   });
   comm::agree_all(world_.world, [&] {
-    load(base::with_adapter(base::files_source(files, input_.parameters), random,
-                            input_.parameters));
+    load(base::with_adapter(base::files_source(files, input_.weights.parameters), random,
+                            input_.weights.parameters));
   });
-  for (const model::Parameter& row : input_.parameters.rows)
+  for (const model::Parameter& row : input_.weights.parameters.rows)
     if (row.trainable && row.adapts < 0)
       start_.source_dtypes[row.name] = core::name(files.entry(row.name).dtype);
-  log::info(fmt::format("starts from {} ({})", input_.model_folder.string(),
+  log::info(fmt::format("starts from {} ({})", input_.weights.model_folder.string(),
                         core::human_bytes(files.size_bytes())));
 }
 
 void Resumer::initialise() {
   with_source([&](const base::WeightSource& source) {
     base::load_weights(source, state_.shards());
-    if (input_.adapter_folder.empty()) base::set_magnitudes(state_.shards());
+    if (input_.weights.adapter_folder.empty()) base::set_magnitudes(state_.shards());
   });
-  if (!input_.adapter_folder.empty())
-    log::info(fmt::format("continues from the adapter {}", input_.adapter_folder.string()));
-  if (input_.model.init == InitialWeights::random) {
-    for (const model::Parameter& row : input_.parameters.rows)
+  if (!input_.weights.adapter_folder.empty())
+    log::info(fmt::format("continues from the adapter {}", input_.weights.adapter_folder.string()));
+  if (input_.weights.init == InitialWeights::random) {
+    for (const model::Parameter& row : input_.weights.parameters.rows)
       if (row.trainable && row.adapts < 0)
-        start_.source_dtypes[row.name] = core::name(input_.architecture.file_dtype);
-    log::info(fmt::format("starts from random weights (seed {})", input_.train.seed));
+        start_.source_dtypes[row.name] = core::name(input_.weights.architecture.file_dtype);
+    log::info(fmt::format("starts from random weights (seed {})", input_.weights.seed));
   }
   hash_base();
-  if (input_.adapter_folder.empty()) return;
+  if (input_.weights.adapter_folder.empty()) return;
   base::require_adapter_base(
-      world_.world, input_.adapter_folder,
-      {.folder = input_.model_folder,
-       .table = input_.parameters,
-       .compute = input_.numbers().compute,
+      world_.world, input_.weights.adapter_folder,
+      {.folder = input_.weights.model_folder,
+       .table = input_.weights.parameters,
+       .compute = input_.identity.compute,
        .hash = [&](core::DType dtype) { return base::frozen_hash(state_.shards(), dtype); }});
 }
 
@@ -193,11 +207,12 @@ void Resumer::hash_base() {
   const auto other = std::ranges::find_if(hashes, [&](const auto& h) { return h != hashes[0]; });
   if (other == hashes.end()) {
     if (!base_hash_.empty())
-      start_.base = base::describe_base(base_hash_, input_.numbers().compute, input_.parameters);
+      start_.base =
+          base::describe_base(base_hash_, input_.identity.compute, input_.weights.parameters);
     return;
   }
   throw comm::AgreedError(core::ErrorKind::input,
-                          core::to_string({input_.model_folder.string(),
+                          core::to_string({input_.weights.model_folder.string(),
                                            fmt::format("rank {} read other weights than rank 0",
                                                        other - hashes.begin()),
                                            "all copies of the frozen weights must be the same",

@@ -3,6 +3,7 @@
 // How a run begins: from the weights that its deck names, or from the checkpoint it goes on from.
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "train/corpus/corpus.hpp"
 #include "train/input/input.hpp"
 #include "train/run/detail/output_folder.hpp"
+#include "train/run/detail/resume.hpp"
 #include "train/run/detail/state.hpp"
 #include "world/world.hpp"
 
@@ -30,11 +32,30 @@ struct StartingPoint {
   std::optional<metrics::RecordFile> metrics = {};  ///< on the root
 };
 
+/// Where the first weights of a run come from.
+struct FirstWeights {
+  InitialWeights init = InitialWeights::pretrained;
+  std::uint64_t seed = 0;  ///< of random ones
+  std::filesystem::path model_folder;
+  std::filesystem::path adapter_folder;  ///< empty: a new adapter, or none
+  const model::Adapter* adapter = nullptr;
+  const model::Architecture& architecture;
+  const model::ParameterTable& parameters;
+};
+
+/// What of a run's input its beginning depends on.
+struct ResumeInput {
+  RunIdentity identity;
+  checkpoint::CheckpointSettings checkpoint;
+  FirstWeights weights;
+};
+ResumeInput resume_input(const Input& input);
+
 /// Fills the state of a run, once. Refers to everything it is made of.
 class Resumer {
  public:
   /// `arithmetic`: how this start computes its products. `num_steps`: of the whole run.
-  Resumer(const Input& input, const plan::Numbers& numbers, const world::World& world,
+  Resumer(ResumeInput input, const plan::Numbers& numbers, const world::World& world,
           const Corpus& corpus, std::string arithmetic, std::int64_t num_steps,
           OutputFolder& output, State& state);
 
@@ -57,7 +78,7 @@ class Resumer {
   void continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
                     std::int64_t bytes_read, double read_s);
 
-  const Input& input_;
+  ResumeInput input_;
   const plan::Numbers& numbers_;
   const world::World& world_;
   const Corpus& corpus_;

@@ -27,7 +27,7 @@ struct StateInput {
   const model::ModelFamily& family;
   const model::Architecture& architecture;
   const model::ParameterTable& parameters;
-  const optim::Settings& optimizer;
+  const optim::OptimizerSettings& optimizer;
   bool overlap = true;  ///< communication with computation
   plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
   double dropout = 0;      ///< of an adapter's inputs

@@ -37,14 +37,16 @@ std::vector<std::int64_t> token_numbers(const data::MicroBatch& batch) {
 
 }  // namespace
 
-std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
+std::optional<PassTokens> prepare(const Engine& engine,
+                                  const std::optional<data::MicroBatch>& batch) {
   if (!batch) return std::nullopt;
   const at::Device device = engine.shards.options().device;
-  return Tokens{to_tensor(batch->ids, device), to_tensor(batch->labels, device),
-                batch->stretches.empty()
-                    ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
-                    : model::make_sequence(engine.architecture, batch->batch, batch->length,
-                                           stretches_of(*batch), device)};
+  return PassTokens{
+      to_tensor(batch->ids, device), to_tensor(batch->labels, device),
+      batch->stretches.empty()
+          ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
+          : model::make_sequence(engine.architecture, batch->batch, batch->length,
+                                 stretches_of(*batch), device)};
 }
 
 model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale) {
@@ -77,8 +79,8 @@ DropoutOfPass::DropoutOfPass(const Engine& engine, const std::optional<data::Mic
     : ops_(engine.ops) {
   if (!batch || engine.dropout == 0) return;
   ops_.set_dropout(
-      model::Dropout{engine.dropout, engine.dropout_seed,
-                     to_tensor(token_numbers(*batch), engine.shards.options().device)});
+      model::DropoutMask{engine.dropout, engine.dropout_seed,
+                         to_tensor(token_numbers(*batch), engine.shards.options().device)});
 }
 
 DropoutOfPass::~DropoutOfPass() {

@@ -14,13 +14,14 @@
 namespace finetune::train {
 
 /// int64 [B * L] on the device, and where each row's tokens stand.
-struct Tokens {
+struct PassTokens {
   at::Tensor ids_N;
   at::Tensor labels_N;
   model::Sequence sequence;
 };
 
-std::optional<Tokens> prepare(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+std::optional<PassTokens> prepare(const Engine& engine,
+                                  const std::optional<data::MicroBatch>& batch);
 
 /// Which sample every token is of, for the load of experts. `scale` of the load-balancing term.
 model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale);
