@@ -239,8 +239,8 @@ class MemoryPlan {
       const HostBuffers buffers = count_host_buffers(shards_, core::size_bytes(numbers_.compute));
       add(Category::gradients, "sums of units, on their way from the device", buffers.gradients,
           Place::host);
-      add(Category::weights, "new weights of units, on their way to the device", buffers.weights,
-          Place::host);
+      add(Category::communication, "new weights of units, on their way to the device",
+          buffers.weights, Place::host);
       return;
     }
     if (numbers_.is_fixed_point())
