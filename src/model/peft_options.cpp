@@ -39,7 +39,7 @@ bool is_unused(const core::Json& value) {
 std::string shown(const core::Json& value) {
   constexpr std::size_t most_bytes = 120;
   std::string text = core::one_line(value.dump());
-  if (text.size() > most_bytes) text = text.substr(0, most_bytes) + "...";
+  if (text.size() > most_bytes) text.replace(most_bytes, std::string::npos, "...");
   return text;
 }
 
