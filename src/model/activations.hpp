@@ -62,16 +62,17 @@ struct Attended {
   std::int64_t kernel = 0;  ///< which one ran, for the gradients
 };
 
-/// Attends with the fused kernel that libtorch has for the device, dtype and head size. Query heads
-/// may share key heads in groups. A mask is fp32.
+/// Attends with the fused kernel that there is for the processor, dtype and head size; on a GPU by
+/// products and a softmax (a pass has gpu_attention.hpp). Query heads may share key heads in
+/// groups. A mask is fp32.
 Attended attend(const QkvViews& views, const Visible& visible, Path path);
 
 /// d_out [B, H, L, K] -> gradients of q, k and v, shaped like them.
 QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& attended,
                          const Visible& visible);
 
-/// Attention of a pass: of whole rows at once where every row is one sample and sees all of itself,
-/// else piece by piece.
+/// Attention of a pass: on a GPU by one launch where a kernel takes it; of whole rows at once where
+/// every row is one sample and sees all of itself; else piece by piece.
 struct AttendedPass {
   at::Tensor out;                ///< [N, H K]
   std::vector<Attended> pieces;  ///< `out` undefined: it is part of the whole one's
@@ -82,7 +83,7 @@ AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
 /// d_out [N, H K] -> gradient of the fused, rotated qkv.
 at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                                 const AttentionShape& shape, const Sequence& sequence,
-                                const AttendedPass& attended);
+                                const AttendedPass& attended, Path path);
 
 /// Attention of new tokens to those in the cache and to themselves; appends to the cache. [N, H K].
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,

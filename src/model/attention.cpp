@@ -7,8 +7,6 @@
 #include "model/activations.hpp"
 #include "model/products.hpp"
 
-#include <ATen/SDPBackend.h>
-
 #include <optional>
 #include <tuple>
 
@@ -38,42 +36,8 @@ enum class Kernel : std::int64_t {
   host,          ///< libtorch's for the CPU
   host_in_fp32,  ///< the same, on copies
   tiles,
-  widened,
-  flash,
-  efficient,
-  cudnn
+  widened
 };
-
-bool has_groups(const QkvViews& views) {
-  return views.q.size(1) != views.k.size(1);
-}
-
-/// What libtorch's own scaled_dot_product_attention would run on a GPU.
-Kernel choose_on_gpu(const QkvViews& views, bool is_causal) {
-  const auto choice = [&](const at::Tensor& k, const at::Tensor& v, bool enable_gqa) {
-    return static_cast<at::SDPBackend>(
-        at::_fused_sdp_choice(views.q, k, v, {}, 0.0, is_causal, {}, enable_gqa));
-  };
-  at::SDPBackend backend = choice(views.k, views.v, has_groups(views));
-  // The efficient kernel has no groups: it gets every key head as often as query heads share it.
-  if (backend == at::SDPBackend::math && has_groups(views)) {
-    const at::IntArrayRef shape = views.q.sizes();
-    backend =
-        choice(views.k.narrow(1, 0, 1).expand(shape), views.v.narrow(1, 0, 1).expand(shape), false);
-    if (backend != at::SDPBackend::efficient_attention) return Kernel::composed;
-  }
-  switch (backend) {
-    case at::SDPBackend::flash_attention:
-      // Heads of other sizes would have to be padded first.
-      return views.q.size(3) % 8 == 0 ? Kernel::flash : Kernel::composed;
-    case at::SDPBackend::efficient_attention:
-      return Kernel::efficient;
-    case at::SDPBackend::cudnn_attention:
-      return Kernel::cudnn;
-    default:
-      return Kernel::composed;
-  }
-}
 
 kernels::CausalShape causal_shape(const QkvViews& views, const Visible& visible) {
   return {views.q.size(0), views.q.size(2), views.q.size(1), views.k.size(1),
@@ -192,27 +156,14 @@ QkvViews to_dtype(const QkvViews& views, at::ScalarType dtype) {
 }
 
 Kernel choose(const QkvViews& views, const Visible& visible, Path path) {
-  if (path == Path::composed) return Kernel::composed;
-  if (views.q.is_cpu()) return choose_on_host(views, visible, path);
-  // The fused ones want masks aligned in ways of their own.
-  if (visible.mask.defined()) return Kernel::composed;
-  return views.q.is_cuda() ? choose_on_gpu(views, visible.is_causal) : Kernel::composed;
-}
-
-/// [B, Hkv, L, K] -> [B, H, L, K]: each key head once for every query head that shares it.
-at::Tensor repeat_heads(const at::Tensor& k, const at::Tensor& q) {
-  return k.size(1) == q.size(1) ? k : k.repeat_interleave(q.size(1) / k.size(1), 1);
+  if (path == Path::composed || !views.q.is_cpu()) return Kernel::composed;
+  return choose_on_host(views, visible, path);
 }
 
 /// The mask as libtorch's kernel for the CPU takes it.
 std::optional<at::Tensor> host_mask(const Visible& visible, const at::Tensor& q) {
   if (!visible.mask.defined()) return std::nullopt;
   return visible.mask.to(q.scalar_type());
-}
-
-/// The gradient of what repeat_heads read.
-at::Tensor add_up_heads(const at::Tensor& d, const at::Tensor& k) {
-  return d.size(1) == k.size(1) ? d : d.unflatten(1, {k.size(1), d.size(1) / k.size(1)}).sum(2);
 }
 
 }  // namespace
@@ -238,28 +189,6 @@ Attended attend(const QkvViews& views, const Visible& visible, Path path) {
       std::tie(a.out, a.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
           q, k, v, 0.0, is_causal, host_mask(visible, q));
       return a;
-    case Kernel::flash: {
-      const auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal);
-      a.out = std::get<0>(result);
-      a.logsumexp = std::get<1>(result);
-      a.philox_seed = std::get<6>(result);
-      a.philox_offset = std::get<7>(result);
-      return a;
-    }
-    case Kernel::cudnn: {
-      const auto result = at::_scaled_dot_product_cudnn_attention(
-          q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, is_causal);
-      a.out = std::get<0>(result);
-      a.logsumexp = std::get<1>(result);
-      a.philox_seed = std::get<6>(result);
-      a.philox_offset = std::get<7>(result);
-      return a;
-    }
-    case Kernel::efficient:
-      std::tie(a.out, a.logsumexp, a.philox_seed, a.philox_offset) =
-          at::_scaled_dot_product_efficient_attention(q, repeat_heads(k, q), repeat_heads(v, q), {},
-                                                      /*compute_log_sumexp=*/true, 0.0, is_causal);
-      return a;
     default: {
       const auto result = kernels::composed::attention(q, k, v, visible);
       a.out = result.out;
@@ -272,9 +201,7 @@ Attended attend(const QkvViews& views, const Visible& visible, Path path) {
 QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& a,
                          const Visible& visible) {
   const auto& [q, k, v] = views;
-  const std::int64_t length = q.size(2);
   const bool is_causal = visible.is_causal;
-  const at::Tensor none;  // the sequences of a batch have one length, and there is no bias
   switch (static_cast<Kernel>(a.kernel)) {
     case Kernel::tiles:
     case Kernel::widened:
@@ -291,24 +218,6 @@ QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const A
       const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           d_out, q, k, v, a.out, a.logsumexp, 0.0, is_causal, host_mask(visible, q));
       return {d_q, d_k, d_v};
-    }
-    case Kernel::flash: {
-      const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_backward(
-          d_out, q, k, v, a.out, a.logsumexp, none, none, length, length, 0.0, is_causal,
-          a.philox_seed, a.philox_offset);
-      return {d_q, d_k, d_v};
-    }
-    case Kernel::cudnn: {
-      const auto [d_q, d_k, d_v] = at::_scaled_dot_product_cudnn_attention_backward(
-          d_out, q, k, v, a.out, a.logsumexp, a.philox_seed, a.philox_offset, none, none, none,
-          length, length, 0.0, is_causal);
-      return {d_q, d_k, d_v};
-    }
-    case Kernel::efficient: {
-      const auto [d_q, d_k, d_v, d_bias] = at::_scaled_dot_product_efficient_attention_backward(
-          d_out, q, repeat_heads(k, q), repeat_heads(v, q), none, a.out, a.logsumexp, a.philox_seed,
-          a.philox_offset, 0.0, {true, true, true, false}, is_causal);
-      return {d_q, add_up_heads(d_k, k), add_up_heads(d_v, v)};
     }
     default: {
       const auto d =

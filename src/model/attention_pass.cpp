@@ -3,6 +3,7 @@
 // near: cut into pieces that a fused kernel computes without looking at what nobody sees.
 
 #include "model/activations.hpp"
+#include "model/gpu_attention.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -123,6 +124,7 @@ class Bands {
 
 AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
                          const Sequence& sequence, Path path) {
+  if (is_one_launch(qkv, shape, path)) return attend_in_one_launch(qkv, shape, sequence);
   AttendedPass result;
   if (is_whole(shape, sequence)) {
     const QkvViews views = split_heads(qkv, shape, sequence.batch, sequence.length);
@@ -159,7 +161,9 @@ at::Tensor whole_backward(const at::Tensor& d_out, const at::Tensor& qkv,
 
 at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                                 const AttentionShape& shape, const Sequence& sequence,
-                                const AttendedPass& attended) {
+                                const AttendedPass& attended, Path path) {
+  if (is_one_launch(qkv, shape, path))
+    return attend_in_one_launch_backward(d_out, qkv, shape, sequence, attended);
   if (is_whole(shape, sequence))
     return whole_backward(d_out, qkv, shape, sequence, attended.pieces.front());
   const std::vector<Piece> pieces = pieces_of(shape, sequence);

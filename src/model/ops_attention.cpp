@@ -51,7 +51,8 @@ struct Attention : torch::autograd::Function<Attention> {
       attended.pieces.push_back({ctx->saved_data.at("is_whole").toBool() ? saved[1] : at::Tensor(),
                                  saved[first], saved[first + 1], saved[first + 2], kernels[i]});
     }
-    at::Tensor d_qkv = attend_pass_backward(d[0], saved[0], shape, sequence, attended);
+    at::Tensor d_qkv =
+        attend_pass_backward(d[0], saved[0], shape, sequence, attended, saved_path(ctx));
     if (shape.rotary != Rotary::none)
       rotate(d_qkv, shape, sequence, RotateBy::minus_angle, saved_path(ctx));
     return {d_qkv, {}, {}, {}};

@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace finetune::model {
@@ -37,6 +39,12 @@ struct Balance {
   bool is_counting = true;  ///< false once all layers have chosen: backward may compute them again
 };
 
+/// Where the stretches of a pass begin, as GPUs' kernels take it.
+struct Segments {
+  at::Tensor begins;         ///< [number + 1] int32, on the device; the last is the end
+  std::int64_t longest = 0;  ///< tokens
+};
+
 /// The tensors are where the activations are.
 struct Sequence {
   std::int64_t batch = 1;           ///< B
@@ -49,6 +57,9 @@ struct Sequence {
   /// Cover all B L tokens in order; empty: every row is one.
   std::vector<Stretch> stretches;
   Balance* balance = nullptr;  ///< null: no such term
+  /// By the chunk that layers cut stretches into (0: none): found by the first layer that asks.
+  std::shared_ptr<std::map<std::int64_t, Segments>> segments =
+      std::make_shared<std::map<std::int64_t, Segments>>();
 
   std::int64_t num_tokens() const { return batch * length; }
 };

@@ -12,7 +12,7 @@ HostCopy::HostCopy(at::Tensor tensor, Contents contents) : tensor_(std::move(ten
     host_ = tensor_;
     return;
   }
-  const bool is_pinned = tensor_.is_cuda();  // pinning needs a device
+  const bool is_pinned = !tensor_.is_cpu();  // pinning needs a device
   host_ = at::empty(
       tensor_.sizes(),
       at::TensorOptions().dtype(tensor_.scalar_type()).device(at::kCPU).pinned_memory(is_pinned));

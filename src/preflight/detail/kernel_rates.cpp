@@ -10,6 +10,7 @@
 #include "kernels/processor.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
+#include "model/device.hpp"
 #include "model/products.hpp"
 #include "preflight/detail/rates.hpp"
 #include "preflight/detail/timing.hpp"
@@ -194,9 +195,7 @@ class Kernels {
 }  // namespace
 
 void measure_kernels(const Measuring& how, MeasuredRates& rates) {
-  const auto index = static_cast<at::DeviceIndex>(how.device.index);
-  const Kernels kernels(index < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, index), how.timing,
-                        how.bf16_path);
+  const Kernels kernels(model::compute_device(how.device.index), how.timing, how.bf16_path);
   constexpr std::int64_t short_length = 256, long_length = 1024, rank = 16;
   const double few = kernels.attention_tflops(at::kBFloat16, short_length);
   const double many = kernels.attention_tflops(at::kBFloat16, long_length);
@@ -209,7 +208,7 @@ void measure_kernels(const Measuring& how, MeasuredRates& rates) {
   const auto side = static_cast<std::int64_t>(rates.bf16_size);
   if (side > rank)
     rates.least_side = least_side_of(rank, kernels.low_rank_s(side, rank) / 6, rates);
-  if (index >= 0) rates.host_gb_per_s = measure_memory({}, how.most_bytes, Timing::wall);
+  if (how.device.index >= 0) rates.host_gb_per_s = measure_memory({}, how.most_bytes, Timing::wall);
 }
 
 }  // namespace finetune::preflight

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "core/clock.hpp"
+#include "model/device.hpp"
 #include "model/products.hpp"
 #include "preflight/detail/timing.hpp"
 
@@ -15,11 +16,6 @@ namespace finetune::preflight {
 namespace {
 
 constexpr double enough_s = 0.2;
-
-at::Device to_aten(const comm::Device& device) {
-  if (device.index < 0) return at::kCPU;
-  return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
-}
 
 /// Square matrices, and the products that a layer makes of such: its output, and the gradients of
 /// its input and of its weights.
@@ -55,7 +51,7 @@ struct ProductRate {
 
 /// The largest products that fit into a moment.
 ProductRate large_product(at::ScalarType dtype, const Measuring& how) {
-  const at::Device device = to_aten(how.device);
+  const at::Device device = model::compute_device(how.device.index);
   constexpr std::int64_t largest = 8192;
   for (std::int64_t n = 256; n <= largest && 3 * 4 * n * n <= how.most_bytes; n *= 2) {
     Product product(n, dtype, device, how.bf16_path);
@@ -75,7 +71,7 @@ ProductRate large_product(at::ScalarType dtype, const Measuring& how) {
 }  // namespace
 
 double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timing timing) {
-  const at::Device where = to_aten(device);
+  const at::Device where = model::compute_device(device.index);
   constexpr std::int64_t enough_bytes = std::int64_t{256} << 20;
   const std::int64_t n =
       std::min(most_bytes, where.is_cpu() ? enough_bytes / 2 : 4 * enough_bytes) / 12;
@@ -99,7 +95,8 @@ MeasuredRates measure_rates(const Measuring& how) {
   if (const std::int64_t small = bf16.size / 4; small > 0)
     rates.half_size = half_size_of(
         static_cast<double>(small),
-        Product(small, at::kBFloat16, to_aten(how.device), how.bf16_path).tflops(how.timing),
+        Product(small, at::kBFloat16, model::compute_device(how.device.index), how.bf16_path)
+            .tflops(how.timing),
         rates.bf16_size, rates.bf16_tflops);
   rates.memory_gb_per_s = measure_memory(how.device, how.most_bytes, how.timing);
   return rates;
@@ -159,7 +156,8 @@ std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& 
   constexpr std::array<std::int64_t, 4> sizes = {4 << 10, 256 << 10, 4 << 20, 32 << 20};
   most_bytes = world.all_reduce(most_bytes, comm::Reduce::min);
   std::vector<Sweep> sweeps;
-  const auto options = at::TensorOptions().device(to_aten(device)).dtype(at::kFloat);
+  const auto options =
+      at::TensorOptions().device(model::compute_device(device.index)).dtype(at::kFloat);
   for (const char* collective : {"all_gather", "reduce_scatter", "all_reduce"}) {
     Sweep& sweep = sweeps.emplace_back();
     sweep.axis = axis;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "core/log.hpp"
+#include "model/device.hpp"
 
 namespace finetune::train {
 namespace {
@@ -44,8 +45,7 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
 }
 
 at::Device to_aten(const comm::Device& device) {
-  if (device.index < 0) return at::kCPU;
-  return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
+  return model::compute_device(device.index);
 }
 
 }  // namespace finetune::train

@@ -18,6 +18,8 @@
 #include "core/memory.hpp"
 #include "core/text.hpp"
 #include "metrics/memory.hpp"
+#include "model/device.hpp"
+#include "model/gpu_attention.hpp"
 #include "optim/schedule.hpp"
 #include "shard/device_memory.hpp"
 #include "train/infer/answers.hpp"
@@ -68,6 +70,13 @@ Corpus corpus_of(const Input& input, const Registry& registry, const plan::Batch
   return corpus;
 }
 
+/// The same on every rank of a job whose GPUs are alike; of the others rank 0 speaks for itself.
+std::string describe_gpu_attention(const Input& input, const comm::Device& device) {
+  return model::gpu_attention_text(model::compute_capability(model::compute_device(device.index)),
+                                   shard::to_aten(input.numbers().compute),
+                                   input.architecture.head_size);
+}
+
 double run_clock_s() {
   static const core::Stopwatch since_start;
   return since_start.seconds();
@@ -107,6 +116,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
                 num_steps_, input.metrics.log_steps, std::move(start_.metrics)),
       steps_done_(start_.step),
       validation_loss_(start_.validation_loss) {
+  if (world.device.index >= 0) log::info(describe_gpu_attention(input, world.device));
   if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
   output_.write_deck(input.resolved_deck);

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/gpu_attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/error.hpp"
+#include "model/device.hpp"
+
+namespace finetune::model {
+namespace {
+
+// Of _efficient_attention_forward: a query sees what comes before it in its sample.
+constexpr std::int64_t causal_from_top_left = 1;
+
+struct Heads {
+  at::Tensor q, k, v;  ///< [N, H, K] and [N, Hkv, K], views
+};
+
+Heads heads_of(const at::Tensor& qkv, const AttentionShape& shape) {
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    return qkv.narrow(1, first * shape.head_size, count * shape.head_size)
+        .unflatten(1, {count, shape.head_size});
+  };
+  return {part(0, shape.num_heads), part(shape.num_heads, shape.num_kv_heads),
+          part(shape.num_heads + shape.num_kv_heads, shape.num_kv_heads)};
+}
+
+/// Adds the ends of stretches of at most `chunk` tokens (0: any number).
+void add_ends(std::vector<std::int32_t>& ends, std::int64_t begin, std::int64_t length,
+              std::int64_t chunk) {
+  const std::int64_t step = chunk > 0 ? chunk : length;
+  for (std::int64_t first = 0; first < length; first += step)
+    ends.push_back(static_cast<std::int32_t>(begin + std::min(first + step, length)));
+}
+
+Segments find_segments(const Sequence& sequence, std::int64_t chunk, at::Device device) {
+  std::vector<std::int32_t> ends{0};
+  if (sequence.stretches.empty()) {
+    for (std::int64_t row = 0; row < sequence.batch; ++row)
+      add_ends(ends, row * sequence.length, sequence.length, chunk);
+  }
+  for (const Stretch& stretch : sequence.stretches)
+    add_ends(ends, stretch.begin, stretch.length, chunk);
+  Segments segments;
+  for (std::size_t i = 1; i < ends.size(); ++i)
+    segments.longest = std::max<std::int64_t>(segments.longest, ends[i] - ends[i - 1]);
+  segments.begins = at::tensor(ends, at::kInt).to(device, /*non_blocking=*/true);
+  return segments;
+}
+
+/// Of all layers of a pass that cut it alike.
+const Segments& segments_of(const Sequence& sequence, std::int64_t chunk, at::Device device) {
+  auto [entry, is_new] = sequence.segments->try_emplace(chunk);
+  if (is_new) entry->second = find_segments(sequence, chunk, device);
+  return entry->second;
+}
+
+/// Tokens before itself that a query sees; none: all of its segment.
+std::optional<std::int64_t> window_left(const AttentionShape& shape, const Segments& segments) {
+  if (shape.window <= 0 || shape.window >= segments.longest) return std::nullopt;
+  return shape.window - 1;
+}
+
+/// The same as CUTLASS' kernel counts: with itself.
+std::optional<std::int64_t> window_size(const AttentionShape& shape, const Segments& segments) {
+  const auto left = window_left(shape, segments);
+  return left ? std::optional(*left + 1) : std::nullopt;
+}
+
+GpuAttention who_computes(const at::Tensor& qkv, const AttentionShape& shape) {
+  return choose_gpu_attention(compute_capability(qkv.device()), qkv.scalar_type(), shape.head_size)
+      .who;
+}
+
+/// [N, Hkv, K] -> [1, N, H, K]: each key head once for every query head that shares it.
+at::Tensor repeat_heads(const at::Tensor& x, const AttentionShape& shape) {
+  const std::int64_t group = shape.num_heads / shape.num_kv_heads;
+  const at::Tensor batched = x.unsqueeze(0);
+  if (group == 1) return batched;
+  return batched.unsqueeze(3)
+      .expand({1, x.size(0), shape.num_kv_heads, group, shape.head_size})
+      .reshape({1, x.size(0), shape.num_heads, shape.head_size});
+}
+
+/// The gradient of what repeat_heads read: [1, N, H, K] -> [N, Hkv, K].
+at::Tensor add_up_heads(const at::Tensor& d, const AttentionShape& shape) {
+  if (shape.num_heads == shape.num_kv_heads) return d[0];
+  return d[0].unflatten(1, {shape.num_kv_heads, shape.num_heads / shape.num_kv_heads}).sum(2);
+}
+
+at::Tensor join(const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
+  return at::cat({d_q.flatten(1), d_k.flatten(1), d_v.flatten(1)}, 1);
+}
+
+}  // namespace
+
+GpuAttentionChoice choose_gpu_attention(int capability, at::ScalarType dtype,
+                                        std::int64_t head_size) {
+  const bool is_narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+  const bool has_bf16 = capability >= 80;
+  if (dtype == at::kBFloat16 && !has_bf16)
+    return {GpuAttention::composed, "no kernel computes in bf16 before compute capability 8.0"};
+  if (!is_narrow && dtype != at::kFloat)
+    return {GpuAttention::composed, "no kernel computes in this dtype"};
+  // Rows of 16 bytes.
+  if (head_size % (is_narrow ? 8 : 4) != 0)
+    return {GpuAttention::composed, "kernels read rows of 16 bytes, which heads of this size lack"};
+  if (!is_narrow) return {GpuAttention::efficient, "flash attention has no fp32"};
+  if (!has_bf16) return {GpuAttention::efficient, "flash attention needs compute capability 8.0"};
+  if (head_size > 256) return {GpuAttention::efficient, "flash attention has heads up to 256"};
+  // Of these the shared memory is too small for the gradients of larger heads.
+  const bool is_small = capability == 86 || capability == 89 || capability >= 120;
+  if (is_small && head_size > 192)
+    return {GpuAttention::efficient, "flash attention has heads up to 192 on this GPU"};
+  return {GpuAttention::flash, "one launch per layer, whatever the lengths"};
+}
+
+std::string gpu_attention_text(int capability, at::ScalarType dtype, std::int64_t head_size) {
+  const GpuAttentionChoice choice = choose_gpu_attention(capability, dtype, head_size);
+  const char* name = choice.who == GpuAttention::flash       ? "FlashAttention-2"
+                     : choice.who == GpuAttention::efficient ? "CUTLASS' efficient kernel"
+                                                             : "products and a softmax";
+  return fmt::format("attention by {} (compute capability {}.{}, heads of {}: {})", name,
+                     capability / 10, capability % 10, head_size, choice.why);
+}
+
+bool is_one_launch(const at::Tensor& qkv, const AttentionShape& shape, Path path) {
+  return path != Path::composed && !qkv.is_cpu() &&
+         who_computes(qkv, shape) != GpuAttention::composed;
+}
+
+AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& shape,
+                                  const Sequence& sequence) {
+  const Heads heads = heads_of(qkv, shape);
+  const Segments& segments = segments_of(sequence, shape.chunk, qkv.device());
+  AttendedPass result;
+  Attended& a = result.pieces.emplace_back();
+  if (who_computes(qkv, shape) == GpuAttention::flash) {
+    const auto left = window_left(shape, segments);
+    at::Tensor out, debug_mask;
+    std::tie(out, a.logsumexp, a.philox_seed, a.philox_offset, debug_mask) =
+        at::_flash_attention_forward(heads.q, heads.k, heads.v, segments.begins, segments.begins,
+                                     segments.longest, segments.longest, /*dropout_p=*/0.0,
+                                     /*is_causal=*/true, /*return_debug_mask=*/false,
+                                     /*scale=*/std::nullopt, left,
+                                     left ? std::optional<std::int64_t>(0) : std::nullopt);
+    result.out = out.flatten(1);
+    return result;
+  }
+  const auto outcome = at::_efficient_attention_forward(
+      heads.q.unsqueeze(0), repeat_heads(heads.k, shape), repeat_heads(heads.v, shape), {},
+      segments.begins, segments.begins, segments.longest, segments.longest, /*dropout_p=*/0.0,
+      causal_from_top_left, /*compute_log_sumexp=*/true, /*scale=*/std::nullopt, {},
+      window_size(shape, segments));
+  result.out = std::get<0>(outcome)[0].flatten(1);
+  a.logsumexp = std::get<1>(outcome);
+  a.philox_seed = std::get<2>(outcome);
+  a.philox_offset = std::get<3>(outcome);
+  return result;
+}
+
+at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                                         const AttentionShape& shape, const Sequence& sequence,
+                                         const AttendedPass& attended) {
+  const Heads heads = heads_of(qkv, shape);
+  const Segments& segments = segments_of(sequence, shape.chunk, qkv.device());
+  const Attended& a = attended.pieces.front();
+  const at::Tensor d_heads = d_out.unflatten(1, {shape.num_heads, shape.head_size});
+  const at::Tensor out = attended.out.unflatten(1, {shape.num_heads, shape.head_size});
+  if (who_computes(qkv, shape) == GpuAttention::flash) {
+    const auto left = window_left(shape, segments);
+    const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
+        d_heads, heads.q, heads.k, heads.v, out, a.logsumexp, segments.begins, segments.begins,
+        segments.longest, segments.longest, /*dropout_p=*/0.0, /*is_causal=*/true, a.philox_seed,
+        a.philox_offset, /*scale=*/std::nullopt, left,
+        left ? std::optional<std::int64_t>(0) : std::nullopt);
+    return join(d_q, d_k, d_v);
+  }
+  const auto [d_q, d_k, d_v, d_bias] = at::_efficient_attention_backward(
+      d_heads.unsqueeze(0), heads.q.unsqueeze(0), repeat_heads(heads.k, shape),
+      repeat_heads(heads.v, shape), {}, out.unsqueeze(0), segments.begins, segments.begins,
+      segments.longest, segments.longest, a.logsumexp, /*dropout_p=*/0.0, a.philox_seed,
+      a.philox_offset, causal_from_top_left, /*bias_requires_grad=*/false, /*scale=*/std::nullopt,
+      /*num_splits_key=*/std::nullopt, window_size(shape, segments));
+  return join(d_q[0], add_up_heads(d_k, shape), add_up_heads(d_v, shape));
+}
+
+}  // namespace finetune::model

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused attention of GPUs on the simulated device: what libtorch's FlashAttention-2 and CUTLASS
+// kernels promise, from the definition of attention, in fp32.
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "simulated/device/counters.hpp"
+#include "simulated/device/device.hpp"
+
+namespace finetune::simulated {
+namespace {
+
+struct Shape {
+  at::Tensor begins;  ///< [segments + 1] int32
+  std::int64_t window_left = -1;
+};
+
+/// Scaled scores [H, L, L] of a segment with what is hidden at -infinity.
+at::Tensor scores_of(const at::Tensor& q_HLK, const at::Tensor& k_HLK, std::int64_t window_left) {
+  const std::int64_t length = q_HLK.size(1);
+  const double scale = 1 / std::sqrt(static_cast<double>(q_HLK.size(2)));
+  at::Tensor seen = at::ones({length, length}, at::kBool).tril();
+  if (window_left >= 0)
+    seen = seen.logical_and(at::ones({length, length}, at::kBool).triu(-window_left));
+  return at::matmul(q_HLK, k_HLK.transpose(1, 2))
+      .mul(scale)
+      .masked_fill(seen.logical_not(), -std::numeric_limits<float>::infinity());
+}
+
+/// [N, Hkv, K] -> fp32 [H, L, K] of tokens [begin, begin + length).
+at::Tensor part(const at::Tensor& x_NHK, std::int64_t num_heads, std::int64_t begin,
+                std::int64_t length) {
+  const at::Tensor heads = x_NHK.narrow(0, begin, length).to(at::kFloat).transpose(0, 1);
+  return heads.repeat_interleave(num_heads / heads.size(0), 0);
+}
+
+/// Calls f(begin, length) for each segment.
+template <typename F>
+void for_each_segment(const at::Tensor& begins, const F& f) {
+  const auto* begin = begins.const_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i + 1 < begins.numel(); ++i)
+    f(std::int64_t{begin[i]}, std::int64_t{begin[i + 1] - begin[i]});
+}
+
+/// {out [N, H, K], logsumexp [H, N] fp32}, all on the CPU.
+std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const Shape& shape) {
+  const std::int64_t num_heads = q.size(1);
+  at::Tensor out = at::empty(q.sizes(), q.options());
+  at::Tensor logsumexp = at::empty({num_heads, q.size(0)}, q.options().dtype(at::kFloat));
+  for_each_segment(shape.begins, [&](std::int64_t begin, std::int64_t length) {
+    const at::Tensor scores = scores_of(part(q, num_heads, begin, length),
+                                        part(k, num_heads, begin, length), shape.window_left);
+    out.narrow(0, begin, length)
+        .copy_(at::matmul(scores.softmax(-1), part(v, num_heads, begin, length)).transpose(0, 1));
+    logsumexp.narrow(1, begin, length).copy_(scores.logsumexp(-1));
+  });
+  return {out, logsumexp};
+}
+
+/// {d_q, d_k, d_v}, shaped like q, k, v.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& d_out,
+                                                        const at::Tensor& q, const at::Tensor& k,
+                                                        const at::Tensor& v, const at::Tensor& out,
+                                                        const at::Tensor& logsumexp,
+                                                        const Shape& shape) {
+  const std::int64_t num_heads = q.size(1);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(2)));
+  at::Tensor d_q = at::empty(q.sizes(), q.options());
+  at::Tensor d_k = at::empty(k.sizes(), k.options());
+  at::Tensor d_v = at::empty(v.sizes(), v.options());
+  const auto add_up = [&](const at::Tensor& d_HLK, const at::Tensor& like) {
+    return d_HLK.unflatten(0, {like.size(1), num_heads / like.size(1)}).sum(1).transpose(0, 1);
+  };
+  for_each_segment(shape.begins, [&](std::int64_t begin, std::int64_t length) {
+    const auto of = [&](const at::Tensor& x) { return part(x, num_heads, begin, length); };
+    const at::Tensor probabilities = scores_of(of(q), of(k), shape.window_left)
+                                         .sub(logsumexp.narrow(1, begin, length).unsqueeze(2))
+                                         .exp();
+    const at::Tensor d = of(d_out);
+    const at::Tensor d_scores = probabilities.mul(
+        at::matmul(d, of(v).transpose(1, 2)).sub(d.mul(of(out)).sum(-1, /*keepdim=*/true)));
+    d_q.narrow(0, begin, length).copy_(at::matmul(d_scores, of(k)).mul(scale).transpose(0, 1));
+    d_k.narrow(0, begin, length)
+        .copy_(add_up(at::matmul(d_scores.transpose(1, 2), of(q)).mul(scale), k));
+    d_v.narrow(0, begin, length).copy_(add_up(at::matmul(probabilities.transpose(1, 2), d), v));
+  });
+  return {d_q, d_k, d_v};
+}
+
+at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
+  at::Tensor result = at::empty(tensor.sizes(), tensor.options().device(device));
+  kernel_view(result).copy_(tensor);
+  return result;
+}
+
+at::Tensor of_device(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.device().is_privateuseone(), "a kernel of the device was given host memory");
+  return kernel_view(tensor);
+}
+
+/// As FlashAttention-2's kernels insist.
+void check_flash(const at::Tensor& q, const at::Tensor& begins) {
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf,
+              "FlashAttention only supports fp16 and bf16");
+  TORCH_CHECK(q.dim() == 3 && q.size(2) % 8 == 0 && q.size(2) <= 256 && q.stride(2) == 1,
+              "q is [tokens, heads, up to 256]");
+  TORCH_CHECK(begins.scalar_type() == at::kInt && begins.is_contiguous(), "lengths are int32");
+  TORCH_CHECK(capability() >= 80, "FlashAttention only supports Ampere GPUs or newer");
+}
+
+using Five = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+Five flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const std::optional<at::Tensor>& begins_q, const std::optional<at::Tensor>&,
+                   c10::SymInt, c10::SymInt, double dropout, bool is_causal, bool,
+                   std::optional<double>, std::optional<c10::SymInt> window_left,
+                   std::optional<c10::SymInt>, const std::optional<at::Tensor>&,
+                   const std::optional<at::Tensor>&) {
+  Counters::here().launch("aten::_flash_attention_forward");
+  TORCH_CHECK(begins_q && is_causal && dropout == 0, "simulated: causal, of segments");
+  check_flash(q, *begins_q);
+  const auto [out, logsumexp] =
+      forward(of_device(q), of_device(k), of_device(v),
+              {of_device(*begins_q), window_left ? window_left->expect_int() : -1});
+  const at::Device device = q.device();
+  const at::Tensor none = at::empty({0}, q.options());
+  return {to_device(out, device), to_device(logsumexp, device),
+          at::empty({2}, q.options().dtype(at::kLong)), at::empty({}, q.options().dtype(at::kLong)),
+          none};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
+    const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& begins_q,
+    const at::Tensor&, c10::SymInt, c10::SymInt, double, bool, const at::Tensor&, const at::Tensor&,
+    std::optional<double>, std::optional<c10::SymInt> window_left, std::optional<c10::SymInt>) {
+  Counters::here().launch("aten::_flash_attention_backward");
+  check_flash(q, begins_q);
+  const auto [d_q, d_k, d_v] = backward(
+      of_device(d_out), of_device(q), of_device(k), of_device(v), of_device(out),
+      of_device(logsumexp), {of_device(begins_q), window_left ? window_left->expect_int() : -1});
+  const at::Device device = q.device();
+  return {to_device(d_q, device), to_device(d_k, device), to_device(d_v, device)};
+}
+
+using Six = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt>;
+
+/// CUTLASS': [1, N, H, K], as many key heads as query heads; logsumexp [1, H, N].
+Six efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const std::optional<at::Tensor>&, const std::optional<at::Tensor>& begins_q,
+                      const std::optional<at::Tensor>&, std::optional<c10::SymInt> longest,
+                      std::optional<c10::SymInt>, double, std::int64_t mask, bool,
+                      std::optional<double>, const std::optional<at::Tensor>&,
+                      std::optional<std::int64_t> window) {
+  Counters::here().launch("aten::_efficient_attention_forward");
+  TORCH_CHECK(begins_q && mask == 1 && q.size(0) == 1, "simulated: causal, of segments");
+  TORCH_CHECK(q.size(2) == k.size(2) && q.size(2) == v.size(2), "each query head has a key head");
+  const auto [out, logsumexp] = forward(of_device(q)[0], of_device(k)[0], of_device(v)[0],
+                                        {of_device(*begins_q), window ? *window - 1 : -1});
+  const at::Device device = q.device();
+  const auto number = at::TensorOptions(at::kLong);
+  return {to_device(out.unsqueeze(0), device),
+          to_device(logsumexp.unsqueeze(0), device),
+          at::empty({}, number),
+          at::empty({}, number),
+          *longest,
+          *longest};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
+    const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const std::optional<at::Tensor>&, const at::Tensor& out,
+    const std::optional<at::Tensor>& begins_q, const std::optional<at::Tensor>&, c10::SymInt,
+    c10::SymInt, const at::Tensor& logsumexp, double, const at::Tensor&, const at::Tensor&,
+    std::int64_t, bool, std::optional<double>, std::optional<std::int64_t>,
+    std::optional<std::int64_t> window, bool) {
+  Counters::here().launch("aten::_efficient_attention_backward");
+  const auto [d_q, d_k, d_v] = backward(of_device(d_out)[0], of_device(q)[0], of_device(k)[0],
+                                        of_device(v)[0], of_device(out)[0], of_device(logsumexp)[0],
+                                        {of_device(*begins_q), window ? *window - 1 : -1});
+  const at::Device device = q.device();
+  return {to_device(d_q.unsqueeze(0), device), to_device(d_k.unsqueeze(0), device),
+          to_device(d_v.unsqueeze(0), device), at::Tensor()};
+}
+
+}  // namespace
+}  // namespace finetune::simulated
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_flash_attention_forward", finetune::simulated::flash_forward);
+  m.impl("_flash_attention_backward", finetune::simulated::flash_backward);
+  m.impl("_efficient_attention_forward", finetune::simulated::efficient_forward);
+  m.impl("_efficient_attention_backward", finetune::simulated::efficient_backward);
+}

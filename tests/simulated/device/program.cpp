@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated device in the program's place of a GPU: the few functions through which everything
+// about a GPU goes. Linked before the libraries, whose own are then never looked for.
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "comm/device.hpp"
+#include "comm/group_factory.hpp"
+#include "comm/mpi/mpi_group.hpp"
+#include "comm/versions.hpp"
+#include "core/error.hpp"
+#include "core/host.hpp"
+#include "model/device.hpp"
+#include "shard/compute_stream.hpp"
+#include "shard/device_memory.hpp"
+#include "simulated/device/arena.hpp"
+#include "simulated/device/device.hpp"
+
+namespace finetune {
+namespace {
+
+[[maybe_unused]] const bool is_registered = (simulated::register_device(), true);
+
+/// NCCL's place: device memory in, device memory out, moved by MPI. The host waits in it for the
+/// other ranks; what it computes is ready before, as everything on this device is.
+class SimulatedGroup : public comm::Group {
+ public:
+  explicit SimulatedGroup(const comm::Communicator& comm)
+      : group_(comm, std::make_shared<comm::Worker>(comm::Worker::Where::inline_)) {}
+
+  const comm::Communicator& communicator() const override { return group_.communicator(); }
+
+  comm::Ticket all_gather(core::DType dtype, const void* shard, void* full,
+                          std::int64_t count) override {
+    return group_.all_gather(dtype, kernels(shard), kernels(full), count);
+  }
+  comm::Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
+                              std::int64_t count) override {
+    return group_.reduce_scatter(dtype, kernels(full), kernels(shard), count);
+  }
+  comm::Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override {
+    return group_.all_reduce(dtype, kernels(values), count);
+  }
+  comm::Ticket exchange(comm::Exchange) override {
+    core::check(false, "an exchange is for host memory");
+    return comm::nothing_started;
+  }
+  void wait(comm::Ticket ticket) override { group_.wait(ticket); }
+  void synchronize() override { group_.synchronize(); }
+  void abandon() override { group_.abandon(); }
+  comm::Traffic traffic() const override { return group_.traffic(); }
+  double take_exposed_s() override { return group_.take_exposed_s(); }
+
+ private:
+  static void* kernels(const void* address) {
+    return simulated::Arena::here().for_kernels(address);
+  }
+
+  comm::MpiGroup group_;
+};
+
+}  // namespace
+
+namespace comm {
+
+int num_gpus() {
+  return simulated::num_devices();
+}
+
+std::string gpu_uuid(int device) {
+  return fmt::format("simulated-{}-{}", core::host_name(), device);
+}
+
+void use_gpu(int device) {
+  const c10::Device chosen(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(device));
+  c10::impl::VirtualGuardImpl(c10::kPrivateUse1).setDevice(chosen);
+}
+
+std::int64_t free_gpu_bytes() {
+  const simulated::Arena& arena = simulated::Arena::here();
+  return static_cast<std::int64_t>(arena.size_bytes()) - arena.bytes();
+}
+
+struct DeviceStream::Events {};
+DeviceStream::DeviceStream(std::function<void*()> compute_stream)
+    : compute_stream_(std::move(compute_stream)) {}
+DeviceStream::~DeviceStream() = default;
+void* DeviceStream::stream() const {
+  return nullptr;
+}
+void DeviceStream::follow_compute() {}
+Ticket DeviceStream::mark(const char*, const Communicator&) {
+  return nothing_started;
+}
+void DeviceStream::make_compute_wait(Ticket, Stalls&) {}
+double DeviceStream::take_s(Stalls&) {
+  return 0;
+}
+void DeviceStream::synchronize() {}
+void DeviceStream::add_group(const void*, std::function<void()>, std::function<void()>) {}
+void DeviceStream::remove_group(const void*) {}
+void DeviceStream::run(const std::function<void()>& f) {
+  f();
+}
+void DeviceStream::abandon() {}
+
+std::string nccl_version() {
+  return "simulated";
+}
+
+std::unique_ptr<Group> make_nccl_group(const Communicator& comm, std::shared_ptr<DeviceStream>) {
+  return std::make_unique<SimulatedGroup>(comm);
+}
+
+}  // namespace comm
+
+at::Device model::compute_device(int index) {
+  if (index < 0) return at::kCPU;
+  return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)};
+}
+
+int model::compute_capability(at::Device device) {
+  return device.is_cpu() ? 0 : simulated::capability();
+}
+
+void* shard::compute_stream() {
+  return nullptr;
+}
+
+void shard::wait_for_compute(at::Device) {}
+
+std::int64_t shard::peak_device_bytes(at::Device device) {
+  return device.is_cpu() ? 0 : simulated::Arena::here().peak_bytes();
+}
+
+}  // namespace finetune

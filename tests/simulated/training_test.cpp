@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program on simulated GPUs: it trains as on the CPU, whatever the strategy, precision,
+// adapter and optimizer, and never touches the device's memory from the host, which would end it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "simulated/simulated_job.hpp"
+
+namespace finetune::tests::simulated_training {
+namespace {
+
+struct Case {
+  std::string name;
+  int ranks = 1;
+  Words settings;
+  std::string precision = "32-true";
+  std::string family = {};  ///< of tests/golden/models; empty: llama
+};
+
+/// Relative: fp32 differs by the order of sums, narrow floats by where they are rounded.
+double tolerance_of(const std::string& precision) {
+  return precision == "32-true" ? 1e-4 : 2e-2;
+}
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Job job_of(const Case& c, const std::string& device) {
+  const std::string name = "simulated/" + c.name + "." + device;
+  const Words settings = with(short_run(c.precision, 6), c.settings);
+  return c.family.empty() ? Job(name, settings) : family_job(c.family, name, settings);
+}
+
+class OnSimulatedGpus : public testing::TestWithParam<Case> {};
+
+TEST_P(OnSimulatedGpus, TrainsAsOnTheCpu) {
+  const Case& c = GetParam();
+  const Job reference = job_of(c, "cpu");
+  const Outcome on_cpu = reference.run(1);
+  ASSERT_EQ(on_cpu.exit_code, 0) << on_cpu.text();
+  const Job job = job_of(c, "gpu");
+  const Outcome outcome = run_on_simulated_gpus(job, c.ranks);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_GT(report_of(job, c.ranks - 1).num_launches, 0) << "nothing ran on the device";
+
+  const auto rows = job.metrics();
+  const auto expected = reference.metrics();
+  ASSERT_EQ(rows.size(), expected.size());
+  const double tolerance = tolerance_of(c.precision);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const char* field : {"loss", "grad_norm", "validation_loss"}) {
+      if (!expected[i].contains(field)) continue;
+      const double value = rows[i][field].get<double>();
+      const double wanted = expected[i][field].get<double>();
+      EXPECT_NEAR(value, wanted, tolerance * std::abs(wanted)) << field << " in row " << i;
+    }
+  }
+}
+
+std::vector<Case> cases() {
+  const auto sharded = [](const std::string& strategy) {
+    return Words{"parallel.sharding=" + strategy};
+  };
+  const Words lora = {"adapter.name=lora", "adapter.lora_r=4", "optimizer.lr=2e-2"};
+  return {
+      {"fp32", 1, {}, "32-true"},
+      {"bf16_mixed", 1, {}, "bf16-mixed"},
+      {"bf16_true", 1, {}, "bf16-true"},
+      {"fp16", 1, {}, "16-mixed"},
+      {"full_shard", 2, sharded("FULL_SHARD")},
+      {"full_shard_bf16", 3, sharded("FULL_SHARD"), "bf16-mixed"},
+      {"shard_grad_op", 2, sharded("SHARD_GRAD_OP")},
+      {"no_shard", 2, sharded("NO_SHARD")},
+      {"hybrid", 4, with(sharded("HYBRID_SHARD"), {"parallel.dp_shard=2"})},
+      {"topology", 2, with(sharded("FULL_SHARD"), {"train.determinism=topology"})},
+      {"topology_hybrid", 4,
+       with(sharded("HYBRID_SHARD"), {"parallel.dp_shard=2", "train.determinism=topology"})},
+      {"recompute", 1, {"train.activation_checkpointing=full"}},
+      {"selective", 1, {"train.activation_checkpointing=selective"}, "bf16-mixed"},
+      {"packing", 1, {"data.packing=true"}},
+      {"packing_bf16", 2, {"data.packing=true"}, "bf16-mixed"},
+      {"window", 1, {}, "bf16-mixed", "mistral"},
+      {"chunks", 1, {}, "32-true", "llama4"},
+      {"experts", 2, {}, "32-true", "qwen3_moe"},
+      {"qwen", 1, {}, "bf16-mixed", "qwen3"},
+      {"tied", 2, {}, "32-true", "llama_tied"},
+      {"lora", 2, lora},
+      {"lora_dropout", 1, with(lora, {"adapter.lora_dropout=0.1"})},
+      {"dora", 1, with(lora, {"adapter.use_dora=true"})},
+      {"ia3", 1, {"adapter.name=ia3", "optimizer.lr=2e-2"}},
+      {"qlora", 2, {"adapter.name=qlora", "adapter.lora_r=4", "optimizer.lr=2e-2"}, "bf16-mixed"},
+      {"adamw8bit", 2, {"optimizer.name=adamw8bit"}},
+      {"lion", 1, {"optimizer.name=lion"}},
+      {"offload", 2, {"optimizer.offload=true"}, "bf16-mixed"},
+      {"offload_topology", 1, {"optimizer.offload=true", "train.determinism=topology"}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Everything, OnSimulatedGpus, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(SimulatedGpus, AStoppedRunEndsWithTheBitsOfTheUninterruptedRun) {
+  const Words settings = short_run("bf16-mixed", 12);
+  const Job straight("simulated/straight", settings);
+  const Job stopped("simulated/stopped", settings);
+  const Outcome whole = run_on_simulated_gpus(straight, 2);
+  ASSERT_EQ(whole.exit_code, 0) << whole.text();
+  const Outcome first = run_on_simulated_gpus(stopped, 2, {"train.stop_after_steps=5"});
+  ASSERT_EQ(first.exit_code, 75) << first.text();
+  const Outcome second = run_on_simulated_gpus(stopped, 2);
+  ASSERT_EQ(second.exit_code, 0) << second.text();
+  expect_same_metrics(stopped, straight);
+  EXPECT_TRUE(stopped.exported() == straight.exported());
+}
+
+TEST(SimulatedGpus, ACheckpointContinuesOnTheCpuAndBack) {
+  const Job job("simulated/moved", short_run("32-true", 12));
+  EXPECT_EQ(run_on_simulated_gpus(job, 2, {"train.stop_after_steps=4"}).exit_code, 75);
+  EXPECT_EQ(job.run(1, {"train.stop_after_steps=4"}).exit_code, 75);
+  const Outcome last = run_on_simulated_gpus(job, 3);
+  EXPECT_EQ(last.exit_code, 0) << last.text();
+  EXPECT_EQ(job.steps().size(), 12u);
+}
+
+TEST(SimulatedGpus, TheTopologyOfGpusDoesNotChangeTheWeights) {
+  const Words settings = with(short_run("bf16-mixed", 6), {"train.determinism=topology"});
+  const Job alone("simulated/topology_alone", settings);
+  const Job three("simulated/topology_three", settings);
+  EXPECT_EQ(run_on_simulated_gpus(alone, 1).exit_code, 0);
+  EXPECT_EQ(run_on_simulated_gpus(three, 3).exit_code, 0);
+  EXPECT_TRUE(alone.exported() == three.exported());
+}
+
+}  // namespace
+}  // namespace finetune::tests::simulated_training
