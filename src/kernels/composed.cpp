@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cross_entropy.hpp"
@@ -83,14 +84,26 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
 }
 
 void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Tensor& ids) {
-  // Sorted and summed by segment: index_add_ would use atomics on a GPU.
+  // Where nothing is rounded on the way, a GPU sorts and adds without telling the host how many
+  // rows there are.
+  if (!dweight.is_cpu() && dweight.scalar_type() == at::kFloat) {
+    dweight.index_put_({ids}, dy.to(at::kFloat), /*accumulate=*/true);
+    return;
+  }
+  // Sorted and summed by segment in fp32: index_add_ would use atomics on a GPU.
   const at::Tensor order = at::argsort(ids, /*stable=*/true, 0, /*descending=*/false);
-  const auto [unique, inverse, counts] =
-      at::unique_consecutive(ids.index_select(0, order), false, /*return_counts=*/true);
-  const at::Tensor sorted = dy.index_select(0, order).to(at::kFloat);
-  const at::Tensor sums = at::segment_reduce(sorted, "sum", counts, {}, {}, 0, /*unsafe=*/true);
-  const at::Tensor rows = dweight.index_select(0, unique).to(at::kFloat) + sums;
-  dweight.index_copy_(0, unique, rows.to(dweight.scalar_type()));
+  const at::Tensor sorted = ids.index_select(0, order);
+  at::Tensor is_new = at::zeros_like(sorted);
+  is_new.narrow(0, 1, ids.numel() - 1)
+      .copy_(sorted.narrow(0, 1, ids.numel() - 1).ne(sorted.narrow(0, 0, ids.numel() - 1)));
+  const at::Tensor segment = is_new.cumsum(0);
+  at::Tensor sums = at::zeros(dy.sizes(), dy.options().dtype(at::kFloat));
+  sums.index_put_({segment}, dy.index_select(0, order).to(at::kFloat), /*accumulate=*/true);
+  // An id that occurs twice is written twice, with the same row: how many there are, nobody has to
+  // know.
+  const at::Tensor rows =
+      dweight.index_select(0, sorted).to(at::kFloat).add_(sums.index_select(0, segment));
+  dweight.index_copy_(0, sorted, rows.to(dweight.scalar_type()));
 }
 
 void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
@@ -116,7 +129,15 @@ void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
 }
 
 at::Tensor squared_sum(const at::Tensor& values) {
-  return values.to(at::kDouble).pow(2).sum();
+  // In pieces: squares, and copies for the sum in fp64, are written on the way.
+  constexpr std::int64_t most_elements = 1 << 22;
+  at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
+  for (std::int64_t first = 0; first < values.numel(); first += most_elements) {
+    const at::Tensor piece =
+        values.narrow(0, first, std::min(most_elements, values.numel() - first)).to(at::kDouble);
+    sum.add_(piece.mul(piece).sum());
+  }
+  return sum;
 }
 
 }  // namespace finetune::kernels::composed

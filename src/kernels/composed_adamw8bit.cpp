@@ -3,15 +3,42 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
+#include <span>
+
+#include "kernels/detail/device_constants.hpp"
 
 namespace finetune::kernels::composed {
 namespace {
 
-/// [256] in the order of the codes.
 at::Tensor levels_of(Moment moment, const at::Tensor& like) {
+  return constant_on_device_of(like, moment_levels(moment));
+}
+
+/// Levels in rising order: which codes they have, and what lies in the middle between two.
+struct RisingLevels {
+  std::array<std::int64_t, 256> codes{};
+  std::array<float, 255> middles{};
+};
+
+RisingLevels sort_levels(Moment moment) {
   const auto levels = moment_levels(moment);
-  return at::tensor(at::ArrayRef<float>(levels.data(), levels.size())).to(like.device());
+  RisingLevels rising;
+  std::iota(rising.codes.begin(), rising.codes.end(), 0);
+  const auto level = [&](std::int64_t code) { return levels[static_cast<std::size_t>(code)]; };
+  std::ranges::stable_sort(rising.codes, {}, level);
+  for (std::size_t i = 0; i < rising.middles.size(); ++i)
+    rising.middles[i] = (level(rising.codes[i]) + level(rising.codes[i + 1])) / 2;
+  return rising;
+}
+
+const RisingLevels& rising_levels(Moment moment) {
+  static const RisingLevels first = sort_levels(Moment::first);
+  static const RisingLevels second = sort_levels(Moment::second);
+  return moment == Moment::first ? first : second;
 }
 
 at::Tensor decoded(Moment moment, const at::Tensor& codes, const at::Tensor& scales) {
@@ -28,8 +55,10 @@ void encode(Moment moment, const at::Tensor& values, const at::Tensor& codes,
   scales.copy_(largest);
   const at::Tensor reciprocal = largest.reciprocal().masked_fill_(largest == 0, 0);
   const at::Tensor scaled = (blocks * reciprocal.unsqueeze(1)).flatten().narrow(0, 0, count);
-  const auto [sorted, order] = levels_of(moment, codes).sort();
-  const at::Tensor middles = (sorted.narrow(0, 0, 255) + sorted.narrow(0, 1, 255)) / 2;
+  const RisingLevels& rising = rising_levels(moment);
+  const at::Tensor order =
+      constant_on_device_of(codes, std::span<const std::int64_t>(rising.codes));
+  const at::Tensor middles = constant_on_device_of(codes, std::span<const float>(rising.middles));
   at::Tensor nearest = order.index_select(0, at::bucketize(scaled, middles));
   if (moment == Moment::second) nearest = nearest.masked_fill((nearest == 0) & (scaled > 0), 1);
   codes.copy_(nearest);

@@ -10,17 +10,45 @@
 
 #include "core/random.hpp"
 #include "kernels/detail/composed_rounding.hpp"
+#include "kernels/detail/device_constants.hpp"
 #include "kernels/nf4.hpp"
 
 namespace finetune::kernels::composed {
 namespace {
 
-/// Elements that are unpacked at once: their indices (8 bytes each) and what else is made of them
-/// take less than 64 MiB.
-constexpr std::int64_t most_elements = 1 << 21;
+/// Elements of NF4 that are unpacked at once: what is written on the way takes 6 bytes each, less
+/// than 64 MiB.
+constexpr std::int64_t most_elements = 1 << 23;
+/// The same of GPTQ, whose codes and groups are spread to words of 4 and 8 bytes.
+constexpr std::int64_t most_gptq_elements = 1 << 21;
+/// And of dropout: a word of 8 bytes for 8 elements, of which some ten live at the same time, and
+/// two flags each.
+constexpr std::int64_t most_dropped_elements = 1 << 22;
 
-at::Tensor on_device_of(const at::Tensor& tensor, std::span<const float> values) {
-  return at::tensor(at::ArrayRef<float>(values.data(), values.size())).to(tensor.device());
+/// The two levels of each byte, high bits first: [256 * 2].
+std::span<const float> levels_of_bytes() {
+  static const std::array table = [] {
+    std::array<float, 512> pairs{};
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      pairs[2 * byte] = nf4_levels()[byte >> 4];
+      pairs[2 * byte + 1] = nf4_levels()[byte & 15];
+    }
+    return pairs;
+  }();
+  return table;
+}
+
+/// Levels of the codes in `bytes` times the maxima of their blocks, to `out` [blocks * 64 or less].
+void unpack_nf4(const at::Tensor& bytes, const at::Tensor& absmax, at::Tensor out) {
+  const at::Tensor pairs = constant_on_device_of(bytes, levels_of_bytes()).view({256, 2});
+  const at::Tensor levels =
+      pairs.index_select(0, bytes.to(at::kInt)).flatten().narrow(0, 0, out.numel());
+  if (out.numel() % nf4_block != 0) {
+    out.copy_(levels * absmax);  // the last block alone
+    return;
+  }
+  out = out.view({-1, nf4_block});
+  at::mul_out(out, levels.view({-1, nf4_block}), absmax.unsqueeze(1));
 }
 
 /// Eight 4-bit codes of each word [...] -> [..., 8], lowest bits first.
@@ -29,8 +57,9 @@ at::Tensor codes_of_words(const at::Tensor& words) {
   return words.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(15);
 }
 
-/// The 16 random bits of each element of [N, dim].
-at::Tensor dropout_bits(const at::Tensor& tokens, const DropoutKey& key, std::int64_t dim) {
+/// Whether the 16 random bits of each element of [N, dim] are below `threshold`.
+at::Tensor is_dropped(const at::Tensor& tokens, const DropoutKey& key, std::int64_t dim,
+                      std::int64_t threshold) {
   const std::int64_t rows = tokens.size(0), tiles = (dim + dropout_tile - 1) / dropout_tile;
   const at::Tensor blocks = at::arange(tiles * dropout_lanes, tokens.options()).unsqueeze(0);
   const auto [low, high] = low_and_high(tokens.unsqueeze(1));
@@ -44,8 +73,8 @@ at::Tensor dropout_bits(const at::Tensor& tokens, const DropoutKey& key, std::in
   std::vector<at::Tensor> planes;
   for (const at::Tensor& word : words) {
     for (const int shift : {0, 16}) {
-      planes.push_back(
-          word.bitwise_right_shift(shift).bitwise_and(0xFFFF).view({rows, tiles, dropout_lanes}));
+      planes.push_back(word.bitwise_right_shift(shift).bitwise_and_(0xFFFF).lt(threshold).view(
+          {rows, tiles, dropout_lanes}));
     }
   }
   return at::stack(planes, 2).view({rows, tiles * dropout_tile}).narrow(1, 0, dim);
@@ -55,27 +84,23 @@ at::Tensor dropout_bits(const at::Tensor& tokens, const DropoutKey& key, std::in
 
 at::Tensor nf4_dequantize(const at::Tensor& codes, const Nf4Maxima& maxima, std::int64_t count,
                           at::ScalarType dtype) {
-  const at::Tensor levels = on_device_of(codes, nf4_levels());
   at::Tensor absmax = maxima.values;
   if (!absmax.defined()) {
-    const at::Tensor nested = on_device_of(codes, nested_levels());
+    const at::Tensor nested = constant_on_device_of(codes, nested_levels());
     const at::Tensor scale =
         maxima.nested.repeat_interleave(nested_block).narrow(0, 0, maxima.codes.size(0));
     absmax = nested.index_select(0, maxima.codes.to(at::kInt)).mul_(scale).add_(maxima.offset);
   }
   const at::Tensor out = at::empty({count}, codes.options().dtype(dtype));
-  for (std::int64_t begin = 0; begin < count; begin += most_elements) {
-    const std::int64_t length = std::min(most_elements, count - begin);
-    const at::Tensor bytes = codes.narrow(0, begin / 2, (length + 1) / 2);
-    const at::Tensor indices =
-        at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1).flatten();
-    const at::Tensor scale =
-        absmax.narrow(0, begin / nf4_block, (length + nf4_block - 1) / nf4_block)
-            .repeat_interleave(nf4_block)
-            .narrow(0, 0, length);
-    const at::Tensor values = levels.index_select(0, indices.to(at::kInt).narrow(0, 0, length));
-    out.narrow(0, begin, length).copy_(values * scale);
-  }
+  const std::int64_t whole = count / nf4_block * nf4_block;
+  const auto unpack = [&](std::int64_t begin, std::int64_t length) {
+    unpack_nf4(codes.narrow(0, begin / 2, (length + 1) / 2),
+               absmax.narrow(0, begin / nf4_block, (length + nf4_block - 1) / nf4_block),
+               out.narrow(0, begin, length));
+  };
+  for (std::int64_t begin = 0; begin < whole; begin += most_elements)
+    unpack(begin, std::min(most_elements, whole - begin));
+  if (whole < count) unpack(whole, count - whole);
   return out;
 }
 
@@ -84,7 +109,7 @@ void gptq_dequantize_(at::Tensor& out, const GptqLayer& layer) {
   const at::Tensor scales = layer.scales.to(at::kFloat);
   const at::Tensor zeros =
       codes_of_words(layer.qzeros).flatten(-2).add_(layer.stored_zero_offset);  // [G, O]
-  const std::int64_t step = std::max<std::int64_t>(1, most_elements / (8 * outputs));
+  const std::int64_t step = std::max<std::int64_t>(1, most_gptq_elements / (8 * outputs));
   for (std::int64_t row = 0; row < word_rows; row += step) {
     const std::int64_t length = std::min(step, word_rows - row);
     const at::Tensor codes = codes_of_words(layer.qweight.narrow(0, row, length))
@@ -100,16 +125,17 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& tokens, const DropoutK
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
   const at::Tensor out = at::empty_like(x);
   const std::int64_t rows = x.size(0), dim = x.size(1);
-  // Bits come for whole tiles; about three temporaries of 8 bytes an element live at the same time.
+  // Bits come for whole tiles.
   const std::int64_t width = (dim + dropout_tile - 1) / dropout_tile * dropout_tile;
   const std::int64_t step =
-      std::max<std::int64_t>(1, most_elements / std::max<std::int64_t>(1, width));
+      std::max<std::int64_t>(1, most_dropped_elements / std::max<std::int64_t>(1, width));
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t length = std::min(step, rows - row);
-    const at::Tensor kept =
-        dropout_bits(tokens.narrow(0, row, length), key, dim) >= std::lround(p * 65536.0);
-    const at::Tensor scaled = (x.narrow(0, row, length).to(at::kFloat) * scale).to(x.scalar_type());
-    out.narrow(0, row, length).copy_(scaled.masked_fill(kept.logical_not(), 0));
+    const at::Tensor dropped =
+        is_dropped(tokens.narrow(0, row, length), key, dim, std::lround(p * 65536.0));
+    at::Tensor part = out.narrow(0, row, length);
+    part.copy_(x.narrow(0, row, length).to(at::kFloat).mul(scale));
+    part.masked_fill_(dropped, 0);
   }
   return out;
 }

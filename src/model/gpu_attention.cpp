@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "model/device.hpp"
+#include "model/upload.hpp"
 
 namespace finetune::model {
 namespace {
@@ -49,7 +50,7 @@ Segments find_segments(const Sequence& sequence, std::int64_t chunk, at::Device 
   Segments segments;
   for (std::size_t i = 1; i < ends.size(); ++i)
     segments.longest = std::max<std::int64_t>(segments.longest, ends[i] - ends[i - 1]);
-  segments.begins = at::tensor(ends, at::kInt).to(device, /*non_blocking=*/true);
+  segments.begins = upload(at::tensor(ends, at::kInt), device);
   return segments;
 }
 

@@ -4,22 +4,24 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "model/activations.hpp"
 #include "model/ops.hpp"
+#include "model/upload.hpp"
 #include "model/weight.hpp"
 
 namespace finetune::model {
 namespace {
 
-LabelScores empty_scores(const at::Tensor& labels_N) {
-  return {at::empty(labels_N.sizes(), labels_N.options().dtype(at::kFloat)),
-          at::empty(labels_N.sizes(), labels_N.options().dtype(at::kBool))};
+/// Of N tokens, where `x_ND` is.
+LabelScores empty_scores(std::int64_t num_tokens, const at::Tensor& x_ND) {
+  return {at::empty({num_tokens}, x_ND.options().dtype(at::kFloat)),
+          at::empty({num_tokens}, x_ND.options().dtype(at::kBool))};
 }
 
 /// Back to all tokens; those without a label have log-probability 0 and are right.
-LabelScores spread(const LabelScores& labelled, const at::Tensor& places,
-                   const at::Tensor& labels_N) {
-  LabelScores all = empty_scores(labels_N);
+LabelScores spread(const LabelScores& labelled, const at::Tensor& places, std::int64_t num_tokens) {
+  LabelScores all = empty_scores(num_tokens, labelled.log_prob_N);
   all.log_prob_N.zero_().index_copy_(0, places, labelled.log_prob_N);
   all.is_first_N.fill_(true).index_copy_(0, places, labelled.is_first_N);
   return all;
@@ -40,19 +42,22 @@ LabelScores Ops::pull_back_label_scores(const at::Tensor& x_ND, const at::Tensor
                                         const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) {
   const at::NoGradGuard no_autograd;
   const bool has_gradient = d_log_prob_N.defined();
-  // A prompt's tokens have neither score nor gradient: the head sees the others alone.
-  const at::Tensor places = labels_N.ge(0).nonzero().squeeze(1);
-  if (places.numel() == labels_N.numel()) {
+  core::check(labels_N.is_cpu(), "labels are on the host");
+  // A prompt's tokens have neither score nor gradient: the head sees the others alone. The host
+  // finds them, or a GPU would have to tell it how many there are.
+  const at::Tensor labelled = labels_N.ge(0).nonzero().squeeze(1);
+  if (labelled.numel() == labels_N.numel()) {
     if (has_gradient) d_x_ND = at::empty_like(x_ND);
-    return score_chunks(x_ND, labels_N, row, d_log_prob_N, d_x_ND);
+    return score_chunks(x_ND, upload(labels_N, x_ND.device()), row, d_log_prob_N, d_x_ND);
   }
+  const at::Tensor places = upload(labelled, x_ND.device());
   const at::Tensor x = x_ND.index_select(0, places);
   const at::Tensor d_x = has_gradient ? at::empty_like(x) : at::Tensor();
   const LabelScores scores =
-      score_chunks(x, labels_N.index_select(0, places), row,
+      score_chunks(x, upload(labels_N.index_select(0, labelled), x_ND.device()), row,
                    has_gradient ? d_log_prob_N.index_select(0, places) : at::Tensor(), d_x);
   if (has_gradient) d_x_ND = at::zeros_like(x_ND).index_copy_(0, places, d_x);
-  return spread(scores, places, labels_N);
+  return spread(scores, places, labels_N.numel());
 }
 
 void Ops::score_labels(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
@@ -64,7 +69,7 @@ LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N
                               const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND) {
   const Weight weight = weights_.matrix({row, 1});
   const std::int64_t num_tokens = x_ND.size(0);
-  LabelScores all = empty_scores(labels_N);
+  LabelScores all = empty_scores(num_tokens, x_ND);
   for (std::int64_t first = 0; first < num_tokens; first += head_chunk_tokens) {
     const std::int64_t count = std::min(head_chunk_tokens, num_tokens - first);
     const auto chunk = [&](const at::Tensor& of) { return of.narrow(0, first, count); };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "model/upload.hpp"
 
 namespace finetune::model {
 namespace {
@@ -27,10 +28,8 @@ void fill_tables(const Architecture& architecture, std::int64_t first, std::int6
                  at::Device device, Sequence& sequence) {
   const std::vector<float> frequencies = rope_frequencies(architecture);
   const auto half = static_cast<std::int64_t>(frequencies.size());
-  // The copy does not wait for the device: a few bytes of pageable memory are read at once.
   const at::Tensor frequency =
-      at::from_blob(const_cast<float*>(frequencies.data()), {1, half}, at::kFloat)
-          .to(device, at::kFloat, /*non_blocking=*/true, /*copy=*/true);
+      upload(at::from_blob(const_cast<float*>(frequencies.data()), {1, half}, at::kFloat), device);
   const at::Tensor position =
       at::arange(first, first + length, at::TensorOptions(at::kFloat).device(device)).unsqueeze(1);
   const at::Tensor angle = position * frequency;
@@ -74,7 +73,7 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std
     for (std::int64_t i = 0; i < stretch.length; ++i)
       positions.push_back(i);
   core::check(std::ssize(positions) == batch * length, "stretches cover the tokens of a pass");
-  sequence.positions = at::tensor(at::ArrayRef<std::int64_t>(positions), at::kLong).to(device);
+  sequence.positions = upload(at::tensor(at::ArrayRef<std::int64_t>(positions), at::kLong), device);
   sequence.stretches = std::move(stretches);
   return sequence;
 }

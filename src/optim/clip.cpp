@@ -32,10 +32,11 @@ double exact_squares(shard::ModelShards& shards) {
 }
 
 double squares_by_device(shard::ModelShards& shards) {
-  double sum = 0;
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(shards.options().device));
   for (const int unit : shards.trained_units())
-    sum += kernels::composed::squared_sum(shards.gradient(unit)).item<double>();
-  return shards.fsdp().all_reduce(sum, comm::Reduce::sum);
+    sum.add_(kernels::composed::squared_sum(shards.gradient(unit)));
+  // The host waits once for all units.
+  return shards.fsdp().all_reduce(sum.item<double>(), comm::Reduce::sum);
 }
 
 }  // namespace

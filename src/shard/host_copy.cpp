@@ -42,7 +42,7 @@ void HostCopy::start(at::Tensor to, const at::Tensor& from) {
 }
 
 void HostCopy::wait() {
-  if (done_) done_->synchronize();
+  if (done_ && !done_->query()) done_->synchronize();
   done_.reset();
 }
 

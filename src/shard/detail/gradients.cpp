@@ -155,9 +155,20 @@ void Gradients::finish() {
     if (way.terms.defined()) sum(way.unit).copy_(way.terms);
   }
   over_replicas_.clear();
-  for (const auto& [unit, found] : checks_) {
-    if (!found.is_good.item<bool>())
-      note(unit, found.element.item<std::int64_t>(), found.value.item<float>());
+  look_at_checks();
+}
+
+void Gradients::look_at_checks() {
+  if (checks_.empty()) return;
+  std::vector<at::Tensor> good;
+  for (const auto& [unit, found] : checks_)
+    good.push_back(found.is_good);
+  // The host waits once, unless there is something to tell.
+  if (!at::stack(good).all().item<bool>()) {
+    for (const auto& [unit, found] : checks_) {
+      if (!found.is_good.item<bool>())
+        note(unit, found.element.item<std::int64_t>(), found.value.item<float>());
+    }
   }
   checks_.clear();
 }

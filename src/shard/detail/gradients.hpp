@@ -79,6 +79,7 @@ class Gradients {
   void start_on_device(int unit, at::Tensor buffer);
   void start_over_replicas(int unit);
   void arrive();
+  void look_at_checks();
   void note(int unit, std::int64_t element, float value);
 
   std::vector<std::int64_t> shard_sizes_;

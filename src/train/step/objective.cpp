@@ -2,17 +2,17 @@
 #include "train/step/objective.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "shard/host_copy.hpp"
 
 namespace finetune::train {
 namespace {
 
-/// Adds up what scores say of the labels, on the host and in the order of the tokens. Sums are
+/// Adds up log-probabilities of labels, on the host and in the order of the tokens. Sums are
 /// rounded as those of the head's chunks of labelled tokens.
-LossSum sum_of(const model::LabelScores& scores, const std::vector<std::int64_t>& labels) {
-  // On a GPU the host waits here.
-  const at::Tensor log_prob_N = scores.log_prob_N.cpu();
-  const float* log_prob = log_prob_N.const_data_ptr<float>();
+LossSum sum_of(const float* log_prob, const std::vector<std::int64_t>& labels) {
   LossSum sum;
   double of_chunk = 0;
   std::int64_t num_labels = 0;
@@ -25,8 +25,19 @@ LossSum sum_of(const model::LabelScores& scores, const std::vector<std::int64_t>
   }
   sum.loss += of_chunk;
   sum.weight = static_cast<double>(num_labels);
-  sum.correct_N = scores.is_first_N;
   return sum;
+}
+
+/// The scores set out for the host at once, and are added up when somebody asks.
+PendingLoss pending_sum(const model::LabelScores& scores, const std::vector<std::int64_t>& labels) {
+  using Contents = shard::HostCopy::Contents;
+  auto copy = std::make_shared<shard::HostCopy>(scores.log_prob_N, Contents::started);
+  return PendingLoss([copy, is_first_N = scores.is_first_N, &labels] {
+    copy->wait();
+    LossSum sum = sum_of(copy->host().const_data_ptr<float>(), labels);
+    sum.correct_N = is_first_N;
+    return sum;
+  });
 }
 
 class NextTokenLoss final : public Objective {
@@ -35,11 +46,10 @@ class NextTokenLoss final : public Objective {
     return static_cast<double>(step.num_trained_tokens);
   }
 
-  LossSum run(PassHead& head, const data::MicroBatch& batch, double scale) const override {
-    if (!head.wants_gradient()) return sum_of(head.scores(), batch.labels);
+  PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const override {
+    if (!head.wants_gradient()) return pending_sum(head.scores(), batch.labels);
     // Known before the pass: the head's product is computed once.
-    const auto options = head.labels_N().options().dtype(at::kFloat);
-    return sum_of(head.pull_back(at::full(head.labels_N().sizes(), -scale, options)), batch.labels);
+    return pending_sum(head.pull_back(head.same_for_all(-scale)), batch.labels);
   }
 };
 

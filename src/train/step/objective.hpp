@@ -5,6 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <utility>
+
 #include "data/steps/micro_batch.hpp"
 #include "data/steps/stream.hpp"
 #include "model/ops.hpp"
@@ -18,15 +21,38 @@ struct LossSum {
   at::Tensor correct_N;  ///< [N] bool: the label is the most likely token; true where there is none
 };
 
+/// The loss of a pass, which a device may still be computing. What it was made of outlives it.
+class PendingLoss {
+ public:
+  /// Of nothing.
+  PendingLoss() = default;
+  PendingLoss(LossSum known) : known_(std::move(known)) {}
+  /// `finish` waits for the device where it has to, and is called once.
+  explicit PendingLoss(std::function<LossSum()> finish) : finish_(std::move(finish)) {}
+
+  LossSum wait() {
+    if (finish_) known_ = std::exchange(finish_, nullptr)();
+    return known_;
+  }
+
+ private:
+  LossSum known_;
+  std::function<LossSum()> finish_;
+};
+
 /// The end of a pass as an objective sees it. The logits of all tokens never exist.
 class PassHead {
  public:
-  /// `x_ND`: the final norm's output; labels_N int64, -100: none. All outlive this.
+  /// `x_ND`: the final norm's output; labels_N int64 on the host, -100: none. All outlive this.
   PassHead(model::Ops& ops, int row, const at::Tensor& x_ND, const at::Tensor& labels_N,
            bool wants_gradient)
       : ops_(ops), row_(row), x_ND_(x_ND), labels_N_(labels_N), wants_gradient_(wants_gradient) {}
 
   const at::Tensor& labels_N() const { return labels_N_; }
+  /// What pull_back takes, of one value: [N] fp32, where the head is computed.
+  at::Tensor same_for_all(double d_log_prob) const {
+    return at::full(labels_N_.sizes(), d_log_prob, x_ND_.options().dtype(at::kFloat));
+  }
   /// Whether the objective has to pull back its gradient, once.
   bool wants_gradient() const { return wants_gradient_; }
 
@@ -59,7 +85,8 @@ class Objective {
   virtual double denominator(const data::StepData& step) const = 0;
 
   /// The terms of a pass. Pulls back `scale` times the gradient of their sum if the head wants one.
-  virtual LossSum run(PassHead& head, const data::MicroBatch& batch, double scale) const = 0;
+  /// `batch` outlives what is returned.
+  virtual PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const = 0;
 };
 
 /// -log p(label), summed over the trained tokens: pre-training and supervised fine-tuning.

@@ -110,7 +110,7 @@ class Computation {
     }
   }
 
-  const LossSum& loss() const { return loss_; }
+  const PendingLoss& loss() const { return loss_; }
 
  private:
   Saved& saved(int stage) { return saved_[static_cast<std::size_t>(stages_.layer(stage))]; }
@@ -166,7 +166,7 @@ class Computation {
   std::vector<Saved> saved_;  ///< by block, from its forward to its backward
   at::Tensor x_ND_;
   at::Tensor d_x_ND_;
-  LossSum loss_;
+  PendingLoss loss_;
 };
 
 /// The model before the adapter, for as long as this lives.
@@ -213,8 +213,21 @@ void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Seq
 
 }  // namespace
 
+PassResult PendingPass::wait() {
+  PassResult result;
+  static_cast<LossSum&>(result) = loss.wait();
+  if (balance.defined()) result.balance = balance.item<double>();
+  return result;
+}
+
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass) {
+  return start_forward_backward(engine, batch, scale, pass).wait();
+}
+
+PendingPass start_forward_backward(const Engine& engine,
+                                   const std::optional<data::MicroBatch>& batch, const Scale& scale,
+                                   Pass pass) {
   const Stages stages = stages_of(engine);
   std::optional<PassTokens> tokens = prepare(engine, batch);
   const DropoutOfPass dropout(engine, batch);
@@ -227,10 +240,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
   if (tokens) computation.emplace(engine, stages, *batch, *tokens, scale.loss, balance);
   run_events(engine, make_pass(stages, rules_of(engine), pass), computation.has_value(),
              [&](const Event& event) { computation->run(event); });
-  PassResult result;
-  if (computation) static_cast<LossSum&>(result) = computation->loss();
-  if (balance.sum.defined()) result.balance = balance.sum.item<double>();
-  return result;
+  return {.loss = computation ? computation->loss() : PendingLoss(), .balance = balance.sum};
 }
 
 void end_passes(const Engine& engine) {
@@ -239,14 +249,14 @@ void end_passes(const Engine& engine) {
 
 LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
   const std::optional<PassTokens> tokens = prepare(engine, batch);
-  LossSum loss;
+  PendingLoss loss;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
               [&](const at::Tensor& x_ND) {
                 const at::Tensor normed = engine.model.final_norm(engine.ops, x_ND);
                 PassHead head(engine.ops, engine.model.head_row(), normed, tokens->labels_N, false);
                 loss = engine.objective.run(head, *batch, 1.0);
               });
-  return loss;
+  return loss.wait();
 }
 
 at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,

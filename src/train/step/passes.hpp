@@ -50,10 +50,23 @@ struct PassResult : LossSum {
   double balance = 0;  ///< the load-balancing term
 };
 
+/// A pass whose sums a device may still be computing. Its micro-batch outlives it.
+struct PendingPass {
+  PendingLoss loss;
+  at::Tensor balance = {};  ///< undefined: none
+
+  /// Waits for the device.
+  PassResult wait();
+};
+
 /// Forward and backward of one micro-batch; starts to add its gradient, scaled, to the shards'
 /// gradient sums. A rank without a micro-batch takes part with nothing: the gathers and reductions
 /// are collective on fsdp (the last pass's also on dp_replicate), and somebody else's weights are
 /// among this rank's shards.
+PendingPass start_forward_backward(const Engine& engine,
+                                   const std::optional<data::MicroBatch>& batch, const Scale& scale,
+                                   Pass pass);
+/// The same, done when it returns.
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass = Pass::last);
 

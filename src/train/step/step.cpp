@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
@@ -107,19 +108,23 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   const double per_router =
       1.0 / static_cast<double>(num_positions * std::max<std::int64_t>(num_routers, 1));
   const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
+  std::vector<PendingPass> passes;
   if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(engine, i);
     core::fault::hit("step.fwd");
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
-    const PassResult sums =
-        forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass);
-    total.add(sums.loss);
-    balance.add(sums.balance);
+    passes.push_back(
+        start_forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass));
   }
   core::fault::hit("step.allreduce");
   end_passes(engine);
   shard::wait_for_compute(shards.options().device);
+  for (PendingPass& each : passes) {
+    const PassResult sums = each.wait();
+    total.add(sums.loss);
+    balance.add(sums.balance);
+  }
 
   StepResult result;
   const core::Stopwatch waiting;

@@ -18,6 +18,7 @@
 #include "shard/compute_stream.hpp"
 #include "shard/device_memory.hpp"
 #include "simulated/device/arena.hpp"
+#include "simulated/device/counters.hpp"
 #include "simulated/device/device.hpp"
 
 namespace finetune {
@@ -131,7 +132,9 @@ void* shard::compute_stream() {
   return nullptr;
 }
 
-void shard::wait_for_compute(at::Device) {}
+void shard::wait_for_compute(at::Device device) {
+  if (!device.is_cpu()) simulated::Counters::here().sync("wait_for_compute");
+}
 
 std::int64_t shard::peak_device_bytes(at::Device device) {
   return device.is_cpu() ? 0 : simulated::Arena::here().peak_bytes();

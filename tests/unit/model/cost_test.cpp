@@ -125,7 +125,9 @@ Bytes measured(const Case& of) {
   const ParameterTable table = table_of(of);
   const at::ScalarType dtype = of.compute == core::DType::f32 ? at::kFloat : at::kBFloat16;
   tests::TableWeights weights(table, dtype);
-  Ops ops(weights, Path::kernels, of.recompute);
+  // Our products: on processors with instructions for bf16 libtorch's take a scratchpad, as large
+  // as a matrix of these tests and nothing next to a real one.
+  Ops ops(weights, Path::widened, of.recompute);
   const Sequence sequence = make_sequence(a, batch, length);
   const at::Tensor dy = tests::normal({tokens, a.d_model}, 98).to(dtype);
   const auto run = [&] {

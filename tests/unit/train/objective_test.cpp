@@ -24,7 +24,7 @@ class RowLoss final : public Objective {
     return static_cast<double>(step.num_samples);
   }
 
-  LossSum run(PassHead& head, const data::MicroBatch& batch, double scale) const override {
+  PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const override {
     const model::LabelScores scores = head.scores();
     const at::Tensor of_rows = scores.log_prob_N.view({batch.batch, batch.length}).sum(1);
     const at::Tensor loss = at::softplus(-beta * of_rows);
@@ -32,7 +32,7 @@ class RowLoss final : public Objective {
       const at::Tensor d_rows = -beta * at::sigmoid(-beta * of_rows) * scale;
       head.pull_back(d_rows.repeat_interleave(batch.length));
     }
-    return {loss.sum().item<double>(), static_cast<double>(batch.batch), scores.is_first_N};
+    return LossSum{loss.sum().item<double>(), static_cast<double>(batch.batch), scores.is_first_N};
   }
 };
 

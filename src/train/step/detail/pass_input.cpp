@@ -5,13 +5,15 @@
 #include <vector>
 
 #include "model/rope.hpp"
+#include "model/upload.hpp"
 
 namespace finetune::train {
 namespace {
 
 at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device) {
-  return at::from_blob(const_cast<std::int64_t*>(values.data()), {std::ssize(values)}, at::kLong)
-      .to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor there =
+      at::from_blob(const_cast<std::int64_t*>(values.data()), {std::ssize(values)}, at::kLong);
+  return device.is_cpu() ? there.clone() : model::upload(there, device);
 }
 
 std::vector<model::Stretch> stretches_of(const data::MicroBatch& batch) {
@@ -42,7 +44,7 @@ std::optional<PassTokens> prepare(const Engine& engine,
   if (!batch) return std::nullopt;
   const at::Device device = engine.shards.options().device;
   return PassTokens{
-      to_tensor(batch->ids, device), to_tensor(batch->labels, device),
+      to_tensor(batch->ids, device), to_tensor(batch->labels, at::kCPU),
       batch->stretches.empty()
           ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
           : model::make_sequence(engine.architecture, batch->batch, batch->length,

@@ -13,10 +13,10 @@
 
 namespace finetune::train {
 
-/// int64 [B * L] on the device, and where each row's tokens stand.
+/// int64 [B * L], and where each row's tokens stand.
 struct PassTokens {
-  at::Tensor ids_N;
-  at::Tensor labels_N;
+  at::Tensor ids_N;     ///< on the device
+  at::Tensor labels_N;  ///< on the host, which chooses the tokens that the head sees
   model::Sequence sequence;
 };
 
