@@ -31,22 +31,36 @@ double exact_squares(shard::ModelShards& shards) {
   return in_range ? sum.value() : std::nan("");
 }
 
-double squares_by_device(shard::ModelShards& shards) {
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(shards.options().device));
+/// fp64 [1] on the device.
+at::Tensor squares_by_device(shard::ModelShards& shards) {
+  at::Tensor sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(shards.options().device));
   for (const int unit : shards.trained_units())
     sum.add_(kernels::composed::squared_sum(shards.gradient(unit)));
-  // The host waits once for all units.
-  return shards.fsdp().all_reduce(sum.item<double>(), comm::Reduce::sum);
+  return sum;
+}
+
+bool is_exact(const shard::Options& options) {
+  return options.device.is_cpu() || options.numbers.is_fixed_point();
 }
 
 }  // namespace
 
-double gradient_norm(shard::ModelShards& shards) {
-  const shard::Options& options = shards.options();
-  const bool is_exact = options.device.is_cpu() || options.numbers.is_fixed_point();
-  const double squares = is_exact ? exact_squares(shards) : squares_by_device(shards);
+GradientNorm::GradientNorm(shard::ModelShards& shards) : shards_(shards) {
+  if (!is_exact(shards.options()))
+    squares_.emplace(squares_by_device(shards), shard::HostCopy::Contents::started);
+}
+
+double GradientNorm::wait() {
+  double squares = 0;
+  if (squares_) {
+    squares_->wait();
+    squares =
+        shards_.fsdp().all_reduce(*squares_->host().const_data_ptr<double>(), comm::Reduce::sum);
+  } else {
+    squares = exact_squares(shards_);
+  }
   // Replicas clip by one number: a copy that rounds otherwise would drift away from the others.
-  const auto& copies = shards.groups().dp_replicate->communicator();
+  const auto& copies = shards_.groups().dp_replicate->communicator();
   std::array<double, 1> agreed = {squares};
   copies.broadcast(std::as_writable_bytes(std::span(agreed)));
   return std::sqrt(agreed[0]);

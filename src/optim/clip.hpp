@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The global gradient norm, over shards, and what clipping makes of it.
 
+#include <optional>
+
+#include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::optim {
@@ -10,10 +13,25 @@ namespace finetune::optim {
 /// summed in fixed point, it is summed exactly, so that it does not depend on how the elements are
 /// split over ranks and threads; NaN if a gradient is not finite or beyond 2^38. Collective on the
 /// shards' fsdp and dp_replicate.
-double gradient_norm(shard::ModelShards& shards);
+class GradientNorm {
+ public:
+  /// On a GPU starts to add up; the gradients may still be computed.
+  explicit GradientNorm(shard::ModelShards& shards);
+
+  /// Collective as above; waits for the GPU if nobody has.
+  double wait();
+
+ private:
+  shard::ModelShards& shards_;
+  std::optional<shard::HostCopy> squares_;  ///< of this rank, from the GPU
+};
 
 /// Factor that brings a norm down to `max_norm`: min(1, max_norm / (norm + 1e-6)), 1 if `max_norm`
 /// is 0. Source: torch.nn.utils.clip_grad_norm_.
 double clip_factor(double norm, double max_norm);
+
+inline double gradient_norm(shard::ModelShards& shards) {
+  return GradientNorm(shards).wait();
+}
 
 }  // namespace finetune::optim

@@ -18,6 +18,7 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings
       table_(table),
       path_(path),
       seed_(seed),
+      timer_(shards.options().device),
       states_(static_cast<std::size_t>(shards.num_units())) {
   core::check(shards.map().rules().block % footprint_.block() == 0,
               "shards are whole blocks of the optimizer's states");
@@ -76,6 +77,7 @@ std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, in
 void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
                      double gradient_scale) {
   const bool offloads = shards.options().device != shards.options().state_device;
+  timer_.begin();
   UnitMemory memory(shards, path_ == model::Path::kernels);
   for (const schedule::Event& event :
        schedule::make_update(shards.trained_units(), {.offloads = offloads})) {
@@ -94,6 +96,7 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
         core::check(false, "optimizers gather and compute nothing");
     }
   }
+  timer_.end();
 }
 
 void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {

@@ -14,6 +14,7 @@
 #include "model/parameter_table.hpp"
 #include "optim/settings.hpp"
 #include "plan/optimizer.hpp"
+#include "shard/compute_timer.hpp"
 #include "shard/model_shards.hpp"
 
 namespace finetune::optim {
@@ -38,6 +39,10 @@ class Optimizer {
   /// (fp32, bf16 or fp16). `step` counts from 0 over the whole run; gradients are multiplied by
   /// `gradient_scale` first.
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale);
+
+  /// Seconds that the last step took; on a GPU, where the host does not wait for it, the last one
+  /// that is over, 0 before.
+  double step_s() { return timer_.seconds(); }
 
   /// Of a trained unit: the footprint's states in their order.
   std::vector<StateTensor> kept(int unit) const;
@@ -92,6 +97,7 @@ class Optimizer {
   const model::ParameterTable& table_;
   model::Path path_;
   std::uint64_t seed_;
+  shard::ComputeTimer timer_;
   std::vector<std::int64_t> first_index_;        ///< by row: trained elements in the rows before it
   std::vector<std::vector<at::Tensor>> states_;  ///< by unit and state; none of frozen units
 };

@@ -119,6 +119,8 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   }
   core::fault::hit("step.allreduce");
   end_passes(engine);
+  optim::GradientNorm norm(shards);
+  // The only time in a step that the host waits for a GPU.
   shard::wait_for_compute(shards.options().device);
   for (PendingPass& each : passes) {
     const PassResult sums = each.wait();
@@ -133,7 +135,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   if (coefficient > 0) result.balance_loss = balance.all_reduce(batch) * per_router;
   // Whoever was faster has waited for the others here.
   result.exposed_s = take_exposed_s(shards) + waiting.seconds();
-  result.grad_norm = optim::gradient_norm(shards) / loss_scale;
+  result.grad_norm = norm.wait() / loss_scale;
 
   if (settings.loss_scale != nullptr) {
     result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
@@ -145,14 +147,12 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   if (out_of_range) refuse_out_of_range(*out_of_range, data.num_samples, result, settings.step);
   require_finite(result, settings.step);
   core::fault::hit("step.optim");
-  const core::Stopwatch watch;
   const std::int64_t skipped =
       settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;
   optimizer.step(shards, settings.step - skipped, settings.lr,
                  optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
   if (settings.loss_scale != nullptr) settings.loss_scale->step_taken();
-  shard::wait_for_compute(shards.options().device);
-  result.optimizer_s = watch.seconds();
+  result.optimizer_s = optimizer.step_s();
   return result;
 }
 

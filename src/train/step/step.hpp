@@ -24,8 +24,8 @@ struct StepResult {
   /// The step was left after so many passes, on every rank, and the weights are as before; nothing
   /// else of this result holds. 0: it is whole.
   std::int64_t left_after = 0;
-  double exposed_s = 0;  ///< this rank computed nothing because it waited for others
-  double optimizer_s = 0;
+  double exposed_s = 0;    ///< this rank computed nothing because it waited for others
+  double optimizer_s = 0;  ///< on a GPU, of the step before
 };
 
 struct StepSettings {

@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -104,7 +105,21 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(num_devices());
   }
-  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  /// An event is the time at which it was recorded.
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    using Clock = std::chrono::steady_clock;
+    if (*event == nullptr) *event = new Clock::time_point();
+    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<std::chrono::steady_clock::time_point*>(event);
+  }
+  double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
+    using Clock = std::chrono::steady_clock;
+    const auto elapsed =
+        *static_cast<Clock::time_point*>(end) - *static_cast<Clock::time_point*>(begin);
+    return std::chrono::duration<double, std::milli>(elapsed).count();
+  }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
   bool queryStream(const c10::Stream&) const override { return true; }

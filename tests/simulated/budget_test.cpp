@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step may ask of a GPU: so many launches, one wait of the host, and no operation that CUDA
+// lacks or that answers differently each time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "simulated/simulated_job.hpp"
+
+namespace finetune::tests::simulated_budget {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  std::string name;
+  Words settings;
+  std::int64_t most_launches = 0;  ///< per step of two micro-batches of a model of two blocks
+  std::int64_t most_syncs = 1;
+  std::string family = {};
+};
+
+/// The operation without its overload, "out" and trailing underscore.
+std::string base_name(const std::string& operation) {
+  std::string name = operation.substr(std::string("aten::").size());
+  name = name.substr(0, name.find('.'));
+  while (name.size() > 1 && name.back() == '_')
+    name.pop_back();
+  return name;
+}
+
+/// Whether libtorch's headers declare a kernel for CUDA.
+bool has_cuda_kernel(const std::string& operation) {
+  // Named by what calls it; CUDA's copy kernel is behind copy_.
+  if (operation == "aten::_copy_from") return true;
+  const fs::path folder = fs::path(FINETUNE_LIBTORCH_INCLUDE) / "ATen/ops";
+  return fs::exists(folder / (base_name(operation) + "_cuda_dispatch.h"));
+}
+
+/// What CUDA computes in any order, or refuses under deterministic algorithms. Source: the
+/// documentation of torch.use_deterministic_algorithms of libtorch 2.11.
+bool alerts_as_nondeterministic(const std::string& operation) {
+  static constexpr std::array names = {
+      "bincount", "histc",          "kthvalue",     "median",          "nanmedian",
+      "put",      "scatter_reduce", "index_reduce", "grid_sampler_2d", "nll_loss2d",
+      "ctc_loss", "_embedding_bag", "max_unpool2d", "segment_reduce",  "_cdist_backward"};
+  return std::ranges::find(names, base_name(operation)) != names.end();
+}
+
+/// Per step: the difference of two runs.
+struct Budget {
+  double launches = 0;
+  double syncs = 0;
+  std::string by;  ///< what the host waited in
+};
+
+class Step : public testing::TestWithParam<Case> {
+ protected:
+  static Asked run(int steps) {
+    const Case& c = GetParam();
+    Words settings = {"precision.mode=bf16-mixed", "train.global_batch=4", "train.micro_batch=2",
+                      "checkpoint.save_steps=0", "train.max_steps=" + std::to_string(steps)};
+    settings.insert(settings.end(), c.settings.begin(), c.settings.end());
+    const std::string name = "simulated/budget." + c.name;
+    const Job job = c.family.empty() ? Job(name, settings) : family_job(c.family, name, settings);
+    const Outcome outcome = run_on_simulated_gpus(job, 1);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return report_of(job);
+  }
+};
+
+TEST_P(Step, StaysWithinItsBudgetOfLaunchesAndWaits) {
+  constexpr int few = 3, many = 7;
+  const Asked before = run(few);
+  const Asked after = run(many);
+  const auto per_step = [](std::int64_t b, std::int64_t a) {
+    return static_cast<double>(a - b) / (many - few);
+  };
+  EXPECT_GT(after.num_launches, before.num_launches);
+  EXPECT_LE(per_step(before.num_launches, after.num_launches), GetParam().most_launches);
+  std::string by;
+  for (const auto& [name, count] : after.syncs) {
+    const auto earlier = before.syncs.find(name);
+    const std::int64_t more = count - (earlier == before.syncs.end() ? 0 : earlier->second);
+    if (more > 0) by += name + " " + std::to_string(more) + ", ";
+  }
+  EXPECT_LE(per_step(before.num_syncs, after.num_syncs), GetParam().most_syncs)
+      << "in " << many - few << " steps: " << by;
+}
+
+TEST_P(Step, AsksForWhatCudaHasAndAnswersAlike) {
+  const Asked asked = run(2);
+  ASSERT_FALSE(asked.launches.empty());
+  for (const auto& [operation, count] : asked.launches) {
+    EXPECT_TRUE(has_cuda_kernel(operation)) << operation << " has no kernel for CUDA";
+    EXPECT_FALSE(alerts_as_nondeterministic(operation)) << operation;
+  }
+}
+
+TEST(CudaKernels, AreLookedForWhereTheyWouldBeDeclared) {
+  EXPECT_TRUE(has_cuda_kernel("aten::mm.out"));
+  EXPECT_TRUE(has_cuda_kernel("aten::zero_"));
+  EXPECT_FALSE(has_cuda_kernel("aten::_scaled_dot_product_flash_attention_for_cpu"));
+  EXPECT_TRUE(alerts_as_nondeterministic("aten::bincount"));
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"full", {}, 720},
+      {"fp32", {"precision.mode=32-true"}, 720},
+      {"bf16_true", {"precision.mode=bf16-true"}, 1450},
+      {"fp16", {"precision.mode=16-mixed"}, 800},
+      {"packing", {"data.packing=true"}, 720},
+      {"recompute", {"train.activation_checkpointing=full"}, 900},
+      {"window", {}, 800, 1, "mistral"},
+      {"experts", {}, 4000, 12, "qwen3_moe"},
+      {"lora", {"adapter.name=lora"}, 780},
+      {"lora_dropout", {"adapter.name=lora", "adapter.lora_dropout=0.1"}, 8300},
+      {"dora", {"adapter.name=lora", "adapter.use_dora=true"}, 2000},
+      {"qlora", {"adapter.name=qlora"}, 1300},
+      {"adamw8bit", {"optimizer.name=adamw8bit"}, 950},
+      {"lion", {"optimizer.name=lion"}, 720},
+      {"offload", {"optimizer.offload=true"}, 720},
+      // The exact norm adds up on the host, unit by unit.
+      {"topology", {"train.determinism=topology"}, 820, 8},
+  };
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Step, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace finetune::tests::simulated_budget
