@@ -41,7 +41,7 @@ double patience_of(const train::Input& input, bool saves) {
 comm::Device device_of(const comm::Environment& environment, const train::Input& input,
                        const preflight::FirstLook& beginning) {
   try {
-    return train::prepare_device(environment, input.numbers());
+    return train::prepare_device(environment, input.numbers(), input.train.device);
   } catch (const core::Error&) {
     if (environment.world().is_root()) preflight::print({{beginning.gpus}}, "check of the GPUs");
     throw;
@@ -91,7 +91,7 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   }
   require_writable(environment, arguments.save);
   auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry);
-  comm::prepare_nccl(environment, {input.nccl.variables, input.nccl.override_environment});
+  comm::prepare_nccl(environment, train::nccl_settings(input));
   const auto device = device_of(environment, input, beginning);
   watchdog.emplace(environment, patience_of(input, !arguments.save.empty()));
   input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,

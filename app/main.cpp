@@ -52,8 +52,8 @@ int train_on_ranks(int argc, char** argv) {
                                            train::TrainSettings().hang_timeout_s);
     auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
     const auto beginning = train::begin_check(env, input);
-    comm::prepare_nccl(env, {input.nccl.variables, input.nccl.override_environment});
-    const auto device = train::prepare_device(env, input.numbers());
+    comm::prepare_nccl(env, train::nccl_settings(input));
+    const auto device = train::prepare_device(env, input.numbers(), input.train.device);
     watchdog.emplace(env, input.train.hang_timeout_s);
     input.arithmetic = train::agree_on_arithmetic(env.world(), input.precision.cpu_products,
                                                   input.numbers(), device.index >= 0);

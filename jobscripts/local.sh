@@ -37,11 +37,24 @@ if [ "${1:-}" = build ]; then
 fi
 
 cores=$(count_cores)
-ranks=${FINETUNE_RANKS:-$cores}
-# More ranks than cores wait for each other with busy cores: slower than fewer ranks, always.
-if [ "$ranks" -gt "$cores" ]; then
-  say "$ranks ranks were asked for, starting $cores: one per core"
-  ranks=$cores
+gpus=$(count_gpus)
+if [ "$gpus" -gt 0 ]; then
+  ranks=${FINETUNE_RANKS:-$gpus}
+  most=$gpus unit=GPU
+else
+  ranks=${FINETUNE_RANKS:-$cores}
+  # More ranks than cores wait for each other with busy cores: slower than fewer ranks, always.
+  most=$cores unit=core
+fi
+if [ "$ranks" -gt "$most" ]; then
+  say "$ranks ranks were asked for, starting $most: one per $unit"
+  ranks=$most
+fi
+# A rank with a GPU has threads of its own for gradients, communication and files: its share of the cores.
+binding=(--bind-to core)
+if [ "$gpus" -gt 0 ]; then
+  share=$((cores / ranks))
+  binding=(--map-by "ppr:$ranks:node:PE=$((share > 0 ? share : 1))" --bind-to core)
 fi
 if [ $# -eq 0 ]; then
   # Its paths count from the top of the project.
@@ -50,7 +63,7 @@ if [ $# -eq 0 ]; then
 fi
 
 # --quiet: Open MPI's advice would bury the program's own message; what it leaves out is said below.
-command=(mpirun -n "$ranks" --host "localhost:$ranks" --bind-to core --quiet)
+command=(mpirun -n "$ranks" --host "localhost:$ranks" "${binding[@]}" --quiet)
 # Open MPI refuses to run as root unless told; in a container root is all there is.
 [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
 command+=("$build/finetune" "$@")

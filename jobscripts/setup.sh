@@ -68,6 +68,19 @@ count_cores() {
   echo $((cores > 0 ? cores : 1))
 }
 
+# GPUs that ranks of a build with CUDA compute on: those that are visible; 0 in other builds.
+count_gpus() {
+  local listed
+  if [ "$FINETUNE_WITH_CUDA" != 1 ] || ! command -v nvidia-smi >/dev/null; then
+    echo 0
+  elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    IFS=, read -r -a listed <<<"${CUDA_VISIBLE_DEVICES/#-1*/}"
+    echo ${#listed[@]}
+  else
+    nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true
+  fi
+}
+
 # install_packages NAME...: by apt, those that are not installed yet.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then

@@ -5,11 +5,87 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <string_view>
 
 #include "comm/agree.hpp"
+#include "comm/detail/installed_gpus.hpp"
 #include "core/error.hpp"
+#include "core/host.hpp"
 
 namespace finetune::comm {
+
+namespace {
+
+constexpr const char* on_cpus = "to compute on CPUs, set train.device = \"cpu\"";
+
+[[noreturn]] void fail_without_gpu(const GpuFacts& facts) {
+  const CudaState& cuda = facts.cuda;
+  const std::string where = fmt::format("GPU on {}", core::host_name());
+  if (!cuda.is_built) {
+    core::fail(core::ErrorKind::environment,
+               {where, "train.device = \"gpu\", but this program was built without CUDA",
+                "it computes on CPUs only",
+                fmt::format("Build it with -DFINETUNE_WITH_CUDA=ON; {}.", on_cpus)});
+  }
+  if (facts.installed == 0 && facts.driver.empty()) {
+    core::fail(core::ErrorKind::environment,
+               {where, "train.device = \"gpu\", and this node has none",
+                "there is no device and no driver of NVIDIA",
+                fmt::format("Ask the scheduler for nodes with GPUs; {}.", on_cpus)});
+  }
+  if (facts.are_hidden) {
+    core::fail(core::ErrorKind::environment,
+               {where, fmt::format("none of {} is visible", facts.installed),
+                "CUDA_VISIBLE_DEVICES names none",
+                fmt::format("Ask the scheduler for GPUs, or unset it; {}.", on_cpus)});
+  }
+  const std::string driver =
+      facts.driver.empty() ? "no driver is loaded" : fmt::format("driver {}", facts.driver);
+  const std::string serves =
+      cuda.driver_for.empty() ? "" : fmt::format(" serves CUDA up to {},", cuda.driver_for);
+  core::fail(
+      core::ErrorKind::environment,
+      {where, fmt::format("CUDA cannot use it: {}", cuda.problem),
+       fmt::format("{}{} and this program was built for CUDA {}", driver, serves, cuda.built_for),
+       fmt::format("Have the driver updated, or build with a libtorch for an older CUDA "
+                   "(LibTorch_ROOT); look at nvidia-smi; {}.",
+                   on_cpus)});
+}
+
+}  // namespace
+
+int num_gpus() {
+  return cuda_state().usable;
+}
+
+GpuFacts gpu_facts() {
+  GpuFacts facts{.cuda = cuda_state()};
+  const InstalledGpus installed = installed_gpus();
+  facts.installed = installed.count;
+  facts.driver = installed.driver;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  facts.are_hidden = visible != nullptr && (*visible == '\0' || std::string_view(visible) == "-1");
+  return facts;
+}
+
+int gpus_to_use(UseOfGpus asked, const GpuFacts& facts) {
+  if (asked == UseOfGpus::never) return 0;
+  if (facts.cuda.usable > 0) return facts.cuda.usable;
+  const bool is_expected = facts.cuda.is_built && facts.installed > 0 && !facts.are_hidden;
+  if (asked == UseOfGpus::always || is_expected) fail_without_gpu(facts);
+  return 0;
+}
+
+std::string why_on_cpu(UseOfGpus asked, const GpuFacts& facts) {
+  const int there = std::max(facts.installed, facts.cuda.usable);
+  if (asked == UseOfGpus::never) return there > 0 ? "as train.device says" : "";
+  if (there == 0) return "";
+  if (!facts.cuda.is_built)
+    return fmt::format("this program was built without CUDA; this node has {} GPU{}", there,
+                       there == 1 ? "" : "s");
+  return facts.are_hidden ? "CUDA_VISIBLE_DEVICES names no GPU" : "";
+}
 
 int device_of(int num_visible, int local_rank) {
   if (num_visible == 1) return 0;
@@ -44,10 +120,10 @@ void require_own_devices(const Communicator& world, const std::string& uuid) {
   });
 }
 
-Device choose_device(const Communicator& world, const Communicator& node) {
+Device choose_device(const Communicator& world, const Communicator& node, UseOfGpus asked) {
   const Device device = agree(world, [&] {
     Device mine;
-    const int num_visible = num_gpus();
+    const int num_visible = gpus_to_use(asked, gpu_facts());
     if (num_visible == 0) return mine;
     mine.index = device_of(num_visible, node.rank());
     mine.uuid = gpu_uuid(mine.index);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "comm/agree.hpp"
+#include "comm/detail/explained.hpp"
 #include "comm/detail/handle.hpp"
 #include "comm/detail/launcher.hpp"
 #include "core/error.hpp"
@@ -114,23 +115,12 @@ int Environment::report(const std::exception& error) const {
   return code;
 }
 
-bool is_out_of_memory(const std::exception& error) {
-  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
-}
-
 std::string message_of(const std::exception& error) {
-  if (!is_out_of_memory(error)) return error.what();
-  return core::to_string(
-      {"memory", "there is not enough", "an allocation failed",
-       "Use more ranks, a smaller train.micro_batch or a shorter data.max_seq_length; "
-       "`finetune plan` says how much is needed."});
+  return explain(error).message;
 }
 
 int exit_code(const std::exception& error) {
-  if (is_out_of_memory(error)) return static_cast<int>(core::ErrorKind::environment);
-  const auto* known = dynamic_cast<const core::Error*>(&error);
-  return known != nullptr ? known->exit_code() : static_cast<int>(core::ErrorKind::bug);
+  return static_cast<int>(explain(error).kind);
 }
 
 }  // namespace finetune::comm

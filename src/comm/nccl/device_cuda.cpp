@@ -7,17 +7,27 @@
 
 namespace finetune::comm {
 
-int num_gpus() {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
+namespace {
+
+/// 13000 -> "13.0".
+std::string cuda_version(int number) {
+  return number <= 0 ? "" : fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+}  // namespace
+
+CudaState cuda_state() {
+  CudaState state{.is_built = true, .built_for = cuda_version(CUDART_VERSION)};
+  int driver = 0;
+  // 0 without a driver, which is no error.
+  if (cudaDriverGetVersion(&driver) == cudaSuccess) state.driver_for = cuda_version(driver);
+  const cudaError_t code = cudaGetDeviceCount(&state.usable);
+  if (code == cudaSuccess) return state;
   // The same binary runs on machines without a GPU, where the driver's library is missing as well.
-  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver ||
-      code == cudaErrorStubLibrary) {
-    cudaGetLastError();  // forgets the error, or the next check would report it
-    return 0;
-  }
-  check_cuda(code, "cudaGetDeviceCount");
-  return count;
+  cudaGetLastError();  // forgets the error, or the next check would report it
+  state.usable = 0;
+  state.problem = cudaGetErrorString(code);
+  return state;
 }
 
 std::string gpu_uuid(int device) {

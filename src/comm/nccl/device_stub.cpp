@@ -14,8 +14,8 @@ namespace {
 
 }  // namespace
 
-int num_gpus() {
-  return 0;
+CudaState cuda_state() {
+  return {};
 }
 
 std::int64_t free_gpu_bytes() {

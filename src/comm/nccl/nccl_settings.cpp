@@ -22,6 +22,10 @@ namespace {
 
 constexpr std::string_view prefix = "NCCL_";
 const std::string interface_name = "NCCL_SOCKET_IFNAME";
+const std::string algorithm_name = "NCCL_ALGO";
+// NVLink switches that add (NVLink SHARP), inside a node and between nodes: their sums depend on
+// which term arrives first.
+const std::string without_switches = "^NVLS,NVLSTree";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -105,6 +109,9 @@ NcclExports plan_nccl_exports(const NcclSettings& settings, const Variables& env
            "Unset it there, or set nccl.override_environment = true."}));
     }
   }
+  if (settings.keeps_order_of_sums && !settings.variables.contains(algorithm_name) &&
+      !environment.contains(algorithm_name))
+    plan.to_set.emplace(algorithm_name, without_switches);
   for (const auto& [name, value] : environment) {
     if (!settings.variables.contains(name)) warn_if_unknown(name, "environment", plan.warnings);
   }

@@ -18,8 +18,11 @@ namespace finetune::comm {
 using Variables = std::map<std::string, std::string>;
 
 struct NcclSettings {
-  Variables variables;                 ///< of the deck
+  Variables variables = {};            ///< of the deck
   bool overrides_environment = false;  ///< where both name a variable, the deck's value holds
+  /// Sums have one order from run to run: switches, which add in any, stay out of them unless deck
+  /// or environment choose NCCL's algorithms themselves.
+  bool keeps_order_of_sums = false;
 };
 
 /// "NCCL_SOCKET_IFNAME" for "socket_ifname", and for its full name in any case.

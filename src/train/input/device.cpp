@@ -34,14 +34,34 @@ void compute_in_one_order() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
+/// Lengths differ from pass to pass: without it libtorch's allocator keeps pieces that nobody fits.
+/// Read when it first allocates.
+void allow_segments_to_grow() {
+  ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
+}
+
 }  // namespace
 
-comm::Device prepare_device(const comm::Environment& environment, const plan::Numbers& numbers) {
-  const comm::Device device = comm::choose_device(environment.world(), environment.node());
-  if (device.index < 0) return device;
+comm::Device prepare_device(const comm::Environment& environment, const plan::Numbers& numbers,
+                            comm::UseOfGpus asked) {
+  allow_segments_to_grow();
+  const comm::Device device = comm::choose_device(environment.world(), environment.node(), asked);
+  if (device.index < 0) {
+    const std::string why = comm::why_on_cpu(asked, comm::gpu_facts());
+    log::info(why.empty() ? "computes on CPUs" : fmt::format("computes on CPUs: {}", why));
+    return device;
+  }
+  log::info(fmt::format("computes on GPUs, one per rank of {}", environment.world().size()));
   log_devices(environment, device);
   if (numbers.determinism != plan::Determinism::off) compute_in_one_order();
   return device;
+}
+
+comm::NcclSettings nccl_settings(const Input& input) {
+  return {.variables = input.nccl.variables,
+          .overrides_environment = input.nccl.override_environment,
+          // Sums of integers, which "topology" takes, have no order.
+          .keeps_order_of_sums = input.train.determinism == plan::Determinism::run};
 }
 
 at::Device to_aten(const comm::Device& device) {

@@ -158,6 +158,15 @@ void TrainSettings::bind_method(deck::Table& table) {
                           "rank has waited this long for others; 0: wait forever.",
               .unit = "s"},
              hang_timeout_s, {.min = 0.0});
+  table.choice({.name = "device",
+                .restart = Restart::free,
+                .sentence = "What computes: auto: GPUs where there are any, and where they cannot "
+                            "be used the run ends; gpu: GPUs or nothing; cpu: CPUs even where "
+                            "there are GPUs."},
+               device,
+               {{"auto", comm::UseOfGpus::automatic},
+                {"gpu", comm::UseOfGpus::always},
+                {"cpu", comm::UseOfGpus::never}});
   table.choice(
       {.name = "preflight",
        .restart = Restart::free,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/device.hpp"
 #include "deck/deck.hpp"
 #include "plan/plan.hpp"
 
@@ -42,6 +43,7 @@ struct TrainSettings {
   std::optional<plan::ActivationCheckpointing> activation_checkpointing;  ///< none: the plan's
   bool check_replicas = false;
   double hang_timeout_s = 600;
+  comm::UseOfGpus device = comm::UseOfGpus::automatic;
   PreflightLevel preflight = PreflightLevel::quick;
 
   void bind(deck::Table& table);

@@ -68,8 +68,12 @@ class SimulatedGroup : public comm::Group {
 
 namespace comm {
 
-int num_gpus() {
-  return simulated::num_devices();
+CudaState cuda_state() {
+  return {.is_built = true,
+          .usable = simulated::num_devices(),
+          .problem = "there is none",
+          .driver_for = "0.0",
+          .built_for = "0.0"};
 }
 
 std::string gpu_uuid(int device) {

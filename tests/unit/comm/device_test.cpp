@@ -2,10 +2,14 @@
 #include "comm/device.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "comm/agree.hpp"
+#include "comm/detail/installed_gpus.hpp"
 #include "support/ranks.hpp"
 
 namespace finetune::comm::device_test {
@@ -30,6 +34,82 @@ TEST(Device, ARankTakesTheDeviceOfItsLocalRank) {
 
 TEST(Device, ARankThatSeesOneDeviceTakesIt) {
   EXPECT_EQ(device_of(1, 3), 0);
+}
+
+/// What gpus_to_use throws; empty if it decides.
+std::string refusal(UseOfGpus asked, const GpuFacts& facts) {
+  try {
+    gpus_to_use(asked, facts);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::environment);
+    return error.what();
+  }
+  return "";
+}
+
+const CudaState works = {.is_built = true, .usable = 4, .driver_for = "13.0", .built_for = "13.0"};
+const CudaState old_driver = {.is_built = true,
+                              .problem = "CUDA driver version is insufficient",
+                              .driver_for = "12.4",
+                              .built_for = "13.0"};
+const CudaState no_driver = {.is_built = true, .problem = "no driver", .built_for = "13.0"};
+
+TEST(UseOfGpus, TakesThoseThatCudaSees) {
+  const GpuFacts facts{.cuda = works, .installed = 4, .driver = "580.65"};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 4);
+  EXPECT_EQ(gpus_to_use(UseOfGpus::always, facts), 4);
+  EXPECT_EQ(gpus_to_use(UseOfGpus::never, facts), 0);
+  EXPECT_EQ(why_on_cpu(UseOfGpus::never, facts), "as train.device says");
+}
+
+TEST(UseOfGpus, ADriverThatIsTooOldIsNoReasonToComputeOnTheCpu) {
+  const GpuFacts facts{.cuda = old_driver, .installed = 8, .driver = "550.54.15"};
+  for (const UseOfGpus asked : {UseOfGpus::automatic, UseOfGpus::always}) {
+    const std::string message = refusal(asked, facts);
+    for (const char* part : {"CUDA driver version is insufficient", "driver 550.54.15", "12.4",
+                             "built for CUDA 13.0", "train.device = \"cpu\""})
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+  EXPECT_EQ(gpus_to_use(UseOfGpus::never, facts), 0);
+}
+
+TEST(UseOfGpus, ANodeWithoutAnyComputesOnTheCpuUnlessAskedForOne) {
+  const GpuFacts facts{.cuda = no_driver};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);
+  EXPECT_EQ(why_on_cpu(UseOfGpus::automatic, facts), "");
+  EXPECT_NE(refusal(UseOfGpus::always, facts).find("this node has none"), std::string::npos);
+}
+
+TEST(UseOfGpus, HiddenOnesAreNotExpected) {
+  const GpuFacts facts{.cuda = no_driver, .installed = 2, .driver = "580.65", .are_hidden = true};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);
+  EXPECT_EQ(why_on_cpu(UseOfGpus::automatic, facts), "CUDA_VISIBLE_DEVICES names no GPU");
+  EXPECT_NE(refusal(UseOfGpus::always, facts).find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+}
+
+TEST(UseOfGpus, ABuildWithoutCudaSaysSo) {
+  const GpuFacts facts{.installed = 1, .driver = "580.65"};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);
+  EXPECT_EQ(why_on_cpu(UseOfGpus::automatic, facts),
+            "this program was built without CUDA; this node has 1 GPU");
+  EXPECT_NE(refusal(UseOfGpus::always, facts).find("-DFINETUNE_WITH_CUDA=ON"), std::string::npos);
+}
+
+TEST(InstalledGpus, AreCountedByTheDriversDevices) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() /
+      ("finetune-gpus-" + std::to_string(::getpid()) + "-" + std::to_string(tests::world().rank()));
+  std::filesystem::create_directories(root / "dev");
+  std::filesystem::create_directories(root / "proc/driver/nvidia");
+  EXPECT_EQ(installed_gpus(root).count, 0);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"})
+    std::ofstream(root / "dev" / name) << "";
+  std::ofstream(root / "proc/driver/nvidia/version")
+      << "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC\n";
+  const InstalledGpus found = installed_gpus(root);
+  EXPECT_EQ(found.count, 2);
+  EXPECT_EQ(found.driver, "535.129.03");
+  std::filesystem::remove_all(root);
 }
 
 TEST(Device, RanksWithTheirOwnDevicesAgree) {

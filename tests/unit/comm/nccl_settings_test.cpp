@@ -79,5 +79,18 @@ TEST(NcclInterface, OfSomeRanksOnlyIsWarnedOfNamingTheFirstWithoutIt) {
   EXPECT_FALSE(warn_if_partly_set(4, 4, 4));
 }
 
+TEST(NcclSettings, SumsThatKeepTheirOrderAreNotMadeBySwitches) {
+  const NcclSettings ordered{.keeps_order_of_sums = true};
+  EXPECT_EQ(plan_nccl_exports(ordered, {}).to_set.at("NCCL_ALGO"), "^NVLS,NVLSTree");
+  EXPECT_TRUE(plan_nccl_exports({}, {}).to_set.empty());
+}
+
+TEST(NcclSettings, AnAlgorithmThatSomebodyChoseStays) {
+  const NcclSettings ordered{.keeps_order_of_sums = true};
+  EXPECT_TRUE(plan_nccl_exports(ordered, {{"NCCL_ALGO", "NVLS"}}).to_set.empty());
+  const NcclSettings chosen{.variables = {{"NCCL_ALGO", "Ring"}}, .keeps_order_of_sums = true};
+  EXPECT_EQ(plan_nccl_exports(chosen, {}).to_set.at("NCCL_ALGO"), "Ring");
+}
+
 }  // namespace
 }  // namespace finetune::comm::nccl_settings_test
