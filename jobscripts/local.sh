@@ -50,12 +50,7 @@ if [ "$ranks" -gt "$most" ]; then
   say "$ranks ranks were asked for, starting $most: one per $unit"
   ranks=$most
 fi
-# A rank with a GPU has threads of its own for gradients, communication and files: its share of the cores.
-binding=(--bind-to core)
-if [ "$gpus" -gt 0 ]; then
-  share=$((cores / ranks))
-  binding=(--map-by "ppr:$ranks:node:PE=$((share > 0 ? share : 1))" --bind-to core)
-fi
+read -r -a binding <<<"$(binding_of "$ranks" "$cores" "$gpus")"
 if [ $# -eq 0 ]; then
   # Its paths count from the top of the project.
   cd "$root"

@@ -81,6 +81,13 @@ count_gpus() {
   fi
 }
 
+# binding_of RANKS CORES GPUS: the options of mpirun that give each rank its cores. One with a GPU has threads for
+# gradients, communication and files: its share of the cores.
+binding_of() {
+  local share=$(($2 / $1))
+  if [ "$3" -gt 0 ]; then echo "--map-by ppr:$1:node:PE=$((share > 0 ? share : 1)) --bind-to core"; else echo "--bind-to core"; fi
+}
+
 # install_packages NAME...: by apt, those that are not installed yet.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then

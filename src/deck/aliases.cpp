@@ -21,7 +21,6 @@ constexpr std::string_view whole_state =
 constexpr std::string_view no_axis = "a model is spread over ranks by sharding alone";
 constexpr std::string_view in_steps = "it is counted in steps";
 constexpr std::string_view by_batch = "it follows: global_batch / (micro_batch x ranks)";
-constexpr std::string_view own_device = "each rank takes a GPU, or its CPU cores, by itself";
 
 constexpr auto key_rows = std::to_array<KeyAlias>({
     // Model
@@ -198,7 +197,6 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"num_processes", "", job_ranks},
     {"world_size", "", job_ranks},
     {"local_rank", "", job_ranks},
-    {"device", "", own_device},
     {"master_addr", "", "MPI connects the ranks"},
     {"master_port", "", "MPI connects the ranks"},
     {"ddp_backend", "", "CPU ranks talk by MPI, GPU ranks by NCCL"},
