@@ -50,13 +50,6 @@ bool alerts_as_nondeterministic(const std::string& operation) {
   return std::ranges::find(names, base_name(operation)) != names.end();
 }
 
-/// Per step: the difference of two runs.
-struct Budget {
-  double launches = 0;
-  double syncs = 0;
-  std::string by;  ///< what the host waited in
-};
-
 class Step : public testing::TestWithParam<Case> {
  protected:
   static Asked run(int steps) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 #include <string>
 
 #include "simulated/simulated_job.hpp"
@@ -18,6 +19,15 @@ struct Case {
   std::string precision = "32-true";
   std::string family = {};  ///< of tests/golden/models; empty: llama
 };
+
+/// "4.78 MiB" after `words`, in MiB.
+double mib_after(const std::string& text, const std::string& words) {
+  const std::regex amount(words + " ([0-9.]+) (KiB|MiB|GiB)");
+  std::smatch match;
+  if (!std::regex_search(text, match, amount)) return -1;
+  const double unit = match[2] == "KiB" ? 1.0 / 1024 : match[2] == "GiB" ? 1024 : 1;
+  return std::stod(match[1]) * unit;
+}
 
 /// Relative: fp32 differs by the order of sums, narrow floats by where they are rounded.
 double tolerance_of(const std::string& precision) {
@@ -49,6 +59,13 @@ TEST_P(OnSimulatedGpus, TrainsAsOnTheCpu) {
   const Outcome outcome = run_on_simulated_gpus(job, c.ranks);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_GT(report_of(job, c.ranks - 1).num_launches, 0) << "nothing ran on the device";
+
+  const double planned = mib_after(outcome.out, "of which tensors");
+  const double used = mib_after(outcome.out, "used by tensors");
+  ASSERT_GT(planned, 0) << outcome.out;
+  // Blocks of 512 bytes are a part of so small a model.
+  EXPECT_LT(used, 1.1 * planned + 0.06);
+  EXPECT_GT(used, 0.7 * planned);
 
   const auto rows = job.metrics();
   const auto expected = reference.metrics();
