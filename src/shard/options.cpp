@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "comm/alone_group.hpp"
 #include "comm/group_factory.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
@@ -34,9 +35,14 @@ void warn_of_one_level(const comm::Communicator& world,
 
 Groups make_groups(const world::World& world, bool overlap) {
   if (world.device.index >= 0) {
-    const auto stream = std::make_shared<comm::DeviceStream>(compute_stream);
-    return {.fsdp = comm::make_nccl_group(world.fsdp, stream),
-            .dp_replicate = comm::make_nccl_group(world.dp_replicate, stream)};
+    std::shared_ptr<comm::DeviceStream> stream;
+    const auto group = [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
+      if (comm.size() == 1) return std::make_shared<comm::AloneGroup>(comm);
+      if (!stream) stream = std::make_shared<comm::DeviceStream>(compute_stream);
+      return comm::make_nccl_group(comm, stream);
+    };
+    const auto fsdp = group(world.fsdp);
+    return {.fsdp = fsdp, .dp_replicate = group(world.dp_replicate)};
   }
   const bool is_behind = overlap && world.batch.size() > 1;
   const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind

@@ -155,5 +155,57 @@ TEST(SimulatedGpus, TheTopologyOfGpusDoesNotChangeTheWeights) {
   EXPECT_TRUE(alone.exported() == three.exported());
 }
 
+/// Settings of the environment for as long as this lives.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Setting() { ::unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
+  const Setting volta("FINETUNE_SIMULATED_CAPABILITY", "70");
+  const Job narrow("simulated/volta_bf16", short_run("bf16-mixed", 2));
+  const Outcome refused = run_on_simulated_gpus(narrow, 2);
+  EXPECT_EQ(refused.exit_code, 69) << refused.text();
+  EXPECT_EQ(count(refused.err, "bf16 needs 8.0"), 1) << refused.text();
+  const Job job("simulated/volta_fp16", short_run("16-mixed", 2));
+  const Outcome outcome = run_on_simulated_gpus(job, 1);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_GT(report_of(job).launches["aten::_efficient_attention_forward"], 0);
+}
+
+TEST(SimulatedGpus, AreNotReplacedByTheCpuWithoutAWord) {
+  const Setting none("FINETUNE_SIMULATED_GPUS", "0");
+  const Job job("simulated/none", short_run("32-true", 2));
+  const Outcome refused = run_on_simulated_gpus(job, 1, {"train.device=gpu"});
+  EXPECT_EQ(refused.exit_code, 69) << refused.text();
+  const Outcome outcome = run_on_simulated_gpus(job, 1, {"train.device=cpu"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(count(outcome.out, "computes on CPUs"), 1) << outcome.text();
+}
+
+TEST(SimulatedGpus, TwoRanksWithOneGpuAreRefused) {
+  const Setting one("FINETUNE_SIMULATED_GPUS", "1");
+  const Job job("simulated/shared", short_run("32-true", 2));
+  const Outcome refused = run_on_simulated_gpus(job, 2);
+  EXPECT_EQ(refused.exit_code, 69) << refused.text();
+  EXPECT_EQ(count(refused.err, "and so does rank 0"), 1) << refused.text();
+}
+
+TEST(SimulatedGpus, AnswerAsTheCpuDoes) {
+  const Job job("simulated/answers", {});
+  const Words words = {"generate", "model", "Count from 3.", "--max-tokens", "8"};
+  const Outcome on_cpu = run_program(finetune_on(1, words), job.folder());
+  const Outcome on_gpu = run_program(on_simulated_gpus(finetune_on(1, words)), job.folder());
+  EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.text();
+  EXPECT_EQ(on_gpu.exit_code, 0) << on_gpu.text();
+  EXPECT_EQ(on_gpu.out, on_cpu.out);
+}
+
 }  // namespace
 }  // namespace finetune::tests::simulated_training

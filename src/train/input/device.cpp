@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "comm/agree.hpp"
+#include "core/error.hpp"
 #include "core/log.hpp"
 #include "model/device.hpp"
 
@@ -37,7 +39,18 @@ void compute_in_one_order() {
 /// Lengths differ from pass to pass: without it libtorch's allocator keeps pieces that nobody fits.
 /// Read when it first allocates.
 void allow_segments_to_grow() {
+  if (std::getenv("PYTORCH_ALLOC_CONF") != nullptr) return;
   ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
+}
+
+/// Older GPUs have no instructions for bf16, and libtorch's kernels of it are slow or missing
+/// there.
+void require_arithmetic(int capability, core::DType compute, int rank) {
+  if (compute != core::DType::bf16 || capability >= 80) return;
+  core::fail(core::ErrorKind::environment,
+             {fmt::format("rank {}", rank),
+              fmt::format("its GPU has compute capability {}.{}", capability / 10, capability % 10),
+              "bf16 needs 8.0", "Set precision.mode = \"16-mixed\" or \"32-true\"."});
 }
 
 }  // namespace
@@ -53,6 +66,10 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
   }
   log::info(fmt::format("computes on GPUs, one per rank of {}", environment.world().size()));
   log_devices(environment, device);
+  comm::agree_all(environment.world(), [&] {
+    require_arithmetic(model::compute_capability(model::compute_device(device.index)),
+                       numbers.compute, environment.world().rank());
+  });
   if (numbers.determinism != plan::Determinism::off) compute_in_one_order();
   return device;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -27,6 +28,12 @@ namespace {
 // Thousands of ranks take a minute; a wrong network interface takes for ever.
 constexpr double connect_timeout_s = 300;
 constexpr std::chrono::microseconds poll_interval{100};
+// A collective is under way within this time, mostly; the thread that computes is not to sleep over
+// it for longer than it takes.
+constexpr double spin_s = 60e-6;
+// As much as training moves at once: NCCL connects the ranks for an algorithm when a collective
+// first uses it, and chooses by size.
+constexpr std::int64_t warm_up_floats = (std::int64_t{8} << 20) / sizeof(float);
 
 ncclDataType_t nccl_type(core::DType dtype) {
   switch (dtype) {
@@ -44,16 +51,20 @@ ncclDataType_t nccl_type(core::DType dtype) {
   }
 }
 
+std::int64_t part_of_warm_up(int num_ranks) {
+  return std::max<std::int64_t>(1, warm_up_floats / num_ranks);
+}
+
 std::size_t nccl_count(std::int64_t count) {
   core::check(count >= 0, "a collective moves no negative number of elements");
   return static_cast<std::size_t>(count);
 }
 
-/// A float for each rank, zeros, on the device.
+/// Zeros on the device: a part for each rank.
 class WarmUpMemory {
  public:
-  explicit WarmUpMemory(int num_ranks) {
-    const auto bytes = static_cast<std::size_t>(num_ranks) * sizeof(float);
+  explicit WarmUpMemory(std::int64_t floats) {
+    const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
     check_cuda(cudaMalloc(&floats_, bytes), "cudaMalloc");
     check_cuda(cudaMemset(floats_, 0, bytes), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -167,7 +178,11 @@ class NcclGroup::Handle {
   void rest(const core::Stopwatch& watch, std::string_view call) const {
     if (watch.seconds() > connect_timeout_s)
       fail(call, fmt::format("it has not begun on all ranks within {} s", connect_timeout_s));
-    std::this_thread::sleep_for(poll_interval);
+    if (watch.seconds() < spin_s) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(poll_interval);
+    }
   }
 
   ncclResult_t state(std::string_view call) {
@@ -207,7 +222,7 @@ NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> str
   ncclUniqueId id{};
   std::optional<WarmUpMemory> memory;
   agree_all(comm, [&] {
-    memory.emplace(comm.size());
+    memory.emplace(part_of_warm_up(comm.size()) * comm.size());
     if (!comm.is_root()) return;
     const ncclResult_t code = ncclGetUniqueId(&id);
     if (code != ncclSuccess) handle_->fail("ncclGetUniqueId", code);
@@ -234,17 +249,20 @@ void NcclGroup::abandon() {
 }
 
 /// NCCL connects the ranks in their first collectives; whoever cannot be reached is told of now.
-/// `floats`: one for each rank.
+/// `floats`: a part for each rank.
 void NcclGroup::warm_up(float* floats) {
   const auto stream = static_cast<cudaStream_t>(stream_->stream());
+  const std::size_t part = nccl_count(part_of_warm_up(size()));
+  const std::size_t all = part * nccl_count(size());
+  float* own = floats + part * nccl_count(rank());
   handle_->call("ncclAllReduce", [&](ncclComm_t comm) {
-    return ncclAllReduce(floats, floats, 1, ncclFloat32, ncclSum, comm, stream);
+    return ncclAllReduce(floats, floats, all, ncclFloat32, ncclSum, comm, stream);
   });
   handle_->call("ncclAllGather", [&](ncclComm_t comm) {
-    return ncclAllGather(floats + rank(), floats, 1, ncclFloat32, comm, stream);
+    return ncclAllGather(own, floats, part, ncclFloat32, comm, stream);
   });
   handle_->call("ncclReduceScatter", [&](ncclComm_t comm) {
-    return ncclReduceScatter(floats, floats + rank(), 1, ncclFloat32, ncclSum, comm, stream);
+    return ncclReduceScatter(floats, own, part, ncclFloat32, ncclSum, comm, stream);
   });
   handle_->drain(stream, "the first collectives");
 }
