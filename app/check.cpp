@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "comm/agree.hpp"
+#include "comm/device.hpp"
 #include "comm/nccl/nccl_settings.hpp"
 #include "comm/watch/watchdog.hpp"
 #include "commands.hpp"
@@ -92,13 +94,20 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   require_writable(environment, arguments.save);
   auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry);
   comm::prepare_nccl(environment, train::nccl_settings(input));
+  const double patience = patience_of(input, !arguments.save.empty());
+  // Contexts of GPUs and their connections begin minutes apart on a large job: until they are
+  // there, nobody is late.
+  const bool has_gpus =
+      environment.world().all_reduce(std::int64_t{comm::num_gpus()}, comm::Reduce::max) > 0;
+  watchdog.emplace(environment,
+                   has_gpus ? std::max(patience, input.train.hang_timeout_s) : patience);
   const auto device = device_of(environment, input, beginning);
-  watchdog.emplace(environment, patience_of(input, !arguments.save.empty()));
   input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,
                                                 input.numbers(), device.index >= 0);
   train::settle_choices(environment, device, input);
   const auto planned = train::plan_run(environment, input, device);
   auto made = train::describe_check(environment, input, device, planned, level);
+  if (has_gpus) watchdog.emplace(environment, patience);
   made.request.saves_rates = !arguments.save.empty();
   if (made.request.saves_rates) train::measure_levels(environment, input, device, made);
   const auto outcome = preflight::check(environment, beginning, made.request);
