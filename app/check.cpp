@@ -99,8 +99,7 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   // there, nobody is late.
   const bool has_gpus =
       environment.world().all_reduce(std::int64_t{comm::num_gpus()}, comm::Reduce::max) > 0;
-  watchdog.emplace(environment,
-                   has_gpus ? std::max(patience, input.train.hang_timeout_s) : patience);
+  watchdog.emplace(environment, has_gpus ? input.train.hang_timeout_s : patience);
   const auto device = device_of(environment, input, beginning);
   input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,
                                                 input.numbers(), device.index >= 0);

@@ -9,8 +9,6 @@
 #include <array>
 #include <cstdlib>
 #include <map>
-#include <new>
-#include <string_view>
 #include <utility>
 
 #include "comm/agree.hpp"

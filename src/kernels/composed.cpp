@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "kernels/cross_entropy.hpp"
 #include "kernels/detail/composed_rounding.hpp"
@@ -84,26 +85,15 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
 }
 
 void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Tensor& ids) {
-  // Where nothing is rounded on the way, a GPU sorts and adds without telling the host how many
-  // rows there are.
-  if (!dweight.is_cpu() && dweight.scalar_type() == at::kFloat) {
-    dweight.index_put_({ids}, dy.to(at::kFloat), /*accumulate=*/true);
-    return;
-  }
-  // Sorted and summed by segment in fp32: index_add_ would use atomics on a GPU.
-  const at::Tensor order = at::argsort(ids, /*stable=*/true, 0, /*descending=*/false);
-  const at::Tensor sorted = ids.index_select(0, order);
-  at::Tensor is_new = at::zeros_like(sorted);
-  is_new.narrow(0, 1, ids.numel() - 1)
-      .copy_(sorted.narrow(0, 1, ids.numel() - 1).ne(sorted.narrow(0, 0, ids.numel() - 1)));
-  const at::Tensor segment = is_new.cumsum(0);
+  // Sums in fp32, of an id where its first one stands among the sorted: on a GPU index_add_ would
+  // use atomics, and whoever counts the ids waits for it.
+  const at::Tensor place = at::searchsorted(std::get<0>(ids.sort()), ids);
   at::Tensor sums = at::zeros(dy.sizes(), dy.options().dtype(at::kFloat));
-  sums.index_put_({segment}, dy.index_select(0, order).to(at::kFloat), /*accumulate=*/true);
-  // An id that occurs twice is written twice, with the same row: how many there are, nobody has to
-  // know.
+  sums.index_put_({place}, dy.to(at::kFloat), /*accumulate=*/true);
+  // An id that occurs twice is written twice, with the same row.
   const at::Tensor rows =
-      dweight.index_select(0, sorted).to(at::kFloat).add_(sums.index_select(0, segment));
-  dweight.index_copy_(0, sorted, rows.to(dweight.scalar_type()));
+      dweight.index_select(0, ids).to(at::kFloat).add_(sums.index_select(0, place));
+  dweight.index_copy_(0, ids, rows.to(dweight.scalar_type()));
 }
 
 void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,

@@ -14,6 +14,7 @@
 namespace finetune::kernels::composed {
 namespace {
 
+/// [256] in the order of the codes.
 at::Tensor levels_of(Moment moment, const at::Tensor& like) {
   return constant_on_device_of(like, moment_levels(moment));
 }

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/error.hpp"
 #include "model/device.hpp"
 #include "model/upload.hpp"
 
@@ -142,14 +141,13 @@ AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& s
   AttendedPass result;
   Attended& a = result.pieces.emplace_back();
   if (who_computes(qkv, shape) == GpuAttention::flash) {
-    const auto left = window_left(shape, segments);
     at::Tensor out, debug_mask;
     std::tie(out, a.logsumexp, a.philox_seed, a.philox_offset, debug_mask) =
         at::_flash_attention_forward(heads.q, heads.k, heads.v, segments.begins, segments.begins,
                                      segments.longest, segments.longest, /*dropout_p=*/0.0,
                                      /*is_causal=*/true, /*return_debug_mask=*/false,
-                                     /*scale=*/std::nullopt, left,
-                                     left ? std::optional<std::int64_t>(0) : std::nullopt);
+                                     /*scale=*/std::nullopt, window_left(shape, segments),
+                                     /*window_size_right=*/0);
     result.out = out.flatten(1);
     return result;
   }
@@ -174,12 +172,11 @@ at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tens
   const at::Tensor d_heads = d_out.unflatten(1, {shape.num_heads, shape.head_size});
   const at::Tensor out = attended.out.unflatten(1, {shape.num_heads, shape.head_size});
   if (who_computes(qkv, shape) == GpuAttention::flash) {
-    const auto left = window_left(shape, segments);
     const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
         d_heads, heads.q, heads.k, heads.v, out, a.logsumexp, segments.begins, segments.begins,
         segments.longest, segments.longest, /*dropout_p=*/0.0, /*is_causal=*/true, a.philox_seed,
-        a.philox_offset, /*scale=*/std::nullopt, left,
-        left ? std::optional<std::int64_t>(0) : std::nullopt);
+        a.philox_offset, /*scale=*/std::nullopt, window_left(shape, segments),
+        /*window_size_right=*/0);
     return join(d_q, d_k, d_v);
   }
   const auto [d_q, d_k, d_v, d_bias] = at::_efficient_attention_backward(

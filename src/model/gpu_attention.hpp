@@ -30,7 +30,7 @@ struct GpuAttentionChoice {
 GpuAttentionChoice choose_gpu_attention(int capability, at::ScalarType dtype,
                                         std::int64_t head_size);
 
-/// "flash attention (bf16 on compute capability 9.0)", for the log.
+/// "attention by FlashAttention-2 (compute capability 9.0, heads of 128: ...)", for the log.
 std::string gpu_attention_text(int capability, at::ScalarType dtype, std::int64_t head_size);
 
 /// Whether a pass on this device is one launch per layer.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/compute_timer.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include "shard/detail/recorded_event.hpp"
 
 namespace finetune::shard {
+namespace {
 
-c10::Event ComputeTimer::now() const {
-  c10::Event event(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  event.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-  return event;
-}
+constexpr c10::EventFlag with_time = c10::EventFlag::BACKEND_DEFAULT;
+
+}  // namespace
 
 void ComputeTimer::begin() {
   if (device_.is_cpu()) {
@@ -18,14 +17,14 @@ void ComputeTimer::begin() {
   }
   seconds();
   end_.reset();
-  begin_.emplace(now());
+  begin_.emplace(recorded_event(device_, with_time));
 }
 
 void ComputeTimer::end() {
   if (device_.is_cpu()) {
     seconds_ = watch_.seconds();
   } else {
-    end_.emplace(now());
+    end_.emplace(recorded_event(device_, with_time));
   }
 }
 

@@ -24,8 +24,6 @@ class ComputeTimer {
   double seconds();
 
  private:
-  c10::Event now() const;
-
   at::Device device_;
   core::Stopwatch watch_;
   std::optional<c10::Event> begin_, end_;  ///< of a stretch that nobody has read

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/host_copy.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <utility>
+
+#include "shard/detail/recorded_event.hpp"
 
 namespace finetune::shard {
 
@@ -36,9 +36,7 @@ void HostCopy::start(at::Tensor to, const at::Tensor& from) {
   const at::Device device = tensor_.device();
   to.copy_(from, !device.is_cpu());
   if (device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  done_.emplace(device.type());
-  done_->record(guard.getStream(device));
+  done_.emplace(recorded_event(device, c10::EventFlag::PYTORCH_DEFAULT));
 }
 
 void HostCopy::wait() {

@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "comm/alone_group.hpp"
 #include "comm/group_factory.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
@@ -31,13 +30,19 @@ void warn_of_one_level(const comm::Communicator& world,
       first, world.broadcast_text(why, static_cast<int>(first))));
 }
 
+std::shared_ptr<comm::Group> one_rank(const comm::Communicator& comm) {
+  return std::make_shared<comm::MpiGroup>(
+      comm, std::make_shared<comm::Worker>(comm::Worker::Where::inline_));
+}
+
 }  // namespace
 
 Groups make_groups(const world::World& world, bool overlap) {
   if (world.device.index >= 0) {
     std::shared_ptr<comm::DeviceStream> stream;
     const auto group = [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
-      if (comm.size() == 1) return std::make_shared<comm::AloneGroup>(comm);
+      // Nothing is ever started on it.
+      if (comm.size() == 1) return one_rank(comm);
       if (!stream) stream = std::make_shared<comm::DeviceStream>(compute_stream);
       return comm::make_nccl_group(comm, stream);
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// device_stream.hpp and group_factory.hpp in a build without CUDA: nothing can be made.
+// group_factory.hpp in a build without CUDA: nothing can be made.
 #include "comm/group_factory.hpp"
 #include "comm/versions.hpp"
 #include "core/error.hpp"
@@ -14,32 +14,6 @@ namespace {
 }
 
 }  // namespace
-
-struct DeviceStream::Events {};
-
-DeviceStream::DeviceStream(std::function<void*()>) {
-  fail_without_nccl();
-}
-
-DeviceStream::~DeviceStream() = default;
-
-// Never reached: there is no object to call them on.
-void* DeviceStream::stream() const {
-  return nullptr;
-}
-void DeviceStream::follow_compute() {}
-Ticket DeviceStream::mark(const char*, const Communicator&) {
-  return nothing_started;
-}
-void DeviceStream::make_compute_wait(Ticket, Stalls&) {}
-double DeviceStream::take_s(Stalls&) {
-  return 0;
-}
-void DeviceStream::synchronize() {}
-void DeviceStream::add_group(const void*, std::function<void()>, std::function<void()>) {}
-void DeviceStream::remove_group(const void*) {}
-void DeviceStream::run(const std::function<void()>&) {}
-void DeviceStream::abandon() {}
 
 std::string nccl_version() {
   return {};

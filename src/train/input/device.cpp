@@ -81,8 +81,4 @@ comm::NcclSettings nccl_settings(const Input& input) {
           .keeps_order_of_sums = input.train.determinism == plan::Determinism::run};
 }
 
-at::Device to_aten(const comm::Device& device) {
-  return model::compute_device(device.index);
-}
-
 }  // namespace finetune::train

@@ -22,6 +22,4 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
 /// repeat.
 comm::NcclSettings nccl_settings(const Input& input);
 
-at::Device to_aten(const comm::Device& device);
-
 }  // namespace finetune::train

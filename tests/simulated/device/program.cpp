@@ -90,29 +90,6 @@ std::int64_t free_gpu_bytes() {
   return static_cast<std::int64_t>(arena.size_bytes()) - arena.bytes();
 }
 
-struct DeviceStream::Events {};
-DeviceStream::DeviceStream(std::function<void*()> compute_stream)
-    : compute_stream_(std::move(compute_stream)) {}
-DeviceStream::~DeviceStream() = default;
-void* DeviceStream::stream() const {
-  return nullptr;
-}
-void DeviceStream::follow_compute() {}
-Ticket DeviceStream::mark(const char*, const Communicator&) {
-  return nothing_started;
-}
-void DeviceStream::make_compute_wait(Ticket, Stalls&) {}
-double DeviceStream::take_s(Stalls&) {
-  return 0;
-}
-void DeviceStream::synchronize() {}
-void DeviceStream::add_group(const void*, std::function<void()>, std::function<void()>) {}
-void DeviceStream::remove_group(const void*) {}
-void DeviceStream::run(const std::function<void()>& f) {
-  f();
-}
-void DeviceStream::abandon() {}
-
 std::string nccl_version() {
   return "simulated";
 }

@@ -8,9 +8,9 @@
 #include <span>
 
 #include "core/fault.hpp"
+#include "model/device.hpp"
 #include "model/products.hpp"
 #include "plan/layout/stages.hpp"
-#include "train/input/device.hpp"
 #include "train/run/stored_parts.hpp"
 #include "train/step/objective.hpp"
 
@@ -41,7 +41,7 @@ shard::Options shard_options(const StateInput& input, const plan::Plan& plan,
   options.numbers = plan.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = input.overlap;
-  options.device = to_aten(world.device);
+  options.device = model::compute_device(world.device.index);
   options.state_device = input.optimizer.offload ? at::Device(at::kCPU) : options.device;
   return options;
 }
