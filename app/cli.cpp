@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "core/error.hpp"
+#include "train/input/settings.hpp"
 #include "verbs.hpp"
 
 namespace finetune::app {
@@ -165,6 +166,10 @@ void add_generate(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 1 << 24));
   generate->add_option("--seed", arguments.seed, "Seed of the sampling")
       ->check(CLI::NonNegativeNumber);
+  generate
+      ->add_option("--device", arguments.device,
+                   "auto: the first GPU if there is any; gpu: that or nothing; cpu")
+      ->transform(CLI::CheckedTransformer(train::device_choices()).description("auto|gpu|cpu"));
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {

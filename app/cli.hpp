@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/device.hpp"
+
 namespace finetune::app {
 
 enum class Command {
@@ -46,10 +48,11 @@ struct Arguments {
   bool is_quick = false;  ///< check: nothing that is measured
   std::string save;       ///< check: the file of the table [machine]
 
-  double temperature = 0;               ///< generate
-  double top_p = 1;                     ///< generate
-  std::int64_t max_tokens = 128;        ///< generate
-  std::int64_t seed = 0;                ///< generate
+  double temperature = 0;                               ///< generate
+  double top_p = 1;                                     ///< generate
+  std::int64_t max_tokens = 128;                        ///< generate
+  std::int64_t seed = 0;                                ///< generate
+  comm::UseOfGpus device = comm::UseOfGpus::automatic;  ///< generate
   bool is_instruction = false;          ///< generate: wrap the prompt as Alpaca data do
   bool is_chat = false;                 ///< generate: wrap the prompt as the chat template does
   std::string chat_template = "model";  ///< generate: the template's name

@@ -109,7 +109,8 @@ int run_generate(const Arguments& arguments, const train::Registry& registry) {
   for (const auto& folder : {arguments.path, arguments.adapter})
     require_no_run(folder);
   const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(arguments.path);
-  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter);
+  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter,
+                            arguments.device);
   train::require_vocabulary(tokenizer, loaded.architecture());
   const Prompt prompt = prompt_of(arguments, tokenizer, registry);
   if (prompt.ids.empty()) {

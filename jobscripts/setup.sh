@@ -70,12 +70,17 @@ count_cores() {
 
 # GPUs that ranks of a build with CUDA compute on: those that are visible; 0 in other builds.
 count_gpus() {
-  local listed
+  local listed device count=0
   if [ "$FINETUNE_WITH_CUDA" != 1 ] || ! command -v nvidia-smi >/dev/null; then
     echo 0
   elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-    IFS=, read -r -a listed <<<"${CUDA_VISIBLE_DEVICES/#-1*/}"
-    echo ${#listed[@]}
+    # CUDA stops at the first that is none; Slurm names a device that does not exist.
+    IFS=, read -r -a listed <<<"$CUDA_VISIBLE_DEVICES"
+    for device in "${listed[@]}"; do
+      case $device in -* | NoDevFiles | '') break ;; esac
+      count=$((count + 1))
+    done
+    echo $count
   else
     nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true
   fi

@@ -17,7 +17,8 @@ namespace finetune::comm {
 
 namespace {
 
-constexpr const char* on_cpus = "to compute on CPUs, set train.device = \"cpu\"";
+constexpr const char* on_cpus =
+    "to compute on CPUs, set train.device = \"cpu\" (generate: --device cpu)";
 
 [[noreturn]] void fail_without_gpu(const GpuFacts& facts) {
   const CudaState& cuda = facts.cuda;
@@ -55,6 +56,12 @@ constexpr const char* on_cpus = "to compute on CPUs, set train.device = \"cpu\""
 
 }  // namespace
 
+bool names_no_gpu(std::string_view visible_devices) {
+  // CUDA stops at the first that is none. Slurm names a device that does not exist.
+  return visible_devices.empty() || visible_devices.front() == '-' ||
+         visible_devices.starts_with("NoDevFiles");
+}
+
 int num_gpus() {
   return cuda_state().usable;
 }
@@ -65,7 +72,7 @@ GpuFacts gpu_facts() {
   facts.installed = installed.count;
   facts.driver = installed.driver;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  facts.are_hidden = visible != nullptr && (*visible == '\0' || std::string_view(visible) == "-1");
+  facts.are_hidden = visible != nullptr && names_no_gpu(visible);
   return facts;
 }
 
@@ -80,6 +87,11 @@ int gpus_to_use(UseOfGpus asked, const GpuFacts& facts) {
 std::string why_on_cpu(UseOfGpus asked, const GpuFacts& facts) {
   const int there = std::max(facts.installed, facts.cuda.usable);
   if (asked == UseOfGpus::never) return there > 0 ? "as train.device says" : "";
+  if (there == 0 && !facts.driver.empty())
+    return fmt::format(
+        "driver {} is loaded, but there is no /dev/nvidia* here; a container may "
+        "have to be started with its GPUs",
+        facts.driver);
   if (there == 0) return "";
   if (!facts.cuda.is_built)
     return fmt::format("this program was built without CUDA; this node has {} GPU{}", there,

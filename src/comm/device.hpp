@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.hpp"
 
@@ -38,6 +39,8 @@ struct GpuFacts {
   bool are_hidden = false;  ///< CUDA_VISIBLE_DEVICES names none of them
 };
 GpuFacts gpu_facts();
+/// Whether this value of CUDA_VISIBLE_DEVICES hides all.
+bool names_no_gpu(std::string_view visible_devices);
 
 /// GPUs to choose from; 0: compute on the CPU, and only where nobody expects a GPU.
 /// Throws: ErrorKind::environment if GPUs are there (or asked for) and cannot be used.

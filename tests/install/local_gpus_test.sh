@@ -34,6 +34,8 @@ expect "those that are visible" 2 "$(asked 1 1,3 count_gpus)"
 expect "one by its name" 1 "$(asked 1 GPU-2 count_gpus)"
 expect "none, if they are hidden" 0 "$(asked 1 "" count_gpus)"
 expect "none, if they are hidden by a number" 0 "$(asked 1 -1 count_gpus)"
+expect "none, if Slurm gave none" 0 "$(asked 1 NoDevFiles count_gpus)"
+expect "those before one that is none" 1 "$(asked 1 0,-1,1 count_gpus)"
 expect "none in a build without CUDA" 0 "$(asked 0 - count_gpus)"
 expect "each rank with a GPU has its share of the cores" \
   "--map-by ppr:4:node:PE=16 --bind-to core" "$(asked 1 - binding_of 4 64 4)"

@@ -200,11 +200,24 @@ TEST(SimulatedGpus, TwoRanksWithOneGpuAreRefused) {
 TEST(SimulatedGpus, AnswerAsTheCpuDoes) {
   const Job job("simulated/answers", {});
   const Words words = {"generate", "model", "Count from 3.", "--max-tokens", "8"};
+  const Setting to("FINETUNE_SIMULATED_REPORT", (job.folder() / "report").c_str());
   const Outcome on_cpu = run_program(finetune_on(1, words), job.folder());
   const Outcome on_gpu = run_program(on_simulated_gpus(finetune_on(1, words)), job.folder());
   EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.text();
   EXPECT_EQ(on_gpu.exit_code, 0) << on_gpu.text();
   EXPECT_EQ(on_gpu.out, on_cpu.out);
+  EXPECT_GT(report_of(job).num_launches, 0);
+  // Written by programs that asked the device for anything.
+  std::filesystem::remove(job.folder() / "report.0");
+  Words on_host = words;
+  on_host.insert(on_host.end(), {"--device", "cpu"});
+  EXPECT_EQ(run_program(on_simulated_gpus(finetune_on(1, on_host)), job.folder()).out, on_cpu.out);
+  EXPECT_FALSE(std::filesystem::exists(job.folder() / "report.0"));
+  on_host.back() = "gpu";
+  const Outcome without = run_program(finetune_on(1, on_host), job.folder());
+  EXPECT_EQ(without.exit_code, 69) << without.text();
+  on_host.back() = "tpu";
+  EXPECT_EQ(run_program(finetune_on(1, on_host), job.folder()).exit_code, 64);
 }
 
 }  // namespace

@@ -60,8 +60,16 @@ Explained failed_gpu(const std::string& text) {
                            "nodes too, please report it."})};
 }
 
-constexpr std::array<std::string_view, 2> lacks_gpu_memory = {"CUDA out of memory",
-                                                              "CUDA error: out of memory"};
+Explained foreign_gpu(const std::string& text) {
+  return {core::ErrorKind::environment,
+          core::to_string({"GPU on " + core::host_name(), "this libtorch has no code for it",
+                           core::one_line(text),
+                           "Build with a libtorch that was made for this GPU (LibTorch_ROOT), or "
+                           "compute on CPUs: train.device = \"cpu\"."})};
+}
+
+constexpr std::array<std::string_view, 3> lacks_gpu_memory = {
+    "CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"};
 constexpr std::array<std::string_view, 5> is_of_gpu = {
     "CUDA error: ", "CUDA driver error: ", "CUBLAS_STATUS_", "CUDNN_STATUS_", "cuDNN error: "};
 
@@ -75,6 +83,7 @@ Explained explain(const std::exception& error) {
       contains(text, "can't allocate memory"))
     return out_of_host_memory();
   if (contains_any(text, lacks_gpu_memory)) return out_of_gpu_memory(text);
+  if (contains(text, "no kernel image is available")) return foreign_gpu(text);
   if (contains_any(text, is_of_gpu)) return failed_gpu(text);
   return {core::ErrorKind::bug, text};
 }

@@ -10,7 +10,6 @@
 #include "base/packed_files.hpp"
 #include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
-#include "comm/device.hpp"
 #include "model/device.hpp"
 #include "model/products.hpp"
 #include "plan/layout/bucket.hpp"
@@ -21,11 +20,12 @@ namespace {
 
 /// Alone with the model, a rank computes on its first GPU if it has any; ranks that share it have
 /// no groups but the host's.
-shard::Options computing_in(core::DType dtype, const comm::Communicator& fsdp) {
+shard::Options computing_in(core::DType dtype, const comm::Communicator& fsdp,
+                            comm::UseOfGpus gpus) {
   shard::Options options;
   options.numbers.compute = dtype;
   const bool is_alone = fsdp.size() == 1;
-  if (is_alone && comm::gpus_to_use(comm::UseOfGpus::automatic, comm::gpu_facts()) > 0) {
+  if (is_alone && comm::gpus_to_use(gpus, comm::gpu_facts()) > 0) {
     comm::use_gpu(0);
     options.device = options.state_device = model::compute_device(0);
   }
@@ -46,8 +46,8 @@ void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
                          const comm::Communicator& fsdp, core::DType compute_dtype,
-                         const std::filesystem::path& adapter)
-    : LoadedModel(folder, registry, shard::one_copy(fsdp), computing_in(compute_dtype, fsdp),
+                         const std::filesystem::path& adapter, comm::UseOfGpus gpus)
+    : LoadedModel(folder, registry, shard::one_copy(fsdp), computing_in(compute_dtype, fsdp, gpus),
                   adapter) {}
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,

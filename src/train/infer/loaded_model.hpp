@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "comm/communicator.hpp"
+#include "comm/device.hpp"
 #include "plan/layout/shard_map.hpp"
 #include "train/input/registry.hpp"
 #include "train/step/passes.hpp"
@@ -16,10 +17,12 @@ class LoadedModel {
  public:
   /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; on top of
   /// them the PEFT adapter in the folder `adapter`, if it names one. Collective on `fsdp`. Throws:
-  /// ErrorKind::input, also for an adapter of another model (require_adapter_base).
+  /// ErrorKind::input, also for an adapter of another model (require_adapter_base). A rank that is
+  /// alone computes on its first GPU, if `gpus` lets it (comm::gpus_to_use).
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
               const comm::Communicator& fsdp, core::DType compute_dtype,
-              const std::filesystem::path& adapter = {});
+              const std::filesystem::path& adapter = {},
+              comm::UseOfGpus gpus = comm::UseOfGpus::automatic);
   /// The same over any groups. Collective on both.
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
               const shard::Groups& groups, const shard::Options& options,

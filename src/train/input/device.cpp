@@ -36,11 +36,15 @@ void compute_in_one_order() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
+constexpr const char* growing_segments = "expandable_segments:True";
+
 /// Lengths differ from pass to pass: without it libtorch's allocator keeps pieces that nobody fits.
 /// Read when it first allocates.
 void allow_segments_to_grow() {
-  if (std::getenv("PYTORCH_ALLOC_CONF") != nullptr) return;
-  ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
+  if (std::getenv("PYTORCH_ALLOC_CONF") != nullptr ||
+      std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr)
+    return;
+  ::setenv("PYTORCH_CUDA_ALLOC_CONF", growing_segments, 1);
 }
 
 /// Older GPUs have no instructions for bf16, and libtorch's kernels of it are slow or missing
@@ -64,7 +68,10 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
     log::info(why.empty() ? "computes on CPUs" : fmt::format("computes on CPUs: {}", why));
     return device;
   }
-  log::info(fmt::format("computes on GPUs, one per rank of {}", environment.world().size()));
+  const char* allocator = std::getenv("PYTORCH_ALLOC_CONF");
+  if (allocator == nullptr) allocator = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  log::info(fmt::format("computes on GPUs, one per rank of {}; libtorch's allocator: {}",
+                        environment.world().size(), allocator));
   log_devices(environment, device);
   comm::agree_all(environment.world(), [&] {
     require_arithmetic(model::compute_capability(model::compute_device(device.index)),

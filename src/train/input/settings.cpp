@@ -163,10 +163,7 @@ void TrainSettings::bind_method(deck::Table& table) {
                 .sentence = "What computes: auto: GPUs where there are any, and where they cannot "
                             "be used the run ends; gpu: GPUs or nothing; cpu: CPUs even where "
                             "there are GPUs."},
-               device,
-               {{"auto", comm::UseOfGpus::automatic},
-                {"gpu", comm::UseOfGpus::always},
-                {"cpu", comm::UseOfGpus::never}});
+               device, device_choices());
   table.choice(
       {.name = "preflight",
        .restart = Restart::free,

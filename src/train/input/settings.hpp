@@ -20,6 +20,13 @@ enum class RouterLoad { sample, micro_batch };
 /// What is checked before the first step.
 enum class PreflightLevel { off, quick, full };
 
+/// "auto", "gpu", "cpu": what computes.
+inline deck::Choices<comm::UseOfGpus> device_choices() {
+  return {{"auto", comm::UseOfGpus::automatic},
+          {"gpu", comm::UseOfGpus::always},
+          {"cpu", comm::UseOfGpus::never}};
+}
+
 struct ModelSettings {
   std::string path;
   InitialWeights init = InitialWeights::pretrained;

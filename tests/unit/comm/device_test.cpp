@@ -87,6 +87,20 @@ TEST(UseOfGpus, HiddenOnesAreNotExpected) {
   EXPECT_NE(refusal(UseOfGpus::always, facts).find("CUDA_VISIBLE_DEVICES"), std::string::npos);
 }
 
+TEST(UseOfGpus, AreHiddenByWhatCudaTakesForNone) {
+  for (const char* none : {"", "-1", "-1,0", "NoDevFiles"})
+    EXPECT_TRUE(names_no_gpu(none)) << none;
+  for (const char* some : {"0", "1,-1", "GPU-1b2c", "MIG-3"})
+    EXPECT_FALSE(names_no_gpu(some)) << some;
+}
+
+TEST(UseOfGpus, ADriverWithoutDevicesIsNotPassedOverSilently) {
+  const GpuFacts facts{.cuda = no_driver, .driver = "580.65"};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);
+  EXPECT_NE(why_on_cpu(UseOfGpus::automatic, facts).find("driver 580.65 is loaded"),
+            std::string::npos);
+}
+
 TEST(UseOfGpus, ABuildWithoutCudaSaysSo) {
   const GpuFacts facts{.installed = 1, .driver = "580.65"};
   EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);

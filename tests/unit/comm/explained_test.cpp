@@ -50,6 +50,18 @@ TEST(Explained, MemoryOfAGpuIsToldWithItsFigures) {
             ErrorKind::environment);
 }
 
+TEST(Explained, WhatIsNoFaultOfTheGpuDoesNotBlameIt) {
+  const Explained foreign =
+      of("CUDA error: no kernel image is available for execution on the device");
+  EXPECT_EQ(foreign.kind, ErrorKind::environment);
+  expect_part(foreign.message, "LibTorch_ROOT");
+  const Explained full = of("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`");
+  EXPECT_EQ(full.kind, ErrorKind::environment);
+  expect_part(full.message, "there is not enough");
+  for (const Explained& explained : {foreign, full})
+    EXPECT_EQ(explained.message.find("Xid"), std::string::npos) << explained.message;
+}
+
 TEST(Explained, AGpuThatFailsIsTheEnvironments) {
   for (const char* text :
        {"CUDA error: uncorrectable ECC error encountered",
