@@ -56,7 +56,7 @@ run_ranks "${command[@]}" "$FINETUNE_BINARY" "$deck" "${settings[@]}" || code=$?
 state=$(again squeue -h -j "$job" -o %T) || state="RUNNING, as far as is known"
 if [[ $state != RUNNING* ]]; then
   # Slurm counts the restart when it takes the job back: preempted, or a node has died.
-  counted=$(scontrol show job "$job" | sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' | head -n 1) || counted=
+  counted=$(scontrol show job "$job" | sed -n '0,/ Restarts=/s/.* Restarts=\([0-9]*\).*/\1/p') || counted=
   if [ "${counted:-0}" -gt "$restarts" ]; then
     echo "finetune: exit code $code, $(what_ended $code): Slurm has put the job back into the queue; it continues by itself"
   else

@@ -17,7 +17,7 @@ submit() {
 }
 
 # state JOB, restarts JOB, exit_code JOB
-record() { scontrol show job "$2" 2>/dev/null | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" | head -n 1; }
+record() { scontrol show job "$2" 2>/dev/null | sed -n "0,/\b$1=/s/.*\b$1=\([^ ]*\).*/\1/p"; }
 state() { record JobState "$1"; }
 restarts() { record Restarts "$1"; }
 exit_code() { record ExitCode "$1"; }

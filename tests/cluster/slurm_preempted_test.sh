@@ -31,7 +31,7 @@ wait_until 120 "steps before the preemption" has_steps preempted 3
 come_urgently
 came_to_the_end preempted
 expect "the urgent job had its turn" test "$(state "$urgent")" = COMPLETED
-expect "it was Slurm that put the preempted one back, and nobody is told to submit it" test "$(last_lines preempted | head -n 1)" = \
+expect "it was Slurm that put the preempted one back, and nobody is told to submit it" test "$(last_lines preempted | sed -n 1p)" = \
   "finetune: exit code 75, stopped with a new checkpoint: Slurm has put the job back into the queue; it continues by itself"
 
 # With a grace time SIGTERM comes first, and the nodes are taken 30 s later if the job still has them.
@@ -40,7 +40,7 @@ wait_until 120 "steps before the warning" has_steps graceful 3
 come_urgently
 came_to_the_end graceful
 expect "the urgent job had its turn" test "$(state "$urgent")" = COMPLETED
-expect "the job went back by itself, in time" test "$(last_lines graceful | head -n 1)" = \
+expect "the job went back by itself, in time" test "$(last_lines graceful | sed -n 1p)" = \
   "finetune: exit code 75, stopped with a new checkpoint: back into the queue; the job continues by itself"
 
 # Steps of micro-batches that take seconds: the one that SIGTERM meets is left.

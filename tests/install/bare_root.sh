@@ -38,7 +38,7 @@ make_bare_root() {
   bare_root=$PWD/root
   # shellcheck disable=SC2016  # for apt
   mirror=$(apt-get indextargets --format '$(SITE)' 'Codename: bookworm' 'Created-By: Packages' 2>/dev/null |
-    grep -v security | head -n 1) || mirror=
+    grep -v security | sed -n 1p) || mirror=
   # A folder that was left by a test that was killed. Nothing is mounted in it: see in_bare_root.
   rm -rf --one-file-system "$bare_root"
   mkdir -p debs

@@ -19,7 +19,8 @@ section() {
   awk -v name="%$1" '/^%/ { inside = $1 == name; next } inside' "$definition"
 }
 for name in post environment runscript test; do
-  expect "%$name is there" yes "$(section $name | grep -q . && echo yes)"
+  lines=$(section $name)
+  expect "%$name is there" yes "${lines:+yes}"
   section $name >"$name.sh"
   holds "%$name is for sh" sh -n "$name.sh"
   # Words of $kept and $linked are meant to be split.
