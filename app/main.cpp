@@ -21,6 +21,7 @@
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
+#include "shard/options.hpp"
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
@@ -61,16 +62,17 @@ int train_on_ranks(int argc, char** argv) {
     const auto planned = train::plan_run(env, input, device);
     if (const int code = train::check_before_run(env, beginning, input, device, planned))
       return code;
-    train::accept(env, input, planned);
     const plan::Plan& plan = planned.plan;
     const auto world = world::make(env, plan, device);
+    const auto groups = shard::make_groups(world, input.parallel.overlap);
+    train::accept(env, input, planned);
     log::info(fmt::format("finetune {} on {}", arguments.path,
                           world::to_string(plan.mesh, env.topology())));
     log::info(fmt::format("plan for {} ({}, {} thread{} per rank)\n{}", input.model_folder.string(),
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
 
-    train::Run run(input, plan, world, registry);
+    train::Run run(input, plan, world, groups, registry);
     return run.loop(env);
   } catch (const std::exception& error) {
     return env.report(error);

@@ -28,6 +28,10 @@ void HostCopy::write_back() {
   if (!is_own_memory()) tensor_.copy_(host_);
 }
 
+void HostCopy::write_back(std::int64_t first, std::int64_t count) {
+  if (!is_own_memory()) tensor_.narrow(0, first, count).copy_(host_.narrow(0, first, count));
+}
+
 void HostCopy::start_write_back() {
   if (!is_own_memory()) start(tensor_, host_);
 }

@@ -7,6 +7,7 @@
 #include <c10/core/Event.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -31,8 +32,10 @@ class HostCopy {
   const at::Tensor& host() const { return host_; }
   bool is_own_memory() const { return host_.is_same(tensor_); }
 
-  /// Copies what the host wrote back to the tensor.
+  /// Copies what the host wrote back to the tensor: all of it, or of a tensor [N] `count` elements
+  /// from `first` on.
   void write_back();
+  void write_back(std::int64_t first, std::int64_t count);
   /// The same, done after `wait`: until then nobody writes to the host's memory.
   void start_write_back();
   /// Returns when the copy that was started last is done.

@@ -93,6 +93,16 @@ TEST_P(Step, AsksForWhatCudaHasAndAnswersAlike) {
   }
 }
 
+// Weights and two moments of every trained unit are what a checkpoint copies to the host; a new run
+// has none to read.
+TEST(Start, CopiesNoStatesToTheHostBeforeACheckpointIsWritten) {
+  const Job job("simulated/start", {"train.max_steps=1", "checkpoint.save_steps=0"});
+  const Outcome outcome = run_on_simulated_gpus(job, 1);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  constexpr std::int64_t states = 3, units = 4, steps = 1;
+  EXPECT_LE(report_of(job).syncs["copy to the host"], states * units + steps);
+}
+
 TEST(CudaKernels, AreLookedForWhereTheyWouldBeDeclared) {
   EXPECT_TRUE(has_cuda_kernel("aten::mm.out"));
   EXPECT_TRUE(has_cuda_kernel("aten::zero_"));

@@ -92,12 +92,12 @@ LoadReport load(const comm::Communicator& world, const FoundCheckpoint& found,
 }
 
 std::optional<FoundCheckpoint> find_and_load(const comm::Communicator& world,
-                                             const Sources& sources,
-                                             std::span<const WantedSlice> wanted,
+                                             const Sources& sources, const AskWanted& ask_wanted,
                                              LoadReport* report) {
   std::int64_t before_step = any_step;
   std::int64_t before_local_step = any_step;
   bool has_failed = false;
+  std::optional<std::vector<WantedSlice>> wanted;
   const bool has_local = sources.resume == "auto" && !sources.local_root.empty();
   while (true) {
     std::optional<FoundCheckpoint> local;
@@ -123,7 +123,8 @@ std::optional<FoundCheckpoint> find_and_load(const comm::Communicator& world,
       comm::agree(world, [&] {
         if (sources.accept) sources.accept(*found);
       });
-      const LoadReport loaded = load(world, *found, wanted);
+      if (!wanted) wanted = comm::agree(world, ask_wanted);
+      const LoadReport loaded = load(world, *found, *wanted);
       if (report != nullptr) *report = loaded;
       return found;
     } catch (const comm::AgreedError& error) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/load/find.hpp"
 #include "comm/communicator.hpp"
@@ -38,6 +39,10 @@ struct LoadReport {
 LoadReport load(const comm::Communicator& world, const FoundCheckpoint& found,
                 std::span<const WantedSlice> wanted);
 
+/// What this rank wants, asked for once and only if there is something to read: memory for it is
+/// taken then.
+using AskWanted = std::function<std::vector<WantedSlice>()>;
+
 /// Where a run looks for a checkpoint to continue from.
 struct Sources {
   std::filesystem::path root;
@@ -56,8 +61,7 @@ struct Sources {
 /// loaded. Collective on `world`. Throws: as find and load; if no checkpoint is good, or one fits
 /// another model.
 std::optional<FoundCheckpoint> find_and_load(const comm::Communicator& world,
-                                             const Sources& sources,
-                                             std::span<const WantedSlice> wanted,
+                                             const Sources& sources, const AskWanted& wanted,
                                              LoadReport* report = nullptr);
 
 }  // namespace finetune::checkpoint

@@ -17,8 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t largest_file_bytes = std::int64_t{1} << 20;
-/// Of a GPU and of a node: drivers, libraries, the network's buffers, the operating system.
-constexpr double usable = 0.94;
+/// Of a node: the operating system, libraries, the network's buffers. Of a GPU the driver's part
+/// alone: a plan counts contexts, libraries and communicators itself.
+constexpr double usable_of_node = 0.94;
+constexpr double usable_of_gpu = 0.99;
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -86,10 +88,10 @@ std::int64_t usual_ranks_per_node(const Machine& machine) {
 }
 
 std::int64_t usable_bytes(const Machine& machine, std::int64_t ranks_per_node) {
-  const double gib = machine.gpus_per_node > 0
-                         ? machine.gpu_memory_gib
-                         : machine.node_memory_gib / static_cast<double>(ranks_per_node);
-  return static_cast<std::int64_t>(usable * gib * 0x1p30);
+  const double gib = machine.gpus_per_node > 0 ? usable_of_gpu * machine.gpu_memory_gib
+                                               : usable_of_node * machine.node_memory_gib /
+                                                     static_cast<double>(ranks_per_node);
+  return static_cast<std::int64_t>(gib * 0x1p30);
 }
 
 }  // namespace finetune::plan

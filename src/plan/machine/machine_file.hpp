@@ -24,8 +24,8 @@ Machine parse_machine(const std::string& text, const std::string& file_name);
 /// Ranks per node by default: one per GPU, else one per core.
 std::int64_t usual_ranks_per_node(const Machine& machine);
 
-/// What a rank may use of the memory it computes in: its GPU without what driver, libraries and
-/// network take, or its share of the node's. 0: not known.
+/// What a rank may use of the memory it computes in: its GPU without the driver's part, or its
+/// share of the node's without what the system and the network take. 0: not known.
 std::int64_t usable_bytes(const Machine& machine, std::int64_t ranks_per_node);
 
 }  // namespace finetune::plan

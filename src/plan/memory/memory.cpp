@@ -21,6 +21,15 @@ namespace {
 /// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
 constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
 
+// Of a GPU, estimates until they were measured: what CUDA loads of cuBLAS, of the attention kernels
+// and of libtorch's own as they are first called, with cuBLAS's workspace.
+constexpr std::int64_t gpu_modules_bytes = std::int64_t{640} << 20;
+/// Of tensors' memory: what libtorch's allocator has reserved and can give to nobody. Its segments
+/// grow (train/input/device.cpp), so the gaps are those between sizes.
+constexpr double gpu_gaps = 0.04;
+/// A communicator's buffers for 16 channels or more, each of a few MiB per peer and protocol.
+constexpr std::int64_t communicator_buffers_bytes = std::int64_t{512} << 20;
+
 std::string name_of(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
 }
@@ -47,8 +56,12 @@ class MemoryPlan {
     add_communication();
     add_copy_to_save();
     add_panels();
-    add_untracked(Category::other, "program and libraries", program_bytes);
-    if (request_.on_gpu) add_host_of_gpu();
+    if (request_.on_gpu) {
+      add_untracked_of_gpu();
+      add_host_of_gpu();
+    } else {
+      add_untracked(Category::other, "program and libraries", program_bytes);
+    }
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
       return a.category < b.category;
     });
@@ -60,7 +73,7 @@ class MemoryPlan {
     if (bytes > 0) items_.push_back({category, std::move(name), bytes, place});
   }
 
-  /// Main memory that libtorch's allocator knows nothing of.
+  /// Memory that libtorch's allocator knows nothing of.
   void add_untracked(Category category, std::string name, std::int64_t bytes) {
     if (bytes > 0) items_.push_back({category, std::move(name), bytes, Place::device, false});
   }
@@ -227,6 +240,18 @@ class MemoryPlan {
         at_once * (wire + terms) + fp64);
   }
 
+  /// After all tensors, of which it takes a part.
+  void add_untracked_of_gpu() {
+    double tensors = 0;
+    for (const MemoryItem& item : items_)
+      if (item.place == Place::device && item.is_tensor) tensors += static_cast<double>(item.bytes);
+    add_untracked(Category::communication, "NCCL's communicators", communicator_bytes(mesh_));
+    add_untracked(Category::other, "CUDA's context", gpu_context_bytes);
+    add_untracked(Category::other, "libraries' kernels and workspaces", gpu_modules_bytes);
+    add_untracked(Category::other, "gaps between tensors",
+                  static_cast<std::int64_t>(gpu_gaps * tensors));
+  }
+
   static std::int64_t pinned(core::DType dtype, std::int64_t count) {
     return pinned_bytes(core::size_bytes(dtype) * count);
   }
@@ -267,6 +292,13 @@ class MemoryPlan {
 };
 
 }  // namespace
+
+std::int64_t communicator_bytes(const Mesh& mesh) {
+  std::int64_t bytes = 0;
+  for (const MeshGroup* group : {&groups::fsdp, &groups::dp_replicate})
+    if (mesh.size(*group) > 1) bytes += communicator_buffers_bytes;
+  return bytes;
+}
 
 std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,
                                     const model::ParameterTable& table, const ShardMap& shards) {

@@ -2,11 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of one rank at the peak of a step, by category.
 
+#include <cstdint>
 #include <vector>
 
 #include "plan/plan.hpp"
 
 namespace finetune::plan {
+
+/// What a GPU has less of free memory once a rank's process has made it current: CUDA's context. An
+/// estimate until it was measured; processes on recent GPUs are said to take 0.4 to 0.6 GiB.
+inline constexpr std::int64_t gpu_context_bytes = std::int64_t{512} << 20;
+
+/// What the communicators of a mesh take of a GPU: buffers per channel and peer. None on one rank.
+/// An estimate until it was measured.
+std::int64_t communicator_bytes(const Mesh& mesh);
 
 /// The largest of all ranks: padding counts on each. Items of no bytes are left out.
 /// `table` is what `shards` lays out.

@@ -14,6 +14,7 @@
 #include "plan/choice.hpp"
 #include "plan/fits.hpp"
 #include "plan/machine/machine_file.hpp"
+#include "plan/memory/memory.hpp"
 #include "world/world.hpp"
 
 namespace finetune::train {
@@ -142,7 +143,8 @@ void settle_choices(const comm::Environment& environment, const comm::Device& de
   if (!plan::is_sharding_open(asked) && !asked.chooses_activations) return;
 
   const std::int64_t of_node = plan::share_of_node(environment.node().size());
-  const std::int64_t there = asked.on_gpu ? comm::free_gpu_bytes() : of_node;
+  const std::int64_t there =
+      asked.on_gpu ? comm::free_gpu_bytes() + plan::gpu_context_bytes : of_node;
   const std::int64_t cores = all.all_reduce(std::int64_t{environment.cores()}, comm::Reduce::min);
   plan::Site site;
   site.passes = plan::passes_of(asked);

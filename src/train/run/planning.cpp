@@ -32,6 +32,12 @@ void require_equal_threads(const comm::Communicator& world) {
                        "Set OMP_NUM_THREADS to one number for all ranks."}));
 }
 
+/// What a plan may take of this rank's GPU: what is free, and what of it was taken already, in the
+/// plan's own words, as a plan counts that too.
+std::int64_t usable_gpu_bytes(const plan::PlanInput& request, std::int64_t taken_bytes) {
+  return plan::available_bytes(request, comm::free_gpu_bytes() + taken_bytes);
+}
+
 /// A wrong number of ranks may be one that forms no mesh: that it is wrong says more.
 plan::Plan plan_or_explain_launch(const comm::Environment& environment, const Input& input,
                                   const plan::PlanInput& request) {
@@ -58,8 +64,9 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
   return comm::agree(environment.world(), [&]() -> PlannedRun {
     plan::Plan plan = plan_or_explain_launch(environment, input, request);
     const std::int64_t node_bytes = plan::share_of_node(environment.node().size());
-    const std::int64_t available_bytes =
-        plan::available_bytes(request, request.on_gpu ? comm::free_gpu_bytes() : node_bytes);
+    const std::int64_t available_bytes = request.on_gpu
+                                             ? usable_gpu_bytes(request, plan::gpu_context_bytes)
+                                             : plan::available_bytes(request, node_bytes);
     return {request, std::move(plan), node_bytes, available_bytes};
   });
 }
@@ -67,7 +74,10 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {
   const plan::PlanInput& request = planned.request;
   comm::agree_all(environment.world(), [&] {
-    plan::require_fits(planned.plan, request, input.parameters, planned.available_bytes);
+    const std::int64_t taken =
+        plan::gpu_context_bytes + plan::communicator_bytes(planned.plan.mesh);
+    plan::require_fits(planned.plan, request, input.parameters,
+                       request.on_gpu ? usable_gpu_bytes(request, taken) : planned.available_bytes);
     plan::require_host_fits(planned.plan, request, planned.node_bytes);
   });
   if (request.numbers.is_fixed_point()) require_equal_threads(environment.world());

@@ -16,8 +16,10 @@ namespace finetune::train {
 struct PlannedRun {
   plan::PlanInput request;
   plan::Plan plan;
-  std::int64_t node_bytes = 0;       ///< this rank's share of its node's memory
-  std::int64_t available_bytes = 0;  ///< of the memory that computes, before the check and the run
+  std::int64_t node_bytes = 0;  ///< this rank's share of its node's memory
+  /// Of the memory that computes, what a plan may take: before communicators, the check and the
+  /// run.
+  std::int64_t available_bytes = 0;
 };
 
 /// What the deck expects of the launch.
@@ -30,8 +32,9 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
                     const comm::Device& device);
 
 /// Warns of what the user may not have meant; what does not fit into memory is rejected before
-/// weights are read. Collective on the environment's world. Throws: AgreedError of
-/// ErrorKind::environment.
+/// weights are read. On GPUs that is what is free once the mesh's communicators are there, which
+/// takes memory too: they exist before. Collective on the environment's world. Throws: AgreedError
+/// of ErrorKind::environment.
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned);
 
 }  // namespace finetune::train

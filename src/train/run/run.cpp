@@ -85,14 +85,14 @@ double run_clock_s() {
 }  // namespace
 
 Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
-         const Registry& registry)
+         const shard::Groups& groups, const Registry& registry)
     : input_(input),
       plan_(plan),
       world_(world),
       arithmetic_(describe_arithmetic(plan.numbers, world.device.index >= 0)),
       output_(input.train.output, input.checkpoint, choice_of(input, plan), world),
       corpus_(corpus_of(input, registry, plan.batch, world)),
-      state_(state_input(input), plan, world),
+      state_(state_input(input), plan, world, groups),
       times_(world.world, state_.shards().groups(), world.host),
       checkpoints_(
           input.checkpoint, output_.root(), output_.local_root(), world, state_,

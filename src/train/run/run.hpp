@@ -29,7 +29,7 @@ class Run {
  public:
   /// Throws: comm::AgreedError; see OutputFolder, load_corpus, Resumer.
   Run(const Input& input, const plan::Plan& plan, const world::World& world,
-      const Registry& registry);
+      const shard::Groups& groups, const Registry& registry);
 
   /// Trains to the end. Returns core::exit_done, or if train.stop_after_steps, train.max_seconds or
   /// a signal to any rank ended it earlier core::exit_resubmit with a new checkpoint and

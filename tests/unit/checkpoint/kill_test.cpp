@@ -141,7 +141,7 @@ bool has_leftovers(const fs::path& root) {
 std::int64_t expect_good(const fs::path& root, std::int64_t first, std::int64_t last) {
   EXPECT_EQ(verify(root).problems, std::vector<std::string>());
   tests::Shard shard = tests::cut(model, 0, 1);
-  const auto found = find_and_load({}, {root, "auto"}, shard.wanted());
+  const auto found = find_and_load({}, {root, "auto"}, [&] { return shard.wanted(); });
   if (!found) {
     ADD_FAILURE() << "no checkpoint is found";
     return -1;

@@ -139,7 +139,7 @@ TEST_F(Local, TheNewestOfBothLevelsIsTaken) {
   for (const std::int64_t step : {4, 6}) {
     save(step);
     tests::Shard shard = tests::cut(model_, world().rank(), world().size());
-    const auto found = find_and_load(world(), sources, shard.wanted());
+    const auto found = find_and_load(world(), sources, [&] { return shard.wanted(); });
     ASSERT_TRUE(found);
     EXPECT_EQ(found->step, std::max<std::int64_t>(step, 5));
     EXPECT_EQ(tests::wrong_bytes(model_, shard, found->step), 0);
@@ -152,7 +152,7 @@ TEST_F(Local, TheNewestOfBothLevelsIsTaken) {
   }
   world().barrier();
   tests::Shard shard = tests::cut(model_, world().rank(), world().size());
-  const auto found = find_and_load(world(), sources, shard.wanted());
+  const auto found = find_and_load(world(), sources, [&] { return shard.wanted(); });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 5);
   EXPECT_EQ(tests::wrong_bytes(model_, shard, 5), 0);

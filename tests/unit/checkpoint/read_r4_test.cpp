@@ -16,7 +16,7 @@ TEST(Checkpoint, OfFourRanksIsReadByThese) {
       finetune::tests::build_folder() / "tests/checkpoint_of_four_ranks";
   const auto model = tests::uneven_model();
   tests::Shard shard = tests::cut(model, world.rank(), world.size());
-  const auto found = find_and_load(world, {root, "auto"}, shard.wanted());
+  const auto found = find_and_load(world, {root, "auto"}, [&] { return shard.wanted(); });
   EXPECT_TRUE(found.has_value());
   EXPECT_EQ(found ? found->step : 0, 44);
   EXPECT_EQ(found ? found->manifest.world_size : 0, 4);

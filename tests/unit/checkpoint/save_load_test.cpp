@@ -285,7 +285,8 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
 
   tests::Shard shard = tests::cut(model, world().rank(), world().size());
   testing::internal::CaptureStderr();
-  const auto found = find_and_load(world(), {folder.path(), "auto"}, shard.wanted());
+  const auto found =
+      find_and_load(world(), {folder.path(), "auto"}, [&] { return shard.wanted(); });
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(found->step, 1);
   EXPECT_EQ(tests::wrong_bytes(model, shard, 1), 0);
@@ -297,7 +298,7 @@ TEST(SaveLoad, GoesOnToTheOlderCheckpointWhenDataOfTheNewestAreDamaged) {
   }
   // Asked for by name there is no other.
   const auto named = outcome([&] {
-    find_and_load(world(), {folder.path(), "step-0000000002"}, shard.wanted());
+    find_and_load(world(), {folder.path(), "step-0000000002"}, [&] { return shard.wanted(); });
   });
   EXPECT_EQ(named.first, 65) << named.second;
 }

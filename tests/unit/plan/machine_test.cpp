@@ -73,7 +73,7 @@ TEST(Machines, OfAFileNeedsNoneOfTheProgram) {
 TEST(Machines, MemoryIsTheGpusOrAShareOfTheNodes) {
   Machine machine = tests::round_machine();
   EXPECT_EQ(usual_ranks_per_node(machine), 2);
-  EXPECT_EQ(usable_bytes(machine, 2), static_cast<std::int64_t>(0.94 * 80 * 0x1p30));
+  EXPECT_EQ(usable_bytes(machine, 2), static_cast<std::int64_t>(0.99 * 80 * 0x1p30));
   machine.gpus_per_node = 0;
   machine.cores_per_node = 4;
   machine.node_memory_gib = 8;

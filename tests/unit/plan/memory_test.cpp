@@ -260,6 +260,28 @@ TEST(Memory, OfAGpusHostHoldsWhatACheckpointCopies) {
   EXPECT_EQ(item->place, Place::host);
 }
 
+TEST(Memory, OfAGpuCountsWhatNoTensorTakes) {
+  const auto plan_of = [](std::int64_t ranks, const char* sharding) {
+    PlanInput changed = with(ranks, sharding);
+    changed.on_gpu = true;
+    return make(changed, block_table(16));
+  };
+  const Plan alone = plan_of(1, "NO_SHARD");
+  EXPECT_EQ(bytes_of(alone, "CUDA's context"), gpu_context_bytes);
+  EXPECT_EQ(bytes_of(alone, "NCCL's communicators"), -1);
+  EXPECT_NEAR(static_cast<double>(bytes_of(alone, "gaps between tensors")),
+              0.04 * static_cast<double>(alone.tensor_bytes()), 1);
+  EXPECT_EQ(alone.memory_bytes() - alone.tensor_bytes(),
+            gpu_context_bytes + bytes_of(alone, "libraries' kernels") +
+                bytes_of(alone, "gaps between tensors"));
+  const std::int64_t one_group = bytes_of(plan_of(2, "FULL_SHARD"), "NCCL's communicators");
+  EXPECT_GT(one_group, 0);
+  EXPECT_EQ(bytes_of(plan_of(4, "FULL_SHARD"), "NCCL's communicators"), one_group);
+  EXPECT_EQ(bytes_of(plan_of(4, "HYBRID_SHARD"), "NCCL's communicators"), 2 * one_group)
+      << "within a node, and between those of equal shards";
+  EXPECT_EQ(communicator_bytes(plan_of(2, "FULL_SHARD").mesh), one_group);
+}
+
 TEST(Memory, OfAnOffloadedOptimizerIsTheHosts) {
   PlanInput offloaded = request(2);
   offloaded.on_gpu = offloaded.offloads_optimizer = true;

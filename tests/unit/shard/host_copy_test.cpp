@@ -51,6 +51,14 @@ TEST(HostCopy, MayBeginWithoutTheContents) {
   EXPECT_TRUE(at::equal(whole, at::tensor({0.0f, 1.0f, 0.0f, 3.0f})));
 }
 
+TEST(HostCopy, GoesBackInPartAndLeavesTheRest) {
+  at::Tensor whole = numbers(8);
+  HostCopy copy(whole.slice(0, 0, 8, 2), HostCopy::Contents::undefined);
+  std::memset(copy.bytes().data(), 0, copy.bytes().size());
+  copy.write_back(1, 2);
+  EXPECT_TRUE(at::equal(whole, at::tensor({0.0f, 1.0f, 0.0f, 3.0f, 0.0f, 5.0f, 6.0f, 7.0f})));
+}
+
 TEST(HostCopy, OfAGpuTensorIsPinned) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
   at::Tensor device = numbers(5).to(at::kCUDA);

@@ -53,7 +53,6 @@ StartingPoint Resumer::restore_or_initialise() {
   if (found) {
     restore(*found);
   } else {
-    state_.release();
     initialise();
   }
   continue_run(found, report.bytes_read, watch.seconds());
@@ -61,7 +60,6 @@ StartingPoint Resumer::restore_or_initialise() {
 }
 
 std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::LoadReport& report) {
-  const auto wanted = state_.wanted();
   const checkpoint::Sources sources{.root = output_.root(),
                                     .resume = input_.checkpoint.resume,
                                     .local_root = output_.local_root(),
@@ -72,7 +70,8 @@ std::optional<checkpoint::FoundCheckpoint> Resumer::find_and_load(checkpoint::Lo
                                       require_same_optimizer(input_.identity, found);
                                       require_same_keys(input_.identity, found);
                                     }};
-  return checkpoint::find_and_load(world_.world, sources, wanted, &report);
+  return checkpoint::find_and_load(
+      world_.world, sources, [&] { return state_.wanted(); }, &report);
 }
 
 void Resumer::restore(const checkpoint::FoundCheckpoint& found) {

@@ -60,11 +60,11 @@ StateInput state_input(const Input& input) {
           .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
 }
 
-State::State(const StateInput& input, const plan::Plan& plan, const world::World& world)
+State::State(const StateInput& input, const plan::Plan& plan, const world::World& world,
+             const shard::Groups& groups)
     : input_(input),
       model_(input.family.build(input.architecture)),
-      shards_(input.parameters, plan.shards, shard::make_groups(world, input.overlap),
-              shard_options(input, plan, world)),
+      shards_(input.parameters, plan.shards, groups, shard_options(input, plan, world)),
       ops_(std::make_unique<model::Ops>(
           shards_, model::path_of(plan.numbers.widens),
           input.recomputation == plan::ActivationCheckpointing::selective
@@ -90,15 +90,18 @@ template <typename Slice>
 std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
                                  shard::HostCopy::Contents contents) {
   std::vector<Slice> all;
-  on_host_.clear();
+  release();
   for (const int unit : shards_.trained_units()) {
     const std::vector<optim::StateTensor> kept = kept_of(shards_, *optimizer_, unit);
-    std::vector<at::Tensor> on_host;
+    const std::size_t first_copy = on_host_.size();
     for (const optim::StateTensor& each : kept)
-      on_host.push_back(on_host_.emplace_back(each.values, contents).host());
-    for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts))
-      all.push_back(
-          {kept[part.kept].kind, std::move(part.slice), bytes_at(on_host[part.kept], part.offset)});
+      on_host_.emplace_back(each.values, contents);
+    for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts)) {
+      const std::size_t copy = first_copy + part.kept;
+      parts_on_host_.push_back({copy, part.offset, part.slice.count});
+      all.push_back({kept[part.kept].kind, std::move(part.slice),
+                     bytes_at(on_host_[copy].host(), part.offset)});
+    }
   }
   return all;
 }
@@ -148,13 +151,13 @@ std::vector<checkpoint::StoredSlice> State::snapshot() {
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {
-  // Padding is read by nobody and stays as it is.
-  return slices<checkpoint::WantedSlice>(0, 1, shard::HostCopy::Contents::wanted);
+  return slices<checkpoint::WantedSlice>(0, 1, shard::HostCopy::Contents::undefined);
 }
 
 void State::take_wanted() {
-  for (shard::HostCopy& copy : on_host_)
-    copy.write_back();
+  // Padding is in no part and stays as it is.
+  for (const PartOnHost& part : parts_on_host_)
+    on_host_[part.copy].write_back(part.first, part.count);
   release();
 }
 

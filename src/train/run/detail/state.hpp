@@ -43,7 +43,8 @@ StateInput state_input(const Input& input);
 class State {
  public:
   /// Collective on `world`.
-  State(const StateInput& input, const plan::Plan& plan, const world::World& world);
+  State(const StateInput& input, const plan::Plan& plan, const world::World& world,
+        const shard::Groups& groups);
 
   Engine engine();
   shard::ModelShards& shards() { return shards_; }
@@ -60,12 +61,22 @@ class State {
   /// The same in memory that later steps leave as it is, until `release`. Host memory for the copy
   /// is kept for the next time.
   std::vector<checkpoint::StoredSlice> snapshot();
-  /// What it needs from one: all of its shards. Once they are read: `take_wanted`.
+  /// What it needs from one: all of its shards. Once they are read: `take_wanted`. On a GPU host
+  /// memory is taken meanwhile, and nothing is copied from the device.
   std::vector<checkpoint::WantedSlice> wanted();
   void take_wanted();
-  void release() { on_host_.clear(); }
+  void release() {
+    on_host_.clear();
+    parts_on_host_.clear();
+  }
 
  private:
+  /// A run of elements in host memory.
+  struct PartOnHost {
+    std::size_t copy = 0;  ///< index into on_host_
+    std::int64_t first = 0, count = 0;
+  };
+
   /// Part `i_part` of `num_parts` of every slice of this rank's shards.
   template <typename Slice>
   std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts,
@@ -78,6 +89,7 @@ class State {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LossScale> loss_scale_;
   std::vector<shard::HostCopy> on_host_;
+  std::vector<PartOnHost> parts_on_host_;
   at::Tensor snapshot_;  ///< bytes
 };
 
