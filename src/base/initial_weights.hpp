@@ -22,7 +22,8 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table);
 
 /// Random numbers, as each row's Init says. A weight depends on the seed, on its row and on its
-/// place in its tensor alone, never on the rank.
+/// place in its tensor alone, never on the rank, the piece that is asked for or the threads, which
+/// share it.
 WeightSource random_source(const model::Architecture& architecture,
                            const model::ParameterTable& table, std::uint64_t seed);
 

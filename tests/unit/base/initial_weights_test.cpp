@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
+#include <vector>
 
+#include "core/random.hpp"
+#include "unit/kernels/tensors.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::base::initial_weights_test {
@@ -62,6 +66,58 @@ TEST(Randomize, SpreadsAsTheArchitectureSays) {
   EXPECT_NEAR(std::sqrt(squares / count), tiny.architecture.init_std, 0.09);
   EXPECT_NEAR(sum / count, 0, 0.13);
 }
+
+/// A table of one matrix, larger than what one thread gets, and its source.
+struct RandomMatrix {
+  model::Architecture architecture;
+  model::ParameterTable table;
+  std::int64_t count = 3 * 8192 + 77;
+
+  explicit RandomMatrix(model::Init init) {
+    architecture.init_std = 0.02;
+    model::Parameter row{.name = "w", .shape = {1, count}};
+    row.init = init;
+    table.rows = {row, row};
+  }
+
+  at::Tensor values(std::int64_t first, std::int64_t size) const {
+    const at::Tensor out = at::empty({size}, at::kFloat);
+    random_source(architecture, table, 9).values(1, first, kernels::test::elements<float>(out));
+    return out;
+  }
+};
+
+class RandomSource : public testing::TestWithParam<model::Init> {};
+
+TEST_P(RandomSource, GivesTheNumbersOfTheKeyByThreadsOfAnyNumber) {
+  const RandomMatrix matrix(GetParam());
+  const core::RandomKey key(9, core::RandomUse::weights, 1);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(matrix.count));
+  const at::Tensor expected = at::empty({matrix.count}, at::kFloat);
+  for (std::int64_t i = 0; i < matrix.count; ++i) {
+    const auto element = static_cast<std::uint64_t>(i);
+    expected.data_ptr<float>()[i] = static_cast<float>(
+        GetParam() == model::Init::normal ? key.normal(element) * 0.02
+                                          : bound * (2 * key.uniform(element) - 1));
+  }
+  const auto results =
+      kernels::test::with_thread_counts([&] { return matrix.values(0, matrix.count); });
+  for (const at::Tensor& result : results)
+    EXPECT_TRUE(kernels::test::same_bits(result, expected));
+}
+
+TEST_P(RandomSource, GivesTheSameNumbersInPieces) {
+  const RandomMatrix matrix(GetParam());
+  const at::Tensor whole = matrix.values(0, matrix.count);
+  std::vector<at::Tensor> pieces;
+  const std::int64_t cuts[] = {0, 1, 8191, 8193, 20'000, matrix.count};
+  for (std::size_t i = 1; i < std::size(cuts); ++i)
+    pieces.push_back(matrix.values(cuts[i - 1], cuts[i] - cuts[i - 1]));
+  EXPECT_TRUE(kernels::test::same_bits(at::cat(pieces), whole));
+}
+
+INSTANTIATE_TEST_SUITE_P(Inits, RandomSource,
+                         testing::Values(model::Init::normal, model::Init::fan_in));
 
 TEST(TensorSlice, NamesTheElementsOfAShard) {
   const model::Parameter row{.name = "w", .shape = {4, 5}};
