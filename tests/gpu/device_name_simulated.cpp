@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/device_under_test.hpp"
+
+namespace finetune::tests::gpu {
+
+std::string device_name() {
+  return "simulated";
+}
+
+void reset_peak_device_bytes() {}
+
+}  // namespace finetune::tests::gpu
