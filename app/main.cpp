@@ -18,6 +18,7 @@
 #include "core/build_info.hpp"
 #include "core/log.hpp"
 #include "core/log_file.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
@@ -55,6 +56,7 @@ int train_on_ranks(int argc, char** argv) {
     const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, train::nccl_settings(input));
     const auto device = train::prepare_device(env, input.numbers(), input.train.device);
+    const kernels::GpuKernels gpu_kernels(device.index);
     watchdog.emplace(env, input.train.hang_timeout_s);
     input.arithmetic = train::agree_on_arithmetic(env.world(), input.precision.cpu_products,
                                                   input.numbers(), device.index >= 0);

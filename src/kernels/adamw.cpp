@@ -51,38 +51,38 @@ Coefficients numbers(const AdamWStep<Weight, Moment>& args) {
 }
 
 template <bool is_stochastic, class Weight, class Moment, class Copy>
-void launch_adamw(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
+void launch_adamw(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy, const Place& place) {
   launch_update<is_stochastic>(args,
                                Update<Weight, Moment, is_stochastic>{
                                    args.weight.data(), args.exp_avg.data(), args.exp_avg_sq.data(),
                                    args.gradient.data(), numbers(args)},
-                               copy);
+                               copy, place);
 }
 
 template <class Weight, class Moment, class Copy>
-void step(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy) {
+void step(const AdamWStep<Weight, Moment>& args, std::span<Copy> copy, const Place& place) {
   constexpr bool is_narrow = std::is_same_v<Weight, bf16> || std::is_same_v<Moment, bf16>;
   if constexpr (is_narrow) {
-    if (args.rounding) return launch_adamw<true>(args, copy);
+    if (args.rounding) return launch_adamw<true>(args, copy, place);
   }
-  launch_adamw<false>(args, copy);
+  launch_adamw<false>(args, copy, place);
 }
 
 }  // namespace
 
 template <class Weight, class Moment>
-void adamw(const AdamWStep<Weight, Moment>& args) {
+void adamw(const AdamWStep<Weight, Moment>& args, const Place& place) {
   const std::size_t count = args.weight.size();
   core::check(args.exp_avg.size() == count && args.exp_avg_sq.size() == count &&
                   args.gradient.size() == count,
               "adamw: weight, moments and gradient have the same size");
   core::check(args.step >= 1, "adamw: steps count from 1");
-  with_copy(args, [&](auto copy) { step(args, copy); });
+  with_copy(args, [&](auto copy) { step(args, copy, place); });
 }
 
-template void adamw(const AdamWStep<float, float>&);
-template void adamw(const AdamWStep<float, bf16>&);
-template void adamw(const AdamWStep<bf16, float>&);
-template void adamw(const AdamWStep<bf16, bf16>&);
+template void adamw(const AdamWStep<float, float>&, const Place&);
+template void adamw(const AdamWStep<float, bf16>&, const Place&);
+template void adamw(const AdamWStep<bf16, float>&, const Place&);
+template void adamw(const AdamWStep<bf16, bf16>&, const Place&);
 
 }  // namespace finetune::kernels

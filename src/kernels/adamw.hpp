@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 #include "kernels/rounding.hpp"
 
 namespace finetune::kernels {
@@ -37,6 +38,6 @@ struct AdamWStep {
 /// Throws: ErrorKind::bug if sizes do not fit or step < 1.
 /// Source: Loshchilov and Hutter 2019 (arXiv 1711.05101).
 template <class Weight, class Moment>
-void adamw(const AdamWStep<Weight, Moment>& args);
+void adamw(const AdamWStep<Weight, Moment>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

@@ -8,32 +8,16 @@
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
 #include "kernels/detail/moment_lookup.hpp"
 #include "kernels/detail/moment_table.hpp"
 #include "kernels/detail/rounding_bits.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
 
 constexpr std::int64_t grain_blocks = grain_elements / moment_block;
-
-/// Tables of both moments where kernels can read them.
-class Tables {
- public:
-  Tables() : copies_(on_device() ? 2 : 0) {
-    if (!on_device()) return;
-    copies_.data()[0] = moment_table(Moment::first);
-    copies_.data()[1] = moment_table(Moment::second);
-  }
-  const MomentTable* operator[](Moment moment) const {
-    if (!on_device()) return &moment_table(moment);
-    return copies_.data() + (moment == Moment::first ? 0 : 1);
-  }
-
- private:
-  Scratch<MomentTable> copies_;
-};
 
 /// The scale of a block, and 1 / scale, or 0 for a block that becomes zero.
 struct Scale {
@@ -220,14 +204,14 @@ void launch_adamw8bit(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
     runs.data()[i] = {run.first, run.first + run.count,
                       static_cast<float>(1.0 - args.lr * run.weight_decay), run.index};
   }
-  const Tables tables;
-  launch(0, num_blocks(std::ssize(args.weight)), grain_blocks,
-         Step<Weight, Copy, is_stochastic>{
-             tables[Moment::first], tables[Moment::second], args.weight.data(), args.exp_avg.data(),
-             args.exp_avg_sq.data(), args.exp_avg_scale.data(), args.exp_avg_sq_scale.data(),
-             args.gradient.data(), copy.empty() ? nullptr : copy.data(), runs.data(),
-             std::ssize(args.runs), std::ssize(args.weight), numbers(args),
-             args.rounding ? RoundingBits(*args.rounding) : RoundingBits()});
+  launch(
+      num_blocks(std::ssize(args.weight)), grain_blocks,
+      Step<Weight, Copy, is_stochastic>{
+          &moment_table(Moment::first), &moment_table(Moment::second), args.weight.data(),
+          args.exp_avg.data(), args.exp_avg_sq.data(), args.exp_avg_scale.data(),
+          args.exp_avg_sq_scale.data(), args.gradient.data(), copy.empty() ? nullptr : copy.data(),
+          runs.data(), std::ssize(args.runs), std::ssize(args.weight), numbers(args),
+          args.rounding ? RoundingBits(*args.rounding) : RoundingBits()});
 }
 
 template <class Weight, class Copy>
@@ -253,9 +237,8 @@ void quantize_moment(Moment moment, std::span<const float> values, std::span<std
                      std::span<float> scales) {
   core::check(codes.size() == values.size() && std::ssize(scales) == num_blocks(std::ssize(values)),
               "adamw8bit: one code a number, one scale a block");
-  const Tables tables;
-  launch(0, std::ssize(scales), grain_blocks,
-         Quantize{tables[moment], moment, values.data(), codes.data(), scales.data(),
+  launch(std::ssize(scales), grain_blocks,
+         Quantize{&moment_table(moment), moment, values.data(), codes.data(), scales.data(),
                   std::ssize(values)});
 }
 
@@ -263,10 +246,9 @@ void dequantize_moment(Moment moment, std::span<const std::uint8_t> codes,
                        std::span<const float> scales, std::span<float> values) {
   core::check(codes.size() == values.size() && std::ssize(scales) == num_blocks(std::ssize(values)),
               "adamw8bit: one code a number, one scale a block");
-  const Tables tables;
-  launch(
-      0, std::ssize(scales), grain_blocks,
-      Dequantize{tables[moment], codes.data(), scales.data(), values.data(), std::ssize(values)});
+  launch(std::ssize(scales), grain_blocks,
+         Dequantize{&moment_table(moment), codes.data(), scales.data(), values.data(),
+                    std::ssize(values)});
 }
 
 template <class Weight>

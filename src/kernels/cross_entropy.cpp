@@ -8,9 +8,15 @@
 namespace finetune::kernels {
 namespace {
 
-struct RowResult {
-  float loss;
-  bool trained, correct;
+/// What is known of the rows afterwards.
+struct Results {
+  float* losses;
+  bool* hits;  // or null
+
+  KOKKOS_FORCEINLINE_FUNCTION void set(std::int64_t n, float loss, bool is_hit) const {
+    losses[n] = loss;
+    if (hits != nullptr) hits[n] = is_hit;
+  }
 };
 
 struct RowStatistics {
@@ -36,26 +42,29 @@ KOKKOS_INLINE_FUNCTION bool is_first_largest(const T* row, std::int64_t target, 
 }
 
 template <class T>
-KOKKOS_INLINE_FUNCTION RowResult row_result(const T* row, std::int64_t target,
-                                            const RowStatistics& statistics) {
+KOKKOS_INLINE_FUNCTION void set_result(const T* row, std::int64_t target,
+                                       const RowStatistics& statistics, const Results& results,
+                                       std::int64_t n) {
   const float below = statistics.largest - to_float(row[target]);
-  return {below + std::log(statistics.sum), true,
-          is_first_largest(row, target, statistics.largest)};
+  results.set(n, below + std::log(statistics.sum),
+              is_first_largest(row, target, statistics.largest));
 }
 
 template <class T>
 struct Loss {
   const T* logits;
   const std::int64_t* targets;
-  RowResult* results;
+  Results results;
   std::int64_t vocabulary;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     for (std::int64_t n = first; n < last; ++n) {
-      results[n] = {0.0f, false, false};
-      if (targets[n] == ignored_target) continue;
+      if (targets[n] == ignored_target) {
+        results.set(n, 0.0f, true);
+        continue;
+      }
       const T* row = logits + n * vocabulary;
-      results[n] = row_result(row, targets[n], statistics(row, vocabulary));
+      set_result(row, targets[n], statistics(row, vocabulary), results, n);
     }
   }
 };
@@ -64,7 +73,7 @@ template <class T>
 struct LossAndGradient {
   T* logits;
   const std::int64_t* targets;
-  RowResult* results;
+  Results results;
   std::int64_t vocabulary;
   const float* scales;
 
@@ -72,13 +81,13 @@ struct LossAndGradient {
     for (std::int64_t n = first; n < last; ++n) {
       T* row = logits + n * vocabulary;
       if (targets[n] == ignored_target) {
-        results[n] = {0.0f, false, false};
+        results.set(n, 0.0f, true);
         for (std::int64_t v = 0; v < vocabulary; ++v)
           row[v] = T{0};
         continue;
       }
       const RowStatistics row_statistics = statistics<T>(row, vocabulary);
-      results[n] = row_result<T>(row, targets[n], row_statistics);
+      set_result<T>(row, targets[n], row_statistics, results, n);
       write_gradient(row, targets[n], row_statistics, scales[n]);
     }
   }
@@ -96,8 +105,52 @@ struct LossAndGradient {
   }
 };
 
+/// A row by a team. The target's logit is read before the sums are there, and the gradient is
+/// written afterwards.
+template <class T>
+struct LossRow {
+  T* logits;
+  const std::int64_t* targets;
+  Results results;
+  std::int64_t vocabulary;
+  const float* scales;  // or null: no gradient
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(const Team& team, std::int64_t n) const {
+    T* row = logits + n * vocabulary;
+    const std::int64_t target = targets[n];
+    if (target == ignored_target) {
+      if (team.is_first()) results.set(n, 0.0f, true);
+      if (scales != nullptr) team.for_each(vocabulary, [=](std::int64_t v) { row[v] = T{0}; });
+      return;
+    }
+    const float logit = to_float(row[target]);
+    const float largest = team.max(vocabulary, [=](std::int64_t v) { return to_float(row[v]); });
+    const float sum = team.template sum<float>(
+        vocabulary, [=](std::int64_t v) { return exp_bounded(to_float(row[v]) - largest); });
+    const bool is_hit = is_first(team, row, target, logit, largest);
+    if (team.is_first()) results.set(n, (largest - logit) + std::log(sum), is_hit);
+    if (scales == nullptr) return;
+    const float inverse = 1.0f / sum, scale = scales[n], factor = inverse * scale;
+    team.for_each(vocabulary, [=](std::int64_t v) {
+      const float power = exp_bounded(to_float(row[v]) - largest);
+      row[v] = round_to<T>(v == target ? (power * inverse - 1.0f) * scale : power * factor);
+    });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION bool is_first(const Team& team, const T* row, std::int64_t target,
+                                       float logit, float largest) const {
+    if (logit != largest) return false;
+    return team.max(target, [=](std::int64_t v) {
+      return to_float(row[v]) == largest ? 1.0f : 0.0f;
+    }) <= 0.0f;
+  }
+};
+
 std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_t> targets,
-                             std::span<const float> losses, std::span<const bool> hits) {
+                             std::span<const float> losses, std::span<const bool> hits,
+                             const Place& place) {
   core::check(hits.empty() || hits.size() == targets.size(), "cross_entropy: hits is [N]");
   core::check(losses.size() == targets.size(), "cross_entropy: losses is [N]");
   if (targets.empty()) {
@@ -107,7 +160,7 @@ std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_
   core::check(num_logits % targets.size() == 0 && num_logits > 0,
               "cross_entropy: logits is [N, V], targets [N]");
   const auto vocabulary = static_cast<std::int64_t>(num_logits / targets.size());
-  if (on_device()) return vocabulary;
+  if (place.is_gpu()) return vocabulary;
   bool inside = true;
   for (const std::int64_t target : targets) {
     inside &= target == ignored_target || (target >= 0 && target < vocabulary);
@@ -116,49 +169,48 @@ std::int64_t check_arguments(std::size_t num_logits, std::span<const std::int64_
   return vocabulary;
 }
 
-void copy_rows(std::span<const RowResult> results, std::span<float> losses, std::span<bool> hits) {
-  for (std::size_t n = 0; n < losses.size(); ++n)
-    losses[n] = results[n].loss;
-  for (std::size_t n = 0; n < hits.size(); ++n)
-    hits[n] = results[n].correct || !results[n].trained;
+Results results_in(std::span<float> losses, std::span<bool> hits) {
+  return {losses.data(), hits.empty() ? nullptr : hits.data()};
 }
 
 }  // namespace
 
 template <class T>
 void cross_entropy(std::span<const T> logits, std::span<const std::int64_t> targets,
-                   std::span<float> losses, std::span<bool> hits) {
-  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
+                   std::span<float> losses, std::span<bool> hits, const Place& place) {
+  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits, place);
+  const Results results = results_in(losses, hits);
   const auto rows = static_cast<std::int64_t>(targets.size());
-  const Scratch<RowResult> results(rows);
-  launch(0, rows, grain_rows(vocabulary),
-         Loss<T>{logits.data(), targets.data(), results.data(), vocabulary});
-  copy_rows({results.wait(), targets.size()}, losses, hits);
+  // Without scales nothing is written to the logits.
+  launch(place, rows, grain_rows(vocabulary),
+         Loss<T>{logits.data(), targets.data(), results, vocabulary},
+         Teams<LossRow<T>>{
+             rows, {const_cast<T*>(logits.data()), targets.data(), results, vocabulary, nullptr}});
 }
 
 template <class T>
 void cross_entropy_with_gradient(std::span<T> logits, std::span<const std::int64_t> targets,
                                  std::span<const float> scales, std::span<float> losses,
-                                 std::span<bool> hits) {
-  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits);
+                                 std::span<bool> hits, const Place& place) {
+  const std::int64_t vocabulary = check_arguments(logits.size(), targets, losses, hits, place);
   core::check(scales.size() == targets.size(), "cross_entropy: scales is [N]");
+  const Results results = results_in(losses, hits);
   const auto rows = static_cast<std::int64_t>(targets.size());
-  const Scratch<RowResult> results(rows);
   launch(
-      0, rows, grain_rows(vocabulary),
-      LossAndGradient<T>{logits.data(), targets.data(), results.data(), vocabulary, scales.data()});
-  copy_rows({results.wait(), targets.size()}, losses, hits);
+      place, rows, grain_rows(vocabulary),
+      LossAndGradient<T>{logits.data(), targets.data(), results, vocabulary, scales.data()},
+      Teams<LossRow<T>>{rows, {logits.data(), targets.data(), results, vocabulary, scales.data()}});
 }
 
 template void cross_entropy(std::span<const float>, std::span<const std::int64_t>, std::span<float>,
-                            std::span<bool>);
+                            std::span<bool>, const Place&);
 template void cross_entropy(std::span<const bf16>, std::span<const std::int64_t>, std::span<float>,
-                            std::span<bool>);
+                            std::span<bool>, const Place&);
 template void cross_entropy_with_gradient(std::span<float>, std::span<const std::int64_t>,
-                                          std::span<const float>, std::span<float>,
-                                          std::span<bool>);
+                                          std::span<const float>, std::span<float>, std::span<bool>,
+                                          const Place&);
 template void cross_entropy_with_gradient(std::span<bf16>, std::span<const std::int64_t>,
-                                          std::span<const float>, std::span<float>,
-                                          std::span<bool>);
+                                          std::span<const float>, std::span<float>, std::span<bool>,
+                                          const Place&);
 
 }  // namespace finetune::kernels

@@ -64,10 +64,32 @@ struct Drop {
   }
 };
 
+/// A block of random words each, and the eight elements of a row that it decides about.
+template <class T>
+struct DropBlock {
+  Drop<T> by;
+  std::int64_t blocks;  // of a row
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t row = i / blocks, block = i % blocks;
+    const auto token = static_cast<std::uint64_t>(by.tokens[row]);
+    PhiloxLanes<1> random{{{static_cast<std::uint32_t>(token)},
+                           {static_cast<std::uint32_t>(token >> 32)},
+                           {static_cast<std::uint32_t>(block)},
+                           {by.stream}}};
+    random.run(by.key0, by.key1);
+    const std::int64_t begin = block / lanes * dropout_tile + block % lanes;
+    for (int plane = 0; plane < 8; ++plane) {
+      const std::int64_t d = begin + plane * lanes;
+      if (d < by.dim) by.keep(random.words[plane / 2], plane % 2 * 16, row * by.dim + d, 1);
+    }
+  }
+};
+
 }  // namespace
 
 template <class T>
-void dropout(const Dropout<T>& args) {
+void dropout(const Dropout<T>& args, const Place& place) {
   core::check(args.p >= 0.0 && args.p < 1.0, "dropout: p lies in [0, 1)");
   core::check(args.x.size() == args.out.size(), "dropout: x and out have the same size");
   const std::int64_t rows = std::ssize(args.tokens);
@@ -75,15 +97,20 @@ void dropout(const Dropout<T>& args) {
   if (args.x.empty()) return;
   const std::int64_t dim = std::ssize(args.x) / rows;
   const auto use = static_cast<std::uint32_t>(core::RandomUse::dropout);
-  launch(0, rows, grain_rows(dim),
-         Drop<T>{args.x.data(), args.tokens.data(), args.out.data(), dim,
-                 static_cast<std::uint32_t>(args.key.seed),
-                 static_cast<std::uint32_t>(args.key.seed >> 32) + use, args.key.stream,
-                 static_cast<std::uint32_t>(std::lround(args.p * 65536.0)),
-                 static_cast<float>(1.0 / (1.0 - args.p))});
+  const Drop<T> drop{args.x.data(),
+                     args.tokens.data(),
+                     args.out.data(),
+                     dim,
+                     static_cast<std::uint32_t>(args.key.seed),
+                     static_cast<std::uint32_t>(args.key.seed >> 32) + use,
+                     args.key.stream,
+                     static_cast<std::uint32_t>(std::lround(args.p * 65536.0)),
+                     static_cast<float>(1.0 / (1.0 - args.p))};
+  const std::int64_t blocks = (dim + dropout_tile - 1) / dropout_tile * lanes;
+  launch(place, rows, grain_rows(dim), drop, Threads<DropBlock<T>>{rows * blocks, {drop, blocks}});
 }
 
-template void dropout(const Dropout<float>&);
-template void dropout(const Dropout<bf16>&);
+template void dropout(const Dropout<float>&, const Place&);
+template void dropout(const Dropout<bf16>&, const Place&);
 
 }  // namespace finetune::kernels

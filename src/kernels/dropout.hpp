@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -32,7 +33,7 @@ struct Dropout {
 /// the other tokens of the call. p is rounded to a multiple of 1/65536, the factor is not.
 /// Throws: ErrorKind::bug if sizes do not fit or p lies outside [0, 1).
 template <class T>
-void dropout(const Dropout<T>& args);
+void dropout(const Dropout<T>& args, const Place& place = {});
 
 /// To compute the same mask elsewhere: of each 256 elements of a row, element e takes bits 16 h to
 /// 16 h + 15 of word w of the Philox4x32-10 block with the counter {token's low half, token's high

@@ -5,7 +5,8 @@
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -92,8 +93,8 @@ template <class T>
 void embedding(std::span<const T> weight, std::span<const std::int64_t> ids, std::int64_t dim,
                std::span<T> y) {
   check_sizes(weight.size(), y.size(), ids, dim);
-  if (!on_device()) check_ids(ids, static_cast<std::int64_t>(weight.size()) / dim);
-  launch(0, static_cast<std::int64_t>(ids.size()), grain_rows(dim),
+  check_ids(ids, static_cast<std::int64_t>(weight.size()) / dim);
+  launch(static_cast<std::int64_t>(ids.size()), grain_rows(dim),
          Gather<T>{weight.data(), ids.data(), y.data(), dim});
 }
 
@@ -110,7 +111,7 @@ void embedding_backward(std::span<const T> dy, std::span<const std::int64_t> ids
   for (std::int64_t i = 0; i < count; ++i)
     sorted.data()[i] = ids[order.data()[i]];
   launch(
-      0, count, grain_rows(dim),
+      count, grain_rows(dim),
       ScatterAdd<T, Gradient>{dy.data(), sorted.data(), order.data(), dweight.data(), count, dim});
 }
 

@@ -12,7 +12,7 @@ namespace finetune::kernels {
 /// y[n] = weight[ids[n]].
 ///
 /// Shapes: weight [V, D], ids [N] (each in [0, V)), y [N, D] with D = `dim`.
-/// Throws: ErrorKind::bug if sizes or (on the host) ids do not fit.
+/// Throws: ErrorKind::bug if sizes or ids do not fit.
 template <class T>
 void embedding(std::span<const T> weight, std::span<const std::int64_t> ids, std::int64_t dim,
                std::span<T> y);
@@ -20,7 +20,7 @@ void embedding(std::span<const T> weight, std::span<const std::int64_t> ids, std
 /// dweight[ids[n]] += dy[n] for all n, in the order of n: summed in fp32 and rounded to `Gradient`
 /// once a row and call, so that a frequent id does not lose its many small gradients.
 ///
-/// Shapes: dy [N, D], ids [N] in host memory (each in [0, V)), dweight [V, D]. T and Gradient are
+/// Shapes: dy [N, D], ids [N] (each in [0, V)), dweight [V, D]. T and Gradient are
 /// float or bf16. Results do not depend on the number of threads.
 /// Throws: ErrorKind::bug if sizes or ids do not fit.
 template <class T, class Gradient>

@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -126,10 +127,10 @@ ExactSquares exact_squared_sum(std::span<const float> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t num_blocks = (count + block - 1) / block;
   const Scratch<BlockSums> blocks(num_blocks);
-  launch(0, num_blocks, grain_blocks, SquareBlocks{values.data(), blocks.data(), count});
+  launch(num_blocks, grain_blocks, SquareBlocks{values.data(), blocks.data(), count});
   ExactSquares result;
   Wide bins[num_bins] = {};
-  for (const BlockSums& sums : std::span(blocks.wait(), static_cast<std::size_t>(num_blocks))) {
+  for (const BlockSums& sums : std::span(blocks.data(), static_cast<std::size_t>(num_blocks))) {
     for (int bin = 0; bin < num_bins; ++bin)
       bins[bin] += sums.bins[bin];
     result.in_range = result.in_range && sums.in_range;

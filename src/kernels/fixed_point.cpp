@@ -6,7 +6,8 @@
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -107,10 +108,10 @@ std::int64_t convert(std::span<const T> values, const FixedPoint& format,
   const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t blocks = (count + block - 1) / block;
   const Scratch<std::int64_t> first_bad(blocks);
-  launch(0, blocks, grain_blocks,
+  launch(blocks, grain_blocks,
          ToFixed<T, store>{values.data(), target.data(), first_bad.data(), count, scale,
                            format.limit});
-  for (const std::int64_t bad : std::span(first_bad.wait(), static_cast<std::size_t>(blocks))) {
+  for (const std::int64_t bad : std::span(first_bad.data(), static_cast<std::size_t>(blocks))) {
     if (bad >= 0) return bad;
   }
   return -1;
@@ -132,13 +133,13 @@ std::int64_t add_fixed(std::span<const T> values, const FixedPoint& format,
 
 void from_fixed(std::span<const std::int64_t> values, int scale_bits, std::span<float> target) {
   core::check(values.size() == target.size(), "fixed_point: both spans have the same size");
-  launch(0, static_cast<std::int64_t>(values.size()), grain_elements,
+  launch(static_cast<std::int64_t>(values.size()), grain_elements,
          FromFixed{values.data(), target.data(), std::ldexp(1.0, -scale_bits)});
 }
 
 void add(std::span<const std::int64_t> terms, std::span<std::int64_t> sum) {
   core::check(terms.size() == sum.size(), "fixed_point: both spans have the same size");
-  launch(0, static_cast<std::int64_t>(sum.size()), grain_elements,
+  launch(static_cast<std::int64_t>(sum.size()), grain_elements,
          AddIntegers{terms.data(), sum.data()});
 }
 

@@ -77,8 +77,29 @@ struct Dequantize {
   }
 };
 
+/// A word each: eight inputs of an output.
 template <class T>
-void check(const Gptq<T>& args, std::int64_t groups) {
+struct DequantizeWord {
+  Dequantize<T> by;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t row = i / by.outputs, output = i % by.outputs;
+    const auto word = static_cast<std::uint32_t>(by.qweight[i]);
+    for (int k = 0; k < codes_a_word; ++k) {
+      const std::int64_t input = row * codes_a_word + k;
+      const std::int64_t at = by.g_idx[input] * by.outputs + output;
+      const auto zeros = static_cast<std::uint32_t>(by.qzeros[at / codes_a_word]);
+      const auto zero =
+          static_cast<std::int32_t>(zeros >> 4 * (at % codes_a_word) & 15u) + by.stored_zero_offset;
+      const auto code = static_cast<std::int32_t>(word >> 4 * k & 15u);
+      by.out[input * by.out_stride + output] =
+          round_to<T>(to_float(by.scales[at]) * static_cast<float>(code - zero));
+    }
+  }
+};
+
+template <class T>
+void check(const Gptq<T>& args, std::int64_t groups, const Place& place) {
   core::check(args.inputs >= 0 && args.inputs % codes_a_word == 0 && args.outputs > 0 &&
                   args.outputs % codes_a_word == 0,
               "gptq: inputs and outputs are multiples of 8");
@@ -91,7 +112,7 @@ void check(const Gptq<T>& args, std::int64_t groups) {
   core::check(args.stored_zero_offset == 0 || args.stored_zero_offset == 1,
               "gptq: a stored zero is one too small or right");
   core::check(args.out_stride >= args.outputs, "gptq: rows do not overlap");
-  core::check(on_device() || first_bad_group(args.g_idx, groups) < 0,
+  core::check(place.is_gpu() || first_bad_group(args.g_idx, groups) < 0,
               "gptq: every group has scales and zeros");
 }
 
@@ -104,17 +125,19 @@ std::int64_t first_bad_group(std::span<const std::int32_t> g_idx, std::int64_t g
 }
 
 template <class T>
-void gptq_dequantize(const Gptq<T>& args) {
-  check(args, args.outputs > 0 ? std::ssize(args.scales) / args.outputs : 0);
+void gptq_dequantize(const Gptq<T>& args, const Place& place) {
+  check(args, args.outputs > 0 ? std::ssize(args.scales) / args.outputs : 0, place);
   const std::int64_t word_rows = args.inputs / codes_a_word;
   const std::int64_t num_tiles = (args.outputs + tile - 1) / tile;
-  launch(0, num_tiles * word_rows, grain_rows(codes_a_word * tile),
-         Dequantize<T>{args.qweight.data(), args.qzeros.data(), args.scales.data(),
-                       args.g_idx.data(), args.out, args.out_stride, args.outputs, word_rows,
-                       static_cast<std::int32_t>(args.stored_zero_offset)});
+  const Dequantize<T> dequantize{
+      args.qweight.data(), args.qzeros.data(), args.scales.data(),
+      args.g_idx.data(),   args.out,           args.out_stride,
+      args.outputs,        word_rows,          static_cast<std::int32_t>(args.stored_zero_offset)};
+  launch(place, num_tiles * word_rows, grain_rows(codes_a_word * tile), dequantize,
+         Threads<DequantizeWord<T>>{std::ssize(args.qweight), {dequantize}});
 }
 
-template void gptq_dequantize(const Gptq<float>&);
-template void gptq_dequantize(const Gptq<bf16>&);
+template void gptq_dequantize(const Gptq<float>&, const Place&);
+template void gptq_dequantize(const Gptq<bf16>&, const Place&);
 
 }  // namespace finetune::kernels

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -34,6 +35,6 @@ std::int64_t first_bad_group(std::span<const std::int32_t> g_idx, std::int64_t g
 /// T is float or bf16: the fp32 product, rounded once. Elements between the rows are left alone.
 /// Throws: ErrorKind::bug if sizes do not fit or a group (on the host) is not there.
 template <class T>
-void gptq_dequantize(const Gptq<T>& args);
+void gptq_dequantize(const Gptq<T>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

@@ -47,36 +47,36 @@ LionNumbers numbers(const LionStep<Weight, Moment>& args) {
 }
 
 template <bool is_stochastic, class Weight, class Moment, class Copy>
-void launch_lion(const LionStep<Weight, Moment>& args, std::span<Copy> copy) {
+void launch_lion(const LionStep<Weight, Moment>& args, std::span<Copy> copy, const Place& place) {
   launch_update<is_stochastic>(
       args,
       LionUpdate<Weight, Moment, is_stochastic>{args.weight.data(), args.exp_avg.data(),
                                                 args.gradient.data(), numbers(args)},
-      copy);
+      copy, place);
 }
 
 template <class Weight, class Moment, class Copy>
-void step(const LionStep<Weight, Moment>& args, std::span<Copy> copy) {
+void step(const LionStep<Weight, Moment>& args, std::span<Copy> copy, const Place& place) {
   constexpr bool is_narrow = std::is_same_v<Weight, bf16> || std::is_same_v<Moment, bf16>;
   if constexpr (is_narrow) {
-    if (args.rounding) return launch_lion<true>(args, copy);
+    if (args.rounding) return launch_lion<true>(args, copy, place);
   }
-  launch_lion<false>(args, copy);
+  launch_lion<false>(args, copy, place);
 }
 
 }  // namespace
 
 template <class Weight, class Moment>
-void lion(const LionStep<Weight, Moment>& args) {
+void lion(const LionStep<Weight, Moment>& args, const Place& place) {
   const std::size_t count = args.weight.size();
   core::check(args.exp_avg.size() == count && args.gradient.size() == count,
               "lion: weight, moment and gradient have the same size");
-  with_copy(args, [&](auto copy) { step(args, copy); });
+  with_copy(args, [&](auto copy) { step(args, copy, place); });
 }
 
-template void lion(const LionStep<float, float>&);
-template void lion(const LionStep<float, bf16>&);
-template void lion(const LionStep<bf16, float>&);
-template void lion(const LionStep<bf16, bf16>&);
+template void lion(const LionStep<float, float>&, const Place&);
+template void lion(const LionStep<float, bf16>&, const Place&);
+template void lion(const LionStep<bf16, float>&, const Place&);
+template void lion(const LionStep<bf16, bf16>&, const Place&);
 
 }  // namespace finetune::kernels

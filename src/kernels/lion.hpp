@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 #include "kernels/rounding.hpp"
 
 namespace finetune::kernels {
@@ -35,6 +36,6 @@ struct LionStep {
 /// Throws: ErrorKind::bug if sizes do not fit.
 /// Source: Chen et al. 2023, "Symbolic discovery of optimization algorithms" (arXiv 2302.06675).
 template <class Weight, class Moment>
-void lion(const LionStep<Weight, Moment>& args);
+void lion(const LionStep<Weight, Moment>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

@@ -9,8 +9,8 @@
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
 #include "kernels/detail/dynamic_map.hpp"
-#include "kernels/detail/launch.hpp"
-#include "kernels/detail/nf4_lookup.hpp"
+#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -151,46 +151,6 @@ struct PartialSums {
   }
 };
 
-/// The numbers of a functor for the levels: device code cannot read the host's tables.
-struct Maxima {
-  const float* absmax;  // or null, and then the others
-  const std::uint8_t* absmax_codes;
-  const float* nested_absmax;
-  float offset;
-  float by_code[256];
-
-  KOKKOS_INLINE_FUNCTION float operator()(std::int64_t block) const {
-    if (absmax != nullptr) return absmax[block];
-    return by_code[absmax_codes[block]] * nested_absmax[block / nested_block] + offset;
-  }
-};
-
-template <class T>
-struct Dequantize {
-  const std::uint8_t* codes;
-  T* out;
-  std::int64_t count;
-  float by_code[16];
-  Maxima maxima;
-
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
-    for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t begin = block * nf4_block, left = count - begin;
-      const float largest = maxima(block);
-      T table[16];
-      for (int code = 0; code < 16; ++code)
-        table[code] = round_to<T>(by_code[code] * largest);
-      const std::uint8_t* bytes = codes + begin / 2;
-      if (left >= nf4_block) {
-        look_up_block(bytes, table, out + begin);
-        continue;
-      }
-      for (std::int64_t i = 0; i < left; ++i)
-        out[begin + i] = table[bytes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
-    }
-  }
-};
-
 template <std::size_t count>
 void set_middles(float (&middles)[count], std::span<const float, count + 1> of) {
   for (std::size_t i = 0; i < count; ++i)
@@ -211,8 +171,8 @@ std::span<const float, 256> nested_levels() {
 std::int64_t first_non_finite(std::span<const float> values) {
   const std::int64_t count = std::ssize(values), num_pieces = num_blocks(count, grain_elements);
   const Scratch<std::int64_t> found(num_pieces);
-  launch(0, num_pieces, 1, FirstNonFinite{values.data(), found.data(), count});
-  const std::int64_t* first = found.wait();
+  launch(num_pieces, 1, FirstNonFinite{values.data(), found.data(), count});
+  const std::int64_t* first = found.data();
   for (std::int64_t i = 0; i < num_pieces; ++i) {
     if (first[i] >= 0) return first[i];
   }
@@ -222,7 +182,7 @@ std::int64_t first_non_finite(std::span<const float> values) {
 void nf4_absmax(std::span<const float> values, std::span<float> absmax) {
   core::check(std::ssize(absmax) == num_blocks(std::ssize(values), nf4_block),
               "nf4: one absmax a block");
-  launch(0, std::ssize(absmax), grain_blocks,
+  launch(std::ssize(absmax), grain_blocks,
          BlockMaxima{values.data(), absmax.data(), std::ssize(values)});
 }
 
@@ -233,15 +193,15 @@ void nf4_quantize(std::span<const float> values, std::span<const float> absmax,
   core::check(std::ssize(codes) == (std::ssize(values) + 1) / 2, "nf4: two codes a byte");
   Quantize quantize{values.data(), absmax.data(), codes.data(), std::ssize(values), {}};
   set_middles(quantize.middles, nf4_levels());
-  launch(0, std::ssize(absmax), grain_blocks, quantize);
+  launch(std::ssize(absmax), grain_blocks, quantize);
 }
 
 float nested_offset(std::span<const float> absmax) {
   if (absmax.empty()) return 0.0f;
   const std::int64_t num_pieces = num_blocks(std::ssize(absmax), grain_elements);
   const Scratch<double> sums(num_pieces);
-  launch(0, num_pieces, 1, PartialSums{absmax.data(), sums.data(), std::ssize(absmax)});
-  const double* partial = sums.wait();
+  launch(num_pieces, 1, PartialSums{absmax.data(), sums.data(), std::ssize(absmax)});
+  const double* partial = sums.data();
   double sum = 0.0;
   for (std::int64_t i = 0; i < num_pieces; ++i)
     sum += partial[i];
@@ -256,33 +216,7 @@ void nested_quantize(std::span<const float> absmax, float offset, std::span<std:
   NestedQuantize quantize{absmax.data(),      offset, codes.data(), nested_absmax.data(),
                           std::ssize(absmax), {}};
   set_middles(quantize.middles, nested_levels());
-  launch(0, std::ssize(nested_absmax), grain_elements / nested_block, quantize);
+  launch(std::ssize(nested_absmax), grain_elements / nested_block, quantize);
 }
-
-template <class T>
-void nf4_dequantize(const Nf4<T>& args) {
-  const std::int64_t count = std::ssize(args.out), blocks = num_blocks(count, nf4_block);
-  core::check(std::ssize(args.codes) == (count + 1) / 2, "nf4: two codes a byte");
-  const bool is_nested = args.absmax.empty() && count > 0;
-  core::check((is_nested ? std::ssize(args.absmax_codes) : std::ssize(args.absmax)) == blocks,
-              "nf4: one absmax a block");
-  core::check(!is_nested || std::ssize(args.nested_absmax) == num_blocks(blocks, nested_block),
-              "nf4: one nested absmax for 256 maxima");
-  Dequantize<T> dequantize{args.codes.data(),
-                           args.out.data(),
-                           count,
-                           {},
-                           {is_nested ? nullptr : args.absmax.data(),
-                            args.absmax_codes.data(),
-                            args.nested_absmax.data(),
-                            args.offset,
-                            {}}};
-  std::ranges::copy(nf4_levels(), dequantize.by_code);
-  std::ranges::copy(nested_levels(), dequantize.maxima.by_code);
-  launch(0, blocks, grain_blocks, dequantize);
-}
-
-template void nf4_dequantize(const Nf4<float>&);
-template void nf4_dequantize(const Nf4<bf16>&);
 
 }  // namespace finetune::kernels

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -59,12 +60,13 @@ struct Nf4 {
   std::span<const std::uint8_t> absmax_codes = {};  ///< as many
   std::span<const float> nested_absmax = {};        ///< one for 256 of these, rounded up
   float offset = 0.0f;
-  std::span<T> out;  ///< [N]
+  std::span<const float> offset_at = {};  ///< [1], instead of it
+  std::span<T> out;                       ///< [N]
 };
 
 /// T is float or bf16: the fp32 product, rounded once.
 /// Throws: ErrorKind::bug if sizes do not fit.
 template <class T>
-void nf4_dequantize(const Nf4<T>& args);
+void nf4_dequantize(const Nf4<T>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

@@ -3,7 +3,7 @@
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -37,15 +37,14 @@ struct Add {
 template <class In, class Out>
 void narrow(std::span<const In> source, std::span<Out> target) {
   core::check(source.size() == target.size(), "packing: both spans have the same size");
-  launch(0, static_cast<std::int64_t>(target.size()), grain_elements,
+  launch(static_cast<std::int64_t>(target.size()), grain_elements,
          Convert<In, Out>{source.data(), target.data()});
 }
 
 template <class T>
 void add(std::span<const T> terms, std::span<float> sum) {
   core::check(terms.size() == sum.size(), "packing: both spans have the same size");
-  launch(0, static_cast<std::int64_t>(sum.size()), grain_elements,
-         Add<T>{terms.data(), sum.data()});
+  launch(static_cast<std::int64_t>(sum.size()), grain_elements, Add<T>{terms.data(), sum.data()});
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
 #include "kernels/detail/launch.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -45,6 +46,35 @@ struct Forward {
       const float normal = to_float(round_to<T>(to_float(input[j]) * scale));
       output[j] = round_to<T>(to_float(weight[j]) * normal);
     }
+  }
+};
+
+template <class T>
+struct ForwardRow {
+  Forward<T> by;
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t dim = by.dim, first = row * dim;
+    const T *input = by.x + first, *residual = by.residual, *weight = by.weight;
+    T *h = by.h + first, *y = by.y + first;
+    if (residual != nullptr) {
+      residual += first;
+      team.for_each(dim, [=](std::int64_t j) {
+        h[j] = round_to<T>(to_float(input[j]) + to_float(residual[j]));
+      });
+      input = h;
+    }
+    const float squares = team.template sum<float>(dim, [=](std::int64_t j) {
+      const float value = to_float(input[j]);
+      return value * value;
+    });
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(dim) + by.epsilon);
+    if (team.is_first()) by.rstd[row] = scale;
+    team.for_each(dim, [=](std::int64_t j) {
+      const float normal = to_float(round_to<T>(to_float(input[j]) * scale));
+      y[j] = round_to<T>(to_float(weight[j]) * normal);
+    });
   }
 };
 
@@ -110,6 +140,44 @@ struct Backward {
   }
 };
 
+/// A thread has the same columns in every row, so that the sums of a column are its own.
+template <class T>
+struct BackwardRows {
+  Backward<T> by;
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(const Team& team, std::int64_t block) const {
+    const std::int64_t begin = block * rows_per_block, dim = by.dim;
+    const std::int64_t end = begin + rows_per_block < by.rows ? begin + rows_per_block : by.rows;
+    if (by.partial != nullptr) {
+      float* sums = by.partial + block * dim;
+      team.for_each(dim, [=](std::int64_t j) { sums[j] = 0.0f; });
+    }
+    for (std::int64_t row = begin; row < end; ++row)
+      gradients(team, block, row);
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void gradients(const Team& team, std::int64_t block,
+                                        std::int64_t row) const {
+    const std::int64_t dim = by.dim, first = row * dim;
+    const T *dy = by.dy + first, *h = by.h + first, *w = by.weight;
+    const T* residual = by.dresidual == nullptr ? nullptr : by.dresidual + first;
+    float* sums = by.partial == nullptr ? nullptr : by.partial + block * dim;
+    T* dx = by.dx + first;
+    const float scale = by.rstd[row];
+    const float dot = team.template sum<float>(
+        dim, [=](std::int64_t j) { return to_float(dy[j]) * to_float(w[j]) * to_float(h[j]); });
+    const float along = dot * scale * scale * scale / static_cast<float>(dim);
+    team.for_each(dim, [=](std::int64_t j) {
+      const float d = to_float(dy[j]), normalised = to_float(h[j]);
+      if (sums != nullptr) sums[j] += d * (normalised * scale);
+      const float own = d * to_float(w[j]) * scale - normalised * along;
+      dx[j] = round_to<T>(residual == nullptr ? own : own + to_float(residual[j]));
+    });
+  }
+};
+
 struct SumBlocks {
   const float* partial;  // [blocks, D]
   float* dweight;
@@ -134,21 +202,27 @@ bool fits(std::span<const T> values, std::size_t rows, std::size_t dim) {
 }  // namespace
 
 template <class T>
-void rms_norm(const RmsNormForward<T>& args) {
+void rms_norm(const RmsNormForward<T>& args, const Place& place) {
   const std::size_t rows = args.rstd.size(), dim = args.weight.size();
   core::check(fits<T>(args.x, rows, dim) && fits<T>(args.y, rows, dim),
               "rms_norm: x, y are [N, D]");
   core::check(args.residual.size() == args.h.size(), "rms_norm: residual and h come together");
   core::check(args.h.empty() || fits<T>(args.h, rows, dim), "rms_norm: h is [N, D]");
   const auto D = static_cast<std::int64_t>(dim);
-  launch(0, static_cast<std::int64_t>(rows), grain_rows(D),
-         Forward<T>{args.x.data(), args.residual.empty() ? nullptr : args.residual.data(),
-                    args.weight.data(), args.h.data(), args.y.data(), args.rstd.data(), D,
-                    args.epsilon});
+  const Forward<T> forward{args.x.data(),
+                           args.residual.empty() ? nullptr : args.residual.data(),
+                           args.weight.data(),
+                           args.h.data(),
+                           args.y.data(),
+                           args.rstd.data(),
+                           D,
+                           args.epsilon};
+  const auto num_rows = static_cast<std::int64_t>(rows);
+  launch(place, num_rows, grain_rows(D), forward, Teams<ForwardRow<T>>{num_rows, {forward}});
 }
 
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& args) {
+void rms_norm_backward(const RmsNormBackward<T>& args, const Place& place) {
   const std::size_t num_rows = args.rstd.size(), num_columns = args.weight.size();
   core::check(fits<T>(args.dy, num_rows, num_columns) && fits<T>(args.h, num_rows, num_columns) &&
                   fits<T>(args.dx, num_rows, num_columns),
@@ -161,18 +235,25 @@ void rms_norm_backward(const RmsNormBackward<T>& args) {
   const auto dim = static_cast<std::int64_t>(num_columns);
   const std::int64_t blocks = (rows + rows_per_block - 1) / rows_per_block;
   const bool trained = !args.dweight.empty();
-  const Scratch<float> partial(trained ? blocks * dim : 0);
-  launch(0, blocks, 1,
-         Backward<T>{args.dy.data(), args.h.data(), args.weight.data(),
-                     args.dresidual.empty() ? nullptr : args.dresidual.data(), args.rstd.data(),
-                     args.dx.data(), trained ? partial.data() : nullptr, rows, dim});
+  const Scratch<float> partial(trained ? blocks * dim : 0, place);
+  const Backward<T> backward{args.dy.data(),
+                             args.h.data(),
+                             args.weight.data(),
+                             args.dresidual.empty() ? nullptr : args.dresidual.data(),
+                             args.rstd.data(),
+                             args.dx.data(),
+                             trained ? partial.data() : nullptr,
+                             rows,
+                             dim};
+  launch(place, blocks, 1, backward, Teams<BackwardRows<T>>{blocks, {backward}});
   if (!trained) return;
-  launch(0, dim, grain_rows(blocks), SumBlocks{partial.data(), args.dweight.data(), blocks, dim});
+  launch(place, dim, grain_rows(blocks),
+         SumBlocks{partial.data(), args.dweight.data(), blocks, dim});
 }
 
-template void rms_norm(const RmsNormForward<float>&);
-template void rms_norm(const RmsNormForward<bf16>&);
-template void rms_norm_backward(const RmsNormBackward<float>&);
-template void rms_norm_backward(const RmsNormBackward<bf16>&);
+template void rms_norm(const RmsNormForward<float>&, const Place&);
+template void rms_norm(const RmsNormForward<bf16>&, const Place&);
+template void rms_norm_backward(const RmsNormBackward<float>&, const Place&);
+template void rms_norm_backward(const RmsNormBackward<bf16>&, const Place&);
 
 }  // namespace finetune::kernels

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -37,8 +38,8 @@ struct RmsNormBackward {
 /// T is float or bf16; arithmetic is fp32. Results do not depend on the number of threads.
 /// Throws: ErrorKind::bug if sizes do not fit. Source: Zhang and Sennrich 2019 (arXiv 1910.07467).
 template <class T>
-void rms_norm(const RmsNormForward<T>& args);
+void rms_norm(const RmsNormForward<T>& args, const Place& place = {});
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& args);
+void rms_norm_backward(const RmsNormBackward<T>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

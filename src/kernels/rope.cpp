@@ -51,6 +51,25 @@ struct Rotate {
   }
 };
 
+/// A pair of channels each.
+template <class T>
+struct RotatePair {
+  Rotate<T> by;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t j = i % by.half, head = i / by.half;
+    const std::int64_t token = head / by.rotated_heads;
+    const std::int64_t angle = by.positions[token] * by.half + j;
+    T* channels = by.qkv + token * by.row_size + head % by.rotated_heads * 2 * by.half;
+    T& lower = channels[by.are_neighbours ? 2 * j : j];
+    T& upper = channels[by.are_neighbours ? 2 * j + 1 : j + by.half];
+    const float a = to_float(lower), b = to_float(upper);
+    const float cosine = by.cos[angle], sine = by.sign * by.sin[angle];
+    lower = round_to<T>(a * cosine - b * sine);
+    upper = round_to<T>(b * cosine + a * sine);
+  }
+};
+
 void check_positions(std::span<const std::int64_t> positions, std::int64_t length) {
   bool inside = true;
   for (const std::int64_t position : positions)
@@ -61,7 +80,7 @@ void check_positions(std::span<const std::int64_t> positions, std::int64_t lengt
 }  // namespace
 
 template <class T>
-void rope(const Rope<T>& args) {
+void rope(const Rope<T>& args, const Place& place) {
   core::check(args.head_size > 0 && args.head_size % 2 == 0, "rope: the head size is even");
   core::check(args.query_heads >= 0 && args.key_heads >= 0, "rope: head counts are not negative");
   const std::int64_t row_size = (args.query_heads + 2 * args.key_heads) * args.head_size;
@@ -72,17 +91,22 @@ void rope(const Rope<T>& args) {
   core::check(
       args.cos.size() == args.sin.size() && static_cast<std::int64_t>(args.cos.size()) % half == 0,
       "rope: cos and sin are [L, K/2]");
-  if (!on_device()) {
+  if (!place.is_gpu())
     check_positions(args.positions, static_cast<std::int64_t>(args.cos.size()) / half);
-  }
-  launch(0, tokens, grain_rows(row_size),
-         Rotate<T>{args.qkv.data(), args.cos.data(), args.sin.data(), args.positions.data(),
-                   row_size, args.query_heads + args.key_heads, half,
-                   args.rotation == Rotation::forward ? 1.0f : -1.0f,
-                   args.pairs == Pairs::neighbours});
+  const Rotate<T> rotate{args.qkv.data(),
+                         args.cos.data(),
+                         args.sin.data(),
+                         args.positions.data(),
+                         row_size,
+                         args.query_heads + args.key_heads,
+                         half,
+                         args.rotation == Rotation::forward ? 1.0f : -1.0f,
+                         args.pairs == Pairs::neighbours};
+  launch(place, tokens, grain_rows(row_size), rotate,
+         Threads<RotatePair<T>>{tokens * rotate.rotated_heads * half, {rotate}});
 }
 
-template void rope(const Rope<float>&);
-template void rope(const Rope<bf16>&);
+template void rope(const Rope<float>&, const Place&);
+template void rope(const Rope<bf16>&, const Place&);
 
 }  // namespace finetune::kernels

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -35,6 +36,6 @@ struct Rope {
 /// Throws: ErrorKind::bug if sizes do not fit or a position (on the host) lies outside the tables.
 /// Source: Su et al. 2021 (arXiv 2104.09864).
 template <class T>
-void rope(const Rope<T>& args);
+void rope(const Rope<T>& args, const Place& place = {});
 
 }  // namespace finetune::kernels

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -15,11 +16,12 @@ namespace finetune::kernels {
 /// T is float or bf16; arithmetic is fp32, rounded once.
 /// Throws: ErrorKind::bug if sizes do not fit. Source: Shazeer 2020 (arXiv 2002.05202).
 template <class T>
-void swiglu(std::span<const T> gate_up, std::int64_t features, std::span<T> y);
+void swiglu(std::span<const T> gate_up, std::int64_t features, std::span<T> y,
+            const Place& place = {});
 
 /// Shapes: gate_up, d_gate_up [N, 2F] (may be the same memory), dy [N, F].
 template <class T>
 void swiglu_backward(std::span<const T> dy, std::span<const T> gate_up, std::int64_t features,
-                     std::span<T> d_gate_up);
+                     std::span<T> d_gate_up, const Place& place = {});
 
 }  // namespace finetune::kernels

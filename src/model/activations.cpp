@@ -8,6 +8,7 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
@@ -28,11 +29,15 @@ auto dispatch(const at::Tensor& tensor, const F& f) {
                                             : f.template operator()<kernels::bf16>();
 }
 
-/// Kernels are for float and bfloat16 on the CPU. Everything else goes through the compositions:
-/// float16, and GPU tensors until Kokkos has a device.
+/// Kernels are for float and bfloat16, on the CPU and where they compute on GPUs. Everything else
+/// goes through the compositions.
 bool has_kernels(const at::Tensor& tensor, Path path) {
-  return path != Path::composed && tensor.is_cpu() &&
+  return path != Path::composed && kernels::compute_on(tensor.device()) &&
          (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
+}
+
+kernels::Place place_of(const at::Tensor& tensor) {
+  return kernels::place_on(tensor.device());
 }
 
 at::Tensor empty_rows(const at::Tensor& like) {
@@ -54,7 +59,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
                                                  .epsilon = static_cast<float>(eps),
                                                  .h = {},
                                                  .y = span_of<T>(y),
-                                                 .rstd = span_of<float>(rstd)});
+                                                 .rstd = span_of<float>(rstd)},
+                      place_of(x_ND));
   });
   return {y, rstd};
 }
@@ -78,7 +84,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Te
                                                  .epsilon = static_cast<float>(eps),
                                                  .h = span_of<T>(h),
                                                  .y = span_of<T>(y),
-                                                 .rstd = span_of<float>(rstd)});
+                                                 .rstd = span_of<float>(rstd)},
+                      place_of(x_ND));
   });
   return {h, y, rstd};
 }
@@ -97,14 +104,16 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
   at::Tensor dw;
   if (wants_dw) dw = at::zeros({x_ND.size(1)}, x_ND.options().dtype(at::kFloat));
   dispatch(x_ND, [&]<typename T>() {
-    kernels::rms_norm_backward(kernels::RmsNormBackward<T>{
-        .dy = span_of<const T>(dy),
-        .h = span_of<const T>(x_ND),
-        .weight = span_of<const T>(weight_D),
-        .rstd = span_of<const float>(rstd_N),
-        .dresidual = d_residual.defined() ? span_of<const T>(d_residual) : std::span<const T>(),
-        .dx = span_of<T>(dx),
-        .dweight = wants_dw ? span_of<float>(dw) : std::span<float>()});
+    kernels::rms_norm_backward(
+        kernels::RmsNormBackward<T>{
+            .dy = span_of<const T>(dy),
+            .h = span_of<const T>(x_ND),
+            .weight = span_of<const T>(weight_D),
+            .rstd = span_of<const float>(rstd_N),
+            .dresidual = d_residual.defined() ? span_of<const T>(d_residual) : std::span<const T>(),
+            .dx = span_of<T>(dx),
+            .dweight = wants_dw ? span_of<float>(dw) : std::span<float>()},
+        place_of(x_ND));
   });
   return {dx, dw};
 }
@@ -120,7 +129,8 @@ at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int strea
                                          .tokens = span_of<const std::int64_t>(dropout.tokens_N),
                                          .key = key,
                                          .p = dropout.p,
-                                         .out = span_of<T>(y)});
+                                         .out = span_of<T>(y)},
+                     place_of(x));
   });
   return y;
 }
@@ -130,7 +140,7 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path) {
   const std::int64_t features = gate_up.size(1) / 2;
   at::Tensor y = at::empty({gate_up.size(0), features}, gate_up.options());
   dispatch(gate_up, [&]<typename T>() {
-    kernels::swiglu(span_of<const T>(gate_up), features, span_of<T>(y));
+    kernels::swiglu(span_of<const T>(gate_up), features, span_of<T>(y), place_of(gate_up));
   });
   return y;
 }
@@ -141,7 +151,7 @@ at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, P
   at::Tensor d_gate_up = at::empty_like(gate_up);
   dispatch(gate_up, [&]<typename T>() {
     kernels::swiglu_backward(span_of<const T>(dy), span_of<const T>(gate_up), gate_up.size(1) / 2,
-                             span_of<T>(d_gate_up));
+                             span_of<T>(d_gate_up), place_of(gate_up));
   });
   return d_gate_up;
 }
@@ -167,7 +177,8 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
                                    .key_heads = shape.num_kv_heads,
                                    .head_size = shape.head_size,
                                    .rotation = rotation,
-                                   .pairs = pairs});
+                                   .pairs = pairs},
+                  place_of(qkv));
   });
 }
 
@@ -175,7 +186,7 @@ void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
                         const at::Tensor& gradient_VD, bool accumulate, Path path) {
   at::Tensor gradient = gradient_VD;
   if (!accumulate) gradient.zero_();
-  if (!has_kernels(gradient, path)) {
+  if (!has_kernels(gradient, path) || !gradient.is_cpu()) {
     kernels::composed::embedding_backward_(gradient, d_x_ND, ids_N);
     return;
   }
@@ -203,11 +214,12 @@ void score_labels(at::Tensor& logits_NV, const at::Tensor& labels_N, const at::T
     const auto targets = span_of<const std::int64_t>(labels_N);
     const auto losses = span_of<float>(scores.log_prob_N);
     const auto hits = span_of<bool>(scores.is_first_N);
+    const kernels::Place place = place_of(logits_NV);
     if (scales.defined())
       kernels::cross_entropy_with_gradient<T>(span_of<T>(logits_NV), targets,
-                                              span_of<const float>(scales), losses, hits);
+                                              span_of<const float>(scales), losses, hits, place);
     else
-      kernels::cross_entropy<T>(span_of<const T>(logits_NV), targets, losses, hits);
+      kernels::cross_entropy<T>(span_of<const T>(logits_NV), targets, losses, hits, place);
   });
   scores.log_prob_N.neg_();
 }

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Forward and backward of the ops without weights, on tensors: the kernels of `kernels/` on the
-// CPU, compositions of ATen functions elsewhere.
+// Forward and backward of the ops without weights, on tensors: the kernels of `kernels/` where
+// they compute, compositions of ATen functions elsewhere.
 
 #include <ATen/ATen.h>
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "optim/detail/unit_memory.hpp"
 #include "schedule/pass.hpp"
 #include "shard/options.hpp"
@@ -101,9 +102,11 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
 
 void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {
   const std::vector<Run> all = runs(shards, unit);
-  if (!shards.master(unit).is_cpu() || path_ != model::Path::kernels)
-    return update_on_device(shards, unit, all, step);
-  update_on_host(shards, unit, all, step);
+  const at::Device device = shards.master(unit).device();
+  const bool has_kernels = device.is_cpu() || (has_gpu_kernels() && kernels::compute_on(device));
+  if (!has_kernels || path_ != model::Path::kernels)
+    return update_by_compositions(shards, unit, all, step);
+  update_by_kernels(shards, unit, all, step);
   const bool is_new = step.copy.defined() && !step.copy.is_same(shards.published(unit));
   if (is_new) cast_the_rest(shards.master(unit), all, step.copy);
 }

@@ -74,12 +74,15 @@ class Optimizer {
             const model::ParameterTable& table, const shard::ModelShards& shards,
             at::ScalarType moments, model::Path path, std::uint64_t seed);
 
-  /// The kernels write the published copy in the same pass if it is on the host.
-  virtual void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                              const Step& step) = 0;
-  /// Compositions of ATen functions; the copy is made afterwards.
-  virtual void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                                const Step& step) = 0;
+  /// Where kernels compute. They write the published copy in the same pass if it is on the host.
+  virtual void update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                                 const Step& step) = 0;
+  /// Compositions of ATen functions, everywhere else; the copy is made afterwards.
+  virtual void update_by_compositions(shard::ModelShards& shards, int unit,
+                                      const std::vector<Run>& runs, const Step& step) = 0;
+
+  /// Whether update_by_kernels also serves memory of a GPU.
+  virtual bool has_gpu_kernels() const { return false; }
 
   const OptimizerSettings& settings() const { return settings_; }
   /// How bf16 is rounded in a step; nothing: to nearest.

@@ -6,6 +6,7 @@
 
 #include "kernels/adamw.hpp"
 #include "kernels/composed.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "optim/elements.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "shard/options.hpp"
@@ -81,11 +82,11 @@ void AdamW::update(shard::ModelShards& shards, int unit, const Run& run, const S
       .rounding = rounding(step),
       .index = run.index};
   set_copies(step.copy, run.offset, run.count, args);
-  kernels::adamw(args);
+  kernels::adamw(args, kernels::place_on(shards.master(unit).device()));
 }
 
-void AdamW::update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                           const Step& step) {
+void AdamW::update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                              const Step& step) {
   dispatch(shards.master(unit).scalar_type(), [&]<typename Weight>() {
     dispatch(exp_avg(unit).scalar_type(), [&]<typename Moment>() {
       for (const Run& run : runs)
@@ -94,8 +95,8 @@ void AdamW::update_on_host(shard::ModelShards& shards, int unit, const std::vect
   });
 }
 
-void AdamW::update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                             const Step& step) {
+void AdamW::update_by_compositions(shard::ModelShards& shards, int unit,
+                                   const std::vector<Run>& runs, const Step& step) {
   const bool is_narrow = shards.master(unit).scalar_type() == at::kBFloat16 ||
                          exp_avg(unit).scalar_type() == at::kBFloat16;
   const auto by = is_narrow ? rounding(step) : std::nullopt;

@@ -27,10 +27,11 @@ class AdamW : public optim::Optimizer {
   at::Tensor exp_avg_sq(int unit) const { return state(unit, 1); }
 
  private:
-  void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                      const Step& step) override;
-  void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                        const Step& step) override;
+  void update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                         const Step& step) override;
+  void update_by_compositions(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                              const Step& step) override;
+  bool has_gpu_kernels() const override { return true; }
   template <typename Weight, typename Moment>
   void update(shard::ModelShards& shards, int unit, const Run& run, const Step& step);
 

@@ -49,8 +49,8 @@ AdamW8bit::Moments AdamW8bit::at(int unit) const {
   return {state(unit, 0), state(unit, 1), state(unit, 2), state(unit, 3)};
 }
 
-void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                               const Step& step) {
+void AdamW8bit::update_by_kernels(shard::ModelShards& shards, int unit,
+                                  const std::vector<Run>& runs, const Step& step) {
   const at::Tensor master = shards.master(unit);
   const Moments moments = at(unit);
   std::vector<kernels::DecayRun> decays;
@@ -79,8 +79,8 @@ void AdamW8bit::update_on_host(shard::ModelShards& shards, int unit, const std::
   });
 }
 
-void AdamW8bit::update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                                 const Step& step) {
+void AdamW8bit::update_by_compositions(shard::ModelShards& shards, int unit,
+                                       const std::vector<Run>& runs, const Step& step) {
   const at::Tensor master = shards.master(unit);
   const Moments moments = at(unit);
   for (std::int64_t first = 0; first < master.size(0); first += composed_elements) {

@@ -27,10 +27,10 @@ class AdamW8bit : public optim::Optimizer {
   };
   Moments at(int unit) const;
 
-  void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                      const Step& step) override;
-  void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                        const Step& step) override;
+  void update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                         const Step& step) override;
+  void update_by_compositions(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                              const Step& step) override;
 
   adamw::Hyperparameters by_;
 };

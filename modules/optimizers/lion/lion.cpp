@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/composed_lion.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "kernels/lion.hpp"
 #include "optim/elements.hpp"
 #include "optim/optimizer.hpp"
@@ -48,10 +49,11 @@ class Lion : public optim::Optimizer {
  private:
   at::Tensor exp_avg(int unit) const { return state(unit, 0); }
 
-  void update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                      const Step& step) override;
-  void update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                        const Step& step) override;
+  void update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                         const Step& step) override;
+  void update_by_compositions(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                              const Step& step) override;
+  bool has_gpu_kernels() const override { return true; }
   template <typename Weight, typename Moment>
   void update(shard::ModelShards& shards, int unit, const Run& run, const Step& step);
 
@@ -72,11 +74,11 @@ void Lion::update(shard::ModelShards& shards, int unit, const Run& run, const St
       .rounding = rounding(step),
       .index = run.index};
   set_copies(step.copy, run.offset, run.count, args);
-  kernels::lion(args);
+  kernels::lion(args, kernels::place_on(shards.master(unit).device()));
 }
 
-void Lion::update_on_host(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                          const Step& step) {
+void Lion::update_by_kernels(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
+                             const Step& step) {
   dispatch(shards.master(unit).scalar_type(), [&]<typename Weight>() {
     dispatch(exp_avg(unit).scalar_type(), [&]<typename Moment>() {
       for (const Run& run : runs)
@@ -85,8 +87,8 @@ void Lion::update_on_host(shard::ModelShards& shards, int unit, const std::vecto
   });
 }
 
-void Lion::update_on_device(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
-                            const Step& step) {
+void Lion::update_by_compositions(shard::ModelShards& shards, int unit,
+                                  const std::vector<Run>& runs, const Step& step) {
   const bool is_narrow = shards.master(unit).scalar_type() == at::kBFloat16 ||
                          exp_avg(unit).scalar_type() == at::kBFloat16;
   const auto by = is_narrow ? rounding(step) : std::nullopt;

@@ -3,11 +3,11 @@
 // Inside kernels: conversions to and from fp32, the exponential, and sums over a row in a fixed
 // order.
 
-#include <Kokkos_Macros.hpp>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/detail/functions.hpp"
 #include "kernels/element.hpp"
 
 namespace finetune::kernels {

@@ -3,7 +3,7 @@
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -39,7 +39,7 @@ template <class A, class B, class Out, class Operation>
 void apply(std::span<const A> a, std::span<const B> b, std::span<Out> out, Operation operation) {
   core::check(a.size() == out.size() && b.size() == out.size(),
               "elementwise: all spans have the same size");
-  launch(0, static_cast<std::int64_t>(out.size()), grain_elements,
+  launch(static_cast<std::int64_t>(out.size()), grain_elements,
          Elementwise<A, B, Out, Operation>{a.data(), b.data(), out.data(), operation});
 }
 

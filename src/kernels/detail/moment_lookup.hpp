@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/functions.hpp"
 #include "kernels/detail/moment_table.hpp"
 
 // Compilers make loads one by one, or a gather that is not faster, from a look-up in a table of
 // 256; permutations of its bytes take a fifth of the time. As in nf4_lookup.hpp.
-#if defined(__AVX512VBMI__) && !defined(FINETUNE_KOKKOS_DEVICE)
+#if defined(__AVX512VBMI__) && !defined(FINETUNE_FOR_GPUS)
 #define FINETUNE_PERMUTE_BYTES
 #include <immintrin.h>
 #endif

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/functions.hpp"
 
 // Compilers make no permutations of a register from a look-up in a table of 16; and loads one by
 // one take six times as long. This is the one place where they are spelt out.
-#if defined(__AVX512BW__) && !defined(FINETUNE_KOKKOS_DEVICE)
+#if defined(__AVX512BW__) && !defined(FINETUNE_FOR_GPUS)
 #define FINETUNE_PERMUTE_REGISTERS
 #include <immintrin.h>
 #endif

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Philox side by side, as vector code.
 
-#include <Kokkos_Macros.hpp>
 #include <cstdint>
+
+#include "kernels/detail/functions.hpp"
 
 namespace finetune::kernels {
 

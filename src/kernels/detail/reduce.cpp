@@ -2,7 +2,8 @@
 #include "kernels/detail/reduce.hpp"
 
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/launch.hpp"
+#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
 namespace {
@@ -73,9 +74,9 @@ double squared_sum(std::span<const T> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t blocks = num_blocks(count);
   const Scratch<double> sums(blocks);
-  launch(0, blocks, grain_blocks, SquaredSums<T>{values.data(), sums.data(), count});
+  launch(blocks, grain_blocks, SquaredSums<T>{values.data(), sums.data(), count});
   double total = 0.0;
-  for (const double sum : std::span(sums.wait(), static_cast<std::size_t>(blocks)))
+  for (const double sum : std::span(sums.data(), static_cast<std::size_t>(blocks)))
     total += sum;
   return total;
 }
@@ -85,8 +86,8 @@ bool all_finite(std::span<const T> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t blocks = num_blocks(count);
   const Scratch<std::uint8_t> found(blocks);
-  launch(0, blocks, grain_blocks, CountNotFinite<T>{values.data(), found.data(), count});
-  const std::uint8_t* first = found.wait();
+  launch(blocks, grain_blocks, CountNotFinite<T>{values.data(), found.data(), count});
+  const std::uint8_t* first = found.data();
   return std::find(first, first + blocks, std::uint8_t{1}) == first + blocks;
 }
 

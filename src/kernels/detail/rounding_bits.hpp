@@ -3,12 +3,12 @@
 // Stochastic rounding inside kernels: random bits of neighbouring elements, and bf16 rounded by
 // them.
 
-#include <Kokkos_Macros.hpp>
 #include <cstdint>
 #include <type_traits>
 
 #include "core/random.hpp"
 #include "kernels/detail/arithmetic.hpp"
+#include "kernels/detail/functions.hpp"
 #include "kernels/detail/philox_lanes.hpp"
 #include "kernels/rounding.hpp"
 
@@ -26,6 +26,19 @@ struct RoundingBits {
         period0(static_cast<std::uint32_t>(key.step / rounding_period)),
         period1(static_cast<std::uint32_t>(key.step / rounding_period >> 32)),
         shift(static_cast<std::uint32_t>(key.step % rounding_period) * rounding_stride) {}
+
+  /// Those of element `element` of the model.
+  KOKKOS_INLINE_FUNCTION std::uint32_t of(std::int64_t element) const {
+    const std::int64_t place = element % rounding_tile;
+    const auto block = static_cast<std::uint64_t>(element / rounding_tile * rounding_lanes +
+                                                  place % rounding_lanes);
+    PhiloxLanes<1> random{{{static_cast<std::uint32_t>(block)},
+                           {static_cast<std::uint32_t>(block >> 32)},
+                           {period0},
+                           {period1}}};
+    random.run(key0, key1);
+    return random.words[place / rounding_lanes][0] + shift;
+  }
 
   /// Those of elements `first` to `first + count - 1` of the model.
   KOKKOS_INLINE_FUNCTION void draw(std::int64_t first, std::int64_t count,

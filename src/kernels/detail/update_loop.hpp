@@ -51,6 +51,17 @@ struct UpdateLoop {
   }
 };
 
+/// The same for one element, by a thread of a GPU.
+template <class Update, class Copy, bool is_stochastic>
+struct UpdateElement {
+  UpdateLoop<Update, Copy, is_stochastic> loop;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    const float updated = loop.update(i, is_stochastic ? loop.rounding.of(loop.index + i) : 0u);
+    if (loop.copy != nullptr) loop.copy[i] = round_to<Copy>(updated);
+  }
+};
+
 /// Calls f(copy) with the one of the two copies that `args` has, empty for none.
 /// Throws: ErrorKind::bug if it has both, or one of another size than the weight.
 template <class Args, class F>
@@ -68,13 +79,16 @@ void with_copy(const Args& args, const F& f) {
   }
 }
 
-/// Runs `update` over all elements of `args` on the device's execution space.
+/// Runs `update` over all elements of `args`.
 template <bool is_stochastic, class Args, class Update, class Copy>
-void launch_update(const Args& args, const Update& update, std::span<Copy> copy) {
-  launch(0, static_cast<std::int64_t>(args.weight.size()), grain_elements,
-         UpdateLoop<Update, Copy, is_stochastic>{
-             update, copy.empty() ? nullptr : copy.data(),
-             args.rounding ? RoundingBits(*args.rounding) : RoundingBits(), args.index});
+void launch_update(const Args& args, const Update& update, std::span<Copy> copy,
+                   const Place& place) {
+  const auto count = static_cast<std::int64_t>(args.weight.size());
+  const UpdateLoop<Update, Copy, is_stochastic> loop{
+      update, copy.empty() ? nullptr : copy.data(),
+      args.rounding ? RoundingBits(*args.rounding) : RoundingBits(), args.index};
+  launch(place, count, grain_elements, loop,
+         Threads<UpdateElement<Update, Copy, is_stochastic>>{count, {loop}});
 }
 
 }  // namespace finetune::kernels

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "kernels/composed_packed.hpp"
 #include "kernels/gptq.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 
@@ -20,7 +21,7 @@ std::span<const T> values(const at::Tensor& tensor) {
 /// Calls f.operator()<T>() with the kernels' element type; false if they do not know it.
 template <typename F>
 bool with_kernel_type(const at::Tensor& target, const F& f) {
-  if (!target.is_cpu()) return false;
+  if (!kernels::compute_on(target.device())) return false;
   if (target.scalar_type() == at::kFloat) {
     f.template operator()<float>();
   } else if (target.scalar_type() == at::kBFloat16) {
@@ -50,12 +51,12 @@ void unpack_nf4(const MatrixPlanes& matrix, const at::Tensor& target) {
     if (nests) {
       args.absmax_codes = values<std::uint8_t>(maxima);
       args.nested_absmax = values<float>(nested);
-      args.offset = *offset.const_data_ptr<float>();
+      args.offset_at = values<float>(offset);
     } else {
       args.absmax = values<float>(maxima);
     }
     args.out = {static_cast<T*>(target.data_ptr()), static_cast<std::size_t>(target.numel())};
-    kernels::nf4_dequantize(args);
+    kernels::nf4_dequantize(args, kernels::place_on(target.device()));
   });
   if (is_done) return;
   const kernels::composed::Nf4Maxima all =
@@ -83,7 +84,8 @@ void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
                                               .outputs = outputs,
                                               .stored_zero_offset = zero_offset,
                                               .out = static_cast<T*>(target_t.data_ptr()),
-                                              .out_stride = target_t.stride(0)});
+                                              .out_stride = target_t.stride(0)},
+                             kernels::place_on(target_t.device()));
   });
   if (is_done) return;
   const kernels::composed::GptqLayer layer{codes.view({inputs / 8, outputs}),

@@ -52,7 +52,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
                          const shard::Groups& groups, const shard::Options& options,
-                         const std::filesystem::path& adapter_folder) {
+                         const std::filesystem::path& adapter_folder)
+    : gpu_kernels_(options.device.is_cpu() ? -1 : options.device.index()) {
   const comm::Communicator& fsdp = groups.fsdp->communicator();
   DescribedModel described = describe_model(fsdp, folder, registry);
   std::optional<weights::PeftAdapter> adapter;

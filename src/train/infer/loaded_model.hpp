@@ -7,6 +7,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/device.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "plan/layout/shard_map.hpp"
 #include "train/input/registry.hpp"
 #include "train/step/passes.hpp"
@@ -33,6 +34,7 @@ class LoadedModel {
   const model::ParameterTable& parameters() const { return parameters_; }
 
  private:
+  kernels::GpuKernels gpu_kernels_;
   model::Architecture architecture_;
   model::ParameterTable parameters_;
   std::unique_ptr<plan::ShardMap> map_;

@@ -9,6 +9,7 @@
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "model/device.hpp"
 
 namespace finetune::train {
@@ -72,6 +73,7 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
   if (allocator == nullptr) allocator = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   log::info(fmt::format("computes on GPUs, one per rank of {}; libtorch's allocator: {}",
                         environment.world().size(), allocator));
+  log::info(fmt::format("memory-bound work on GPUs: {}", kernels::who_computes_on_gpus()));
   log_devices(environment, device);
   comm::agree_all(environment.world(), [&] {
     require_arithmetic(model::compute_capability(model::compute_device(device.index)),

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# The files whose kernels also run on GPUs. All others compute on the host alone.
+set(FINETUNE_GPU_KERNELS adamw.cpp cross_entropy.cpp dropout.cpp gptq.cpp lion.cpp nf4_dequantize.cpp rms_norm.cpp
+  rope.cpp swiglu.cpp)
+# These round after each operation as written, whatever the compiler would fuse: the same bits on every machine.
+set(FINETUNE_KERNELS_AS_WRITTEN adamw.cpp gptq.cpp lion.cpp nf4_dequantize.cpp)
+
+# finetune_kernels_for_gpus(target ...): the object library `target` of these files as CUDA, against a Kokkos with CUDA
+# that the caller adds. The arguments after it are options of the host's compiler, which nvcc hands on.
+function(finetune_kernels_for_gpus target)
+  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  list(TRANSFORM FINETUNE_GPU_KERNELS PREPEND ${folder}/ OUTPUT_VARIABLE files)
+  list(APPEND files ${folder}/detail/gpu_spaces.cpp)
+  add_library(${target} OBJECT ${files})
+  set_source_files_properties(${files} PROPERTIES LANGUAGE CUDA)
+  foreach(file IN LISTS FINETUNE_KERNELS_AS_WRITTEN)
+    set_source_files_properties(${folder}/${file} PROPERTIES COMPILE_OPTIONS "-Xcompiler=-ffp-contract=off;-fmad=false")
+  endforeach()
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
+    DISABLE_PRECOMPILE_HEADERS ON)
+  target_include_directories(${target} PRIVATE ${folder}/..)
+  list(JOIN ARGN "," host)
+  target_compile_options(${target} PRIVATE --extended-lambda --expt-relaxed-constexpr -O3
+    "$<$<BOOL:${host}>:-Xcompiler=${host}>")
+endfunction()
