@@ -66,7 +66,7 @@ int train_on_ranks(int argc, char** argv) {
       return code;
     const plan::Plan& plan = planned.plan;
     const auto world = world::make(env, plan, device);
-    const auto groups = shard::make_groups(world, input.parallel.overlap);
+    const auto groups = shard::make_groups(world, input.parallel.overlap, input.parallel.alone);
     train::accept(env, input, planned);
     log::info(fmt::format("finetune {} on {}", arguments.path,
                           world::to_string(plan.mesh, env.topology())));

@@ -97,7 +97,7 @@ class ModelShards : public model::Weights {
   struct Unit {
     at::Tensor master;
     at::Tensor published;  ///< is `master` where the dtypes are the same
-    at::Tensor full;       ///< defined while gathered; is `published` on one rank
+    at::Tensor full;       ///< defined while gathered; is `published` where nobody gathers
     mutable comm::Ticket gathering = comm::nothing_started;
     int num_open = 0;
     at::Tensor full_gradient;  ///< defined while open
@@ -106,7 +106,7 @@ class ModelShards : public model::Weights {
 
   Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
-  bool is_alone() const { return groups_.fsdp->size() == 1; }
+  bool is_alone() const { return !groups_.gathers(); }
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
   bool is_of_one_unit(model::RowRange rows) const;
   at::Tensor joined(model::RowRange rows) const;

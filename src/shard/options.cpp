@@ -37,25 +37,26 @@ std::shared_ptr<comm::Group> one_rank(const comm::Communicator& comm) {
 
 }  // namespace
 
-Groups make_groups(const world::World& world, bool overlap) {
+Groups make_groups(const world::World& world, bool overlap, plan::Alone alone) {
+  const bool communicates = alone == plan::Alone::communicates;
   if (world.device.index >= 0) {
     std::shared_ptr<comm::DeviceStream> stream;
     const auto group = [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
       // Nothing is ever started on it.
-      if (comm.size() == 1) return one_rank(comm);
+      if (comm.size() == 1 && !communicates) return one_rank(comm);
       if (!stream) stream = std::make_shared<comm::DeviceStream>(compute_stream);
       return comm::make_nccl_group(comm, stream);
     };
     const auto fsdp = group(world.fsdp);
-    return {.fsdp = fsdp, .dp_replicate = group(world.dp_replicate)};
+    return {.fsdp = fsdp, .dp_replicate = group(world.dp_replicate), .alone = alone};
   }
-  const bool is_behind = overlap && world.batch.size() > 1;
+  const bool is_behind = overlap && (world.batch.size() > 1 || communicates);
   const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind
                                                                : comm::Worker::Where::inline_);
   const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, worker);
   const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, worker);
   warn_of_one_level(world.world, {fsdp.get(), dp_replicate.get()});
-  return {.fsdp = fsdp, .dp_replicate = dp_replicate};
+  return {.fsdp = fsdp, .dp_replicate = dp_replicate, .alone = alone};
 }
 
 Groups one_copy(const comm::Communicator& fsdp) {

@@ -20,6 +20,12 @@ namespace finetune::shard {
 struct Groups {
   std::shared_ptr<comm::Group> fsdp;
   std::shared_ptr<comm::Group> dp_replicate;
+  plan::Alone alone = plan::Alone::keeps;
+
+  /// Whether units are gathered, and their gradients reduced; else this rank has all of them.
+  bool gathers() const { return communicates(*fsdp); }
+  /// Whether sums go over other copies of the model.
+  bool has_replicas() const { return communicates(*dp_replicate); }
 
   struct Named {
     const char* name;
@@ -30,11 +36,16 @@ struct Groups {
     return {{{plan::groups::fsdp.name, fsdp.get()},
              {plan::groups::dp_replicate.name, dp_replicate.get()}}};
   }
+
+ private:
+  bool communicates(const comm::Group& group) const {
+    return group.size() > 1 || alone == plan::Alone::communicates;
+  }
 };
 
 /// The groups of a run's mesh: over NCCL where ranks compute on GPUs, else over MPI. Collective on
 /// `world`.
-Groups make_groups(const world::World& world, bool overlap);
+Groups make_groups(const world::World& world, bool overlap, plan::Alone alone = plan::Alone::keeps);
 
 /// Groups of host memory: every rank of `fsdp` has a shard of the only copy. Collective on `fsdp`.
 Groups one_copy(const comm::Communicator& fsdp);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "adapters/lora/settings.hpp"
 #include "comm/agree.hpp"
@@ -183,6 +184,27 @@ void expect_any_split(const plan::Numbers& numbers, TinyKind kind) {
 TEST(Parity, AnySplitOfABatchGivesTheSameGradient) {
   for (const TinyKind kind : {TinyKind::own_head, TinyKind::experts})
     expect_any_split(numbers(core::DType::f32, Determinism::off), kind);
+}
+
+/// In fp32, where a lone rank's sums are its gradients' buffers, passes are not added one by one.
+TEST(Parity, ARankThatCommunicatesAloneTrainsTheSameBits) {
+  const auto self = world().split(world().rank(), 0, "self");
+  for (const auto& [compute, determinism, micro_batch] :
+       {std::tuple(core::DType::f32, Determinism::run, 7),
+        std::tuple(core::DType::f32, Determinism::topology, 2),
+        std::tuple(core::DType::bf16, Determinism::run, 2),
+        std::tuple(core::DType::bf16, Determinism::topology, 2)}) {
+    Arrangement setup{.numbers = numbers(compute, determinism), .micro_batch = micro_batch};
+    const Trajectory expected = Trainer(self, setup).train(5);
+    setup.alone = plan::Alone::communicates;
+    for (const bool overlap : {true, false}) {
+      setup.overlap = overlap;
+      Trainer trainer(self, setup);
+      EXPECT_TRUE(trainer.train(5) == expected);
+      EXPECT_GT(trainer.groups().fsdp->traffic().collectives, 5);
+      EXPECT_GE(trainer.groups().dp_replicate->traffic().collectives, 5);
+    }
+  }
 }
 
 TEST(Parity, FixedPointChangesLessThanRounding) {

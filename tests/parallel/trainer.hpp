@@ -33,6 +33,7 @@ struct Arrangement {
   model::AdapterSettings adapter = {};
   optim::Rounding rounding = optim::Rounding::stochastic;
   std::uint64_t seed = 0;  ///< of rounding
+  plan::Alone alone = plan::Alone::keeps;
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -62,7 +63,7 @@ class Trainer {
   Trainer(const comm::Communicator& all, const Arrangement& setup)
       : setup_(setup),
         world_(mesh_of(all, setup.dp_shard)),
-        groups_(shard::make_groups(world_, setup.overlap)),
+        groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
         architecture_(tiny_architecture(setup.kind)),
         table_(plan::regroup(adapted(tiny_family().describe(architecture_), setup.adapter),
                              plan::bucket_named(setup.bucket))),

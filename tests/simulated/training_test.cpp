@@ -167,6 +167,26 @@ class Setting {
   const char* name_;
 };
 
+/// Gathered units have memory of their own, so it shows in what is used, and in the plan.
+TEST(SimulatedGpus, OneThatCommunicatesAloneTrainsTheSameBits) {
+  for (const Words& more : {Words{}, Words{"train.determinism=topology"}}) {
+    const std::string name = more.empty() ? "run" : "topology";
+    const Job alone("simulated/alone_" + name, with(short_run("bf16-mixed", 4), more));
+    const Job communicating("simulated/communicating_" + name,
+                            with(short_run("bf16-mixed", 4), more));
+    const Outcome expected = run_on_simulated_gpus(alone, 1);
+    ASSERT_EQ(expected.exit_code, 0) << expected.text();
+    const Setting communicates("FINETUNE_COMMUNICATE_ALONE", "1");
+    const Outcome outcome = run_on_simulated_gpus(communicating, 1);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+    expect_same_metrics(communicating, alone);
+    EXPECT_TRUE(communicating.exported() == alone.exported());
+    const double used = mib_after(outcome.out, "used by tensors");
+    EXPECT_GT(used, mib_after(expected.out, "used by tensors"));
+    EXPECT_NEAR(used, mib_after(outcome.out, "of which tensors"), 0.1 * used + 0.06);
+  }
+}
+
 TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
   const Setting volta("FINETUNE_SIMULATED_CAPABILITY", "70");
   const Job narrow("simulated/volta_bf16", short_run("bf16-mixed", 2));

@@ -133,6 +133,7 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::
   mesh.axes[Axis::dp_shard] = dp_shard;
   mesh.axes[Axis::dp_replicate] = ranks.world_size / dp_shard;
   mesh.sharding = sharding_of(settings.sharding, mesh);
+  mesh.alone = settings.alone;
   core::check(mesh.size() == ranks.world_size, "the mesh fills the world");
   return mesh;
 }

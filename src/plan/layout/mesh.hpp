@@ -15,9 +15,14 @@ namespace finetune::plan {
 struct Mesh {
   Sharding sharding = Sharding::full_shard;
   AxisSizes axes = {};
+  Alone alone = Alone::keeps;
 
   std::int64_t size() const { return axes.size(); }
   std::int64_t size(const MeshGroup& group) const { return axes.size(group); }
+  /// Whether the ranks of such a group do anything together.
+  bool communicates(const MeshGroup& group) const {
+    return size(group) > 1 || alone == Alone::communicates;
+  }
 };
 
 /// Ranks of a job as the mesh sees them.

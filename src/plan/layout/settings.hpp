@@ -16,6 +16,9 @@ namespace finetune::plan {
 enum class Sharding { full_shard, shard_grad_op, hybrid_shard, no_shard };
 /// What is gathered and reduced together: a block, its halves, or the whole model.
 enum class Bucket { block, layer, whole };
+/// What a rank that shares a unit with no other does with it: nothing, or gather and reduce it all
+/// the same, so that a test with one GPU communicates.
+enum class Alone { keeps, communicates };
 /// Which number format holds what: precision.mode.
 enum class PrecisionMode { bf16_mixed, bf16_true, fp16_mixed, fp32_true };
 
@@ -38,6 +41,7 @@ struct ParallelSettings {
   Bucket bucket = Bucket::block;
   core::DType reduce_dtype = core::DType::f32;
   bool overlap = true;
+  Alone alone = Alone::keeps;              ///< of the environment, not of the deck
   double memory_gib = 0;                   ///< 0: what the node or the GPU has
   std::int64_t expect_nodes = 0;           ///< 0: any
   std::int64_t expect_ranks_per_node = 0;  ///< 0: any

@@ -37,11 +37,11 @@ class Pool {
 /// What shard::ModelShards and shard::Gradients take of their pools as a step's events say.
 class Ledger {
  public:
-  Ledger(const ShardMap& shards, bool overlaps, bool sums_in_place)
+  Ledger(const ShardMap& shards, const BufferRules& rules)
       : shards_(shards),
-        overlaps_(overlaps),
-        sums_in_place_(sums_in_place),
-        gathers_(shards.num_shards() > 1) {}
+        overlaps_(rules.schedule.prefetches),
+        sums_in_place_(rules.sums_in_place),
+        gathers_(shards.num_shards() > 1 || rules.alone == Alone::communicates) {}
 
   void run(const std::vector<schedule::Event>& events) {
     for (const schedule::Event& event : events)
@@ -198,7 +198,7 @@ BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages
   const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
   const auto last = make_pass(stages, rules.schedule, Pass::last);
   const auto end = make_end(stages, rules.schedule);
-  Ledger ledger(shards, rules.schedule.prefetches, rules.sums_in_place);
+  Ledger ledger(shards, rules);
   // Later passes and steps find what earlier ones left in the pools.
   for (int step = 0; step < 2; ++step) {
     if (rules.accumulation > 1) ledger.run(pass);

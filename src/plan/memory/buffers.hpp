@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "plan/layout/settings.hpp"
 #include "plan/layout/shard_map.hpp"
 #include "schedule/pass.hpp"
 
@@ -15,6 +16,7 @@ struct BufferRules {
   schedule::Rules schedule;
   std::int64_t accumulation = 1;  ///< passes per step: one's gradients leave while the next runs
   bool sums_in_place = false;     ///< gradients are written straight into their sums
+  Alone alone = Alone::keeps;     ///< of a single shard
 };
 
 /// What all buffers have together; they are used again and never returned.

@@ -144,7 +144,7 @@ class MemoryPlan {
   }
 
   bool sums_in_place() const {
-    return mesh_.size(groups::fsdp) == 1 && numbers_.compute == core::DType::f32 &&
+    return !mesh_.communicates(groups::fsdp) && numbers_.compute == core::DType::f32 &&
            !numbers_.is_fixed_point();
   }
 
@@ -159,7 +159,8 @@ class MemoryPlan {
                       {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap,
                                             blocks_of(request_.activation_checkpointing)),
                        .accumulation = accumulation(),
-                       .sums_in_place = sums_in_place()});
+                       .sums_in_place = sums_in_place(),
+                       .alone = mesh_.alone});
     const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
     add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
     add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);
@@ -190,9 +191,9 @@ class MemoryPlan {
 
   void add_communication() {
     if (request_.on_gpu) add_wire_on_gpu();
-    if (request_.ranks.world_size == 1) return;
+    if (mesh_.size() == 1 && mesh_.alone == Alone::keeps) return;
     if (!request_.on_gpu) add_mpi();
-    if (mesh_.size(groups::dp_replicate) == 1) return;
+    if (!mesh_.communicates(groups::dp_replicate)) return;
     const std::int64_t replicas = mesh_.size(groups::dp_replicate);
     // An all-reduce of MPI's groups adds beside its target.
     if (!request_.on_gpu)
@@ -227,7 +228,7 @@ class MemoryPlan {
   void add_wire_on_gpu() {
     if (sums_in_place()) return;
     const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
-    const bool is_alone = mesh_.size(groups::fsdp) == 1;
+    const bool is_alone = !mesh_.communicates(groups::fsdp);
     const auto trained = std::count_if(shards_.units().begin(), shards_.units().end(),
                                        [](const UnitLayout& unit) { return unit.trainable; });
     // One unit alone meets another's gradient only if it is its own, of the pass before.
@@ -296,7 +297,7 @@ class MemoryPlan {
 std::int64_t communicator_bytes(const Mesh& mesh) {
   std::int64_t bytes = 0;
   for (const MeshGroup* group : {&groups::fsdp, &groups::dp_replicate})
-    if (mesh.size(*group) > 1) bytes += communicator_buffers_bytes;
+    if (mesh.communicates(*group)) bytes += communicator_buffers_bytes;
   return bytes;
 }
 

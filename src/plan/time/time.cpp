@@ -33,7 +33,7 @@ class StepPlan {
     const StepSeconds step = play(plan_.shards, stages_, times(),
                                   {rules_of(plan_.mesh.sharding, request_.parallel.overlap,
                                             blocks_of(request_.activation_checkpointing)),
-                                   plan_.batch.accumulation});
+                                   plan_.batch.accumulation, plan_.mesh.alone});
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     const Work all = accumulation * work_.total();
     TimePlan time;
@@ -111,12 +111,12 @@ class StepPlan {
                            .sum_bytes = numbers_.sum_bytes(),
                            .any_order = numbers_.is_fixed_point()};
     UnitTimes times;
-    if (shards.size > 1)
+    if (plan_.mesh.communicates(groups::fsdp))
       times.gather = {links_.all_gather_s(shards, gathered),
                       links_.gathered_by_node(shards, gathered),
                       links_.gather_copying_s(shards, gathered)};
     if (!unit.trainable) return times;
-    if (shards.size > 1) {
+    if (plan_.mesh.communicates(groups::fsdp)) {
       times.reduce = {links_.reduce_scatter_s(shards, wire, summed),
                       links_.reduced_by_node(shards, wire, summed),
                       links_.reduce_copying_s(shards, wire, summed)};
@@ -149,7 +149,7 @@ class StepPlan {
     const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
     const auto wire = static_cast<double>(numbers_.wire_bytes());
     const auto sum = static_cast<double>(numbers_.sum_bytes());
-    const bool is_alone = plan_.mesh.size(groups::fsdp) == 1;
+    const bool is_alone = !plan_.mesh.communicates(groups::fsdp);
     if (is_alone && numbers_.compute == core::DType::f32 && !numbers_.is_fixed_point()) return 0;
     if (is_alone) return memory_s(whole(unit) * (element + 2 * sum));
     if (!request_.on_gpu) return 0;

@@ -25,7 +25,7 @@ Gradients::Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups
     : shard_sizes_(std::move(shard_sizes)),
       groups_(groups),
       options_(options),
-      sums_in_place_(groups.fsdp->size() == 1 && options.numbers.compute == core::DType::f32 &&
+      sums_in_place_(!groups.gathers() && options.numbers.compute == core::DType::f32 &&
                      !options.numbers.is_fixed_point()),
       sums_(shard_sizes_.size()),
       has_sum_(shard_sizes_.size(), 0),
@@ -55,7 +55,7 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
   has_sum_[static_cast<std::size_t>(unit)] = 1;
   if (!sums_in_place_) {
     if (is_first) sum(unit).zero_();
-    if (groups_.fsdp->size() == 1) {
+    if (!groups_.gathers()) {
       add_alone(unit, buffer);
       pool_.put(std::move(buffer));
     } else if (options_.device.is_cpu()) {
@@ -64,7 +64,7 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
       start_on_device(unit, std::move(buffer));
     }
   }
-  const bool is_alone = groups_.fsdp->size() == 1;
+  const bool is_alone = !groups_.gathers();
   if (is_alone && pass == Pass::last) start_over_replicas(unit);
   if (!is_alone) on_their_way_.back().is_last = pass == Pass::last;
   while (!options_.overlap && !on_their_way_.empty())
@@ -137,8 +137,8 @@ void Gradients::arrive() {
 }
 
 void Gradients::start_over_replicas(int unit) {
+  if (!groups_.has_replicas()) return;
   comm::Group& group = *groups_.dp_replicate;
-  if (group.size() == 1) return;
   OnItsWay way{.unit = unit};
   at::Tensor values = sum(unit);
   if (sum_dtype(options_.numbers) != wire_dtype(options_.numbers))

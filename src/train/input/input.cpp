@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/peft_weights.hpp"
@@ -216,6 +217,9 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
 
   Input input;
   input.deck_path = deck_path;
+  // Not a key of the deck: nobody trains with it, tests on one GPU do.
+  if (std::getenv("FINETUNE_COMMUNICATE_ALONE") != nullptr)
+    input.parallel.alone = plan::Alone::communicates;
   comm::agree_all(world, [&] {
     deck::Deck deck(text, deck_path.string(), overrides);
     bind(deck, input, registry);

@@ -35,6 +35,7 @@ struct Case {
   core::DType reduce = core::DType::f32;
   std::int64_t accumulation = 1;
   std::int64_t dp_shard = 0;
+  plan::Alone alone = plan::Alone::keeps;
   enum class Kind { llama, normed, window, experts, shared_experts } kind = Kind::llama;
 };
 
@@ -98,6 +99,7 @@ plan::PlanInput request(const Case& run) {
   request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.bucket = plan::bucket_named(run.bucket);
   request.parallel.overlap = run.overlap;
+  request.parallel.alone = run.alone;
   request.numbers.determinism = run.determinism;
   request.activation_checkpointing = run.checkpointing;
   request.parallel.dp_shard = run.dp_shard;
@@ -190,6 +192,11 @@ std::vector<Case> strategies() {
   });
   add("ByLayer", [](Case& run) { run.bucket = "LAYER"; });
   add("ByModel", [](Case& run) { run.bucket = "NONE"; });
+  add("CommunicatingAlone", [](Case& run) { run.alone = plan::Alone::communicates; });
+  add("CommunicatingAloneInFp32", [](Case& run) {
+    run.alone = plan::Alone::communicates;
+    run.compute = DType::f32;
+  });
   add("TiedHead", [](Case& run) {
     run.num_layers = 2;
     run.vocab_size = 4000;

@@ -51,8 +51,9 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::PlanIn
   options.numbers = request.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = request.parallel.overlap;
-  shard::ModelShards shards(table, plan.shards, shard::make_groups(world, request.parallel.overlap),
-                            options);
+  shard::ModelShards shards(
+      table, plan.shards,
+      shard::make_groups(world, request.parallel.overlap, request.parallel.alone), options);
   using enum plan::ActivationCheckpointing;
   model::Ops ops(shards, model::path_for(request.numbers.compute),
                  request.activation_checkpointing == selective ? model::Recompute::cheap

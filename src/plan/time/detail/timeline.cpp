@@ -11,11 +11,11 @@ namespace {
 class Clock {
  public:
   Clock(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
-        bool overlaps)
+        const TimelineRules& rules)
       : stages_(stages),
         times_(times),
-        overlaps_(overlaps),
-        gathers_(shards.num_shards() > 1),
+        overlaps_(rules.schedule.prefetches),
+        gathers_(shards.num_shards() > 1 || rules.alone == Alone::communicates),
         ready_s_(shards.units().size(), not_gathered) {}
 
   void run(const std::vector<schedule::Event>& events) {
@@ -168,7 +168,7 @@ StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const P
   const auto last = make_pass(stages, rules.schedule, Pass::last);
   const auto end = make_end(stages, rules.schedule);
   const auto run = [&](std::int64_t passes) {
-    Clock clock(shards, stages, times, rules.schedule.prefetches);
+    Clock clock(shards, stages, times, rules);
     for (std::int64_t i = 1; i < passes; ++i)
       clock.run(pass);
     clock.run(last);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/layout/settings.hpp"
 #include "plan/layout/shard_map.hpp"
 #include "schedule/pass.hpp"
 
@@ -39,6 +40,7 @@ struct PlannedTimes {
 struct TimelineRules {
   schedule::Rules schedule;
   std::int64_t accumulation = 1;
+  Alone alone = Alone::keeps;  ///< of a single shard
 };
 
 struct StepSeconds {
