@@ -1,0 +1,113 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A GPU and its NCCL for the tests of src/comm: streams are threads, events are moments, device
+// memory is the host's, collectives go over MPI. What can go wrong is set here, and what was done
+// wrong is read here.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace finetune::fake {
+
+/// A mistake that the code under test could make, planted where it calls the fake: to see that a
+/// test finds it.
+enum class Defect {
+  none,
+  communication_waits_for_nothing,  ///< the stream of collectives is not told to wait
+  computation_waits_for_nothing,    ///< any other is not
+  done_at_once,                     ///< an event counts as past as soon as it is recorded
+  under_way_at_once,                ///< a collective is put on its stream after its events
+  group_is_lost,                    ///< collectives between GroupStart and GroupEnd never start
+};
+
+/// How this rank's device and NCCL behave.
+struct Settings {
+  int num_devices = 8;
+  /// So often NCCL is asked before what it was told to do is under way.
+  int num_in_progress = 2;
+  /// Before each piece of a stream's work, at random from `seed`.
+  int longest_delay_us = 0;
+  std::uint64_t seed = 1;
+  /// Whoever puts more on a stream waits until there is room, as on a real device.
+  std::size_t most_in_queue = 1000;
+  /// The clock of timed events moves by `advance_clock` alone.
+  bool clock_stands = false;
+
+  bool gives_no_id = false;
+  bool cannot_connect = false;
+  /// The collective with this number, counted from these settings on, never ends: NCCL says that
+  /// another rank was lost, or says nothing.
+  std::int64_t loses_a_rank_at = -1;
+  std::int64_t hangs_at = -1;
+  /// An abort returns only when all communicators of this process are being aborted.
+  bool aborts_together = false;
+  Defect defect = Defect::none;
+};
+
+/// Once, before the first communicator; collective over all of MPI's ranks, as is `disconnect`,
+/// after the last.
+void connect();
+void disconnect();
+
+/// From now on. Collectives count from 0 again.
+void set(const Settings& settings);
+Settings settings();
+/// Collectives that this rank has put on streams since then.
+std::int64_t num_collectives();
+
+/// What the code under test did that neither CUDA nor NCCL allows, since the last call: memory that
+/// is not there, communicators that were aborted, collectives that differ over the ranks ...
+std::vector<std::string> take_violations();
+void report_violation(std::string text);
+
+/// Waits until nothing runs on any stream, also on those that are destroyed.
+void wait_until_idle();
+/// Not yet destroyed or aborted.
+int num_communicators();
+/// Registered with communicators now; and in all since `set`.
+int num_registered();
+int num_ever_registered();
+/// Calls that put something on the device, since `set`: launches and event operations.
+std::int64_t num_group_launches();
+
+/// A stream that does not wait for others, as torch's; kept until the program ends.
+void* compute_stream();
+/// Puts `work` on a stream as if it were a kernel.
+void put(void* stream, std::function<void()> work);
+void advance_clock(double seconds);
+
+/// Holds a stream up until it is opened.
+class Gate {
+ public:
+  ~Gate() { open(); }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    is_reached_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return is_open_; });
+  }
+  /// Returns when a stream stands before it.
+  void wait_until_reached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false;
+  bool is_reached_ = false;
+};
+
+}  // namespace finetune::fake
