@@ -77,6 +77,16 @@ class Group {
   /// Host memory only.
   [[nodiscard]] virtual Ticket exchange(Exchange exchange) = 0;
 
+  /// Runs `f`. The collectives of this group that it starts belong together: where the backend can,
+  /// they begin as one and end as one, in any order among themselves, when `f` returns or waits for
+  /// one of them. Every rank starts the same ones together.
+  virtual void together(const std::function<void()>& f) { f(); }
+
+  /// Memory that collectives of this group will use again and again, until `forget`, which comes
+  /// before it is freed. The backend may prepare it. Device memory; not collective.
+  virtual void remember(void* /*memory*/, std::int64_t /*bytes*/) {}
+  virtual void forget(void* /*memory*/) {}
+
   /// Returns when the collective is done (on a device: makes the current stream wait for it).
   virtual void wait(Ticket ticket) = 0;
   /// Returns when everything that was started is done, on the host's clock.

@@ -88,6 +88,22 @@ void Queue::wait_until_empty() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return work_.empty() && !is_busy_; });
 }
+void Queue::hold(Moment& moment) {
+  if (moment.is_past()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_held_ = true;
+    changed_.notify_all();
+  }
+  moment.wait();
+  const std::lock_guard lock(mutex_);
+  is_held_ = false;
+}
+bool Queue::is_held() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return is_held_ || (work_.empty() && !is_busy_); });
+  return is_held_;
+}
 void Queue::close() {
   const std::lock_guard lock(mutex_);
   is_closing_ = true;
@@ -180,13 +196,17 @@ void wait_until_idle() {
       lock, [&] { return device().num_threads == static_cast<int>(device().streams.size()); });
 }
 
-void* compute_stream() {
-  static CUstream_st* const stream = make_stream(false);
-  return stream;
+int num_events() {
+  const std::lock_guard lock(device().mutex);
+  return static_cast<int>(device().events.size());
 }
 
 void put(void* stream, std::function<void()> work) {
   if (Queue* queue = queue_of(static_cast<cudaStream_t>(stream))) queue->put(std::move(work));
+}
+bool is_held(void* stream) {
+  Queue* queue = queue_of(static_cast<cudaStream_t>(stream));
+  return queue != nullptr && queue->is_held();
 }
 
 }  // namespace finetune::fake

@@ -22,7 +22,7 @@ enum class Defect {
   communication_waits_for_nothing,  ///< the stream of collectives is not told to wait
   computation_waits_for_nothing,    ///< any other is not
   done_at_once,                     ///< an event counts as past as soon as it is recorded
-  under_way_at_once,                ///< a collective is put on its stream after its events
+  under_way_at_once,                ///< nobody asks whether a collective is on its stream
   group_is_lost,                    ///< collectives between GroupStart and GroupEnd never start
 };
 
@@ -70,16 +70,18 @@ void report_violation(std::string text);
 void wait_until_idle();
 /// Not yet destroyed or aborted.
 int num_communicators();
+void wait_until_no_communicators();
+int num_events();
 /// Registered with communicators now; and in all since `set`.
 int num_registered();
 int num_ever_registered();
-/// Calls that put something on the device, since `set`: launches and event operations.
-std::int64_t num_group_launches();
+/// Times that NCCL was told to begin something, alone or as a group, since `set`.
+std::int64_t num_launches();
 
-/// A stream that does not wait for others, as torch's; kept until the program ends.
-void* compute_stream();
 /// Puts `work` on a stream as if it were a kernel.
 void put(void* stream, std::function<void()> work);
+/// Returns when the stream stands before an event that is not past (true), or has nothing to do.
+bool is_held(void* stream);
 void advance_clock(double seconds);
 
 /// Holds a stream up until it is opened.

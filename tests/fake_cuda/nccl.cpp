@@ -89,6 +89,7 @@ void end(ncclComm* comm) {
   }
   const std::lock_guard lock(library().mutex);
   --library().num_alive;
+  library().changed.notify_all();
 }
 
 /// Whether the collective with this number is one that never ends.
@@ -175,7 +176,7 @@ ncclResult_t begin(ncclComm* comm, std::vector<std::pair<Collective, Queue*>> ca
     start(comm, lock);
     return comm->state;
   }
-  return settings().defect == Defect::under_way_at_once ? ncclSuccess : ncclInProgress;
+  return ncclInProgress;
 }
 
 ncclResult_t add(Kind kind, const void* send, void* receive, std::size_t count, ncclDataType_t type,
@@ -220,10 +221,14 @@ int num_communicators() {
   const std::lock_guard lock(library().mutex);
   return library().num_alive;
 }
+void wait_until_no_communicators() {
+  std::unique_lock lock(library().mutex);
+  library().changed.wait(lock, [] { return library().num_alive == 0; });
+}
 std::int64_t num_collectives() {
   return library().num_collectives;
 }
-std::int64_t num_group_launches() {
+std::int64_t num_launches() {
   return library().num_launches;
 }
 
@@ -288,9 +293,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   std::unique_lock lock(comm->mutex);
   if (comm->state == ncclInProgress && comm->is_connected && !comm->is_putting) {
     const bool waits_for_work = comm->is_finalized && comm->num_done < comm->num_put;
-    if (--comm->num_in_progress < 0 && !waits_for_work) start(comm, lock);
+    const bool is_asked = settings().defect != Defect::under_way_at_once || comm->is_finalized;
+    if (is_asked && --comm->num_in_progress < 0 && !waits_for_work) start(comm, lock);
   }
-  *state = comm->state;
+  const bool is_believed =
+      settings().defect == Defect::under_way_at_once && !comm->to_start.empty();
+  *state = is_believed ? ncclSuccess : comm->state;
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {

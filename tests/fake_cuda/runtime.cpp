@@ -184,7 +184,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
                                                      : Defect::computation_waits_for_nothing;
   if (settings().defect == planted) return cudaSuccess;
   // What the event stands for now; recorded anew it will stand for something else.
-  if (const auto moment = latest_of(event)) queue->put([moment] { moment->wait(); });
+  if (const auto moment = latest_of(event)) queue->put([queue, moment] { queue->hold(*moment); });
   return cudaSuccess;
 }
 

@@ -44,6 +44,9 @@ class Queue {
   void put(std::function<void()> work);
   bool is_empty();
   void wait_until_empty();
+  /// Work that waits for a moment; and whether it does, once nothing else is to be done.
+  void hold(Moment& moment);
+  bool is_held();
   /// The thread ends once it has done everything.
   void close();
   void run();
@@ -57,6 +60,7 @@ class Queue {
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   bool is_busy_ = false;
+  bool is_held_ = false;
   bool is_closing_ = false;
   std::minstd_rand random_;
 };

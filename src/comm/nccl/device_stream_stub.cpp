@@ -16,10 +16,15 @@ DeviceStream::~DeviceStream() = default;
 void* DeviceStream::stream() const {
   return nullptr;
 }
-void DeviceStream::follow_compute() {}
-Ticket DeviceStream::mark(const char*, const Communicator&) {
+Ticket DeviceStream::start(const char*, const Communicator&, std::function<void()>) {
   return nothing_started;
 }
+Ticket DeviceStream::hold_back(std::function<void()>) {
+  return nothing_started;
+}
+void DeviceStream::release() {}
+void DeviceStream::drop() {}
+void DeviceStream::settle() noexcept {}
 void DeviceStream::make_compute_wait(Ticket, Stalls&) {}
 double DeviceStream::take_s(Stalls&) {
   return 0;
@@ -27,7 +32,6 @@ double DeviceStream::take_s(Stalls&) {
 void DeviceStream::synchronize() {}
 void DeviceStream::add_group(const void*, std::function<void()>, std::function<void()>) {}
 void DeviceStream::remove_group(const void*) {}
-void DeviceStream::run(const std::function<void()>&) {}
 void DeviceStream::abandon() {}
 
 }  // namespace finetune::comm

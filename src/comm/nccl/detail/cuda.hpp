@@ -15,4 +15,14 @@ inline void check_cuda(cudaError_t code, const char* call) {
                                             "Look at the device and its driver: nvidia-smi."});
 }
 
+/// True if all work before an event, or on a stream, is done, as `call` says of it.
+inline bool is_done(cudaError_t code, const char* call) {
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();  // forgets it, or torch's next check would report it
+    return false;
+  }
+  check_cuda(code, call);
+  return true;
+}
+
 }  // namespace finetune::comm

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/detail/worker.hpp"
 #include "comm/nccl/detail/cuda.hpp"
 #include "comm/nccl/detail/stream_watch.hpp"
 
@@ -25,7 +26,7 @@ cudaEvent_t as_event(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
-/// Events that are used again: making one costs more than recording it. One thread records, which
+/// Events that are used again: making one costs more than recording it. Two threads record, which
 /// may block while the device is full; any gives back.
 class EventPool {
  public:
@@ -47,8 +48,28 @@ class EventPool {
   /// A stream that was told to wait for the event does so even if it is recorded again.
   void put(cudaEvent_t event) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(event);
+    (is_kept_ ? kept_ : free_).push_back(event);
   }
+
+  /// While this lives, what is given back is not recorded anew.
+  class Keep {
+   public:
+    explicit Keep(EventPool& pool) : pool_(pool) {
+      const std::lock_guard lock(pool_.mutex_);
+      pool_.is_kept_ = true;
+    }
+    ~Keep() {
+      const std::lock_guard lock(pool_.mutex_);
+      pool_.is_kept_ = false;
+      pool_.free_.insert(pool_.free_.end(), pool_.kept_.begin(), pool_.kept_.end());
+      pool_.kept_.clear();
+    }
+    Keep(const Keep&) = delete;
+    Keep& operator=(const Keep&) = delete;
+
+   private:
+    EventPool& pool_;
+  };
 
  private:
   cudaEvent_t take() {
@@ -68,17 +89,9 @@ class EventPool {
   std::mutex mutex_;
   std::vector<cudaEvent_t> all_;
   std::vector<cudaEvent_t> free_;
+  bool is_kept_ = false;
+  std::vector<cudaEvent_t> kept_;
 };
-
-/// True if all work before the event, or on the stream, is done.
-bool is_done(cudaError_t code, const char* call) {
-  if (code == cudaErrorNotReady) {
-    cudaGetLastError();  // forgets it, or torch's next check would report it
-    return false;
-  }
-  check_cuda(code, call);
-  return true;
-}
 
 }  // namespace
 
@@ -86,9 +99,9 @@ struct DeviceStream::Events {
   cudaStream_t stream = nullptr;
   EventPool plain{cudaEventDisableTiming};
   EventPool timed{cudaEventDefault};
-  Ticket last = nothing_started;
-  cudaEvent_t begin = nullptr;  ///< of what is not marked yet
   std::unique_ptr<StreamWatch> watch;
+  Ticket last = nothing_started;
+  Worker launcher{Worker::Where::behind};  ///< its tickets are those of the stream
 
   Events() {
     int device = 0;
@@ -103,10 +116,15 @@ struct DeviceStream::Events {
     watch = std::make_unique<StreamWatch>(StreamWatch::Device{
         .use = [device] { check_cuda(cudaSetDevice(device), "cudaSetDevice"); },
         .is_done =
-            [](void* event) { return is_done(cudaEventQuery(as_event(event)), "cudaEventQuery"); },
+            [](void* event) {
+              return comm::is_done(cudaEventQuery(as_event(event)), "cudaEventQuery");
+            },
         .give_back = [this](void* event) { plain.put(as_event(event)); }});
+    launcher.post([device] { check_cuda(cudaSetDevice(device), "cudaSetDevice"); });
+    launcher.wait(++last);
   }
   ~Events() {
+    launcher.abandon();
     watch.reset();
     cudaStreamDestroy(stream);
   }
@@ -123,32 +141,59 @@ void* DeviceStream::stream() const {
   return events_->stream;
 }
 
-void DeviceStream::follow_compute() {
-  cudaEvent_t event = events_->plain.record(as_stream(compute_stream_()));
-  check_cuda(cudaStreamWaitEvent(events_->stream, event, 0), "cudaStreamWaitEvent");
-  events_->plain.put(event);
-  if (events_->begin != nullptr) events_->plain.put(events_->begin);
-  events_->begin = nullptr;
-  events_->begin = events_->plain.record(events_->stream);
-}
-
-Ticket DeviceStream::mark(const char* collective, const Communicator& comm) {
-  core::check(events_->begin != nullptr, "a collective follows the computation");
-  cudaEvent_t end = events_->plain.record(events_->stream);
-  events_->watch->add({.ticket = ++events_->last,
-                       .begin = std::exchange(events_->begin, nullptr),
-                       .end = end,
-                       .activity = comm.activity(),
-                       .collective = collective,
-                       .axis = comm.name()});
+Ticket DeviceStream::start(const char* collective, const Communicator& comm,
+                           std::function<void()> enqueue) {
+  release();
+  events_->watch->throw_if_failed();
+  cudaEvent_t ready = events_->plain.record(as_stream(compute_stream_()));
+  events_->launcher.post(
+      [=, this, axis = comm.name(), activity = comm.activity(), ticket = ++events_->last] {
+        try {
+          events_->watch->throw_if_failed();
+          check_cuda(cudaStreamWaitEvent(events_->stream, ready, 0), "cudaStreamWaitEvent");
+          events_->plain.put(ready);
+          cudaEvent_t begin = events_->plain.record(events_->stream);
+          enqueue();
+          events_->watch->add({.ticket = ticket,
+                               .begin = begin,
+                               .end = events_->plain.record(events_->stream),
+                               .activity = activity,
+                               .collective = collective,
+                               .axis = axis});
+        } catch (...) {
+          events_->watch->give_up(std::current_exception());
+        }
+      });
   return events_->last;
 }
 
+Ticket DeviceStream::hold_back(std::function<void()> release) {
+  this->release();
+  held_back_ = std::move(release);
+  return events_->last + 1;
+}
+
+void DeviceStream::release() {
+  if (held_back_) std::exchange(held_back_, nullptr)();
+}
+
+void DeviceStream::drop() {
+  held_back_ = nullptr;
+}
+
+void DeviceStream::settle() noexcept {
+  if (!events_->launcher.is_abandoned()) events_->launcher.wait_all();
+}
+
 void DeviceStream::make_compute_wait(Ticket ticket, Stalls& stalls) {
+  release();
+  events_->watch->throw_if_failed();
+  events_->launcher.wait(ticket);
   events_->watch->look();
+  // The watch may find it done and give it back meanwhile.
+  const EventPool::Keep keep(events_->plain);
   const auto pending = events_->watch->pending(ticket);
   if (!pending) return;
-  // The watch may find it done and give it back meanwhile, but only this thread records anew.
   const cudaStream_t compute = as_stream(compute_stream_());
   cudaEvent_t begin = events_->timed.record(compute);
   check_cuda(cudaStreamWaitEvent(compute, as_event(*pending), 0), "cudaStreamWaitEvent");
@@ -174,6 +219,9 @@ double DeviceStream::take_s(Stalls& stalls) {
 }
 
 void DeviceStream::synchronize() {
+  release();
+  events_->watch->throw_if_failed();
+  settle();
   for (;;) {
     const cudaError_t code = cudaStreamQuery(events_->stream);
     // First: NCCL knows more about a broken collective than CUDA does.
@@ -192,19 +240,11 @@ void DeviceStream::remove_group(const void* owner) {
   events_->watch->remove_group(owner);
 }
 
-void DeviceStream::run(const std::function<void()>& f) {
-  events_->watch->throw_if_failed();
-  try {
-    f();
-  } catch (...) {
-    events_->watch->give_up(std::current_exception());
-  }
-  events_->watch->throw_if_failed();
-}
-
 void DeviceStream::abandon() {
+  drop();
   events_->watch->give_up(std::make_exception_ptr(
       core::Error(core::ErrorKind::bug, "nothing is started on a stream that was abandoned")));
+  events_->launcher.abandon();
   // Whatever this returns, the run ends by an error that is known already.
   cudaStreamSynchronize(events_->stream);
   cudaGetLastError();

@@ -14,8 +14,8 @@ namespace finetune::comm {
 
 /// A CUDA stream of its own that all groups of a rank share, so that their collectives run in the
 /// order they were started. Made once a rank, after its device was chosen (device.hpp); used by one
-/// thread at a time. A thread of its own watches what runs on it, and informs the rank's
-/// Activity. Streams are cudaStream_t.
+/// thread at a time. A thread of its own puts collectives on it; another watches what runs on it,
+/// and informs the rank's Activity. Streams are cudaStream_t.
 ///
 /// Throws, from any call: ErrorKind::environment if CUDA reports an error, and in builds without
 /// it.
@@ -29,12 +29,24 @@ class DeviceStream {
 
   void* stream() const;
 
-  /// What is put on the stream from now on runs after what the computing stream holds now.
-  void follow_compute();
+  /// Puts on the stream what `enqueue` puts there, behind what the computing stream holds now, and
+  /// names it: `collective` (a name that lives for ever) of the ranks of `comm`. A thread of the
+  /// stream calls `enqueue`, in the order of these calls: NCCL makes a thread for each call of a
+  /// communicator that does not block, and says when it is done only if it is asked, so that it
+  /// would hold the computation up for 0.1 ms and more. If `enqueue` throws, all groups are
+  /// aborted. Throws the first error that was found since the last call.
+  Ticket start(const char* collective, const Communicator& comm, std::function<void()> enqueue);
 
-  /// Names what was put on the stream since `follow_compute`: `collective` (a name that lives for
-  /// ever) of the ranks of `comm`.
-  Ticket mark(const char* collective, const Communicator& comm);
+  /// The ticket of what `release` will start: that is called before anything else is started or
+  /// waited for.
+  Ticket hold_back(std::function<void()> release);
+  /// Starts what is held back, if anything is.
+  void release();
+  /// Forgets it.
+  void drop();
+
+  /// Returns when `enqueue` has returned for everything that was started. Does not throw.
+  void settle() noexcept;
 
   /// Stretches of time that the computing stream waited, still to be measured: begin and end.
   using Stalls = std::vector<std::pair<void*, void*>>;
@@ -55,10 +67,6 @@ class DeviceStream {
   void add_group(const void* owner, std::function<void()> check, std::function<void()> abort);
   void remove_group(const void* owner);
 
-  /// Runs `f`. If it throws, or an error was found since the last call, aborts all groups and
-  /// throws the first error.
-  void run(const std::function<void()>& f);
-
   /// Aborts all groups and returns when nothing runs on the stream any more.
   void abandon();
 
@@ -67,6 +75,7 @@ class DeviceStream {
 
   std::function<void*()> compute_stream_;
   std::unique_ptr<Events> events_;
+  std::function<void()> held_back_;
 };
 
 }  // namespace finetune::comm

@@ -2,13 +2,12 @@
 #include "comm/nccl/detail/nccl_group.hpp"
 
 #include <fmt/format.h>
-#include <nccl.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,19 +17,14 @@
 #include "comm/agree.hpp"
 #include "comm/group_factory.hpp"
 #include "comm/nccl/detail/cuda.hpp"
+#include "comm/nccl/detail/nccl_handle.hpp"
 #include "comm/versions.hpp"
 #include "core/clock.hpp"
 
 namespace finetune::comm {
 namespace {
 
-// How long NCCL may take to connect the ranks, to put a collective on its way, and to part them.
-// Thousands of ranks take a minute; a wrong network interface takes for ever.
-constexpr double connect_timeout_s = 300;
 constexpr std::chrono::microseconds poll_interval{100};
-// A collective is under way within this time, mostly; the thread that computes is not to sleep over
-// it for longer than it takes.
-constexpr double spin_s = 60e-6;
 // As much as training moves at once: NCCL connects the ranks for an algorithm when a collective
 // first uses it, and chooses by size.
 constexpr std::int64_t warm_up_floats = (std::int64_t{8} << 20) / sizeof(float);
@@ -60,6 +54,38 @@ std::size_t nccl_count(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
+/// Calls `begin` and then `is_done`, again and again, until it is true on every rank of `comm`. A
+/// rank that fails would leave the others waiting for ever, so they ask each other meanwhile.
+/// Throws on all ranks if one does: AgreedError. Collective on `comm`.
+template <typename Begin, typename IsDone>
+void poll_together(const Communicator& comm, const Begin& begin, const IsDone& is_done) {
+  std::exception_ptr error;
+  bool is_ready = false;
+  const auto try_to = [&](const auto& f) {
+    try {
+      if (!error) f();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
+  try_to(begin);
+  enum State : std::int64_t { ready, waiting, failed };
+  std::int64_t all = waiting;
+  for (double turn_s = 1e-3; all == waiting; turn_s = std::min(2 * turn_s, 0.1)) {
+    const core::Stopwatch watch;
+    while (!error && !is_ready && watch.seconds() < turn_s) {
+      try_to([&] { is_ready = is_done(); });
+      if (!is_ready) std::this_thread::sleep_for(poll_interval);
+    }
+    all = comm.all_reduce(std::int64_t{error ? failed : is_ready ? ready : waiting}, Reduce::max);
+  }
+  if (all == failed) {
+    agree_all(comm, [&] {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+}
+
 /// Zeros on the device: a part for each rank.
 class WarmUpMemory {
  public:
@@ -81,156 +107,24 @@ class WarmUpMemory {
 
 }  // namespace
 
-/// Owns the NCCL communicator. It never blocks the host: what a call does not finish at once is
-/// polled for. Calls may come from several threads; NCCL gets one at a time.
-class NcclGroup::Handle {
- public:
-  explicit Handle(const Communicator& comm)
-      : where_(fmt::format("\"{}\", rank {} of {}", comm.name(), comm.rank(), comm.size())) {}
-  ~Handle() {
-    // A destructor has nobody to tell, and the job is ending in either case.
-    if (std::uncaught_exceptions() > exceptions_before_ || !finalize()) {
-      abort();
-    } else if (comm_ != nullptr) {
-      ncclCommDestroy(comm_);
-    }
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  void connect(const Communicator& comm, const ncclUniqueId& id) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const std::string_view call = "ncclCommInitRankConfig";
-    ncclResult_t code = ncclSuccess;
-    {
-      const std::lock_guard lock(mutex_);
-      code = ncclCommInitRankConfig(&comm_, comm.size(), id, comm.rank(), &config);
-    }
-    finish(code, call);
-  }
-
-  /// Puts on a stream what `enqueue` makes of the communicator; returns once it is under way.
-  template <typename Enqueue>
-  void call(std::string_view name, const Enqueue& enqueue) {
-    ncclResult_t code = ncclSuccess;
-    {
-      const std::lock_guard lock(mutex_);
-      if (comm_ != nullptr) code = enqueue(comm_);
-    }
-    finish(code, name);
-  }
-
-  /// Returns when the stream is empty.
-  void drain(cudaStream_t stream, std::string_view call) {
-    const core::Stopwatch watch;
-    for (cudaError_t code = cudaStreamQuery(stream);; code = cudaStreamQuery(stream)) {
-      check();
-      if (code != cudaErrorNotReady) {
-        check_cuda(code, "cudaStreamQuery");
-        return;
-      }
-      cudaGetLastError();  // forgets it, or torch's next check would report it
-      rest(watch, call);
-    }
-  }
-
-  /// Throws if NCCL met an error since the last call, for example because another rank died.
-  void check() {
-    const ncclResult_t code = state("ncclCommGetAsyncError");
-    if (code != ncclSuccess && code != ncclInProgress) fail("a collective", code);
-  }
-
-  /// Ends the kernels that wait for others: whoever synchronises with the device gets out. Nothing
-  /// can be started after it.
-  void abort() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
-  }
-
-  [[noreturn]] void fail(std::string_view call, ncclResult_t code) {
-    std::string why = ncclGetErrorString(code);
-    {
-      const std::lock_guard lock(mutex_);
-      const char* details = ncclGetLastError(comm_);
-      if (details != nullptr && *details != '\0') why += fmt::format(": {}", details);
-    }
-    fail(call, why);
-  }
-
- private:
-  [[noreturn]] void fail(std::string_view call, const std::string& why) const {
-    core::fail(core::ErrorKind::environment,
-               {fmt::format("{} on {}", call, where_), "NCCL reports an error", why,
-                "Look at the other ranks' output; NCCL_DEBUG=WARN says more."});
-  }
-
-  /// Returns once what `call` began is under way. Throws if it failed.
-  void finish(ncclResult_t code, std::string_view call) {
-    const core::Stopwatch watch;
-    for (; code == ncclInProgress; code = state(call))
-      rest(watch, call);
-    if (code != ncclSuccess) fail(call, code);
-    // Not before: another thread may have aborted it meanwhile.
-    state(call);
-  }
-
-  void rest(const core::Stopwatch& watch, std::string_view call) const {
-    if (watch.seconds() > connect_timeout_s)
-      fail(call, fmt::format("it has not begun on all ranks within {} s", connect_timeout_s));
-    if (watch.seconds() < spin_s) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(poll_interval);
-    }
-  }
-
-  ncclResult_t state(std::string_view call) {
-    ncclResult_t code = ncclSuccess;
-    ncclResult_t asked = ncclSuccess;
-    bool is_aborted = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_aborted = comm_ == nullptr;
-      if (!is_aborted) asked = ncclCommGetAsyncError(comm_, &code);
-    }
-    if (is_aborted) fail(call, std::string("its communicator was aborted"));
-    if (asked != ncclSuccess) fail(call, asked);
-    return code;
-  }
-
-  /// True if what was started is done and the communicator may be destroyed.
-  bool finalize() {
-    if (comm_ == nullptr) return true;
-    const core::Stopwatch watch;
-    ncclResult_t code = ncclCommFinalize(comm_);
-    while (code == ncclInProgress && watch.seconds() < connect_timeout_s) {
-      std::this_thread::sleep_for(poll_interval);
-      if (ncclCommGetAsyncError(comm_, &code) != ncclSuccess) return false;
-    }
-    return code == ncclSuccess;
-  }
-
-  std::mutex mutex_;  ///< of comm_
-  ncclComm_t comm_ = nullptr;
-  std::string where_;
-  int exceptions_before_ = std::uncaught_exceptions();
+/// A collective that is to be put on the stream.
+struct NcclGroup::Started {
+  const char* collective;  ///< its name, and that of NCCL's call
+  const char* call;
+  std::int64_t sent_bytes;
+  std::function<ncclResult_t(ncclComm_t, cudaStream_t)> enqueue;
 };
 
 NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> stream)
-    : comm_(comm), stream_(std::move(stream)), handle_(std::make_shared<Handle>(comm)) {
-  ncclUniqueId id{};
+    : comm_(comm),
+      stream_(std::move(stream)),
+      handle_(std::make_shared<NcclHandle>(comm)),
+      exceptions_before_(std::uncaught_exceptions()) {
   std::optional<WarmUpMemory> memory;
-  agree_all(comm, [&] {
-    memory.emplace(part_of_warm_up(comm.size()) * comm.size());
-    if (!comm.is_root()) return;
-    const ncclResult_t code = ncclGetUniqueId(&id);
-    if (code != ncclSuccess) handle_->fail("ncclGetUniqueId", code);
-  });
-  comm.broadcast(std::as_writable_bytes(std::span(&id, 1)));
-  agree_all(comm, [&] { handle_->connect(comm, id); });
+  agree_all(comm, [&] { memory.emplace(part_of_warm_up(comm.size()) * comm.size()); });
   try {
-    agree_all(comm, [&] { warm_up(memory->get()); });
+    connect();
+    warm_up(memory->get());
   } catch (...) {
     // Before the memory goes, which waits for the device.
     handle_->abort();
@@ -241,10 +135,28 @@ NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> str
 }
 
 NcclGroup::~NcclGroup() {
+  if (!together_.empty()) stream_->drop();
+  // Nobody may come to what is being started.
+  if (std::uncaught_exceptions() > exceptions_before_) handle_->abort();
+  stream_->settle();
   stream_->remove_group(this);
 }
 
+void NcclGroup::connect() {
+  ncclUniqueId id{};
+  agree_all(comm_, [&] {
+    if (!comm_.is_root()) return;
+    const ncclResult_t code = ncclGetUniqueId(&id);
+    if (code != ncclSuccess) handle_->fail("ncclGetUniqueId", code);
+  });
+  comm_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  poll_together(
+      comm_, [&] { handle_->connect(comm_, id); },
+      [&] { return handle_->is_under_way("ncclCommInitRankConfig"); });
+}
+
 void NcclGroup::abandon() {
+  together_.clear();
   stream_->abandon();
 }
 
@@ -255,64 +167,138 @@ void NcclGroup::warm_up(float* floats) {
   const std::size_t part = nccl_count(part_of_warm_up(size()));
   const std::size_t all = part * nccl_count(size());
   float* own = floats + part * nccl_count(rank());
-  handle_->call("ncclAllReduce", [&](ncclComm_t comm) {
-    return ncclAllReduce(floats, floats, all, ncclFloat32, ncclSum, comm, stream);
-  });
-  handle_->call("ncclAllGather", [&](ncclComm_t comm) {
-    return ncclAllGather(own, floats, part, ncclFloat32, comm, stream);
-  });
-  handle_->call("ncclReduceScatter", [&](ncclComm_t comm) {
-    return ncclReduceScatter(floats, own, part, ncclFloat32, ncclSum, comm, stream);
-  });
-  handle_->drain(stream, "the first collectives");
+  const std::array<std::function<ncclResult_t(ncclComm_t)>, 3> calls = {
+      [=](ncclComm_t comm) {
+        return ncclAllReduce(floats, floats, all, ncclFloat32, ncclSum, comm, stream);
+      },
+      [=](ncclComm_t comm) { return ncclAllGather(own, floats, part, ncclFloat32, comm, stream); },
+      [=](ncclComm_t comm) {
+        return ncclReduceScatter(floats, own, part, ncclFloat32, ncclSum, comm, stream);
+      }};
+  const std::string_view what = "the first collectives";
+  for (const auto& call : calls) {
+    bool is_under_way = false;
+    poll_together(
+        comm_, [&] { handle_->begin(what, call); },
+        [&] {
+          is_under_way = is_under_way || handle_->is_under_way(what);
+          handle_->check();
+          handle_->require_in_time(what);
+          return is_under_way && is_done(cudaStreamQuery(stream), "cudaStreamQuery");
+        });
+  }
 }
 
-/// `call`: its name in NCCL, after the collective's.
-template <typename Enqueue>
-Ticket NcclGroup::start(const char* collective, const char* call, std::int64_t sent_bytes,
-                        const Enqueue& enqueue) {
-  Ticket ticket = nothing_started;
-  stream_->run([&] {
-    stream_->follow_compute();
-    const auto stream = static_cast<cudaStream_t>(stream_->stream());
-    handle_->call(call, [&](ncclComm_t comm) { return enqueue(comm, stream); });
-    ticket = stream_->mark(collective, comm_);
-  });
+Ticket NcclGroup::start(Started what) {
   ++traffic_.collectives;
-  traffic_.sent_bytes += sent_bytes;
-  return ticket;
+  traffic_.sent_bytes += what.sent_bytes;
+  if (!is_together_) return launch({std::move(what)});
+  if (together_.empty()) {
+    ticket_of_together_ = stream_->hold_back([this] { launch(std::exchange(together_, {})); });
+  }
+  together_.push_back(std::move(what));
+  return ticket_of_together_;
+}
+
+Ticket NcclGroup::launch(std::vector<Started> parts) {
+  const char* name = parts.front().collective;
+  for (const Started& part : parts)
+    if (std::string_view(part.collective) != name) name = "gather with reduce";
+  const auto stream = static_cast<cudaStream_t>(stream_->stream());
+  return stream_->start(name, comm_, [handle = handle_, stream, parts = std::move(parts)] {
+    if (parts.size() == 1) {
+      return handle->call(parts.front().call,
+                          [&](ncclComm_t comm) { return parts.front().enqueue(comm, stream); });
+    }
+    handle->call("ncclGroupEnd", [&](ncclComm_t comm) {
+      ncclResult_t first = ncclGroupStart();
+      for (const Started& part : parts) {
+        const ncclResult_t code = part.enqueue(comm, stream);
+        if (first == ncclSuccess) first = code;
+      }
+      // Always: this thread would be inside the group for ever.
+      const ncclResult_t last = ncclGroupEnd();
+      return first == ncclSuccess || first == ncclInProgress ? last : first;
+    });
+  });
+}
+
+void NcclGroup::together(const std::function<void()>& f) {
+  core::check(!is_together_, "what belongs together is not nested");
+  is_together_ = true;
+  try {
+    f();
+  } catch (...) {
+    is_together_ = false;
+    together_.clear();
+    stream_->drop();
+    throw;
+  }
+  is_together_ = false;
+  stream_->release();
 }
 
 Ticket NcclGroup::all_gather(core::DType dtype, const void* shard, void* full, std::int64_t count) {
   // Nothing is added up, so bytes will do for every dtype.
   const std::int64_t bytes = count * core::size_bytes(dtype);
-  return start("all_gather", "ncclAllGather", bytes * (size() - 1),
-               [&](ncclComm_t comm, cudaStream_t stream) {
-                 return ncclAllGather(shard, full, nccl_count(bytes), ncclUint8, comm, stream);
-               });
+  const std::size_t elements = nccl_count(bytes);
+  return start({"all_gather", "ncclAllGather", bytes * (size() - 1),
+                [=](ncclComm_t comm, cudaStream_t stream) {
+                  return ncclAllGather(shard, full, elements, ncclUint8, comm, stream);
+                }});
 }
 
 Ticket NcclGroup::reduce_scatter(core::DType dtype, const void* full, void* shard,
                                  std::int64_t count) {
   const ncclDataType_t type = nccl_type(dtype);
-  const std::int64_t sent = count * core::size_bytes(dtype) * (size() - 1);
-  return start(
-      "reduce_scatter", "ncclReduceScatter", sent, [&](ncclComm_t comm, cudaStream_t stream) {
-        return ncclReduceScatter(full, shard, nccl_count(count), type, ncclSum, comm, stream);
-      });
+  const std::size_t elements = nccl_count(count);
+  return start({"reduce_scatter", "ncclReduceScatter",
+                count * core::size_bytes(dtype) * (size() - 1),
+                [=](ncclComm_t comm, cudaStream_t stream) {
+                  return ncclReduceScatter(full, shard, elements, type, ncclSum, comm, stream);
+                }});
 }
 
 Ticket NcclGroup::all_reduce(core::DType dtype, void* values, std::int64_t count) {
   const ncclDataType_t type = nccl_type(dtype);
-  const std::int64_t sent = 2 * count * core::size_bytes(dtype) * (size() - 1) / size();
-  return start("all_reduce", "ncclAllReduce", sent, [&](ncclComm_t comm, cudaStream_t stream) {
-    return ncclAllReduce(values, values, nccl_count(count), type, ncclSum, comm, stream);
-  });
+  const std::size_t elements = nccl_count(count);
+  return start({"all_reduce", "ncclAllReduce",
+                2 * count * core::size_bytes(dtype) * (size() - 1) / size(),
+                [=](ncclComm_t comm, cudaStream_t stream) {
+                  return ncclAllReduce(values, values, elements, type, ncclSum, comm, stream);
+                }});
 }
 
 Ticket NcclGroup::exchange(Exchange) {
   core::check(false, "an exchange packs and adds in host memory, NCCL moves device memory");
   return nothing_started;
+}
+
+void NcclGroup::remember(void* memory, std::int64_t bytes) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  stream_->settle();
+  handle_->when_idle([&](ncclComm_t comm) {
+    void* registration = nullptr;
+    const ncclResult_t code = ncclCommRegister(comm, memory, nccl_count(bytes), &registration);
+    if (code != ncclSuccess) handle_->warn_unregistered(code);
+    if (registration != nullptr) registrations_[memory] = registration;
+  });
+#else
+  static_cast<void>(memory);
+  static_cast<void>(bytes);
+#endif
+}
+
+void NcclGroup::forget(void* memory) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  const auto found = registrations_.find(memory);
+  if (found == registrations_.end()) return;
+  stream_->settle();
+  handle_->when_idle([&](ncclComm_t comm) { ncclCommDeregister(comm, found->second); });
+  registrations_.erase(found);
+#else
+  static_cast<void>(memory);
+#endif
 }
 
 void NcclGroup::wait(Ticket ticket) {

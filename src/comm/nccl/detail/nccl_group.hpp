@@ -2,12 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Group over NCCL. Made by group_factory.hpp.
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "comm/group.hpp"
 #include "comm/nccl/detail/device_stream.hpp"
 
 namespace finetune::comm {
+
+class NcclHandle;
 
 /// One NCCL communicator that never blocks the host, on the shared stream.
 class NcclGroup : public Group {
@@ -24,6 +29,10 @@ class NcclGroup : public Group {
                         std::int64_t count) override;
   Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override;
   Ticket exchange(Exchange exchange) override;
+  void together(const std::function<void()>& f) override;
+
+  void remember(void* memory, std::int64_t bytes) override;
+  void forget(void* memory) override;
 
   void wait(Ticket ticket) override;
   void synchronize() override;
@@ -33,17 +42,23 @@ class NcclGroup : public Group {
   double take_exposed_s() override;
 
  private:
-  class Handle;
-  template <typename Enqueue>
-  Ticket start(const char* collective, const char* call, std::int64_t sent_bytes,
-               const Enqueue& enqueue);
+  struct Started;
+  Ticket start(Started what);
+  /// Puts these on their way, as one.
+  Ticket launch(std::vector<Started> parts);
+  void connect();
   void warm_up(float* floats);
 
   Communicator comm_;
   std::shared_ptr<DeviceStream> stream_;
-  std::shared_ptr<Handle> handle_;
+  std::shared_ptr<NcclHandle> handle_;
+  bool is_together_ = false;
+  std::vector<Started> together_;  ///< what it has started so far
+  Ticket ticket_of_together_ = nothing_started;
+  std::map<void*, void*> registrations_;  ///< NCCL's, by memory
   DeviceStream::Stalls stalls_;
   Traffic traffic_{.to_other_nodes_bytes = -1};
+  int exceptions_before_ = 0;
 };
 
 }  // namespace finetune::comm
