@@ -43,7 +43,7 @@ double patience_of(const train::Input& input, bool saves) {
 comm::Device device_of(const comm::Environment& environment, const train::Input& input,
                        const preflight::FirstLook& beginning) {
   try {
-    return train::prepare_device(environment, input.numbers(), input.train.device);
+    return train::prepare_device(environment, input.numbers(), input.train.device, input.nccl);
   } catch (const core::Error&) {
     if (environment.world().is_root()) preflight::print({{beginning.gpus}}, "check of the GPUs");
     throw;

@@ -55,7 +55,7 @@ int train_on_ranks(int argc, char** argv) {
     auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
     const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, train::nccl_settings(input));
-    const auto device = train::prepare_device(env, input.numbers(), input.train.device);
+    const auto device = train::prepare_device(env, input.numbers(), input.train.device, input.nccl);
     const kernels::GpuKernels gpu_kernels(device.index);
     watchdog.emplace(env, input.train.hang_timeout_s);
     input.arithmetic = train::agree_on_arithmetic(env.world(), input.precision.cpu_products,

@@ -33,8 +33,10 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
       groups_(groups),
       options_(options),
       written_(table.rows.size(), 0),
-      pool_(to_aten(options.numbers.compute), options.device),
-      frozen_pool_(at::kByte, options.device),
+      published_(groups.told_of_buffers(options.registers_buffers)),
+      pool_(to_aten(options.numbers.compute), options.device,
+            groups.told_of_buffers(options.registers_buffers)),
+      frozen_pool_(at::kByte, options.device, groups.told_of_buffers(options.registers_buffers)),
       gradients_(shard_sizes(map), groups, options) {
   core::check(map.num_shards() == groups.fsdp->size(),
               "the shard map belongs to the fsdp communicator");
@@ -60,6 +62,8 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
         is_master ? unit.master
                   : at::zeros({layout.shard_size}, made(options.numbers.compute, options.device));
   }
+  for (const Unit& unit : units_)
+    published_.add(unit.published);
 }
 
 ModelShards::~ModelShards() {
@@ -71,6 +75,7 @@ ModelShards::~ModelShards() {
     new auto(std::move(units_));
     new auto(std::move(pool_));
     new auto(std::move(frozen_pool_));
+    new auto(std::move(published_));
     return;
   }
   try {

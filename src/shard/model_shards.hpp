@@ -13,6 +13,7 @@
 #include "plan/layout/shard_map.hpp"
 #include "shard/detail/buffer_pool.hpp"
 #include "shard/detail/gradients.hpp"
+#include "shard/detail/remembered.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/options.hpp"
 
@@ -57,6 +58,12 @@ class ModelShards : public model::Weights {
   /// The same where the host has written the cast shard: starts to copy it to `published`.
   void publish(int unit, HostCopy& written);
   void publish_all();
+
+  /// Calls `f`: what it gathers and reduces belongs together (comm::Group::together).
+  template <typename F>
+  void together(const F& f) {
+    groups_.fsdp->together(f);
+  }
 
   /// Starts to gather a unit, if it is not there yet, for the `open` that follows. Collective on
   /// fsdp.
@@ -122,6 +129,7 @@ class ModelShards : public model::Weights {
   std::vector<Unit> units_;
   std::vector<int> trained_units_;
   std::vector<char> written_;  ///< by row: its part of the open gradient buffer holds something
+  Remembered published_;
   BufferPool pool_;
   BufferPool frozen_pool_;  ///< bytes
   Gradients gradients_;

@@ -26,6 +26,10 @@ struct Groups {
   bool gathers() const { return communicates(*fsdp); }
   /// Whether sums go over other copies of the model.
   bool has_replicas() const { return communicates(*dp_replicate); }
+  /// Who is told of flat buffers that go through fsdp; null: nobody.
+  std::shared_ptr<comm::Group> told_of_buffers(bool registers_buffers) const {
+    return registers_buffers && gathers() ? fsdp : nullptr;
+  }
 
   struct Named {
     const char* name;
@@ -53,8 +57,9 @@ Groups one_copy(const comm::Communicator& fsdp);
 struct Options {
   plan::Numbers numbers;
   plan::Sharding sharding = plan::Sharding::full_shard;
-  bool overlap = true;                 ///< communicate behind the computation
-  at::Device device = at::kCPU;        ///< of what is computed with
+  bool overlap = true;             ///< communicate behind the computation
+  bool registers_buffers = false;  ///< the group is told of buffers that it uses again and again
+  at::Device device = at::kCPU;    ///< of what is computed with
   at::Device state_device = at::kCPU;  ///< of master weights: the host's if the optimizer is there
 };
 

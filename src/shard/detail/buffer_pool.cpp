@@ -13,8 +13,11 @@ at::Tensor BufferPool::take(std::int64_t count) {
     const bool fits = plan::is_used_for(it->numel(), count);
     if (fits && (best == free_.end() || it->numel() < best->numel())) best = it;
   }
-  if (best == free_.end())
-    return at::empty({plan::pooled_size(count)}, options_).narrow(0, 0, count);
+  if (best == free_.end()) {
+    const at::Tensor made = at::empty({plan::pooled_size(count)}, options_);
+    remembered_.add(made);
+    return made.narrow(0, 0, count);
+  }
   at::Tensor whole = std::move(*best);
   free_.erase(best);
   return whole.narrow(0, 0, count);

@@ -5,7 +5,12 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
+
+#include "comm/group.hpp"
+#include "shard/detail/remembered.hpp"
 
 namespace finetune::shard {
 
@@ -13,8 +18,10 @@ namespace finetune::shard {
 /// hundred times a step costs more than the copy into them.
 class BufferPool {
  public:
-  explicit BufferPool(at::ScalarType dtype, at::Device device = at::kCPU)
-      : options_(at::TensorOptions().dtype(dtype).device(device)) {}
+  /// `group`, if there is one, is told of each buffer.
+  explicit BufferPool(at::ScalarType dtype, at::Device device = at::kCPU,
+                      std::shared_ptr<comm::Group> group = nullptr)
+      : options_(at::TensorOptions().dtype(dtype).device(device)), remembered_(std::move(group)) {}
 
   /// [count], contents undefined, of a buffer at most twice as large. Give it back with `put`.
   at::Tensor take(std::int64_t count);
@@ -22,6 +29,7 @@ class BufferPool {
 
  private:
   at::TensorOptions options_;
+  Remembered remembered_;
   std::vector<at::Tensor> free_;  ///< whole buffers; what `take` returns are their first elements
 };
 

@@ -29,7 +29,8 @@ Gradients::Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups
                      !options.numbers.is_fixed_point()),
       sums_(shard_sizes_.size()),
       has_sum_(shard_sizes_.size(), 0),
-      pool_(to_aten(options.numbers.compute), options.device) {
+      pool_(to_aten(options.numbers.compute), options.device,
+            groups.told_of_buffers(options.registers_buffers)) {
   limit_ = largest_term(1);
 }
 

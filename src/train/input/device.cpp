@@ -40,9 +40,9 @@ void compute_in_one_order() {
 constexpr const char* growing_segments = "expandable_segments:True";
 
 /// Lengths differ from pass to pass: without it libtorch's allocator keeps pieces that nobody fits.
-/// Read when it first allocates.
-void allow_segments_to_grow() {
-  if (std::getenv("PYTORCH_ALLOC_CONF") != nullptr ||
+/// Read when it first allocates. NCCL registers what cudaMalloc returned.
+void allow_segments_to_grow(const NcclTable& nccl) {
+  if (nccl.register_buffers || std::getenv("PYTORCH_ALLOC_CONF") != nullptr ||
       std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr)
     return;
   ::setenv("PYTORCH_CUDA_ALLOC_CONF", growing_segments, 1);
@@ -61,8 +61,8 @@ void require_arithmetic(int capability, core::DType compute, int rank) {
 }  // namespace
 
 comm::Device prepare_device(const comm::Environment& environment, const plan::Numbers& numbers,
-                            comm::UseOfGpus asked) {
-  allow_segments_to_grow();
+                            comm::UseOfGpus asked, const NcclTable& nccl) {
+  allow_segments_to_grow(nccl);
   const comm::Device device = comm::choose_device(environment.world(), environment.node(), asked);
   if (device.index < 0) {
     const std::string why = comm::why_on_cpu(asked, comm::gpu_facts());
@@ -72,7 +72,7 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
   const char* allocator = std::getenv("PYTORCH_ALLOC_CONF");
   if (allocator == nullptr) allocator = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   log::info(fmt::format("computes on GPUs, one per rank of {}; libtorch's allocator: {}",
-                        environment.world().size(), allocator));
+                        environment.world().size(), allocator == nullptr ? "as it is" : allocator));
   log::info(fmt::format("memory-bound work on GPUs: {}", kernels::who_computes_on_gpus()));
   log_devices(environment, device);
   comm::agree_all(environment.world(), [&] {

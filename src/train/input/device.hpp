@@ -16,7 +16,7 @@ namespace finetune::train {
 /// prepares libtorch for it and says in the log what computes. Collective on the environment's
 /// world. Throws: AgreedError of ErrorKind::environment.
 comm::Device prepare_device(const comm::Environment& environment, const plan::Numbers& numbers,
-                            comm::UseOfGpus asked);
+                            comm::UseOfGpus asked, const NcclTable& nccl);
 
 /// What NCCL is told: the deck's variables, and that sums keep their order where runs are to
 /// repeat.

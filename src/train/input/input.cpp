@@ -54,7 +54,7 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
   table("metrics", "What a run reports.", input.metrics);
   table("nccl",
-        "Environment variables for NCCL, set before it starts. In addition to the key below, any "
+        "Environment variables for NCCL, set before it starts. In addition to the keys below, any "
         "NCCL_* variable may be given, as it is or in lower case without the prefix: socket_ifname "
         "= \"eth0\".",
         input.nccl);

@@ -203,6 +203,13 @@ void NcclTable::bind(deck::Table& table) {
                  .sentence = "Where the deck and the environment both set a variable, the deck's "
                              "value is used; otherwise the environment's is, with a warning."},
                 override_environment);
+  table.boolean(
+      {.name = "register_buffers",
+       .restart = Restart::free,
+       .sentence = "Register the buffers that weights are gathered into and gradients leave from "
+                   "with NCCL (2.19 and later), which then sends them without a copy where the "
+                   "network allows. libtorch's memory then does not grow in expandable segments."},
+      register_buffers);
   const auto is_name = [](const std::string& key) {
     return std::all_of(key.begin(), key.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';

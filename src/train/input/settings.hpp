@@ -76,6 +76,7 @@ struct MetricsSettings {
 /// Variables for NCCL, named as it does or in lower case without the prefix.
 struct NcclTable {
   bool override_environment = false;
+  bool register_buffers = false;
   std::map<std::string, std::string> variables;  ///< "NCCL_DEBUG" to "INFO"
 
   void bind(deck::Table& table);

@@ -28,7 +28,8 @@ struct StateInput {
   const model::Architecture& architecture;
   const model::ParameterTable& parameters;
   const optim::OptimizerSettings& optimizer;
-  bool overlap = true;  ///< communication with computation
+  bool overlap = true;             ///< communication with computation
+  bool registers_buffers = false;  ///< with NCCL
   plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
   double dropout = 0;      ///< of an adapter's inputs
   std::uint64_t seed = 0;  ///< of dropout and of stochastic rounding
