@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/error.hpp"
@@ -58,12 +59,18 @@ void run_on_shards(shard::ModelShards& shards, const Event& event) {
 template <typename Compute>
 void run_events(const Engine& engine, const std::vector<Event>& events, bool computes,
                 const Compute& compute) {
-  for (const Event& event : events) {
-    if (!is_of_stage(event.action))
-      run_on_shards(engine.shards, event);
-    else if (computes)
-      compute(event);
-    if (event.action == Action::loss) core::fault::hit("step.bwd");
+  for (auto event = events.begin(); event != events.end();) {
+    const auto of_stage =
+        std::find_if(event, events.end(), [](const Event& e) { return is_of_stage(e.action); });
+    // What comes and goes between two computations.
+    engine.shards.together([&] {
+      for (; event != of_stage; ++event)
+        run_on_shards(engine.shards, *event);
+    });
+    if (event == events.end()) return;
+    if (computes) compute(*event);
+    if (event->action == Action::loss) core::fault::hit("step.bwd");
+    ++event;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "model/rope.hpp"
 #include "unit/train/tiny_model.hpp"
@@ -43,6 +44,43 @@ Result alone(TinyKind kind, const std::vector<data::MicroBatch>& batches) {
     result.gradients[{row, i}] = gradient;
   });
   return result;
+}
+
+/// Writes down what begins together: "gr" a gather and a reduction, and a bar behind it.
+class WatchedGroup : public comm::MpiGroup {
+ public:
+  using MpiGroup::MpiGroup;
+  comm::Ticket all_gather(core::DType dtype, const void* shard, void* full,
+                          std::int64_t count) override {
+    log += 'g';
+    return MpiGroup::all_gather(dtype, shard, full, count);
+  }
+  comm::Ticket exchange(comm::Exchange exchange) override {
+    log += 'r';
+    return MpiGroup::exchange(std::move(exchange));
+  }
+  void together(const std::function<void()>& f) override {
+    f();
+    if (!log.empty() && log.back() != '|') log += '|';
+  }
+
+  std::string log;
+};
+
+/// Embedding, two blocks and the head: each is gathered while the one before is computed, and
+/// leaves together with what comes next.
+TEST(PassesOfUnits, BeginTogetherWhatNoComputationParts) {
+  const auto worker = std::make_shared<comm::Worker>(comm::Worker::Where::behind);
+  const auto group = std::make_shared<WatchedGroup>(tests::world(), worker);
+  const shard::Groups groups{
+      .fsdp = group,
+      .dp_replicate = std::make_shared<comm::MpiGroup>(comm::Communicator(), worker),
+      .alone = plan::Alone::communicates};
+  TinyModel tiny(groups, TinyModel::in_fp32());
+  tiny.shards.reset_gradients();
+  forward_backward(tiny.engine(), sequence(1), 0.1);
+  end_passes(tiny.engine());
+  EXPECT_EQ(group->log, "gg|g|g|rg|r|r|r|");
 }
 
 class Passes : public testing::TestWithParam<TinyKind> {
