@@ -51,13 +51,25 @@ inline Asked read_report(const std::filesystem::path& path) {
   return asked;
 }
 
+/// A setting of the environment for as long as this lives.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Setting() { ::unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
 /// Runs the job on simulated GPUs; where each rank reports what it asked for, see report_of.
 inline Outcome run_on_simulated_gpus(const Job& job, int ranks, const Words& more = {}) {
   const std::string report = (job.folder() / "report").string();
-  ::setenv("FINETUNE_SIMULATED_REPORT", report.c_str(), 1);
-  const Outcome outcome = run_program(on_simulated_gpus(job.command(ranks, more)), job.folder());
-  ::unsetenv("FINETUNE_SIMULATED_REPORT");
-  return outcome;
+  const Setting to("FINETUNE_SIMULATED_REPORT", report);
+  return run_program(on_simulated_gpus(job.command(ranks, more)), job.folder());
 }
 
 /// Of the last such run.

@@ -155,18 +155,6 @@ TEST(SimulatedGpus, TheTopologyOfGpusDoesNotChangeTheWeights) {
   EXPECT_TRUE(alone.exported() == three.exported());
 }
 
-/// Settings of the environment for as long as this lives.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Setting() { ::unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-};
-
 /// Gathered units have memory of their own, so it shows in what is used, and in the plan.
 TEST(SimulatedGpus, OneThatCommunicatesAloneTrainsTheSameBits) {
   for (const Words& more : {Words{}, Words{"train.determinism=topology"}}) {

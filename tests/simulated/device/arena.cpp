@@ -14,8 +14,8 @@
 namespace finetune::simulated {
 namespace {
 
-constexpr std::size_t block_bytes = 512;
-constexpr std::size_t arena_bytes = std::size_t{64} << 30;
+constexpr std::size_t cuda_block_bytes = 512;
+constexpr std::size_t device_bytes = std::size_t{64} << 30;
 
 char* map_view(int file, std::size_t size, int protection) {
   void* view = ::mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -27,39 +27,45 @@ char* map_view(int file, std::size_t size, int protection) {
 }  // namespace
 
 Arena& Arena::here() {
-  static Arena* const arena = new Arena(arena_bytes);
+  static Arena* const arena = new Arena(device_bytes, cuda_block_bytes, HostMay::nothing);
   return *arena;
 }
 
-Arena::Arena(std::size_t size_bytes) : size_(size_bytes), free_{{0, size_bytes}} {
+Arena::Arena(std::size_t size_bytes, std::size_t block_bytes, HostMay host_may)
+    : size_(size_bytes), block_bytes_(block_bytes), free_{{0, size_bytes}} {
   const int file = ::memfd_create("simulated-device", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(size_)) != 0)
     throw std::system_error(errno, std::generic_category(), "memory of the simulated device");
-  device_view_ = map_view(file, size_, PROT_NONE);
+  device_view_ =
+      map_view(file, size_, host_may == HostMay::nothing ? PROT_NONE : PROT_READ | PROT_WRITE);
   kernel_view_ = map_view(file, size_, PROT_READ | PROT_WRITE);
   ::close(file);
 }
 
+std::size_t Arena::rounded(std::size_t bytes) const {
+  return (bytes + block_bytes_ - 1) / block_bytes_ * block_bytes_;
+}
+
 void* Arena::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  const std::size_t rounded = (bytes + block_bytes - 1) / block_bytes * block_bytes;
+  const std::size_t taken = rounded(bytes);
   std::size_t offset = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto fits = std::find_if(free_.begin(), free_.end(),
-                                   [&](const auto& range) { return range.second >= rounded; });
+                                   [&](const auto& range) { return range.second >= taken; });
     if (fits == free_.end()) throw std::bad_alloc();
     offset = fits->first;
-    const std::size_t rest = fits->second - rounded;
+    const std::size_t rest = fits->second - taken;
     free_.erase(fits);
-    if (rest > 0) free_.emplace(offset + rounded, rest);
-    live_.emplace(offset, rounded);
-    bytes_ += static_cast<std::int64_t>(rounded);
+    if (rest > 0) free_.emplace(offset + taken, rest);
+    live_.emplace(offset, taken);
+    bytes_ += static_cast<std::int64_t>(taken);
     peak_bytes_ = std::max(peak_bytes_, bytes_);
   }
   // All bits set is a NaN in every floating-point type: who reads what nobody wrote shows in the
   // loss.
-  std::memset(kernel_view_ + offset, 0xff, rounded);
+  std::memset(kernel_view_ + offset, 0xff, taken);
   return device_view_ + offset;
 }
 

@@ -17,12 +17,18 @@ namespace finetune::simulated {
 /// For several threads. Never freed: tensors may live as long as the program.
 class Arena {
  public:
-  /// The one of this process. Takes no memory but what is used.
+  /// What the host may do with the view that is not the kernels'.
+  enum class HostMay { nothing, read_and_write };
+
+  /// Takes no memory but what is used. Blocks are multiples of `block_bytes`.
+  Arena(std::size_t size_bytes, std::size_t block_bytes, HostMay host_may);
+  /// The device's of this process; blocks of 512 bytes, as CUDA's caching allocator has them.
   static Arena& here();
 
-  /// An address for the device; null for 0 bytes. Rounded up to 512 bytes, as CUDA's caching
-  /// allocator does. Throws: std::bad_alloc if the range is full.
+  /// An address for the device; null for 0 bytes. Throws: std::bad_alloc if the range is full.
   void* allocate(std::size_t bytes);
+  /// What it takes for so many bytes.
+  std::size_t rounded(std::size_t bytes) const;
   void release(void* device_address) noexcept;
 
   bool is_device_address(const void* address) const;
@@ -37,9 +43,8 @@ class Arena {
   std::size_t size_bytes() const { return size_; }
 
  private:
-  explicit Arena(std::size_t size_bytes);
-
   std::size_t size_ = 0;
+  std::size_t block_bytes_ = 0;
   char* device_view_ = nullptr;
   char* kernel_view_ = nullptr;
   mutable std::mutex mutex_;

@@ -93,15 +93,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& d_out,
   return {d_q, d_k, d_v};
 }
 
+Operation launched(const char* name) {
+  Counters::here().launch(name);
+  return Operation(name);
+}
+
 at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   at::Tensor result = at::empty(tensor.sizes(), tensor.options().device(device));
-  kernel_view(result).copy_(tensor);
+  kernel_view(result, Touch::writes).copy_(tensor);
   return result;
 }
 
 at::Tensor of_device(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().is_privateuseone(), "a kernel of the device was given host memory");
-  return kernel_view(tensor);
+  return kernel_view(tensor, Touch::reads);
 }
 
 /// As FlashAttention-2's kernels insist.
@@ -122,7 +127,7 @@ Five flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                    std::optional<double>, std::optional<c10::SymInt> window_left,
                    std::optional<c10::SymInt>, const std::optional<at::Tensor>&,
                    const std::optional<at::Tensor>&) {
-  Counters::here().launch("aten::_flash_attention_forward");
+  const Operation operation = launched("aten::_flash_attention_forward");
   TORCH_CHECK(begins_q && is_causal && dropout == 0, "simulated: causal, of segments");
   check_flash(q, *begins_q);
   const auto [out, logsumexp] =
@@ -140,7 +145,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& begins_q,
     const at::Tensor&, c10::SymInt, c10::SymInt, double, bool, const at::Tensor&, const at::Tensor&,
     std::optional<double>, std::optional<c10::SymInt> window_left, std::optional<c10::SymInt>) {
-  Counters::here().launch("aten::_flash_attention_backward");
+  const Operation operation = launched("aten::_flash_attention_backward");
   check_flash(q, begins_q);
   const auto [d_q, d_k, d_v] = backward(
       of_device(d_out), of_device(q), of_device(k), of_device(v), of_device(out),
@@ -158,7 +163,7 @@ Six efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor
                       std::optional<c10::SymInt>, double, std::int64_t mask, bool,
                       std::optional<double>, const std::optional<at::Tensor>&,
                       std::optional<std::int64_t> window) {
-  Counters::here().launch("aten::_efficient_attention_forward");
+  const Operation operation = launched("aten::_efficient_attention_forward");
   TORCH_CHECK(begins_q && mask == 1 && q.size(0) == 1, "simulated: causal, of segments");
   TORCH_CHECK(q.size(2) == k.size(2) && q.size(2) == v.size(2), "each query head has a key head");
   const auto [out, logsumexp] = forward(of_device(q)[0], of_device(k)[0], of_device(v)[0],
@@ -180,7 +185,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
     c10::SymInt, const at::Tensor& logsumexp, double, const at::Tensor&, const at::Tensor&,
     std::int64_t, bool, std::optional<double>, std::optional<std::int64_t>,
     std::optional<std::int64_t> window, bool) {
-  Counters::here().launch("aten::_efficient_attention_backward");
+  const Operation operation = launched("aten::_efficient_attention_backward");
   const auto [d_q, d_k, d_v] = backward(of_device(d_out)[0], of_device(q)[0], of_device(k)[0],
                                         of_device(v)[0], of_device(out)[0], of_device(logsumexp)[0],
                                         {of_device(*begins_q), window ? *window - 1 : -1});

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "simulated/device/order.hpp"
+
 namespace finetune::simulated {
 
 /// How many devices a process sees: FINETUNE_SIMULATED_GPUS, by default 4.
@@ -13,13 +15,18 @@ int num_devices();
 int capability();
 
 /// Makes the private device type usable: allocator, guard, hooks and the name "simulated". Its
-/// operations run on the CPU, on memory that nobody else can follow (arena.hpp), before the call
-/// returns. Operations on tensors of host and device together throw, as they do with CUDA. Once a
-/// process, before the first tensor.
+/// operations run on the CPU, on memory that nobody else can follow (arena.hpp). Operations on
+/// tensors of host and device together throw, as they do with CUDA. Once a process, before the
+/// first tensor.
+///
+/// Operations of one stream come one after the other, so that when they run shows only where
+/// another stream or the host looks. There everything is as late as it may be: pinned memory is the
+/// host's again (pinned.hpp), and collectives have arrived (communication.hpp), when somebody has
+/// waited, and not before.
 void register_device();
 
-/// The same elements as a tensor of the CPU that shares memory with the device's `tensor`: for
-/// kernels of the simulated device.
-at::Tensor kernel_view(const at::Tensor& tensor);
+/// The same elements as a tensor of the CPU that shares memory with `tensor`, which is the device's
+/// or pinned: for kernels of the simulated device, within an Operation that touches them.
+at::Tensor kernel_view(const at::Tensor& tensor, Touch touch);
 
 }  // namespace finetune::simulated

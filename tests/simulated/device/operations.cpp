@@ -6,8 +6,10 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -15,12 +17,37 @@
 #include "simulated/device/arena.hpp"
 #include "simulated/device/counters.hpp"
 #include "simulated/device/device.hpp"
+#include "simulated/device/pinned.hpp"
+#include "simulated/device/streams.hpp"
 
 namespace finetune::simulated {
+namespace {
 
-at::Tensor kernel_view(const at::Tensor& tensor) {
+/// From the first element to the last; what lies between them is taken along.
+void note(const at::Tensor& tensor, Touch touch) {
+  if (tensor.numel() == 0 || Operation::current() == nullptr) return;
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  const auto element = static_cast<std::int64_t>(tensor.element_size());
+  const char* begin = static_cast<const char*>(tensor.storage().data());
+  Operation::current()->touches(
+      begin + tensor.storage_offset() * element, static_cast<std::size_t>((last + 1) * element),
+      touch,
+      fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", ")));
+}
+
+}  // namespace
+
+at::Tensor kernel_view(const at::Tensor& tensor, Touch touch) {
   const c10::Storage& storage = tensor.storage();
-  void* memory = storage.nbytes() == 0 ? nullptr : Arena::here().for_kernels(storage.data());
+  void* memory = nullptr;
+  if (storage.nbytes() > 0) {
+    const PinnedMemory& pinned = PinnedMemory::here();
+    memory = pinned.holds(storage.data()) ? pinned.for_kernels(storage.data())
+                                          : Arena::here().for_kernels(storage.data());
+  }
+  note(tensor, touch);
   auto view = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
                    c10::DataPtr(memory, c10::Device(c10::kCPU)), nullptr, /*resizable=*/false),
@@ -59,23 +86,31 @@ bool takes_host_indices(const std::string& name) {
          name.starts_with("aten::_index_put_impl_");
 }
 
+Touch touch_of(const c10::Argument& argument) {
+  const c10::AliasInfo* alias = argument.alias_info();
+  if (alias == nullptr) return Touch::reads;
+  const auto writes = [](const c10::AliasInfo& info) { return info.isWrite(); };
+  const bool is_written = writes(*alias) || std::ranges::any_of(alias->containedTypes(), writes);
+  return is_written ? Touch::writes : Touch::reads;
+}
+
 /// Arguments as the CPU's kernel takes them, and the way back of its results.
 class Translation {
  public:
   explicit Translation(std::string name) : name_(std::move(name)) {}
 
-  void enter(c10::IValue& value) {
+  void enter(c10::IValue& value, Touch touch) {
     if (value.isTensor()) {
-      value = enter(value.toTensor());
+      value = enter(value.toTensor(), touch);
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : value.toTensorVector())
-        list.push_back(enter(tensor));
+        list.push_back(enter(tensor, touch));
       value = std::move(list);
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-        list.push_back(tensor ? std::optional(enter(*tensor)) : std::nullopt);
+        list.push_back(tensor ? std::optional(enter(*tensor, touch)) : std::nullopt);
       value = std::move(list);
     } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
       device_ = value.toDevice();
@@ -87,7 +122,7 @@ class Translation {
   void check() const {
     if (!device_ || host_sizes_.empty()) return;
     if (takes_host_indices(name_)) {
-      Counters::here().sync(name_ + " (indices of the host)");
+      host_waits_for(name_ + " (indices of the host)", current_stream());
       return;
     }
     TORCH_CHECK(false, name_, " was given tensors of the device and of the host, of shape ",
@@ -106,7 +141,7 @@ class Translation {
   }
 
  private:
-  at::Tensor enter(const at::Tensor& tensor) {
+  at::Tensor enter(const at::Tensor& tensor, Touch touch) {
     if (!tensor.defined()) return tensor;
     if (!is_on_device(tensor)) {
       // A number is an argument of a kernel, not memory.
@@ -119,7 +154,7 @@ class Translation {
     views_.push_back(
         tensor.storage().nbytes() == 0
             ? at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU))
-            : kernel_view(tensor));
+            : kernel_view(tensor, touch));
     return views_.back();
   }
 
@@ -130,7 +165,7 @@ class Translation {
       if (!tensor.sizes().equals(originals_[i].sizes()) ||
           (originals_[i].storage().nbytes() == 0 && tensor.numel() > 0)) {
         originals_[i].resize_(tensor.sizes());
-        kernel_view(originals_[i]).copy_(tensor);
+        kernel_view(originals_[i], Touch::writes).copy_(tensor);
       }
       return originals_[i];
     }
@@ -140,7 +175,7 @@ class Translation {
     if (!device_) return tensor;
     at::Tensor result =
         at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(*device_));
-    if (tensor.numel() > 0) kernel_view(result).copy_(tensor);
+    if (tensor.numel() > 0) kernel_view(result, Touch::writes).copy_(tensor);
     return result;
   }
 
@@ -156,15 +191,17 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   const std::string name =
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   Counters::here().launch(name);
-  if (waits_for_device(name)) Counters::here().sync(name);
+  const Operation operation(name);
   Translation translation(name);
   const std::size_t num_arguments = schema.arguments().size();
-  for (std::size_t i = stack->size() - num_arguments; i < stack->size(); ++i)
-    translation.enter((*stack)[i]);
+  const std::size_t first = stack->size() - num_arguments;
+  for (std::size_t i = 0; i < num_arguments; ++i)
+    translation.enter((*stack)[first + i], touch_of(schema.arguments()[i]));
   translation.check();
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   for (std::size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
     translation.leave((*stack)[i]);
+  if (waits_for_device(name)) host_waits_for(name, operation.stream());
 }
 
 at::Tensor empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
@@ -186,22 +223,40 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 /// CUDA takes small pageable memory along with the call.
 constexpr std::size_t staged_bytes = 64 * 1024;
 
+bool is_staged(const at::Tensor& from, const at::Tensor& to) {
+  return is_on_device(to) && !is_on_device(from) && from.nbytes() <= staged_bytes;
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   Counters::here().launch("aten::_copy_from");
-  const bool crosses = is_on_device(from) != is_on_device(to);
-  if (crosses) {
-    const at::Tensor& host = is_on_device(from) ? to : from;
-    const bool is_staged = is_on_device(to) && host.nbytes() <= staged_bytes;
-    if (!non_blocking || !(host.is_pinned() || is_staged))
-      Counters::here().sync(is_on_device(from) ? "copy to the host" : "copy to the device");
+  const bool to_host = !is_on_device(to);
+  const bool crosses = is_on_device(from) == to_host;
+  const std::string name = !crosses  ? "aten::copy_"
+                           : to_host ? "copy to the host"
+                                     : "copy to the device";
+  const Operation operation(name);
+  const at::Tensor& host = to_host ? to : from;
+  const bool is_pinned =
+      crosses && host.nbytes() > 0 && PinnedMemory::here().holds(host.data_ptr());
+  const auto view = [&](const at::Tensor& tensor, Touch touch) {
+    return is_on_device(tensor) || is_pinned ? kernel_view(tensor, touch) : tensor;
+  };
+  view(to, Touch::writes).copy_(view(from, Touch::reads));
+  if (!crosses) return to;
+  if (!non_blocking || !(is_pinned || is_staged(from, to))) {
+    host_waits_for(name, operation.stream());
+  } else if (is_pinned) {
+    PinnedMemory::here().lend(host.data_ptr(), to_host ? Touch::writes : Touch::reads,
+                              Order::here().event(operation.stream()), name);
   }
-  (is_on_device(to) ? kernel_view(to) : to).copy_(is_on_device(from) ? kernel_view(from) : from);
   return to;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
-  Counters::here().sync("aten::_local_scalar_dense");
-  return kernel_view(tensor).item();
+  const Operation operation("aten::_local_scalar_dense");
+  const at::Scalar value = kernel_view(tensor, Touch::reads).item();
+  host_waits_for(operation.name(), operation.stream());
+  return value;
 }
 
 }  // namespace

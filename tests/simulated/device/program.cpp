@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,16 +19,19 @@
 #include "shard/compute_stream.hpp"
 #include "shard/device_memory.hpp"
 #include "simulated/device/arena.hpp"
-#include "simulated/device/counters.hpp"
+#include "simulated/device/communication.hpp"
 #include "simulated/device/device.hpp"
+#include "simulated/device/streams.hpp"
 
 namespace finetune {
 namespace {
 
+using simulated::CommunicationStream;
+
 [[maybe_unused]] const bool is_registered = (simulated::register_device(), true);
 
 /// NCCL's place: device memory in, device memory out, moved by MPI. The host waits in it for the
-/// other ranks; what it computes is ready before, as everything on this device is.
+/// other ranks; on the device it is as late as the stream of collectives has it.
 class SimulatedGroup : public comm::Group {
  public:
   explicit SimulatedGroup(const comm::Communicator& comm)
@@ -37,28 +41,51 @@ class SimulatedGroup : public comm::Group {
 
   comm::Ticket all_gather(core::DType dtype, const void* shard, void* full,
                           std::int64_t count) override {
-    return group_.all_gather(dtype, kernels(shard), kernels(full), count);
+    const std::size_t bytes = bytes_of(dtype, count);
+    return start(
+        "all_gather", {const_cast<void*>(shard), bytes}, {full, bytes * num_ranks()},
+        [&](const void* from, void* to) { return group_.all_gather(dtype, from, to, count); });
   }
   comm::Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
                               std::int64_t count) override {
-    return group_.reduce_scatter(dtype, kernels(full), kernels(shard), count);
+    const std::size_t bytes = bytes_of(dtype, count);
+    return start(
+        "reduce_scatter", {const_cast<void*>(full), bytes * num_ranks()}, {shard, bytes},
+        [&](const void* from, void* to) { return group_.reduce_scatter(dtype, from, to, count); });
   }
   comm::Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override {
-    return group_.all_reduce(dtype, kernels(values), count);
+    const std::size_t bytes = bytes_of(dtype, count);
+    return start("all_reduce", {values, bytes}, {values, bytes}, [&](const void* from, void* to) {
+      std::memcpy(to, from, bytes);
+      return group_.all_reduce(dtype, to, count);
+    });
   }
   comm::Ticket exchange(comm::Exchange) override {
     core::check(false, "an exchange is for host memory");
     return comm::nothing_started;
   }
-  void wait(comm::Ticket ticket) override { group_.wait(ticket); }
-  void synchronize() override { group_.synchronize(); }
-  void abandon() override { group_.abandon(); }
+  void wait(comm::Ticket ticket) override {
+    if (ticket != comm::nothing_started) CommunicationStream::here().make_compute_wait(ticket);
+  }
+  void synchronize() override { CommunicationStream::here().synchronize(); }
+  void abandon() override {
+    group_.abandon();
+    CommunicationStream::here().synchronize();
+  }
   comm::Traffic traffic() const override { return group_.traffic(); }
   double take_exposed_s() override { return group_.take_exposed_s(); }
 
  private:
-  static void* kernels(const void* address) {
-    return simulated::Arena::here().for_kernels(address);
+  static std::size_t bytes_of(core::DType dtype, std::int64_t count) {
+    return static_cast<std::size_t>(count * core::size_bytes(dtype));
+  }
+  std::size_t num_ranks() const { return static_cast<std::size_t>(size()); }
+
+  template <typename Move>
+  comm::Ticket start(const char* name, CommunicationStream::Part read,
+                     CommunicationStream::Part written, const Move& move) {
+    return CommunicationStream::here().start(
+        name, read, written, [&](const void* from, void* to) { group_.wait(move(from, to)); });
   }
 
   comm::MpiGroup group_;
@@ -114,7 +141,8 @@ void* shard::compute_stream() {
 }
 
 void shard::wait_for_compute(at::Device device) {
-  if (!device.is_cpu()) simulated::Counters::here().sync("wait_for_compute");
+  if (device.is_cpu() || simulated::is_dropped("stream")) return;
+  simulated::host_waits_for("wait_for_compute", simulated::current_stream());
 }
 
 std::int64_t shard::peak_device_bytes(at::Device device) {

@@ -8,20 +8,18 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <new>
-#include <unordered_map>
 
 #include "simulated/device/arena.hpp"
-#include "simulated/device/counters.hpp"
 #include "simulated/device/device.hpp"
+#include "simulated/device/pinned.hpp"
+#include "simulated/device/streams.hpp"
 
 namespace finetune::simulated {
 namespace {
 
-thread_local c10::DeviceIndex current = 0;
+thread_local c10::DeviceIndex device_of_thread = 0;
 
-int number_of(const char* setting, int usual) {
+int setting_or(const char* setting, int usual) {
   const char* text = std::getenv(setting);
   return text == nullptr ? usual : std::atoi(text);
 }
@@ -31,122 +29,130 @@ class DeviceAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     void* address = Arena::here().allocate(bytes);
-    return {address, address, &release, c10::Device(c10::kPrivateUse1, current)};
+    if (address != nullptr)
+      Order::here().allocated(address, Arena::here().rounded(bytes), current_stream());
+    return {address, address, &release, c10::Device(c10::kPrivateUse1, device_of_thread)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     if (bytes == 0) return;
+    const Operation operation("a copy of storage");
+    operation.touches(from, bytes, Touch::reads, "storage");
+    operation.touches(to, bytes, Touch::writes, "storage");
     std::memcpy(Arena::here().for_kernels(to), Arena::here().for_kernels(from), bytes);
   }
 
  private:
-  static void release(void* address) { Arena::here().release(address); }
+  static void release(void* address) {
+    Order::here().freed(address);
+    Arena::here().release(address);
+  }
 };
 
-/// Host memory that is remembered as pinned.
+/// Pinned host memory.
 class PinnedAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* address = bytes == 0 ? nullptr : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (bytes > 0 && address == nullptr) throw std::bad_alloc();
-    const std::lock_guard lock(mutex());
-    if (address != nullptr) blocks()[address] = bytes;
+    void* address = PinnedMemory::here().allocate(bytes);
     return {address, address, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
-  static bool holds(const void* data) {
-    const std::lock_guard lock(mutex());
-    const auto at = reinterpret_cast<std::uintptr_t>(data);
-    for (const auto& [start, bytes] : blocks()) {
-      const auto first = reinterpret_cast<std::uintptr_t>(start);
-      if (at >= first && at < first + bytes) return true;
-    }
-    return false;
-  }
 
  private:
-  static void release(void* address) {
-    const std::lock_guard lock(mutex());
-    blocks().erase(address);
-    std::free(address);
-  }
-  static std::mutex& mutex() {
-    static auto* const one = new std::mutex();
-    return *one;
-  }
-  static std::unordered_map<void*, std::size_t>& blocks() {
-    static auto* const all = new std::unordered_map<void*, std::size_t>();
-    return *all;
-  }
+  static void release(void* address) { PinnedMemory::here().release(address); }
 };
 
-/// Everything that was started is done, so streams and events have nothing to wait for.
+/// When it was recorded, and what is done when it is past.
+struct Event {
+  std::chrono::steady_clock::time_point time;
+  Clock done;
+};
+
+/// An event is past when the host has waited for it, or for something behind it.
 struct Guard : c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = c10::kPrivateUse1;
   c10::DeviceType type() const override { return static_type; }
   c10::Device exchangeDevice(c10::Device device) const override {
     const c10::Device before = getDevice();
-    current = device.index() < 0 ? current : device.index();
+    device_of_thread = device.index() < 0 ? device_of_thread : device.index();
     return before;
   }
-  c10::Device getDevice() const override { return {static_type, current}; }
+  c10::Device getDevice() const override { return {static_type, device_of_thread}; }
   void setDevice(c10::Device device) const override { exchangeDevice(device); }
   void uncheckedSetDevice(c10::Device device) const noexcept override { exchangeDevice(device); }
   c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, current_stream());
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, new_stream());
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return getStream(stream.device());
+    return c10::Stream(c10::Stream::UNSAFE, stream.device(), exchange_stream(number_of(stream)));
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(num_devices());
   }
-  /// An event is the time at which it was recorded.
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
-    using Clock = std::chrono::steady_clock;
-    if (*event == nullptr) *event = new Clock::time_point();
-    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Event();
+    *as_event(*event) = {std::chrono::steady_clock::now(), Order::here().event(number_of(stream))};
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
-    delete static_cast<std::chrono::steady_clock::time_point*>(event);
+    delete as_event(event);
   }
   double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
-    using Clock = std::chrono::steady_clock;
-    const auto elapsed =
-        *static_cast<Clock::time_point*>(end) - *static_cast<Clock::time_point*>(begin);
+    const auto elapsed = as_event(end)->time - as_event(begin)->time;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {
-    Counters::here().sync("synchronizeStream");
+  void block(void* event, const c10::Stream& stream) const override {
+    if (!is_dropped("block")) Order::here().stream_waits(number_of(stream), as_event(event)->done);
   }
-  void synchronizeEvent(void*) const override { Counters::here().sync("synchronizeEvent"); }
+  bool queryEvent(void* event) const override {
+    return Order::here().host_knows(as_event(event)->done);
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    return Order::here().host_knows(Order::here().event(number_of(stream)));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    if (!is_dropped("stream")) host_waits_for("synchronizeStream", number_of(stream));
+  }
+  void synchronizeEvent(void* event) const override {
+    if (!is_dropped("event")) host_waits("synchronizeEvent", as_event(event)->done);
+  }
   void synchronizeDevice(c10::DeviceIndex) const override {
-    Counters::here().sync("synchronizeDevice");
+    Clock all = Order::here().event(default_stream);
+    all.merge(Order::here().event(communication_stream));
+    host_waits("synchronizeDevice", all);
   }
+
+ private:
+  static Event* as_event(void* event) { return static_cast<Event*>(event); }
+  static Stream number_of(const c10::Stream& stream) { return static_cast<Stream>(stream.id()); }
 };
 
 struct Hooks : at::PrivateUse1HooksInterface {
   void init() const override {}
-  bool hasPrimaryContext(c10::DeviceIndex device) const override { return device == current; }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return device == device_of_thread;
+  }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(num_devices());
   }
-  c10::DeviceIndex getCurrentDevice() const override { return current; }
-  bool isPinnedPtr(const void* data) const override { return PinnedAllocator::holds(data); }
+  c10::DeviceIndex getCurrentDevice() const override { return device_of_thread; }
+  bool isPinnedPtr(const void* data) const override { return PinnedMemory::here().holds(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     static auto* const allocator = new PinnedAllocator();
     return allocator;
   }
-  at::Device getDeviceFromPtr(void*) const override { return {at::kPrivateUse1, current}; }
+  at::Device getDeviceFromPtr(void*) const override { return {at::kPrivateUse1, device_of_thread}; }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     c10::DataPtr memory = c10::GetAllocator(c10::kPrivateUse1)->allocate(bytes);
     const std::size_t kept = std::min(bytes, storage.nbytes());
@@ -161,11 +167,11 @@ struct Hooks : at::PrivateUse1HooksInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 int num_devices() {
-  return number_of("FINETUNE_SIMULATED_GPUS", 4);
+  return setting_or("FINETUNE_SIMULATED_GPUS", 4);
 }
 
 int capability() {
-  return number_of("FINETUNE_SIMULATED_CAPABILITY", 90);
+  return setting_or("FINETUNE_SIMULATED_CAPABILITY", 90);
 }
 
 void register_device() {
@@ -173,6 +179,7 @@ void register_device() {
   at::RegisterPrivateUse1HooksInterface(new Hooks());
   static auto* const allocator = new DeviceAllocator();
   c10::SetAllocator(c10::kPrivateUse1, allocator);
+  explain_faults();
 }
 
 }  // namespace finetune::simulated
