@@ -2,11 +2,9 @@
 #include "comm/environment.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "comm/detail/explained.hpp"
 #include "comm/detail/handle.hpp"
 #include "comm/detail/launcher.hpp"
+#include "core/cores.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/host.hpp"
@@ -51,15 +50,13 @@ Topology find_topology(const Communicator& world, const Communicator& node) {
 /// Cores of this rank: those of its mask, divided by the ranks of the node that have the same one.
 /// A launcher may bind each rank to a core, several to a socket, or none at all.
 int share_of_cores(const Communicator& node) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) CPU_SET(0, &mask);
-  const std::string mine(reinterpret_cast<const char*>(&mask), sizeof(mask));
+  const std::vector<int> cores = core::own_cores();
+  const std::string mine = fmt::format("{}", fmt::join(cores, ","));
   const auto masks = node.all_gather_text(mine);
   const auto sharing = std::count(masks.begin(), masks.end(), mine);
   const char* told = std::getenv("OMP_NUM_THREADS");
   if (told != nullptr && std::atoi(told) > 0) return std::atoi(told);
-  return std::max(1, CPU_COUNT(&mask) / static_cast<int>(sharing));
+  return std::max(1, static_cast<int>(cores.size()) / static_cast<int>(sharing));
 }
 
 }  // namespace

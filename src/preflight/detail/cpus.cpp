@@ -8,16 +8,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <charconv>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
-#include <system_error>
 
 #include "core/clock.hpp"
+#include "core/cores.hpp"
 
 namespace finetune::preflight {
 namespace {
@@ -39,28 +36,6 @@ std::string field(const fs::path& path, const std::string& name) {
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(name + ":")) return line.substr(name.size() + 1);
   return {};
-}
-
-/// The system refuses a mask that is smaller than its own, which may hold more than the 1,024 cores
-/// of a cpu_set_t.
-std::vector<int> own_cores() {
-  constexpr int most_cores = 1 << 20;
-  std::vector<int> cores;
-  for (int num_cores = CPU_SETSIZE; num_cores <= most_cores; num_cores *= 2) {
-    const std::size_t bytes = CPU_ALLOC_SIZE(num_cores);
-    const auto free_mask = [](cpu_set_t* mask) { CPU_FREE(mask); };
-    const std::unique_ptr<cpu_set_t, decltype(free_mask)> mask(CPU_ALLOC(num_cores), free_mask);
-    if (!mask) return cores;
-    CPU_ZERO_S(bytes, mask.get());
-    if (::sched_getaffinity(0, bytes, mask.get()) != 0) {
-      if (errno == EINVAL) continue;
-      return cores;
-    }
-    for (int core = 0; core < num_cores; ++core)
-      if (CPU_ISSET_S(static_cast<std::size_t>(core), bytes, mask.get())) cores.push_back(core);
-    return cores;
-  }
-  return cores;
 }
 
 /// Seconds that each core has worked, or was taken by the machine's host, since it started.
@@ -108,26 +83,6 @@ std::vector<double> spin(double seconds, std::size_t num_cores) {
 
 }  // namespace
 
-std::vector<int> parse_list(std::string_view text) {
-  std::vector<int> numbers;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    std::string_view part = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    while (!part.empty() && std::isspace(static_cast<unsigned char>(part.front())) != 0)
-      part.remove_prefix(1);
-    int first = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), first);
-    if (error != std::errc()) continue;
-    int last = first;
-    if (end != part.data() + part.size() && *end == '-')
-      std::from_chars(end + 1, part.data() + part.size(), last);
-    for (int number = first; number <= last; ++number)
-      numbers.push_back(number);
-  }
-  return numbers;
-}
-
 std::string list_text(const std::vector<int>& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -145,18 +100,19 @@ std::string list_text(const std::vector<int>& numbers) {
 CpuFacts cpus_here(int threads, const fs::path& root, std::vector<int> cores) {
   CpuFacts facts;
   facts.threads = threads;
-  facts.cores = cores.empty() ? own_cores() : std::move(cores);
+  facts.cores = cores.empty() ? core::own_cores() : std::move(cores);
   const fs::path system = root / "sys/devices/system";
-  facts.num_online = static_cast<int>(parse_list(first_line(system / "cpu/online")).size());
+  facts.num_online = static_cast<int>(core::parse_list(first_line(system / "cpu/online")).size());
   const std::set<int> own(facts.cores.begin(), facts.cores.end());
-  const auto nodes = parse_list(first_line(system / "node/online"));
+  const auto nodes = core::parse_list(first_line(system / "node/online"));
   facts.num_numa = static_cast<int>(nodes.size());
   for (const int node : nodes) {
-    const auto list = parse_list(first_line(system / fmt::format("node/node{}/cpulist", node)));
+    const auto list =
+        core::parse_list(first_line(system / fmt::format("node/node{}/cpulist", node)));
     if (std::ranges::any_of(list, [&](int core) { return own.contains(core); }))
       facts.numa_of_cores.push_back(node);
   }
-  facts.numa_of_memory = parse_list(field(root / "proc/self/status", "Mems_allowed_list"));
+  facts.numa_of_memory = core::parse_list(field(root / "proc/self/status", "Mems_allowed_list"));
   return facts;
 }
 

@@ -3,7 +3,7 @@
 // The cores of a rank: which, of which NUMA node, and who else computes on them.
 
 #include <filesystem>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -11,11 +11,7 @@
 
 namespace finetune::preflight {
 
-/// "0-3,8" -> 0, 1, 2, 3, 8: how Linux writes sets of cores and nodes. What is no number is left
-/// out.
-std::vector<int> parse_list(std::string_view text);
-
-/// And back.
+/// "0-3,8" of 0, 1, 2, 3, 8: as core::parse_list reads it.
 std::string list_text(const std::vector<int>& numbers);
 
 /// What this process may use. `root` holds proc/ and sys/; another than "/" is for tests, and so

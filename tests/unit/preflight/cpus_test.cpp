@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/cores.hpp"
 #include "jobs.hpp"
 #include "preflight/judge.hpp"
 #include "support/folders.hpp"
@@ -17,9 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Lists, AreReadAndWrittenAsLinuxDoes) {
-  EXPECT_EQ(parse_list("0-2,8\n"), (std::vector<int>{0, 1, 2, 8}));
-  EXPECT_EQ(parse_list("\t3, 5"), (std::vector<int>{3, 5}));
-  EXPECT_EQ(parse_list(""), std::vector<int>());
+  EXPECT_EQ(core::parse_list("0-2,8\n"), (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_EQ(core::parse_list("\t3, 5"), (std::vector<int>{3, 5}));
+  EXPECT_EQ(core::parse_list(""), std::vector<int>());
   EXPECT_EQ(list_text({0, 1, 2, 8}), "0-2,8");
 }
 
