@@ -11,6 +11,10 @@ namespace finetune::core {
 /// Name and value, in the order to print: version, commit, compiler, options, library versions.
 std::vector<std::pair<std::string, std::string>> build_info();
 
+/// "13.0": the CUDA that libtorch was built for, which decides what driver is needed; empty in a
+/// build without CUDA.
+std::string libtorch_cuda();
+
 /// One line of all of it.
 std::string build_stamp();
 
