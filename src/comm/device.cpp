@@ -2,16 +2,22 @@
 #include "comm/device.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "comm/agree.hpp"
+#include "comm/detail/gpu_distance.hpp"
+#include "comm/detail/gpu_placement.hpp"
 #include "comm/detail/installed_gpus.hpp"
+#include "core/cores.hpp"
 #include "core/error.hpp"
 #include "core/host.hpp"
+#include "core/text.hpp"
 
 namespace finetune::comm {
 
@@ -20,38 +26,70 @@ namespace {
 constexpr const char* on_cpus =
     "to compute on CPUs, set train.device = \"cpu\" (generate: --device cpu)";
 
+constexpr const char* ask_scheduler = "Ask the scheduler for GPUs (sbatch --gpus-per-node=4)";
+
+[[noreturn]] void fail_here(const std::string& problem, const std::string& why,
+                            const std::string& remedy) {
+  core::fail(core::ErrorKind::environment, {"GPU on " + core::host_name(), problem, why,
+                                            fmt::format("{}; {}.", remedy, on_cpus)});
+}
+
 [[noreturn]] void fail_without_gpu(const GpuFacts& facts) {
   const CudaState& cuda = facts.cuda;
-  const std::string where = fmt::format("GPU on {}", core::host_name());
-  if (!cuda.is_built) {
-    core::fail(core::ErrorKind::environment,
-               {where, "train.device = \"gpu\", but this program was built without CUDA",
-                "it computes on CPUs only",
-                fmt::format("Build it with -DFINETUNE_WITH_CUDA=ON; {}.", on_cpus)});
-  }
-  if (facts.installed == 0 && facts.driver.empty()) {
-    core::fail(core::ErrorKind::environment,
-               {where, "train.device = \"gpu\", and this node has none",
-                "there is no device and no driver of NVIDIA",
-                fmt::format("Ask the scheduler for nodes with GPUs; {}.", on_cpus)});
-  }
-  if (facts.are_hidden) {
-    core::fail(core::ErrorKind::environment,
-               {where, fmt::format("none of {} is visible", facts.installed),
-                "CUDA_VISIBLE_DEVICES names none",
-                fmt::format("Ask the scheduler for GPUs, or unset it; {}.", on_cpus)});
-  }
+  if (!cuda.is_built)
+    fail_here("train.device = \"gpu\", but this program was built without CUDA",
+              "it computes on CPUs only", "Build it with -DFINETUNE_WITH_CUDA=ON");
+  if (facts.installed == 0 && facts.driver.empty())
+    fail_here("train.device = \"gpu\", and this node has none",
+              "there is no device and no driver of NVIDIA",
+              "Ask the scheduler for nodes with GPUs");
+  if (facts.are_hidden)
+    fail_here(fmt::format("none of {} is visible", facts.installed),
+              "CUDA_VISIBLE_DEVICES names none", std::string(ask_scheduler) + ", or unset it");
+  if (facts.installed > 0 && facts.open_to_us() == 0)
+    fail_here(fmt::format("none of {} is this job's", facts.installed),
+              "the system lets it open none of their devices", ask_scheduler);
+  if (!facts.broken.empty())
+    fail_here(fmt::format("no answer from {} of {}", facts.broken.size(), facts.open_to_us()),
+              core::one_line(fmt::format("{}", fmt::join(facts.broken, ", "))),
+              fmt::format("Look at nvidia-smi and the kernel log (dmesg | grep 'NVRM: Xid'), have "
+                          "{} drained and submit again without it",
+                          core::host_name()));
   const std::string driver =
       facts.driver.empty() ? "no driver is loaded" : fmt::format("driver {}", facts.driver);
   const std::string serves =
       cuda.driver_for.empty() ? "" : fmt::format(" serves CUDA up to {},", cuda.driver_for);
-  core::fail(
-      core::ErrorKind::environment,
-      {where, fmt::format("CUDA cannot use it: {}", cuda.problem),
-       fmt::format("{}{} and this program was built for CUDA {}", driver, serves, cuda.built_for),
-       fmt::format("Have the driver updated, or build with a libtorch for an older CUDA "
-                   "(LibTorch_ROOT); look at nvidia-smi; {}.",
-                   on_cpus)});
+  fail_here(
+      fmt::format("CUDA cannot use it: {}", cuda.problem),
+      fmt::format("{}{} and this program's libtorch was built for CUDA {}", driver, serves,
+                  cuda.built_for),
+      "Have the driver updated, or build with a libtorch for an older CUDA (LibTorch_ROOT); look "
+      "at nvidia-smi");
+}
+
+/// What this rank sees, for place_ranks.
+NodeRank look_around(int rank, UseOfGpus asked) {
+  NodeRank seen{.rank = rank};
+  const int num_visible = gpus_to_use(asked, gpu_facts());
+  const std::vector<int> cores = core::own_cores();
+  seen.is_bound = are_some_of_all(cores);
+  for (int device = 0; device < num_visible; ++device) {
+    const GpuName name = gpu_name(device);
+    seen.gpus.push_back({name.uuid, name.pci, gpu_distance(name.pci, cores)});
+  }
+  return seen;
+}
+
+/// Set once, before other threads use the device.
+std::string& text_of_current() {
+  static std::string text;
+  return text;
+}
+
+void make_current(const Device& device) {
+  if (device.index < 0) return;
+  use_gpu(device.index);
+  text_of_current() = fmt::format("GPU {} ({})", device.index, device.uuid);
 }
 
 }  // namespace
@@ -68,18 +106,23 @@ int num_gpus() {
 
 GpuFacts gpu_facts() {
   GpuFacts facts{.cuda = cuda_state()};
-  const InstalledGpus installed = installed_gpus();
-  facts.installed = installed.count;
+  InstalledGpus installed = installed_gpus();
+  facts.installed = std::ssize(installed.devices);
   facts.driver = installed.driver;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   facts.are_hidden = visible != nullptr && names_no_gpu(visible);
+  facts.are_chosen = visible != nullptr && !facts.are_hidden;
+  if (facts.cuda.usable >= facts.installed) return facts;
+  OpenGpus opened = open_gpus(installed.devices);
+  facts.denied = opened.denied;
+  facts.broken = std::move(opened.broken);
   return facts;
 }
 
 int gpus_to_use(UseOfGpus asked, const GpuFacts& facts) {
   if (asked == UseOfGpus::never) return 0;
   if (facts.cuda.usable > 0) return facts.cuda.usable;
-  const bool is_expected = facts.cuda.is_built && facts.installed > 0 && !facts.are_hidden;
+  const bool is_expected = facts.cuda.is_built && facts.open_to_us() > 0 && !facts.are_hidden;
   if (asked == UseOfGpus::always || is_expected) fail_without_gpu(facts);
   return 0;
 }
@@ -96,17 +139,21 @@ std::string why_on_cpu(UseOfGpus asked, const GpuFacts& facts) {
   if (!facts.cuda.is_built)
     return fmt::format("this program was built without CUDA; this node has {} GPU{}", there,
                        there == 1 ? "" : "s");
-  return facts.are_hidden ? "CUDA_VISIBLE_DEVICES names no GPU" : "";
+  if (facts.are_hidden) return "CUDA_VISIBLE_DEVICES names no GPU";
+  if (facts.open_to_us() == 0)
+    return fmt::format("this job may use none of this node's {} GPU{}", there,
+                       there == 1 ? "" : "s");
+  return "";
 }
 
-int device_of(int num_visible, int local_rank) {
-  if (num_visible == 1) return 0;
-  if (local_rank >= num_visible) {
-    core::fail(core::ErrorKind::environment,
-               {"devices", fmt::format("this node has more ranks than its {} GPUs", num_visible),
-                "each rank needs one of its own", "Start as many ranks per node as it has GPUs."});
-  }
-  return local_rank;
+std::string missing_gpus(const GpuFacts& facts) {
+  const int usable = facts.cuda.usable;
+  if (usable == 0 || facts.are_chosen || usable >= facts.open_to_us()) return "";
+  const std::string which = facts.broken.empty()
+                                ? "is one broken, or in MIG mode?"
+                                : core::one_line(fmt::format("{}", fmt::join(facts.broken, ", ")));
+  return fmt::format("CUDA sees {} of the {} GPUs that this job may use: {}", usable,
+                     facts.open_to_us(), which);
 }
 
 void require_own_devices(const Communicator& world, const std::string& uuid) {
@@ -133,20 +180,35 @@ void require_own_devices(const Communicator& world, const std::string& uuid) {
 }
 
 Device choose_device(const Communicator& world, const Communicator& node, UseOfGpus asked) {
+  const NodeRank own = agree(world, [&] { return look_around(world.rank(), asked); });
+  std::vector<NodeRank> ranks;
+  for (const std::string& text : node.all_gather_text(to_text(own)))
+    ranks.push_back(node_rank_from_text(text));
   const Device device = agree(world, [&] {
+    const Placement placement = place_ranks(ranks);
     Device mine;
-    const int num_visible = gpus_to_use(asked, gpu_facts());
-    if (num_visible == 0) return mine;
-    mine.index = device_of(num_visible, node.rank());
-    mine.uuid = gpu_uuid(mine.index);
+    mine.index = placement.device[static_cast<std::size_t>(node.rank())];
+    if (mine.index < 0) return mine;
+    mine.uuid = own.gpus[static_cast<std::size_t>(mine.index)].uuid;
+    mine.chosen = to_string(placement.by);
     return mine;
   });
   require_own_devices(world, device.uuid);
   // Only now: making a device current takes memory on it, which is not to be another rank's.
-  agree_all(world, [&] {
-    if (device.index >= 0) use_gpu(device.index);
-  });
+  agree_all(world, [&] { make_current(device); });
   return device;
+}
+
+Device choose_first_device(UseOfGpus asked) {
+  Device device;
+  if (gpus_to_use(asked, gpu_facts()) == 0) return device;
+  device = {.index = 0, .uuid = gpu_name(0).uuid, .chosen = "the first"};
+  make_current(device);
+  return device;
+}
+
+std::string current_gpu() {
+  return text_of_current();
 }
 
 }  // namespace finetune::comm

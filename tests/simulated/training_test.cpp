@@ -202,7 +202,7 @@ TEST(SimulatedGpus, TwoRanksWithOneGpuAreRefused) {
   const Job job("simulated/shared", short_run("32-true", 2));
   const Outcome refused = run_on_simulated_gpus(job, 2);
   EXPECT_EQ(refused.exit_code, 69) << refused.text();
-  EXPECT_EQ(count(refused.err, "and so does rank 0"), 1) << refused.text();
+  EXPECT_EQ(count(refused.err, "no GPU is left for it"), 1) << refused.text();
 }
 
 TEST(SimulatedGpus, AnswerAsTheCpuDoes) {

@@ -4,10 +4,17 @@
 
 #include "comm/device.hpp"
 #include "comm/nccl/detail/cuda.hpp"
+#include "core/build_info.hpp"
 
 namespace finetune::comm {
 
 namespace {
+
+// detail/cuda_errors.cpp names them by number.
+static_assert(cudaErrorMemoryAllocation == 2 && cudaErrorInsufficientDriver == 35 &&
+              cudaErrorNoKernelImageForDevice == 209 && cudaErrorECCUncorrectable == 214 &&
+              cudaErrorIllegalAddress == 700 && cudaErrorHardwareStackError == 714 &&
+              cudaErrorLaunchFailure == 719 && cudaErrorUnknown == 999);
 
 /// 13000 -> "13.0".
 std::string cuda_version(int number) {
@@ -17,7 +24,7 @@ std::string cuda_version(int number) {
 }  // namespace
 
 CudaState cuda_state() {
-  CudaState state{.is_built = true, .built_for = cuda_version(CUDART_VERSION)};
+  CudaState state{.is_built = true, .built_for = core::libtorch_cuda()};
   int driver = 0;
   // 0 without a driver, which is no error.
   if (cudaDriverGetVersion(&driver) == cudaSuccess) state.driver_for = cuda_version(driver);
@@ -30,16 +37,17 @@ CudaState cuda_state() {
   return state;
 }
 
-std::string gpu_uuid(int device) {
+GpuName gpu_name(int device) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  std::string text = "GPU-";
+  std::string uuid = "GPU-";
   for (int i = 0; i < 16; ++i) {
     // Dashes after bytes 4, 6, 8 and 10, as in every UUID (RFC 9562).
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
-  return text;
+  return {uuid, fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                            properties.pciDeviceID)};
 }
 
 std::int64_t free_gpu_bytes() {

@@ -22,7 +22,7 @@ std::int64_t free_gpu_bytes() {
   return 0;
 }
 
-std::string gpu_uuid(int) {
+GpuName gpu_name(int) {
   fail_without_cuda();
 }
 

@@ -24,11 +24,9 @@ shard::Options computing_in(core::DType dtype, const comm::Communicator& fsdp,
                             comm::UseOfGpus gpus) {
   shard::Options options;
   options.numbers.compute = dtype;
-  const bool is_alone = fsdp.size() == 1;
-  if (is_alone && comm::gpus_to_use(gpus, comm::gpu_facts()) > 0) {
-    comm::use_gpu(0);
-    options.device = options.state_device = model::compute_device(0);
-  }
+  if (fsdp.size() > 1) return options;
+  options.device = options.state_device =
+      model::compute_device(comm::choose_first_device(gpus).index);
   return options;
 }
 

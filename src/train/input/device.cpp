@@ -19,13 +19,27 @@ namespace {
 constexpr std::size_t listed = 16;
 
 void log_devices(const comm::Environment& environment, const comm::Device& device) {
-  const auto uuids = environment.world().all_gather_text(device.uuid);
+  const auto devices = environment.world().all_gather_text(
+      fmt::format("GPU {} ({}), {}", device.index, device.uuid, device.chosen));
   const comm::Topology& topology = environment.topology();
-  for (std::size_t rank = 0; rank < uuids.size() && rank < listed; ++rank) {
+  for (std::size_t rank = 0; rank < devices.size() && rank < listed; ++rank) {
     const auto node = static_cast<std::size_t>(topology.node_of_rank[rank]);
-    log::info(fmt::format("rank {} on {}: {}", rank, topology.node_names[node], uuids[rank]));
+    log::info(fmt::format("rank {} on {}: {}", rank, topology.node_names[node], devices[rank]));
   }
-  if (uuids.size() > listed) log::info(fmt::format("and {} more", uuids.size() - listed));
+  if (devices.size() > listed) log::info(fmt::format("and {} more", devices.size() - listed));
+}
+
+/// Of every node that lacks some, by its first rank.
+void warn_of_missing(const comm::Environment& environment) {
+  const bool is_first = environment.node().is_root();
+  const auto missing = environment.world().all_gather_text(
+      is_first ? comm::missing_gpus(comm::gpu_facts()) : std::string());
+  const comm::Topology& topology = environment.topology();
+  for (std::size_t rank = 0; rank < missing.size(); ++rank) {
+    if (missing[rank].empty()) continue;
+    const auto node = static_cast<std::size_t>(topology.node_of_rank[rank]);
+    log::warn(fmt::format("{}: {}", topology.node_names[node], missing[rank]));
+  }
 }
 
 /// cuBLAS, cuDNN and ATen have faster ways whose sums come in any order.
@@ -75,6 +89,7 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
                         environment.world().size(), allocator == nullptr ? "as it is" : allocator));
   log::info(fmt::format("memory-bound work on GPUs: {}", kernels::who_computes_on_gpus()));
   log_devices(environment, device);
+  warn_of_missing(environment);
   comm::agree_all(environment.world(), [&] {
     require_arithmetic(model::compute_capability(model::compute_device(device.index)),
                        numbers.compute, environment.world().rank());

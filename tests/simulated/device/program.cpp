@@ -103,8 +103,9 @@ CudaState cuda_state() {
           .built_for = "0.0"};
 }
 
-std::string gpu_uuid(int device) {
-  return fmt::format("simulated-{}-{}", core::host_name(), device);
+GpuName gpu_name(int device) {
+  return {fmt::format("simulated-{}-{}", core::host_name(), device),
+          fmt::format("simulated:{}", device)};
 }
 
 void use_gpu(int device) {

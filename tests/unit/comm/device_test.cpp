@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "comm/agree.hpp"
 #include "comm/detail/installed_gpus.hpp"
@@ -14,6 +16,8 @@
 
 namespace finetune::comm::device_test {
 namespace {
+
+using Paths = std::vector<std::filesystem::path>;
 
 /// What require_own_devices says about this rank's `uuid`; empty if it agrees.
 std::string complaint(const std::string& uuid) {
@@ -24,16 +28,6 @@ std::string complaint(const std::string& uuid) {
     return error.what();
   }
   return "";
-}
-
-TEST(Device, ARankTakesTheDeviceOfItsLocalRank) {
-  EXPECT_EQ(device_of(4, 0), 0);
-  EXPECT_EQ(device_of(4, 3), 3);
-  EXPECT_THROW(device_of(4, 4), core::Error);
-}
-
-TEST(Device, ARankThatSeesOneDeviceTakesIt) {
-  EXPECT_EQ(device_of(1, 3), 0);
 }
 
 /// What gpus_to_use throws; empty if it decides.
@@ -67,7 +61,7 @@ TEST(UseOfGpus, ADriverThatIsTooOldIsNoReasonToComputeOnTheCpu) {
   for (const UseOfGpus asked : {UseOfGpus::automatic, UseOfGpus::always}) {
     const std::string message = refusal(asked, facts);
     for (const char* part : {"CUDA driver version is insufficient", "driver 550.54.15", "12.4",
-                             "built for CUDA 13.0", "train.device = \"cpu\""})
+                             "libtorch was built for CUDA 13.0", "train.device = \"cpu\""})
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
   EXPECT_EQ(gpus_to_use(UseOfGpus::never, facts), 0);
@@ -109,21 +103,73 @@ TEST(UseOfGpus, ABuildWithoutCudaSaysSo) {
   EXPECT_NE(refusal(UseOfGpus::always, facts).find("-DFINETUNE_WITH_CUDA=ON"), std::string::npos);
 }
 
+TEST(UseOfGpus, ThoseOfOtherJobsAreNotExpected) {
+  const GpuFacts facts{.cuda = no_driver, .installed = 4, .denied = 4, .driver = "580.65"};
+  EXPECT_EQ(gpus_to_use(UseOfGpus::automatic, facts), 0);
+  EXPECT_EQ(why_on_cpu(UseOfGpus::automatic, facts), "this job may use none of this node's 4 GPUs");
+  const std::string message = refusal(UseOfGpus::always, facts);
+  for (const char* part : {"none of 4 is this job's", "--gpus-per-node"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(UseOfGpus, OneThatDoesNotAnswerIsNoReasonToComputeOnTheCpu) {
+  const GpuFacts facts{.cuda = no_driver,
+                       .installed = 4,
+                       .denied = 2,
+                       .broken = {"/dev/nvidia1: Input/output error"},
+                       .driver = "580.65"};
+  const std::string message = refusal(UseOfGpus::automatic, facts);
+  for (const char* part :
+       {"no answer from 1 of 2", "/dev/nvidia1: Input/output error", "NVRM: Xid"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(UseOfGpus, WarnsOfThoseThatCudaDoesNotSee) {
+  GpuFacts facts{.cuda = works, .installed = 4, .driver = "580.65"};
+  EXPECT_EQ(missing_gpus(facts), "");
+  facts.installed = 8;
+  facts.denied = 4;
+  EXPECT_EQ(missing_gpus(facts), "") << "the others are other jobs'";
+  facts.denied = 3;
+  EXPECT_EQ(missing_gpus(facts),
+            "CUDA sees 4 of the 5 GPUs that this job may use: is one broken, or in MIG mode?");
+  facts.broken = {"/dev/nvidia7: No such device"};
+  EXPECT_EQ(missing_gpus(facts),
+            "CUDA sees 4 of the 5 GPUs that this job may use: /dev/nvidia7: No such device");
+  facts.are_chosen = true;
+  EXPECT_EQ(missing_gpus(facts), "") << "CUDA_VISIBLE_DEVICES left it out";
+}
+
 TEST(InstalledGpus, AreCountedByTheDriversDevices) {
   const std::filesystem::path root =
       std::filesystem::temp_directory_path() /
       ("finetune-gpus-" + std::to_string(::getpid()) + "-" + std::to_string(tests::world().rank()));
   std::filesystem::create_directories(root / "dev");
   std::filesystem::create_directories(root / "proc/driver/nvidia");
-  EXPECT_EQ(installed_gpus(root).count, 0);
+  EXPECT_TRUE(installed_gpus(root).devices.empty());
   for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"})
     std::ofstream(root / "dev" / name) << "";
   std::ofstream(root / "proc/driver/nvidia/version")
       << "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC\n";
   const InstalledGpus found = installed_gpus(root);
-  EXPECT_EQ(found.count, 2);
+  EXPECT_EQ(found.devices, (Paths{root / "dev/nvidia0", root / "dev/nvidia1"}));
   EXPECT_EQ(found.driver, "535.129.03");
+  const OpenGpus open = open_gpus(found.devices);
+  EXPECT_EQ(open.denied, 0);
+  EXPECT_TRUE(open.broken.empty());
   std::filesystem::remove_all(root);
+}
+
+TEST(InstalledGpus, ThatTheJobMayNotOpenAreNotBroken) {
+  const Paths devices = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"};
+  const OpenGpus open = open_gpus(devices, [](const std::filesystem::path& device) {
+    return device == "/dev/nvidia0"   ? EPERM
+           : device == "/dev/nvidia1" ? EACCES
+           : device == "/dev/nvidia2" ? EIO
+                                      : 0;
+  });
+  EXPECT_EQ(open.denied, 2);
+  EXPECT_EQ(open.broken, std::vector<std::string>{"/dev/nvidia2: Input/output error"});
 }
 
 TEST(Device, RanksWithTheirOwnDevicesAgree) {
