@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <new>
+#include <set>
 #include <stdexcept>
+
+#include "comm/detail/cuda_errors.hpp"
+#include "core/host.hpp"
 
 namespace finetune::comm::explained_test {
 namespace {
@@ -45,7 +50,7 @@ TEST(Explained, MemoryOfAGpuIsToldWithItsFigures) {
   expect_part(explained.message, "70.00 GiB is allocated");
   for (const char* part : {"frame #", "Exception raised", "PYTORCH_ALLOC_CONF"})
     EXPECT_EQ(explained.message.find(part), std::string::npos) << explained.message;
-  // Of pinned memory on the host, too.
+  // What libtorch does not allocate itself.
   EXPECT_EQ(of("CUDA error: out of memory\nCUDA kernel errors might be ...").kind,
             ErrorKind::environment);
 }
@@ -62,7 +67,7 @@ TEST(Explained, WhatIsNoFaultOfTheGpuDoesNotBlameIt) {
     EXPECT_EQ(explained.message.find("Xid"), std::string::npos) << explained.message;
 }
 
-TEST(Explained, AGpuThatFailsIsTheEnvironments) {
+TEST(Explained, AGpuThatFailsIsTheEnvironmentsAndItsNodeIsNamed) {
   for (const char* text :
        {"CUDA error: uncorrectable ECC error encountered",
         "CUDA error: an illegal memory access was encountered",
@@ -71,8 +76,100 @@ TEST(Explained, AGpuThatFailsIsTheEnvironments) {
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"}) {
     const Explained explained = of(text);
     EXPECT_EQ(explained.kind, ErrorKind::environment) << text;
-    expect_part(explained.message, "dmesg | grep Xid");
+    expect_part(explained.message, "dmesg | grep 'NVRM: Xid'");
+    expect_part(explained.message, "sbatch --exclude=" + core::host_name());
     EXPECT_EQ(explained.message.find("TORCH_USE"), std::string::npos) << explained.message;
+  }
+}
+
+struct Failure {
+  int code;
+  const char* words;
+  ErrorKind kind;
+  std::array<const char*, 2> parts;
+};
+
+// What CUDA's runtime returns to us, and what libtorch makes of the same code.
+const Failure failures[] = {
+    {2, "out of memory", ErrorKind::environment, {"memory of GPU 3 (GPU-1b)", "micro_batch"}},
+    {35,
+     "CUDA driver version is insufficient for CUDA runtime version",
+     ErrorKind::environment,
+     {"CUDA cannot use it", "nvidia-smi on n7"}},
+    {46,
+     "CUDA-capable device(s) is/are busy or unavailable",
+     ErrorKind::environment,
+     {"CUDA cannot use it", "exclusive"}},
+    {101, "invalid device ordinal", ErrorKind::bug, {"CUDA was called wrongly", "report"}},
+    {1, "invalid argument", ErrorKind::bug, {"CUDA was called wrongly", "report"}},
+    {209,
+     "no kernel image is available for execution on the device",
+     ErrorKind::environment,
+     {"no code for it", "LibTorch_ROOT"}},
+    {214,
+     "uncorrectable ECC error encountered",
+     ErrorKind::environment,
+     {"GPU 3 (GPU-1b) on n7: it failed", "NVRM: Xid"}},
+    {220,
+     "uncorrectable NVLink error detected during the execution",
+     ErrorKind::environment,
+     {"it failed", "NVRM: Xid"}},
+    {400, "invalid resource handle", ErrorKind::bug, {"CUDA was called wrongly", "report"}},
+    {700,
+     "an illegal memory access was encountered",
+     ErrorKind::environment,
+     {"it failed", "other nodes too"}},
+    {710, "device-side assert triggered", ErrorKind::bug, {"CUDA was called wrongly", "report"}},
+    {714, "hardware stack error", ErrorKind::environment, {"it failed", "--exclude=n7"}},
+    {719, "unspecified launch failure", ErrorKind::environment, {"it failed", "NVRM: Xid"}},
+    {802,
+     "system not yet initialized",
+     ErrorKind::environment,
+     {"CUDA cannot use it", "fabric manager"}},
+    {999, "unknown error", ErrorKind::environment, {"it failed", "NVRM: Xid"}},
+};
+
+TEST(CudaErrors, SayWhoseFaultTheyAreAndWhatToDo) {
+  const GpuPlace place = {.gpu = "GPU 3 (GPU-1b)", .host = "n7"};
+  for (const Failure& failure : failures) {
+    const CudaFault fault = fault_of(failure.code);
+    const Explained explained = explain_cuda(fault, failure.words, place);
+    EXPECT_EQ(explained.kind, failure.kind) << explained.message;
+    for (const char* part : failure.parts)
+      expect_part(explained.message, part);
+    EXPECT_EQ(fault_of(std::string("CUDA error: ") + failure.words + "\nSearch for"), fault)
+        << failure.words;
+  }
+}
+
+TEST(CudaErrors, OfOurOwnCallsNameCallHostAndDevice) {
+  try {
+    fail_cuda(214, "uncorrectable ECC error encountered", "cudaEventRecord");
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::environment);
+    expect_part(error.what(), "GPU on " + core::host_name() +
+                                  ": it failed (cudaEventRecord: "
+                                  "uncorrectable ECC error encountered)");
+  }
+}
+
+TEST(CudaErrors, OfLibrariesAreToldApart) {
+  using enum CudaFault;
+  EXPECT_EQ(fault_of("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `x`"), program);
+  EXPECT_EQ(fault_of("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`"), memory);
+  EXPECT_EQ(fault_of("CUDNN_STATUS_BAD_PARAM"), program);
+  EXPECT_EQ(fault_of("CUDA driver error: out of memory"), memory);
+  EXPECT_EQ(fault_of("mat1 and mat2 shapes cannot be multiplied"), std::nullopt);
+}
+
+TEST(CudaErrors, AreListedOnceAndInTheirOrder) {
+  std::set<std::string_view> seen;
+  int last = 0;
+  for (const CudaError& error : cuda_errors()) {
+    EXPECT_TRUE(seen.insert(error.words).second) << error.words;
+    if (error.code == 0) continue;
+    EXPECT_GT(error.code, last) << error.words;
+    last = error.code;
   }
 }
 

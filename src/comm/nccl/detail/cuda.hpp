@@ -4,15 +4,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/error.hpp"
+#include "comm/detail/cuda_errors.hpp"
 
 namespace finetune::comm {
 
-/// Throws ErrorKind::environment naming `call` if CUDA returned an error.
+/// Throws what CUDA returned from `call`, if it is an error: ErrorKind::environment, or bug if CUDA
+/// was called wrongly (detail/cuda_errors.hpp).
 inline void check_cuda(cudaError_t code, const char* call) {
-  if (code == cudaSuccess) return;
-  core::fail(core::ErrorKind::environment, {call, "CUDA reports an error", cudaGetErrorString(code),
-                                            "Look at the device and its driver: nvidia-smi."});
+  if (code != cudaSuccess) fail_cuda(static_cast<int>(code), cudaGetErrorString(code), call);
 }
 
 /// True if all work before an event, or on a stream, is done, as `call` says of it.
