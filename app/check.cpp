@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "preflight/machine.hpp"
+#include "preflight/patience.hpp"
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
@@ -27,16 +27,9 @@
 namespace finetune::app {
 namespace {
 
-/// Longer than ranks wait for each other here: whoever keeps the others waiting is named, and the
-/// job ends. With --save they measure more in between.
-constexpr double patience_s = 20;
-constexpr double patience_to_save_s = 60;
-
-/// A deck may ask for less, but a check is watched even if training is not to be.
-double patience_of(const train::Input& input, bool saves) {
-  const double asked_s = input.train.hang_timeout_s;
-  const double most_s = saves ? patience_to_save_s : patience_s;
-  return asked_s > 0 ? std::min(asked_s, most_s) : most_s;
+/// Whether any rank of the job says so.
+bool is_on_any(const comm::Environment& environment, bool here) {
+  return environment.world().all_reduce(std::int64_t{here}, comm::Reduce::max) > 0;
 }
 
 /// Ranks that only partly have GPUs, or share one, cannot go on; NVML may have said why.
@@ -84,7 +77,11 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   const core::Stopwatch watch;
   const auto level =
       arguments.is_quick ? preflight::CheckDepth::quick : preflight::CheckDepth::full;
-  std::optional<comm::Watchdog> watchdog(std::in_place, environment, patience_s);
+  std::optional<comm::Watchdog> watchdog(std::in_place, environment,
+                                         preflight::first_patience_s(false));
+  // To look for devices is quick; to ask their drivers, which comes next, may not be.
+  if (is_on_any(environment, comm::num_installed_gpus() > 0))
+    watchdog.emplace(environment, preflight::first_patience_s(true));
   const auto beginning = preflight::begin(environment, level);
   const std::string title = fmt::format("check of {}", arguments.path);
   if (!beginning.is_same_program) {
@@ -94,19 +91,18 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
   require_writable(environment, arguments.save);
   auto input = train::read(environment.world(), arguments.path, arguments.overrides, registry);
   comm::prepare_nccl(environment, train::nccl_settings(input));
-  const double patience = patience_of(input, !arguments.save.empty());
-  // Contexts of GPUs and their connections begin minutes apart on a large job: until they are
-  // there, nobody is late.
-  const bool has_gpus =
-      environment.world().all_reduce(std::int64_t{comm::num_gpus()}, comm::Reduce::max) > 0;
-  watchdog.emplace(environment, has_gpus ? input.train.hang_timeout_s : patience);
+  const bool has_gpus = is_on_any(environment, comm::num_gpus() > 0);
+  const auto patience = preflight::patience_of({.hang_timeout_s = input.train.hang_timeout_s,
+                                                .has_gpus = has_gpus,
+                                                .saves = !arguments.save.empty()});
+  watchdog.emplace(environment, patience.connecting_s);
   const auto device = device_of(environment, input, beginning);
   input.arithmetic = train::agree_on_arithmetic(environment.world(), input.precision.cpu_products,
                                                 input.numbers(), device.index >= 0);
   train::settle_choices(environment, device, input);
   const auto planned = train::plan_run(environment, input, device);
   auto made = train::describe_check(environment, input, device, planned, level);
-  if (has_gpus) watchdog.emplace(environment, patience);
+  if (has_gpus) watchdog.emplace(environment, patience.measuring_s);
   made.request.saves_rates = !arguments.save.empty();
   if (made.request.saves_rates) train::measure_levels(environment, input, device, made);
   const auto outcome = preflight::check(environment, beginning, made.request);

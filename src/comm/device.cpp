@@ -104,10 +104,14 @@ int num_gpus() {
   return cuda_state().usable;
 }
 
+int num_installed_gpus() {
+  return static_cast<int>(installed_gpus().devices.size());
+}
+
 GpuFacts gpu_facts() {
   GpuFacts facts{.cuda = cuda_state()};
   InstalledGpus installed = installed_gpus();
-  facts.installed = std::ssize(installed.devices);
+  facts.installed = static_cast<int>(installed.devices.size());
   facts.driver = installed.driver;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   facts.are_hidden = visible != nullptr && names_no_gpu(visible);

@@ -32,6 +32,9 @@ CudaState cuda_state();
 /// GPUs this process can see; 0 without CUDA, without a driver and without a device.
 int num_gpus();
 
+/// Devices of NVIDIA's driver on this machine, whoever may use them. Asks no driver.
+int num_installed_gpus();
+
 /// What this machine shows of GPUs.
 struct GpuFacts {
   CudaState cuda = {};

@@ -210,7 +210,9 @@ FirstLook begin(const comm::Environment& environment, CheckDepth level) {
     own.of_node.has_nvml = beginning.nvml.has_library;
   }
   const comm::Communicator& world = environment.world();
-  const JobFacts job{names_of(environment.topology()), gather(world, own)};
+  const JobFacts job{.nodes = names_of(environment.topology()),
+                     .ranks = gather(world, own),
+                     .are_devices_chosen = false};
   if (world.is_root()) beginning.program = judge_program(job);
   if (world.is_root() && level == CheckDepth::full) beginning.gpus = judge_gpus(job);
   const std::int64_t differs = beginning.program.grade() == Grade::bad ? 1 : 0;

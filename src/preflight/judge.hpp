@@ -46,9 +46,12 @@ struct MemoryNeed {
 };
 Finding judge_memory(const JobFacts& job, const MemoryNeed& need);
 
-/// GPUs: alike, healthy, not slowed down, with no other process on them. What is wrong with those
-/// that no rank computes on is noted only, and with all of them if the job computes on the CPU.
-/// Before the ranks have chosen theirs, all of a node count as the job's.
+/// GPUs: alike, healthy, not slowed down, with no other process on them. Errors of memory that
+/// nobody corrected, memory that waits to be taken out of use and GPUs that are lost are faults of
+/// their node; what the hardware slows down is warned of, what keeps to limits noted. What is wrong
+/// with those that no rank computes on is noted only, unless they are lost, and with all of them if
+/// the job computes on the CPU. Before the ranks have chosen theirs, all of a node count as the
+/// job's.
 Finding judge_gpus(const JobFacts& job);
 
 struct DiskNeed {

@@ -17,7 +17,8 @@ constexpr const char* leave_out =
     "Leave the node out (sbatch --exclude), and tell the administrator.";
 
 std::string gpu_on(const std::string& node, const Gpu& gpu) {
-  return fmt::format("{}: GPU {} ({})", node, gpu.index, gpu.uuid);
+  return gpu.uuid.empty() ? fmt::format("{}: GPU {}", node, gpu.index)
+                          : fmt::format("{}: GPU {} ({})", node, gpu.index, gpu.uuid);
 }
 
 /// The GPUs of a node that its ranks compute on, apart from those of others.
@@ -25,18 +26,19 @@ struct NodeGpus {
   std::vector<const Gpu*> own, others;
 };
 
+/// Those that answer.
 std::vector<const Gpu*> all_of(const NodeFacts& node) {
   std::vector<const Gpu*> gpus;
   for (const Gpu& gpu : node.gpus)
-    gpus.push_back(&gpu);
+    if (gpu.lost.empty()) gpus.push_back(&gpu);
   return gpus;
 }
 
 /// `uuids`: of the ranks on this node.
 NodeGpus sort_gpus(const NodeFacts& node, const std::set<std::string>& uuids, bool is_on_cpu) {
   NodeGpus sorted;
-  for (const Gpu& gpu : node.gpus)
-    (!is_on_cpu && uuids.contains(gpu.uuid) ? sorted.own : sorted.others).push_back(&gpu);
+  for (const Gpu* gpu : all_of(node))
+    (!is_on_cpu && uuids.contains(gpu->uuid) ? sorted.own : sorted.others).push_back(gpu);
   // Not chosen yet, or parts of a GPU, which have names of their own.
   if (sorted.own.empty() && !is_on_cpu) sorted.own.swap(sorted.others);
   return sorted;
@@ -52,8 +54,9 @@ std::string kind_of(const std::vector<const Gpu*>& gpus) {
 
 /// "4 x H100, 1980 MHz, driver 535.1"
 std::string kinds_of(const NodeFacts& node) {
-  if (node.gpus.empty()) return node.has_nvml ? "no GPU" : "no GPU (and no NVML)";
-  return fmt::format("{} x {}", node.gpus.size(), kind_of(all_of(node)));
+  const std::vector<const Gpu*> gpus = all_of(node);
+  if (gpus.empty()) return node.has_nvml ? "no GPU" : "no GPU (and no NVML)";
+  return fmt::format("{} x {}", gpus.size(), kind_of(gpus));
 }
 
 void judge_one(const std::string& node, const Gpu& gpu, Finding& finding) {
@@ -66,9 +69,13 @@ void judge_one(const std::string& node, const Gpu& gpu, Finding& finding) {
     finding.fail({where, "has memory that is to be taken out of use",
                   "it waits for a reset of the GPU", leave_out});
   }
-  if (!gpu.throttles.empty()) {
-    finding.warn({where, fmt::format("is slowed down: {}", fmt::join(gpu.throttles, ", ")),
+  if (!gpu.slowed_by_hardware.empty()) {
+    finding.warn({where, fmt::format("is slowed down: {}", fmt::join(gpu.slowed_by_hardware, ", ")),
                   "all ranks wait for the slowest", leave_out});
+  }
+  if (!gpu.slowed_by_limits.empty()) {
+    finding.note({where, fmt::format("keeps to a limit: {}", fmt::join(gpu.slowed_by_limits, ", ")),
+                  "its clocks are lower than they could be", ""});
   }
   if (!gpu.foreign.empty()) {
     finding.fail({where, fmt::format("is used by {}", some_of(gpu.foreign)),
@@ -80,6 +87,15 @@ void judge_one(const std::string& node, const Gpu& gpu, Finding& finding) {
                   fmt::format("its usual limit is {} W", gpu.default_power_limit_w),
                   "Ask the administrator why its power is capped."});
   }
+}
+
+/// One that is lost may take its node with it, whoever it belongs to.
+void judge_lost(const std::string& node, const NodeFacts& facts, Finding& finding) {
+  for (const Gpu& gpu : facts.gpus)
+    if (!gpu.lost.empty())
+      finding.fail({gpu_on(node, gpu), gpu.lost,
+                    "NVML lists it; the node's kernel log says why (dmesg | grep 'NVRM: Xid')",
+                    leave_out});
 }
 
 /// Those whose free memory is far below that of most.
@@ -157,7 +173,9 @@ void compare_ranks(const JobFacts& job, Finding& finding) {
 
 Finding judge_gpus(const JobFacts& job) {
   Finding finding{.subject = "GPUs", .text = {}};
+  // Where a driver fails no rank sees any, although they are to compute on them.
   const bool is_on_cpu =
+      job.are_devices_chosen &&
       std::ranges::all_of(job.ranks, [](const Facts& facts) { return facts.num_gpus == 0; });
   const std::vector<NodeGpus> of_nodes = sort_all(job, is_on_cpu);
   compare_nodes(job, of_nodes, finding);
@@ -169,6 +187,7 @@ Finding judge_gpus(const JobFacts& job) {
       judge_one(node, *gpu, finding);
     for (const Gpu* gpu : of_nodes[i].others)
       judge_one(node, *gpu, of_others);
+    judge_lost(node, leaders[i]->of_node, finding);
   }
   judge_free_memory(job, of_nodes, finding);
   compare_ranks(job, finding);

@@ -14,9 +14,10 @@ namespace finetune::preflight {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CoreLoad, core, foreign)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CpuFacts, cores, num_online, numa_of_cores, numa_of_memory,
                                    num_numa, threads)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, index, uuid, name, driver, clock_mhz, throttles,
-                                   uncorrected_errors, pending_pages, power_limit_w,
-                                   default_power_limit_w, memory_bytes, free_bytes, foreign)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, index, uuid, name, driver, clock_mhz, slowed_by_hardware,
+                                   slowed_by_limits, lost, uncorrected_errors, pending_pages,
+                                   power_limit_w, default_power_limit_w, memory_bytes, free_bytes,
+                                   foreign)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, problem, sees_root, free_bytes,
                                    write_gb_per_s, read_gb_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_from_leader, disk, gpus, has_nvml, loads,

@@ -38,8 +38,11 @@ struct Gpu {
   std::string name = {};
   std::string driver = {};
   std::int64_t clock_mhz = -1;  ///< of the multiprocessors, the highest it may have
-  std::vector<std::string> throttles =
-      {};  ///< why it is slower than it could be, other than being idle
+  /// Why it is slower than it could be, other than being idle: what the hardware forces on it, and
+  /// what the driver does so that it keeps its limits.
+  std::vector<std::string> slowed_by_hardware = {};
+  std::vector<std::string> slowed_by_limits = {};
+  std::string lost = {};  ///< why it cannot be used, "has fallen off the bus"; empty if it can
   std::int64_t uncorrected_errors = -1;  ///< of its memory since the driver was loaded
   std::int64_t pending_pages = -1;       ///< 1: rows or pages wait to be taken out of use
   std::int64_t power_limit_w = -1;
@@ -127,6 +130,8 @@ struct JobFacts {
   std::vector<std::string> nodes = {};  ///< names, each of them once
   std::vector<Facts> ranks = {};
   bool is_full = true;  ///< not the quick check: then some oddities deserve no warning
+  /// Whether it is known what the ranks compute on; before, GPUs that are there count as theirs.
+  bool are_devices_chosen = true;
 
   const std::string& node_of(const Facts& facts) const {
     return nodes[static_cast<std::size_t>(facts.node)];

@@ -82,8 +82,11 @@ std::string name_of_process(unsigned pid) {
 void ask_health(const Library& nvml, Device device, Gpu& gpu) {
   unsigned long long bits = 0;
   if (nvml.call<int (*)(Device, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons",
-                                                      device, &bits) == 0)
-    gpu.throttles = throttle_reasons(bits);
+                                                      device, &bits) == 0) {
+    SlowReasons reasons = slow_reasons(bits);
+    gpu.slowed_by_hardware = std::move(reasons.by_hardware);
+    gpu.slowed_by_limits = std::move(reasons.by_limits);
+  }
   unsigned long long errors = 0;
   if (nvml.call<int (*)(Device, int, int, unsigned long long*)>(
           "nvmlDeviceGetTotalEccErrors", device, uncorrected, since_driver_start, &errors) == 0)
@@ -133,18 +136,42 @@ Gpu ask(const Library& nvml, Device device, int index) {
 
 }  // namespace
 
-std::vector<std::string> throttle_reasons(unsigned long long bits) {
+SlowReasons slow_reasons(unsigned long long bits) {
+  struct Reason {
+    unsigned long long bit;
+    const char* words;
+    bool is_of_hardware;
+  };
   // That nothing runs, that clocks follow a setting or another GPU, is no trouble.
-  constexpr std::array<std::pair<unsigned long long, const char*>, 5> reasons = {
-      {{0x4, "power cap"},
-       {0x8, "hardware slowdown"},
-       {0x20, "heat (software)"},
-       {0x40, "heat (hardware)"},
-       {0x80, "power brake"}}};
-  std::vector<std::string> found;
-  for (const auto& [bit, reason] : reasons)
-    if ((bits & bit) != 0) found.emplace_back(reason);
+  constexpr std::array<Reason, 5> reasons = {{{0x4, "power cap", false},
+                                              {0x8, "hardware slowdown", true},
+                                              {0x20, "heat (software)", false},
+                                              {0x40, "heat (hardware)", true},
+                                              {0x80, "power brake", true}}};
+  SlowReasons found;
+  for (const Reason& reason : reasons)
+    if ((bits & reason.bit) != 0)
+      (reason.is_of_hardware ? found.by_hardware : found.by_limits).emplace_back(reason.words);
   return found;
+}
+
+std::string lost_by(int nvml_error) {
+  constexpr int no_permission = 4, not_found = 6;
+  switch (nvml_error) {
+    case no_permission:
+    case not_found:
+      return "";
+    case 8:
+      return "lacks power: its cables";
+    case 11:
+      return "gives no interrupts";
+    case 15:
+      return "has fallen off the bus";
+    case 16:
+      return "needs a reset";
+    default:
+      return fmt::format("does not answer (NVML error {})", nvml_error);
+  }
 }
 
 NvmlAnswer ask_nvml() {
@@ -159,8 +186,13 @@ NvmlAnswer ask_nvml() {
                                       static_cast<unsigned>(driver.size() - 1));
   for (unsigned i = 0; i < count; ++i) {
     Device device = nullptr;
-    if (nvml.call<int (*)(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2", i, &device) != 0)
+    const int error =
+        nvml.call<int (*)(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2", i, &device);
+    if (error != 0) {
+      const std::string lost = lost_by(error);
+      if (!lost.empty()) answer.gpus.push_back({.index = static_cast<int>(i), .lost = lost});
       continue;
+    }
     answer.gpus.push_back(ask(nvml, device, static_cast<int>(i)));
     answer.gpus.back().driver = driver.data();
   }

@@ -3,6 +3,7 @@
 // What NVIDIA's management library (NVML) reports about the GPUs of this node. The library is
 // looked for when the program runs: nodes without GPUs have none.
 
+#include <string>
 #include <vector>
 
 #include "preflight/detail/facts.hpp"
@@ -18,7 +19,16 @@ struct NvmlAnswer {
 /// that any process computing on one is foreign. Calls no CUDA.
 NvmlAnswer ask_nvml();
 
-/// The words for NVML's bits of reasons why clocks are low, without those that are no trouble.
-std::vector<std::string> throttle_reasons(unsigned long long bits);
+/// Why clocks are low, in words, without what is no trouble.
+struct SlowReasons {
+  std::vector<std::string> by_hardware;
+  std::vector<std::string> by_limits;
+};
+/// Of NVML's bits of reasons.
+SlowReasons slow_reasons(unsigned long long bits);
+
+/// What NVML's error says of a GPU that it lists and cannot reach; empty if it is no fault of the
+/// GPU, but another job's.
+std::string lost_by(int nvml_error);
 
 }  // namespace finetune::preflight

@@ -61,8 +61,11 @@ TEST(Gpus, WithATroubleAreNamed) {
   gpu.pending_pages = 1;
   expect_told(job, Grade::bad, "n1: GPU 1 (GPU-1): has memory that is to be taken out of use");
   gpu = healthy_gpu(1);
-  gpu.throttles = throttle_reasons(0x1 | 0x4 | 0x40);
-  expect_told(job, Grade::warning, "is slowed down: power cap, heat (hardware)");
+  gpu.slowed_by_hardware = slow_reasons(0x1 | 0x4 | 0x40).by_hardware;
+  expect_told(job, Grade::warning, "is slowed down: heat (hardware)");
+  gpu = healthy_gpu(1);
+  gpu.slowed_by_limits = slow_reasons(0x1 | 0x4 | 0x40).by_limits;
+  expect_told(job, Grade::note, "keeps to a limit: power cap");
   gpu = healthy_gpu(1);
   gpu.foreign = {"77 (python)"};
   expect_told(job, Grade::bad, "is used by 77 (python)");
@@ -100,7 +103,7 @@ TEST(Gpus, OfOtherJobsAreOnlyNoted) {
   Gpu& other = job.ranks[2].of_node.gpus[1];
   other.foreign = {"77 (python)"};
   other.free_bytes = 0;
-  other.throttles = {"power cap"};
+  other.slowed_by_hardware = {"power brake"};
   EXPECT_EQ(judge_gpus(job).grade(), Grade::note);
   other = healthy_gpu(1);
   job.ranks[2].of_node.gpus[0].foreign = {"77 (python)"};
@@ -122,6 +125,25 @@ TEST(Gpus, OfWhichOnlyPartsAreUsedAllCount) {
     facts.gpu = "MIG-1";
   job.ranks[2].of_node.gpus[1].foreign = {"77 (python)"};
   expect_told(job, Grade::bad, "n1: GPU 1 (GPU-1): is used by 77 (python)");
+}
+
+TEST(Gpus, ThatAreLostAreAFaultOfTheNodeWhoeverUsesThem) {
+  JobFacts job = job_on_some();
+  job.ranks[2].of_node.gpus.push_back({.index = 2, .lost = lost_by(15)});
+  expect_told(job, Grade::bad, "n1: GPU 2: has fallen off the bus");
+  EXPECT_EQ(lost_by(16), "needs a reset");
+  EXPECT_EQ(lost_by(4), "") << "another job's";
+  EXPECT_EQ(lost_by(999), "does not answer (NVML error 999)");
+}
+
+TEST(Gpus, AreJudgedBeforeAnythingIsChosenAlsoIfNoRankSeesThem) {
+  JobFacts job = gpu_job();
+  for (Facts& facts : job.ranks)
+    facts.num_gpus = 0;
+  job.ranks[2].of_node.gpus[1].uncorrected_errors = 3;
+  EXPECT_EQ(judge_gpus(job).grade(), Grade::note) << "it computes on the CPU";
+  job.are_devices_chosen = false;
+  expect_told(job, Grade::bad, "n1: GPU 1 (GPU-1): has 3 uncorrected memory errors");
 }
 
 TEST(Gpus, AreOnlyNotedByARunOnTheCpu) {
