@@ -27,6 +27,7 @@
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
 #include "train/input/settings.hpp"
+#include "train/run/memory_advice.hpp"
 #include "train/run/planning.hpp"
 #include "train/run/preflight.hpp"
 #include "train/run/run.hpp"
@@ -68,6 +69,7 @@ int train_on_ranks(int argc, char** argv) {
     const auto world = world::make(env, plan, device);
     const auto groups = shard::make_groups(world, input.parallel.overlap, input.parallel.alone);
     train::accept(env, input, planned);
+    train::advise_on_memory(planned, input, device);
     log::info(fmt::format("finetune {} on {}", arguments.path,
                           world::to_string(plan.mesh, env.topology())));
     log::info(fmt::format("plan for {} ({}, {} thread{} per rank)\n{}", input.model_folder.string(),

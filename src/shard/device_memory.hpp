@@ -8,8 +8,12 @@
 
 namespace finetune::shard {
 
-/// The highest sum of the bytes of tensors that lived on `device` at one time, as libtorch's CUDA
-/// allocator handed them out (its rounding included). 0 on the CPU and in builds without CUDA.
-std::int64_t peak_device_bytes(at::Device device);
+/// The most bytes at one time.
+struct PeakBytes {
+  std::int64_t tensors = 0;   ///< that lived, as the allocator handed them out, rounding included
+  std::int64_t reserved = 0;  ///< that the allocator held, for tensors to come as well
+};
+/// Of libtorch's CUDA allocator on `device`. Zeros on the CPU and in builds without CUDA.
+PeakBytes peak_device_bytes(at::Device device);
 
 }  // namespace finetune::shard

@@ -5,11 +5,11 @@
 
 namespace finetune::shard {
 
-std::int64_t peak_device_bytes(at::Device device) {
-  if (!device.is_cuda()) return 0;
+PeakBytes peak_device_bytes(at::Device device) {
+  if (!device.is_cuda()) return {};
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   // Its figures are by kind of pool; the first is of all.
-  return stats.allocated_bytes[0].peak;
+  return {stats.allocated_bytes[0].peak, stats.reserved_bytes[0].peak};
 }
 
 }  // namespace finetune::shard

@@ -3,8 +3,8 @@
 
 namespace finetune::shard {
 
-std::int64_t peak_device_bytes(at::Device) {
-  return 0;
+PeakBytes peak_device_bytes(at::Device) {
+  return {};
 }
 
 }  // namespace finetune::shard

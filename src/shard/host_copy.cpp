@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "model/pinned.hpp"
 #include "shard/detail/recorded_event.hpp"
 
 namespace finetune::shard {
@@ -12,10 +13,9 @@ HostCopy::HostCopy(at::Tensor tensor, Contents contents) : tensor_(std::move(ten
     host_ = tensor_;
     return;
   }
-  const bool is_pinned = !tensor_.is_cpu();  // pinning needs a device
-  host_ = at::empty(
-      tensor_.sizes(),
-      at::TensorOptions().dtype(tensor_.scalar_type()).device(at::kCPU).pinned_memory(is_pinned));
+  // Pinning needs a device.
+  host_ = tensor_.is_cpu() ? at::empty(tensor_.sizes(), tensor_.scalar_type())
+                           : model::pinned_empty(tensor_.sizes(), tensor_.scalar_type());
   if (contents == Contents::wanted) host_.copy_(tensor_);
   if (contents == Contents::started) start(host_, tensor_);
 }

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "simulated/simulated_job.hpp"
+#include "support/golden.hpp"
+#include "weights/model_files.hpp"
 
 namespace finetune::tests::simulated_training {
 namespace {
@@ -203,6 +205,69 @@ TEST(SimulatedGpus, TwoRanksWithOneGpuAreRefused) {
   const Outcome refused = run_on_simulated_gpus(job, 2);
   EXPECT_EQ(refused.exit_code, 69) << refused.text();
   EXPECT_EQ(count(refused.err, "no GPU is left for it"), 1) << refused.text();
+}
+
+TEST(SimulatedGpus, ThatRunOutOfMemoryAreToldWithPlanAndRemedy) {
+  // Of whose plan activations are a part worth saving.
+  const Words settings =
+      with(short_run("32-true", 2), {"train.micro_batch=16", "train.global_batch=32"});
+  const Job roomy("simulated/roomy", settings);
+  EXPECT_EQ(run_on_simulated_gpus(roomy, 1).exit_code, 0);
+  // Enough for the weights and too little for a step, as when others take what the plan counted on.
+  const std::int64_t kib = report_of(roomy).peak_bytes * 3 / 4 / 1024;
+  const Setting left("FINETUNE_SIMULATED_LEFT_KIB", std::to_string(kib).c_str());
+  for (const int ranks : {1, 2}) {
+    const Job job("simulated/memory." + std::to_string(ranks), settings);
+    const Outcome outcome = run_on_simulated_gpus(job, ranks, {"parallel.sharding=NO_SHARD"});
+    EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
+    for (const char* part :
+         {"memory of GPU ", "(simulated-", "Tried to allocate", "; planned were ", ": weights ",
+          ", activations ", "; tensors had up to ", "held up to ", "By the plan, ", " saves "})
+      EXPECT_GE(count(outcome.err, part), 1) << part << " in:\n" << outcome.text();
+    EXPECT_EQ(count(outcome.err, "unallocated memory is large"), 0) << outcome.text();
+  }
+}
+
+TEST(SimulatedGpus, AreNotBlamedForMemoryThatTheHostLacks) {
+  const Setting left("FINETUNE_SIMULATED_PINNED_KIB", "1");
+  const Job job("simulated/pinned", short_run("32-true", 2));
+  const Outcome outcome = run_on_simulated_gpus(job, 1, {"optimizer.offload=true"});
+  EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "error: host memory of "), 1) << outcome.text();
+  EXPECT_EQ(count(outcome.err, "memory of GPU"), 0) << outcome.text();
+}
+
+/// All tensors of two folders, element by element.
+void expect_near(const std::filesystem::path& a, const std::filesystem::path& b, double tolerance) {
+  const auto of_a = weights::ModelFiles::open(a), of_b = weights::ModelFiles::open(b);
+  ASSERT_EQ(of_a.names(), of_b.names());
+  EXPECT_FALSE(of_a.names().empty());
+  for (const std::string& name : of_a.names())
+    EXPECT_LE(largest_difference(read_golden<float>(of_a, name), read_golden<float>(of_b, name)),
+              tolerance)
+        << name;
+}
+
+TEST(SimulatedGpus, MergeAsTheCpuDoesIfAsked) {
+  for (const std::string adapter : {"lora", "dora", "qlora"}) {
+    Words settings = with(short_run("32-true", 2), {"adapter.lora_r=4", "optimizer.lr=2e-2"});
+    if (adapter == "dora") settings.push_back("adapter.use_dora=true");
+    settings.push_back("adapter.name=" + std::string(adapter == "qlora" ? "qlora" : "lora"));
+    const Job job("simulated/merge." + adapter, settings);
+    ASSERT_EQ(job.run(1).exit_code, 0);
+    const auto merge = [&](const std::string& to, const Words& more) {
+      const Words words = with({"export", "output", to, "--merge", "--dtype", "float32"}, more);
+      const Setting report("FINETUNE_SIMULATED_REPORT", (job.folder() / to).c_str());
+      const Outcome outcome = run_program(on_simulated_gpus(finetune_on(1, words)), job.folder());
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+      return count(outcome.out, "merges on GPU 0");
+    };
+    EXPECT_EQ(merge("on_cpu", {}), 0) << "its files are the same everywhere";
+    EXPECT_EQ(merge("on_gpu", {"--device", "gpu"}), 1);
+    EXPECT_GT(read_report(job.folder() / "on_gpu.0").num_launches, 0);
+    EXPECT_FALSE(std::filesystem::exists(job.folder() / "on_cpu.0"));
+    expect_near(job.folder() / "on_gpu", job.folder() / "on_cpu", 1e-6);
+  }
 }
 
 TEST(SimulatedGpus, AnswerAsTheCpuDoes) {

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <functional>
+#include <utility>
 
 #include "comm/device.hpp"
+#include "comm/gpu_memory.hpp"
 #include "core/error.hpp"
 #include "core/host.hpp"
 #include "core/text.hpp"
@@ -112,6 +116,21 @@ std::string remedy_of(CudaFault fault, const GpuPlace& place) {
   return "Please report it, with the log and `finetune --version`.";
 }
 
+/// Set before anything is allocated, by the thread that starts all others.
+std::function<GpuMemoryAdvice()>& memory_advisor() {
+  static std::function<GpuMemoryAdvice()> advisor;
+  return advisor;
+}
+
+std::optional<GpuMemoryAdvice> ask_memory_advisor() {
+  if (!memory_advisor()) return std::nullopt;
+  try {
+    return memory_advisor()();
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 const char* problem_of(CudaFault fault) {
   using enum CudaFault;
   switch (fault) {
@@ -155,12 +174,22 @@ GpuPlace gpu_place() {
   return {current_gpu(), core::host_name()};
 }
 
+void advise_on_gpu_memory(std::function<GpuMemoryAdvice()> advice) {
+  memory_advisor() = std::move(advice);
+}
+
 Explained explain_cuda(CudaFault fault, const std::string& what, const GpuPlace& place) {
   const std::string gpu =
       fmt::format("{} on {}", place.gpu.empty() ? "GPU" : place.gpu, place.host);
+  std::string words = core::one_line(what);
+  if (words.ends_with('.')) words.pop_back();
+  if (const auto advice = fault == CudaFault::memory ? ask_memory_advisor() : std::nullopt)
+    return {core::ErrorKind::environment,
+            core::to_string({"memory of " + gpu, problem_of(fault),
+                             fmt::format("{}; {}", words, advice->figures), advice->remedy})};
   return {fault == CudaFault::program ? core::ErrorKind::bug : core::ErrorKind::environment,
           core::to_string({fault == CudaFault::memory ? "memory of " + gpu : gpu, problem_of(fault),
-                           core::one_line(what), remedy_of(fault, place)})};
+                           words, remedy_of(fault, place)})};
 }
 
 void fail_cuda(int code, std::string_view words, std::string_view call) {

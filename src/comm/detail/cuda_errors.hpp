@@ -42,7 +42,8 @@ struct GpuPlace {
 /// That of this rank.
 GpuPlace gpu_place();
 
-/// For the user. `what`: the library's words, and in which call if that is known.
+/// For the user. `what`: the library's words, and in which call if that is known. For a lack of
+/// memory, what `advise_on_gpu_memory` was given is asked.
 Explained explain_cuda(CudaFault fault, const std::string& what, const GpuPlace& place);
 
 /// Throws what CUDA's runtime returned from `call`, with `words` of its own, at gpu_place().

@@ -223,7 +223,7 @@ void Run::warn_of_saves() {
 void Run::report_memory() {
   const at::Device device = state_.shards().options().device;
   const std::int64_t tensors = world_.world.all_reduce(
-      device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device),
+      device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device).tensors,
       comm::Reduce::max);
   const std::int64_t process =
       world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);

@@ -11,6 +11,12 @@ namespace finetune::simulated {
 /// How many devices a process sees: FINETUNE_SIMULATED_GPUS, by default 4.
 int num_devices();
 
+/// Bytes that its device can still give to tensors of this process, whatever the plan was told:
+/// FINETUNE_SIMULATED_LEFT_KIB; by default all. As if another process had taken the rest.
+std::int64_t bytes_left();
+/// The same of host memory that can be pinned: FINETUNE_SIMULATED_PINNED_KIB.
+std::int64_t pinned_bytes_left();
+
 /// 10 times its compute capability: FINETUNE_SIMULATED_CAPABILITY, by default 90.
 int capability();
 

@@ -146,8 +146,10 @@ void shard::wait_for_compute(at::Device device) {
   simulated::host_waits_for("wait_for_compute", simulated::current_stream());
 }
 
-std::int64_t shard::peak_device_bytes(at::Device device) {
-  return device.is_cpu() ? 0 : simulated::Arena::here().peak_bytes();
+shard::PeakBytes shard::peak_device_bytes(at::Device device) {
+  if (device.is_cpu()) return {};
+  const std::int64_t peak = simulated::Arena::here().peak_bytes();
+  return {peak, peak};
 }
 
 }  // namespace finetune

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "simulated/device/arena.hpp"
 #include "simulated/device/device.hpp"
@@ -28,6 +29,12 @@ int setting_or(const char* setting, int usual) {
 class DeviceAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    const std::int64_t wanted = Arena::here().bytes() + static_cast<std::int64_t>(bytes);
+    // In the words of CUDA's.
+    TORCH_CHECK_WITH(OutOfMemoryError, wanted <= bytes_left(),
+                     "CUDA out of memory. Tried to allocate ", bytes, " bytes. GPU ",
+                     static_cast<int>(current), " has a total capacity of ", bytes_left(),
+                     " bytes. If reserved but unallocated memory is large try something.");
     void* address = Arena::here().allocate(bytes);
     if (address != nullptr)
       Order::here().allocated(address, Arena::here().rounded(bytes), current_stream());
@@ -53,6 +60,9 @@ class DeviceAllocator : public c10::Allocator {
 class PinnedAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    // In the words of CUDA's, which blame nobody.
+    TORCH_CHECK(static_cast<std::int64_t>(bytes) <= pinned_bytes_left(),
+                "CUDA error: out of memory\nCUDA kernel errors might be reported later");
     void* address = PinnedMemory::here().allocate(bytes);
     return {address, address, &release, c10::Device(c10::kCPU)};
   }
@@ -168,6 +178,17 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 int num_devices() {
   return setting_or("FINETUNE_SIMULATED_GPUS", 4);
+}
+
+std::int64_t bytes_left() {
+  static const int kib = setting_or("FINETUNE_SIMULATED_LEFT_KIB", std::numeric_limits<int>::max());
+  return std::int64_t{kib} << 10;
+}
+
+std::int64_t pinned_bytes_left() {
+  static const int kib =
+      setting_or("FINETUNE_SIMULATED_PINNED_KIB", std::numeric_limits<int>::max());
+  return std::int64_t{kib} << 10;
 }
 
 int capability() {
