@@ -195,6 +195,11 @@ void add_export(CLI::App& app, Arguments& arguments) {
                   "ones; original: those of the model's files")
       ->check(CLI::IsMember({"trained", "original"}))
       ->needs(merge);
+  out->add_option("--device", arguments.merges_on,
+                  "With --merge: cpu, whose files are the same on every machine; gpu: the first "
+                  "one, which may differ in the last bits; auto: that if there is any")
+      ->transform(CLI::CheckedTransformer(train::device_choices()).description("auto|gpu|cpu"))
+      ->needs(merge);
   out->add_flag("--best", arguments.is_best,
                 "In an output folder: take the checkpoint with the lowest validation loss");
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");

@@ -65,8 +65,9 @@ struct Arguments {
   std::string max_shard_size = "5GB";  ///< export, quantize
   bool merges = false;                 ///< export: the adapter into the weights
   std::string merge_into = "trained";  ///< export: or "original"
-  bool is_single = false;              ///< quantize: the maxima of blocks are not
-  bool is_best = false;                ///< export: the lowest validation loss, not the newest
+  comm::UseOfGpus merges_on = comm::UseOfGpus::never;  ///< export --merge
+  bool is_single = false;                              ///< quantize: the maxima of blocks are not
+  bool is_best = false;  ///< export: the lowest validation loss, not the newest
 };
 
 /// Whether MPI is needed: to train with the deck that the command line names, to check the job, or,

@@ -14,11 +14,13 @@
 #include "base/packed_files.hpp"
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/format/read.hpp"
+#include "comm/device.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "export.hpp"
+#include "model/device.hpp"
 #include "model_card.hpp"
 #include "train/input/described_model.hpp"
 #include "train/run/stored_parts.hpp"
@@ -186,12 +188,14 @@ void export_merged(const ExportJob& job) {
   }
   for (weights::TensorSpec& tensor : foreign_tensors(model.parameters.foreign, files))
     plan.tensors.push_back(std::move(tensor));
+  const comm::Device device = comm::choose_first_device(job.arguments.merges_on);
+  if (device.index >= 0) log::info(fmt::format("merges on {}", comm::current_gpu()));
   base::Merge merge(
       files, model.parameters,
       [&](const model::Parameter& row, std::int64_t first, std::span<float> values) {
         checkpoint::read_tensor(job.found, train::kind_master, row.name, first, values);
       },
-      dtypes, into);
+      dtypes, into, model::compute_device(device.index));
   weights::export_folder(
       job.arguments.second, plan,
       [&](std::string_view name, std::int64_t first, std::span<float> piece) {

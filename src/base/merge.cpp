@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/merge.hpp"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,12 +51,14 @@ std::string to_string(const MergeReport& report, MergeInto into) {
 }
 
 Merge::Merge(const weights::ModelFiles& files, const model::ParameterTable& table,
-             ReadTrained trained, std::vector<core::DType> dtypes, MergeInto into)
+             ReadTrained trained, std::vector<core::DType> dtypes, MergeInto into,
+             at::Device device)
     : files_(files),
       table_(table),
       trained_(std::move(trained)),
       dtypes_(std::move(dtypes)),
-      into_(into) {}
+      into_(into),
+      device_(device) {}
 
 void Merge::read(int index, std::int64_t first, std::span<float> target) {
   const model::Parameter& row = table_.row(index);
@@ -87,10 +88,12 @@ void Merge::add_adapter(const model::Parameter& row) {
     const model::Parameter& part = table_.row(row.adapted.parts.at(i));
     at::Tensor values = at::empty(part.shape, at::kFloat);
     trained_(part, 0, {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())});
-    return values;
+    return values.to(device_);
   };
-  at::Tensor weight = view(values_, row.shape);
+  const at::Tensor host = view(values_, row.shape);
+  at::Tensor weight = host.to(device_);
   row.adapted.math->merge(row.adapted, trained, weight);
+  if (!weight.is_same(host)) host.copy_(weight);
 }
 
 void Merge::note_rounding(int index, const std::vector<float>& before) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model with its adapter in its weights, a tensor at a time.
 
+#include <ATen/ATen.h>
+
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -51,9 +53,10 @@ class Merge {
   using ReadTrained =
       std::function<void(const model::Parameter& row, std::int64_t first, std::span<float> target)>;
   /// `table` has the adapter's rows; both live as long as the merge. `dtypes`: by row, of what is
-  /// written; the report has the error of its rounding.
+  /// written; the report has the error of its rounding. `device` computes what the adapter adds; a
+  /// GPU sums its products in another order than the CPU, which differs in the last bits.
   Merge(const weights::ModelFiles& files, const model::ParameterTable& table, ReadTrained trained,
-        std::vector<core::DType> dtypes, MergeInto into);
+        std::vector<core::DType> dtypes, MergeInto into, at::Device device = at::kCPU);
 
   /// Elements [first, ...) of a row of the merged model; of each row from the first on, in order.
   /// Memory: three fp32 tensors of the size of the row, if it is adapted or packed.
@@ -72,6 +75,7 @@ class Merge {
   ReadTrained trained_;
   std::vector<core::DType> dtypes_;
   MergeInto into_;
+  at::Device device_;
   MergeReport report_;
   int made_ = -1;              ///< the row in values_
   std::vector<float> values_;  ///< merged
