@@ -51,6 +51,10 @@ if [ "$ranks" -gt "$most" ]; then
   ranks=$most
 fi
 read -r -a binding <<<"$(binding_of "$ranks" "$cores" "$gpus")"
+near=()
+if [ "$gpus" -gt 0 ] && command -v taskset >/dev/null; then mapfile -t near < <(cores_near_gpus "$ranks"); fi
+# The program gives each rank the GPU that is nearest to its cores.
+[ ${#near[@]} -ne "$ranks" ] || binding=(--bind-to none)
 if [ $# -eq 0 ]; then
   # Its paths count from the top of the project.
   cd "$root"
@@ -61,6 +65,8 @@ fi
 command=(mpirun -n "$ranks" --host "localhost:$ranks" "${binding[@]}" --quiet)
 # Open MPI refuses to run as root unless told; in a container root is all there is.
 [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
+# mpirun knows cores and no GPUs: each rank takes its own by itself.
+[ ${#near[@]} -ne "$ranks" ] || command+=(bash -c "$take_cores" finetune "${near[*]}")
 command+=("$build/finetune" "$@")
 # Open MPI gives every rank a terminal, so the program cannot see whether there is one.
 columns=0

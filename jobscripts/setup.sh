@@ -86,6 +86,74 @@ count_gpus() {
   fi
 }
 
+# expand LIST: "0-2,8" as 0 1 2 8, how Linux writes sets of processors.
+expand() {
+  local part parts
+  IFS=, read -r -a parts <<<"$1"
+  for part in "${parts[@]}"; do seq "${part%-*}" "${part#*-}"; done
+}
+
+# visible_gpus: the PCI addresses of the GPUs that ranks may use, as the system writes them, in their order; nothing if
+# one of them is not known (a part of a GPU).
+visible_gpus() {
+  local table wanted listed line chosen=()
+  table=$(nvidia-smi --query-gpu=index,uuid,pci.bus_id --format=csv,noheader 2>/dev/null | tr -d ' ' | tr '[:upper:]' '[:lower:]')
+  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    IFS=, read -r -a listed <<<"${CUDA_VISIBLE_DEVICES,,}"
+    for wanted in "${listed[@]}"; do
+      case $wanted in -* | nodevfiles | '') break ;; esac
+      line=$(awk -F, -v wanted="$wanted" '$1 == wanted || index($2, wanted) == 1' <<<"$table")
+      [ -n "$line" ] && [ "$(wc -l <<<"$line")" -eq 1 ] || return 0
+      chosen+=("$line")
+    done
+  else
+    mapfile -t chosen <<<"$table"
+  fi
+  # Drivers write eight digits of the domain.
+  for line in "${chosen[@]}"; do sed 's/.*,//; s/^0000\(....:..:\)/\1/' <<<"$line"; done
+}
+
+# cores_near_gpus RANKS [SYSTEM] [PROCESSORS]: per rank a line with the processors near the GPU of its number, of those
+# that this process may use; ranks whose GPUs are near the same ones share them out by whole cores. Nothing where
+# the system does not say it.
+cores_near_gpus() {
+  local ranks=$1 system=${2:-/sys} own=${3:-$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)}
+  local gpu i j near addresses=() lists=() shared position cores
+  mapfile -t addresses < <(visible_gpus)
+  [ "${#addresses[@]}" -ge "$ranks" ] || return 0
+  for gpu in "${addresses[@]:0:ranks}"; do
+    near=$(cat "$system/bus/pci/devices/$gpu/local_cpulist" 2>/dev/null) || return 0
+    near=$(comm -12 <(expand "$near" | sort) <(expand "$own" | sort) | sort -n | paste -s -d ,)
+    [ -n "$near" ] || return 0
+    lists+=("$near")
+  done
+  for ((i = 0; i < ranks; i++)); do
+    shared=0 position=0
+    for ((j = 0; j < ranks; j++)); do
+      [ "${lists[j]}" = "${lists[i]}" ] || continue
+      [ $j -ge $i ] || position=$((position + 1))
+      shared=$((shared + 1))
+    done
+    # Siblings of a core stay together: it is named by the first of them.
+    cores=$(for j in ${lists[i]//,/ }; do
+      near=$(cat "$system/devices/system/cpu/cpu$j/topology/thread_siblings_list" 2>/dev/null || echo "$j")
+      echo "${near%%[-,]*} $j"
+    done | sort -n -k 1,1 -k 2,2)
+    near=$(awk -v shared=$shared -v position=$position '
+      BEGIN { last = -1 }
+      $1 != last { last = $1; core++ }
+      { of[NR] = core; processor[NR] = $2 }
+      END { for (i = 1; i <= NR; i++) if (int((of[i] - 1) * shared / core) == position) print processor[i] }' \
+      <<<"$cores" | paste -s -d ,)
+    [ -n "$near" ] || return 0
+    echo "$near"
+  done
+}
+
+# For bash -c, on a rank that mpirun starts: LISTS COMMAND...: becomes COMMAND, on the processors of its list.
+# shellcheck disable=SC2016,SC2034
+take_cores='lists=($1); shift; exec taskset -c "${lists[$OMPI_COMM_WORLD_LOCAL_RANK]}" "$@"'
+
 # binding_of RANKS CORES GPUS: the options of mpirun that give each rank its cores. One with a GPU has threads for
 # gradients, communication and files: its share of the cores.
 binding_of() {
