@@ -54,12 +54,21 @@ if [ $all = ON ]; then
   compile "$build/alone" finetune style_headers
 fi
 
+# What compiles the kernels for GPUs without one (tests/device_kernels); without it that test is skipped.
+device_kernels=$build/device_kernels
+if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null && [ ! -d "$device_kernels/kokkos" ]; then
+  begin "headers of Kokkos"
+  "$root/tests/device_kernels/kokkos_headers.sh" "$device_kernels/kokkos" || say "so kernels are not compiled for GPUs"
+fi
+rm -f "$device_kernels/outcome"
+
 say "running the tests"
 begin "tests"
 code=0
 (cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
   --output-log "$build/ctest.log" "${chosen[@]}" "$@") || code=$?
 say_times
+[ ! -f "$device_kernels/outcome" ] || say "kernels for GPUs: $(cat "$device_kernels/outcome")"
 say "the slowest tests, in seconds:"
 { sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$build/ctest.log" || true; } |
   sort -rn | sed -n '1,12s/^/  /p'

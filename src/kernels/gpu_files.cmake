@@ -17,10 +17,9 @@ function(finetune_kernels_for_gpus target)
     set_source_files_properties(${folder}/${file} PROPERTIES COMPILE_OPTIONS "-Xcompiler=-ffp-contract=off;-fmad=false")
   endforeach()
   set_target_properties(${target} PROPERTIES
-    UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
-    DISABLE_PRECOMPILE_HEADERS ON)
+    UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON DISABLE_PRECOMPILE_HEADERS ON)
   target_include_directories(${target} PRIVATE ${folder}/..)
   list(JOIN ARGN "," host)
-  target_compile_options(${target} PRIVATE --extended-lambda --expt-relaxed-constexpr -O3
-    "$<$<BOOL:${host}>:-Xcompiler=${host}>")
+  # By its name: CMake 3.25 does not know that nvcc 13 has C++20.
+  target_compile_options(${target} PRIVATE -std=c++20 --extended-lambda --expt-relaxed-constexpr -O3 -Xcompiler=${host})
 endfunction()

@@ -9,6 +9,7 @@
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/gpu_kernels.hpp"
+#include "kernels/place.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
