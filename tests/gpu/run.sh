@@ -42,10 +42,10 @@ find_programs
 set_environment
 check machine 20 describe_machine
 if [ "$mode" = full ] && ! has_gpu; then
-  check no_gpu 20 gpu_test_is_skipped
+  call_without_gpu
+  end_call || true
   printf 'error: %s: there is no GPU here (%s). %s\n' "$(hostname)" "nvidia-smi lists none" \
     "To rehearse without one: run.sh $call rehearse" >&2
-  end_call >/dev/null
   exit 69
 fi
 "call_$call"

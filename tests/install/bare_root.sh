@@ -72,6 +72,9 @@ copy_sources() {
   fi
 }
 
+# What of this machine is to be seen in the bare system: a folder here, where it is there, and so on.
+bare_binds=()
+
 # in_bare_root [NAME=VALUE ...] COMMAND...: runs it as root of the bare system, with nothing of this environment but
 # proxies and pip's settings. All that it starts ends with it.
 in_bare_root() {
@@ -91,7 +94,13 @@ in_bare_root() {
     mkdir -p "$root/var/cache/apt/archives"
     mount --bind "$2" "$root/var/cache/apt/archives"
     shift 2
-    exec chroot "$root" /usr/bin/env -i "$@"' bare_root "$bare_root" "$PWD/debs" "${environment[@]}" "$@"
+    while [ "$1" != -- ]; do
+      mkdir -p "$root$2"
+      mount --bind "$1" "$root$2"
+      shift 2
+    done
+    shift
+    exec chroot "$root" /usr/bin/env -i "$@"' bare_root "$bare_root" "$PWD/debs" "${bare_binds[@]}" -- "${environment[@]}" "$@"
 }
 
 remove_bare_root() {

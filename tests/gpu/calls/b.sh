@@ -21,6 +21,12 @@ prepare_shapes() {
     vocabulary=512
     longest=96
   fi
+  # Every run ends with a checkpoint, of 15 GB and more: to memory, where there is enough.
+  large=$work/large
+  if [ "$(df --output=avail -BG /dev/shm 2>/dev/null | tail -n 1 | tr -dc 0-9)" -ge 48 ] 2>/dev/null; then
+    large=$(mktemp -d /dev/shm/finetune-gpu.XXXXXX)
+    trap 'rm -rf "$work" "$large"' EXIT
+  fi
   run_numbers tokens "$work/long.jsonl" $vocabulary $longest 64
   cat >"$work/shapes.toml" <<'END'
 [model]
@@ -50,10 +56,11 @@ run_shape() {
   fi
   bounded "$finetune" "$work/shapes.toml" "model.path=$work/$shape" "data.max_seq_length=$length" \
     "train.micro_batch=$micro" "train.global_batch=$((2 * micro))" "train.max_steps=$steps" train.device=gpu \
-    train.seed=3 checkpoint.save_steps=0 "data.cache_dir=$work/token-cache" "train.output=$runs/$name" "$@" \
-    >"$runs/$name.log" 2>&1 || code=$?
-  # The last checkpoint of a large model is larger than all else here.
-  rm -rf "$runs/$name"/step-*
+    train.seed=3 checkpoint.async=false checkpoint.read_back=false "data.cache_dir=$work/token-cache" \
+    "train.output=$large/$name" "$@" >"$runs/$name.log" 2>&1 || code=$?
+  mkdir -p "$runs/$name"
+  [ ! -f "$large/$name/metrics.jsonl" ] || mv "$large/$name/metrics.jsonl" "$runs/$name"
+  rm -rf "${large:?}/$name"
   [ $code -eq 0 ] && return
   tail -n 20 "$runs/$name.log"
   if [ $code -eq 69 ] && grep -c 'memory per rank' "$runs/$name.log" >/dev/null; then

@@ -125,16 +125,17 @@ env_train() {
 }
 
 profiled() {
-  local ncu
+  local ncu code=0
   [ "$mode" = full ] || skip "ncu profiles CUDA"
   ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2>/dev/null) || skip "there is no ncu here"
   prepare_shapes
   # The launches of a step in the middle: what ncu times and how far it is from the roofline.
   bounded "$ncu" --clock-control none --launch-skip 3000 --launch-count 60 --section SpeedOfLight \
     --log-file "$out/ncu.txt" "$finetune" "$work/shapes.toml" "model.path=$work/1b" data.max_seq_length=2048 \
-    train.micro_batch=2 train.global_batch=2 train.max_steps=3 train.device=gpu "train.output=$runs/profiled" \
-    "data.cache_dir=$work/token-cache"
-  rm -rf "$runs"/profiled/step-*
+    train.micro_batch=2 train.global_batch=2 train.max_steps=3 train.device=gpu "train.output=$large/profiled" \
+    checkpoint.async=false checkpoint.read_back=false "data.cache_dir=$work/token-cache" || code=$?
+  rm -rf "$large"
+  [ $code -eq 0 ] || return $code
   grep -c 'Speed Of Light' "$out/ncu.txt" || fail "ncu profiled nothing"
 }
 
