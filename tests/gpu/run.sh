@@ -44,7 +44,7 @@ check machine 20 describe_machine
 if [ "$mode" = full ] && ! has_gpu; then
   call_without_gpu
   end_call || true
-  printf 'error: %s: there is no GPU here (%s). %s\n' "$(hostname)" "nvidia-smi lists none" \
+  printf 'error: %s: there is no GPU here (%s). %s\n' "$(uname -n)" "nvidia-smi lists none" \
     "To rehearse without one: run.sh $call rehearse" >&2
   exit 69
 fi

@@ -14,7 +14,8 @@ namespace {
 
 std::atomic<long> launches, syncs;
 
-/// What the host waits in: for a stream, an event, the device, or a copy that returns when it is done.
+/// What the host waits in: for a stream, an event, the device, or a copy that returns when it is
+/// done.
 constexpr std::string_view waiting[] = {"cuStreamSynchronize", "cuEventSynchronize",
                                         "cuCtxSynchronize", "cuMemcpyDtoH", "cuMemcpyHtoD"};
 

@@ -14,6 +14,7 @@ begin_call() {
   results=$out/results-$call.txt
   figures=$out/figures-$call.jsonl
   : >"$results"
+  : >"$figures"
   budget_s=${FINETUNE_BUDGET_S:-510}
   num_failed=0
   trap 'rm -rf "$work"' EXIT

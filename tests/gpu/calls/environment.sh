@@ -42,12 +42,14 @@ END
 }
 
 set_environment() {
-  local torch
+  local torch driver=/usr/local/nvidia
+  # Where containers have the driver's programs and libraries, and where toolkits have theirs.
+  PATH=$PATH:$driver/bin:/usr/local/cuda/bin
   if [ -n "$lib" ]; then
     torch=$(folders_of_torch)
     # The programs find the bundle's libraries by themselves; other programs are not to find them. The driver's may come
     # by this variable too.
-    export LD_LIBRARY_PATH=$torch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH=$torch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}:$driver/lib64
     export OMPI_MCA_mca_base_component_path=$mpi
     # Where Open MPI looks for its texts, which are not needed but missed with many words.
     export OPAL_PREFIX=${lib%/lib}
