@@ -99,4 +99,8 @@ void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
 /// -> fp64 scalar tensor.
 at::Tensor squared_sum(const at::Tensor& values);
 
+/// Adds the squares of `values` (fp32) to `bins`, int64 [SquareBins::num_values]: the numbers that
+/// exact_squared_sum ends in, whatever the device and the order of its sums.
+void add_exact_squares_(at::Tensor& bins, const at::Tensor& values);
+
 }  // namespace finetune::kernels::composed

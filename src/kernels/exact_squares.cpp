@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/exact_squares.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/detail/arithmetic.hpp"
@@ -14,10 +15,10 @@ __extension__ using Wide = __int128;
 
 // A square (exact in fp64) is cut into a multiple of 2^32, one of 2^-12, one of 2^-56 and one of
 // 2^-100. Each bin takes at most 45 bits of it, so that fp64 adds 256 of them without rounding.
-constexpr int num_bins = 4, bin_bits = 44, num_sums = 16;
+constexpr int num_bins = SquareBins::num_bins, bin_bits = 44, num_sums = 16;
 constexpr std::int64_t block = 4096;
 constexpr std::int64_t grain_blocks = grain_elements / block;
-constexpr float limit = 0x1p38f;
+constexpr auto limit = static_cast<float>(SquareBins::limit);
 static_assert(block / num_sums == 256);
 
 KOKKOS_FORCEINLINE_FUNCTION constexpr double unit_of(int bin) {
@@ -101,7 +102,34 @@ void carry(const Limb (&from)[6], std::array<std::int64_t, 6>& to) {
   }
 }
 
+void set_limbs(const Wide (&bins)[num_bins], ExactSquares& result) {
+  Wide limbs[6] = {};
+  for (int bin = 0; bin < num_bins; ++bin) {
+    const int bit = (num_bins - 1 - bin) * bin_bits;
+    limbs[bit / ExactSquares::limb_bits] += bins[bin] * (Wide{1} << bit % ExactSquares::limb_bits);
+  }
+  carry(limbs, result.limbs);
+}
+
 }  // namespace
+
+SquareBins SquareBins::from(std::span<const std::int64_t, num_values> values) {
+  SquareBins bins;
+  std::copy_n(values.begin(), num_bins, bins.high.begin());
+  std::copy_n(values.begin() + num_bins, num_bins, bins.low.begin());
+  bins.num_bad = values.back();
+  return bins;
+}
+
+ExactSquares sum_of(const SquareBins& bins) {
+  Wide sums[num_bins] = {};
+  for (std::size_t i = 0; i < bins.high.size(); ++i)
+    sums[i] = bins.high[i] * (Wide{1} << SquareBins::split_bits) + bins.low[i];
+  ExactSquares result;
+  result.in_range = bins.num_bad == 0;
+  set_limbs(sums, result);
+  return result;
+}
 
 void ExactSquares::add(const ExactSquares& other) {
   for (std::size_t i = 0; i < limbs.size(); ++i)
@@ -135,12 +163,7 @@ ExactSquares exact_squared_sum(std::span<const float> values) {
       bins[bin] += sums.bins[bin];
     result.in_range = result.in_range && sums.in_range;
   }
-  Wide limbs[6] = {};
-  for (int bin = 0; bin < num_bins; ++bin) {
-    const int bit = (num_bins - 1 - bin) * bin_bits;
-    limbs[bit / ExactSquares::limb_bits] += bins[bin] * (Wide{1} << bit % ExactSquares::limb_bits);
-  }
-  carry(limbs, result.limbs);
+  set_limbs(bins, result);
   return result;
 }
 

@@ -3,6 +3,7 @@
 // A sum of squares that does not depend on the order, the pieces or the ranks it is added in.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -25,6 +26,25 @@ struct ExactSquares {
   /// Of normalized limbs; within 2 units in the last place.
   double value() const;
 };
+
+/// Such a sum as its bins were added up, in any order: multiples of 2^32, 2^-12, 2^-56 and 2^-100.
+/// Each bin is two numbers, since one would overflow: what is above 2^split_bits, and the rest.
+struct SquareBins {
+  static constexpr int num_bins = 4;
+  static constexpr int split_bits = 22;
+  static constexpr double units[num_bins] = {0x1p32, 0x1p-12, 0x1p-56, 0x1p-100};
+  /// The first element that is not in range.
+  static constexpr double limit = 0x1p38;
+
+  std::array<std::int64_t, num_bins> high{};
+  std::array<std::int64_t, num_bins> low{};
+  std::int64_t num_bad = 0;  ///< elements that are not in range
+
+  /// Of as many numbers, in this order.
+  static constexpr std::size_t num_values = 2 * num_bins + 1;
+  static SquareBins from(std::span<const std::int64_t, num_values> values);
+};
+ExactSquares sum_of(const SquareBins& bins);
 
 /// The sum of the squares of `values`, each rounded to a multiple of 2^-100 on its own (so elements
 /// below 2^-50.5 add nothing). What is not in range is left out, with its neighbours.

@@ -17,47 +17,56 @@ std::span<const float> values(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-double exact_squares(shard::ModelShards& shards) {
+/// Of this rank's gradients, on the host.
+kernels::ExactSquares squares_by_host(shard::ModelShards& shards) {
   kernels::ExactSquares sum;
-  for (const int unit : shards.trained_units()) {
-    const shard::HostCopy gradient(shards.gradient(unit));
-    sum.add(kernels::exact_squared_sum(values(gradient.host())));
-  }
+  for (const int unit : shards.trained_units())
+    sum.add(kernels::exact_squared_sum(values(shards.gradient(unit))));
   sum.normalize();
-  shards.fsdp().all_reduce(std::span(sum.limbs), comm::Reduce::sum);
-  const bool in_range =
-      shards.fsdp().all_reduce(std::int64_t{sum.in_range}, comm::Reduce::min) != 0;
+  return sum;
+}
+
+double add_over_ranks(kernels::ExactSquares sum, const comm::Communicator& fsdp) {
+  fsdp.all_reduce(std::span(sum.limbs), comm::Reduce::sum);
+  const bool in_range = fsdp.all_reduce(std::int64_t{sum.in_range}, comm::Reduce::min) != 0;
   sum.normalize();
   return in_range ? sum.value() : std::nan("");
 }
 
-/// fp64 [1] on the device.
-at::Tensor squares_by_device(shard::ModelShards& shards) {
-  at::Tensor sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(shards.options().device));
-  for (const int unit : shards.trained_units())
-    sum.add_(kernels::composed::squared_sum(shards.gradient(unit)));
+/// On the device: fp64 [1], or exact, int64 [SquareBins::num_values].
+at::Tensor squares_by_device(shard::ModelShards& shards, bool is_exact) {
+  const auto options = at::TensorOptions(at::kDouble).device(shards.options().device);
+  at::Tensor sum = is_exact ? at::zeros({kernels::SquareBins::num_values}, options.dtype(at::kLong))
+                            : at::zeros({1}, options);
+  for (const int unit : shards.trained_units()) {
+    if (is_exact)
+      kernels::composed::add_exact_squares_(sum, shards.gradient(unit));
+    else
+      sum.add_(kernels::composed::squared_sum(shards.gradient(unit)));
+  }
   return sum;
-}
-
-bool is_exact(const shard::Options& options) {
-  return options.device.is_cpu() || options.numbers.is_fixed_point();
 }
 
 }  // namespace
 
 GradientNorm::GradientNorm(shard::ModelShards& shards) : shards_(shards) {
-  if (!is_exact(shards.options()))
-    squares_.emplace(squares_by_device(shards), shard::HostCopy::Contents::started);
+  if (shards.options().device.is_cpu()) return;
+  squares_.emplace(squares_by_device(shards, shards.options().numbers.is_fixed_point()),
+                   shard::HostCopy::Contents::started);
 }
 
 double GradientNorm::wait() {
+  const comm::Communicator& fsdp = shards_.fsdp();
   double squares = 0;
-  if (squares_) {
-    squares_->wait();
-    squares =
-        shards_.fsdp().all_reduce(*squares_->host().const_data_ptr<double>(), comm::Reduce::sum);
+  if (!squares_) {
+    squares = add_over_ranks(squares_by_host(shards_), fsdp);
+  } else if (squares_->wait(); shards_.options().numbers.is_fixed_point()) {
+    constexpr std::size_t count = kernels::SquareBins::num_values;
+    const std::span<const std::int64_t, count> bins(squares_->host().const_data_ptr<std::int64_t>(),
+                                                    count);
+    squares = add_over_ranks(sum_of(kernels::SquareBins::from(bins)), fsdp);
   } else {
-    squares = exact_squares(shards_);
+    squares = fsdp.all_reduce(*squares_->host().const_data_ptr<double>(), comm::Reduce::sum);
   }
   // Replicas clip by one number: a copy that rounds otherwise would drift away from the others.
   const auto& copies = shards_.groups().dp_replicate->communicator();

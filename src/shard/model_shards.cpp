@@ -187,7 +187,7 @@ void ModelShards::reset_gradients(std::int64_t num_micro_batches) {
   gradients_.reset(num_micro_batches);
 }
 
-std::optional<std::string> ModelShards::out_of_range() const {
+std::optional<std::string> ModelShards::out_of_range() {
   const auto found = gradients_.out_of_range();
   if (!found) return std::nullopt;
   const plan::UnitLayout& layout = map_.units()[static_cast<std::size_t>(found->unit)];

@@ -90,7 +90,7 @@ class ModelShards : public model::Weights {
   void reset_gradients(std::int64_t num_micro_batches = 1);
 
   /// What this rank's gradients had that fixed point cannot hold, in words.
-  std::optional<std::string> out_of_range() const;
+  std::optional<std::string> out_of_range();
 
   at::Tensor weight(model::RowRange rows) const override;
   model::Weight matrix(model::RowRange rows) const override;

@@ -269,9 +269,6 @@ class MemoryPlan {
           buffers.weights, Place::host);
       return;
     }
-    if (numbers_.is_fixed_point())
-      add(Category::gradients, "sums of a unit, copied from the device",
-          pinned(core::DType::f32, largest_shard_), Place::host);
     std::int64_t bytes = 0;
     for (const UnitLayout& unit : shards_.units()) {
       if (!unit.trainable) continue;

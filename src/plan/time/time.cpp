@@ -199,9 +199,7 @@ class StepPlan {
                           : static_cast<double>(core::size_bytes(numbers_.compute));
     if (offloads) {
       const auto gradient = static_cast<double>(core::size_bytes(core::DType::f32));
-      // A norm of fixed point is the host's too: its own copy, and a pass.
-      const double passes_over_it = passes.gradients + (numbers_.is_fixed_point() ? 2 : 0);
-      return elements * (own + passes_over_it * gradient + copy) / (1e9 * machine_.host_gb_per_s);
+      return elements * (own + passes.gradients * gradient + copy) / (1e9 * machine_.host_gb_per_s);
     }
     const double beside = passes_ == Passes::composed ? passes.composed_bytes : 0;
     const auto rows = static_cast<double>(plan_.shards.units().size());

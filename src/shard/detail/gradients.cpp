@@ -105,7 +105,7 @@ void Gradients::start_on_host(int unit, at::Tensor buffer) {
 at::Tensor Gradients::to_wire_on_device(int unit, const at::Tensor& gradient) {
   if (!options_.numbers.is_fixed_point()) return gradient.to(to_aten(options_.numbers.reduce));
   const at::Tensor scaled = gradient.to(at::kDouble).mul_(std::ldexp(1.0, fixed_point_bits));
-  // Looked at when the step ends.
+  // Looked at when the step ends, and the host has waited.
   checks_.emplace_back(unit, find_bad(gradient, scaled, std::ldexp(limit_, fixed_point_bits)));
   return scaled.round_().to(at::kLong);
 }
@@ -156,28 +156,45 @@ void Gradients::finish() {
     if (way.terms.defined()) sum(way.unit).copy_(way.terms);
   }
   over_replicas_.clear();
-  look_at_checks();
+  start_checks();
+}
+
+void Gradients::start_checks() {
+  if (checks_.empty()) return;
+  std::vector<int> units;
+  std::vector<at::Tensor> good, element, value;
+  for (const auto& [unit, found] : checks_) {
+    units.push_back(unit);
+    good.push_back(found.is_good);
+    element.push_back(found.element);
+    value.push_back(found.value);
+  }
+  using Contents = HostCopy::Contents;
+  started_checks_.push_back({std::move(units), HostCopy(at::cat(good), Contents::started),
+                             HostCopy(at::cat(element), Contents::started),
+                             HostCopy(at::cat(value), Contents::started)});
+  checks_.clear();
 }
 
 void Gradients::look_at_checks() {
-  if (checks_.empty()) return;
-  std::vector<at::Tensor> good;
-  for (const auto& [unit, found] : checks_)
-    good.push_back(found.is_good);
-  // The host waits once, unless there is something to tell.
-  if (!at::stack(good).all().item<bool>()) {
-    for (const auto& [unit, found] : checks_) {
-      if (!found.is_good.item<bool>())
-        note(unit, found.element.item<std::int64_t>(), found.value.item<float>());
+  for (StartedChecks& checks : started_checks_) {
+    for (HostCopy* copy : {&checks.is_good, &checks.element, &checks.value})
+      copy->wait();
+    for (std::size_t i = 0; i < checks.units.size(); ++i) {
+      if (checks.is_good.host().const_data_ptr<bool>()[i]) continue;
+      const auto at = static_cast<std::int64_t>(i);
+      note(checks.units[i], checks.element.host().const_data_ptr<std::int64_t>()[i],
+           checks.value.host()[at].item<float>());
     }
   }
-  checks_.clear();
+  started_checks_.clear();
 }
 
 void Gradients::reset(std::int64_t num_terms) {
   finish();
   std::fill(has_sum_.begin(), has_sum_.end(), 0);
   limit_ = largest_term(num_terms);
+  started_checks_.clear();
   const std::lock_guard lock(mutex_);
   out_of_range_.reset();
 }
@@ -204,7 +221,8 @@ void Gradients::note(int unit, std::int64_t element, float value) {
   if (!out_of_range_) out_of_range_ = OutOfRange{unit, element, value};
 }
 
-std::optional<OutOfRange> Gradients::out_of_range() const {
+std::optional<OutOfRange> Gradients::out_of_range() {
+  look_at_checks();
   const std::lock_guard lock(mutex_);
   return out_of_range_;
 }

@@ -13,6 +13,7 @@
 
 #include "schedule/pass.hpp"
 #include "shard/detail/buffer_pool.hpp"
+#include "shard/host_copy.hpp"
 #include "shard/options.hpp"
 #include "shard/wire.hpp"
 
@@ -57,8 +58,8 @@ class Gradients {
   /// the next call.
   at::Tensor gradient(int unit);
 
-  /// What this rank found since `reset`.
-  std::optional<OutOfRange> out_of_range() const;
+  /// What this rank found since `reset`; after `finish`. Waits for a device that is not done yet.
+  std::optional<OutOfRange> out_of_range();
 
  private:
   struct OnItsWay {
@@ -71,6 +72,12 @@ class Gradients {
     bool is_last = false;
   };
 
+  /// On their way to the host.
+  struct StartedChecks {
+    std::vector<int> units;
+    HostCopy is_good, element, value;
+  };
+
   at::Tensor& sum(int unit) { return sums_[static_cast<std::size_t>(unit)]; }
   void make_sum(int unit);
   void add_alone(int unit, const at::Tensor& buffer);
@@ -79,6 +86,7 @@ class Gradients {
   void start_on_device(int unit, at::Tensor buffer);
   void start_over_replicas(int unit);
   void arrive();
+  void start_checks();
   void look_at_checks();
   void note(int unit, std::int64_t element, float value);
 
@@ -94,7 +102,8 @@ class Gradients {
   std::deque<OnItsWay> on_their_way_;
   std::vector<OnItsWay> over_replicas_;
   std::vector<std::pair<int, FirstBad>> checks_;  ///< device: of units that were sent
-  mutable std::mutex mutex_;  ///< of out_of_range_, which the stream's thread writes
+  std::vector<StartedChecks> started_checks_;
+  std::mutex mutex_;  ///< of out_of_range_, which the stream's thread writes
   std::optional<OutOfRange> out_of_range_;
 };
 

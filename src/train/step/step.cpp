@@ -60,7 +60,7 @@ void require_finite(const StepResult& result, std::int64_t step) {
 }
 
 /// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
-std::optional<std::string> agreed_out_of_range(const shard::ModelShards& shards,
+std::optional<std::string> agreed_out_of_range(shard::ModelShards& shards,
                                                const comm::Communicator& batch) {
   if (!shards.options().numbers.is_fixed_point()) return std::nullopt;
   const auto found = shards.out_of_range();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/composed.hpp"
 #include "unit/kernels/tensors.hpp"
 
 namespace finetune::kernels::test::exact_squares_test {
@@ -111,6 +112,30 @@ TEST(ExactSquares, ReportsWhatIsOutOfRange) {
       sum.add(ExactSquares());
       EXPECT_FALSE(sum.in_range);
     }
+  }
+}
+
+TEST(ExactSquares, OfTensorsAreTheSameIntegers) {
+  Values values = wide_values(20001);
+  values[7] = -0x1.fffffep37f;
+  values[20000] = 0x1.8p-50f;  // half a unit and more
+  const auto of_tensor = [](const Values& numbers, std::size_t piece) {
+    at::Tensor bins = at::zeros({SquareBins::num_values}, at::kLong);
+    for (std::size_t begin = 0; begin < numbers.size(); begin += piece) {
+      const std::size_t end = std::min(numbers.size(), begin + piece);
+      composed::add_exact_squares_(
+          bins, at::tensor(Values(numbers.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  numbers.begin() + static_cast<std::ptrdiff_t>(end))));
+    }
+    return sum_of(SquareBins::from(std::span<const std::int64_t, SquareBins::num_values>(
+        bins.const_data_ptr<std::int64_t>(), SquareBins::num_values)));
+  };
+  for (const std::size_t piece : {std::size_t{999}, values.size()})
+    EXPECT_EQ(of_tensor(values, piece).limbs, exact_squared_sum(values).limbs);
+  EXPECT_TRUE(of_tensor(values, 999).in_range);
+  for (const float bad : {0x1p38f, -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    values[11] = bad;
+    EXPECT_FALSE(of_tensor(values, 999).in_range) << bad;
   }
 }
 
