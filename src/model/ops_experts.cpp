@@ -2,6 +2,7 @@
 // Mixture of experts: tokens sorted by expert, one product an expert, nothing that depends on the
 // order of threads.
 
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -35,6 +36,17 @@ at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
   return copies.view({-1, routing.top_k(), sorted.size(1)}).sum(1);
 }
 
+/// How many rows each expert has, from where they end. A GPU's host waits here, once per layer: it
+/// cannot start the products of a layer before it knows their sizes, which the layers before
+/// decide.
+std::vector<std::int64_t> counts_of(const at::Tensor& ends) {
+  const at::Tensor on_host = ends.to(at::kCPU);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(on_host.numel()));
+  const auto* end = on_host.const_data_ptr<std::int64_t>();
+  std::adjacent_difference(end, end + on_host.numel(), counts.begin());
+  return counts;
+}
+
 Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balanced) {
   Routing routing;
   const at::Tensor logits = logits_NE.to(at::kFloat);
@@ -45,11 +57,11 @@ Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balan
   routing.weights_Nk = experts.scales_input ? scores.sigmoid()
                        : experts.normalizes ? scores / scores.sum(1, /*keepdim=*/true)
                                             : scores;
-  const at::Tensor expert = routing.chosen_Nk.flatten();
-  routing.order = expert.argsort(/*stable=*/true, 0, false);
-  const at::Tensor counts = expert.bincount({}, experts.num).to(at::kCPU);
-  routing.counts.assign(counts.data_ptr<std::int64_t>(),
-                        counts.data_ptr<std::int64_t>() + counts.numel());
+  at::Tensor sorted;
+  std::tie(sorted, routing.order) = routing.chosen_Nk.flatten().sort(/*stable=*/true, 0, false);
+  const at::Tensor expert = at::arange(experts.num, sorted.options());
+  const at::Tensor ends = at::searchsorted(sorted, expert, /*out_int32=*/false, /*right=*/true);
+  routing.counts = counts_of(ends);
   return routing;
 }
 
@@ -122,7 +134,9 @@ at::Tensor load_of_samples(const at::Tensor& chosen_Nk, std::int64_t num_experts
   const std::int64_t num_samples = balance.num_samples + 1;  // the last is padding
   const at::Tensor taken =
       at::zeros({num_samples, num_experts}, options).index_add_(0, balance.sample_N, takes);
-  const at::Tensor tokens = at::bincount(balance.sample_N, {}, num_samples).clamp_min_(1);
+  const at::Tensor one_N = at::ones({chosen_Nk.size(0)}, options);
+  const at::Tensor tokens =
+      at::zeros({num_samples}, options).index_add_(0, balance.sample_N, one_N).clamp_min_(1);
   const at::Tensor load = taken.mul_(static_cast<double>(num_experts)).div_(tokens.unsqueeze(1));
   load[balance.num_samples].zero_();
   return load.index_select(0, balance.sample_N);
@@ -133,9 +147,9 @@ at::Tensor is_token(const Balance& balance) {
 }
 
 /// Adds the choices of a layer's tokens, padding left out.
-void count_choices(const at::Tensor& chosen_Nk, std::int64_t num_experts, Balance& balance) {
-  const at::Tensor chosen = chosen_Nk.index({is_token(balance)}).flatten();
-  balance.choices_E.add_(chosen.bincount({}, num_experts));
+void count_choices(const at::Tensor& chosen_Nk, Balance& balance) {
+  const at::Tensor counts_Nk = is_token(balance).to(at::kFloat).unsqueeze(1).expand_as(chosen_Nk);
+  balance.choices_E.index_add_(0, chosen_Nk.flatten(), counts_Nk.flatten());
 }
 
 /// E * (share of each expert in the choices of all tokens and layers); 0 for padding.
@@ -198,7 +212,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
     const Routing routing = route(logits, experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
-      count_choices(routing.chosen_Nk, experts.num, *balance);
+      count_choices(routing.chosen_Nk, *balance);
     const Matrices matrices(*weights, rows, path);
     const at::Tensor inputs = inputs_of(x, routing, experts);
     const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());

@@ -86,9 +86,8 @@ bool has_cuda_kernel(const std::string& operation) {
 
 bool alerts_as_nondeterministic(const std::string& operation) {
   const std::string name = without_underscores(base_name(operation));
-  // The first only with weights, which nobody gives it here. The second's kernel is not reached:
-  // under deterministic algorithms libtorch puts by index.
-  if (name == "bincount" || name == "scatter") return false;
+  // The kernel is not reached: under deterministic algorithms libtorch puts by index.
+  if (name == "scatter") return false;
   const CudaLibrary& library = cuda_library();
   if (!library.was_asked()) return known_alerts().contains(name);
   return std::ranges::any_of(library.alerts,

@@ -223,7 +223,9 @@ void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Seq
 PassResult PendingPass::wait() {
   PassResult result;
   static_cast<LossSum&>(result) = loss.wait();
-  if (balance.defined()) result.balance = balance.item<double>();
+  if (!balance) return result;
+  balance->wait();
+  result.balance = *balance->host().const_data_ptr<double>();
   return result;
 }
 
@@ -247,7 +249,10 @@ PendingPass start_forward_backward(const Engine& engine,
   if (tokens) computation.emplace(engine, stages, *batch, *tokens, scale.loss, balance);
   run_events(engine, make_pass(stages, rules_of(engine), pass), computation.has_value(),
              [&](const Event& event) { computation->run(event); });
-  return {.loss = computation ? computation->loss() : PendingLoss(), .balance = balance.sum};
+  PendingPass pending{.loss = computation ? computation->loss() : PendingLoss()};
+  if (balance.sum.defined())
+    pending.balance.emplace(balance.sum, shard::HostCopy::Contents::started);
+  return pending;
 }
 
 void end_passes(const Engine& engine) {

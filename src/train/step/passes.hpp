@@ -11,6 +11,7 @@
 #include "model/family.hpp"
 #include "model/model.hpp"
 #include "schedule/pass.hpp"
+#include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 #include "train/step/objective.hpp"
 
@@ -53,7 +54,7 @@ struct PassResult : LossSum {
 /// A pass whose sums a device may still be computing. Its micro-batch outlives it.
 struct PendingPass {
   PendingLoss loss;
-  at::Tensor balance = {};  ///< undefined: none
+  std::optional<shard::HostCopy> balance = {};  ///< fp64, on its way; none: nothing is balanced
 
   /// Waits for the device.
   PassResult wait();
