@@ -3,6 +3,7 @@
 // adapter and optimizer, and never touches the device's memory from the host, which would end it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 #include <string>
@@ -175,6 +176,20 @@ TEST(SimulatedGpus, OneThatCommunicatesAloneTrainsTheSameBits) {
     EXPECT_GT(used, mib_after(expected.out, "used by tensors"));
     EXPECT_NEAR(used, mib_after(outcome.out, "of which tensors"), 0.1 * used + 0.06);
   }
+}
+
+TEST(SimulatedGpus, NameAGradientThatFixedPointCannotHoldAsTheCpuDoes) {
+  const Words settings =
+      with(short_run("bf16-mixed", 3),
+           {"train.determinism=topology", "optimizer.lr=1e12", "optimizer.warmup_steps=0"});
+  const auto problem = [](const Outcome& outcome) {
+    EXPECT_EQ(outcome.exit_code, 71) << outcome.text();
+    const std::size_t start = outcome.err.find("the gradient of ");
+    return outcome.err.substr(std::min(outcome.err.size(), start), 60);
+  };
+  const std::string on_cpu = problem(Job("simulated/beyond.cpu", settings).run(1));
+  EXPECT_EQ(count(on_cpu, "the gradient of "), 1);
+  EXPECT_EQ(problem(run_on_simulated_gpus(Job("simulated/beyond.gpu", settings), 1)), on_cpu);
 }
 
 TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
