@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -60,6 +61,8 @@ TEST_F(Failure, OfOneGroupAbortsAllAndTheFirstErrorIsThrown) {
   EXPECT_EQ(error_of([&] { (void)second_->all_reduce(DType::f32, values.get(), 8); }), error);
   EXPECT_EQ(error_of([&] { first_->wait(lost); }), error);
   EXPECT_EQ(error_of([&] { second_->synchronize(); }), error);
+  second_->abandon();
+  EXPECT_EQ(error_of([&] { second_->synchronize(); }), error) << "what it gives up for is no cause";
 }
 
 TEST_F(Failure, IsFoundWhileTheComputingThreadIsBlocked) {
@@ -87,11 +90,15 @@ TEST_F(Failure, IsFoundWhileTheDeviceIsFull) {
 
 TEST_F(Failure, OfACollectiveThatHangsIsGivenUp) {
   const DeviceArray<float> values(std::vector<float>(8, 1.0f));
-  with({.hangs_at = 1, .aborts_together = true});
+  with({.longest_delay_us = 20'000, .hangs_at = 1, .aborts_together = true});
+  std::atomic<int> num_later = 0;
   (void)first_->all_reduce(DType::f32, values.get(), 8);
   first_->wait(second_->all_reduce(DType::f32, values.get(), 8));
   (void)first_->all_reduce(DType::f32, values.get(), 8);
+  for (int i = 0; i < 5; ++i)
+    fake::put(stream_->stream(), [&] { ++num_later; });
   second_->abandon();
+  EXPECT_EQ(num_later, 5) << "it returns when the stream is empty";
   EXPECT_EQ(fake::num_communicators(), 0);
   EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(stream_->stream())), cudaSuccess)
       << "no memory is touched any more";
@@ -108,7 +115,7 @@ struct Abandon {
   Group& group;
 };
 
-/// Groups and stream end with what is on its way, or with `Abandon` before it.
+/// Groups and stream end with what is on its way, with `Abandon` before it or not.
 void unwind(std::shared_ptr<comm::DeviceStream> stream, std::shared_ptr<Group> first,
             std::shared_ptr<Group> second, bool abandons) {
   const DeviceArray<float> values(std::vector<float>(8, 1.0f));
@@ -122,15 +129,18 @@ void unwind(std::shared_ptr<comm::DeviceStream> stream, std::shared_ptr<Group> f
 }
 
 TEST_F(Failure, DoesNotHoldUpAnExceptionThatUnwinds) {
-  for (const bool abandons : {true, false}) {
+  // A collective that others do not come to; and one that NCCL never has under way.
+  const fake::Settings hanging{.hangs_at = 0}, never_under_way{.num_in_progress = 1 << 30};
+  for (const auto& [settings, abandons] :
+       {std::pair(hanging, true), std::pair(hanging, false), std::pair(never_under_way, true),
+        std::pair(never_under_way, false)}) {
     if (stream_ == nullptr) {
       with({});
       stream_ = make_stream();
       first_ = comm::make_nccl_group(world(), stream_);
       second_ = comm::make_nccl_group(world(), stream_);
     }
-    // The collective that others do not come to.
-    with({.hangs_at = 0, .aborts_together = abandons});
+    with(settings);
     EXPECT_THROW(unwind(std::move(stream_), std::move(first_), std::move(second_), abandons),
                  std::runtime_error);
     EXPECT_EQ(fake::num_communicators(), 0);

@@ -71,7 +71,7 @@ void Worker::run() {
 }
 
 void Worker::do_next(std::unique_lock<std::mutex>& lock) {
-  std::function<void()> work = std::move(queue_.front());
+  const std::function<void()> work = std::move(queue_.front());
   queue_.pop_front();
   std::exception_ptr error = error_;
   lock.unlock();
@@ -83,8 +83,6 @@ void Worker::do_next(std::unique_lock<std::mutex>& lock) {
       error = std::current_exception();
     }
   }
-  // Whoever waits for it may end what it refers to.
-  work = nullptr;
   lock.lock();
   error_ = error;
   ++num_done_;

@@ -136,8 +136,8 @@ NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> str
 
 NcclGroup::~NcclGroup() {
   if (!together_.empty()) stream_->drop();
-  // Nobody may come to what is being started.
-  if (std::uncaught_exceptions() > exceptions_before_) handle_->abort();
+  // Nobody may come to what is being started, by this group or by one that goes after it.
+  if (std::uncaught_exceptions() > exceptions_before_) stream_->abandon();
   stream_->settle();
   stream_->remove_group(this);
 }

@@ -18,8 +18,8 @@ class NcclHandle;
 class NcclGroup : public Group {
  public:
   NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> stream);
-  /// Waits for what was started; after an error, or while an exception unwinds, aborts it instead,
-  /// since the other ranks may never come.
+  /// Waits for what was started; after an error aborts it instead, and while an exception unwinds
+  /// everything on the stream, since the other ranks may never come.
   ~NcclGroup() override;
 
   const Communicator& communicator() const override { return comm_; }
