@@ -33,7 +33,7 @@ class DeviceAllocator : public c10::Allocator {
     // In the words of CUDA's.
     TORCH_CHECK_WITH(OutOfMemoryError, wanted <= bytes_left(),
                      "CUDA out of memory. Tried to allocate ", bytes, " bytes. GPU ",
-                     static_cast<int>(current), " has a total capacity of ", bytes_left(),
+                     static_cast<int>(device_of_thread), " has a total capacity of ", bytes_left(),
                      " bytes. If reserved but unallocated memory is large try something.");
     void* address = Arena::here().allocate(bytes);
     if (address != nullptr)
