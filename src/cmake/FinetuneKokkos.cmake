@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds Kokkos, and sets FINETUNE_KOKKOS_HAS_CUDA if kernels can be compiled for GPUs with it. Kokkos is compiled into
-# src/kernels only, and those files are CUDA's to this build: no compiler is replaced, here or by Kokkos.
-set(Kokkos_LAUNCH_COMPILER OFF)
-find_package(Kokkos REQUIRED)
+# After find_package(Kokkos): sets FINETUNE_KOKKOS_HAS_CUDA if kernels are compiled for GPUs with it, which makes CUDA a
+# language of this build, and refuses combinations that do not compile.
 set(FINETUNE_KOKKOS_HAS_CUDA OFF)
 foreach(device IN LISTS Kokkos_DEVICES)
   string(TOUPPER ${device} device)

@@ -14,6 +14,7 @@ namespace finetune::kernels {
 /// is initialised. Nothing for an index below 0, in a build whose Kokkos has no CUDA, and for all
 /// but the first of a process. Its end, before MPI's and CUDA's, waits for the GPU; not while an
 /// exception is on its way, as what the GPU waits for may never come.
+/// Throws: ErrorKind::environment if Kokkos does not start there.
 class GpuKernels {
  public:
   explicit GpuKernels(int index);

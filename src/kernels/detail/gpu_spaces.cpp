@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/detail/gpu_spaces.hpp"
 
+#include <exception>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "core/error.hpp"
 #include "kernels/detail/kokkos_runtime.hpp"
@@ -41,7 +43,14 @@ bool is_kokkos_running() {
 
 bool start_kokkos(int gpu) {
   if (Kokkos::is_initialized() || Kokkos::is_finalized()) return false;
-  Kokkos::initialize(Kokkos::InitializationSettings().set_device_id(gpu));
+  try {
+    Kokkos::initialize(Kokkos::InitializationSettings().set_device_id(gpu));
+  } catch (const std::exception& error) {
+    core::fail(
+        core::ErrorKind::environment,
+        {"GPU " + std::to_string(gpu), "Kokkos does not start on it", error.what(),
+         "Look at the driver with nvidia-smi; a build without Kokkos' CUDA does not need it."});
+  }
   return true;
 }
 

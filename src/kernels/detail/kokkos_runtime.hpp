@@ -6,6 +6,7 @@ namespace finetune::kernels {
 
 bool is_kokkos_running();
 /// False, and nothing done, if it runs or has ended: it starts once in a process.
+/// Throws: ErrorKind::environment if it cannot.
 bool start_kokkos(int gpu);
 /// Waits for the kernels that have been started.
 void end_kokkos();

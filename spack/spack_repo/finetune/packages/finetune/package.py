@@ -59,7 +59,7 @@ class Finetune(CMakePackage, CudaPackage):
         "device_kokkos",
         default=False,
         when="+cuda",
-        description="A Kokkos with its CUDA back end. Nothing runs on it yet",
+        description="Memory-bound work on GPUs by kernels: a Kokkos with CUDA. Never run on one yet",
     )
     variant("parquet", default=False, description="Read Parquet files")
     variant("tests", default=False, description="Build the tests, and run them with --test=root")
@@ -91,7 +91,8 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("py-torch@2.11+openmp")
     depends_on("py-torch~cuda~rocm", when="~cuda")
 
-    # A Kokkos for the host alone never runs anything: the kernels take torch's threads then.
+    # A Kokkos for the host alone never runs anything: the kernels take torch's threads then, and on
+    # GPUs libtorch's operations take their place.
     # Debian 12 has 3.4.
     depends_on("kokkos@3.4:+serial")
     depends_on("kokkos@4.7: cxxstd=20", when="+device_kokkos")
@@ -123,7 +124,7 @@ class Finetune(CMakePackage, CudaPackage):
         libtorch = find_libraries(
             "libtorch_cpu", root=self.spec["py-torch"].prefix, shared=True, recursive=True
         )
-        return [
+        args = [
             self.define_from_variant("FINETUNE_WITH_CUDA", "cuda"),
             self.define_from_variant("FINETUNE_TESTS", "tests"),
             # Files that are compiled together read their headers once.
@@ -139,6 +140,12 @@ class Finetune(CMakePackage, CudaPackage):
             self.define("FINETUNE_INSTALL_LIBTORCH", "OFF"),
             self.define("LibTorch_ROOT", ancestor(libtorch.directories[0])),
         ]
+        if self.spec.satisfies("+device_kokkos"):
+            # The kernels are CUDA to CMake, which has no default for these.
+            args.append(
+                self.define("CMAKE_CUDA_ARCHITECTURES", self.spec.variants["cuda_arch"].value)
+            )
+        return args
 
     def setup_run_environment(self, env):
         env.set("FINETUNE_ROOT", self.prefix.share.finetune)
