@@ -71,6 +71,29 @@ TEST_F(Order, TheComputationReadsWhatArrivesLate) {
     EXPECT_TRUE(waits_for_what_arrives_late(*group, *stream));
 }
 
+/// The event of the first is not to be that of anything later.
+TEST_F(Order, AnOlderTicketIsWaitedForWhenOthersAreUnderWay) {
+  const auto stream = make_stream();
+  const auto group = comm::make_nccl_group(tests::world(), stream);
+  const DeviceArray<int> own({5});
+  const DeviceArray<int> all(std::vector<int>(ranks(), -2));
+  const DeviceArray<std::int64_t> sum({1});
+  fake::Gate gate;
+  fake::put(stream->stream(), [&] { gate.wait(); });
+  const Ticket older = group->all_gather(DType::i32, own.get(), all.get(), 1);
+  stream->settle();
+  (void)group->all_reduce(DType::i64, sum.get(), 1);
+  stream->settle();
+  group->wait(older);
+  int seen = -1;
+  fake::put(compute_stream(), [&] { seen = all.get()[group->size() - 1]; });
+  gate.wait_until_reached();
+  EXPECT_TRUE(fake::is_held(compute_stream()));
+  gate.open();
+  cudaStreamSynchronize(static_cast<cudaStream_t>(compute_stream()));
+  EXPECT_EQ(seen, 5);
+}
+
 /// What both find or do not find with a mistake planted; nothing where an error says so.
 std::optional<bool> is_right_with(fake::Defect defect) {
   const auto stream = std::make_shared<comm::DeviceStream>(compute_stream);
