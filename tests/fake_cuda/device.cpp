@@ -209,4 +209,22 @@ bool is_held(void* stream) {
   return queue != nullptr && queue->is_held();
 }
 
+void Gate::hold(void* stream) {
+  put(stream, [state = state_] {
+    std::unique_lock lock(state->mutex);
+    state->is_reached = true;
+    state->changed.notify_all();
+    state->changed.wait(lock, [&] { return state->is_open; });
+  });
+}
+void Gate::open() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_open = true;
+  state_->changed.notify_all();
+}
+void Gate::wait_until_reached() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->is_reached; });
+}
+
 }  // namespace finetune::fake

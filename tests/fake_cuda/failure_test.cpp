@@ -51,7 +51,7 @@ TEST_F(Failure, OfOneGroupAbortsAllAndTheFirstErrorIsThrown) {
   // Aborts that went one after the other would never end.
   with({.loses_a_rank_at = 0, .aborts_together = true});
   fake::Gate gate;
-  fake::put(stream_->stream(), [&] { gate.wait(); });
+  gate.hold(stream_->stream());
   const Ticket lost = first_->all_reduce(DType::f32, values.get(), 8);
   gate.open();
   const std::string error = error_of([&] { first_->synchronize(); });
@@ -69,7 +69,7 @@ TEST_F(Failure, IsFoundWhileTheComputingThreadIsBlocked) {
   const DeviceArray<float> values(std::vector<float>(8, 1.0f));
   with({.loses_a_rank_at = 1});
   fake::Gate gate;
-  fake::put(stream_->stream(), [&] { gate.wait(); });
+  gate.hold(stream_->stream());
   (void)second_->all_reduce(DType::f32, values.get(), 8);
   second_->wait(first_->all_reduce(DType::f32, values.get(), 8));
   gate.open();

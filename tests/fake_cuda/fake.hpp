@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -84,32 +85,25 @@ void put(void* stream, std::function<void()> work);
 bool is_held(void* stream);
 void advance_clock(double seconds);
 
-/// Holds a stream up until it is opened.
+/// Holds streams up until it is opened, or ends.
 class Gate {
  public:
   ~Gate() { open(); }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    is_open_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    is_reached_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return is_open_; });
-  }
+  /// The stream stands still where it comes to this.
+  void hold(void* stream);
+  void open();
   /// Returns when a stream stands before it.
-  void wait_until_reached() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return is_reached_; });
-  }
+  void wait_until_reached();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_open_ = false;
-  bool is_reached_ = false;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_open = false;
+    bool is_reached = false;
+  };
+  /// Streams may come to it after its end.
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace finetune::fake

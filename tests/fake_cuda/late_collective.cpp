@@ -54,7 +54,7 @@ void run(const comm::Environment& env, const std::string& how, bool is_late) {
   // Kept open for ever: the end comes from elsewhere.
   static fake::Gate gate;
   if (is_late && how == "busy") ::pause();
-  if (is_late && how == "computing") fake::put(compute_stream(), [] { gate.wait(); });
+  if (is_late && how == "computing") gate.hold(compute_stream());
   if (how == "hanging") fake::set({.hangs_at = 0});
   if (is_late && how == "losing") fake::set({.loses_a_rank_at = 0});
   if (how == "together") {

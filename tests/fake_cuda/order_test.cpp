@@ -28,7 +28,7 @@ bool gathers_what_is_written_late(Group& group, const comm::DeviceStream& stream
   DeviceArray<int> own({-1});
   DeviceArray<int> all(std::vector<int>(static_cast<std::size_t>(group.size()), -2));
   fake::Gate gate;
-  fake::put(compute_stream(), [&] { gate.wait(); });
+  gate.hold(compute_stream());
   own.write_later({10 + group.rank()});
   const Ticket ticket = group.all_gather(DType::i32, own.get(), all.get(), 1);
   group.wait(ticket);
@@ -45,7 +45,7 @@ bool waits_for_what_arrives_late(Group& group, const comm::DeviceStream& stream)
   const DeviceArray<int> own({5});
   const DeviceArray<int> all(std::vector<int>(static_cast<std::size_t>(group.size()), -2));
   fake::Gate gate;
-  fake::put(stream.stream(), [&] { gate.wait(); });
+  gate.hold(stream.stream());
   const Ticket ticket = group.all_gather(DType::i32, own.get(), all.get(), 1);
   group.wait(ticket);
   int seen = -1;
@@ -79,7 +79,7 @@ TEST_F(Order, AnOlderTicketIsWaitedForWhenOthersAreUnderWay) {
   const DeviceArray<int> all(std::vector<int>(ranks(), -2));
   const DeviceArray<std::int64_t> sum({1});
   fake::Gate gate;
-  fake::put(stream->stream(), [&] { gate.wait(); });
+  gate.hold(stream->stream());
   const Ticket older = group->all_gather(DType::i32, own.get(), all.get(), 1);
   stream->settle();
   (void)group->all_reduce(DType::i64, sum.get(), 1);
@@ -220,7 +220,7 @@ TEST_F(Order, ExposedIsTheTimeThatTheComputationStoodStill) {
   const auto group = comm::make_nccl_group(tests::world(), stream);
   const DeviceArray<float> values({1.0f});
   fake::Gate gate;
-  fake::put(stream->stream(), [&] { gate.wait(); });
+  gate.hold(stream->stream());
   const Ticket ticket = group->all_reduce(DType::f32, values.get(), 1);
   fake::advance_clock(8);  // the computation does not wait yet
   group->wait(ticket);
@@ -241,7 +241,7 @@ TEST_F(Order, WhatIsNotReadyLeavesNoErrorBehind) {
   const auto group = comm::make_nccl_group(tests::world(), stream);
   const DeviceArray<float> values({1.0f});
   fake::Gate gate;
-  fake::put(stream->stream(), [&] { gate.wait(); });
+  gate.hold(stream->stream());
   group->wait(group->all_reduce(DType::f32, values.get(), 1));
   static_cast<void>(group->take_exposed_s());
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
