@@ -93,15 +93,16 @@ TEST(DeviceMemory, CountsThePeakOfTensors) {
   constexpr std::int64_t mib = 1 << 20;
   const at::TensorOptions bytes = at::TensorOptions(at::kByte).device(device());
   const at::Tensor kept = at::empty({64 * mib}, bytes);
-  const std::int64_t with_one = shard::peak_device_bytes(device());
+  const std::int64_t with_one = shard::peak_device_bytes(device()).tensors;
   EXPECT_GE(with_one, 64 * mib);
   {
     const at::Tensor more = at::empty({256 * mib}, bytes);
-    EXPECT_GE(shard::peak_device_bytes(device()), 320 * mib);
+    EXPECT_GE(shard::peak_device_bytes(device()).tensors, 320 * mib);
   }
-  const std::int64_t with_both = shard::peak_device_bytes(device());
+  const std::int64_t with_both = shard::peak_device_bytes(device()).tensors;
   static_cast<void>(at::empty({256 * mib}, bytes));
-  EXPECT_EQ(shard::peak_device_bytes(device()), with_both) << "what was let go is not used again";
+  EXPECT_EQ(shard::peak_device_bytes(device()).tensors, with_both)
+      << "what was let go is not used again";
 }
 
 TEST(DeviceMemory, HasNoRoomForWhatIsTooLargeAndSaysSo) {

@@ -50,7 +50,7 @@ int run(const BenchOptions& options) {
   bench_ops(bench);
   bench_updates(bench);
   bench.report("memory/peak_of_this_benchmark",
-               static_cast<double>(shard::peak_device_bytes(device())) / (1 << 30), "GiB");
+               static_cast<double>(shard::peak_device_bytes(device()).tensors) / (1 << 30), "GiB");
   std::cout << fmt::format("{} figures, {} failed\n", bench.num_figures(), bench.num_failures());
   return bench.num_failures() == 0 ? 0 : 1;
 }
