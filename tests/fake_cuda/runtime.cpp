@@ -65,6 +65,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   if (index < 0 || index >= settings().num_devices) return failed(cudaErrorInvalidDevice);
   *properties = {};
   properties->uuid.bytes[15] = static_cast<char>(index);
+  properties->pciBusID = index + 1;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
