@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of a pass with rotary positions, by every kernel that a GPU may choose: lengths across
 // the edges of tiles, head sizes, groups of query heads, windows, chunks, samples that share rows.
-#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "gpu/as_on_cpu.hpp"
 #include "model/device.hpp"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
 #include "gpu/device_under_test.hpp"
@@ -9,10 +8,6 @@ namespace finetune::tests::gpu {
 std::string device_name() {
   cudaDeviceProp properties{};
   return cudaGetDeviceProperties(&properties, 0) == cudaSuccess ? properties.name : "unknown";
-}
-
-void reset_peak_device_bytes() {
-  c10::cuda::CUDACachingAllocator::resetPeakStats(0);
 }
 
 }  // namespace finetune::tests::gpu

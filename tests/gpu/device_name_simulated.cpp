@@ -7,6 +7,4 @@ std::string device_name() {
   return "simulated";
 }
 
-void reset_peak_device_bytes() {}
-
 }  // namespace finetune::tests::gpu

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdint>
 #include <string>
 
 namespace finetune::tests::gpu {
@@ -19,8 +18,5 @@ at::Device device();
 
 /// "NVIDIA H100 80GB HBM3"; of the simulated device "simulated".
 std::string device_name();
-
-/// As shard::peak_device_bytes, counted from now on.
-void reset_peak_device_bytes();
 
 }  // namespace finetune::tests::gpu

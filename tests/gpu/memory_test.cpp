@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, streams and events of the device as the program uses them.
-#include <cstring>
-#include <numeric>
+#include <span>
+#include <vector>
 
 #include "core/clock.hpp"
 #include "gpu/as_on_cpu.hpp"

@@ -7,6 +7,7 @@
 // arguments; 77 without a GPU.
 #include <fmt/format.h>
 
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <string>

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is between the products: as the program computes it, next to libtorch's own kernels. Rates
 // count what has to be read and written once, so the copy of the same run is what memory allows.
-#include <fmt/format.h>
-
-#include <array>
-#include <tuple>
-
 #include "gpu/bench/measure.hpp"
 #include "gpu/device_under_test.hpp"
 #include "kernels/composed.hpp"

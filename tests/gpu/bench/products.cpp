@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 
 #include "gpu/bench/measure.hpp"
 #include "gpu/device_under_test.hpp"

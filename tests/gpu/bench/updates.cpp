@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an optimizer's step does to the elements of a unit, next to libtorch's own kernels.
+#include <utility>
 #include <vector>
 
 #include "gpu/bench/measure.hpp"

@@ -55,7 +55,7 @@ check() {
     say "SKIP $name: $((budget_s > SECONDS ? budget_s - SECONDS : 0)) s are left of the budget, it takes $needs s"
     return
   fi
-  deadline=$((SECONDS + 3 * needs))
+  deadline=$((SECONDS + 4 * needs))
   [ $deadline -lt "$budget_s" ] || deadline=$budget_s
   # Not in a condition, where bash would forget set -e.
   (
