@@ -76,7 +76,7 @@ CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Ten
   at::Tensor gradient = at::softmax(logits, -1, at::kFloat);
   gradient.scatter_add_(-1, index, at::full_like(index, -1, gradient.options()));
   gradient.mul_(scales.unsqueeze(-1)).masked_fill_(ignored.unsqueeze(-1), 0);
-  result.gradient = gradient.to(logits.scalar_type());
+  result.gradient = gradient;
   return result;
 }
 

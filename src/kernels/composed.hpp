@@ -69,7 +69,7 @@ AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor&
 struct CrossEntropy {
   at::Tensor losses;    ///< [N] fp32
   at::Tensor correct;   ///< [N] bool
-  at::Tensor gradient;  ///< [N, V] as the logits, of the sum of scales * losses; or undefined
+  at::Tensor gradient;  ///< [N, V] fp32, of the sum of scales * losses; or undefined
 };
 
 /// logits [N, V], targets [N] int64, scales [N] fp32.

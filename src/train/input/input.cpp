@@ -208,6 +208,22 @@ const data::Format& format_named(const std::string& name, const Registry& regist
   return *found;
 }
 
+namespace {
+
+/// Bits of packed matrices are read from files; nobody draws them.
+void require_drawable(const Input& input) {
+  const bool is_packed = std::ranges::any_of(
+      input.parameters.rows, [](const model::Parameter& row) { return row.packing.in_files; });
+  if (input.model.init != InitialWeights::random || !is_packed) return;
+  core::fail(
+      core::ErrorKind::deck,
+      {input.deck_path.string(), "model.init = \"random\", but the model is packed in 4 bits",
+       "packed weights are only read, from the model's files",
+       "Set model.init = \"pretrained\", or name the family's model that is not packed."});
+}
+
+}  // namespace
+
 Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
            const std::vector<std::string>& overrides, const Registry& registry) {
   const std::string text = world.broadcast_text(comm::agree(world, [&] {
@@ -253,6 +269,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
                               input.data.max_seq_length, input.architecture.max_positions),
                   "the model was never trained beyond them", "Lower data.max_seq_length."});
     }
+    require_drawable(input);
   });
   return input;
 }
