@@ -180,13 +180,14 @@ std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTab
                              std::int64_t available_bytes) {
   const Plan plan = make(request, table);
   const std::int64_t now = plan.memory_bytes();
+  // Of tensors: nothing that can be set makes contexts and libraries smaller.
+  const std::int64_t least = plan.tensor_bytes() / 100;
   std::vector<Remedy> all;
   const Candidates candidates(request, table, plan.mesh);
   for (const Candidate& candidate : candidates.all()) {
     const std::int64_t bytes =
         make(candidate.request, candidate.table ? *candidate.table : table).memory_bytes();
-    if (now - bytes >= now / 100 && bytes < now)
-      all.push_back({candidate.change, bytes, now - bytes});
+    if (now - bytes >= least && bytes < now) all.push_back({candidate.change, bytes, now - bytes});
   }
   std::stable_partition(all.begin(), all.end(),
                         [&](const Remedy& remedy) { return remedy.bytes <= available_bytes; });
