@@ -343,7 +343,8 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   plan::PlanInput asked = input.plan_input(
       plan::ranks_of({arguments.ranks, arguments.nodes, arguments.ranks_per_node}, machine));
   if (arguments.jobscript) plan::require_even(asked.ranks);
-  asked.on_gpu = arguments.on_gpu || site.machine.gpus_per_node > 0;
+  asked.on_gpu = arguments.on_gpu || input.train.device == comm::UseOfGpus::always ||
+                 site.machine.gpus_per_node > 0;
   asked.threads = has_machine
                       ? plan::cores_per_rank(site.machine, asked.ranks)
                       : std::max<std::int64_t>(1, asked.threads / asked.ranks.ranks_per_node);

@@ -18,7 +18,8 @@ class AgreedError : public core::Error {
   using core::Error::Error;
 };
 
-/// Runs `f`, which must not communicate, and agrees on the outcome with one all-reduce.
+/// Runs `f`, which must not communicate but on communicators whose ranks all throw if one does, and
+/// agrees on the outcome with one all-reduce.
 /// Collective on `comm`. Throws: AgreedError with the kind and message of the lowest rank that
 /// threw.
 void agree_all(const Communicator& comm, const std::function<void()>& f);

@@ -70,7 +70,7 @@ constexpr const char* ask_scheduler = "Ask the scheduler for GPUs (sbatch --gpus
 /// What this rank sees, for place_ranks.
 NodeRank look_around(int rank, UseOfGpus asked) {
   NodeRank seen{.rank = rank};
-  const int num_visible = gpus_to_use(asked, gpu_facts());
+  const int num_visible = gpus_to_use(asked, gpu_facts(asked));
   const std::vector<int> cores = core::own_cores();
   seen.is_bound = are_some_of_all(cores);
   for (int device = 0; device < num_visible; ++device) {
@@ -108,7 +108,7 @@ int num_installed_gpus() {
   return static_cast<int>(installed_gpus().devices.size());
 }
 
-GpuFacts gpu_facts() {
+GpuFacts gpu_facts(UseOfGpus asked) {
   GpuFacts facts{.cuda = cuda_state()};
   InstalledGpus installed = installed_gpus();
   facts.installed = static_cast<int>(installed.devices.size());
@@ -116,7 +116,10 @@ GpuFacts gpu_facts() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   facts.are_hidden = visible != nullptr && names_no_gpu(visible);
   facts.are_chosen = visible != nullptr && !facts.are_hidden;
-  if (facts.cuda.usable >= facts.installed) return facts;
+  // To open a device wakes it, which takes seconds: only where somebody wants to know.
+  const bool is_asked = asked != UseOfGpus::never && facts.cuda.is_built && !facts.are_hidden &&
+                        !(facts.cuda.usable > 0 && facts.are_chosen);
+  if (!is_asked || facts.cuda.usable >= facts.installed) return facts;
   OpenGpus opened = open_gpus(installed.devices);
   facts.denied = opened.denied;
   facts.broken = std::move(opened.broken);
@@ -205,7 +208,7 @@ Device choose_device(const Communicator& world, const Communicator& node, UseOfG
 
 Device choose_first_device(UseOfGpus asked) {
   Device device;
-  if (gpus_to_use(asked, gpu_facts()) == 0) return device;
+  if (gpus_to_use(asked, gpu_facts(asked)) == 0) return device;
   device = {.index = 0, .uuid = gpu_name(0).uuid, .chosen = "the first"};
   make_current(device);
   return device;

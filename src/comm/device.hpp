@@ -47,8 +47,9 @@ struct GpuFacts {
 
   int open_to_us() const { return installed - denied; }
 };
-/// Devices are opened to see who may only where CUDA sees less than are installed: that wakes them.
-GpuFacts gpu_facts();
+/// Devices are opened, which wakes them, to see who may, and only where GPUs are asked for and CUDA
+/// sees less than are installed.
+GpuFacts gpu_facts(UseOfGpus asked = UseOfGpus::automatic);
 /// Whether this value of CUDA_VISIBLE_DEVICES hides all.
 bool names_no_gpu(std::string_view visible_devices);
 

@@ -180,8 +180,8 @@ std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTab
                              std::int64_t available_bytes) {
   const Plan plan = make(request, table);
   const std::int64_t now = plan.memory_bytes();
-  // Of tensors: nothing that can be set makes contexts and libraries smaller.
-  const std::int64_t least = plan.tensor_bytes() / 100;
+  // Nothing that can be set makes a GPU's contexts and libraries smaller.
+  const std::int64_t least = (request.on_gpu ? plan.tensor_bytes() : now) / 100;
   std::vector<Remedy> all;
   const Candidates candidates(request, table, plan.mesh);
   for (const Candidate& candidate : candidates.all()) {

@@ -19,8 +19,8 @@ struct Remedy {
 
 /// The cheapest remedies, three at most: of those that make the run fit into `available_bytes`
 /// before those that do not, the ones that cost least time and change the result least. Listed by
-/// the bytes they save, most first. Each is planned for this run; what saves less than 1 % of its
-/// tensors is left out.
+/// the bytes they save, most first. Each is planned for this run; what saves less than 1 % (of a
+/// GPU: of its tensors) is left out.
 std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTable& table,
                              std::int64_t available_bytes);
 

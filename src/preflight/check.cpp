@@ -231,7 +231,8 @@ CheckResult check(const comm::Environment& environment, const FirstLook& beginni
   Facts own = own_facts(environment);
   own.memory_bytes = request.memory_bytes;
   own.host_memory_bytes = request.host_memory_bytes;
-  own.num_gpus = comm::num_gpus();
+  // Of a job on CPUs none counts, whatever CUDA sees.
+  own.num_gpus = request.device.index < 0 ? 0 : comm::num_gpus();
   own.gpu = request.device.uuid;
   own.nccl_variables = nccl_variables();
   own.cpu = cpus_here(request.threads);

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "comm/agree.hpp"
 #include "comm/group_factory.hpp"
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
@@ -40,15 +41,19 @@ std::shared_ptr<comm::Group> one_rank(const comm::Communicator& comm) {
 Groups make_groups(const world::World& world, bool overlap, plan::Alone alone) {
   const bool communicates = alone == plan::Alone::communicates;
   if (world.device.index >= 0) {
-    std::shared_ptr<comm::DeviceStream> stream;
+    const bool is_needed = communicates || world.batch.size() > 1;
+    const auto stream = comm::agree(world.world, [&]() -> std::shared_ptr<comm::DeviceStream> {
+      return is_needed ? std::make_shared<comm::DeviceStream>(compute_stream) : nullptr;
+    });
     const auto group = [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
       // Nothing is ever started on it.
       if (comm.size() == 1 && !communicates) return one_rank(comm);
-      if (!stream) stream = std::make_shared<comm::DeviceStream>(compute_stream);
       return comm::make_nccl_group(comm, stream);
     };
-    const auto fsdp = group(world.fsdp);
-    return {.fsdp = fsdp, .dp_replicate = group(world.dp_replicate), .alone = alone};
+    // All ranks of a communicator fail together; those of the others have to hear of it.
+    const auto fsdp = comm::agree(world.world, [&] { return group(world.fsdp); });
+    const auto dp_replicate = comm::agree(world.world, [&] { return group(world.dp_replicate); });
+    return {.fsdp = fsdp, .dp_replicate = dp_replicate, .alone = alone};
   }
   const bool is_behind = overlap && (world.batch.size() > 1 || communicates);
   const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind

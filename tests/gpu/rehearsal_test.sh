@@ -28,9 +28,9 @@ expect "its checks pass" 4 "$(grep -c '^PASS' b/results-b.txt)"
 expect "each figure is a line of JSON that names device and date" "$(wc -l <b/figures-b.jsonl)" \
   "$(grep -c '^{.*"device": *"simulated".*}$' b/figures-b.jsonl)"
 expect "launches per step are counted" 1 "$(grep -c '"launches_per_step": [1-9]' b/figures-b.jsonl)"
-rehearsed c '^(undisturbed|refused_by_the_plan|hidden_gpu|asked_to_stop|killed|killed_in_a_save|one_connection|memcheck)$'
+rehearsed c '^(undisturbed|refused_by_the_plan|out_of_memory|hidden_gpu|asked_to_stop|killed|killed_in_a_save|one_connection|memcheck)$'
 expect "nothing fails in call c" 0 $code
-expect "its checks pass" 7 "$(grep -c '^PASS' c/results-c.txt)"
+expect "its checks pass" 8 "$(grep -c '^PASS' c/results-c.txt)"
 for call in a b c; do
   expect "call $call leaves eight files at most" 1 $(($(find $call -type f | wc -l) <= 8))
   expect "none of them is large" "" "$(find $call -type f -size +16M)"
@@ -70,5 +70,6 @@ else
   code=0
   OUT=$PWD/none "$here/run.sh" a >none.log 2>&1 || code=$?
   expect "without a GPU nothing is tested" 69 $code
+  expect "and it is said" 1 "$(grep -c 'there is no GPU here' none.log)"
 fi
 finish

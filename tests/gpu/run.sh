@@ -37,16 +37,23 @@ esac
 # shellcheck source=calls/c.sh
 . "$here/calls/c.sh"
 
+# fail_without_gpu: what a machine without one is told.
+fail_without_gpu() {
+  printf 'error: %s: there is no GPU here (%s). %s\n' "$(uname -n)" "nvidia-smi lists none" \
+    "To rehearse without one: run.sh $call rehearse" >&2
+  exit 69
+}
+
 begin_call
+# A bundle can show that it starts; a build for CPUs has nothing to start.
+if [ "$mode" = full ] && ! has_gpu && [ ! -f "$root/.gpu/bundle.tar.gz" ]; then fail_without_gpu; fi
 find_programs
 set_environment
 check machine 20 describe_machine
 if [ "$mode" = full ] && ! has_gpu; then
   call_without_gpu
   end_call || true
-  printf 'error: %s: there is no GPU here (%s). %s\n' "$(uname -n)" "nvidia-smi lists none" \
-    "To rehearse without one: run.sh $call rehearse" >&2
-  exit 69
+  fail_without_gpu
 fi
 "call_$call"
 end_call

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t listed = 16;
 
 void log_devices(const comm::Environment& environment, const comm::Device& device) {
-  const auto devices = environment.world().all_gather_text(
+  const auto devices = environment.world().gather_text(
       fmt::format("GPU {} ({}), {}", device.index, device.uuid, device.chosen));
   const comm::Topology& topology = environment.topology();
   for (std::size_t rank = 0; rank < devices.size() && rank < listed; ++rank) {
@@ -32,7 +32,7 @@ void log_devices(const comm::Environment& environment, const comm::Device& devic
 /// Of every node that lacks some, by its first rank.
 void warn_of_missing(const comm::Environment& environment) {
   const bool is_first = environment.node().is_root();
-  const auto missing = environment.world().all_gather_text(
+  const auto missing = environment.world().gather_text(
       is_first ? comm::missing_gpus(comm::gpu_facts()) : std::string());
   const comm::Topology& topology = environment.topology();
   for (std::size_t rank = 0; rank < missing.size(); ++rank) {
@@ -79,7 +79,7 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
   allow_segments_to_grow(nccl);
   const comm::Device device = comm::choose_device(environment.world(), environment.node(), asked);
   if (device.index < 0) {
-    const std::string why = comm::why_on_cpu(asked, comm::gpu_facts());
+    const std::string why = comm::why_on_cpu(asked, comm::gpu_facts(asked));
     log::info(why.empty() ? "computes on CPUs" : fmt::format("computes on CPUs: {}", why));
     return device;
   }

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/log.hpp"
 #include "deck/value.hpp"
 #include "train/input/described_model.hpp"
 
@@ -234,8 +236,12 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   Input input;
   input.deck_path = deck_path;
   // Not a key of the deck: nobody trains with it, tests on one GPU do.
-  if (std::getenv("FINETUNE_COMMUNICATE_ALONE") != nullptr)
+  const char* asked = std::getenv("FINETUNE_COMMUNICATE_ALONE");
+  const bool is_set = world.is_root() && std::string_view(asked == nullptr ? "" : asked) == "1";
+  if (world.all_reduce(std::int64_t{is_set}, comm::Reduce::max) != 0)
     input.parallel.alone = plan::Alone::communicates;
+  if (input.parallel.alone == plan::Alone::communicates)
+    log::info("FINETUNE_COMMUNICATE_ALONE=1: a rank alone gathers and reduces as if it were not");
   comm::agree_all(world, [&] {
     deck::Deck deck(text, deck_path.string(), overrides);
     bind(deck, input, registry);

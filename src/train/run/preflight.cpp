@@ -82,7 +82,7 @@ Preflight describe_check(const comm::Environment& environment, const Input& inpu
   request.nccl = {input.nccl.variables, input.nccl.override_environment};
   if (level == preflight::CheckDepth::quick) return made;
   const auto world = world::make(environment, plan, device);
-  made.groups = shard::make_groups(world, input.parallel.overlap);
+  made.groups = shard::make_groups(world, input.parallel.overlap, input.parallel.alone);
   for (const auto& [name, group] : made.groups.all())
     request.groups.push_back({name, group});
   return made;

@@ -31,17 +31,20 @@ refused_by_the_plan() {
 
 # A plan that says yes, and an allocator that says no.
 out_of_memory() {
-  [ "$mode" = full ] || skip "the simulated device has no limit of memory"
-  PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.004 train small gpu 69 train.max_steps=3 \
-    train.micro_batch=512 train.global_batch=512
-  grep -c 'memory of the GPU' "$runs/small.log" >/dev/null || fail "it is not said that the GPU's memory ran out"
+  local batch=512
+  [ "$mode" = full ] || batch=4
+  PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.004 FINETUNE_SIMULATED_LEFT_KIB=300 train small gpu 69 \
+    train.max_steps=3 "train.micro_batch=$batch" "train.global_batch=$batch"
+  grep -c 'memory of GPU' "$runs/small.log" >/dev/null || fail "it is not said that the GPU's memory ran out"
   grep -c 'frame #' "$runs/small.log" >/dev/null && fail "frames of C++ are printed"
   return 0
 }
 
 hidden_gpu() {
   CUDA_VISIBLE_DEVICES='' FINETUNE_SIMULATED_GPUS=0 train hidden gpu 69 train.max_steps=1
-  tail -n 1 "$runs/hidden.log"
+  local words='CUDA_VISIBLE_DEVICES names none'
+  [ "$mode" = full ] || words='this node has none'
+  grep "$words" "$runs/hidden.log" || fail "it is not said that no GPU is visible"
 }
 
 # Settings of a run to which something happens, and what makes its steps take a while meanwhile.

@@ -38,18 +38,21 @@ END
 
 # train NAME gpu|cpu EXIT_CODE [key=value...]: a run in $runs/NAME that has to end with this code.
 train() {
-  local name=$1 device=$2 expected=$3 code=0
+  local name=$1 device=$2 expected=$3 code=0 start
   shift 3
+  # What an earlier start of the run said proves nothing of this one.
+  start=$runs/$name.start.log
   bounded "$finetune" "$deck" "${usual[@]}" "train.output=$runs/$name" "train.device=$device" "$@" \
-    >>"$runs/$name.log" 2>&1 || code=$?
+    >"$start" 2>&1 || code=$?
+  cat "$start" >>"$runs/$name.log"
   if [ $code -ne "$expected" ]; then
-    tail -n 30 "$runs/$name.log"
-    fail "the run $name on the $device ended with $code, not $expected: $(grep '^error' "$runs/$name.log" | tail -n 1)"
+    tail -n 30 "$start"
+    fail "the run $name on the $device ended with $code, not $expected: $(grep '^error' "$start" | tail -n 1)"
   fi
   # Never by accident on the CPU, and the other way round.
   local words="computes on GPUs"
   [ "$device" = gpu ] || words="computes on CPUs"
-  [ $code -eq 69 ] || grep -c "$words" "$runs/$name.log" >/dev/null || fail "$name does not say that it $words"
+  [ $code -eq 69 ] || grep -c "$words" "$start" >/dev/null || fail "$name does not say that it $words"
 }
 
 # same_bits NAME NAME: every number of every step.

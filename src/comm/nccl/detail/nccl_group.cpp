@@ -122,9 +122,11 @@ NcclGroup::NcclGroup(const Communicator& comm, std::shared_ptr<DeviceStream> str
       exceptions_before_(std::uncaught_exceptions()) {
   std::optional<WarmUpMemory> memory;
   agree_all(comm, [&] { memory.emplace(part_of_warm_up(comm.size()) * comm.size()); });
+  // How often they ask depends on the group, and the watchdog counts what all ranks have done.
+  const Communicator unwatched = comm.split(0, comm.rank(), comm.name(), Communicator::Watched::no);
   try {
-    connect();
-    warm_up(memory->get());
+    connect(unwatched);
+    warm_up(unwatched, memory->get());
   } catch (...) {
     // Before the memory goes, which waits for the device.
     handle_->abort();
@@ -142,7 +144,7 @@ NcclGroup::~NcclGroup() {
   stream_->remove_group(this);
 }
 
-void NcclGroup::connect() {
+void NcclGroup::connect(const Communicator& unwatched) {
   ncclUniqueId id{};
   agree_all(comm_, [&] {
     if (!comm_.is_root()) return;
@@ -151,7 +153,7 @@ void NcclGroup::connect() {
   });
   comm_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
   poll_together(
-      comm_, [&] { handle_->connect(comm_, id); },
+      unwatched, [&] { handle_->connect(comm_, id); },
       [&] { return handle_->is_under_way("ncclCommInitRankConfig"); });
 }
 
@@ -162,7 +164,7 @@ void NcclGroup::abandon() {
 
 /// NCCL connects the ranks in their first collectives; whoever cannot be reached is told of now.
 /// `floats`: a part for each rank.
-void NcclGroup::warm_up(float* floats) {
+void NcclGroup::warm_up(const Communicator& unwatched, float* floats) {
   const auto stream = static_cast<cudaStream_t>(stream_->stream());
   const std::size_t part = nccl_count(part_of_warm_up(size()));
   const std::size_t all = part * nccl_count(size());
@@ -179,7 +181,7 @@ void NcclGroup::warm_up(float* floats) {
   for (const auto& call : calls) {
     bool is_under_way = false;
     poll_together(
-        comm_, [&] { handle_->begin(what, call); },
+        unwatched, [&] { handle_->begin(what, call); },
         [&] {
           is_under_way = is_under_way || handle_->is_under_way(what);
           handle_->check();

@@ -46,8 +46,9 @@ class NcclGroup : public Group {
   Ticket start(Started what);
   /// Puts these on their way, as one.
   Ticket launch(std::vector<Started> parts);
-  void connect();
-  void warm_up(float* floats);
+  /// Collective on its ranks, by way of a communicator that nobody counts.
+  void connect(const Communicator& unwatched);
+  void warm_up(const Communicator& unwatched, float* floats);
 
   Communicator comm_;
   std::shared_ptr<DeviceStream> stream_;

@@ -22,7 +22,8 @@ namespace finetune::comm {
 /// communication. On an error it aborts all groups, so that this call returns, and keeps the error
 /// for that thread.
 ///
-/// One thread adds and asks; the watch's own looks too. Knows no CUDA: events are handles.
+/// The thread that launches adds, the one that computes asks, and the watch's own looks too. Knows
+/// no CUDA: events are handles.
 class StreamWatch {
  public:
   /// How the watch handles events and its thread. Each may be called on either thread.
