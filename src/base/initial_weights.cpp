@@ -11,21 +11,29 @@
 #include "base/packed_files.hpp"
 #include "comm/agree.hpp"
 #include "core/random.hpp"
+#include "model/part.hpp"
 #include "weights/expected.hpp"
 
 namespace finetune::base {
 namespace {
 
-/// Calls `fill(slice, first element)` for every run of trained parameters among this rank's shards,
-/// in fp32.
+/// Calls `fill(row, first element, values)` for every run of logical tensors that are trained among
+/// this rank's shards, in fp32.
 template <typename Fill>
-void for_each_slice(shard::ModelShards& shards, const Fill& fill) {
+void for_each_run(shard::ModelShards& shards, const Fill& fill) {
   for (const int unit : shards.trained_units()) {
     at::Tensor master = shards.master(unit);
     const bool is_direct = master.is_cpu() && master.scalar_type() == at::kFloat;
     const at::Tensor values = is_direct ? master : at::zeros({master.numel()}, at::kFloat);
-    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank()))
-      fill(slice, values.data_ptr<float>() + slice.shard_offset);
+    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+      float* target = values.data_ptr<float>() + slice.shard_offset;
+      model::for_each_run(shards.table().row(slice.row), slice.tensor_offset, slice.count,
+                          [&](std::int64_t first, std::int64_t count) {
+                            fill(slice.row, first,
+                                 std::span(target, static_cast<std::size_t>(count)));
+                            target += count;
+                          });
+    }
     if (!is_direct) master.copy_(values);
   }
 }
@@ -115,12 +123,7 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
 }
 
 void load_weights(const WeightSource& source, shard::ModelShards& shards) {
-  const auto load_trained = [&] {
-    for_each_slice(shards, [&](const plan::ShardSlice& slice, float* first) {
-      source.values(slice.row, slice.tensor_offset,
-                    std::span(first, static_cast<std::size_t>(slice.count)));
-    });
-  };
+  const auto load_trained = [&] { for_each_run(shards, source.values); };
   // What follows communicates: a rank that threw must not leave the others waiting in it.
   if (shards.map().has_frozen()) {
     comm::agree_all(shards.fsdp(), load_trained);
@@ -130,6 +133,23 @@ void load_weights(const WeightSource& source, shard::ModelShards& shards) {
   load_frozen(source, shards);
   shards.publish_all();
 }
+
+namespace {
+
+/// Norms of the rows of what is a matrix [out, in] of the model, [out] fp32. Collective on tp where
+/// its ranks share the inputs.
+at::Tensor row_norms(const shard::ModelShards& shards, int row) {
+  const at::Tensor norms = at::linalg_vector_norm(shards.weight({row, 1}), 2, 1,
+                                                  /*keepdim=*/false, at::kFloat);
+  const auto& tp = shards.groups().tp;
+  const auto& split = shards.table().row(row).split;
+  if (!tp || !split || split->dim != 1) return norms;
+  at::Tensor squares = norms.square();
+  tp->wait(tp->all_reduce(core::DType::f32, squares.data_ptr(), squares.numel()));
+  return squares.sqrt_();
+}
+
+}  // namespace
 
 void set_magnitudes(shard::ModelShards& shards) {
   const model::ParameterTable& table = shards.table();
@@ -144,8 +164,7 @@ void set_magnitudes(shard::ModelShards& shards) {
     if (unit != last_unit) shards.release(last_unit);
     last_unit = unit;
     shards.open(unit);
-    const at::Tensor norms = at::linalg_vector_norm(shards.weight({row, 1}), 2, 1,
-                                                    /*keepdim=*/false, at::kFloat);
+    const at::Tensor norms = row_norms(shards, row);
     shards.close(unit);
     const int of_adapters = shards.unit_of(magnitude);
     for (const plan::ShardSlice& slice : shards.map().slices(of_adapters, shards.fsdp().rank()))

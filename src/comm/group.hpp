@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "comm/communicator.hpp"
 #include "comm/detail/node_map.hpp"
 #include "core/dtype.hpp"
+#include "core/error.hpp"
 
 namespace finetune::comm {
 
@@ -74,6 +76,17 @@ class Group {
                                               std::int64_t count) = 0;
   /// Sums over ranks, in place; the result is bitwise identical on every rank. f32, bf16, f16, i64.
   [[nodiscard]] virtual Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) = 0;
+  /// Rank r gets bytes [sum of send_bytes before r, + send_bytes[r]) of `send`; what comes from
+  /// rank r lies at the same place of `recv` by `recv_bytes`. Spans are of size() numbers, and are
+  /// read before this returns; recv_bytes[r] is what rank r sends here. Where it is 0, nothing
+  /// travels. With itself a rank copies.
+  [[nodiscard]] virtual Ticket all_to_all(const void* /*send*/,
+                                          std::span<const std::int64_t> /*send_bytes*/,
+                                          void* /*recv*/,
+                                          std::span<const std::int64_t> /*recv_bytes*/) {
+    core::check(false, "this group has no all_to_all");
+    return nothing_started;
+  }
   /// Host memory only.
   [[nodiscard]] virtual Ticket exchange(Exchange exchange) = 0;
 

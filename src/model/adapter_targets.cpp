@@ -166,7 +166,10 @@ int add_part(ParameterTable& table, int row, const char* suffix, const PartShape
                   .init = part.init,
                   .stage = base.stage};
   added.adapts = row;
-  if (base.split && base.split->dim == part.shared_dim) added.split = base.split;
+  if (base.split && base.split->dim == part.shared_dim) {
+    added.split = base.split;
+    added.split->dim = std::min(part.shared_dim, part.shape.size() - 1);
+  }
   table.rows.push_back(std::move(added));
   return static_cast<int>(table.rows.size()) - 1;
 }

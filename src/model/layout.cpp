@@ -8,9 +8,11 @@
 namespace finetune::model {
 namespace {
 
-/// Split along `dim`, and each of `matrices` by itself where the tensor has several.
-AxisSplit along(std::size_t dim, std::vector<std::int64_t> matrices = {}) {
-  return {tensor_axis, dim, std::move(matrices)};
+/// Channels of a feed-forward part: whole blocks of 4-bit codes stay together where they can.
+Pieces channels(std::int64_t num) {
+  constexpr std::int64_t together = 64;
+  if (num % together != 0) return {num};
+  return {num / together, together, together};
 }
 
 class Builder {
@@ -21,14 +23,14 @@ class Builder {
   ParameterTable build() {
     begin_unit("embedding");
     table_.decoder.embedding =
-        matrix(names_.embedding, a_.vocab_size, a_.d_model, along(0), Role::embedding);
+        matrix(names_.embedding, a_.vocab_size, a_.d_model, vocabulary(), Role::embedding);
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
     table_.decoder.final_norm = norm(names_.final_norm, a_.d_model);
-    table_.decoder.head =
-        a_.tied_embeddings ? table_.decoder.embedding
-                           : matrix(names_.head, a_.vocab_size, a_.d_model, along(0), Role::head);
+    table_.decoder.head = a_.tied_embeddings ? table_.decoder.embedding
+                                             : matrix(names_.head, a_.vocab_size, a_.d_model,
+                                                      vocabulary(), Role::head);
     return std::move(table_);
   }
 
@@ -49,14 +51,14 @@ class Builder {
     return static_cast<int>(table_.rows.size()) - 1;
   }
   int matrix(const std::string& name, std::int64_t out, std::int64_t in,
-             std::optional<AxisSplit> split, Role role = Role::linear) {
+             std::optional<TensorSplit> split, Role role = Role::linear) {
     return add(
         {.name = name + ".weight", .shape = {out, in}, .role = role, .split = std::move(split)});
   }
   int norm(const std::string& name, std::int64_t size) {
     return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
   }
-  int bias(const std::string& name, std::int64_t size, AxisSplit split) {
+  int bias(const std::string& name, std::int64_t size, TensorSplit split) {
     return add({.name = name + ".bias",
                 .shape = {size},
                 .decayed = false,
@@ -87,35 +89,39 @@ class Builder {
   void add_attention(const Layer& layer, BlockRows& rows) {
     const std::int64_t q = a_.num_heads * a_.head_size;
     const std::int64_t kv = a_.num_kv_heads * a_.head_size;
+    const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
+    const Pieces keys{a_.num_kv_heads, a_.head_size};
     rows.attention_norm = norm(names_.attention_norm, a_.d_model);
     if (!names_.qkv.empty()) {
-      const AxisSplit split = along(0, {q, kv, kv});
+      const TensorSplit split{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
       if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv, split), 1};
     } else {
-      rows.qkv = {matrix(names_.query, q, a_.d_model, along(0)), 3};
-      matrix(names_.key, kv, a_.d_model, along(0));
-      matrix(names_.value, kv, a_.d_model, along(0));
+      const TensorSplit by_queries{0, {queries}}, by_keys{0, {keys}};
+      rows.qkv = {matrix(names_.query, q, a_.d_model, by_queries), 3};
+      matrix(names_.key, kv, a_.d_model, by_keys);
+      matrix(names_.value, kv, a_.d_model, by_keys);
       if (a_.qkv_bias) {
-        rows.qkv_bias = {bias(names_.query, q, along(0)), 3};
-        bias(names_.key, kv, along(0));
-        bias(names_.value, kv, along(0));
+        rows.qkv_bias = {bias(names_.query, q, by_queries), 3};
+        bias(names_.key, kv, by_keys);
+        bias(names_.value, kv, by_keys);
       }
     }
     if (layer.head_norm == HeadNorm::weighted) {
       rows.query_norm = norm(names_.query_norm, a_.head_size);
       rows.key_norm = norm(names_.key_norm, a_.head_size);
     }
-    rows.attention_out = matrix(names_.attention_out, a_.d_model, q, along(1));
+    rows.attention_out = matrix(names_.attention_out, a_.d_model, q, TensorSplit{1, {queries}});
   }
 
   FeedForwardRows feed_forward(const std::string& gate, const std::string& up,
                                const std::string& down, std::int64_t width,
                                Role role = Role::linear) {
+    const TensorSplit by_outputs{0, {channels(width)}}, by_inputs{1, {channels(width)}};
     FeedForwardRows rows;
-    rows.gate_up = {matrix(gate, width, a_.d_model, along(0), role), 2};
-    matrix(up, width, a_.d_model, along(0), role);
-    rows.down = matrix(down, a_.d_model, width, along(1), role);
+    rows.gate_up = {matrix(gate, width, a_.d_model, by_outputs, role), 2};
+    matrix(up, width, a_.d_model, by_outputs, role);
+    rows.down = matrix(down, a_.d_model, width, by_inputs, role);
     return rows;
   }
 
@@ -127,12 +133,12 @@ class Builder {
       rows.gate_up = {add({.name = names_.fused_gate_up,
                            .shape = {e.num, a_.d_model, 2 * e.d_ff},
                            .role = Role::expert,
-                           .split = along(2, {e.d_ff, e.d_ff})}),
+                           .of_experts = OfExperts{0, e.num, e.num}}),
                       1};
       rows.down = add({.name = names_.fused_down,
                        .shape = {e.num, e.d_ff, a_.d_model},
                        .role = Role::expert,
-                       .split = along(1)});
+                       .of_experts = OfExperts{0, e.num, e.num}});
       return rows;
     }
     for (std::int64_t i = 0; i < e.num; ++i) {
@@ -140,6 +146,8 @@ class Builder {
       const FeedForwardRows one =
           feed_forward(expert + names_.expert_gate, expert + names_.expert_up,
                        expert + names_.expert_down, e.d_ff, Role::expert);
+      for (int row = one.gate_up.first; row <= one.down; ++row)
+        table_.rows[static_cast<std::size_t>(row)].of_experts = OfExperts{i, 1, e.num};
       if (i > 0) continue;
       rows.gate_up = one.gate_up;
       rows.down = one.down;
@@ -147,6 +155,8 @@ class Builder {
     }
     return rows;
   }
+
+  TensorSplit vocabulary() const { return {0, {{a_.vocab_size}}}; }
 
   const Architecture& a_;
   const TensorNames& names_;

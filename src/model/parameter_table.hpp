@@ -58,23 +58,45 @@ struct Adapted {
   bool exists() const { return !parts.empty(); }
 };
 
-/// How an axis of the mesh splits a tensor: into one piece per rank of the axis along `dim`, of
-/// sizes as equal as whole indices allow.
-struct AxisSplit {
-  std::string axis;
-  std::size_t dim = 0;
-  /// Sizes of the matrices that lie next to each other along `dim`, where the file has several in
-  /// one tensor: each of them is split by itself. Empty: there is one.
-  std::vector<std::int64_t> matrices = {};
+/// One of the matrices that lie next to each other along the split dim of a tensor: `num` pieces of
+/// `size` indices, such as the queries of the heads that share keys and values.
+struct Pieces {
+  std::int64_t num = 1;
+  std::int64_t size = 1;
+  /// Where there are more ranks than pieces, so many parts at most of a piece, one per rank; 1: the
+  /// ranks of a piece all hold it.
+  std::int64_t parts = 1;
+
+  std::int64_t total() const { return num * size; }
 };
 
-/// The axis of tensor parallelism, which splits matrices by their outputs and those after them by
-/// their inputs. Source: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053).
-inline constexpr const char* tensor_axis = "tp";
+/// How tensor parallelism splits a tensor: along `dim`, into as many parts as there are ranks, of
+/// as equal numbers of pieces as can be, each of the matrices by itself. Matrices are split by
+/// their outputs and those after them by their inputs. Source: Shoeybi et al. 2019 (Megatron-LM,
+/// arXiv 1909.08053).
+struct TensorSplit {
+  std::size_t dim = 0;
+  std::vector<Pieces> matrices = {};
+};
+
+/// Which experts a row is of, where ranks may share the experts out.
+struct OfExperts {
+  std::int64_t first = 0;
+  std::int64_t num = 0;    ///< 1; or all of a layer, one after the other along dim 0
+  std::int64_t total = 0;  ///< of the layer
+};
+
+/// What a rank holds of a logical tensor, where that is not the whole.
+struct Part {
+  std::vector<std::int64_t> shape;  ///< of the logical tensor
+  std::vector<core::Box> boxes;     ///< of it, in the order of memory; none: the rank has nothing
+  std::int64_t num_holders = 1;     ///< ranks of tensor parallelism that hold the same elements
+  std::int64_t holder = 0;          ///< this rank's number among them
+};
 
 struct Parameter {
   std::string name;                 ///< as in the Hugging Face file
-  std::vector<std::int64_t> shape;  ///< of the logical tensor
+  std::vector<std::int64_t> shape;  ///< of the logical tensor, or of a rank's part of it
   int unit = 0;                     ///< index into ParameterTable::units
   int part = 0;  ///< of the unit, where parallel.bucket = "LAYER" may split it: rows that are read
                  ///< as one matrix have the same
@@ -83,7 +105,10 @@ struct Parameter {
   Init init = Init::normal;
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
-  std::optional<AxisSplit> split = {};  ///< nothing: every rank of every such axis holds all of it
+  std::optional<TensorSplit> split = {};  ///< nothing: every rank of tensor parallelism holds it
+  std::optional<OfExperts> of_experts = {};
+  /// In a rank's own table (model/part.hpp), whose shapes are those of the parts.
+  std::optional<Part> held = {};
   Packing packing = {};
   Adapted adapted = {};  ///< what lies on top of it
   int adapts = -1;       ///< in a part of an adapter: the row that it adapts

@@ -17,20 +17,51 @@ std::span<const float> values(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
+bool is_split_over_tp(const shard::ModelShards& shards) {
+  const auto& tp = shards.groups().tp;
+  return tp && tp->size() > 1;
+}
+
+/// Calls f(part) for this rank's gradients of a unit, without what another rank of tp counts.
+template <typename F>
+void for_each_counted(shard::ModelShards& shards, int unit, const F& f) {
+  const at::Tensor gradient = shards.gradient(unit);
+  if (!is_split_over_tp(shards)) return f(gradient);
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+    const auto& held = shards.table().row(slice.row).held;
+    if (!held || held->holder == 0) f(gradient.narrow(0, slice.shard_offset, slice.count));
+  }
+}
+
 /// Of this rank's gradients, on the host.
 kernels::ExactSquares squares_by_host(shard::ModelShards& shards) {
   kernels::ExactSquares sum;
-  for (const int unit : shards.trained_units())
-    sum.add(kernels::exact_squared_sum(values(shards.gradient(unit))));
+  for (const int unit : shards.trained_units()) {
+    for_each_counted(shards, unit, [&](const at::Tensor& gradient) {
+      sum.add(kernels::exact_squared_sum(values(gradient)));
+    });
+  }
   sum.normalize();
   return sum;
 }
 
-double add_over_ranks(kernels::ExactSquares sum, const comm::Communicator& fsdp) {
-  fsdp.all_reduce(std::span(sum.limbs), comm::Reduce::sum);
-  const bool in_range = fsdp.all_reduce(std::int64_t{sum.in_range}, comm::Reduce::min) != 0;
-  sum.normalize();
-  return in_range ? sum.value() : std::nan("");
+/// Adds over the ranks that hold one copy of the model together: fsdp times tp.
+double add_over_ranks(kernels::ExactSquares sum, const shard::ModelShards& shards) {
+  std::int64_t in_range = sum.in_range;
+  const auto add = [&](const comm::Communicator& ranks) {
+    ranks.all_reduce(std::span(sum.limbs), comm::Reduce::sum);
+    in_range = ranks.all_reduce(in_range, comm::Reduce::min);
+    sum.normalize();
+  };
+  add(shards.fsdp());
+  if (is_split_over_tp(shards)) add(shards.groups().tp->communicator());
+  return in_range != 0 ? sum.value() : std::nan("");
+}
+
+double add_over_ranks(double sum, const shard::ModelShards& shards) {
+  sum = shards.fsdp().all_reduce(sum, comm::Reduce::sum);
+  if (!is_split_over_tp(shards)) return sum;
+  return shards.groups().tp->communicator().all_reduce(sum, comm::Reduce::sum);
 }
 
 /// On the device: fp64 [1], or exact, int64 [SquareBins::num_values].
@@ -39,10 +70,12 @@ at::Tensor squares_by_device(shard::ModelShards& shards, bool is_exact) {
   at::Tensor sum = is_exact ? at::zeros({kernels::SquareBins::num_values}, options.dtype(at::kLong))
                             : at::zeros({1}, options);
   for (const int unit : shards.trained_units()) {
-    if (is_exact)
-      kernels::composed::add_exact_squares_(sum, shards.gradient(unit));
-    else
-      sum.add_(kernels::composed::squared_sum(shards.gradient(unit)));
+    for_each_counted(shards, unit, [&](const at::Tensor& gradient) {
+      if (is_exact)
+        kernels::composed::add_exact_squares_(sum, gradient);
+      else
+        sum.add_(kernels::composed::squared_sum(gradient));
+    });
   }
   return sum;
 }
@@ -56,17 +89,16 @@ GradientNorm::GradientNorm(shard::ModelShards& shards) : shards_(shards) {
 }
 
 double GradientNorm::wait() {
-  const comm::Communicator& fsdp = shards_.fsdp();
   double squares = 0;
   if (!squares_) {
-    squares = add_over_ranks(squares_by_host(shards_), fsdp);
+    squares = add_over_ranks(squares_by_host(shards_), shards_);
   } else if (squares_->wait(); shards_.options().numbers.is_fixed_point()) {
     constexpr std::size_t count = kernels::SquareBins::num_values;
     const std::span<const std::int64_t, count> bins(squares_->host().const_data_ptr<std::int64_t>(),
                                                     count);
-    squares = add_over_ranks(sum_of(kernels::SquareBins::from(bins)), fsdp);
+    squares = add_over_ranks(sum_of(kernels::SquareBins::from(bins)), shards_);
   } else {
-    squares = fsdp.all_reduce(*squares_->host().const_data_ptr<double>(), comm::Reduce::sum);
+    squares = add_over_ranks(*squares_->host().const_data_ptr<double>(), shards_);
   }
   // Replicas clip by one number: a copy that rounds otherwise would drift away from the others.
   const auto& copies = shards_.groups().dp_replicate->communicator();

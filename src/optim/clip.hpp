@@ -12,7 +12,7 @@ namespace finetune::optim {
 /// Euclidean norm of all gradients of the model. On the CPU, and everywhere if gradients are
 /// summed in fixed point, it is summed exactly, so that it does not depend on how the elements are
 /// split over ranks and threads; NaN if a gradient is not finite or beyond 2^38. Collective on the
-/// shards' fsdp and dp_replicate.
+/// shards' fsdp, tp and dp_replicate.
 class GradientNorm {
  public:
   /// On a GPU starts to add up; the gradients may still be computed.

@@ -2,11 +2,13 @@
 #include "plan/plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "model/part.hpp"
 #include "plan/layout/bucket.hpp"
 #include "plan/memory/memory.hpp"
 
@@ -139,9 +141,34 @@ std::int64_t Plan::tensor_bytes() const {
              [](const MemoryItem& item) { return item.place == Place::device && item.is_tensor; });
 }
 
+ShardMap shards_of(const Plan& plan, const model::ParameterTable& own) {
+  return ShardMap(regroup(own, plan.bucket), plan.shards.num_shards(), plan.shards.rules());
+}
+
+namespace {
+
+/// Where numbers do not divide, the last ranks have more than the first.
+model::PartPlace largest_part(const Mesh& mesh) {
+  const std::int64_t tp = mesh.axes[Axis::tp];
+  return {.tp = tp, .i_tp = tp - 1, .ep = mesh.ep, .i_ep = mesh.ep - 1};
+}
+
+void require_parts(const Mesh& mesh, const model::ParameterTable& table, const std::string& deck) {
+  const std::int64_t tp = mesh.axes[Axis::tp];
+  const std::string why = model::why_not(table, tp);
+  if (why.empty()) return;
+  core::fail(core::ErrorKind::deck,
+             {deck, fmt::format("parallel.tp = {} does not divide the model", tp), why,
+              fmt::format("Use {}.", fmt::join(model::possible_tp(table, tp), ", "))});
+}
+
+}  // namespace
+
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
-  const model::ParameterTable grouped = regroup(table, request.parallel.bucket);
+  require_parts(mesh, table, request.deck);
+  const model::ParameterTable grouped =
+      regroup(model::part_of(table, largest_part(mesh)), request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),
                                {request.numbers.compute, request.optimizer.block()}),
@@ -151,6 +178,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
             .num_trainable = table.num_trainable(),
             .numbers = request.numbers,
             .ranks = request.ranks,
+            .bucket = request.parallel.bucket,
             .warnings = warnings(mesh, request.ranks)};
   for (std::string& text : batch_warnings(plan.batch, mesh.size(groups::batch)))
     plan.warnings.push_back(std::move(text));

@@ -77,13 +77,14 @@ struct PlanInput {
 
 struct Plan {
   Mesh mesh;
-  ShardMap shards;
+  ShardMap shards;  ///< of the ranks with the largest parts
   BatchPlan batch;
   std::vector<MemoryItem> memory;  ///< at the peak of a step
   std::int64_t num_parameters = 0;
   std::int64_t num_trainable = 0;
   Numbers numbers;
   Ranks ranks;
+  Bucket bucket = Bucket::block;
 
   std::vector<std::string> warnings;  ///< what the user may not have meant
 
@@ -98,8 +99,11 @@ struct Plan {
 BatchPlan plan_batch(const PlanInput& request, std::int64_t data_ranks);
 
 /// `table` is the family's; its units are grouped by `request.parallel.bucket`.
-/// Throws: ErrorKind::deck if the ranks do not form the mesh.
+/// Throws: ErrorKind::deck if the ranks do not form the mesh, or cannot share what they are to.
 Plan make(const PlanInput& request, const model::ParameterTable& table);
+
+/// The shards of one rank's own table (model::part_of) in the mesh of `plan`.
+ShardMap shards_of(const Plan& plan, const model::ParameterTable& own);
 
 /// Refuses a step of more passes per rank than anybody would wait for. `deck` is its path.
 /// Throws: ErrorKind::deck naming the largest batch for these ranks.

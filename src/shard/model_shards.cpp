@@ -37,7 +37,8 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
       pool_(to_aten(options.numbers.compute), options.device,
             groups.told_of_buffers(options.registers_buffers)),
       frozen_pool_(at::kByte, options.device, groups.told_of_buffers(options.registers_buffers)),
-      gradients_(shard_sizes(map), groups, options) {
+      gradients_(shard_sizes(map), groups, options),
+      shared_rows_(table, map, groups.tp) {
   core::check(map.num_shards() == groups.fsdp->size(),
               "the shard map belongs to the fsdp communicator");
   const bool is_master =
@@ -179,6 +180,9 @@ void ModelShards::reduce_gradient(int unit, Gradients::Pass pass) {
   Unit& u = at(unit);
   core::check(u.gradient_is_open, "only an open gradient is reduced");
   zero_unwritten(unit);
+  // A sum that passes add to in place is summed over ranks once.
+  if (!gradients_.sums_in_place() || pass == Gradients::Pass::last)
+    shared_rows_.sum(unit, u.full_gradient);
   u.gradient_is_open = false;
   gradients_.reduce(unit, std::exchange(u.full_gradient, at::Tensor()), pass);
 }

@@ -14,6 +14,7 @@
 #include "shard/detail/buffer_pool.hpp"
 #include "shard/detail/gradients.hpp"
 #include "shard/detail/remembered.hpp"
+#include "shard/detail/shared_rows.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/options.hpp"
 
@@ -27,6 +28,7 @@ namespace finetune::shard {
 /// 2304.11277).
 class ModelShards : public model::Weights {
  public:
+  /// `table` is of what the ranks of fsdp share: the model's, or this rank's part of it.
   ModelShards(const model::ParameterTable& table, const plan::ShardMap& map, const Groups& groups,
               const Options& options);
   ~ModelShards() override;
@@ -81,7 +83,8 @@ class ModelShards : public model::Weights {
   /// for a frozen unit.
   void open_gradient(int unit);
   /// Starts to sum the unit's gradients over the ranks and gives the buffer back; nothing for a
-  /// frozen unit. Collective on fsdp and, in the last pass of a step, on dp_replicate.
+  /// frozen unit. What several ranks of tp hold is summed over them first. Collective on tp, on
+  /// fsdp and, in the last pass of a step, on dp_replicate.
   void reduce_gradient(int unit, Gradients::Pass pass = Gradients::Pass::last);
   /// Returns when all sums are complete.
   void finish_gradients() { gradients_.finish(); }
@@ -133,6 +136,7 @@ class ModelShards : public model::Weights {
   BufferPool pool_;
   BufferPool frozen_pool_;  ///< bytes
   Gradients gradients_;
+  SharedRows shared_rows_;
 };
 
 }  // namespace finetune::shard

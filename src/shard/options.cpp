@@ -38,30 +38,88 @@ std::shared_ptr<comm::Group> one_rank(const comm::Communicator& comm) {
 
 }  // namespace
 
-Groups make_groups(const world::World& world, bool overlap, plan::Alone alone) {
+namespace {
+
+/// Over NCCL. Units are gathered and reduced on one stream, activations travel on another.
+Groups device_groups(const world::World& world, plan::Alone alone) {
   const bool communicates = alone == plan::Alone::communicates;
-  if (world.device.index >= 0) {
-    const bool is_needed = communicates || world.batch.size() > 1;
-    const auto stream = comm::agree(world.world, [&]() -> std::shared_ptr<comm::DeviceStream> {
+  const auto make_stream = [&](bool is_needed) {
+    return comm::agree(world.world, [&]() -> std::shared_ptr<comm::DeviceStream> {
       return is_needed ? std::make_shared<comm::DeviceStream>(compute_stream) : nullptr;
     });
-    const auto group = [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
+  };
+  const auto of_units =
+      make_stream(communicates || world.fsdp.size() > 1 || world.dp_replicate.size() > 1);
+  const bool shares = world.tp.size() > 1 || world.cp.size() > 1 || world.ep.size() > 1;
+  const auto of_activations = shares ? make_stream(true) : nullptr;
+  // All ranks of a communicator fail together; those of the others have to hear of it.
+  const auto group = [&](const comm::Communicator& comm, const auto& stream, bool is_used) {
+    return comm::agree(world.world, [&]() -> std::shared_ptr<comm::Group> {
       // Nothing is ever started on it.
-      if (comm.size() == 1 && !communicates) return one_rank(comm);
+      if (!is_used) return one_rank(comm);
       return comm::make_nccl_group(comm, stream);
-    };
-    // All ranks of a communicator fail together; those of the others have to hear of it.
-    const auto fsdp = comm::agree(world.world, [&] { return group(world.fsdp); });
-    const auto dp_replicate = comm::agree(world.world, [&] { return group(world.dp_replicate); });
-    return {.fsdp = fsdp, .dp_replicate = dp_replicate, .alone = alone};
-  }
-  const bool is_behind = overlap && (world.batch.size() > 1 || communicates);
-  const auto worker = std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind
-                                                               : comm::Worker::Where::inline_);
-  const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, worker);
-  const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, worker);
+    });
+  };
+  const auto unit_group = [&](const comm::Communicator& comm) {
+    return group(comm, of_units, comm.size() > 1 || communicates);
+  };
+  const auto activation_group =
+      [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
+    return comm.size() > 1 ? group(comm, of_activations, true) : nullptr;
+  };
+  Groups groups{.fsdp = unit_group(world.fsdp), .dp_replicate = unit_group(world.dp_replicate)};
+  groups.tp = activation_group(world.tp);
+  groups.cp = activation_group(world.cp);
+  groups.ep = activation_group(world.ep);
+  if (groups.ep) groups.expert_fsdp = unit_group(world.expert_fsdp);
+  groups.alone = alone;
+  return groups;
+}
+
+}  // namespace
+
+Groups make_groups(const world::World& world, bool overlap, plan::Alone alone) {
+  if (world.device.index >= 0) return device_groups(world, alone);
+  const auto make_worker = [&](bool is_behind) {
+    return std::make_shared<comm::Worker>(is_behind ? comm::Worker::Where::behind
+                                                    : comm::Worker::Where::inline_);
+  };
+  const bool communicates = alone == plan::Alone::communicates;
+  const auto of_units = make_worker(
+      overlap && (world.fsdp.size() > 1 || world.dp_replicate.size() > 1 || communicates));
+  const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, of_units);
+  const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, of_units);
   warn_of_one_level(world.world, {fsdp.get(), dp_replicate.get()});
-  return {.fsdp = fsdp, .dp_replicate = dp_replicate, .alone = alone};
+  Groups groups{.fsdp = fsdp, .dp_replicate = dp_replicate};
+  const auto of_activations =
+      make_worker(overlap && (world.tp.size() > 1 || world.cp.size() > 1 || world.ep.size() > 1));
+  const auto activation_group =
+      [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
+    return comm.size() > 1 ? std::make_shared<comm::MpiGroup>(comm, of_activations) : nullptr;
+  };
+  groups.tp = activation_group(world.tp);
+  groups.cp = activation_group(world.cp);
+  groups.ep = activation_group(world.ep);
+  if (groups.ep) groups.expert_fsdp = std::make_shared<comm::MpiGroup>(world.expert_fsdp, of_units);
+  groups.alone = alone;
+  return groups;
+}
+
+std::vector<Groups::Named> Groups::all() const {
+  std::vector<Named> named = {{plan::groups::fsdp.name, fsdp.get()},
+                              {plan::groups::dp_replicate.name, dp_replicate.get()}};
+  if (tp) named.push_back({plan::groups::tp.name, tp.get()});
+  if (cp) named.push_back({plan::groups::cp.name, cp.get()});
+  if (ep) named.push_back({"ep", ep.get()});
+  if (expert_fsdp) named.push_back({"expert_fsdp", expert_fsdp.get()});
+  return named;
+}
+
+model::PartPlace Groups::part_place() const {
+  model::PartPlace place;
+  if (tp) place = {.tp = tp->size(), .i_tp = tp->rank()};
+  if (ep) place.ep = ep->size(), place.i_ep = ep->rank();
+  return place;
 }
 
 Groups one_copy(const comm::Communicator& fsdp) {

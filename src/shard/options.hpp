@@ -4,10 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <memory>
+#include <vector>
 
 #include "comm/group.hpp"
+#include "model/part.hpp"
 #include "plan/layout/axes.hpp"
 #include "plan/layout/mesh.hpp"
 #include "plan/layout/numbers.hpp"
@@ -20,6 +21,11 @@ namespace finetune::shard {
 struct Groups {
   std::shared_ptr<comm::Group> fsdp;
   std::shared_ptr<comm::Group> dp_replicate;
+  /// Null or of one rank: that axis is 1.
+  std::shared_ptr<comm::Group> tp = {};
+  std::shared_ptr<comm::Group> cp = {};
+  std::shared_ptr<comm::Group> ep = {};
+  std::shared_ptr<comm::Group> expert_fsdp = {};  ///< null: fsdp
   plan::Alone alone = plan::Alone::keeps;
 
   /// Whether units are gathered, and their gradients reduced; else this rank has all of them.
@@ -36,10 +42,10 @@ struct Groups {
     comm::Group* group;
   };
   /// For what is done to each of them.
-  std::array<Named, 2> all() const {
-    return {{{plan::groups::fsdp.name, fsdp.get()},
-             {plan::groups::dp_replicate.name, dp_replicate.get()}}};
-  }
+  std::vector<Named> all() const;
+
+  /// This rank's place among those that share matrices and experts.
+  model::PartPlace part_place() const;
 
  private:
   bool communicates(const comm::Group& group) const {

@@ -41,6 +41,19 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   world.batch = split(plan::groups::batch, true);
   world.fsdp = split(plan::groups::fsdp, false);
   world.dp_replicate = split(plan::groups::dp_replicate, false);
+  // Of one rank each where nothing is shared: without a call, which at many ranks takes time.
+  world.loss = world.batch;
+  if (mesh.size(plan::groups::cp) > 1) {
+    world.loss = split(plan::groups::loss, true);
+    world.cp = split(plan::groups::cp, false);
+  }
+  if (mesh.size(plan::groups::tp) > 1) world.tp = split(plan::groups::tp, false);
+  world.expert_fsdp = world.fsdp;
+  if (mesh.ep > 1) {
+    const int ep = static_cast<int>(mesh.ep), number = world.fsdp.rank();
+    world.ep = world.fsdp.split(number / ep, number, "ep");
+    world.expert_fsdp = world.fsdp.split(number % ep, number, "expert_fsdp");
+  }
   world.node_index = topology.node_of_rank[static_cast<std::size_t>(all.rank())];
   world.host = topology.node_names[static_cast<std::size_t>(world.node_index)];
   world.partner = partner_of(all.rank(), topology);

@@ -20,6 +20,11 @@ struct World {
   comm::Communicator batch;         ///< ranks that see different samples
   comm::Communicator fsdp;          ///< ranks that together hold one copy of the model
   comm::Communicator dp_replicate;  ///< ranks that hold the same shard of different copies
+  comm::Communicator loss;          ///< ranks with different tokens
+  comm::Communicator cp;            ///< ranks with parts of the same samples
+  comm::Communicator tp;            ///< ranks with parts of every matrix, and the same tokens
+  comm::Communicator ep;            ///< ranks of fsdp that share the experts of a layer
+  comm::Communicator expert_fsdp;   ///< ranks of fsdp that hold shards of the same experts
   int node_index = 0;
   /// The rank on the next node that keeps copies of what this one saves on its node; nothing if all
   /// ranks are on one node.

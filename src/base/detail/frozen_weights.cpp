@@ -11,6 +11,7 @@
 #include "core/dtype.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
+#include "model/part.hpp"
 #include "shard/host_copy.hpp"
 
 namespace finetune::base {
@@ -82,9 +83,19 @@ class UnitFiller {
   void in_pieces(std::int64_t first, std::int64_t count, const F& f, int row) {
     for (std::int64_t begin = 0; begin < count; begin += piece_elements) {
       values_.resize(static_cast<std::size_t>(std::min(piece_elements, count - begin)));
-      source_.values(row, first + begin, values_);
+      read(row, first + begin, values_);
       f(first + begin, values_);
     }
+  }
+
+  /// Elements of what the ranks of fsdp share of a tensor.
+  void read(int row, std::int64_t first, std::span<float> target) {
+    model::for_each_run(table_.row(row), first, std::ssize(target),
+                        [&](std::int64_t logical, std::int64_t count) {
+                          const auto size = static_cast<std::size_t>(count);
+                          source_.values(row, logical, target.first(size));
+                          target = target.subspan(size);
+                        });
   }
 
   /// Codes of what this rank keeps of a tensor, and their blocks' maxima; then all ranks' maxima.

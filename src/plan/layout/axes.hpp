@@ -43,6 +43,12 @@ inline constexpr MeshGroup batch{"batch", {Axis::dp_replicate, Axis::dp_shard}};
 inline constexpr MeshGroup fsdp{"fsdp", {Axis::dp_shard, Axis::cp}};
 /// Those that hold the same part of different copies.
 inline constexpr MeshGroup dp_replicate{"dp_replicate", {Axis::dp_replicate}};
+/// Over which a step's loss and its trained tokens are added up.
+inline constexpr MeshGroup loss{"loss", {Axis::dp_replicate, Axis::dp_shard, Axis::cp}};
+/// Those that share the tokens of the same samples.
+inline constexpr MeshGroup cp{"cp", {Axis::cp}};
+/// Those that share every matrix, and have the same tokens.
+inline constexpr MeshGroup tp{"tp", {Axis::tp}};
 }  // namespace groups
 
 /// How many ranks there are along each axis.

@@ -121,8 +121,58 @@ Sharding sharding_of(std::optional<Sharding> sharding, const Mesh& mesh) {
 
 }  // namespace
 
-Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::string& deck) {
-  core::check(ranks.world_size >= 1 && ranks.ranks_per_node >= 1, "a job has ranks");
+namespace {
+
+/// Ranks of tensor and context parallelism together are one to the other axes.
+Ranks without_parts(const ParallelSettings& settings, const Ranks& ranks, const std::string& deck) {
+  const std::int64_t parts = settings.tp * settings.cp;
+  if (ranks.world_size % parts != 0) {
+    const bool is_both = settings.tp > 1 && settings.cp > 1;
+    core::fail(core::ErrorKind::deck, {deck,
+                                       fmt::format("parallel.{} = {} does not divide {}",
+                                                   is_both           ? "tp times parallel.cp"
+                                                   : settings.tp > 1 ? "tp"
+                                                                     : "cp",
+                                                   parts, ranks_text(ranks.world_size)),
+                                       "so many ranks compute each sample together",
+                                       fmt::format("Use {}, or start a multiple of {} ranks.",
+                                                   sizes_around(ranks.world_size, parts), parts)});
+  }
+  if (ranks.num_nodes > 1 && (ranks.ranks_per_node % settings.tp != 0 || !ranks.is_even) &&
+      settings.tp > 1) {
+    core::fail(core::ErrorKind::deck,
+               {deck,
+                fmt::format("parallel.tp = {} lies across nodes of {}", settings.tp,
+                            ranks_text(ranks.ranks_per_node)),
+                "activations would cross the network several times per block",
+                ranks.is_even ? fmt::format("Inside a node: {}.",
+                                            sizes_around(ranks.ranks_per_node, settings.tp))
+                              : "Start as many ranks on every node."});
+  }
+  Ranks others = ranks;
+  others.world_size /= parts;
+  others.ranks_per_node = std::max<std::int64_t>(1, ranks.ranks_per_node / parts);
+  others.num_nodes = (others.world_size + others.ranks_per_node - 1) / others.ranks_per_node;
+  others.is_even = ranks.is_even && others.world_size % others.ranks_per_node == 0;
+  return others;
+}
+
+void require_ep(const Mesh& mesh, const std::string& deck) {
+  const std::int64_t ranks = mesh.size(groups::fsdp);
+  if (ranks % mesh.ep == 0) return;
+  core::fail(core::ErrorKind::deck,
+             {deck,
+              fmt::format("parallel.ep = {} does not divide the {} of a copy of the model", mesh.ep,
+                          ranks_text(ranks)),
+              "the ranks of dp_shard times cp share the experts",
+              fmt::format("Use {}.", sizes_around(ranks, mesh.ep))});
+}
+
+}  // namespace
+
+Mesh make_mesh(const ParallelSettings& settings, const Ranks& all, const std::string& deck) {
+  core::check(all.world_size >= 1 && all.ranks_per_node >= 1, "a job has ranks");
+  const Ranks ranks = without_parts(settings, all, deck);
   require_no_contradiction(settings, ranks, deck);
   require_factors(settings, ranks, deck);
   Mesh mesh;
@@ -132,9 +182,13 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks, const std::
                                     : usual_dp_shard(settings.sharding, ranks, deck);
   mesh.axes[Axis::dp_shard] = dp_shard;
   mesh.axes[Axis::dp_replicate] = ranks.world_size / dp_shard;
+  mesh.axes[Axis::cp] = settings.cp;
+  mesh.axes[Axis::tp] = settings.tp;
+  mesh.ep = settings.ep;
   mesh.sharding = sharding_of(settings.sharding, mesh);
   mesh.alone = settings.alone;
-  core::check(mesh.size() == ranks.world_size, "the mesh fills the world");
+  core::check(mesh.size() == all.world_size, "the mesh fills the world");
+  require_ep(mesh, deck);
   return mesh;
 }
 
@@ -155,7 +209,8 @@ std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
          "Start as many ranks on every node for HYBRID_SHARD."}));
   }
   if (mesh.size(groups::dp_replicate) == 1) return texts;
-  const bool is_inside = ranks.is_even && ranks.ranks_per_node % mesh.size(groups::fsdp) == 0;
+  const std::int64_t a_copy = mesh.size() / mesh.size(groups::dp_replicate);
+  const bool is_inside = ranks.is_even && ranks.ranks_per_node % a_copy == 0;
   if (mesh.size(groups::fsdp) > 1 && ranks.num_nodes > 1 && !is_inside) {
     texts.push_back(core::to_string(
         {fmt::format("parallel.dp_shard = {}", mesh.size(groups::fsdp)),

@@ -15,6 +15,8 @@ namespace finetune::plan {
 struct Mesh {
   Sharding sharding = Sharding::full_shard;
   AxisSizes axes = {};
+  /// Neighbours in fsdp that share the experts of each layer out; divides its size.
+  std::int64_t ep = 1;
   Alone alone = Alone::keeps;
 
   std::int64_t size() const { return axes.size(); }
@@ -33,7 +35,8 @@ struct Ranks {
   bool is_even = true;  ///< every node has as many ranks
 };
 
-/// The mesh of `settings` on `ranks`; dp_shard x dp_replicate is the world.
+/// The mesh of `settings` on `ranks`; dp_replicate x dp_shard x cp x tp is the world. What follows
+/// speaks of the ranks that cp and tp leave: a rank of theirs is a part of one.
 ///
 /// Where neither is set, FULL_SHARD and SHARD_GRAD_OP split the model over all ranks, HYBRID_SHARD
 /// over those of a node, NO_SHARD not at all. Where one is set, the other follows, and FULL_SHARD

@@ -14,6 +14,9 @@ const deck::Choices<std::optional<Sharding>> shardings = {
     {"NO_SHARD", Sharding::no_shard}};
 const deck::Choices<Bucket> buckets = {
     {"BLOCK", Bucket::block}, {"LAYER", Bucket::layer}, {"NONE", Bucket::whole}};
+const deck::Choices<ContextMethod> context_methods = {{"AUTO", ContextMethod::automatic},
+                                                      {"RING", ContextMethod::ring},
+                                                      {"GATHER", ContextMethod::gather}};
 const deck::Choices<PrecisionMode> precision_modes = {{"bf16-mixed", PrecisionMode::bf16_mixed},
                                                       {"bf16-true", PrecisionMode::bf16_true},
                                                       {"16-mixed", PrecisionMode::fp16_mixed},
@@ -75,6 +78,33 @@ void ParallelSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Copies of the model; 0: follows from sharding and dp_shard."},
                 dp_replicate, {.min = 0});
+  table.integer({.name = "tp",
+                 .restart = Restart::free,
+                 .sentence = "Ranks that share every matrix (tensor parallelism), neighbours on a "
+                             "node. Weights, activations and time per rank shrink; each block "
+                             "exchanges activations four times.",
+                 .unit = "ranks"},
+                tp, {.min = 1});
+  table.integer({.name = "cp",
+                 .restart = Restart::free,
+                 .sentence = "Ranks that share every sequence (context parallelism): for sequences "
+                             "that do not fit one rank.",
+                 .unit = "ranks"},
+                cp, {.min = 1});
+  table.choice(
+      {.name = "cp_method",
+       .restart = Restart::free,
+       .sentence = "How ranks of cp get at each other's keys and values. RING: they travel "
+                   "from rank to rank behind the computation; GATHER: each rank fetches "
+                   "those that its queries see; AUTO: what takes less time."},
+      cp_method, context_methods);
+  table.integer({.name = "ep",
+                 .restart = Restart::free,
+                 .sentence = "Ranks that share the experts of each layer (expert parallelism): "
+                             "tokens travel to their experts, not experts to the tokens. Divides "
+                             "dp_shard times cp.",
+                 .unit = "ranks"},
+                ep, {.min = 1});
   table.text({.name = "machine",
               .restart = Restart::free,
               .sentence = "Machine by whose rates AUTO compares strategies, as for finetune plan "

@@ -19,6 +19,8 @@ enum class Bucket { block, layer, whole };
 /// What a rank that shares a unit with no other does with it: nothing, or gather and reduce it all
 /// the same, so that a test with one GPU communicates.
 enum class Alone { keeps, communicates };
+/// How ranks that share a sequence get at each other's keys and values.
+enum class ContextMethod { automatic, ring, gather };
 /// Which number format holds what: precision.mode.
 enum class PrecisionMode { bf16_mixed, bf16_true, fp16_mixed, fp32_true };
 
@@ -37,7 +39,11 @@ struct ParallelSettings {
   std::optional<Sharding> sharding;  ///< none: AUTO
   std::int64_t dp_shard = 0;         ///< 0: follows from sharding, ranks and nodes
   std::int64_t dp_replicate = 0;     ///< 0: follows
-  std::string machine;               ///< whose rates AUTO compares with; empty: usual ones
+  std::int64_t tp = 1;               ///< ranks that share every matrix
+  std::int64_t cp = 1;               ///< ranks that share every sequence
+  std::int64_t ep = 1;               ///< ranks that share the experts of a layer
+  ContextMethod cp_method = ContextMethod::automatic;
+  std::string machine;  ///< whose rates AUTO compares with; empty: usual ones
   Bucket bucket = Bucket::block;
   core::DType reduce_dtype = core::DType::f32;
   bool overlap = true;

@@ -72,14 +72,39 @@ at::Tensor TensorParallelOps::summed(const at::Tensor& x_ND) const {
 
 bool TensorParallelOps::sums_outputs(model::RowRange rows) const {
   const auto& split = table_.row(rows.first).split;
-  return split && split->axis == model::tensor_axis && split->dim == 1;
+  return split && split->dim == 1;
 }
 
 model::AttentionShape TensorParallelOps::own_heads(model::AttentionShape shape) const {
-  core::check(shape.num_kv_heads % tp_.size() == 0, "each rank of tp has whole heads");
-  shape.num_heads /= tp_.size();
-  shape.num_kv_heads /= tp_.size();
+  const auto own = model::held_heads(shape.num_heads, shape.num_kv_heads,
+                                     {.tp = tp_.size(), .i_tp = tp_.rank()});
+  shape.num_heads = own.num_heads;
+  shape.num_kv_heads = own.num_kv_heads;
   return shape;
+}
+
+model::IndexRange TensorParallelOps::own_tokens_of_vocabulary(int row) const {
+  const auto& held = table_.row(row).held;
+  core::check(held && held->boxes.size() == 1, "each rank has a part of the vocabulary");
+  const core::Box& box = held->boxes.front();
+  return {box.begin[0], box.begin[0] + box.extent[0]};
+}
+
+at::Tensor TensorParallelOps::embedding(const at::Tensor& ids_N, int row) {
+  const model::IndexRange own = own_tokens_of_vocabulary(row);
+  const at::Tensor is_other = ids_N.lt(own.first).logical_or(ids_N.ge(own.last));
+  at::Tensor x_ND = Ops::embedding((ids_N - own.first).masked_fill(is_other, 0), row);
+  x_ND.masked_fill_(is_other.unsqueeze(1), 0);
+  sum_in_place(tp_, x_ND);
+  return x_ND;
+}
+
+void TensorParallelOps::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
+                                           int row) {
+  const model::IndexRange own = own_tokens_of_vocabulary(row);
+  const at::Tensor is_other = ids_N.lt(own.first).logical_or(ids_N.ge(own.last));
+  Ops::embedding_backward((ids_N - own.first).masked_fill(is_other, 0),
+                          d_x_ND.masked_fill(is_other.unsqueeze(1), 0), row);
 }
 
 at::Tensor TensorParallelOps::linear(const at::Tensor& x_ND, model::RowRange rows) {
@@ -138,9 +163,9 @@ struct OwnLogits {
   at::Tensor is_own_N;   ///< bool
 };
 
-OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, int rank) {
+OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, std::int64_t first) {
   const std::int64_t size = logits_NV.size(1);
-  const at::Tensor label = labels_N - rank * size;
+  const at::Tensor label = labels_N - first;
   const at::Tensor is_own = label.ge(0).logical_and(label.lt(size));
   return {logits_NV.to(at::kFloat), label.mul(is_own), is_own};
 }
@@ -149,8 +174,7 @@ OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, in
 
 void TensorParallelOps::score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
                                      const at::Tensor& d_log_prob_N, model::LabelScores& scores) {
-  core::check(table_.row(row).shape[0] % tp_.size() == 0, "the ranks of tp share the vocabulary");
-  const OwnLogits own = own_logits(logits_NV, labels_N, tp_.rank());
+  const OwnLogits own = own_logits(logits_NV, labels_N, own_tokens_of_vocabulary(row).first);
   const at::Tensor label_N1 = own.label_N.unsqueeze(1);
   const at::Tensor largest = gathered(tp_, own.logits_NV.amax(1)).amax(0);
   at::Tensor exponentials = (own.logits_NV - largest.unsqueeze(1)).exp_();

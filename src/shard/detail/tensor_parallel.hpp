@@ -10,6 +10,7 @@
 #include "comm/group.hpp"
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
+#include "model/part.hpp"
 
 namespace finetune::shard {
 
@@ -21,18 +22,19 @@ namespace finetune::shard {
 /// summed over the ranks; those on dim 1 read parts and sum their outputs. Source: Shoeybi et al.
 /// 2019, Megatron-LM (arXiv 1909.08053). The head is split over the vocabulary.
 /// A gradient of a weight that every rank has whole is this rank's term where its input is in parts
-/// (norms of heads), and whole elsewhere. The embedding is whole on every rank as yet.
+/// (norms of heads), and whole elsewhere.
 ///
 /// Collective on `tp`: every op with weights but norms, forward or backward. All ranks call the
 /// same ops in the same order. Throws: what `tp` throws.
 class TensorParallelOps : public model::Ops {
  public:
-  /// `table` is the whole model's; all three outlive this. tp.size() divides the heads of keys and
-  /// values and the feed-forward's channels.
+  /// `table` is this rank's part (model::part_of); all three outlive this.
   TensorParallelOps(model::Weights& weights, const model::ParameterTable& table, comm::Group& tp,
                     model::Path path = model::Path::kernels,
                     model::Recompute recompute = model::Recompute::nothing);
 
+  at::Tensor embedding(const at::Tensor& ids_N, int row) override;
+  void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) override;
   at::Tensor linear(const at::Tensor& x_ND, model::RowRange rows) override;
   at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, model::RowRange rows,
                          double eps) override;
@@ -60,6 +62,7 @@ class TensorParallelOps : public model::Ops {
   at::Tensor shared(const at::Tensor& x_ND) const;
   /// Sums the ranks' terms; the gradient is the same for all.
   at::Tensor summed(const at::Tensor& x_ND) const;
+  model::IndexRange own_tokens_of_vocabulary(int row) const;
   bool sums_outputs(model::RowRange rows) const;
   model::AttentionShape own_heads(model::AttentionShape shape) const;
 

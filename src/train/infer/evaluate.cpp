@@ -24,7 +24,8 @@ std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correc
 
 }  // namespace
 
-Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data::Stream& stream) {
+Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
+                    data::Stream& stream) {
   LossTotal loss(engine.shards.options().numbers.is_fixed_point(), stream.dataset().num_samples());
   double denominator = 0;
   std::int64_t num_exact = 0;
@@ -40,8 +41,8 @@ Evaluation evaluate(const Engine& engine, const comm::Communicator& batch, data:
     }
   }
   engine.shards.release_all();
-  result.loss = loss.all_reduce(batch) / denominator;
-  result.exact_match = static_cast<double>(batch.all_reduce(num_exact, comm::Reduce::sum)) /
+  result.loss = loss.all_reduce(loss_ranks) / denominator;
+  result.exact_match = static_cast<double>(loss_ranks.all_reduce(num_exact, comm::Reduce::sum)) /
                        static_cast<double>(result.num_samples);
   return result;
 }

@@ -147,7 +147,7 @@ void Run::saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
 void Run::validate(const std::string& when) {
   if (!corpus_.validation) return;
   reporter_.pause();
-  const Evaluation result = evaluate(state_.engine(), world_.batch, *corpus_.validation);
+  const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
   validation_loss_ = result.loss;
   reporter_.validated(when, steps_done_, result, corpus_.has_answers);
 }
@@ -166,7 +166,7 @@ bool Run::step() {
   const data::StepData data = corpus_.training.step(steps_done_);
   const double data_s = watch.seconds();
   const double lr = schedule.lr(steps_done_);
-  const StepResult result = run_step(state_.engine(), world_.batch, data, state_.optimizer(),
+  const StepResult result = run_step(state_.engine(), world_.loss, data, state_.optimizer(),
                                      {.step = steps_done_,
                                       .lr = lr,
                                       .max_grad_norm = input_.optimizer.max_grad_norm,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run/stored_parts.hpp"
 
-#include <algorithm>
+#include <fmt/format.h>
 
-#include "base/initial_weights.hpp"
+#include <algorithm>
+#include <string>
+
 #include "core/error.hpp"
+#include "model/part.hpp"
 
 namespace finetune::train {
 namespace {
@@ -45,6 +48,20 @@ core::TensorSlice blocks_of(const plan::UnitLayout& unit, const optim::StateTens
           .count = std::min(first + of_shard, all) - first};
 }
 
+/// Blocks of quantised moments are of a unit's buffer, which is another one on each rank of tp.
+std::string suffix_of(const model::PartPlace& place) {
+  if (place.is_whole()) return "";
+  return fmt::format("-tp{}.{}-ep{}.{}", place.tp, place.i_tp, place.ep, place.i_ep);
+}
+
+/// Ranks of tp that hold the same elements take turns too.
+Share of_holders(Share share, const model::Parameter& row) {
+  if (share.holders == Share::Holders::each || !row.held) return share;
+  share.i_part = share.i_part * row.held->num_holders + row.held->holder;
+  share.num_parts *= row.held->num_holders;
+  return share;
+}
+
 }  // namespace
 
 std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
@@ -56,27 +73,30 @@ std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
 }
 
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
-                                 const std::vector<optim::StateTensor>& kept, std::int64_t i_part,
-                                 std::int64_t num_parts) {
+                                 const std::vector<optim::StateTensor>& kept, const Share& share) {
   std::vector<StoredPart> parts;
   const int i_shard = shards.fsdp().rank();
   for (const plan::ShardSlice& whole : shards.map().slices(unit, i_shard)) {
-    const Range range = part_of(whole.count, i_part, num_parts);
+    const model::Parameter& row = shards.table().row(whole.row);
+    const Share own = of_holders(share, row);
+    const Range range = part_of(whole.count, own.i_part, own.num_parts);
     if (range.count() == 0) continue;
-    const std::int64_t offset = whole.shard_offset + range.first;
-    core::TensorSlice slice =
-        base::tensor_slice(shards.table().row(whole.row),
-                           {whole.row, whole.tensor_offset + range.first, offset, range.count()});
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i].block != 1) continue;
-      slice.dtype = dtype_of(kept[i].values);
-      parts.push_back({i, slice, offset});
+    std::int64_t offset = whole.shard_offset + range.first;
+    for (core::TensorSlice& slice : model::logical_slices(
+             row, core::DType::f32, whole.tensor_offset + range.first, range.count())) {
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        if (kept[i].block != 1) continue;
+        slice.dtype = dtype_of(kept[i].values);
+        parts.push_back({i, slice, offset});
+      }
+      offset += slice.count;
     }
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].block == 1) continue;
     core::TensorSlice slice = blocks_of(shards.map().unit(unit), kept[i], i_shard);
-    const Range range = part_of(slice.count, i_part, num_parts);
+    slice.name += suffix_of(shards.groups().part_place());
+    const Range range = part_of(slice.count, share.i_part, share.num_parts);
     if (range.count() == 0) continue;
     slice.offset += range.first;
     slice.count = range.count();

@@ -26,11 +26,18 @@ struct StoredPart {
   std::int64_t offset = 0;  ///< first element in the tensor that is kept
 };
 
-/// Part `i_part` of `num_parts` of every run of this rank's shard; padding is in none. Values of
-/// single elements are slices of the parameters; those of blocks are slices of one tensor [blocks
-/// of the unit] with the unit's name.
+/// Part `i_part` of `num_parts` of everything.
+struct Share {
+  std::int64_t i_part = 0;
+  std::int64_t num_parts = 1;
+  /// Of what several ranks of tp hold: all of it each, or a part each.
+  enum class Holders { each, take_turns } holders = Holders::each;
+};
+
+/// `share` of every run of this rank's shard; padding is in none. Values of single elements are
+/// slices of the parameters; those of blocks are slices of one tensor [blocks of the unit] with the
+/// unit's name, and the rank's place where matrices or experts are shared out.
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
-                                 const std::vector<optim::StateTensor>& kept, std::int64_t i_part,
-                                 std::int64_t num_parts);
+                                 const std::vector<optim::StateTensor>& kept, const Share& share);
 
 }  // namespace finetune::train

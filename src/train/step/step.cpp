@@ -59,15 +59,22 @@ void require_finite(const StepResult& result, std::int64_t step) {
        fmt::format("{}.", gentler));
 }
 
-/// One rank's gradient that fixed point cannot hold, told by all. Collective on `batch`.
-std::optional<std::string> agreed_out_of_range(shard::ModelShards& shards,
-                                               const comm::Communicator& batch) {
-  if (!shards.options().numbers.is_fixed_point()) return std::nullopt;
-  const auto found = shards.out_of_range();
+/// What one rank has found, told by all. Collective on `ranks`.
+std::optional<std::string> agreed(const std::optional<std::string>& found,
+                                  const comm::Communicator& ranks) {
   const std::int64_t last =
-      batch.all_reduce(found ? std::int64_t{batch.rank()} : -1, comm::Reduce::max);
+      ranks.all_reduce(found ? std::int64_t{ranks.rank()} : -1, comm::Reduce::max);
   if (last < 0) return std::nullopt;
-  return batch.broadcast_text(found.value_or(""), static_cast<int>(last));
+  return ranks.broadcast_text(found.value_or(""), static_cast<int>(last));
+}
+
+/// A gradient that fixed point cannot hold. Collective on `loss` and tp.
+std::optional<std::string> agreed_out_of_range(shard::ModelShards& shards,
+                                               const comm::Communicator& loss) {
+  if (!shards.options().numbers.is_fixed_point()) return std::nullopt;
+  const auto found = agreed(shards.out_of_range(), loss);
+  const auto& tp = shards.groups().tp;
+  return tp ? agreed(found, tp->communicator()) : found;
 }
 
 /// What ranks have on its way to each other arrives, and nobody looks at it: the weights are those
@@ -88,7 +95,7 @@ double take_exposed_s(const shard::ModelShards& shards) {
 
 }  // namespace
 
-StepResult run_step(const Engine& engine, const comm::Communicator& batch,
+StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
                     const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings) {
   shard::ModelShards& shards = engine.shards;
@@ -130,9 +137,9 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
 
   StepResult result;
   const core::Stopwatch waiting;
-  const auto out_of_range = agreed_out_of_range(shards, batch);
-  result.loss = total.all_reduce(batch) * per_token;
-  if (coefficient > 0) result.balance_loss = balance.all_reduce(batch) * per_router;
+  const auto out_of_range = agreed_out_of_range(shards, loss_ranks);
+  result.loss = total.all_reduce(loss_ranks) * per_token;
+  if (coefficient > 0) result.balance_loss = balance.all_reduce(loss_ranks) * per_router;
   // Whoever was faster has waited for the others here.
   result.exposed_s = take_exposed_s(shards) + waiting.seconds();
   result.grad_norm = norm.wait() / loss_scale;
@@ -140,7 +147,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& batch,
   if (settings.loss_scale != nullptr) {
     result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
     if (result.is_skipped) {
-      comm::agree_all(batch, [&] { settings.loss_scale->step_skipped(); });
+      comm::agree_all(loss_ranks, [&] { settings.loss_scale->step_skipped(); });
       return result;
     }
   }

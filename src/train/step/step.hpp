@@ -38,10 +38,10 @@ struct StepSettings {
 
 /// Loss and gradient are sums over all trained tokens divided by their exact count, so any split of
 /// the global batch into ranks and micro-batches gives the same gradient.
-/// Collective on `batch`, on the shards' groups and, with a vote, on its world. Throws:
-/// ErrorKind::numbers on every rank, before weights change, if loss or gradient is not finite or
-/// beyond what fixed point holds.
-StepResult run_step(const Engine& engine, const comm::Communicator& batch,
+/// Collective on `loss_ranks`, which have different tokens, on the shards' groups and, with a vote,
+/// on its world. Throws: ErrorKind::numbers on every rank, before weights change, if loss or
+/// gradient is not finite or beyond what fixed point holds.
+StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
                     const data::StepData& data, optim::Optimizer& optimizer,
                     const StepSettings& settings);
 

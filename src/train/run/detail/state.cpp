@@ -9,8 +9,10 @@
 
 #include "core/fault.hpp"
 #include "model/device.hpp"
+#include "model/part.hpp"
 #include "model/products.hpp"
 #include "plan/layout/stages.hpp"
+#include "shard/parallel_ops.hpp"
 #include "train/run/stored_parts.hpp"
 #include "train/step/objective.hpp"
 
@@ -66,13 +68,14 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
              const shard::Groups& groups)
     : input_(input),
       model_(input.family.build(input.architecture)),
-      shards_(input.parameters, plan.shards, groups, shard_options(input, plan, world)),
-      ops_(std::make_unique<model::Ops>(
-          shards_, model::path_of(plan.numbers.widens),
-          input.recomputation == plan::ActivationCheckpointing::selective
-              ? model::Recompute::cheap
-              : model::Recompute::nothing)),
-      optimizer_(input.optimizer.kind->make(input.optimizer, input.parameters, shards_,
+      table_(model::part_of(input.parameters, groups.part_place())),
+      map_(plan::shards_of(plan, table_)),
+      shards_(table_, map_, groups, shard_options(input, plan, world)),
+      ops_(shard::make_ops(shards_, model::path_of(plan.numbers.widens),
+                           input.recomputation == plan::ActivationCheckpointing::selective
+                               ? model::Recompute::cheap
+                               : model::Recompute::nothing)),
+      optimizer_(input.optimizer.kind->make(input.optimizer, table_, shards_,
                                             {plan.numbers.moments, input.seed})) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
 }
@@ -89,8 +92,7 @@ Engine State::engine() {
 }
 
 template <typename Slice>
-std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
-                                 shard::HostCopy::Contents contents) {
+std::vector<Slice> State::slices(const Share& share, shard::HostCopy::Contents contents) {
   std::vector<Slice> all;
   release();
   for (const int unit : shards_.trained_units()) {
@@ -98,7 +100,7 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
     const std::size_t first_copy = on_host_.size();
     for (const optim::StateTensor& each : kept)
       on_host_.emplace_back(each.values, contents);
-    for (StoredPart& part : parts_of(shards_, unit, kept, i_part, num_parts)) {
+    for (StoredPart& part : parts_of(shards_, unit, kept, share)) {
       const std::size_t copy = first_copy + part.kept;
       parts_on_host_.push_back({copy, part.offset, part.slice.count});
       all.push_back({kept[part.kept].kind, std::move(part.slice),
@@ -108,12 +110,16 @@ std::vector<Slice> State::slices(std::int64_t i_part, std::int64_t num_parts,
   return all;
 }
 
-std::int64_t State::stored_bytes() const {
+Share State::share_of_copies() const {
   const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
+  return {copies.rank(), copies.size(), Share::Holders::take_turns};
+}
+
+std::int64_t State::stored_bytes() const {
   std::int64_t bytes = 0;
   for (const int unit : shards_.trained_units()) {
     const auto parts =
-        parts_of(shards_, unit, kept_of(shards_, *optimizer_, unit), copies.rank(), copies.size());
+        parts_of(shards_, unit, kept_of(shards_, *optimizer_, unit), share_of_copies());
     for (const StoredPart& part : parts)
       bytes += part.slice.size_bytes();
   }
@@ -121,9 +127,7 @@ std::int64_t State::stored_bytes() const {
 }
 
 std::vector<checkpoint::StoredSlice> State::stored() {
-  const comm::Communicator& copies = shards_.groups().dp_replicate->communicator();
-  return slices<checkpoint::StoredSlice>(copies.rank(), copies.size(),
-                                         shard::HostCopy::Contents::wanted);
+  return slices<checkpoint::StoredSlice>(share_of_copies(), shard::HostCopy::Contents::wanted);
 }
 
 std::vector<checkpoint::StoredSlice> State::snapshot() {
@@ -153,7 +157,7 @@ std::vector<checkpoint::StoredSlice> State::snapshot() {
 }
 
 std::vector<checkpoint::WantedSlice> State::wanted() {
-  return slices<checkpoint::WantedSlice>(0, 1, shard::HostCopy::Contents::undefined);
+  return slices<checkpoint::WantedSlice>({}, shard::HostCopy::Contents::undefined);
 }
 
 void State::take_wanted() {

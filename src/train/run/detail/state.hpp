@@ -17,6 +17,7 @@
 #include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 #include "train/input/input.hpp"
+#include "train/run/stored_parts.hpp"
 #include "train/step/passes.hpp"
 #include "world/world.hpp"
 
@@ -78,13 +79,15 @@ class State {
     std::int64_t first = 0, count = 0;
   };
 
-  /// Part `i_part` of `num_parts` of every slice of this rank's shards.
+  /// `share` of every slice of this rank's shards.
   template <typename Slice>
-  std::vector<Slice> slices(std::int64_t i_part, std::int64_t num_parts,
-                            shard::HostCopy::Contents contents);
+  std::vector<Slice> slices(const Share& share, shard::HostCopy::Contents contents);
+  Share share_of_copies() const;
 
   StateInput input_;
   model::ModelPtr model_;
+  model::ParameterTable table_;  ///< this rank's part
+  plan::ShardMap map_;
   shard::ModelShards shards_;
   std::unique_ptr<model::Ops> ops_;
   std::unique_ptr<optim::Optimizer> optimizer_;
