@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/detail/base_weights.hpp"
+#include "base/detail/plane_parts.hpp"
 #include "base/packed_files.hpp"
 #include "core/dtype.hpp"
 #include "model/packing.hpp"
@@ -146,6 +147,24 @@ std::uint64_t sum_of_read(const weights::ModelFiles& files, const model::Paramet
   return sum;
 }
 
+/// Of what a rank keeps of a frozen tensor, where no rank before it counts it.
+std::uint64_t sum_of_slice(const model::Parameter& row, const plan::FrozenSlice& slice,
+                           const std::byte* bytes, core::DType compute) {
+  const plan::FrozenPlane& plane = slice.plane;
+  const bool is_noted = row.packing.kind == model::Packing::Kind::nf4 &&
+                        plane.plane == model::nf4_plane::maxima && !keeps_maxima(row);
+  if (is_noted || !is_counted(row, plane.plane)) return 0;
+  std::uint64_t sum = 0;
+  for_each_plane_run(row, plane.plane, slice.first, slice.count,
+                     [&](std::int64_t first, std::int64_t count) {
+                       const Elements run{plane.row, plane.plane, plane.dtype, first, count, bytes};
+                       const bool is_converted = row.packing.is_dense() && plane.dtype != compute;
+                       sum += is_converted ? sum_of_converted(run, compute) : mixed_sum(run);
+                       bytes += count * core::size_bytes(plane.dtype);
+                     });
+  return sum;
+}
+
 }  // namespace
 
 std::string frozen_hash(const shard::ModelShards& shards) {
@@ -154,20 +173,23 @@ std::string frozen_hash(const shard::ModelShards& shards) {
 
 std::string frozen_hash(const shard::ModelShards& shards, core::DType compute) {
   if (!shards.map().has_frozen()) return "";
-  std::uint64_t sum = 0;
+  std::uint64_t sum = shards.note_of_frozen();
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     if (shards.is_trained(unit)) continue;
     const shard::HostCopy copy(shards.published(unit));
-    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.fsdp().rank())) {
-      Elements elements{slice.plane.row,   slice.plane.plane,
-                        slice.plane.dtype, slice.first,
-                        slice.count,       copy.bytes().data() + slice.shard_offset_bytes};
-      const bool is_dense = shards.table().row(slice.plane.row).packing.is_dense();
-      sum += is_dense && elements.dtype != compute ? sum_of_converted(elements, compute)
-                                                   : mixed_sum(elements);
-    }
+    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.fsdp().rank()))
+      sum += sum_of_slice(shards.table().row(slice.plane.row), slice,
+                          copy.bytes().data() + slice.shard_offset_bytes, compute);
   }
-  return to_text(all_reduce(shards.fsdp(), sum));
+  sum = all_reduce(shards.fsdp(), sum);
+  const auto& tp = shards.groups().tp;
+  return to_text(tp ? all_reduce(tp->communicator(), sum) : sum);
+}
+
+std::uint64_t sum_of_plane(int row, int plane, core::DType dtype,
+                           std::span<const std::byte> bytes) {
+  return mixed_sum(
+      {row, plane, dtype, 0, std::ssize(bytes) / core::size_bytes(dtype), bytes.data()});
 }
 
 std::string frozen_hash(const weights::ModelFiles& files, const model::ParameterTable& table,

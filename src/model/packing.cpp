@@ -35,7 +35,9 @@ std::vector<Plane> nf4_planes(const Parameter& parameter) {
 std::vector<Plane> gptq_planes(const Parameter& parameter) {
   const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
   const std::int64_t group = parameter.packing.group_size;
-  const std::int64_t groups = group > 0 ? pieces(inputs, group) : 1;
+  // Inputs may be of any group: who has a part of them has the scales of all groups.
+  const std::int64_t all_inputs = parameter.held ? parameter.held->shape[1] : inputs;
+  const std::int64_t groups = group > 0 ? pieces(all_inputs, group) : 1;
   return {{".qweight", DType::i32, {inputs / codes_a_word, outputs}},
           {".qzeros", DType::i32, {groups, outputs / codes_a_word}},
           {".scales", DType::f16, {groups, outputs}},

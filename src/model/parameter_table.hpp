@@ -92,6 +92,7 @@ struct Part {
   std::vector<core::Box> boxes;     ///< of it, in the order of memory; none: the rank has nothing
   std::int64_t num_holders = 1;     ///< ranks of tensor parallelism that hold the same elements
   std::int64_t holder = 0;          ///< this rank's number among them
+  bool nests = true;                ///< Packing::nests of the logical tensor
 };
 
 struct Parameter {

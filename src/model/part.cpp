@@ -138,6 +138,19 @@ void for_each_box(const Part& part, std::int64_t first, std::int64_t count, cons
   }
 }
 
+/// Whether some rank's part of a matrix in NF4 begins within a block of quantised maxima, or has
+/// pieces of many: these ranks keep their maxima as they are, in fp32.
+bool cuts_nested_blocks(const Parameter& row, std::int64_t tp) {
+  if (row.packing.kind != Packing::Kind::nf4 || !row.packing.nests || !row.split) return false;
+  if (row.split->dim != 0 || row.split->matrices.size() != 1) return true;
+  constexpr std::int64_t together = kernels::nf4_block * kernels::nested_block;
+  for (std::int64_t i = 0; i < tp; ++i) {
+    const HeldPieces held = held_pieces(row.split->matrices.front(), tp, i);
+    if (held.indices.first * row.shape.back() % together != 0) return true;
+  }
+  return false;
+}
+
 std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int64_t tp) {
   const std::int64_t a_piece = (tp + pieces.num - 1) / pieces.num;
   if (a_piece > 1 && row.split->matrices.size() > 1)
@@ -203,18 +216,35 @@ IndexRange held_fused_experts(std::int64_t num, const PartPlace& place) {
   return range_of(num, place.ep * place.tp, place.i_ep * place.tp + place.i_tp);
 }
 
+Parameter part_of(const Parameter& row, const PartPlace& place) {
+  Parameter own = row;
+  if (place.is_whole()) return own;
+  Part part = held_of(row, place);
+  part.nests = row.packing.nests;
+  const std::size_t dim = is_fused(row) || !row.split ? 0 : row.split->dim;
+  own.shape = shape_of(part, dim);
+  core::check(follow_each_other(part), "boxes of a part follow each other in memory");
+  std::erase_if(part.boxes, [](const core::Box& box) { return box.num_elements() == 0; });
+  own.held = std::move(part);
+  if (cuts_nested_blocks(row, place.tp)) own.packing.nests = false;
+  return own;
+}
+
 ParameterTable part_of(const ParameterTable& table, const PartPlace& place) {
   ParameterTable own = table;
   if (place.is_whole()) return own;
-  for (Parameter& row : own.rows) {
-    Part part = held_of(row, place);
-    const std::size_t dim = is_fused(row) || !row.split ? 0 : row.split->dim;
-    row.shape = shape_of(part, dim);
-    core::check(follow_each_other(part), "boxes of a part follow each other in memory");
-    std::erase_if(part.boxes, [](const core::Box& box) { return box.num_elements() == 0; });
-    row.held = std::move(part);
-  }
+  for (Parameter& row : own.rows)
+    row = part_of(row, place);
   return own;
+}
+
+Parameter whole_of(const Parameter& row) {
+  Parameter whole = row;
+  if (!row.held) return whole;
+  whole.shape = row.held->shape;
+  whole.packing.nests = row.held->nests;
+  whole.held.reset();
+  return whole;
 }
 
 std::string why_not(const ParameterTable& table, std::int64_t tp) {

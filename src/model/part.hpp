@@ -49,6 +49,11 @@ IndexRange held_fused_experts(std::int64_t num, const PartPlace& place);
 /// empty.
 ParameterTable part_of(const ParameterTable& table, const PartPlace& place);
 
+/// What the rank at `place` holds of one row of a whole table.
+Parameter part_of(const Parameter& row, const PartPlace& place);
+/// The logical tensor of a row of a rank's own table.
+Parameter whole_of(const Parameter& row);
+
 /// Why `tp` ranks cannot share the matrices of `table`, naming what does not divide; empty: they
 /// can.
 std::string why_not(const ParameterTable& table, std::int64_t tp);

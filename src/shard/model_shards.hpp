@@ -48,6 +48,9 @@ class ModelShards : public model::Weights {
   /// This rank's elements of a trained unit in the master dtype, [shard_size]; padding last. After
   /// writing to it: `publish`.
   at::Tensor master(int unit) const { return at(unit).master; }
+  /// What the loader of frozen units leaves for the hash of the base, of planes that no rank keeps.
+  std::uint64_t& note_of_frozen() { return note_of_frozen_; }
+  std::uint64_t note_of_frozen() const { return note_of_frozen_; }
   /// What is gathered, [shard_size]: master weights in the computation's dtype, or the bytes of a
   /// frozen unit. The optimizer may write it in the same pass that updates the master weights.
   at::Tensor published(int unit) const { return at(unit).published; }
@@ -137,6 +140,7 @@ class ModelShards : public model::Weights {
   BufferPool frozen_pool_;  ///< bytes
   Gradients gradients_;
   SharedRows shared_rows_;
+  std::uint64_t note_of_frozen_ = 0;
 };
 
 }  // namespace finetune::shard

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/base_hash.hpp"
+#include "base/detail/plane_parts.hpp"
 #include "base/detail/quantise.hpp"
 #include "comm/agree.hpp"
 #include "core/dtype.hpp"
@@ -33,6 +35,7 @@ class UnitFiller {
  public:
   UnitFiller(const WeightSource& source, shard::ModelShards& shards, int unit)
       : source_(source),
+        shards_(shards),
         table_(shards.table()),
         fsdp_(shards.fsdp()),
         copy_(shards.published(unit)),
@@ -43,6 +46,7 @@ class UnitFiller {
     comm::agree_all(fsdp_, [&] {
       for (const FrozenSlice& slice : slices_)
         fill_directly(slice);
+      note_maxima_of_files();
     });
     for (const int row : rows_)
       if (is_quantised_here(row)) quantise(row);
@@ -65,7 +69,11 @@ class UnitFiller {
     const Packing& packing = table_.row(slice.plane.row).packing;
     if (is_quantised_here(slice.plane.row)) return;
     if (!packing.is_dense())
-      return source_.plane(slice.plane.row, slice.plane.plane, slice.first, bytes_of(slice));
+      return read_own_plane(table_.row(slice.plane.row), slice.plane.plane, slice.first,
+                            bytes_of(slice),
+                            [&](int plane, std::int64_t first, std::span<std::byte> target) {
+                              source_.plane(slice.plane.row, plane, first, target);
+                            });
     in_pieces(
         slice.first, slice.count,
         [&](std::int64_t first, std::span<const float> values) {
@@ -113,7 +121,7 @@ class UnitFiller {
       maxima.resize(before + part.size() / sizeof(float));
       if (!part.empty()) std::memcpy(maxima.data() + before, part.data(), part.size());
     }
-    fill_maxima(row, maxima);
+    fill_maxima(row, of_all_parts(row, std::move(maxima)));
   }
 
   void quantise_codes(const FrozenSlice& slice, std::vector<float>& maxima) {
@@ -125,8 +133,62 @@ class UnitFiller {
                   static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block));
     quantise_run(
         table_.row(row), first, count,
-        [&](std::int64_t begin, std::span<float> values) { source_.values(row, begin, values); },
+        [&](std::int64_t begin, std::span<float> values) { read(row, begin, values); },
         as<std::uint8_t>(bytes_of(slice)), std::span(maxima).subspan(before));
+  }
+
+  /// The logical tensor's maxima, of those that each rank of tp has of its part.
+  std::vector<float> of_all_parts(int row, std::vector<float> own) {
+    const model::Parameter& part = table_.row(row);
+    if (!part.held) return own;
+    const model::Parameter whole = model::whole_of(part);
+    std::vector<float> all(
+        static_cast<std::size_t>((whole.count() + kernels::nf4_block - 1) / kernels::nf4_block));
+    model::PartPlace place = shards_.groups().part_place();
+    if (place.tp == 1) return own;
+    const auto parts =
+        shards_.groups().tp->communicator().all_gather_bytes(std::as_bytes(std::span(own)));
+    for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp) {
+      const model::Parameter of = model::part_of(whole, place);
+      const std::byte* from = parts[static_cast<std::size_t>(place.i_tp)].data();
+      model::for_each_run(of, 0, of.count(), [&](std::int64_t logical, std::int64_t count) {
+        const auto bytes =
+            static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block) *
+            sizeof(float);
+        std::memcpy(all.data() + logical / kernels::nf4_block, from, bytes);
+        from += bytes;
+      });
+    }
+    return all;
+  }
+
+  /// The first of all ranks that share the tensors.
+  bool is_first() const { return fsdp_.is_root() && shards_.groups().part_place().i_tp == 0; }
+
+  /// Planes of the maxima of a logical tensor, which no rank keeps, for the hash of the base.
+  void note(int row, std::span<const std::vector<std::byte>> planes) {
+    namespace at_plane = model::nf4_plane;
+    const auto all = model::planes(model::whole_of(table_.row(row)), core::DType::f32);
+    for (int i = at_plane::maxima; i < static_cast<int>(all.size()); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      shards_.note_of_frozen() += sum_of_plane(row, i, all[at].dtype, planes[at]);
+    }
+  }
+
+  void note_maxima_of_files() {
+    for (const int row : rows_) {
+      const model::Parameter& own = table_.row(row);
+      if (!own.packing.in_files || keeps_maxima(own) || !is_first()) continue;
+      std::vector<std::vector<std::byte>> planes;
+      for (const model::Plane& plane : model::planes(model::whole_of(own), core::DType::f32)) {
+        const auto i = static_cast<int>(planes.size());
+        planes.emplace_back();
+        if (i == model::nf4_plane::codes) continue;
+        planes.back().resize(static_cast<std::size_t>(plane.size_bytes()));
+        source_.plane(row, i, 0, planes.back());
+      }
+      note(row, planes);
+    }
   }
 
   void fill_maxima(int row, std::span<const float> maxima) {
@@ -136,7 +198,7 @@ class UnitFiller {
       const auto bytes = std::as_bytes(values);
       planes[static_cast<std::size_t>(plane)].assign(bytes.begin(), bytes.end());
     };
-    if (table_.row(row).packing.nests) {
+    if (model::whole_of(table_.row(row)).packing.nests) {
       const float offset = kernels::nested_offset(maxima);
       std::vector<std::uint8_t> codes(maxima.size());
       std::vector<float> nested((maxima.size() + kernels::nested_block - 1) /
@@ -148,16 +210,23 @@ class UnitFiller {
     } else {
       set(at_plane::maxima, maxima);
     }
+    const auto logical = [&](int i, std::int64_t first, std::span<std::byte> target) {
+      const auto& plane = planes[static_cast<std::size_t>(i)];
+      const std::int64_t size = i == at_plane::maxima ? 1 : sizeof(float);
+      const bool is_nested = !planes[at_plane::offset].empty();
+      std::memcpy(target.data(),
+                  plane.data() + first * (is_nested ? size : std::int64_t{sizeof(float)}),
+                  target.size());
+    };
     for (const FrozenSlice& slice : slices_) {
       if (slice.plane.row != row || slice.plane.plane == at_plane::codes) continue;
-      const std::span<std::byte> target = bytes_of(slice);
-      const auto& plane = planes[static_cast<std::size_t>(slice.plane.plane)];
-      std::memcpy(target.data(), plane.data() + slice.first * core::size_bytes(slice.plane.dtype),
-                  target.size());
+      read_own_plane(table_.row(row), slice.plane.plane, slice.first, bytes_of(slice), logical);
     }
+    if (!keeps_maxima(table_.row(row)) && is_first()) note(row, planes);
   }
 
   const WeightSource& source_;
+  shard::ModelShards& shards_;
   const model::ParameterTable& table_;
   const comm::Communicator& fsdp_;
   shard::HostCopy copy_;
@@ -169,6 +238,7 @@ class UnitFiller {
 }  // namespace
 
 void load_frozen(const WeightSource& source, shard::ModelShards& shards) {
+  shards.note_of_frozen() = 0;
   for (int unit = 0; unit < shards.num_units(); ++unit)
     if (!shards.is_trained(unit)) UnitFiller(source, shards, unit).fill();
 }
