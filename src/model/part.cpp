@@ -238,6 +238,14 @@ ParameterTable part_of(const ParameterTable& table, const PartPlace& place) {
   return own;
 }
 
+bool is_shared(const Parameter& row, std::int64_t tp) {
+  if (tp == 1 || is_fused(row)) return false;
+  if (!row.split) return true;
+  return std::ranges::any_of(row.split->matrices, [&](const Pieces& pieces) {
+    return tp > pieces.num && pieces.parts == 1;
+  });
+}
+
 Parameter whole_of(const Parameter& row) {
   Parameter whole = row;
   if (!row.held) return whole;

@@ -51,6 +51,8 @@ ParameterTable part_of(const ParameterTable& table, const PartPlace& place);
 
 /// What the rank at `place` holds of one row of a whole table.
 Parameter part_of(const Parameter& row, const PartPlace& place);
+/// Whether some of `tp` ranks hold the same elements of a row.
+bool is_shared(const Parameter& row, std::int64_t tp);
 /// The logical tensor of a row of a rank's own table.
 Parameter whole_of(const Parameter& row);
 

@@ -20,7 +20,8 @@ SharedRows::SharedRows(const model::ParameterTable& table, const plan::ShardMap&
 }
 
 void SharedRows::add_row(const model::Parameter& row, std::int64_t offset, UnitRuns& unit) const {
-  if (!row.held || row.held->num_holders == 1) return;
+  // Of three ranks two may hold the same keys and values: the third takes part with its own.
+  if (!row.held || !model::is_shared(row, tp_->size())) return;
   const std::int64_t whole = core::num_elements(row.held->shape);
   unit.has_gaps = unit.has_gaps || row.count() < whole;
   // Ranks that hold different parts of a row write different elements of it.
