@@ -119,7 +119,7 @@ void for_each_plane_run(const model::Parameter& row, int plane, std::int64_t fir
 
 bool is_counted(const model::Parameter& row, int plane) {
   if (!row.held) return true;
-  if (row.held->num_holders > 1) return row.held->holder == 0;
+  if (row.held->holder > 0) return false;
   if (row.packing.is_dense()) return true;
   const core::Box& box = only_box(row);
   if (!is_gptq(row))
