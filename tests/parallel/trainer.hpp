@@ -7,10 +7,12 @@
 
 #include "adapters/lora/settings.hpp"
 #include "data/steps/stream.hpp"
+#include "model/part.hpp"
 #include "model/products.hpp"
 #include "optimizers/adamw/adamw.hpp"
 #include "plan/layout/bucket.hpp"
 #include "registry.hpp"
+#include "shard/parallel_ops.hpp"
 #include "support/mesh.hpp"
 #include "train/infer/evaluate.hpp"
 #include "train/step/step.hpp"
@@ -34,6 +36,7 @@ struct Arrangement {
   optim::Rounding rounding = optim::Rounding::stochastic;
   std::uint64_t seed = 0;  ///< of rounding
   plan::Alone alone = plan::Alone::keeps;
+  Parts parts = {};
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -62,24 +65,25 @@ class Trainer {
  public:
   Trainer(const comm::Communicator& all, const Arrangement& setup)
       : setup_(setup),
-        world_(mesh_of(all, setup.dp_shard)),
+        world_(mesh_of(all, setup.dp_shard, setup.parts)),
         groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
         architecture_(tiny_architecture(setup.kind)),
         table_(plan::regroup(adapted(tiny_family().describe(architecture_), setup.adapter),
                              plan::bucket_named(setup.bucket))),
-        map_(table_, setup.dp_shard, {.compute = setup.numbers.compute}),
+        own_(model::part_of(table_, groups_.part_place())),
+        map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute}),
         model_(tiny_family().build(architecture_)),
-        shards_(table_, map_, groups_, options(setup)),
-        ops_(shards_, model::path_of(setup.numbers.widens), setup.recompute),
-        optimizer_(optimizer_settings(setup), table_, shards_,
-                   shard::to_aten(setup.numbers.moments), model::Path::kernels, setup.seed) {
+        shards_(own_, map_, groups_, options(setup)),
+        ops_(shard::make_ops(shards_, model::path_of(setup.numbers.widens), setup.recompute)),
+        optimizer_(optimizer_settings(setup), own_, shards_, shard::to_aten(setup.numbers.moments),
+                   model::Path::kernels, setup.seed) {
     base::randomize(architecture_, table_, 3, shards_);
   }
 
   train::Engine engine() {
     return {.architecture = architecture_,
             .model = *model_,
-            .ops = ops_,
+            .ops = *ops_,
             .shards = shards_,
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
@@ -90,7 +94,7 @@ class Trainer {
   const shard::Groups& groups() const { return groups_; }
 
   train::StepResult step(std::int64_t number, double lr = 5e-3) {
-    return train::run_step(engine(), world_.batch, data(number), optimizer_,
+    return train::run_step(engine(), world_.loss, data(number), optimizer_,
                            {.step = number,
                             .lr = lr,
                             .max_grad_norm = 1.0,
@@ -112,7 +116,7 @@ class Trainer {
     return trajectory;
   }
 
-  /// The whole model's weights, on every rank. Collective on fsdp.
+  /// The whole model's weights, on every rank. Collective on fsdp and tp.
   std::vector<float> weights() {
     return whole([this](int unit) { return shards_.master(unit); });
   }
@@ -138,10 +142,18 @@ class Trainer {
       for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
         const float* from = shard.template const_data_ptr<float>() + slice.shard_offset;
         const std::int64_t first = first_of_row[static_cast<std::size_t>(slice.row)];
-        std::copy(from, from + slice.count, all.begin() + first + slice.tensor_offset);
+        const model::Parameter& row = own_.row(slice.row);
+        const bool is_counted = !row.held || row.held->holder == 0;
+        model::for_each_run(row, slice.tensor_offset, slice.count,
+                            [&](std::int64_t logical, std::int64_t count) {
+                              if (is_counted)
+                                std::copy(from, from + count, all.begin() + first + logical);
+                              from += count;
+                            });
       }
     }
     world_.fsdp.all_reduce(std::span<float>(all), comm::Reduce::sum);
+    world_.tp.all_reduce(std::span<float>(all), comm::Reduce::sum);
     return all;
   }
   static optim::OptimizerSettings optimizer_settings(const Arrangement& setup) {
@@ -153,7 +165,7 @@ class Trainer {
 
   double validation_loss() {
     data::Stream stream = this->stream(100);
-    return train::evaluate(engine(), world_.batch, stream).loss;
+    return train::evaluate(engine(), world_.loss, stream).loss;
   }
 
   data::StepData data(std::int64_t step) const { return stream(step).step(0); }
@@ -179,10 +191,11 @@ class Trainer {
   shard::Groups groups_;
   model::Architecture architecture_;
   model::ParameterTable table_;
+  model::ParameterTable own_;  ///< this rank's part
   plan::ShardMap map_;
   model::ModelPtr model_;
   shard::ModelShards shards_;
-  model::Ops ops_;
+  std::unique_ptr<model::Ops> ops_;
   optimizers::adamw::AdamW optimizer_;
   optim::LossScale loss_scale_ = modest_scale();
 };

@@ -2,13 +2,18 @@
 #include "train/run/detail/replicas.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "comm/agree.hpp"
 #include "core/hash.hpp"
+#include "model/part.hpp"
 
 namespace finetune::train {
 namespace {
@@ -17,6 +22,45 @@ std::string hash_of(const at::Tensor& shard) {
   const at::Tensor host = shard.cpu();
   return core::fingerprint(
       std::as_bytes(std::span(static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
+}
+
+/// What several ranks of tp hold of a unit: the master weights, row by row. Collective on tp.
+void require_equal_parts(const shard::ModelShards& shards, int unit, std::int64_t step) {
+  const auto& tp = shards.groups().tp;
+  if (!tp) return;
+  // Ranks with the same elements, of however many rows, tell each other of them by what they are.
+  std::map<std::string, std::string> own;
+  const at::Tensor master = shards.master(unit);
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+    const model::Parameter& row = shards.table().row(slice.row);
+    if (!row.held || row.held->num_holders == 1) continue;
+    const auto slices =
+        model::logical_slices(row, core::DType::f32, slice.tensor_offset, slice.count);
+    const core::Box box = slices.front().box_or_whole();
+    own[fmt::format("{} {} {} {}", row.name, fmt::join(box.begin, ","), slice.tensor_offset,
+                    slice.count)] = hash_of(master.narrow(0, slice.shard_offset, slice.count));
+  }
+  std::string told;
+  for (const auto& [name, hash] : own)
+    told += name + " " + hash + "\n";
+  std::map<std::string, std::pair<std::string, int>> first;
+  const auto all = tp->communicator().all_gather_text(told);
+  for (int rank = 0; rank < std::ssize(all); ++rank) {
+    std::istringstream lines(all[static_cast<std::size_t>(rank)]);
+    std::string name, box, offset, count, hash;
+    while (lines >> name >> box >> offset >> count >> hash) {
+      const auto [there, is_new] =
+          first.try_emplace(name + " " + box + " " + offset + " " + count, hash, rank);
+      if (is_new || there->second.first == hash) continue;
+      core::fail(core::ErrorKind::numbers,
+                 {fmt::format("step {}", step),
+                  fmt::format("ranks {} and {} of tp have different weights of {}",
+                              there->second.second, rank, name),
+                  "what both hold is the same on each, bit for bit",
+                  "Start again from the last checkpoint; if it happens again, look at the memory "
+                  "of the nodes of these ranks."});
+    }
+  }
 }
 
 }  // namespace
@@ -30,6 +74,7 @@ void require_equal_replicas(const shard::ModelShards& shards, const optim::Optim
       for (const optim::StateTensor& kept : optimizer.kept(unit))
         hash += hash_of(kept.values);
       const auto hashes = copies.all_gather_text(hash);
+      require_equal_parts(shards, unit, step);
       const auto other = std::find_if(hashes.begin(), hashes.end(),
                                       [&](const auto& h) { return h != hashes.front(); });
       if (other == hashes.end()) continue;

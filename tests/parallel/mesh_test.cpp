@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that share matrices, sequences or experts train the model that one rank does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "adapters/lora/settings.hpp"
+#include "comm/agree.hpp"
+#include "parallel/trainer.hpp"
+#include "train/run/detail/replicas.hpp"
+
+namespace finetune::tests::mesh_test {
+namespace {
+
+using plan::Determinism;
+
+/// Every mesh of this test's ranks that has tp, cp or ep.
+std::vector<Arrangement> meshes(const plan::Numbers& numbers) {
+  const int n = world().size();
+  std::vector<Arrangement> all;
+  for (int tp = 1; tp <= n; ++tp) {
+    for (int cp = 1; tp * cp <= n; ++cp) {
+      if (n % (tp * cp) != 0 || tp * cp == 1) continue;
+      // Two query heads: no third rank has any.
+      if (tp > 2) continue;
+      const int rest = n / (tp * cp);
+      all.push_back({.name = "", .dp_shard = rest, .numbers = numbers, .parts = {cp, tp, 1}});
+      if (rest > 1)
+        all.push_back({.name = "",
+                       .dp_shard = 1,
+                       .sharding = plan::Sharding::no_shard,
+                       .numbers = numbers,
+                       .parts = {cp, tp, 1}});
+    }
+  }
+  return all;
+}
+
+std::string name_of(const Arrangement& setup) {
+  return "dp_shard " + std::to_string(setup.dp_shard) + " cp " + std::to_string(setup.parts.cp) +
+         " tp " + std::to_string(setup.parts.tp) + " ep " + std::to_string(setup.parts.ep) + " " +
+         setup.adapter.name + (setup.blocks == train::Blocks::kept ? "" : ", blocks again");
+}
+
+float largest(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float value : values)
+    largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  float largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+void expect_gradient(Arrangement setup, const std::vector<float>& expected) {
+  const std::vector<float> got = Trainer(world(), setup).gradient();
+  ASSERT_EQ(got.size(), expected.size());
+  EXPECT_LE(largest_difference(got, expected), 1e-5f * largest(expected)) << name_of(setup);
+}
+
+void expect_trajectory(const Arrangement& setup, const Trajectory& expected) {
+  const auto num_steps = std::ssize(expected.losses);
+  const Trajectory got = Trainer(world(), setup).train(num_steps);
+  for (std::size_t i = 0; i < expected.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], expected.losses[i], 2e-5 * (1 + expected.losses[i]))
+        << name_of(setup) << ", step " << i;
+  EXPECT_NEAR(got.norms[0], expected.norms[0], 1e-5 * expected.norms[0]) << name_of(setup);
+  EXPECT_NEAR(got.validation_loss, expected.validation_loss, 1e-4) << name_of(setup);
+}
+
+class EveryKind : public testing::TestWithParam<TinyKind> {};
+
+TEST_P(EveryKind, HasTheGradientsOfOneRank) {
+  const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
+  for (const std::int64_t micro_batch : {1, 2, 7}) {
+    const std::vector<float> expected =
+        Trainer({}, {.numbers = fp32, .kind = GetParam(), .micro_batch = micro_batch}).gradient();
+    for (Arrangement setup : meshes(fp32)) {
+      setup.kind = GetParam();
+      setup.micro_batch = micro_batch;
+      expect_gradient(setup, expected);
+    }
+  }
+}
+
+TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
+  const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
+  const Trajectory expected = Trainer({}, {.numbers = fp32, .kind = GetParam()}).train(20);
+  for (Arrangement setup : meshes(fp32)) {
+    setup.kind = GetParam();
+    expect_trajectory(setup, expected);
+    setup.blocks = train::Blocks::recomputed;
+    expect_trajectory(setup, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
+                         testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts),
+                         [](const auto& info) {
+                           return info.param == TinyKind::own_head ? "own_head"
+                                  : info.param == TinyKind::tied   ? "tied"
+                                                                   : "experts";
+                         });
+
+/// Adapters in all their parts: dropout, magnitudes, modules trained whole, factors.
+std::vector<model::AdapterSettings> adapters() {
+  model::AdapterSettings lora;
+  lora.name = "lora";
+  lora.of<adapters::lora::Settings>().r = 3;
+  lora.of<adapters::lora::Settings>().dropout = 0.25;
+  model::AdapterSettings dora = lora;
+  dora.of<adapters::lora::Settings>().use_dora = true;
+  model::AdapterSettings whole = lora;
+  whole.target_modules = {"q_proj", "v_proj"};
+  whole.modules_to_save = {"embed_tokens", "lm_head"};
+  model::AdapterSettings factors;
+  factors.name = "ia3";
+  factors.target_modules = {"k_proj", "v_proj", "down_proj"};
+  return {lora, dora, whole, factors};
+}
+
+TEST(Adapters, FollowTheStepsOfOneRank) {
+  const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
+  for (const model::AdapterSettings& adapter : adapters()) {
+    const Trajectory expected = Trainer({}, {.numbers = fp32, .adapter = adapter}).train(20);
+    for (Arrangement setup : meshes(fp32)) {
+      setup.adapter = adapter;
+      expect_trajectory(setup, expected);
+    }
+  }
+}
+
+TEST(Narrow, StaysWithinItsOwnRounding) {
+  const Trajectory wide =
+      Trainer({}, {.numbers = numbers(core::DType::f32, Determinism::off)}).train(5);
+  const plan::Numbers bf16 = numbers(core::DType::bf16, Determinism::off);
+  const Trajectory alone = Trainer({}, {.numbers = bf16}).train(5);
+  double spread = 0;
+  for (std::size_t i = 0; i < 5; ++i)
+    spread = std::max(spread, std::abs(alone.losses[i] - wide.losses[i]));
+  for (const Arrangement& setup : meshes(bf16)) {
+    const Trajectory got = Trainer(world(), setup).train(5);
+    for (std::size_t i = 0; i < 5; ++i)
+      EXPECT_NEAR(got.losses[i], wide.losses[i], 2 * spread + 1e-3) << name_of(setup);
+  }
+}
+
+TEST(Run, GivesTheSameBitsOnTheSameMesh) {
+  for (const auto determinism : {Determinism::run, Determinism::topology}) {
+    for (const Arrangement& setup : meshes(numbers(core::DType::bf16, determinism))) {
+      const Trajectory first = Trainer(world(), setup).train(5);
+      EXPECT_TRUE(Trainer(world(), setup).train(5) == first) << name_of(setup);
+    }
+  }
+}
+
+TEST(Copies, AreTheSameAfterEachStep) {
+  for (const Arrangement& setup : meshes(numbers(core::DType::bf16, Determinism::off))) {
+    Trainer trainer(world(), setup);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      trainer.step(i);
+      EXPECT_NO_THROW(
+          train::require_equal_replicas(trainer.shards(), trainer.optimizer(), trainer.world(), i))
+          << name_of(setup);
+    }
+  }
+}
+
+TEST(Copies, ThatTpRanksHoldAndThatDifferAreNamed) {
+  if (world().size() % 2 != 0) GTEST_SKIP() << "two ranks share matrices";
+  Trainer trainer(world(), {.dp_shard = world().size() / 2,
+                            .numbers = numbers(core::DType::f32, Determinism::off),
+                            .parts = {.tp = 2}});
+  // The last unit of this model begins with the final norm.
+  const int last = trainer.shards().num_units() - 1;
+  if (world().rank() == 1) trainer.shards().master(last)[0] += 1e-6;
+  try {
+    train::require_equal_replicas(trainer.shards(), trainer.optimizer(), trainer.world(), 7);
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const comm::AgreedError& thrown) {
+    EXPECT_EQ(thrown.kind(), core::ErrorKind::numbers);
+    EXPECT_NE(std::string(thrown.what()).find("model.norm.weight"), std::string::npos)
+        << thrown.what();
+  }
+}
+
+}  // namespace
+}  // namespace finetune::tests::mesh_test
