@@ -30,6 +30,7 @@ void visit_fields(State& state, const Visit& visit) {
   visit("precision", state.precision, OnRestart::needed);
   visit("run_id", state.run_id, OnRestart::needed);
   visit("bucket", state.bucket, OnRestart::needed);
+  visit("parts", state.parts, OnRestart::needed);
   visit("rounding", state.rounding, OnRestart::needed);
   visit("base", state.base, OnRestart::needed);
   visit("step", state.step, OnRestart::ignored);

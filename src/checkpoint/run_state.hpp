@@ -58,6 +58,7 @@ struct RunState {
   std::string build = {};
   std::optional<std::string> precision = {};
   std::optional<std::string> bucket = {};  ///< where blocks of moments follow it
+  std::optional<std::string> parts = {};   ///< ranks of tp and ep, where blocks of moments do
   std::optional<std::string> rounding = {};
   std::optional<AdapterState> adapter = {};
 

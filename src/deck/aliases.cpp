@@ -18,7 +18,8 @@ constexpr std::string_view one_cache =
 constexpr std::string_view one_attention = "there is one kind of attention, which stores no scores";
 constexpr std::string_view whole_state =
     "a checkpoint holds everything; finetune export writes weights";
-constexpr std::string_view no_axis = "a model is spread over ranks by sharding alone";
+constexpr std::string_view no_pipeline =
+    "layers are not dealt out: sharding, parallel.tp and parallel.cp serve instead";
 constexpr std::string_view in_steps = "it is counted in steps";
 constexpr std::string_view by_batch = "it follows: global_batch / (micro_batch x ranks)";
 
@@ -181,14 +182,24 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"fsdp_cpu_offload", "optimizer.offload"},
     {"fsdp_offload_params", "optimizer.offload"},
     {"offload_optimizer", "optimizer.offload"},
-    {"tensor_parallel_dim", "parallel.sharding", no_axis},
-    {"tensor_parallel_size", "parallel.sharding", no_axis},
-    {"tensor_parallel_degree", "parallel.sharding", no_axis},
-    {"tensor_model_parallel_size", "parallel.sharding", no_axis},
-    {"pipeline_parallel_degree", "parallel.sharding", no_axis},
-    {"context_parallel_size", "parallel.sharding", no_axis},
-    {"context_parallel_degree", "parallel.sharding", no_axis},
-    {"sequence_parallel_degree", "parallel.sharding", no_axis},
+    {"tensor_parallel_dim", "parallel.tp"},
+    {"tensor_parallel_size", "parallel.tp"},
+    {"tensor_parallel_degree", "parallel.tp"},
+    {"tensor_model_parallel_size", "parallel.tp"},
+    {"tp_size", "parallel.tp"},
+    {"context_parallel_dim", "parallel.cp"},
+    {"context_parallel_size", "parallel.cp"},
+    {"context_parallel_degree", "parallel.cp"},
+    {"sequence_parallel_degree", "parallel.cp"},
+    {"sequence_parallel_size", "parallel.cp"},
+    {"cp_size", "parallel.cp"},
+    {"context_parallel_rotate_method", "parallel.cp_method", "RING or GATHER"},
+    {"ring_attention", "parallel.cp_method", "RING or GATHER"},
+    {"expert_parallel_degree", "parallel.ep"},
+    {"expert_parallel_size", "parallel.ep"},
+    {"expert_model_parallel_size", "parallel.ep"},
+    {"pipeline_parallel_degree", "parallel.sharding", no_pipeline},
+    {"pipeline_model_parallel_size", "parallel.sharding", no_pipeline},
     {"num_nodes", "parallel.expect_nodes", job_ranks},
     {"nnodes", "parallel.expect_nodes", job_ranks},
     {"nproc_per_node", "parallel.expect_ranks_per_node", job_ranks},

@@ -68,6 +68,14 @@ std::string to_json_fields(const TimeReport& r) {
     text += fmt::format(R"({}"{}": {})", comma, axis, bytes);
     comma = ", ";
   }
+  text += "}";
+  if (r.exposed_s.empty()) return text;
+  text += R"(, "exposed_s": {)";
+  comma = "";
+  for (const auto& [axis, seconds] : r.exposed_s) {
+    text += fmt::format(R"({}"{}": {})", comma, axis, core::round_trip(seconds));
+    comma = ", ";
+  }
   return text + "}";
 }
 
@@ -86,6 +94,8 @@ std::string to_string(const TimeReport& r) {
     else if (bytes > 0)
       text += fmt::format("; of which to other nodes: {}", core::human_bytes(bytes));
   }
+  for (const auto& [axis, seconds] : r.exposed_s)
+    text += fmt::format("; waited for {}: {:.3f} s", axis, seconds);
   return text;
 }
 

@@ -44,6 +44,8 @@ struct [[nodiscard]] TimeReport {
   std::string slowest_host;
   /// Bytes per step that the root sent, by mesh axis, and `to_other_nodes` of both.
   std::vector<std::pair<std::string, std::int64_t>> sent_bytes;
+  /// Seconds per step that the root waited, by mesh axis; empty where units alone travel.
+  std::vector<std::pair<std::string, double>> exposed_s;
 };
 
 /// `sum` over `num_steps` steps of this rank; `host` is where it is. Collective on `world`; the
@@ -51,7 +53,8 @@ struct [[nodiscard]] TimeReport {
 TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
                         std::int64_t num_steps, const std::string& host);
 
-/// Fields of a step's object in metrics.jsonl: "times": {...}, "sent_bytes": {...}
+/// Fields of a step's object in metrics.jsonl: "times": {...}, "sent_bytes": {...} and, with
+/// several axes, "exposed_s": {...}
 std::string to_json_fields(const TimeReport& report);
 
 /// For people: "a step: compute 1.20 s, ...; slowest: rank 3 on node2".

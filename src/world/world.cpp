@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -118,16 +119,28 @@ std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
                                  topology.world_size == 1 ? "" : "s", topology.num_nodes,
                                  topology.num_nodes == 1 ? "" : "s");
   text += groups_of(topology.node_of_rank, topology.num_nodes, topology.node_names);
-  const std::int64_t num_copies = mesh.size() / mesh.size(plan::groups::fsdp);
+  const std::int64_t num_copies = mesh.size(plan::groups::dp_replicate);
   if (mesh.size() == 1) return text + "; one copy of the model";
   if (num_copies == mesh.size()) return text + "; a copy of the model on every rank";
+  const std::vector<std::int64_t> position = positions(topology);
   std::vector<int> copy_of_rank;
-  for (const std::int64_t position : positions(topology))
-    copy_of_rank.push_back(static_cast<int>(mesh.axes.place(plan::groups::fsdp, position).group));
-  return text +
-         fmt::format("; {} cop{} of the model, over ranks", num_copies,
-                     num_copies == 1 ? "y" : "ies") +
-         groups_of(copy_of_rank, static_cast<int>(num_copies), {});
+  for (const std::int64_t each : position)
+    copy_of_rank.push_back(static_cast<int>(mesh.axes.place(plan::groups::one_copy, each).group));
+  text += fmt::format("; {} cop{} of the model, over ranks", num_copies,
+                      num_copies == 1 ? "y" : "ies") +
+          groups_of(copy_of_rank, static_cast<int>(num_copies), {});
+  for (const auto& [group, what] :
+       {std::pair(plan::groups::tp, "matrices"), std::pair(plan::groups::cp, "sequences")}) {
+    const std::int64_t size = mesh.size(group);
+    if (size == 1) continue;
+    std::vector<int> group_of_rank;
+    for (const std::int64_t each : position)
+      group_of_rank.push_back(static_cast<int>(mesh.axes.place(group, each).group));
+    text += fmt::format("; {} shared by {} ranks each:", what, size) +
+            groups_of(group_of_rank, static_cast<int>(mesh.size() / size), {});
+  }
+  if (mesh.ep > 1) text += fmt::format("; experts shared by {} ranks each", mesh.ep);
+  return text;
 }
 
 }  // namespace finetune::world

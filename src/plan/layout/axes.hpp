@@ -40,6 +40,8 @@ struct MeshGroup {
 namespace groups {
 inline constexpr MeshGroup batch{"batch", {Axis::dp_replicate, Axis::dp_shard}};
 /// The ranks that hold one copy of the model together.
+inline constexpr MeshGroup one_copy{"copy", {Axis::dp_shard, Axis::cp, Axis::tp}};
+/// Those of them that have the same parts of its matrices, and share them in shards.
 inline constexpr MeshGroup fsdp{"fsdp", {Axis::dp_shard, Axis::cp}};
 /// Those that hold the same part of different copies.
 inline constexpr MeshGroup dp_replicate{"dp_replicate", {Axis::dp_replicate}};

@@ -184,7 +184,8 @@ bool Run::step() {
   times_.add({.compute_s = step_s - data_s - result.exposed_s - result.optimizer_s,
               .exposed_s = result.exposed_s,
               .data_s = data_s,
-              .optimizer_s = result.optimizer_s});
+              .optimizer_s = result.optimizer_s},
+             result.exposed_by_axis);
   std::optional<metrics::TimeReport> times;
   if (steps_done_ % input_.metrics.log_steps == 0) times = times_.report();
   const metrics::StepRecord record{.step = steps_done_,

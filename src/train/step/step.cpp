@@ -86,10 +86,11 @@ StepResult leave(const Engine& engine, std::int64_t num_passes) {
   return {.left_after = num_passes};
 }
 
-double take_exposed_s(const shard::ModelShards& shards) {
-  double seconds = 0;
+/// What this rank has waited in each group since it was last asked.
+std::vector<std::pair<std::string, double>> take_exposed_s(const shard::ModelShards& shards) {
+  std::vector<std::pair<std::string, double>> seconds;
   for (const auto& each : shards.groups().all())
-    seconds += each.group->take_exposed_s();
+    seconds.emplace_back(each.name, each.group->take_exposed_s());
   return seconds;
 }
 
@@ -141,7 +142,10 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   result.loss = total.all_reduce(loss_ranks) * per_token;
   if (coefficient > 0) result.balance_loss = balance.all_reduce(loss_ranks) * per_router;
   // Whoever was faster has waited for the others here.
-  result.exposed_s = take_exposed_s(shards) + waiting.seconds();
+  result.exposed_s = waiting.seconds();
+  result.exposed_by_axis = take_exposed_s(shards);
+  for (const auto& [axis, seconds] : result.exposed_by_axis)
+    result.exposed_s += seconds;
   result.grad_norm = norm.wait() / loss_scale;
 
   if (settings.loss_scale != nullptr) {

@@ -24,7 +24,8 @@ struct StepResult {
   /// The step was left after so many passes, on every rank, and the weights are as before; nothing
   /// else of this result holds. 0: it is whole.
   std::int64_t left_after = 0;
-  double exposed_s = 0;    ///< this rank computed nothing because it waited for others
+  double exposed_s = 0;  ///< this rank computed nothing because it waited for others
+  std::vector<std::pair<std::string, double>> exposed_by_axis = {};  ///< of it, each group's
   double optimizer_s = 0;  ///< on a GPU, of the step before
 };
 

@@ -83,8 +83,7 @@ TEST(Aliases, WithoutAKeyOfOursSayHowItIsDone) {
             "input.toml:3: [model] has no key 'report_to' (train.output/metrics.jsonl has one line "
             "per step). Remove it.");
   EXPECT_EQ(first_line(refusal_of("parallel.tensor_parallel_size = 8")),
-            "input.toml:2: [parallel] has no key 'tensor_parallel_size' (a model is spread over "
-            "ranks by sharding alone). Write 'sharding' instead.");
+            "input.toml:2: [parallel] has no key 'tensor_parallel_size'. Write 'tp' instead.");
 }
 
 TEST(Aliases, AreNotFollowedToKeysThatTheDeckDoesNotHave) {

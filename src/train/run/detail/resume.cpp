@@ -45,6 +45,23 @@ bool is_known_by_hash(const RunIdentity& own, const checkpoint::FoundCheckpoint&
   return own.deck.adapter && found.state.base && found.state.base->dtype == core::name(own.compute);
 }
 
+std::string name_of_parts(std::int64_t tp, std::int64_t ep) {
+  return fmt::format("{}, {}", tp, ep);
+}
+
+/// Blocks of moments are cut by `key`, of which a checkpoint says `saved`.
+void require_same_blocks(const RunIdentity& own, const checkpoint::FoundCheckpoint& found,
+                         const char* key, const std::optional<std::string>& value,
+                         const std::optional<std::string>& saved) {
+  if (!value || saved.value_or(*value) == *value) return;
+  core::fail(core::ErrorKind::deck,
+             {own.deck_path,
+              fmt::format("{} = \"{}\", the run in {} has \"{}\"", key, *value,
+                          found.folder.string(), *saved),
+              fmt::format("the blocks of {}'s moments are cut by it", own.optimizer),
+              "Restore it, or set another train.output to begin a new run."});
+}
+
 }  // namespace
 
 RunIdentity identity_of(const Input& input) {
@@ -64,6 +81,8 @@ RunIdentity identity_of(const Input& input) {
   state.precision = plan::name_of(input.precision.mode);
   state.build = core::build_stamp();
   if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
+  if (input.optimizer.kind->footprint.block() > 1)
+    state.parts = name_of_parts(input.parallel.tp, input.parallel.ep);
   if (input.is_adapted()) {
     state.adapter = {
         .name = input.adapter.name,
@@ -81,6 +100,7 @@ checkpoint::RunState describe_run(const RunIdentity& own, checkpoint::RunState f
   facts.precision = own.deck.precision;
   facts.build = own.deck.build;
   facts.bucket = own.deck.bucket;
+  facts.parts = own.deck.parts;
   facts.adapter = own.deck.adapter;
   facts.rounding = own.deck.rounding;
   return facts;
@@ -101,16 +121,9 @@ void require_same_optimizer(const RunIdentity& own, const checkpoint::FoundCheck
                 "its moments are stored differently",
                 "Restore it, or set another train.output to begin a new run."});
   }
-  if (!own.deck.bucket) return;
-  const std::string& own_bucket = *own.deck.bucket;
-  const std::string bucket = found.state.bucket.value_or(own_bucket);
-  if (bucket == own_bucket) return;
-  core::fail(core::ErrorKind::deck,
-             {own.deck_path,
-              fmt::format("parallel.bucket = \"{}\", the run in {} has \"{}\"", own_bucket,
-                          found.folder.string(), bucket),
-              fmt::format("the blocks of {}'s moments are cut by it", own.optimizer),
-              "Restore it, or set another train.output to begin a new run."});
+  require_same_blocks(own, found, "parallel.bucket", own.deck.bucket, found.state.bucket);
+  require_same_blocks(own, found, "parallel.tp and ep", own.deck.parts,
+                      found.state.parts.value_or(name_of_parts(1, 1)));
 }
 
 void require_same_keys(const RunIdentity& own, const checkpoint::FoundCheckpoint& found) {

@@ -16,7 +16,9 @@ class TimeKeeper {
   /// `host`: where this rank is.
   TimeKeeper(const comm::Communicator& world, const shard::Groups& groups, std::string host);
 
-  void add(const metrics::StepTimes& step);
+  using ExposedTimes = std::vector<std::pair<std::string, double>>;
+  /// `by_axis`: what of the step's exposed time was waited for in each group.
+  void add(const metrics::StepTimes& step, const ExposedTimes& by_axis);
   /// A save or another thing that is no part of a step, until the next report.
   void add_checkpoint_s(double seconds) { sum_.checkpoint_s += seconds; }
 
@@ -35,6 +37,7 @@ class TimeKeeper {
   std::string host_;
   metrics::StepTimes sum_;
   std::int64_t num_steps_ = 0;
+  ExposedTimes exposed_, total_exposed_;
   metrics::StepTimes total_;
   std::int64_t total_steps_ = 0;
   SentBytes sent_before_;    ///< the last report
