@@ -11,7 +11,6 @@
 #include "comm/communicator.hpp"
 #include "comm/detail/node_map.hpp"
 #include "core/dtype.hpp"
-#include "core/error.hpp"
 
 namespace finetune::comm {
 
@@ -79,14 +78,10 @@ class Group {
   /// Rank r gets bytes [sum of send_bytes before r, + send_bytes[r]) of `send`; what comes from
   /// rank r lies at the same place of `recv` by `recv_bytes`. Spans are of size() numbers, and are
   /// read before this returns; recv_bytes[r] is what rank r sends here. Where it is 0, nothing
-  /// travels. With itself a rank copies.
-  [[nodiscard]] virtual Ticket all_to_all(const void* /*send*/,
-                                          std::span<const std::int64_t> /*send_bytes*/,
-                                          void* /*recv*/,
-                                          std::span<const std::int64_t> /*recv_bytes*/) {
-    core::check(false, "this group has no all_to_all");
-    return nothing_started;
-  }
+  /// travels, and neither rank waits for the other. With itself a rank copies.
+  [[nodiscard]] virtual Ticket all_to_all(const void* send,
+                                          std::span<const std::int64_t> send_bytes, void* recv,
+                                          std::span<const std::int64_t> recv_bytes) = 0;
   /// Host memory only.
   [[nodiscard]] virtual Ticket exchange(Exchange exchange) = 0;
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -57,20 +58,28 @@ class Messages {
   }
   /// False if it was given up.
   bool finish() {
-    const auto all_done = [](std::vector<MPI_Request>& requests) {
-      int done = 1;
-      if (!requests.empty())
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-      return done != 0;
-    };
-    while (!all_done(receipts_) || !all_done(sendings_)) {
+    return finish([&] { return all_done(receipts_) && all_done(sendings_); });
+  }
+  bool finish_receipts() {
+    return finish([&] { return all_done(receipts_); });
+  }
+
+ private:
+  static bool all_done(std::vector<MPI_Request>& requests) {
+    int done = 1;
+    if (!requests.empty())
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    return done != 0;
+  }
+  template <typename Condition>
+  bool finish(const Condition& is_done) {
+    while (!is_done()) {
       if (is_given_up_()) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     return true;
   }
 
- private:
   int in_world(int rank) const {
     return rank == MPI_ANY_SOURCE ? rank : ranks_.in_world[static_cast<std::size_t>(rank)];
   }
@@ -82,7 +91,8 @@ class Messages {
 };
 
 // Of a communicator.
-constexpr int header_tag = 0, data_tag = 1, meeting_tag = 2, list_tag = 3, num_tags = 4;
+constexpr int header_tag = 0, data_tag = 1, meeting_tag = 2, list_tag = 3, size_tag = 4,
+              num_tags = 5;
 
 template <typename F>
 void for_others(const Ranks& ranks, const F& f) {
@@ -189,6 +199,38 @@ void gather(const Collective& what, const Ranks& ranks, Messages& messages) {
   messages.finish();
 }
 
+/// Each with its size, which the other rank has to expect.
+std::string send_and_receive(const Collective& what, Messages& messages) {
+  std::vector<std::pair<const Message*, std::byte*>> sizes;
+  for (const Message& message : what.messages) {
+    const auto bytes = static_cast<std::size_t>(message.bytes);
+    if (message.way == Message::Way::in) {
+      sizes.emplace_back(&message, messages.make(sizeof(message.bytes)));
+      messages.receive(message.peer, sizes.back().second, sizeof(message.bytes), size_tag);
+      continue;
+    }
+    // Copies, which may be fetched after the messages were given up.
+    std::byte* const size = messages.make(sizeof(message.bytes));
+    std::memcpy(size, &message.bytes, sizeof(message.bytes));
+    messages.send(message.peer, size, sizeof(message.bytes), size_tag);
+    std::byte* const data = messages.make(bytes);
+    std::memcpy(data, message.memory, bytes);
+    messages.send(message.peer, data, message.bytes, data_tag);
+  }
+  if (!messages.finish_receipts()) return {};
+  for (const auto& [message, size] : sizes) {
+    std::int64_t sent = 0;
+    std::memcpy(&sent, size, sizeof(sent));
+    if (sent != message->bytes)
+      return "a rank sends " + std::to_string(sent) + " bytes where another receives " +
+             std::to_string(message->bytes);
+    messages.receive(message->peer, static_cast<std::byte*>(message->memory), message->bytes,
+                     data_tag);
+  }
+  messages.finish();
+  return {};
+}
+
 }  // namespace
 
 MPI_Comm messages() {
@@ -210,11 +252,13 @@ std::int64_t Collective::received_bytes(int num_ranks) const {
 const char* Collective::name() const {
   return kind == Kind::all_gather       ? "all_gather"
          : kind == Kind::reduce_scatter ? "reduce_scatter"
-                                        : "all_reduce";
+         : kind == Kind::all_reduce     ? "all_reduce"
+                                        : "messages";
 }
 
 std::string run(const Collective& collective, const Ranks& ranks, const IsGivenUp& is_given_up) {
   Messages all(ranks, is_given_up);
+  if (collective.kind == Kind::messages) return send_and_receive(collective, all);
   const std::string problem = compare(collective, ranks, all);
   if (!problem.empty() || is_given_up()) return problem;
   if (collective.count == 0) return {};

@@ -21,7 +21,16 @@ struct Ranks {
   int first_tag = 0;
 };
 
-enum class Kind : std::int64_t { all_gather, reduce_scatter, all_reduce };
+enum class Kind : std::int64_t { all_gather, reduce_scatter, all_reduce, messages };
+
+/// What one rank sends or receives.
+struct Message {
+  enum class Way { out, in };
+  Way way = Way::out;
+  int peer = 0;
+  void* memory = nullptr;
+  std::int64_t bytes = 0;
+};
 
 /// Memory is read and written when it runs.
 struct Collective {
@@ -31,6 +40,8 @@ struct Collective {
   std::int64_t count = 0;  ///< elements, as NCCL counts them
   core::DType dtype = core::DType::u8;
   std::int64_t sequence = 0;  ///< collectives of this communicator before it
+  /// Those of a group, on their way at once: of the ranks they name alone.
+  std::vector<Message> messages = {};
 
   std::int64_t sent_bytes(int num_ranks) const;
   std::int64_t received_bytes(int num_ranks) const;

@@ -25,6 +25,8 @@ void run_one(ncclComm* comm, const Collective& what, std::int64_t number) {
     return;
   }
   const auto size = static_cast<int>(comm->ranks.in_world.size());
+  for (const Message& message : what.messages)
+    check_device_memory(message.memory, static_cast<std::size_t>(message.bytes), what.name());
   check_device_memory(what.send, static_cast<std::size_t>(what.sent_bytes(size)), what.name());
   check_device_memory(what.receive, static_cast<std::size_t>(what.received_bytes(size)),
                       what.name());
@@ -86,11 +88,20 @@ void end(ncclComm* comm) {
 void start(ncclComm* comm, std::unique_lock<std::mutex>& lock) {
   const auto calls = std::exchange(comm->to_start, {});
   std::vector<std::pair<Collective, std::int64_t>> work;
+  Collective messages{.kind = Kind::messages};
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
     if (call->second != calls.front().second) report_violation("a group of several streams");
+    if (call->first.kind == Kind::messages) {
+      const std::vector<Message>& more = call->first.messages;
+      // Those of a pair come in order.
+      messages.messages.insert(messages.messages.begin(), more.begin(), more.end());
+      continue;
+    }
     work.emplace_back(call->first, library().num_collectives++);
     work.back().first.sequence = comm->num_started++;
   }
+  // They have no number that ranks could compare: others may have none.
+  if (!messages.messages.empty()) work.emplace_back(messages, library().num_collectives++);
   if (!calls.empty()) {
     ++comm->num_put;
     comm->is_putting = true;

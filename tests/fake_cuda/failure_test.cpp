@@ -159,6 +159,20 @@ TEST_F(Failure, IsACollectiveThatOtherRanksDoNotTakePartIn) {
   EXPECT_EQ(fake::take_violations().size(), 1u) << "the fake's own complaint";
 }
 
+TEST_F(Failure, IsAMessageOfAnotherSize) {
+  if (world().size() == 1) GTEST_SKIP() << "needs another rank";
+  const DeviceArray<std::int64_t> own({1, 1}), all({2, 2});
+  std::vector<std::int64_t> out(ranks(), 0), in = out;
+  if (first_->rank() == 0) out[1] = 16;
+  if (first_->rank() == 1) in[0] = 8;
+  (void)first_->all_to_all(own.get(), out, all.get(), in);
+  const std::string error = error_of([&] { first_->synchronize(); });
+  if (world().rank() == 1) {
+    EXPECT_NE(error, "");
+    EXPECT_EQ(fake::take_violations().size(), 1u);
+  }
+}
+
 TEST_F(Failure, GroupsEndInAnyOrderWithWorkOnTheirStream) {
   const DeviceArray<float> values(std::vector<float>(8, 1.0f));
   with({.longest_delay_us = 300});

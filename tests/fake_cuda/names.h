@@ -53,4 +53,6 @@ extern "C"
 #define ncclGetVersion fake_ncclGetVersion
 #define ncclGroupEnd fake_ncclGroupEnd
 #define ncclGroupStart fake_ncclGroupStart
+#define ncclRecv fake_ncclRecv
 #define ncclReduceScatter fake_ncclReduceScatter
+#define ncclSend fake_ncclSend

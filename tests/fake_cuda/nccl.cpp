@@ -23,6 +23,12 @@ struct Call {
 thread_local int group_depth = 0;
 thread_local std::vector<Call> group;
 
+ncclResult_t call(ncclComm* comm, const Collective& what, Queue* queue) {
+  if (group_depth == 0) return begin(comm, {{what, queue}});
+  group.push_back({comm, what, queue});
+  return ncclSuccess;
+}
+
 ncclResult_t add(Kind kind, const void* send, void* receive, std::size_t count, ncclDataType_t type,
                  ncclComm_t handle, cudaStream_t stream) {
   ncclComm* comm = alive(handle, "a collective");
@@ -35,9 +41,21 @@ ncclResult_t add(Kind kind, const void* send, void* receive, std::size_t count, 
                : type == ncclFloat16  ? DType::f16
                : type == ncclInt64    ? DType::i64
                                       : DType::u8;
-  if (group_depth == 0) return begin(comm, {{what, queue}});
-  group.push_back({comm, what, queue});
-  return ncclSuccess;
+  return call(comm, what, queue);
+}
+
+ncclResult_t add(const Message& message, ncclDataType_t type, ncclComm_t handle,
+                 cudaStream_t stream) {
+  ncclComm* comm = alive(handle, "a message");
+  Queue* queue = queue_of(stream);
+  if (comm == nullptr || queue == nullptr) return ncclInvalidArgument;
+  if (type != ncclUint8) report_violation("a message of something else than bytes");
+  const auto size = static_cast<int>(comm->ranks.in_world.size());
+  if (message.peer < 0 || message.peer >= size) {
+    report_violation("a message of a rank that there is not");
+    return ncclInvalidArgument;
+  }
+  return call(comm, {.kind = Kind::messages, .messages = {message}}, queue);
 }
 
 }  // namespace
@@ -195,6 +213,23 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   if (op != ncclSum) report_violation("ranks are to do something else than add");
   return add(Kind::all_reduce, send, receive, count, type, comm, stream);
+}
+
+ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return add({.way = Message::Way::out,
+              .peer = peer,
+              .memory = const_cast<void*>(send),
+              .bytes = static_cast<std::int64_t>(count)},
+             type, comm, stream);
+}
+ncclResult_t ncclRecv(void* receive, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return add({.way = Message::Way::in,
+              .peer = peer,
+              .memory = receive,
+              .bytes = static_cast<std::int64_t>(count)},
+             type, comm, stream);
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, std::size_t bytes,

@@ -161,6 +161,12 @@ void expect_mpis_bits(Group& group, DType dtype, std::mt19937& random) {
     reference.wait(reference.reduce_scatter(dtype, whole.data(), part.data(), elements));
     EXPECT_EQ(device_whole.read(), whole) << core::name(dtype);
     EXPECT_EQ(device_part.read(), part) << core::name(dtype);
+    const std::vector<std::int64_t> bytes(n, static_cast<std::int64_t>(count * sizeof(T)));
+    const DeviceArray<T> device_swapped(whole);
+    std::vector<T> swapped = whole;
+    group.wait(group.all_to_all(device_whole.get(), bytes, device_swapped.get(), bytes));
+    reference.wait(reference.all_to_all(whole.data(), bytes, swapped.data(), bytes));
+    EXPECT_EQ(device_swapped.read(), swapped) << core::name(dtype);
   }
 }
 
@@ -293,10 +299,29 @@ TEST_F(Order, WhatBelongsTogetherIsOneLaunchWithOneTicket) {
   EXPECT_EQ(group->traffic().collectives, 4);
 }
 
+/// Each rank's number from each other one, in one launch.
+bool swaps_as_one(Group& group) {
+  const auto n = static_cast<std::size_t>(group.size());
+  const DeviceArray<int> own(std::vector<int>(n, -1)), all(std::vector<int>(n, -2));
+  own.write_later(std::vector<int>(n, group.rank()));
+  const std::vector<std::int64_t> bytes(n, sizeof(int));
+  const std::int64_t before = fake::num_launches();
+  group.wait(group.all_to_all(own.get(), bytes, all.get(), bytes));
+  std::vector<int> expected(n);
+  std::iota(expected.begin(), expected.end(), 0);
+  return all.read() == expected && fake::num_launches() == before + 1;
+}
+
+TEST_F(Order, AnAllToAllIsOneLaunch) {
+  const auto group = comm::make_nccl_group(tests::world(), make_stream());
+  EXPECT_TRUE(swaps_as_one(*group));
+}
+
 TEST_F(Order, TheseTestsFindGroupsThatAreLost) {
   const auto group = comm::make_nccl_group(tests::world(), make_stream());
   with({.defect = fake::Defect::group_is_lost});
   EXPECT_FALSE(begin_as_one(*group, false));
+  EXPECT_FALSE(swaps_as_one(*group));
 }
 
 /// Another group of the stream, or the same outside, starts what was held back.

@@ -137,6 +137,13 @@ void MpiGroup::count(const Exchange& exchange) {
   traffic_.to_other_nodes_bytes += moved.between_nodes;
 }
 
+void MpiGroup::count(std::span<const std::int64_t> send_bytes) {
+  for (int to = 0; to < size(); ++to)
+    if (to != rank()) traffic_.sent_bytes += send_bytes[static_cast<std::size_t>(to)];
+  for (const int to : ranks_elsewhere_)
+    traffic_.to_other_nodes_bytes += send_bytes[static_cast<std::size_t>(to)];
+}
+
 Ticket MpiGroup::start(const char* name, std::function<void(const PointToPoint&)> work) {
   ++traffic_.collectives;
   const core::Stopwatch watch;
@@ -188,6 +195,17 @@ Ticket MpiGroup::all_reduce(core::DType dtype, void* values, std::int64_t count)
     run_exchange(messages, exchange_of(dtype, whole, shape, sum));
     sum.finish();
     run_gather(messages, parts);
+  });
+}
+
+Ticket MpiGroup::all_to_all(const void* send, std::span<const std::int64_t> send_bytes, void* recv,
+                            std::span<const std::int64_t> recv_bytes) {
+  Swap swap(static_cast<const std::byte*>(send), send_bytes, static_cast<std::byte*>(recv),
+            recv_bytes);
+  swap.check(rank(), size());
+  count(send_bytes);
+  return start("all_to_all", [swap = std::move(swap)](const PointToPoint& messages) {
+    swap_pairwise(messages, swap);
   });
 }
 

@@ -48,6 +48,8 @@ class MpiGroup : public Group {
   Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
                         std::int64_t count) override;
   Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override;
+  Ticket all_to_all(const void* send, std::span<const std::int64_t> send_bytes, void* recv,
+                    std::span<const std::int64_t> recv_bytes) override;
   Ticket exchange(Exchange exchange) override;
 
   void wait(Ticket ticket) override;
@@ -66,6 +68,7 @@ class MpiGroup : public Group {
 
   void count(const Parts& parts);
   void count(const Exchange& exchange);
+  void count(std::span<const std::int64_t> send_bytes);
   Ticket start(const char* name, std::function<void(const PointToPoint&)> work);
 
   Communicator comm_;

@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -60,6 +62,13 @@ class SimulatedGroup : public comm::Group {
       return group_.all_reduce(dtype, to, count);
     });
   }
+  comm::Ticket all_to_all(const void* send, std::span<const std::int64_t> send_bytes, void* recv,
+                          std::span<const std::int64_t> recv_bytes) override {
+    return start("all_to_all", {const_cast<void*>(send), sum(send_bytes)}, {recv, sum(recv_bytes)},
+                 [&](const void* from, void* to) {
+                   return group_.all_to_all(from, send_bytes, to, recv_bytes);
+                 });
+  }
   comm::Ticket exchange(comm::Exchange) override {
     core::check(false, "an exchange is for host memory");
     return comm::nothing_started;
@@ -78,6 +87,9 @@ class SimulatedGroup : public comm::Group {
  private:
   static std::size_t bytes_of(core::DType dtype, std::int64_t count) {
     return static_cast<std::size_t>(count * core::size_bytes(dtype));
+  }
+  static std::size_t sum(std::span<const std::int64_t> bytes) {
+    return static_cast<std::size_t>(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   }
   std::size_t num_ranks() const { return static_cast<std::size_t>(size()); }
 

@@ -24,8 +24,8 @@ void host_waits_for(const std::string& name, Stream stream);
 /// Whether this wait is to be left out, to see that somebody finds it: FINETUNE_SIMULATED_DROP is
 /// a list of kinds, "KIND,KIND#N,...": all waits of a kind, or its N-th alone, counted from 1.
 /// Kinds: "event" (the host waits for an event), "stream" (for a stream), "block" (a stream for an
-/// event), and "COLLECTIVE.follow", "COLLECTIVE.wait" of all_gather, reduce_scatter and all_reduce:
-/// that a collective comes after what is computed, and what is computed after it.
+/// event), and "COLLECTIVE.follow", "COLLECTIVE.wait" of all_gather, reduce_scatter, all_reduce and
+/// all_to_all: that a collective comes after what is computed, and what is computed after it.
 bool is_dropped(std::string_view kind);
 
 }  // namespace finetune::simulated

@@ -73,6 +73,15 @@ class GroupOf : public testing::TestWithParam<Backend> {
     return {GetParam(), std::move(values)};
   }
 
+  template <typename Letters>
+  void expect_swapped(Group& group, const Letters& letters) {
+    auto sent = memory(letters.sent);
+    auto received = memory(letters.blank());
+    group.wait(
+        group.all_to_all(sent.data(), letters.send_bytes, received.data(), letters.recv_bytes));
+    EXPECT_EQ(received.values(), letters.expected);
+  }
+
   static std::size_t ranks() { return static_cast<std::size_t>(tests::world().size()); }
   /// 0 + 1 + ... + (ranks - 1).
   static std::int64_t ranks_sum() {
@@ -143,6 +152,77 @@ TEST_P(GroupOf, AllReduceSumsEveryDtypeOfGradients) {
     EXPECT_EQ(core::bf16_to_float(brains.values()[i]), expected);
     EXPECT_EQ(core::f16_to_float(halves.values()[i]), expected);
   }
+}
+
+/// Elements that one rank sends to another: between none and three, also to itself.
+std::int64_t num_sent(int from, int to) {
+  return (from + 2 * to) % 4;
+}
+
+/// Parts of `count(from, to)` elements: what this rank sends, or shall receive.
+template <typename Count>
+struct Letters {
+  Letters(const Group& group, const Count& count) {
+    for (int peer = 0; peer < group.size(); ++peer) {
+      const std::int64_t out = count(group.rank(), peer), in = count(peer, group.rank());
+      send_bytes.push_back(8 * out);
+      recv_bytes.push_back(8 * in);
+      for (std::int64_t i = 0; i < out; ++i)
+        sent.push_back(100 * group.rank() + 10 * peer + i);
+      for (std::int64_t i = 0; i < in; ++i)
+        expected.push_back(100 * peer + 10 * group.rank() + i);
+    }
+    // Memory of no elements is none; one more shows also what is written behind the end.
+    sent.push_back(-1);
+    expected.push_back(-2);
+  }
+  std::vector<std::int64_t> blank() const { return std::vector<std::int64_t>(expected.size(), -2); }
+
+  std::vector<std::int64_t> send_bytes, recv_bytes, sent, expected;
+};
+
+TEST_P(GroupOf, AllToAllGivesEachRankItsPart) {
+  const auto group = make_group();
+  const Letters letters(*group, num_sent);
+  auto sent = memory(letters.sent);
+  auto received = memory(letters.blank());
+  // Sizes are read before it returns.
+  auto send_bytes = letters.send_bytes, recv_bytes = letters.recv_bytes;
+  const Ticket ticket = group->all_to_all(sent.data(), send_bytes, received.data(), recv_bytes);
+  send_bytes.assign(send_bytes.size(), 1 << 30);
+  recv_bytes.assign(recv_bytes.size(), 1 << 30);
+  group->wait(ticket);
+  EXPECT_EQ(received.values(), letters.expected);
+}
+
+/// Along a ring, and where the first comes when the others are done.
+TEST_P(GroupOf, AllToAllWaitsForNobodyWhoHasNothingForIt) {
+  const auto group = make_group();
+  const auto along_a_ring = [&](int from, int to) -> std::int64_t {
+    return to == (from + 1) % group->size() ? 2 : 0;
+  };
+  const auto without_the_first = [](int from, int to) -> std::int64_t {
+    return from == 0 || to == 0 ? 0 : 1 + from;
+  };
+  expect_swapped(*group, Letters(*group, along_a_ring));
+  if (group->rank() == 0) tests::world().barrier();
+  expect_swapped(*group, Letters(*group, without_the_first));
+  if (group->rank() != 0) tests::world().barrier();
+}
+
+TEST_P(GroupOf, AllToAllTakesItsTurn) {
+  const auto group = make_group();
+  const Letters letters(*group, num_sent);
+  auto terms = memory(letters.sent);
+  auto received = memory(letters.blank());
+  const auto zeros = std::vector<std::int64_t>(ranks(), 0);
+  (void)group->all_to_all(terms.data(), letters.send_bytes, received.data(), letters.recv_bytes);
+  (void)group->all_to_all(nullptr, zeros, nullptr, zeros);
+  EXPECT_THROW((void)group->all_to_all(nullptr, {}, nullptr, zeros), core::Error);
+  auto last = memory<std::int64_t>({1});
+  group->wait(group->all_reduce(core::DType::i64, last.data(), 1));
+  EXPECT_EQ(last.values()[0], group->size());
+  EXPECT_EQ(received.values(), letters.expected);
 }
 
 TEST_P(GroupOf, EveryRankEndsWithTheSameBits) {
@@ -217,6 +297,13 @@ TEST_P(GroupOf, CountsTheBytesItSends) {
   (void)group->all_reduce(core::DType::f32, full.data(), 2 * n);
   EXPECT_EQ(group->traffic().sent_bytes, 4 * 8 * others);
   EXPECT_EQ(group->traffic().collectives, 3);
+  // What a rank sends to itself stays.
+  const std::vector<std::int64_t> bytes(ranks(), 8);
+  auto out = memory(std::vector<std::int64_t>(ranks()));
+  auto received = memory(std::vector<std::int64_t>(ranks()));
+  (void)group->all_to_all(out.data(), bytes, received.data(), bytes);
+  EXPECT_EQ(group->traffic().sent_bytes, 5 * 8 * others);
+  EXPECT_EQ(group->traffic().collectives, 4);
   group->synchronize();
 }
 

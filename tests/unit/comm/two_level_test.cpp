@@ -229,6 +229,31 @@ TEST_F(TwoLevels, SendEachPartOnceToEachOtherNode) {
   }
 }
 
+/// Messages between two ranks have one way, whatever the levels.
+TEST_F(TwoLevels, SendWhatIsForOneRankOnlyToItsNode) {
+  for (const Nodes& nodes : topologies()) {
+    SCOPED_TRACE(to_string(nodes));
+    const auto one = group(nodes, Levels::two);
+    const auto num_ranks = static_cast<std::size_t>(one->size());
+    std::vector<std::int64_t> send_bytes, recv_bytes(num_ranks, 1 + one->rank());
+    std::int64_t all = 0, elsewhere = 0;
+    for (int to = 0; to < one->size(); ++to) {
+      send_bytes.push_back(1 + to);
+      if (to == one->rank()) continue;
+      all += 1 + to;
+      if (nodes[static_cast<std::size_t>(to)] != nodes[static_cast<std::size_t>(one->rank())])
+        elsewhere += 1 + to;
+    }
+    const std::vector<std::byte> sent(num_ranks * (num_ranks + 1), std::byte(one->rank()));
+    std::vector<std::byte> received(num_ranks * (num_ranks + 1));
+    one->wait(one->all_to_all(sent.data(), send_bytes, received.data(), recv_bytes));
+    EXPECT_EQ(one->traffic().sent_bytes, all);
+    EXPECT_EQ(one->traffic().to_other_nodes_bytes, elsewhere);
+    for (std::size_t i = 0; i < num_ranks * static_cast<std::size_t>(1 + one->rank()); ++i)
+      EXPECT_EQ(received[i], std::byte(i / static_cast<std::size_t>(1 + one->rank())));
+  }
+}
+
 TEST_F(TwoLevels, AreTakenForFloatsOnlyWhereThatSendsLess) {
   if (tests::world().size() < 4) GTEST_SKIP() << "a second node of three ranks";
   // Running sums would go there and back: as much as two ranks' terms.
@@ -297,14 +322,18 @@ TEST_F(TwoLevels, AreGivenUpWhenTheRunEnds) {
   const auto& world = tests::world();
   const Communicator pretending =
       world.as_on_node(topologies().front()[static_cast<std::size_t>(world.rank())]);
-  for (const bool gathers : {true, false}) {
+  enum class Kind { gather, sum, swap };
+  for (const Kind kind : {Kind::gather, Kind::sum, Kind::swap}) {
     const auto worker = std::make_shared<Worker>(Worker::Where::behind);
     MpiGroup two(pretending, worker, {.levels = Levels::two, .window_half_bytes = small_half});
     std::vector<std::int64_t> values(4000, 1), full(4 * values.size());
     if (world.rank() + 1 < world.size()) {
+      const std::vector<std::int64_t> bytes(static_cast<std::size_t>(world.size()), 8000);
       const Ticket ticket =
-          gathers ? two.all_gather(core::DType::i64, values.data(), full.data(), std::ssize(values))
-                  : two.all_reduce(core::DType::i64, values.data(), std::ssize(values));
+          kind == Kind::gather
+              ? two.all_gather(core::DType::i64, values.data(), full.data(), std::ssize(values))
+          : kind == Kind::sum ? two.all_reduce(core::DType::i64, values.data(), std::ssize(values))
+                              : two.all_to_all(values.data(), bytes, full.data(), bytes);
       while (!world.activity()->look(Track::stream).is_inside)
         ::sched_yield();
       two.abandon();

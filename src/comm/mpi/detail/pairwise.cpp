@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "comm/detail/node_map.hpp"
+#include "core/error.hpp"
 #include "core/message_size.hpp"
 
 namespace finetune::comm {
@@ -130,6 +132,46 @@ void gather_pairwise(const PointToPoint& messages, const Parts& parts) {
       sent += out;
     }
   }
+}
+
+Swap::Swap(const std::byte* send, std::span<const std::int64_t> send_bytes, std::byte* recv,
+           std::span<const std::int64_t> recv_bytes) {
+  for (const std::int64_t bytes : send_bytes) {
+    out_.emplace_back(send, static_cast<std::size_t>(bytes));
+    send += bytes;
+  }
+  for (const std::int64_t bytes : recv_bytes) {
+    in_.emplace_back(recv, static_cast<std::size_t>(bytes));
+    recv += bytes;
+  }
+}
+
+void Swap::check(int rank, int num_ranks) const {
+  core::check(std::ssize(out_) == num_ranks && std::ssize(in_) == num_ranks,
+              "an all_to_all has a number of bytes for each rank");
+  core::check(to(rank).size() == from(rank).size(), "a rank gets from itself what it sends itself");
+}
+
+void swap_pairwise(const PointToPoint& messages, const Swap& swap) {
+  std::vector<MPI_Request> requests;
+  const auto in_pieces = [](std::size_t bytes, const auto& f) {
+    for (std::size_t begin = 0; begin < bytes; begin += largest_message_bytes)
+      f(begin, std::min<std::size_t>(bytes - begin, largest_message_bytes));
+  };
+  for (int round = 1; round < messages.size(); ++round) {
+    const int from = rank_before(messages, round), to = rank_after(messages, round);
+    in_pieces(swap.from(from).size(), [&](std::size_t begin, std::size_t n) {
+      requests.push_back(
+          messages.receive(swap.from(from).data() + begin, static_cast<std::int64_t>(n), from));
+    });
+    in_pieces(swap.to(to).size(), [&](std::size_t begin, std::size_t n) {
+      requests.push_back(
+          messages.send(swap.to(to).data() + begin, static_cast<std::int64_t>(n), to));
+    });
+  }
+  const std::span<const std::byte> own = swap.to(messages.rank());
+  if (!own.empty()) std::memcpy(swap.from(messages.rank()).data(), own.data(), own.size());
+  messages.finish(requests);
 }
 
 void exchange_pairwise(const PointToPoint& messages, const Exchange& exchange) {

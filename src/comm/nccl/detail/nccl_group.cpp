@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +53,39 @@ std::int64_t part_of_warm_up(int num_ranks) {
 std::size_t nccl_count(std::int64_t count) {
   core::check(count >= 0, "a collective moves no negative number of elements");
   return static_cast<std::size_t>(count);
+}
+
+/// Calls that NCCL begins together. `end` always follows: this thread would be among them for ever.
+class CallsAsOne {
+ public:
+  void add(ncclResult_t code) {
+    if (first_ == ncclSuccess) first_ = code;
+  }
+  ncclResult_t end() const {
+    const ncclResult_t last = ncclGroupEnd();
+    return first_ == ncclSuccess || first_ == ncclInProgress ? last : first_;
+  }
+
+ private:
+  ncclResult_t first_ = ncclGroupStart();
+};
+
+/// A message of an all_to_all: bytes at an offset of what is sent or received.
+struct Message {
+  int peer;
+  std::size_t begin, bytes;
+};
+
+/// Those of some bytes: NCCL would wait for others, too.
+std::vector<Message> messages_of(std::span<const std::int64_t> bytes) {
+  std::vector<Message> messages;
+  std::size_t begin = 0;
+  for (std::size_t peer = 0; peer < bytes.size(); ++peer) {
+    const std::size_t count = nccl_count(bytes[peer]);
+    if (count > 0) messages.push_back({static_cast<int>(peer), begin, count});
+    begin += count;
+  }
+  return messages;
 }
 
 /// Calls `begin` and then `is_done`, again and again, until it is true on every rank of `comm`. A
@@ -213,14 +247,10 @@ Ticket NcclGroup::launch(std::vector<Started> parts) {
                           [&](ncclComm_t comm) { return parts.front().enqueue(comm, stream); });
     }
     handle->call("ncclGroupEnd", [&](ncclComm_t comm) {
-      ncclResult_t first = ncclGroupStart();
-      for (const Started& part : parts) {
-        const ncclResult_t code = part.enqueue(comm, stream);
-        if (first == ncclSuccess) first = code;
-      }
-      // Always: this thread would be inside the group for ever.
-      const ncclResult_t last = ncclGroupEnd();
-      return first == ncclSuccess || first == ncclInProgress ? last : first;
+      CallsAsOne calls;
+      for (const Started& part : parts)
+        calls.add(part.enqueue(comm, stream));
+      return calls.end();
     });
   });
 }
@@ -268,6 +298,28 @@ Ticket NcclGroup::all_reduce(core::DType dtype, void* values, std::int64_t count
                 2 * count * core::size_bytes(dtype) * (size() - 1) / size(),
                 [=](ncclComm_t comm, cudaStream_t stream) {
                   return ncclAllReduce(values, values, elements, type, ncclSum, comm, stream);
+                }});
+}
+
+Ticket NcclGroup::all_to_all(const void* send, std::span<const std::int64_t> send_bytes, void* recv,
+                             std::span<const std::int64_t> recv_bytes) {
+  core::check(std::ssize(send_bytes) == size() && std::ssize(recv_bytes) == size(),
+              "an all_to_all has a number of bytes for each rank");
+  const auto own = static_cast<std::size_t>(rank());
+  const std::int64_t sent_bytes =
+      std::accumulate(send_bytes.begin(), send_bytes.end(), std::int64_t{0}) - send_bytes[own];
+  return start({"all_to_all", "ncclSend and ncclRecv", sent_bytes,
+                [from = static_cast<const std::byte*>(send), out = messages_of(send_bytes),
+                 to = static_cast<std::byte*>(recv),
+                 in = messages_of(recv_bytes)](ncclComm_t comm, cudaStream_t stream) {
+                  CallsAsOne calls;
+                  for (const Message& message : out)
+                    calls.add(ncclSend(from + message.begin, message.bytes, ncclUint8, message.peer,
+                                       comm, stream));
+                  for (const Message& message : in)
+                    calls.add(ncclRecv(to + message.begin, message.bytes, ncclUint8, message.peer,
+                                       comm, stream));
+                  return calls.end();
                 }});
 }
 

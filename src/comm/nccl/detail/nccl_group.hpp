@@ -28,6 +28,8 @@ class NcclGroup : public Group {
   Ticket reduce_scatter(core::DType dtype, const void* full, void* shard,
                         std::int64_t count) override;
   Ticket all_reduce(core::DType dtype, void* values, std::int64_t count) override;
+  Ticket all_to_all(const void* send, std::span<const std::int64_t> send_bytes, void* recv,
+                    std::span<const std::int64_t> recv_bytes) override;
   Ticket exchange(Exchange exchange) override;
   void together(const std::function<void()>& f) override;
 
