@@ -60,8 +60,12 @@ at::Tensor codes_of_words(const at::Tensor& words) {
 /// Whether the 16 random bits of each element of [N, dim] are below `threshold`.
 at::Tensor is_dropped(const at::Tensor& tokens, const DropoutKey& key, std::int64_t dim,
                       std::int64_t threshold) {
-  const std::int64_t rows = tokens.size(0), tiles = (dim + dropout_tile - 1) / dropout_tile;
-  const at::Tensor blocks = at::arange(tiles * dropout_lanes, tokens.options()).unsqueeze(0);
+  const std::int64_t rows = tokens.size(0), first_tile = key.first_channel / dropout_tile;
+  const std::int64_t before = key.first_channel % dropout_tile;
+  const std::int64_t tiles = (before + dim + dropout_tile - 1) / dropout_tile;
+  const at::Tensor blocks =
+      at::arange(first_tile * dropout_lanes, (first_tile + tiles) * dropout_lanes, tokens.options())
+          .unsqueeze(0);
   const auto [low, high] = low_and_high(tokens.unsqueeze(1));
   std::array<at::Tensor, 4> words = {low, high, blocks,
                                      at::full({1, 1}, std::int64_t{key.stream}, tokens.options())};
@@ -77,7 +81,7 @@ at::Tensor is_dropped(const at::Tensor& tokens, const DropoutKey& key, std::int6
           {rows, tiles, dropout_lanes}));
     }
   }
-  return at::stack(planes, 2).view({rows, tiles * dropout_tile}).narrow(1, 0, dim);
+  return at::stack(planes, 2).view({rows, tiles * dropout_tile}).narrow(1, before, dim);
 }
 
 }  // namespace

@@ -35,20 +35,25 @@ struct Drop {
   const std::int64_t* tokens;
   T* out;
   std::int64_t dim;
+  std::int64_t before;  // channels of a row's first tile that are not in it
+  std::uint32_t first_block;
   std::uint32_t key0, key1, stream, threshold;
   float scale;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     Philox random;
     for (std::int64_t row = first; row < last; ++row) {
-      for (std::int64_t tile = 0; tile * dropout_tile < dim; ++tile) {
-        draw(static_cast<std::uint64_t>(tokens[row]), static_cast<std::uint32_t>(tile * lanes),
-             stream, key0, key1, random);
-        const std::int64_t begin = tile * dropout_tile;
+      for (std::int64_t tile = 0; tile * dropout_tile < before + dim; ++tile) {
+        draw(static_cast<std::uint64_t>(tokens[row]),
+             first_block + static_cast<std::uint32_t>(tile * lanes), stream, key0, key1, random);
+        const std::int64_t begin = tile * dropout_tile - before;
         for (int plane = 0; plane < 8 && begin + plane * lanes < dim; ++plane) {
-          const std::int64_t left = dim - begin - plane * lanes;
-          keep(random.words[plane / 2], plane % 2 * 16, row * dim + begin + plane * lanes,
-               left < lanes ? static_cast<int>(left) : lanes);
+          const std::int64_t lane = begin + plane * lanes;
+          const std::int64_t skipped = lane < 0 ? -lane : 0;
+          if (skipped >= lanes) continue;
+          const std::int64_t left = dim - lane;
+          keep(random.words[plane / 2] + skipped, plane % 2 * 16, row * dim + lane + skipped,
+               static_cast<int>((left < lanes ? left : lanes) - skipped));
         }
       }
     }
@@ -75,13 +80,14 @@ struct DropBlock {
     const auto token = static_cast<std::uint64_t>(by.tokens[row]);
     PhiloxLanes<1> random{{{static_cast<std::uint32_t>(token)},
                            {static_cast<std::uint32_t>(token >> 32)},
-                           {static_cast<std::uint32_t>(block)},
+                           {by.first_block + static_cast<std::uint32_t>(block)},
                            {by.stream}}};
     random.run(by.key0, by.key1);
-    const std::int64_t begin = block / lanes * dropout_tile + block % lanes;
+    const std::int64_t begin = block / lanes * dropout_tile + block % lanes - by.before;
     for (int plane = 0; plane < 8; ++plane) {
       const std::int64_t d = begin + plane * lanes;
-      if (d < by.dim) by.keep(random.words[plane / 2], plane % 2 * 16, row * by.dim + d, 1);
+      if (d >= 0 && d < by.dim)
+        by.keep(random.words[plane / 2], plane % 2 * 16, row * by.dim + d, 1);
     }
   }
 };
@@ -97,16 +103,20 @@ void dropout(const Dropout<T>& args, const Place& place) {
   if (args.x.empty()) return;
   const std::int64_t dim = std::ssize(args.x) / rows;
   const auto use = static_cast<std::uint32_t>(core::RandomUse::dropout);
+  const std::int64_t tile = args.key.first_channel / dropout_tile;
+  const std::int64_t before = args.key.first_channel % dropout_tile;
   const Drop<T> drop{args.x.data(),
                      args.tokens.data(),
                      args.out.data(),
                      dim,
+                     before,
+                     static_cast<std::uint32_t>(tile * lanes),
                      static_cast<std::uint32_t>(args.key.seed),
                      static_cast<std::uint32_t>(args.key.seed >> 32) + use,
                      args.key.stream,
                      static_cast<std::uint32_t>(std::lround(args.p * 65536.0)),
                      static_cast<float>(1.0 / (1.0 - args.p))};
-  const std::int64_t blocks = (dim + dropout_tile - 1) / dropout_tile * lanes;
+  const std::int64_t blocks = (before + dim + dropout_tile - 1) / dropout_tile * lanes;
   launch(place, rows, grain_rows(dim), drop, Threads<DropBlock<T>>{rows * blocks, {drop, blocks}});
 }
 

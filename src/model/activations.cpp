@@ -119,8 +119,9 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
   return {dx, dw};
 }
 
-at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path) {
-  const kernels::DropoutKey key{dropout.seed, static_cast<std::uint32_t>(stream)};
+at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path,
+                   std::int64_t first_channel) {
+  const kernels::DropoutKey key{dropout.seed, static_cast<std::uint32_t>(stream), first_channel};
   if (!has_kernels(x_ND, path))
     return kernels::composed::dropout(x_ND, dropout.tokens_N, key, dropout.p);
   const at::Tensor x = x_ND.contiguous();

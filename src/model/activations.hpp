@@ -30,8 +30,10 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
     const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight_D,
     const at::Tensor& rstd_N, const at::Tensor& d_residual_ND, Path path, bool wants_dw = true);
 
-/// Zeroes and scales elements of x_ND (see DropoutMask); `stream` distinguishes matrices.
-at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path);
+/// Zeroes and scales elements of x_ND (see DropoutMask); `stream` distinguishes matrices. The
+/// channels of x_ND count from `first_channel`.
+at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path,
+                   std::int64_t first_channel = 0);
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path);
 at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, Path path);

@@ -66,6 +66,20 @@ TYPED_TEST(DropoutOf, HasTheBitsOfItsComposition) {
   }
 }
 
+TYPED_TEST(DropoutOf, DropsOfAPartOfARowWhatItDropsOfTheWhole) {
+  const at::Tensor x = normal<TypeParam>({3, 700}, 1), tokens = numbers((1LL << 40) + 3, 3);
+  const at::Tensor whole = dropped<TypeParam>(x, tokens, 0.4);
+  for (const auto& [first, dim] : {std::pair(1, 30), std::pair(250, 20), std::pair(256, 300),
+                                   std::pair(289, 411), std::pair(600, 100)}) {
+    const at::Tensor part = x.narrow(1, first, dim).contiguous();
+    DropoutKey key = some_key;
+    key.first_channel = first;
+    const at::Tensor expected = whole.narrow(1, first, dim).contiguous();
+    EXPECT_TRUE(same_bits(dropped<TypeParam>(part, tokens, 0.4, key), expected)) << first;
+    EXPECT_TRUE(same_bits(composed::dropout(part, tokens, key, 0.4), expected)) << first;
+  }
+}
+
 TYPED_TEST(DropoutOf, GivesTheSameBitsForAnyThreadCount) {
   const at::Tensor x = normal<TypeParam>({300, 288}, 1), tokens = numbers(0, 300);
   expect_same_bits_for_any_thread_count([&] { return dropped<TypeParam>(x, tokens, 0.1); });

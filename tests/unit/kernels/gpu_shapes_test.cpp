@@ -124,7 +124,7 @@ TYPED_TEST(GpuShape, ActivatesRotatesAndDropsAsTheHostDoes) {
     swiglu<T>(elements<const T>(x[1]), F, elements<T>(x[0]), place);
     dropout<T>({.x = elements<const T>(x[0]),
                 .tokens = elements<const std::int64_t>(tokens),
-                .key = {std::uint64_t{1} << 35 | 5, 3},
+                .key = {std::uint64_t{1} << 35 | 5, 3, 40},
                 .p = 0.3,
                 .out = elements<T>(x[0])},
                place);
