@@ -221,7 +221,11 @@ void Ops::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, 
 }
 
 Projection Ops::projection(RowRange rows) {
-  return {&weights_, rows, dropout_, path_, uses_adapter_};
+  return {.weights = &weights_,
+          .rows = rows,
+          .dropout = dropout_,
+          .path = path_,
+          .uses_adapter = uses_adapter_};
 }
 
 at::Tensor Ops::linear(const at::Tensor& x_ND, RowRange rows) {

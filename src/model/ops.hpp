@@ -76,7 +76,10 @@ class Ops : public BasicOps<OnDevice> {
   /// silu(gate) * up. gate_up [N, 2 F], gate first -> [N, F].
   at::Tensor swiglu(const at::Tensor& gate_up);
 
-  /// Logits of a few tokens: x_ND, weight [V, D] -> [N, V] fp32. No gradient.
+  /// Of activations between blocks all tokens, where ranks have some each. No gradient.
+  virtual at::Tensor all_tokens(const at::Tensor& x_ND) { return x_ND; }
+
+  /// Logits of a few tokens, which every rank has: x_ND, weight [V, D] -> [N, V] fp32. No gradient.
   virtual at::Tensor logits(const at::Tensor& x_ND, int row);
 
   /// As pull_back_label_scores, without a gradient.
@@ -89,15 +92,14 @@ class Ops : public BasicOps<OnDevice> {
   /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
   virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
                             const at::Tensor& d_log_prob_N, LabelScores& scores);
-  /// Makes whole what this device's logits gave of the head's input gradient, in place.
-  virtual void complete_head_gradient(at::Tensor&) {}
+  /// What the product with `rows`, or the sum with them, is computed with.
+  virtual Projection projection(RowRange rows);
 
   Weights& weights_;
   Path path_;
   Recompute recompute_;
 
  private:
-  Projection projection(RowRange rows);
   /// Of tokens that all have a label; fills `d_x_ND` if there is a gradient to pull back.
   LabelScores score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N, int row,
                            const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND);

@@ -84,7 +84,6 @@ LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N
     add_product(weights_.gradient({row, 1}), logits, x, path_);
     at::Tensor d_x = chunk(d_x_ND);
     matmul_backward_out(d_x, logits, weight, path_);
-    complete_head_gradient(d_x);
   }
   return all;
 }

@@ -59,10 +59,14 @@ RowRange all_a(const std::vector<AdaptedPart>& parts) {
   return rows;
 }
 
+/// Zeroes what is dropped of inputs, or of their gradients.
+at::Tensor dropped(const Projection& projection, const at::Tensor& x_ND) {
+  return model::dropout(x_ND, *projection.dropout, projection.rows.first, projection.path,
+                        projection.first_channel);
+}
+
 at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
-  return projection.dropout
-             ? model::dropout(x_ND, *projection.dropout, projection.rows.first, projection.path)
-             : x_ND;
+  return projection.dropout ? dropped(projection, x_ND) : x_ND;
 }
 
 /// Factor of each output: magnitude / norm of the row of weights; 1 where there is none, and where
@@ -85,27 +89,31 @@ bool has_magnitudes(const std::vector<AdaptedPart>& parts) {
                      [](const AdaptedPart& part) { return has_magnitude(part); });
 }
 
-/// Norms of the rows of W + scale B A, fp32 [out].
-at::Tensor adapted_row_norms(const at::Tensor& w_FD, const at::Tensor& a_RD, const at::Tensor& b_FR,
-                             double scale, Path path) {
+/// Squared norms of the rows of W + scale B A, fp32 [out]: of this rank's inputs.
+at::Tensor adapted_row_squares(const at::Tensor& w_FD, const at::Tensor& a_RD,
+                               const at::Tensor& b_FR, double scale, Path path) {
   // |w + s b A|^2 = |w|^2 + 2 s (w A^T) b + s^2 b (A A^T) b: no matrix of the weights' size.
   const at::Tensor a = a_RD.to(at::kFloat), b = b_FR.to(at::kFloat);
   const at::Tensor own = at::linalg_vector_norm(w_FD, 2, 1, /*keepdim=*/false, at::kFloat).square();
   const at::Tensor mixed = model::product(w_FD, a_RD.t(), path).to(at::kFloat).mul_(b).sum(1);
   const at::Tensor low = at::mm(b, at::mm(a, a.t())).mul_(b).sum(1);
-  return (own + 2 * scale * mixed + scale * scale * low).clamp_min_(0).sqrt_();
+  return own + 2 * scale * mixed + scale * scale * low;
 }
 
-at::Tensor norms_of(const Weights& weights, const std::vector<AdaptedPart>& parts,
-                    const at::Tensor& w_FD, Path path) {
-  at::Tensor norms = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
+/// Norms of the rows of all parts, fp32 [out]; whoever has no part has some number.
+at::Tensor norms_of(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                    const at::Tensor& w_FD) {
+  const Weights& weights = *projection.weights;
+  at::Tensor squares = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
   for (const AdaptedPart& part : parts) {
     const at::Tensor a = weights.weight({a_of(part), 1}), b = weights.weight({b_of(part), 1});
-    norms.narrow(0, part.first_output, part.num_outputs)
-        .copy_(adapted_row_norms(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
-                                 part.adapted->scale, path));
+    squares.narrow(0, part.first_output, part.num_outputs)
+        .copy_(adapted_row_squares(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
+                                   part.adapted->scale, projection.path));
   }
-  return norms;
+  // Ranks that share the inputs have a part of every row each.
+  if (projection.travels == model::Travels::outputs) squares = projection.travel->sum(squares);
+  return squares.clamp_min_(0).sqrt_();
 }
 
 /// Gradients of magnitudes; returns that of the sum they scale.
@@ -159,7 +167,7 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   }
   result.kept = {low};
   if (!has_magnitudes(parts)) return result;
-  const at::Tensor norms = norms_of(weights, parts, weight.dense, projection.path);
+  const at::Tensor norms = norms_of(projection, parts, weight.dense);
   result.kept.push_back(result.y_NF);
   result.kept.push_back(norms);
   result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
@@ -195,8 +203,7 @@ at::Tensor LowRankMath::project_backward(const Projection& projection,
     model::product_add(dx, d_low, a_RD, path);
     return dx;
   }
-  return dx.add_(model::dropout(model::product(d_low, a_RD, path), *projection.dropout,
-                                projection.rows.first, path));
+  return dx.add_(dropped(projection, model::product(d_low, a_RD, path)));
 }
 
 /// With a magnitude each row of the sum is scaled to have that norm, but for a row of zeros.

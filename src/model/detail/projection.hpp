@@ -4,14 +4,25 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "model/ops.hpp"
+#include "model/token_travel.hpp"
 #include "model/weights.hpp"
 
 namespace finetune::model {
+
+/// What of a product's activations travels, where ranks share its matrices and the tokens of the
+/// pass. Source: Korthikanti et al. 2022 (arXiv 2205.05198).
+enum class Travels {
+  nothing,
+  inputs,   ///< matrices split by their outputs: a rank has its own tokens of the input
+  outputs,  ///< matrices split by their inputs: it gets its own tokens of the output
+};
 
 /// What a product is computed with, in backward too.
 struct Projection {
@@ -20,6 +31,10 @@ struct Projection {
   std::optional<DropoutMask> dropout = {};  ///< of what an adapter drops
   Path path = Path::kernels;
   bool uses_adapter = true;
+  Travels travels = Travels::nothing;
+  std::shared_ptr<const TokenTravel> travel = {};  ///< null: nothing travels
+  /// Of the matrices' inputs that this rank has: channels are told apart by their whole numbers.
+  std::int64_t first_channel = 0;
 
   /// What adapters put on top of the weights, if they are used.
   std::vector<AdaptedPart> adapted() const;
@@ -33,10 +48,14 @@ struct Projected {
   std::vector<at::Tensor> kept;
 };
 
-/// x_ND W^T, as the adapter changes it.
+/// x_ND W^T, as the adapter changes it. Collective on the ranks that share its tokens, as is the
+/// gradient.
 Projected project(const Projection& projection, const at::Tensor& x_ND);
 
-/// dx; adds the gradients of what is trained. `x_ND` may be undefined if it is not needed.
+/// dx; adds the gradients of what is trained. `x_ND` may be undefined if it is not needed. An input
+/// that was gathered is kept as own tokens, and gathered again here: that is memory of 1 / ranks
+/// for one collective more, which runs behind the product that gives dx. The sum over the ranks of
+/// dx runs behind the products with the gradients of the weights.
 at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_NF,
                             const at::Tensor& x_ND, std::span<const at::Tensor> kept);
 

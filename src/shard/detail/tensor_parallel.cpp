@@ -1,78 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/detail/tensor_parallel.hpp"
 
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
+#include <ATen/core/grad_mode.h>
+
+#include <vector>
 
 #include "core/error.hpp"
-#include "shard/options.hpp"
 
 namespace finetune::shard {
-namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
-
-core::DType dtype_of(const at::Tensor& x) {
-  if (x.scalar_type() == at::kFloat) return core::DType::f32;
-  if (x.scalar_type() == at::kBFloat16) return core::DType::bf16;
-  core::check(x.scalar_type() == at::kHalf, "activations are f32, bf16 or f16");
-  return core::DType::f16;
-}
-
-/// `terms` is contiguous.
-void sum_in_place(comm::Group& tp, const at::Tensor& terms) {
-  tp.wait(tp.all_reduce(dtype_of(terms), terms.data_ptr(), terms.numel()));
-}
-
-at::Tensor sum_over(comm::Group& tp, const at::Tensor& terms) {
-  at::Tensor sum = terms.clone(at::MemoryFormat::Contiguous);
-  sum_in_place(tp, sum);
-  return sum;
-}
-
-/// Carries the group from forward to backward.
-struct GroupHolder : torch::CustomClassHolder {
-  explicit GroupHolder(comm::Group& group) : tp(group) {}
-  comm::Group& tp;
-};
-
-struct Shared : torch::autograd::Function<Shared> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, comm::Group& tp) {
-    ctx->saved_data["tp"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(tp));
-    return x.view_as(x);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto holder = ctx->saved_data.at("tp").toCapsule();
-    return {sum_over(static_cast<GroupHolder&>(*holder).tp, d[0]), {}};
-  }
-};
-
-struct Summed : torch::autograd::Function<Summed> {
-  static Variable forward(AutogradContext*, const Variable& x, comm::Group& tp) {
-    return sum_over(tp, x);
-  }
-  static variable_list backward(AutogradContext*, variable_list d) { return {d[0], {}}; }
-};
-
-}  // namespace
 
 TensorParallelOps::TensorParallelOps(model::Weights& weights, const model::ParameterTable& table,
                                      comm::Group& tp, model::Path path, model::Recompute recompute)
     : Ops(weights, path, recompute), table_(table), tp_(tp) {}
 
-at::Tensor TensorParallelOps::shared(const at::Tensor& x_ND) const {
-  return Shared::apply(x_ND, tp_);
+void TensorParallelOps::begin_pass(std::int64_t num_tokens) {
+  if (travel_ && travel_->tokens().num_tokens == num_tokens) return;
+  travel_ = std::make_shared<GroupTravel>(tp_, num_tokens);
 }
 
-at::Tensor TensorParallelOps::summed(const at::Tensor& x_ND) const {
-  return Summed::apply(x_ND, tp_);
+const GroupTravel& TensorParallelOps::travel() const {
+  core::check(travel_ != nullptr, "a pass begins with the embedding");
+  return *travel_;
 }
 
-bool TensorParallelOps::sums_outputs(model::RowRange rows) const {
-  const auto& split = table_.row(rows.first).split;
-  return split && split->dim == 1;
+model::Projection TensorParallelOps::projection(model::RowRange rows) {
+  model::Projection projection = Ops::projection(rows);
+  const model::Parameter& row = table_.row(rows.first);
+  if (!row.split) return projection;
+  core::check(travel_ != nullptr, "a pass begins with the embedding");
+  projection.travel = travel_;
+  const bool has_all_outputs = row.split->dim == 1;
+  projection.travels = has_all_outputs ? model::Travels::outputs : model::Travels::inputs;
+  if (has_all_outputs && row.held) projection.first_channel = row.held->boxes.front().begin[1];
+  return projection;
 }
 
 model::AttentionShape TensorParallelOps::own_heads(model::AttentionShape shape) const {
@@ -81,53 +41,6 @@ model::AttentionShape TensorParallelOps::own_heads(model::AttentionShape shape) 
   shape.num_heads = own.num_heads;
   shape.num_kv_heads = own.num_kv_heads;
   return shape;
-}
-
-model::IndexRange TensorParallelOps::own_tokens_of_vocabulary(int row) const {
-  const auto& held = table_.row(row).held;
-  core::check(held && held->boxes.size() == 1, "each rank has a part of the vocabulary");
-  const core::Box& box = held->boxes.front();
-  return {box.begin[0], box.begin[0] + box.extent[0]};
-}
-
-at::Tensor TensorParallelOps::embedding(const at::Tensor& ids_N, int row) {
-  const model::IndexRange own = own_tokens_of_vocabulary(row);
-  const at::Tensor is_other = ids_N.lt(own.first).logical_or(ids_N.ge(own.last));
-  at::Tensor x_ND = Ops::embedding((ids_N - own.first).masked_fill(is_other, 0), row);
-  x_ND.masked_fill_(is_other.unsqueeze(1), 0);
-  sum_in_place(tp_, x_ND);
-  return x_ND;
-}
-
-void TensorParallelOps::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
-                                           int row) {
-  const model::IndexRange own = own_tokens_of_vocabulary(row);
-  const at::Tensor is_other = ids_N.lt(own.first).logical_or(ids_N.ge(own.last));
-  Ops::embedding_backward((ids_N - own.first).masked_fill(is_other, 0),
-                          d_x_ND.masked_fill(is_other.unsqueeze(1), 0), row);
-}
-
-at::Tensor TensorParallelOps::linear(const at::Tensor& x_ND, model::RowRange rows) {
-  if (sums_outputs(rows)) return summed(Ops::linear(x_ND, rows));
-  return Ops::linear(shared(x_ND), rows);
-}
-
-at::Tensor TensorParallelOps::norm_linear(const at::Tensor& x_ND, int norm_row,
-                                          model::RowRange rows, double eps) {
-  return linear(rms_norm(x_ND, norm_row, eps), rows);
-}
-
-std::pair<at::Tensor, at::Tensor> TensorParallelOps::add_norm_linear(const at::Tensor& x_ND,
-                                                                     const at::Tensor& residual_ND,
-                                                                     int norm_row,
-                                                                     model::RowRange rows,
-                                                                     double eps) {
-  const auto [h_ND, normed] = add_rms_norm(x_ND, residual_ND, norm_row, eps);
-  return {h_ND, linear(normed, rows)};
-}
-
-at::Tensor TensorParallelOps::swiglu_linear(const at::Tensor& gate_up, model::RowRange rows) {
-  return summed(Ops::swiglu_linear(gate_up, rows));
 }
 
 at::Tensor TensorParallelOps::head_norm(const at::Tensor& qkv, const model::AttentionShape& shape,
@@ -147,51 +60,118 @@ at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::Atte
   return Ops::attention(qkv, own_heads(shape), sequence, i_layer);
 }
 
-namespace {
-
-/// [N] of every rank -> [ranks, N].
-at::Tensor gathered(comm::Group& tp, const at::Tensor& own_N) {
-  const at::Tensor all = at::empty({tp.size(), own_N.numel()}, own_N.options());
-  tp.wait(tp.all_gather(core::DType::f32, own_N.data_ptr(), all.data_ptr(), own_N.numel()));
-  return all;
+at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
+                                      const model::Experts& experts,
+                                      const model::Sequence& sequence) {
+  core::check(travel_ != nullptr, "a pass begins with the embedding");
+  core::check(rows.stride > 0, "ranks of tp share experts that are tensors of their own");
+  model::Experts own = experts;
+  // Also of experts that are other ranks'.
+  own.d_ff =
+      model::held_pieces(table_.row(rows.down).split->matrices.front(), tp_.size(), tp_.rank())
+          .indices.count();
+  const at::Tensor x = gather_tokens(x_ND, travel_);
+  return scatter_tokens(Ops::experts(x, rows, own, sequence), travel_);
 }
 
-/// What this rank's part of the vocabulary says about a chunk of tokens.
-struct OwnLogits {
-  at::Tensor logits_NV;  ///< fp32
-  at::Tensor label_N;    ///< within the part; 0 where the label is another rank's
-  at::Tensor is_own_N;   ///< bool
+at::Tensor TensorParallelOps::all_tokens(const at::Tensor& x_ND) {
+  return travel().gather(x_ND)->wait();
+}
+
+model::IndexRange TensorParallelOps::own_vocabulary(int row) const {
+  const model::Parameter& of = table_.row(row);
+  if (!of.held) return {0, of.shape[0]};
+  const core::Box& box = of.held->boxes.front();
+  return {box.begin[0], box.begin[0] + box.extent[0]};
+}
+
+namespace {
+
+/// Tokens by this rank's part of the vocabulary.
+struct OwnIds {
+  at::Tensor id_N;        ///< within the part; 0 where it is another rank's
+  at::Tensor is_other_N;  ///< bool
 };
 
-OwnLogits own_logits(const at::Tensor& logits_NV, const at::Tensor& labels_N, std::int64_t first) {
-  const std::int64_t size = logits_NV.size(1);
-  const at::Tensor label = labels_N - first;
-  const at::Tensor is_own = label.ge(0).logical_and(label.lt(size));
-  return {logits_NV.to(at::kFloat), label.mul(is_own), is_own};
+OwnIds own_ids(const at::Tensor& ids_N, model::IndexRange own) {
+  const at::Tensor is_other = ids_N.lt(own.first).logical_or(ids_N.ge(own.last));
+  return {(ids_N - own.first).masked_fill_(is_other, 0), is_other};
 }
 
 }  // namespace
 
-void TensorParallelOps::score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
-                                     const at::Tensor& d_log_prob_N, model::LabelScores& scores) {
-  const OwnLogits own = own_logits(logits_NV, labels_N, own_tokens_of_vocabulary(row).first);
-  const at::Tensor label_N1 = own.label_N.unsqueeze(1);
-  const at::Tensor largest = gathered(tp_, own.logits_NV.amax(1)).amax(0);
-  at::Tensor exponentials = (own.logits_NV - largest.unsqueeze(1)).exp_();
-  const at::Tensor total = sum_over(tp_, exponentials.sum(1));
-  const at::Tensor of_label =
-      sum_over(tp_, own.logits_NV.gather(1, label_N1).squeeze(1).mul(own.is_own_N));
-  scores.is_first_N.copy_(of_label.eq(largest));
-  scores.log_prob_N.copy_(of_label - (largest + total.log()));
-  if (!d_log_prob_N.defined()) return;
-  // d log p(label) / d logits = one at the label - probabilities.
-  const at::Tensor d_logits = exponentials.div_(total.unsqueeze(1)).neg_();
-  d_logits.scatter_add_(1, label_N1, own.is_own_N.to(at::kFloat).unsqueeze(1));
-  logits_NV.copy_(d_logits.mul_(d_log_prob_N.unsqueeze(1)));
+at::Tensor TensorParallelOps::embedding(const at::Tensor& ids_N, int row) {
+  begin_pass(ids_N.size(0));
+  const OwnIds ids = own_ids(ids_N, own_vocabulary(row));
+  at::Tensor x_ND = Ops::embedding(ids.id_N, row);
+  x_ND.masked_fill_(ids.is_other_N.unsqueeze(1), 0);
+  return travel().scatter(x_ND)->wait();
 }
 
-void TensorParallelOps::complete_head_gradient(at::Tensor& d_x_ND) {
-  sum_in_place(tp_, d_x_ND);
+void TensorParallelOps::embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
+                                           int row) {
+  if (weights_.trained({row, 1}).empty()) return;
+  const OwnIds ids = own_ids(ids_N, own_vocabulary(row));
+  const at::Tensor d_x = travel().gather(d_x_ND)->wait();
+  Ops::embedding_backward(ids.id_N, d_x.masked_fill_(ids.is_other_N.unsqueeze(1), 0), row);
+}
+
+namespace {
+
+/// [rows, N] of every rank -> [ranks, rows, N]; fp32.
+at::Tensor gathered(comm::Group& tp, const at::Tensor& own) {
+  const at::Tensor all = at::empty({tp.size(), own.size(0), own.size(1)}, own.options());
+  tp.wait(tp.all_gather(core::DType::f32, own.data_ptr(), all.data_ptr(), own.numel()));
+  return all;
+}
+
+}  // namespace
+
+at::Tensor TensorParallelOps::logits(const at::Tensor& x_ND, int row) {
+  // Parts of the vocabulary differ by one at most.
+  const model::Parameter& of = table_.row(row);
+  const std::int64_t vocabulary = of.held ? of.held->shape[0] : of.shape[0];
+  const std::int64_t most = (vocabulary + tp_.size() - 1) / tp_.size();
+  const at::Tensor own_VN = Ops::logits(x_ND, row).t();
+  const at::Tensor sent = at::zeros({most, x_ND.size(0)}, own_VN.options());
+  sent.narrow(0, 0, own_VN.size(0)).copy_(own_VN);
+  const at::Tensor all = gathered(tp_, sent);
+  std::vector<at::Tensor> parts;
+  for (std::int64_t i = 0; i < tp_.size(); ++i) {
+    const model::IndexRange range = model::held_pieces({vocabulary}, tp_.size(), i).indices;
+    parts.push_back(all[i].narrow(0, 0, range.count()));
+  }
+  return at::cat(parts).t().contiguous();
+}
+
+model::LabelScores TensorParallelOps::pull_back_label_scores(const at::Tensor& x_ND,
+                                                             const at::Tensor& labels_N, int row,
+                                                             const at::Tensor& d_log_prob_N,
+                                                             at::Tensor& d_x_ND) {
+  const at::NoGradGuard no_autograd;
+  at::Tensor terms_ND;
+  model::LabelScores scores =
+      Ops::pull_back_label_scores(all_tokens(x_ND), labels_N, row, d_log_prob_N, terms_ND);
+  if (d_log_prob_N.defined()) d_x_ND = travel().scatter(terms_ND)->wait();
+  return scores;
+}
+
+void TensorParallelOps::score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
+                                     const at::Tensor& d_log_prob_N, model::LabelScores& scores) {
+  const OwnIds label = own_ids(labels_N, own_vocabulary(row));
+  const at::Tensor label_N1 = label.id_N.unsqueeze(1), is_other_N1 = label.is_other_N.unsqueeze(1);
+  const at::Tensor logits = logits_NV.to(at::kFloat);
+  const at::Tensor largest = gathered(tp_, logits.amax(1).unsqueeze(0)).amax({0, 1});
+  const at::Tensor of_label = logits.gather(1, label_N1).masked_fill_(is_other_N1, 0).squeeze(1);
+  at::Tensor exponentials = (logits - largest.unsqueeze(1)).exp_();
+  const at::Tensor sums = travel().sum(at::stack({exponentials.sum(1), of_label}));
+  scores.is_first_N.copy_(sums[1].eq(largest));
+  scores.log_prob_N.copy_(sums[1] - (largest + sums[0].log()));
+  if (!d_log_prob_N.defined()) return;
+  // d log p(label) / d logits = one at the label - probabilities.
+  const at::Tensor d_logits = exponentials.div_(sums[0].unsqueeze(1)).neg_();
+  d_logits.scatter_add_(1, label_N1, is_other_N1.logical_not().to(at::kFloat));
+  logits_NV.copy_(d_logits.mul_(d_log_prob_N.unsqueeze(1)));
 }
 
 }  // namespace finetune::shard

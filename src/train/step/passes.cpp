@@ -275,6 +275,7 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
                   Positions positions) {
   at::Tensor logits;
   run_forward(engine, &ids_N, &sequence, [&](at::Tensor x_ND) {
+    x_ND = engine.ops.all_tokens(x_ND);
     if (positions == Positions::last) x_ND = x_ND.narrow(0, x_ND.size(0) - 1, 1);
     logits = engine.ops.logits(engine.model.final_norm(engine.ops, x_ND), engine.model.head_row());
   });

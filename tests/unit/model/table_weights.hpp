@@ -28,6 +28,19 @@ class TableWeights : public model::Weights {
 
   const at::Tensor& tensor(int row) const { return tensors_.at(static_cast<std::size_t>(row)); }
 
+  /// What was added to the gradient of a row, in whatever ranges it was read.
+  at::Tensor gradient_of(int row) const {
+    at::Tensor sum = at::zeros_like(tensor(row));
+    for (const auto& [rows, range] : ranges_) {
+      if (row < rows.first || row >= rows.first + rows.second) continue;
+      std::int64_t before = 0;
+      for (int other = rows.first; other < row; ++other)
+        before += tensor(other).size(0);
+      sum.add_(range.gradient.narrow(0, before, sum.size(0)));
+    }
+    return sum;
+  }
+
   at::Tensor weight(model::RowRange rows) const override { return range(rows).weight; }
   model::GradientSlot gradient(model::RowRange rows) override {
     if (!table_.row(rows.first).trainable) return {};

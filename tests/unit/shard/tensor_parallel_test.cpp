@@ -1,138 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block on the ranks of a tensor-parallel axis, against the same block on one.
+// Whole models on the ranks of a tensor-parallel axis, against the same models on one.
 
 #include "shard/detail/tensor_parallel.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "adapters/ia3/ia3.hpp"
+#include "adapters/ia3/math.hpp"
+#include "adapters/lora/lora.hpp"
+#include "adapters/lora/math.hpp"
+#include "adapters/lora/settings.hpp"
 #include "comm/detail/worker.hpp"
 #include "comm/mpi/mpi_group.hpp"
-#include "model/block.hpp"
-#include "model/layout.hpp"
-#include "model/rope.hpp"
-#include "shard/detail/held_boxes.hpp"
 #include "support/ranks.hpp"
-#include "unit/model/loss.hpp"
-#include "unit/model/table_weights.hpp"
+#include "unit/shard/whole_model.hpp"
 
 namespace finetune::shard::tensor_parallel_test {
 namespace {
 
-constexpr std::int64_t batch = 2, length = 11, tokens = batch * length;
+using tests::Case;
 
-model::Architecture architecture() {
+/// A vocabulary and tokens that no number of ranks here divides.
+model::Architecture llama() {
   model::Architecture a = tests::rotary(8, 100);
-  a.num_layers = 1;
-  a.vocab_size = 52;
+  a.num_layers = 2;
+  a.vocab_size = 53;
   a.d_model = 24;
   a.num_heads = 8;
   a.num_kv_heads = 4;
   a.d_ff = 36;
+  a.layers.resize(2);
   return a;
 }
 
-/// What this rank holds of a row's tensor.
-at::Tensor own_part(const model::Parameter& row, const at::Tensor& whole, const AxisPlace& place) {
-  std::vector<at::Tensor> parts;
-  for (const core::Box& box : held_boxes(row, place)) {
-    at::Tensor part = whole;
-    for (std::size_t dim = 0; dim < box.begin.size(); ++dim)
-      part = part.narrow(static_cast<std::int64_t>(dim), box.begin[dim], box.extent[dim]);
-    parts.push_back(part);
-  }
-  const std::int64_t dim = row.split ? static_cast<std::int64_t>(row.split->dim) : 0;
-  return at::cat(parts, dim).contiguous();
+model::Architecture qwen() {
+  model::Architecture a = llama();
+  a.num_kv_heads = 2;
+  a.qkv_bias = true;
+  a.tied_embeddings = true;
+  for (model::Layer& layer : a.layers)
+    layer.head_norm = model::HeadNorm::weighted;
+  return a;
 }
 
-struct Results {
-  at::Tensor y_ND, dx_ND;
-};
-
-Results run(model::Ops& ops, const model::ParameterTable& table) {
-  const model::Architecture a = architecture();
-  const at::Tensor x = tests::normal({tokens, a.d_model}, 98).set_requires_grad(true);
-  const at::Tensor dy = tests::normal({tokens, a.d_model}, 99);
-  const model::Sequence sequence = model::make_sequence(a, batch, length);
-  const at::Tensor y = model::pre_norm_block(ops, a, table.decoder.blocks.front(), x, sequence, 0);
-  const at::Tensor dx = torch::autograd::grad({y}, {x}, {dy})[0];
-  return {y.detach(), dx};
+model::Architecture with_heads(std::int64_t num_heads, std::int64_t num_kv_heads) {
+  model::Architecture a = qwen();
+  a.num_heads = num_heads;
+  a.num_kv_heads = num_kv_heads;
+  return a;
 }
 
-/// Every row's part on this rank.
-tests::TableWeights own_weights(const model::ParameterTable& table,
-                                const tests::TableWeights& whole, const AxisPlace& place) {
-  std::vector<at::Tensor> parts;
-  for (int row = 0; row < std::ssize(table.rows); ++row)
-    parts.push_back(own_part(table.row(row), whole.tensor(row), place));
-  return {table, parts};
+model::Architecture llama4() {
+  model::Architecture a = llama();
+  a.experts = {.num = 3, .top_k = 1, .d_ff = 10, .d_shared = 12, .scales_input = true};
+  a.temperature = {.scale = 0.5, .floor = 3};
+  a.layers[0] = {
+      .rotary = model::Rotary::pairs, .head_norm = model::HeadNorm::weightless, .chunk = 4};
+  a.layers[1] = {.has_experts = true, .rotary = model::Rotary::none, .tunes_temperature = true};
+  return a;
 }
 
-TEST(TensorParallel, ALossOverPartsOfTheVocabularyIsTheLossOverAll) {
-  if (architecture().vocab_size % tests::world().size() != 0)
-    GTEST_SKIP() << "each rank has as many tokens of the vocabulary";
-  const model::ParameterTable table = model::lay_out(architecture());
-  const int head = table.decoder.head;
-  const at::Tensor x = tests::normal({tokens, architecture().d_model}, 98);
-  at::Tensor labels = at::arange(tokens).mul_(7).remainder_(architecture().vocab_size);
-  labels[3] = -100;
-  tests::TableWeights whole(table, at::kFloat);
-  at::Tensor expected_dx;
-  const tests::Loss expected =
-      tests::loss_and_gradient(model::Ops(whole), x, labels, head, 0.5, expected_dx);
+model::Architecture mixtral() {
+  model::Architecture a = llama();
+  a.experts = {.num = 4, .top_k = 2, .d_ff = 10};
+  a.layers[0] = {.has_experts = true, .window = 3};
+  a.layers[1] = {.has_experts = true};
+  return a;
+}
 
+Case with_lora(std::string name, model::Architecture architecture, double dropout,
+               bool use_dora = false) {
+  Case of{.name = std::move(name), .architecture = std::move(architecture)};
+  of.adapter = adapters::lora::adapter(&adapters::lora::math());
+  of.settings.name = "lora";
+  auto& settings = of.settings.of<adapters::lora::Settings>();
+  settings.r = 3;
+  settings.use_dora = use_dora;
+  settings.use_rslora = !use_dora;
+  of.dropout = dropout;
+  return of;
+}
+
+Case with_ia3(std::string name, std::vector<std::string> targets) {
+  Case of{.name = std::move(name), .architecture = qwen()};
+  of.adapter = adapters::ia3::adapter(&adapters::ia3::math());
+  of.settings.name = "ia3";
+  of.settings.target_modules = std::move(targets);
+  return of;
+}
+
+Case changed(Case of, std::string name, void (*change)(Case&)) {
+  of.name = std::move(name);
+  change(of);
+  return of;
+}
+
+std::vector<Case> cases() {
+  const Case of_llama{.name = "Llama", .architecture = llama()};
+  const Case of_qwen{.name = "Qwen", .architecture = qwen()};
+  const Case of_mixtral{.name = "Mixtral", .architecture = mixtral()};
+  const Case of_lora = with_lora("LoraWithDropout", qwen(), 0.3);
+  return {
+      of_llama,
+      of_qwen,
+      of_mixtral,
+      of_lora,
+      {.name = "Llama4", .architecture = llama4()},
+      {.name = "OneKeyHead", .architecture = with_heads(4, 1)},
+      {.name = "ThreeKeyHeads", .architecture = with_heads(6, 3)},
+      changed(of_llama, "WithoutPrompts", [](Case& of) { of.has_prompt = false; }),
+      // Some ranks have none.
+      changed(of_llama, "TwoTokens",
+              [](Case& of) {
+                of.batch = 1;
+                of.length = 2;
+              }),
+      // Ranks 0 to 2 of 4 have two tokens each.
+      changed(of_qwen, "SixTokens",
+              [](Case& of) {
+                of.batch = 1;
+                of.length = 6;
+              }),
+      changed(of_llama, "Windows",
+              [](Case& of) {
+                of.architecture.layers[0].window = 4;
+                of.stretches = {{0, 7}, {7, 4, true}, {11, 5}, {16, 6}};
+              }),
+      changed(of_llama, "RecomputingWhatIsCheap",
+              [](Case& of) { of.recompute = model::Recompute::cheap; }),
+      changed(of_mixtral, "Balanced", [](Case& of) { of.balance = 0.3; }),
+      changed(of_mixtral, "BalancedOverAllLayers",
+              [](Case& of) {
+                of.balance = 0.3;
+                of.balances_all = true;
+                of.recompute = model::Recompute::cheap;
+              }),
+      changed(of_lora, "LoraRecomputing", [](Case& of) { of.recompute = model::Recompute::cheap; }),
+      changed(of_lora, "LoraOfSomeWithTheHead",
+              [](Case& of) {
+                of.architecture.tied_embeddings = false;
+                of.settings.target_modules = {"q_proj", "v_proj", "down_proj"};
+                of.settings.modules_to_save = {"embed_tokens", "lm_head"};
+              }),
+      with_lora("Dora", qwen(), 0, true),
+      with_lora("DoraWithDropout", llama(), 0.2, true),
+      with_lora("DoraOfOneKeyHead", with_heads(4, 1), 0, true),
+      with_ia3("Ia3", {"k_proj", "v_proj", "down_proj"}),
+      with_ia3("Ia3OfAll", {"all-linear"}),
+  };
+}
+
+class TensorParallel : public testing::TestWithParam<Case> {};
+
+TEST_P(TensorParallel, IsTheModelOfOneRank) {
+  const Case& of = GetParam();
+  const model::ParameterTable table = of.table();
   comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
-  const AxisPlace place = {model::tensor_axis, group.size(), group.rank()};
-  tests::TableWeights own = own_weights(table, whole, place);
-  TensorParallelOps parallel(own, table, group);
-  at::Tensor dx;
-  const tests::Loss sum = tests::loss_and_gradient(parallel, x, labels, head, 0.5, dx);
-  const tests::Loss forward = tests::loss(parallel, x, labels, head);
+  if (const std::string why = model::why_not(table, group.size()); !why.empty())
+    GTEST_SKIP() << why;
+  tests::TableWeights whole = tests::random_weights(table, of.dtype);
+  model::Ops ops(whole, model::Path::kernels, of.recompute);
+  const tests::PassResults expected = tests::run_pass(ops, table, of, of.balance);
 
-  EXPECT_NEAR(sum.loss, expected.loss, 1e-6 * expected.loss);
-  EXPECT_EQ(forward.loss, sum.loss);
-  EXPECT_EQ(sum.num_labels, tokens - 1);
-  EXPECT_TRUE(sum.correct_N.equal(expected.correct_N));
-  tests::expect_within(dx, expected_dx, 1e-6);
-  tests::expect_within(own.gradient({head, 1}).tensor,
-                       own_part(table.row(head), whole.gradient({head, 1}).tensor, place), 1e-6);
+  const model::ParameterTable own =
+      model::part_of(table, {.tp = group.size(), .i_tp = group.rank()});
+  tests::TableWeights own_weights = tests::own_weights(own, whole);
+  TensorParallelOps parallel(own_weights, own, group, model::Path::kernels, of.recompute);
+  const tests::PassResults results =
+      tests::run_pass(parallel, own, of, group.rank() == 0 ? of.balance : 0);
+
+  tests::expect_within(results.logits_NV, expected.logits_NV, 1e-5);
+  tests::expect_within(results.scores.log_prob_N, expected.scores.log_prob_N, 1e-5);
+  EXPECT_TRUE(results.scores.is_first_N.equal(expected.scores.is_first_N));
+  tests::expect_within(results.balance, expected.balance, 1e-5);
+  for (int row = 0; row < std::ssize(table.rows); ++row) {
+    SCOPED_TRACE(table.row(row).name);
+    const at::Tensor sum =
+        tests::summed_gradient(group, own.row(row), own_weights.gradient_of(row));
+    tests::expect_within(sum, whole.gradient_of(row), 1e-5);
+  }
 }
 
-TEST(TensorParallel, ABlockOnPartsOfItsMatricesIsTheBlockOnOneRank) {
-  if (architecture().num_kv_heads % tests::world().size() != 0)
-    GTEST_SKIP() << "each rank has whole heads";
-  const model::ParameterTable table = model::lay_out(architecture());
-  tests::TableWeights whole(table, at::kFloat);
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallel, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TensorParallelGeneration, HasTheLogitsOfOneRankTokenByToken) {
+  const model::Architecture a = qwen();
+  const model::ParameterTable table = model::lay_out(a);
+  comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
+  tests::TableWeights whole = tests::random_weights(table, at::kFloat);
+  const model::ParameterTable own =
+      model::part_of(table, {.tp = group.size(), .i_tp = group.rank()});
+  tests::TableWeights own_weights = tests::own_weights(own, whole);
   model::Ops ops(whole);
-  const Results expected = run(ops, table);
-
-  comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
-  const AxisPlace place = {model::tensor_axis, group.size(), group.rank()};
-  tests::TableWeights own = own_weights(table, whole, place);
-  TensorParallelOps parallel(own, table, group);
-  const Results results = run(parallel, table);
-
-  tests::expect_within(results.y_ND, expected.y_ND, 1e-6);
-  tests::expect_within(results.dx_ND, expected.dx_ND, 1e-6);
-  const model::BlockRows& rows = table.decoder.blocks.front();
-  for (const model::RowRange range :
-       {rows.qkv, model::RowRange{rows.attention_out, 1}, rows.feed_forward.gate_up,
-        model::RowRange{rows.feed_forward.down, 1}, model::RowRange{rows.attention_norm, 1},
-        model::RowRange{rows.feed_forward_norm, 1}}) {
-    // Each matrix of a range is cut by itself.
-    std::int64_t whole_first = 0, own_first = 0;
-    for (int row = range.first; row < range.first + range.num; ++row) {
-      const std::int64_t whole_size = whole.tensor(row).size(0), own_size = own.tensor(row).size(0);
-      const at::Tensor of_whole = whole.gradient(range).tensor.narrow(0, whole_first, whole_size);
-      const at::Tensor of_own = own.gradient(range).tensor.narrow(0, own_first, own_size);
-      tests::expect_within(of_own, own_part(table.row(row), of_whole, place), 2e-6);
-      whole_first += whole_size;
-      own_first += own_size;
+  TensorParallelOps parallel(own_weights, own, group);
+  const auto generate = [&](model::Ops& by, const model::ParameterTable& by_table) {
+    const at::NoGradGuard no_autograd;
+    model::KvCache cache;
+    cache.layers.resize(2);
+    std::vector<at::Tensor> logits;
+    for (const std::int64_t length : {5, 1, 1}) {
+      const at::Tensor ids = at::arange(cache.length, cache.length + length);
+      const model::Sequence sequence = model::make_sequence(a, length, cache);
+      at::Tensor x = by.embedding(ids, by_table.decoder.embedding);
+      for (std::size_t i = 0; i < 2; ++i)
+        x = model::pre_norm_block(by, a, by_table.decoder.blocks[i], x, sequence,
+                                  static_cast<std::int64_t>(i));
+      x = by.rms_norm(by.all_tokens(x), by_table.decoder.final_norm, a.norm_eps);
+      logits.push_back(by.logits(x, by_table.decoder.head));
+      cache.length += length;
     }
-  }
+    return at::cat(logits);
+  };
+  tests::expect_within(generate(parallel, own), generate(ops, table), 1e-5);
 }
 
 }  // namespace

@@ -54,7 +54,9 @@ std::optional<PassTokens> prepare(const Engine& engine,
 model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale) {
   const at::Device device = engine.shards.options().device;
   model::Balance balance;
-  balance.scale = scale;
+  // Ranks of tp have the same tokens and sum their terms of gradients: the term counts once.
+  const auto& tp = engine.shards.groups().tp;
+  balance.scale = tp && tp->rank() > 0 ? 0 : scale;
   balance.sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
   std::vector<data::RowPart> stretches = batch.stretches;
   if (stretches.empty())
