@@ -93,7 +93,9 @@ class Trainer {
   const world::World& world() const { return world_; }
   const shard::Groups& groups() const { return groups_; }
 
-  train::StepResult step(std::int64_t number, double lr = 5e-3) {
+  static constexpr double usual_lr = 5e-3;
+
+  train::StepResult step(std::int64_t number, double lr = usual_lr) {
     return train::run_step(engine(), world_.loss, data(number), optimizer_,
                            {.step = number,
                             .lr = lr,
@@ -104,10 +106,10 @@ class Trainer {
   optimizers::adamw::AdamW& optimizer() { return optimizer_; }
 
   /// Collective on the world.
-  Trajectory train(std::int64_t num_steps) {
+  Trajectory train(std::int64_t num_steps, double lr = usual_lr) {
     Trajectory trajectory;
     for (std::int64_t i = 0; i < num_steps; ++i) {
-      const train::StepResult result = step(i);
+      const train::StepResult result = step(i, lr);
       trajectory.losses.push_back(result.loss);
       trajectory.norms.push_back(result.grad_norm);
     }
