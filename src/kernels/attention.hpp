@@ -26,6 +26,7 @@ struct CausalShape {
   /// Keys, if they begin before the queries; both end at the same token. 0: as many.
   std::int64_t num_keys = 0;
   std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
+  bool is_causal = true;    ///< false: every query sees every key, of which there may be fewer
 
   std::int64_t keys() const { return num_keys > 0 ? num_keys : length; }
 };

@@ -61,7 +61,7 @@ class Forward {
     const int64_t self = sight_.offset + i * tile;
     const int64_t begin =
         sight_.window > 0 ? std::max<int64_t>(0, self - sight_.window + 1) / tile : 0;
-    const int64_t end = std::min((self + tile - 1) / tile + 1, tokens_ / tile);
+    const int64_t end = sight_.end_tile(i, tokens_ / tile);
     for (int64_t first = begin; first < end; first += tiles_at_once) {
       const int64_t count = std::min(tiles_at_once, end - first) * tile;
       multiply(by_rows(keys_ + first * tile * size_, count, size_), queries_ + 0, columns * size_,
@@ -272,8 +272,9 @@ void for_heads(const Args& args, int64_t num_heads, const F& f) {
 
 bool has_widened_attention(const CausalShape& shape) {
   return shape.head_size > 0 && shape.length > 0 && shape.num_kv_heads > 0 &&
-         shape.num_heads % shape.num_kv_heads == 0 && shape.keys() >= shape.length &&
-         shape.window >= 0 &&
+         shape.num_heads % shape.num_kv_heads == 0 &&
+         (shape.is_causal ? shape.keys() >= shape.length && shape.window >= 0
+                          : shape.window == 0) &&
          wide::num_tiles(shape.keys()) * wide::tile *
                  panels::round_up(shape.head_size, panels::columns) <=
              most_widened_elements;

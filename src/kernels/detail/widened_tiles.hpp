@@ -62,15 +62,26 @@ inline int64_t num_tiles(int64_t length) {
 
 /// Who sees whom. Query i stands at the token of key i + offset.
 struct Sight {
-  int64_t offset = 0, window = 0;
+  static constexpr int64_t never = std::numeric_limits<int64_t>::max();
+  int64_t offset = 0, window = 0, keys = 0;
+  bool is_causal = true;
 
   explicit Sight(const CausalShape& shape)
-      : offset(shape.keys() - shape.length), window(shape.window) {}
+      : offset(shape.keys() - shape.length),
+        window(shape.window),
+        keys(shape.keys()),
+        is_causal(shape.is_causal) {}
 
-  /// Queries that see `key`: from the first on, before the last.
-  int64_t first(int64_t key) const { return key - offset; }
-  int64_t last(int64_t key) const {
-    return window > 0 ? key - offset + window : std::numeric_limits<int64_t>::max();
+  /// Queries that see `key`: from the first on, before the last. Nobody sees what fills up a tile.
+  int64_t first(int64_t key) const {
+    if (is_causal) return key - offset;
+    return key < keys ? 0 : never;
+  }
+  int64_t last(int64_t key) const { return window > 0 ? key - offset + window : never; }
+  /// The tile behind the last whose keys a tile of queries sees, of `num_tiles`.
+  int64_t end_tile(int64_t i_queries, int64_t num_tiles) const {
+    if (!is_causal) return num_tiles;
+    return std::min((offset + i_queries * tile + tile - 1) / tile + 1, num_tiles);
   }
 };
 

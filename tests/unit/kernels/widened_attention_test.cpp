@@ -62,6 +62,7 @@ struct Widened {
 
 /// What each query of the shape sees, as the composition takes it.
 composed::Visible visible(const CausalShape& s) {
+  if (!s.is_causal) return {};
   if (s.keys() == s.length && s.window == 0) return {.is_causal = true, .mask = {}};
   const at::Tensor all = at::ones({s.length, s.keys()}, at::kBool);
   const std::int64_t self = s.keys() - s.length;
@@ -99,15 +100,16 @@ TEST_P(WidenedAttentionOf, IsThatOfTheComposition) {
 
 // One token; tiles of 48 that are nearly full, full, just begun; more tiles than are there at once;
 // head sizes that fill no panel of 16; shared key heads; keys before the queries, and windows that
-// end inside a tile, at one, and far behind.
+// end inside a tile, at one, and far behind; keys that all queries see, more and fewer than they.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, WidenedAttentionOf,
-    testing::Values(CausalShape{1, 2, 1, 1, 1}, CausalShape{2, 47, 2, 2, 16},
-                    CausalShape{1, 48, 4, 2, 24}, CausalShape{2, 49, 4, 1, 64},
-                    CausalShape{1, 150, 2, 2, 80}, CausalShape{1, 400, 3, 1, 20},
-                    CausalShape{1, 900, 1, 1, 8}, CausalShape{1, 50, 2, 1, 16, 120},
-                    CausalShape{2, 100, 2, 1, 16, 0, 7}, CausalShape{1, 60, 2, 1, 16, 130, 48},
-                    CausalShape{1, 500, 1, 1, 16, 0, 450}));
+    testing::Values(
+        CausalShape{1, 2, 1, 1, 1}, CausalShape{2, 47, 2, 2, 16}, CausalShape{1, 48, 4, 2, 24},
+        CausalShape{2, 49, 4, 1, 64}, CausalShape{1, 150, 2, 2, 80}, CausalShape{1, 400, 3, 1, 20},
+        CausalShape{1, 900, 1, 1, 8}, CausalShape{1, 50, 2, 1, 16, 120},
+        CausalShape{2, 100, 2, 1, 16, 0, 7}, CausalShape{1, 60, 2, 1, 16, 130, 48},
+        CausalShape{1, 500, 1, 1, 16, 0, 450}, CausalShape{1, 60, 2, 1, 16, 430, 0, false},
+        CausalShape{2, 100, 2, 2, 24, 7, 0, false}, CausalShape{1, 48, 2, 1, 8, 96, 0, false}));
 
 TEST(WidenedAttention, OneTokenSeesItself) {
   Widened<float> own{{1, 1, 2, 2, 8}};
