@@ -69,6 +69,9 @@ struct Attended {
 /// groups. A mask is fp32.
 Attended attend(const QkvViews& views, const Visible& visible, Path path);
 
+/// Attended::kernel of what `attend` would run.
+std::int64_t kernel_for(const QkvViews& views, const Visible& visible, Path path);
+
 /// d_out [B, H, L, K] -> gradients of q, k and v, shaped like them.
 QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& attended,
                          const Visible& visible);

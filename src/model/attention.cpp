@@ -39,9 +39,14 @@ enum class Kernel : std::int64_t {
   widened
 };
 
+/// Every query every key.
+bool sees_all(const Visible& visible) {
+  return !visible.is_causal && !visible.mask.defined() && visible.window == 0;
+}
+
 kernels::CausalShape causal_shape(const QkvViews& views, const Visible& visible) {
   return {views.q.size(0), views.q.size(2), views.q.size(1), views.k.size(1),
-          views.q.size(3), views.k.size(2), visible.window};
+          views.q.size(3), views.k.size(2), visible.window,  !sees_all(visible)};
 }
 
 bool can_use_tiles(const QkvViews& views, const Visible& visible) {
@@ -91,7 +96,7 @@ kernels::CausalAttentionBackward<T> backward_of(const at::Tensor& d_out, const Q
           .v = heads_of<const T>(views.v),
           .out = heads_of<const T>(a.out),
           .d_out = heads_of<const T>(d_out),
-          .logsumexp = a.logsumexp.data_ptr<float>(),
+          .logsumexp = a.logsumexp.const_data_ptr<float>(),
           .d_q = heads_of<T>(d.q),
           .d_k = heads_of<T>(d.k),
           .d_v = heads_of<T>(d.v)};
@@ -126,8 +131,10 @@ Attended attend_by_ours(const QkvViews& views, const Visible& visible, Kernel ke
 }
 
 QkvViews attend_by_ours_backward(const at::Tensor& d_out, const QkvViews& views,
-                                 const Visible& visible, const Attended& a, Kernel kernel) {
+                                 const Visible& visible, const Attended& attended, Kernel kernel) {
   const at::Tensor d_heads = with_neighbours(d_out);
+  Attended a = attended;
+  a.logsumexp = attended.logsumexp.contiguous();
   const QkvViews d{empty_heads(views.q), empty_heads(views.k), empty_heads(views.v)};
   if (kernel == Kernel::tiles) {
     kernels::causal_attention_backward(backward_of<bf16>(d_heads, views, visible, a, d));
@@ -142,8 +149,11 @@ QkvViews attend_by_ours_backward(const at::Tensor& d_out, const QkvViews& views,
 /// On the CPU. libtorch's kernel runs at half of the rate of ours in fp32, and in narrow floats at
 /// a hundredth where the processor has no instructions for them.
 Kernel choose_on_host(const QkvViews& views, const Visible& visible, Path path) {
-  const bool is_ours = visible.window > 0 || (visible.is_causal && !visible.mask.defined() &&
-                                              views.q.size(2) == views.k.size(2));
+  const bool is_ours =
+      visible.window > 0 ||
+      (visible.is_causal && !visible.mask.defined() && views.q.size(2) == views.k.size(2)) ||
+      // A single query would fill a fraction of a tile.
+      (sees_all(visible) && views.q.size(2) > 1);
   const bool is_wide = views.q.scalar_type() == at::kFloat || is_widened(views.q, path);
   if (is_wide && is_ours && kernels::has_widened_attention(causal_shape(views, visible)))
     return Kernel::widened;
@@ -196,6 +206,10 @@ Attended attend(const QkvViews& views, const Visible& visible, Path path) {
       return a;
     }
   }
+}
+
+std::int64_t kernel_for(const QkvViews& views, const Visible& visible, Path path) {
+  return static_cast<std::int64_t>(choose(views, visible, path));
 }
 
 QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& a,

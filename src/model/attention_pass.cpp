@@ -3,11 +3,12 @@
 // near: cut into pieces that a fused kernel computes without looking at what nobody sees.
 
 #include "model/activations.hpp"
+#include "model/context.hpp"
+#include "model/detail/attention_pieces.hpp"
 #include "model/gpu_attention.hpp"
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
 
 namespace finetune::model {
@@ -20,12 +21,6 @@ struct Piece {
   std::int64_t k_begin = 0, k_length = 0;
   bool has_band = false;
 };
-
-/// Queries a piece of a window: the keys of a piece overlap those of the next by a window, so many
-/// queries waste little, and few keep the mask small.
-std::int64_t queries_a_piece(std::int64_t window) {
-  return std::clamp<std::int64_t>(window, 64, 512);
-}
 
 void add_window(std::vector<Piece>& pieces, std::int64_t begin, std::int64_t length,
                 std::int64_t window) {
@@ -78,47 +73,19 @@ bool is_whole(const AttentionShape& shape, const Sequence& sequence) {
   return has_one_sample_a_row(sequence) && sees_all(shape, sequence.length);
 }
 
-at::Tensor heads(const at::Tensor& x, std::int64_t begin, std::int64_t length,
-                 std::int64_t head_size) {
-  return x.narrow(0, begin, length).unflatten(1, {-1, head_size}).transpose(0, 1).unsqueeze(0);
-}
-
 /// The parts of a fused tensor that a piece reads, or writes the gradient of.
 QkvViews views_of(const at::Tensor& qkv, const AttentionShape& shape, const Piece& piece) {
   const std::int64_t q = shape.num_heads * shape.head_size;
   const std::int64_t kv = shape.num_kv_heads * shape.head_size;
-  return {heads(qkv.narrow(1, 0, q), piece.q_begin, piece.q_length, shape.head_size),
-          heads(qkv.narrow(1, q, kv), piece.k_begin, piece.k_length, shape.head_size),
-          heads(qkv.narrow(1, q + kv, kv), piece.k_begin, piece.k_length, shape.head_size)};
+  return {heads_of_run(qkv.narrow(1, 0, q), piece.q_begin, piece.q_length, shape.head_size),
+          heads_of_run(qkv.narrow(1, q, kv), piece.k_begin, piece.k_length, shape.head_size),
+          heads_of_run(qkv.narrow(1, q + kv, kv), piece.k_begin, piece.k_length, shape.head_size)};
 }
 
-/// Masks by their shape: most pieces of a window have the same.
-class Bands {
- public:
-  Bands(std::int64_t window, at::Device device) : window_(window), device_(device) {}
-
-  Visible visible(const Piece& piece) {
-    if (!piece.has_band) return {.is_causal = true, .mask = {}};
-    at::Tensor& mask = masks_[{piece.q_length, piece.k_length}];
-    if (!mask.defined()) mask = make(piece.q_length, piece.k_length);
-    return {.is_causal = false, .mask = mask, .window = window_};
-  }
-
- private:
-  /// Query i stands at key k_length - q_length + i.
-  at::Tensor make(std::int64_t q_length, std::int64_t k_length) const {
-    const at::Tensor all =
-        at::ones({q_length, k_length}, at::TensorOptions(at::kBool).device(device_));
-    const std::int64_t self = k_length - q_length;
-    const at::Tensor seen = all.tril(self).logical_and_(all.triu(self - window_ + 1));
-    return at::zeros({q_length, k_length}, at::TensorOptions(at::kFloat).device(device_))
-        .masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
-  }
-
-  std::int64_t window_;
-  at::Device device_;
-  std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> masks_;
-};
+Visible visible_of(const Piece& piece, Bands& bands) {
+  if (!piece.has_band) return {.is_causal = true, .mask = {}};
+  return bands.visible(piece.q_length, piece.k_length);
+}
 
 }  // namespace
 
@@ -136,8 +103,8 @@ AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
   result.out = at::zeros({qkv.size(0), shape.num_heads * shape.head_size}, qkv.options());
   Bands bands(shape.window, qkv.device());
   for (const Piece& piece : pieces_of(shape, sequence)) {
-    Attended attended = attend(views_of(qkv, shape, piece), bands.visible(piece), path);
-    heads(result.out, piece.q_begin, piece.q_length, shape.head_size).copy_(attended.out);
+    Attended attended = attend(views_of(qkv, shape, piece), visible_of(piece, bands), path);
+    heads_of_run(result.out, piece.q_begin, piece.q_length, shape.head_size).copy_(attended.out);
     attended.out.reset();
     result.pieces.push_back(std::move(attended));
   }
@@ -176,10 +143,10 @@ at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     Attended of_piece = attended.pieces[i];
-    of_piece.out = heads(attended.out, piece.q_begin, piece.q_length, shape.head_size);
-    const at::Tensor d_heads = heads(d_out, piece.q_begin, piece.q_length, shape.head_size);
+    of_piece.out = heads_of_run(attended.out, piece.q_begin, piece.q_length, shape.head_size);
+    const at::Tensor d_heads = heads_of_run(d_out, piece.q_begin, piece.q_length, shape.head_size);
     const QkvViews d =
-        attend_backward(d_heads, views_of(qkv, shape, piece), of_piece, bands.visible(piece));
+        attend_backward(d_heads, views_of(qkv, shape, piece), of_piece, visible_of(piece, bands));
     QkvViews target = views_of(d_qkv, shape, piece);
     target.q.copy_(d.q);
     target.k.add_(d.k);
@@ -227,7 +194,7 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
   const bool is_single = length == 1;
   const std::int64_t first = is_single ? first_seen(shape, total) : 0;
   const auto part = [&](const at::Tensor& x, std::int64_t begin) {
-    return heads(x, begin, x.size(0) - begin, shape.head_size);
+    return heads_of_run(x, begin, x.size(0) - begin, shape.head_size);
   };
   const QkvViews views{part(qkv.narrow(1, 0, q_size), 0), part(cached.narrow(1, 0, kv_size), first),
                        part(cached.narrow(1, kv_size, kv_size), first)};

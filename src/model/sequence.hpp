@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -37,6 +38,9 @@ struct Balance {
   at::Tensor choices_E;
   double num_choosing = 0;  ///< tokens times layers that choose
   bool is_counting = true;  ///< false once all layers have chosen: backward may compute them again
+  /// Sums fp32 terms in place over the ranks that share the tokens (and each choose for their own);
+  /// none: this rank has all of them. Collective on those ranks.
+  std::function<void(const at::Tensor& terms)> sum_over_ranks = {};
 };
 
 /// Where the stretches of a pass begin, as GPUs' kernels take it.
@@ -45,11 +49,13 @@ struct Segments {
   std::int64_t longest = 0;  ///< tokens
 };
 
+class ContextLayout;
+
 /// The tensors are where the activations are.
 struct Sequence {
   std::int64_t batch = 1;           ///< B
   std::int64_t length = 0;          ///< L
-  at::Tensor positions;             ///< [B * L] int64
+  at::Tensor positions;             ///< [N] int64
   at::Tensor cos;                   ///< [positions, K / 2] fp32
   at::Tensor sin;                   ///< [positions, K / 2] fp32
   KvCache* cache = nullptr;         ///< null while training
@@ -57,11 +63,12 @@ struct Sequence {
   /// Cover all B L tokens in order; empty: every row is one.
   std::vector<Stretch> stretches;
   Balance* balance = nullptr;  ///< null: no such term
+  /// Ranks share the tokens: activations and positions are those of this rank's N, all else is of
+  /// the B L of the pass. Null: N = B L.
+  std::shared_ptr<const ContextLayout> context = {};
   /// By the chunk that layers cut stretches into (0: none): found by the first layer that asks.
   std::shared_ptr<std::map<std::int64_t, Segments>> segments =
       std::make_shared<std::map<std::int64_t, Segments>>();
-
-  std::int64_t num_tokens() const { return batch * length; }
 };
 
 }  // namespace finetune::model
