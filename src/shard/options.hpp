@@ -12,6 +12,7 @@
 #include "plan/layout/axes.hpp"
 #include "plan/layout/mesh.hpp"
 #include "plan/layout/numbers.hpp"
+#include "plan/layout/settings.hpp"
 #include "world/world.hpp"
 
 namespace finetune::shard {
@@ -63,7 +64,8 @@ Groups one_copy(const comm::Communicator& fsdp);
 struct Options {
   plan::Numbers numbers;
   plan::Sharding sharding = plan::Sharding::full_shard;
-  bool overlap = true;             ///< communicate behind the computation
+  bool overlap = true;  ///< communicate behind the computation
+  plan::ContextMethod context = plan::ContextMethod::automatic;  ///< of the ranks of cp
   bool registers_buffers = false;  ///< the group is told of buffers that it uses again and again
   at::Device device = at::kCPU;    ///< of what is computed with
   at::Device state_device = at::kCPU;  ///< of master weights: the host's if the optimizer is there

@@ -43,6 +43,7 @@ shard::Options shard_options(const StateInput& input, const plan::Plan& plan,
   options.numbers = plan.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = input.overlap;
+  options.context = input.cp_method;
   options.registers_buffers = input.registers_buffers;
   options.device = model::compute_device(world.device.index);
   options.state_device = input.optimizer.offload ? at::Device(at::kCPU) : options.device;
@@ -57,6 +58,7 @@ StateInput state_input(const Input& input) {
           .parameters = input.parameters,
           .optimizer = input.optimizer,
           .overlap = input.parallel.overlap,
+          .cp_method = input.parallel.cp_method,
           .registers_buffers = input.nccl.register_buffers,
           .recomputation = input.train.recomputation(),
           .dropout = model::dropout_of(input.adapter),

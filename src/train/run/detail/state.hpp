@@ -29,7 +29,8 @@ struct StateInput {
   const model::Architecture& architecture;
   const model::ParameterTable& parameters;
   const optim::OptimizerSettings& optimizer;
-  bool overlap = true;             ///< communication with computation
+  bool overlap = true;  ///< communication with computation
+  plan::ContextMethod cp_method = plan::ContextMethod::automatic;
   bool registers_buffers = false;  ///< with NCCL
   plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
   double dropout = 0;      ///< of an adapter's inputs

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/detail/context_parallel.hpp"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <utility>
+
+#include "model/activations.hpp"
+
+namespace finetune::shard {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+/// What a layer's backward needs besides tensors.
+struct Layer : torch::CustomClassHolder {
+  Layer(model::AttentionShape shape, model::Sequence sequence,
+        std::shared_ptr<const ContextWay> way, model::Path path)
+      : shape(shape), sequence(std::move(sequence)), way(std::move(way)), path(path) {}
+
+  void rotate(at::Tensor& qkv, model::RotateBy direction) const {
+    if (shape.rotary != model::Rotary::none) model::rotate(qkv, shape, sequence, direction, path);
+  }
+
+  model::AttentionShape shape;
+  model::Sequence sequence;
+  std::shared_ptr<const ContextWay> way;
+  model::Path path;
+};
+
+struct ContextAttention : torch::autograd::Function<ContextAttention> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv,
+                          const c10::intrusive_ptr<Layer>& layer) {
+    at::Tensor rotated = qkv;  // in place, as on one rank
+    layer->rotate(rotated, model::RotateBy::angle);
+    const model::ContextOutput output = layer->way->attend(rotated, layer->shape, layer->path);
+    ctx->save_for_backward({rotated, output.out_NF, output.logsumexp_NH});
+    ctx->saved_data["layer"] = c10::IValue::make_capsule(layer);
+    return output.out_NF;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = ctx->get_saved_variables();
+    const auto holder = ctx->saved_data.at("layer").toCapsule();
+    const auto& layer = static_cast<const Layer&>(*holder);
+    at::Tensor d_qkv = layer.way->attend_backward(
+        d[0].contiguous(), {saved[0], {saved[1], saved[2]}}, layer.shape, layer.path);
+    layer.rotate(d_qkv, model::RotateBy::minus_angle);
+    return {d_qkv, {}};
+  }
+};
+
+}  // namespace
+
+const std::shared_ptr<const ContextWay>& ContextParallelOps::way(const at::Tensor& qkv,
+                                                                 const model::AttentionShape& shape,
+                                                                 const model::Sequence& sequence) {
+  if (of_ != sequence.context) {
+    ways_.clear();
+    of_ = sequence.context;
+  }
+  auto& way = ways_[{shape.window, shape.chunk}];
+  if (!way) way = make_way(method_, sequence, shape, qkv.element_size(), *cp_, qkv.device());
+  return way;
+}
+
+at::Tensor ContextParallelOps::attention(const at::Tensor& qkv, const model::AttentionShape& shape,
+                                         const model::Sequence& sequence, std::int64_t i_layer) {
+  if (cp_ == nullptr || !sequence.context) return Ops::attention(qkv, shape, sequence, i_layer);
+  return ContextAttention::apply(
+      qkv, c10::make_intrusive<Layer>(shape, sequence, way(qkv, shape, sequence), path_));
+}
+
+}  // namespace finetune::shard

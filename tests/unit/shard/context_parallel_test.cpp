@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and blocks on ranks that share every sequence, against one rank that has it whole.
+
+#include "shard/detail/context_parallel.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/detail/worker.hpp"
+#include "comm/mpi/mpi_group.hpp"
+#include "model/context.hpp"
+#include "model/layout.hpp"
+#include "model/rope.hpp"
+#include "support/ranks.hpp"
+#include "unit/model/table_weights.hpp"
+
+namespace finetune::shard::context_parallel_test {
+namespace {
+
+using model::Stretch;
+
+/// A pass, and what its layers see of it.
+struct Case {
+  std::string name;
+  std::int64_t batch = 1, length = 0;
+  std::vector<Stretch> stretches = {};
+  std::int64_t window = 0, chunk = 0;
+};
+
+std::vector<Case> cases() {
+  // Three samples in a row, a short row, and padding at both ends.
+  const std::vector<Stretch> packed = {{0, 7},        {7, 1},   {8, 23},
+                                       {31, 2, true}, {33, 30}, {63, 3, true}};
+  return {{"SamplesOfEvenRows", 2, 32},
+          {"LengthsThatDoNotDivide", 3, 29},
+          {"FewerTokensThanChunks", 1, 5},
+          {"OneToken", 2, 1},
+          {"PackedSamples", 2, 33, packed},
+          {"Windows", 2, 45, {}, 6},
+          {"WindowsLongerThanChunksOfRanks", 1, 150, {}, 70},
+          {"WindowsInPackedSamples", 2, 33, packed, 4},
+          {"WindowsOfOneToken", 1, 19, {}, 1},
+          {"Chunks", 1, 41, {}, 0, 8},
+          {"ChunksInPackedSamples", 2, 33, packed, 0, 9},
+          {"SamplesOfTiles", 1, 210}};
+}
+
+model::Architecture architecture() {
+  model::Architecture a = tests::rotary(8, 100);
+  a.num_layers = 1;
+  a.vocab_size = 52;
+  a.d_model = 24;
+  a.num_heads = 6;
+  a.num_kv_heads = 2;
+  a.d_ff = 36;
+  return a;
+}
+
+model::AttentionShape shape_of(const Case& each) {
+  return {.num_heads = 6,
+          .num_kv_heads = 2,
+          .head_size = 8,
+          .window = each.window,
+          .chunk = each.chunk};
+}
+
+model::Sequence whole_sequence(const Case& each) {
+  if (each.stretches.empty()) return model::make_sequence(architecture(), each.batch, each.length);
+  return model::make_sequence(architecture(), each.batch, each.length, each.stretches);
+}
+
+model::Sequence own_sequence(const Case& each, const comm::Group& cp) {
+  return model::part_of(whole_sequence(each), std::make_shared<model::ContextLayout>(
+                                                  each.batch, each.length, cp.size(), cp.rank()));
+}
+
+at::Tensor own_rows(const at::Tensor& whole, const model::Sequence& sequence) {
+  return whole.index_select(0, at::tensor(sequence.context->own_tokens(), at::kLong));
+}
+
+/// What a token of the pass has; zeros for padding, whose results nobody looks at.
+at::Tensor without_padding(const at::Tensor& whole, const Case& each) {
+  at::Tensor rest = whole.clone();
+  for (const Stretch& stretch : each.stretches)
+    if (stretch.is_padding) rest.narrow(0, stretch.begin, stretch.length).zero_();
+  return rest;
+}
+
+/// This rank's rows of what one rank has, to 1e-5 of its largest entry.
+void expect_rows(const at::Tensor& actual, const at::Tensor& whole,
+                 const model::Sequence& sequence) {
+  const at::Tensor expected = own_rows(whole, sequence);
+  ASSERT_EQ(actual.sizes(), expected.sizes());
+  if (actual.numel() == 0) return;
+  EXPECT_LE((actual - expected).abs().max().item<double>(),
+            1e-5 * whole.abs().max().item<double>());
+}
+
+struct Results {
+  at::Tensor y, dx;
+};
+
+Results attend(model::Ops& ops, const at::Tensor& qkv, const at::Tensor& dy, const Case& each,
+               const model::Sequence& sequence) {
+  // Turned in place, which a leaf must not be.
+  const at::Tensor x = qkv.clone().set_requires_grad(true);
+  const at::Tensor y = ops.attention(x.mul(1.0), shape_of(each), sequence, 0);
+  return {y.detach(), torch::autograd::grad({y}, {x}, {dy})[0]};
+}
+
+class ContextAttention
+    : public testing::TestWithParam<std::tuple<Case, plan::ContextMethod, model::Path>> {
+ protected:
+  comm::MpiGroup cp{tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind)};
+};
+
+TEST_P(ContextAttention, IsThatOfOneRank) {
+  const auto& [each, method, path] = GetParam();
+  const std::int64_t tokens = each.batch * each.length;
+  const at::Tensor qkv = tests::normal({tokens, 80}, 7);
+  const at::Tensor dy = without_padding(tests::normal({tokens, 48}, 8), each);
+  const model::ParameterTable table = model::lay_out(architecture());
+  tests::TableWeights weights(table, at::kFloat);
+  model::Ops one(weights, path);
+  Results expected = attend(one, qkv, dy, each, whole_sequence(each));
+  expected.y = without_padding(expected.y, each);
+
+  ContextParallelOps ops(weights, &cp, method, path);
+  const model::Sequence sequence = own_sequence(each, cp);
+  const Results results =
+      attend(ops, own_rows(qkv, sequence), own_rows(dy, sequence), each, sequence);
+
+  expect_rows(results.y, expected.y, sequence);
+  expect_rows(results.dx, expected.dx, sequence);
+}
+
+std::string name_of(
+    const testing::TestParamInfo<std::tuple<Case, plan::ContextMethod, model::Path>>& info) {
+  const auto& [each, method, path] = info.param;
+  return each.name + (method == plan::ContextMethod::ring ? "Ring" : "Gather") +
+         (path == model::Path::composed ? "Composed" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ContextAttention,
+    testing::Combine(testing::ValuesIn(cases()),
+                     testing::Values(plan::ContextMethod::ring, plan::ContextMethod::gather),
+                     testing::Values(model::Path::kernels, model::Path::composed)),
+    name_of);
+
+}  // namespace
+}  // namespace finetune::shard::context_parallel_test
