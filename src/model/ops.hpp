@@ -27,6 +27,7 @@ struct DropoutMask {
   at::Tensor tokens_N;  ///< [N] int64: numbers that no two tokens of a run share
 };
 
+class ExpertDispatch;  // model/expert_dispatch.hpp
 struct Projection;
 
 /// On a device's tensors.
@@ -88,6 +89,9 @@ class Ops : public BasicOps<OnDevice> {
                                      const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) override;
 
  protected:
+  /// `experts`, computed where `dispatch`, which outlives the pass, says.
+  at::Tensor experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
+                        const ExpertRows& rows, const Experts& experts, const Sequence& sequence);
   /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
   /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
   virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,

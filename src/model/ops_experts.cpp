@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixture of experts: tokens sorted by expert, one product an expert, nothing that depends on the
-// order of threads.
+// order of threads. Where an expert is computed is the dispatch's business.
 
-#include <numeric>
+#include <memory>
 #include <tuple>
-#include <vector>
 
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
+#include "model/detail/expert_products.hpp"
+#include "model/expert_dispatch.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
 
@@ -16,11 +17,11 @@ namespace {
 
 /// What the router decided: each token's choices, and the copies of tokens in the experts' order.
 struct Routing {
-  at::Tensor probabilities_NE;       ///< fp32; undefined where nothing needs them
-  at::Tensor chosen_Nk;              ///< int64
-  at::Tensor weights_Nk;             ///< fp32
-  at::Tensor order;                  ///< [N k]: which choice comes i-th, experts in turn
-  std::vector<std::int64_t> counts;  ///< of each expert
+  at::Tensor probabilities_NE;  ///< fp32; undefined where nothing needs them
+  at::Tensor chosen_Nk;         ///< int64
+  at::Tensor weights_Nk;        ///< fp32
+  at::Tensor order;             ///< [N k]: which choice comes i-th, experts in turn
+  at::Tensor ends;              ///< [E]: where the rows of each expert end
 
   std::int64_t top_k() const { return weights_Nk.size(1); }
   at::Tensor tokens() const { return at::floor_divide(order, top_k()); }
@@ -36,17 +37,6 @@ at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
   return copies.view({-1, routing.top_k(), sorted.size(1)}).sum(1);
 }
 
-/// How many rows each expert has, from where they end. A GPU's host waits here, once per layer: it
-/// cannot start the products of a layer before it knows their sizes, which the layers before
-/// decide.
-std::vector<std::int64_t> counts_of(const at::Tensor& ends) {
-  const at::Tensor on_host = ends.to(at::kCPU);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(on_host.numel()));
-  const auto* end = on_host.const_data_ptr<std::int64_t>();
-  std::adjacent_difference(end, end + on_host.numel(), counts.begin());
-  return counts;
-}
-
 Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balanced) {
   Routing routing;
   const at::Tensor logits = logits_NE.to(at::kFloat);
@@ -60,70 +50,9 @@ Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balan
   at::Tensor sorted;
   std::tie(sorted, routing.order) = routing.chosen_Nk.flatten().sort(/*stable=*/true, 0, false);
   const at::Tensor expert = at::arange(experts.num, sorted.options());
-  const at::Tensor ends = at::searchsorted(sorted, expert, /*out_int32=*/false, /*right=*/true);
-  routing.counts = counts_of(ends);
+  routing.ends = at::searchsorted(sorted, expert, /*out_int32=*/false, /*right=*/true);
   return routing;
 }
-
-/// Calls f(expert, first row, rows) for each that has any.
-template <typename F>
-void for_each_expert(const std::vector<std::int64_t>& counts, const F& f) {
-  std::int64_t first = 0;
-  for (std::size_t e = 0; e < counts.size(); ++e) {
-    if (counts[e] > 0) f(static_cast<std::int64_t>(e), first, counts[e]);
-    first += counts[e];
-  }
-}
-
-/// An expert's matrices as [out, in], however the file keeps them.
-class Matrices {
- public:
-  Matrices(Weights& weights, const ExpertRows& rows, Path path)
-      : weights_(weights), rows_(rows), path_(path) {}
-
-  Weight gate_up(std::int64_t expert) const { return matrix(rows_.gate_up, expert); }
-  Weight down(std::int64_t expert) const { return matrix({rows_.down, 1}, expert); }
-
-  /// Adds dy^T x to the gradient of an expert's matrix.
-  void add_gate_up(std::int64_t expert, const at::Tensor& dy, const at::Tensor& x) {
-    add(rows_.gate_up, fused_gate_up_, expert, dy, x);
-  }
-  void add_down(std::int64_t expert, const at::Tensor& dy, const at::Tensor& x) {
-    add({rows_.down, 1}, fused_down_, expert, dy, x);
-  }
-
- private:
-  RowRange shifted(RowRange first, std::int64_t expert) const {
-    return {first.first + static_cast<int>(expert) * rows_.stride, first.num};
-  }
-
-  Weight matrix(RowRange first, std::int64_t expert) const {
-    if (rows_.stride > 0) return weights_.matrix(shifted(first, expert));
-    return {weights_.weight(first).select(0, expert).t()};
-  }
-
-  void add(RowRange first, GradientSlot& fused, std::int64_t expert, const at::Tensor& dy,
-           const at::Tensor& x) {
-    if (rows_.stride > 0) {
-      add_product(weights_.gradient(shifted(first, expert)), dy, x, path_);
-      return;
-    }
-    if (!fused.accumulate) {
-      fused = weights_.gradient(first);
-      // Experts that no token chose are written by nobody.
-      if (fused.tensor.defined() && !fused.accumulate) fused.tensor.zero_();
-      fused.accumulate = true;
-    }
-    if (!fused.tensor.defined()) return;
-    at::Tensor target = fused.tensor.select(0, expert);
-    product_add(target, x.t(), dy, path_);
-  }
-
-  Weights& weights_;
-  ExpertRows rows_;
-  Path path_;
-  GradientSlot fused_gate_up_, fused_down_;
-};
 
 /// E * (share of each expert in the choices of a token's sample), for every token; 0 for padding.
 at::Tensor load_of_samples(const at::Tensor& chosen_Nk, std::int64_t num_experts,
@@ -203,38 +132,46 @@ struct ExpertLayer {
   ExpertRows rows;
   Experts experts;
   Balance* balance;
+  const ExpertDispatch* dispatch;
+
+  ExpertTensors tensors() const {
+    return rows.stride == 0 ? ExpertTensors::fused : ExpertTensors::separate;
+  }
+  ExpertProducts products(const ExpertRoute& route, Path path) const {
+    return {*weights, rows, route.held(), route.counts(), path};
+  }
 };
 
+using Route = std::shared_ptr<const ExpertRoute>;
+using enum ExpertProducts::Projection;
+
 struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights,
-                          const ExpertRows& rows, const Experts& experts, Balance* balance,
+  static Variable forward(AutogradContext* ctx, const Variable& x, const ExpertLayer& layer,
                           Recompute recompute, Path path) {
-    const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
-    const Routing routing = route(logits, experts, balance != nullptr);
+    const Experts& experts = layer.experts;
+    const at::Tensor logits = matmul(x, layer.weights->matrix({layer.rows.router, 1}), path);
+    Balance* balance = layer.balance;
+    const Routing routing = model::route(logits, experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
       count_choices(routing.chosen_Nk, *balance);
-    const Matrices matrices(*weights, rows, path);
-    const at::Tensor inputs = inputs_of(x, routing, experts);
-    const at::Tensor gate_up = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
-    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-      at::Tensor part = gate_up.narrow(0, first, count);
-      matmul_out(part, inputs.narrow(0, first, count), matrices.gate_up(e), path);
-    });
-    const at::Tensor activated = swiglu_forward(gate_up, path);
+    const Route route = layer.dispatch->route(routing.ends, layer.tensors());
+    const ExpertProducts products = layer.products(*route, path);
+    const at::Tensor inputs = route->there(inputs_of(x, routing, experts));
+    at::Tensor hidden = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
+    products.product_out(hidden, inputs, gate_up);
+    const at::Tensor activated = swiglu_forward(hidden, path);
     at::Tensor outputs = at::empty_like(inputs);
-    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-      at::Tensor part = outputs.narrow(0, first, count);
-      matmul_out(part, activated.narrow(0, first, count), matrices.down(e), path);
-    });
+    products.product_out(outputs, activated, down);
+    outputs = route->back(outputs);
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
 
     variable_list kept{
-        x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order, gate_up};
+        x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order, hidden};
     if (recompute == Recompute::nothing) kept.push_back(activated);
     ctx->save_for_backward(std::move(kept));
-    ctx->saved_data["counts"] = routing.counts;
-    carry(ctx, "layer", ExpertLayer{weights, rows, experts, balance});
+    carry(ctx, "route", route);
+    carry(ctx, "layer", layer);
     save_path(ctx, path);
     return add_copies(outputs, routing);
   }
@@ -242,61 +179,58 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = ctx->get_saved_variables();
     const auto& layer = carried<ExpertLayer>(ctx, "layer");
-    Weights& weights = *layer.weights;
-    const ExpertRows& rows = layer.rows;
+    const ExpertRoute& route = *carried<Route>(ctx, "route");
     const Experts& experts = layer.experts;
-    const Routing routing{saved[1], saved[2], saved[3], saved[4],
-                          ctx->saved_data.at("counts").toIntVector()};
+    const Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
     const at::Tensor& x = saved[0];
-    const at::Tensor& gate_up = saved[5];
+    const at::Tensor& hidden = saved[5];
     const Path path = saved_path(ctx);
-    Matrices matrices(weights, rows, path);
+    const ExpertProducts products = layer.products(route, path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
-    const at::Tensor sorted_weights = routing.sorted_weights().unsqueeze(1);
-    at::Tensor d_outputs = d[0].index_select(0, routing.tokens());
-    at::Tensor d_plain =
-        experts.scales_input ? d_outputs : d_outputs * sorted_weights.to(x.scalar_type());
-    at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(gate_up, path);
+    const at::Tensor sorted_weights = routing.sorted_weights();
+    at::Tensor d_outputs = route.there(d[0].index_select(0, routing.tokens()));
+    at::Tensor weights_there, d_plain = d_outputs;
+    if (!experts.scales_input) {
+      weights_there = route.there(sorted_weights).unsqueeze(1);
+      d_plain = d_outputs * weights_there.to(x.scalar_type());
+    }
+    at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(hidden, path);
     at::Tensor d_activated = at::empty_like(activated);
-    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-      at::Tensor part = d_activated.narrow(0, first, count);
-      matmul_backward_out(part, d_outputs.narrow(0, first, count), matrices.down(e), path);
-      matrices.add_down(e, d_plain.narrow(0, first, count), activated.narrow(0, first, count));
-    });
+    products.backward_out(d_activated, d_outputs, down);
+    products.add_gradients(d_plain, activated, down);
     at::Tensor d_sorted_weights;
     if (!experts.scales_input) {
-      d_sorted_weights = (d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat);
-      d_activated.mul_(sorted_weights.to(x.scalar_type()));
+      d_sorted_weights =
+          route.back((d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat));
+      d_activated.mul_(weights_there.to(x.scalar_type()));
     }
     activated.reset();
     d_outputs.reset();
     d_plain.reset();
-    at::Tensor d_gate_up = swiglu_backward(d_activated, gate_up, path);
+    at::Tensor d_gate_up = swiglu_backward(d_activated, hidden, path);
     d_activated.reset();
-    at::Tensor inputs = inputs_of(x, routing, experts);
+    at::Tensor inputs = route.there(inputs_of(x, routing, experts));
     at::Tensor d_inputs = at::empty_like(inputs);
-    for_each_expert(routing.counts, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-      at::Tensor part = d_inputs.narrow(0, first, count);
-      const at::Tensor dy = d_gate_up.narrow(0, first, count);
-      matmul_backward_out(part, dy, matrices.gate_up(e), path);
-      matrices.add_gate_up(e, dy, inputs.narrow(0, first, count));
-    });
+    products.backward_out(d_inputs, d_gate_up, gate_up);
+    products.add_gradients(d_gate_up, inputs, gate_up);
     d_gate_up.reset();
     inputs.reset();
+    d_inputs = route.back(d_inputs);
     if (experts.scales_input) {
       d_sorted_weights =
           (d_inputs * x.index_select(0, routing.tokens())).sum(1, /*keepdim=*/false, at::kFloat);
-      d_inputs.mul_(sorted_weights.to(x.scalar_type()));
+      d_inputs.mul_(sorted_weights.unsqueeze(1).to(x.scalar_type()));
     }
     const at::Tensor d_weights = at::empty_like(routing.weights_Nk);
     d_weights.view({-1}).index_copy_(0, routing.order, d_sorted_weights);
     const at::Tensor d_logits =
         router_backward(d_weights, routing, experts, layer.balance).to(x.scalar_type());
-    add_product(weights.gradient({rows.router, 1}), d_logits, x, path);
+    const RowRange router{layer.rows.router, 1};
+    add_product(layer.weights->gradient(router), d_logits, x, path);
     const at::Tensor dx = add_copies(d_inputs, routing) +
-                          matmul_backward(d_logits, weights.matrix({rows.router, 1}), path);
-    return {dx, {}, {}, {}, {}, {}, {}};
+                          matmul_backward(d_logits, layer.weights->matrix(router), path);
+    return {dx, {}, {}, {}};
   }
 };
 
@@ -304,8 +238,15 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
 
 at::Tensor Ops::experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
                         const Sequence& sequence) {
-  return ExpertsFunction::apply(x_ND, &weights_, rows, experts, sequence.balance, recompute_,
-                                path_);
+  static const HeldExperts all;
+  return experts_by(all, x_ND, rows, experts, sequence);
+}
+
+at::Tensor Ops::experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
+                           const ExpertRows& rows, const Experts& experts,
+                           const Sequence& sequence) {
+  const ExpertLayer layer{&weights_, rows, experts, sequence.balance, &dispatch};
+  return ExpertsFunction::apply(x_ND, layer, recompute_, path_);
 }
 
 }  // namespace finetune::model
