@@ -13,6 +13,7 @@
 #include "base/packed_files.hpp"
 #include "core/dtype.hpp"
 #include "model/packing.hpp"
+#include "model/part.hpp"
 #include "shard/host_copy.hpp"
 
 namespace finetune::base {
@@ -177,7 +178,7 @@ std::string frozen_hash(const shard::ModelShards& shards, core::DType compute) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     if (shards.is_trained(unit)) continue;
     const shard::HostCopy copy(shards.published(unit));
-    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.fsdp().rank()))
+    for (const plan::FrozenSlice& slice : shards.map().frozen_slices(unit, shards.shard_of(unit)))
       sum += sum_of_slice(shards.table().row(slice.plane.row), slice,
                           copy.bytes().data() + slice.shard_offset_bytes, compute);
   }

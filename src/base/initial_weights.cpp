@@ -25,7 +25,7 @@ void for_each_run(shard::ModelShards& shards, const Fill& fill) {
     at::Tensor master = shards.master(unit);
     const bool is_direct = master.is_cpu() && master.scalar_type() == at::kFloat;
     const at::Tensor values = is_direct ? master : at::zeros({master.numel()}, at::kFloat);
-    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+    for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
       float* target = values.data_ptr<float>() + slice.shard_offset;
       model::for_each_run(shards.table().row(slice.row), slice.tensor_offset, slice.count,
                           [&](std::int64_t first, std::int64_t count) {
@@ -167,7 +167,8 @@ void set_magnitudes(shard::ModelShards& shards) {
     const at::Tensor norms = row_norms(shards, row);
     shards.close(unit);
     const int of_adapters = shards.unit_of(magnitude);
-    for (const plan::ShardSlice& slice : shards.map().slices(of_adapters, shards.fsdp().rank()))
+    for (const plan::ShardSlice& slice :
+         shards.map().slices(of_adapters, shards.shard_of(of_adapters)))
       if (slice.row == magnitude)
         shards.master(of_adapters)
             .narrow(0, slice.shard_offset, slice.count)

@@ -47,6 +47,8 @@ std::vector<Plane> gptq_planes(const Parameter& parameter) {
 }  // namespace
 
 std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
+  // Of an expert that another rank has there is nothing, not even the scale of its scales.
+  if (parameter.count() == 0 && !parameter.packing.is_dense()) return {};
   switch (parameter.packing.kind) {
     case Packing::Kind::nf4:
       return nf4_planes(parameter);

@@ -27,7 +27,7 @@ template <typename F>
 void for_each_counted(shard::ModelShards& shards, int unit, const F& f) {
   const at::Tensor gradient = shards.gradient(unit);
   if (!is_split_over_tp(shards)) return f(gradient);
-  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
     const auto& held = shards.table().row(slice.row).held;
     if (!held || held->holder == 0) f(gradient.narrow(0, slice.shard_offset, slice.count));
   }

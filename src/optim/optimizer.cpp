@@ -57,7 +57,7 @@ std::optional<kernels::RoundingKey> Optimizer::rounding(const Step& step) const 
 
 std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, int unit) const {
   std::vector<Run> runs;
-  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
     const model::Parameter& row = table_.row(slice.row);
     if (!row.trainable) continue;
     const double decay = row.decayed ? settings_.weight_decay : 0.0;

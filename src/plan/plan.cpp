@@ -142,7 +142,8 @@ std::int64_t Plan::tensor_bytes() const {
 }
 
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own) {
-  return ShardMap(regroup(own, plan.bucket), plan.shards.num_shards(), plan.shards.rules());
+  return ShardMap(regroup(own, plan.bucket, plan.mesh.ep), plan.shards.num_shards(),
+                  plan.shards.rules());
 }
 
 namespace {
@@ -162,16 +163,35 @@ void require_parts(const Mesh& mesh, const model::ParameterTable& table, const s
               fmt::format("Use {}.", fmt::join(model::possible_tp(table, tp), ", "))});
 }
 
+/// Experts of a layer; 0: the model has none.
+std::int64_t num_experts(const model::ParameterTable& table) {
+  for (const model::Parameter& row : table.rows)
+    if (row.of_experts) return row.of_experts->total;
+  return 0;
+}
+
+void require_experts(const Mesh& mesh, const model::ParameterTable& table,
+                     const std::string& deck) {
+  const std::int64_t num = num_experts(table);
+  if (mesh.ep == 1 || mesh.ep <= num) return;
+  core::fail(core::ErrorKind::deck,
+             {deck, fmt::format("parallel.ep = {} ranks share the experts of a layer", mesh.ep),
+              num == 0 ? std::string("the model has no experts")
+                       : fmt::format("the model has {} per layer", num),
+              num == 0 ? std::string("Remove it.") : fmt::format("Use {} at most.", num)});
+}
+
 }  // namespace
 
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   require_parts(mesh, table, request.deck);
+  require_experts(mesh, table, request.deck);
   const model::ParameterTable grouped =
-      regroup(model::part_of(table, largest_part(mesh)), request.parallel.bucket);
+      regroup(model::part_of(table, largest_part(mesh)), request.parallel.bucket, mesh.ep);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),
-                               {request.numbers.compute, request.optimizer.block()}),
+                               {request.numbers.compute, request.optimizer.block(), mesh.ep}),
             .batch = plan_batch(request, mesh.size(groups::batch)),
             .memory = {},
             .num_parameters = table.num_parameters(),

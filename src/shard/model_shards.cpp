@@ -17,13 +17,6 @@ at::Tensor plane_view(const at::Tensor& bytes, const plan::FrozenPlane& plane, s
   return plane.dtype == core::DType::u8 ? part : part.view(to_aten(plane.dtype));
 }
 
-std::vector<std::int64_t> shard_sizes(const plan::ShardMap& map) {
-  std::vector<std::int64_t> sizes;
-  for (const plan::UnitLayout& layout : map.units())
-    sizes.push_back(layout.shard_size);
-  return sizes;
-}
-
 }  // namespace
 
 ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMap& map,
@@ -37,10 +30,11 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
       pool_(to_aten(options.numbers.compute), options.device,
             groups.told_of_buffers(options.registers_buffers)),
       frozen_pool_(at::kByte, options.device, groups.told_of_buffers(options.registers_buffers)),
-      gradients_(shard_sizes(map), groups, options),
+      gradients_(map, groups, options),
       shared_rows_(table, map, groups.tp) {
-  core::check(map.num_shards() == groups.fsdp->size(),
-              "the shard map belongs to the fsdp communicator");
+  core::check(map.num_shards() == groups.fsdp->size() &&
+                  map.rules().ep == (groups.ep ? groups.ep->size() : 1),
+              "the shard map belongs to the communicators");
   const bool is_master =
       options.numbers.compute == options.numbers.master && options.device == options.state_device;
   const auto made = [](core::DType dtype, at::Device device) {
@@ -90,7 +84,8 @@ ModelShards::~ModelShards() {
 void ModelShards::require_closed(int unit) const {
   const Unit& u = at(unit);
   core::check(u.num_open == 0, "weights change only while their unit is closed");
-  core::check(is_alone() || !u.full.defined(), "what was gathered of a unit would be out of date");
+  core::check(is_alone(unit) || !u.full.defined(),
+              "what was gathered of a unit would be out of date");
 }
 
 void ModelShards::publish(int unit, HostCopy& written) {
@@ -113,15 +108,15 @@ void ModelShards::publish_all() {
 void ModelShards::gather(int unit) {
   Unit& u = at(unit);
   if (u.full.defined()) return;
-  if (is_alone()) {
+  if (is_alone(unit)) {
     u.full = u.published;
     return;
   }
   const std::int64_t shard_size = u.published.numel();
-  u.full = pool_of(unit).take(shard_size * groups_.fsdp->size());
+  u.full = pool_of(unit).take(map_.unit(unit).padded_count());
   u.gathering =
-      groups_.fsdp->all_gather(is_trained(unit) ? options_.numbers.compute : core::DType::u8,
-                               u.published.data_ptr(), u.full.data_ptr(), shard_size);
+      group_of(unit).all_gather(is_trained(unit) ? options_.numbers.compute : core::DType::u8,
+                                u.published.data_ptr(), u.full.data_ptr(), shard_size);
 }
 
 void ModelShards::open(int unit) {
@@ -129,8 +124,8 @@ void ModelShards::open(int unit) {
   ++at(unit).num_open;
 }
 
-void ModelShards::wait_for(const Unit& unit) const {
-  groups_.fsdp->wait(std::exchange(unit.gathering, comm::nothing_started));
+void ModelShards::wait_for(int unit) const {
+  group_of(unit).wait(std::exchange(at(unit).gathering, comm::nothing_started));
 }
 
 void ModelShards::release(int unit) {
@@ -138,8 +133,8 @@ void ModelShards::release(int unit) {
   core::check(u.num_open == 0, "only closed units are released");
   if (!u.full.defined()) return;
   // A rank that had nothing to compute has not read it, but it was written to.
-  wait_for(u);
-  if (!is_alone()) pool_of(unit).put(u.full);
+  wait_for(unit);
+  if (!is_alone(unit)) pool_of(unit).put(u.full);
   u.full = at::Tensor();
 }
 
@@ -220,9 +215,10 @@ at::Tensor ModelShards::weight(model::RowRange rows) const {
 
 model::Weight ModelShards::matrix(model::RowRange rows) const {
   if (!is_of_one_unit(rows)) return {joined(rows)};
-  const Unit& unit = at(map_.unit_of(rows.first));
+  const int i_unit = map_.unit_of(rows.first);
+  const Unit& unit = at(i_unit);
   core::check(unit.num_open > 0, "weights are read while their unit is open");
-  wait_for(unit);
+  wait_for(i_unit);
   if (!table_.row(rows.first).trainable) return frozen_matrix(unit.full, rows);
   return {view(unit.full, rows)};
 }

@@ -24,8 +24,9 @@ namespace finetune::shard {
 /// buffers of the whole unit in the computation's dtype that exist from `gather` to `release`. Of a
 /// frozen unit: a shard of its bytes, packed or in the computation's dtype, which are gathered as
 /// they are. Gathers and reductions run behind the computation; every rank gathers
-/// and reduces the same units in the same order. Source: Zhao et al. 2023, PyTorch FSDP (arXiv
-/// 2304.11277).
+/// and reduces the same units in the same order. Where ranks share experts out, "fsdp" below is for
+/// the units of experts those with the same experts (expert_fsdp). Source: Zhao et al. 2023,
+/// PyTorch FSDP (arXiv 2304.11277).
 class ModelShards : public model::Weights {
  public:
   /// `table` is of what the ranks of fsdp share: the model's, or this rank's part of it.
@@ -41,6 +42,9 @@ class ModelShards : public model::Weights {
   const plan::ShardMap& map() const { return map_; }
   const model::ParameterTable& table() const { return table_; }
   const comm::Communicator& fsdp() const { return groups_.fsdp->communicator(); }
+  /// The ranks that have shards of a unit, and which of the shards is this rank's.
+  const comm::Communicator& ranks_of(int unit) const { return group_of(unit).communicator(); }
+  int shard_of(int unit) const { return group_of(unit).rank(); }
   const Groups& groups() const { return groups_; }
   const Options& options() const { return options_; }
   at::ScalarType compute_dtype() const { return to_aten(options_.numbers.compute); }
@@ -119,13 +123,14 @@ class ModelShards : public model::Weights {
 
   Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
-  bool is_alone() const { return !groups_.gathers(); }
+  comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
+  bool is_alone(int unit) const { return !groups_.gathers(map_.unit(unit)); }
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
   bool is_of_one_unit(model::RowRange rows) const;
   at::Tensor joined(model::RowRange rows) const;
   model::Weight frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const;
   BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
-  void wait_for(const Unit& unit) const;
+  void wait_for(int unit) const;
   void zero_unwritten(int unit);
 
   const model::ParameterTable& table_;

@@ -13,6 +13,7 @@
 #include "plan/layout/mesh.hpp"
 #include "plan/layout/numbers.hpp"
 #include "plan/layout/settings.hpp"
+#include "plan/layout/shard_map.hpp"
 #include "world/world.hpp"
 
 namespace finetune::shard {
@@ -31,6 +32,13 @@ struct Groups {
 
   /// Whether units are gathered, and their gradients reduced; else this rank has all of them.
   bool gathers() const { return communicates(*fsdp); }
+  /// The same of one unit.
+  bool gathers(const plan::UnitLayout& unit) const { return communicates(of(unit)); }
+  /// The ranks that have shards of a unit: fsdp; of experts that ranks share out, those of them
+  /// with the same experts.
+  comm::Group& of(const plan::UnitLayout& unit) const {
+    return unit.is_of_experts && expert_fsdp ? *expert_fsdp : *fsdp;
+  }
   /// Whether sums go over other copies of the model.
   bool has_replicas() const { return communicates(*dp_replicate); }
   /// Who is told of flat buffers that go through fsdp; null: nobody.

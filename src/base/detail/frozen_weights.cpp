@@ -37,19 +37,20 @@ class UnitFiller {
       : source_(source),
         shards_(shards),
         table_(shards.table()),
-        fsdp_(shards.fsdp()),
+        ranks_(shards.ranks_of(unit)),
         copy_(shards.published(unit)),
-        slices_(shards.map().frozen_slices(unit, shards.fsdp().rank())),
+        slices_(shards.map().frozen_slices(unit, shards.shard_of(unit))),
         rows_(shards.map().unit(unit).rows) {}
 
   void fill() {
-    comm::agree_all(fsdp_, [&] {
+    comm::agree_all(ranks_, [&] {
       for (const FrozenSlice& slice : slices_)
         fill_directly(slice);
       note_maxima_of_files();
     });
     for (const int row : rows_)
-      if (is_quantised_here(row)) quantise(row);
+      // Other ranks have the experts that this one lacks.
+      if (is_quantised_here(row) && table_.row(row).count() > 0) quantise(row);
     copy_.write_back();
   }
 
@@ -96,7 +97,7 @@ class UnitFiller {
     }
   }
 
-  /// Elements of what the ranks of fsdp share of a tensor.
+  /// Elements of what the ranks of the unit share of a tensor.
   void read(int row, std::int64_t first, std::span<float> target) {
     model::for_each_run(table_.row(row), first, std::ssize(target),
                         [&](std::int64_t logical, std::int64_t count) {
@@ -109,14 +110,14 @@ class UnitFiller {
   /// Codes of what this rank keeps of a tensor, and their blocks' maxima; then all ranks' maxima.
   void quantise(int row) {
     std::vector<float> own;
-    comm::agree_all(fsdp_, [&] {
+    comm::agree_all(ranks_, [&] {
       for (const FrozenSlice& slice : slices_)
         if (slice.plane.row == row && slice.plane.plane == model::nf4_plane::codes)
           quantise_codes(slice, own);
     });
     // A slice of codes begins and ends with whole blocks: planes and shards are aligned.
     std::vector<float> maxima;
-    for (const auto& part : fsdp_.all_gather_bytes(std::as_bytes(std::span(own)))) {
+    for (const auto& part : ranks_.all_gather_bytes(std::as_bytes(std::span(own)))) {
       const std::size_t before = maxima.size();
       maxima.resize(before + part.size() / sizeof(float));
       if (!part.empty()) std::memcpy(maxima.data() + before, part.data(), part.size());
@@ -228,7 +229,7 @@ class UnitFiller {
   const WeightSource& source_;
   shard::ModelShards& shards_;
   const model::ParameterTable& table_;
-  const comm::Communicator& fsdp_;
+  const comm::Communicator& ranks_;
   shard::HostCopy copy_;
   std::vector<FrozenSlice> slices_;
   const std::vector<int>& rows_;

@@ -22,14 +22,16 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 ShardMap::ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
                    const ShardRules& rules)
     : num_shards_(num_shards), rules_(rules), offset_of_row_(table.rows.size(), 0) {
-  core::check(num_shards >= 1, "a shard group has at least one rank");
+  core::check(num_shards >= 1 && num_shards % rules.ep == 0,
+              "a shard group has at least one rank, and those that share experts divide it");
   for (const std::string& name : table.units)
     units_.emplace_back().name = name;
   for (int row = 0; row < static_cast<int>(table.rows.size()); ++row)
     add_row(table.row(row), row);
   for (UnitLayout& unit : units_) {
     if (!unit.trainable) lay_out_frozen(table, unit);
-    const std::int64_t share = (unit.count + num_shards - 1) / num_shards;
+    unit.num_shards = unit.is_of_experts ? num_shards / rules.ep : num_shards;
+    const std::int64_t share = (unit.count + unit.num_shards - 1) / unit.num_shards;
     unit.shard_size = round_up(share, unit.trainable ? rules.block : alignment_bytes);
   }
 }
@@ -39,8 +41,11 @@ void ShardMap::add_row(const model::Parameter& parameter, int row) {
   if (unit.rows.empty()) {
     unit.trainable = parameter.trainable;
     unit.stays_gathered = parameter.adapts >= 0;
+    unit.is_of_experts = is_of_experts(parameter);
   }
-  core::check(unit.trainable == parameter.trainable, "the rows of a unit are of one kind");
+  core::check(
+      unit.trainable == parameter.trainable && unit.is_of_experts == is_of_experts(parameter),
+      "the rows of a unit are of one kind");
   unit_of_row_.push_back(parameter.unit);
   unit.rows.push_back(row);
   if (!unit.trainable) return;
@@ -123,7 +128,7 @@ std::int64_t ShardMap::frozen_shard_bytes() const {
 std::int64_t ShardMap::largest_unit() const {
   std::int64_t largest = 0;
   for (const UnitLayout& unit : units_)
-    if (unit.trainable) largest = std::max(largest, unit.padded_count(num_shards_));
+    if (unit.trainable) largest = std::max(largest, unit.padded_count());
   return largest;
 }
 

@@ -49,8 +49,11 @@ struct UnitLayout {
   std::vector<FrozenPlane> planes;    ///< frozen: in the order of the buffer
   std::int64_t count = 0;             ///< elements (frozen: bytes) without padding
   std::int64_t shard_size = 0;        ///< elements (frozen: bytes) a shard, padding included
+  /// Of experts that ranks share out: its shards are those of fewer ranks (expert_fsdp).
+  bool is_of_experts = false;
+  std::int64_t num_shards = 1;
 
-  std::int64_t padded_count(std::int64_t num_shards) const { return shard_size * num_shards; }
+  std::int64_t padded_count() const { return shard_size * num_shards; }
 };
 
 struct ShardRules {
@@ -58,14 +61,18 @@ struct ShardRules {
   /// Shards of trainable units begin at multiples of so many elements: what is kept in blocks of
   /// them is never cut.
   std::int64_t block = 1;
+  /// Ranks that share the experts of each layer: each shard of a unit of experts is of so many
+  /// shards of others.
+  std::int64_t ep = 1;
 };
 
 class ShardMap {
  public:
-  /// The units of `table` have rows of one kind each (see regroup).
+  /// The units of `table` have rows of one kind each (see regroup); rules.ep divides `num_shards`.
   ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
            const ShardRules& rules = {});
 
+  /// Of units that are not of shared experts.
   std::int64_t num_shards() const { return num_shards_; }
   const ShardRules& rules() const { return rules_; }
   const std::vector<UnitLayout>& units() const { return units_; }
@@ -95,6 +102,9 @@ class ShardMap {
 
  private:
   void add_row(const model::Parameter& parameter, int row);
+  bool is_of_experts(const model::Parameter& parameter) const {
+    return rules_.ep > 1 && parameter.of_experts.has_value();
+  }
   void lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit);
 
   std::int64_t num_shards_;

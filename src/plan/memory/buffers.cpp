@@ -41,7 +41,7 @@ class Ledger {
       : shards_(shards),
         overlaps_(rules.schedule.prefetches),
         sums_in_place_(rules.sums_in_place),
-        gathers_(shards.num_shards() > 1 || rules.alone == Alone::communicates) {}
+        alone_(rules.alone) {}
 
   void run(const std::vector<schedule::Event>& events) {
     for (const schedule::Event& event : events)
@@ -80,13 +80,15 @@ class Ledger {
   }
 
   /// Elements; bytes of a frozen unit.
-  std::int64_t padded(int unit) const {
-    return shards_.unit(unit).padded_count(shards_.num_shards());
+  std::int64_t padded(int unit) const { return shards_.unit(unit).padded_count(); }
+  bool gathers(int unit) const {
+    return shards_.unit(unit).num_shards > 1 || alone_ == Alone::communicates;
   }
   Pool& pool_of(int unit) { return shards_.unit(unit).trainable ? weights_ : frozen_; }
 
   void gather(int unit) {
-    if (gathers_ && !gathered_.contains(unit)) gathered_[unit] = pool_of(unit).take(padded(unit));
+    if (gathers(unit) && !gathered_.contains(unit))
+      gathered_[unit] = pool_of(unit).take(padded(unit));
   }
 
   void release(int unit) {
@@ -106,9 +108,11 @@ class Ledger {
 
   void reduce(int unit) {
     if (sums_in_place_) return;
-    on_their_way_.push_back(open_gradients_.at(unit));
+    const std::int64_t buffer = open_gradients_.at(unit);
     open_gradients_.erase(unit);
-    if (!gathers_ || !overlaps_) all_arrive();
+    if (!gathers(unit)) return gradients_.put(buffer);
+    on_their_way_.push_back(buffer);
+    if (!overlaps_) all_arrive();
   }
 
   void oldest_arrives() {
@@ -123,7 +127,7 @@ class Ledger {
   const ShardMap& shards_;
   bool overlaps_;
   bool sums_in_place_;
-  bool gathers_;
+  Alone alone_;
   Pool weights_;
   Pool frozen_;
   Pool gradients_;

@@ -85,7 +85,9 @@ class MemoryPlan {
     std::map<Kind, std::int64_t> bytes;
     for (const UnitLayout& unit : shards_.units())
       for (const FrozenPlane& plane : unit.planes)
-        bytes[table_.row(plane.row).packing.kind] += plane.count * core::size_bytes(plane.dtype);
+        // Of experts that ranks share out there are fewer shards.
+        bytes[table_.row(plane.row).packing.kind] +=
+            plane.count * core::size_bytes(plane.dtype) * (shards_.num_shards() / unit.num_shards);
     std::int64_t left = shards_.frozen_shard_bytes();
     for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
       const bool is_last = std::next(it) == bytes.rend();

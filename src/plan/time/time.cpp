@@ -88,9 +88,7 @@ class StepPlan {
     return times;
   }
 
-  double whole(const UnitLayout& unit) const {
-    return static_cast<double>(unit.padded_count(plan_.mesh.size(groups::fsdp)));
-  }
+  double whole(const UnitLayout& unit) const { return static_cast<double>(unit.padded_count()); }
   double gathered_bytes(const UnitLayout& unit) const {
     return whole(unit) *
            (unit.trainable ? static_cast<double>(core::size_bytes(numbers_.compute)) : 1);

@@ -20,15 +20,14 @@ core::DType wire_dtype(const plan::Numbers& numbers) {
 
 }  // namespace
 
-Gradients::Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups,
-                     const Options& options)
-    : shard_sizes_(std::move(shard_sizes)),
+Gradients::Gradients(const plan::ShardMap& map, const Groups& groups, const Options& options)
+    : map_(map),
       groups_(groups),
       options_(options),
       sums_in_place_(!groups.gathers() && options.numbers.compute == core::DType::f32 &&
                      !options.numbers.is_fixed_point()),
-      sums_(shard_sizes_.size()),
-      has_sum_(shard_sizes_.size(), 0),
+      sums_(map.units().size()),
+      has_sum_(map.units().size(), 0),
       pool_(to_aten(options.numbers.compute), options.device,
             groups.told_of_buffers(options.registers_buffers)) {
   limit_ = largest_term(1);
@@ -38,7 +37,7 @@ void Gradients::make_sum(int unit) {
   // Made when first needed: a model that only generates has no gradients.
   if (sum(unit).defined()) return;
   sum(unit) = at::zeros(
-      {shard_sizes_[static_cast<std::size_t>(unit)]},
+      {shard_size(unit)},
       at::TensorOptions().dtype(to_aten(sum_dtype(options_.numbers))).device(options_.device));
 }
 
@@ -48,15 +47,16 @@ at::Tensor Gradients::take_buffer(int unit) {
   // One buffer is on its way while the next is filled.
   while (on_their_way_.size() >= 2)
     arrive();
-  return pool_.take(shard_sizes_[static_cast<std::size_t>(unit)] * groups_.fsdp->size());
+  return pool_.take(map_.unit(unit).padded_count());
 }
 
 void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
   const bool is_first = !has_sum(unit);
+  const bool is_alone = !groups_.gathers(map_.unit(unit));
   has_sum_[static_cast<std::size_t>(unit)] = 1;
   if (!sums_in_place_) {
     if (is_first) sum(unit).zero_();
-    if (!groups_.gathers()) {
+    if (is_alone) {
       add_alone(unit, buffer);
       pool_.put(std::move(buffer));
     } else if (options_.device.is_cpu()) {
@@ -65,7 +65,6 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
       start_on_device(unit, std::move(buffer));
     }
   }
-  const bool is_alone = !groups_.gathers();
   if (is_alone && pass == Pass::last) start_over_replicas(unit);
   if (!is_alone) on_their_way_.back().is_last = pass == Pass::last;
   while (!options_.overlap && !on_their_way_.empty())
@@ -82,7 +81,7 @@ void Gradients::add_alone(int unit, const at::Tensor& buffer) {
 }
 
 void Gradients::start_on_host(int unit, at::Tensor buffer) {
-  const std::int64_t shard_size = shard_sizes_[static_cast<std::size_t>(unit)];
+  const std::int64_t shard_size = this->shard_size(unit);
   const plan::Numbers& numbers = options_.numbers;
   comm::Exchange exchange{.count = shard_size,
                           .element_bytes = numbers.wire_bytes(),
@@ -98,7 +97,7 @@ void Gradients::start_on_host(int unit, at::Tensor buffer) {
   exchange.add = [this, kept = sum(unit)](const std::byte* wire, std::int64_t n, std::byte* sums) {
     add(wire, n, options_.numbers, sums);
   };
-  const comm::Ticket ticket = groups_.fsdp->exchange(std::move(exchange));
+  const comm::Ticket ticket = group_of(unit).exchange(std::move(exchange));
   on_their_way_.push_back({.unit = unit, .ticket = ticket, .buffer = std::move(buffer)});
 }
 
@@ -117,7 +116,7 @@ void Gradients::start_on_device(int unit, at::Tensor buffer) {
     buffer = at::Tensor();
   }
   at::Tensor terms = at::empty({sum(unit).numel()}, wire.options());
-  const comm::Ticket ticket = groups_.fsdp->reduce_scatter(
+  const comm::Ticket ticket = group_of(unit).reduce_scatter(
       wire_dtype(options_.numbers), wire.data_ptr(), terms.data_ptr(), terms.numel());
   on_their_way_.push_back({.unit = unit,
                            .ticket = ticket,
@@ -128,7 +127,7 @@ void Gradients::start_on_device(int unit, at::Tensor buffer) {
 
 void Gradients::arrive() {
   OnItsWay& oldest = on_their_way_.front();
-  groups_.fsdp->wait(oldest.ticket);
+  group_of(oldest.unit).wait(oldest.ticket);
   if (oldest.terms.defined()) sum(oldest.unit).add_(oldest.terms);
   if (oldest.buffer.defined()) pool_.put(std::move(oldest.buffer));
   const int unit = oldest.unit;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/layout/shard_map.hpp"
 #include "schedule/pass.hpp"
 #include "shard/detail/buffer_pool.hpp"
 #include "shard/host_copy.hpp"
@@ -29,8 +30,8 @@ struct OutOfRange {
 /// Adds micro-batches' gradients of all ranks to sums by unit, behind the computation.
 class Gradients {
  public:
-  /// `shard_sizes` by unit.
-  Gradients(std::vector<std::int64_t> shard_sizes, const Groups& groups, const Options& options);
+  /// `map` outlives this.
+  Gradients(const plan::ShardMap& map, const Groups& groups, const Options& options);
 
   /// The sum has the buffer's place: one rank, fp32.
   bool sums_in_place() const { return sums_in_place_; }
@@ -43,7 +44,7 @@ class Gradients {
   bool has_sum(int unit) const { return has_sum_[static_cast<std::size_t>(unit)] != 0; }
 
   /// Starts to add `buffer` to the sums; in the step's last micro-batch also over the replicas.
-  /// Collective on fsdp and dp_replicate.
+  /// Collective on the ranks that share the unit, and on dp_replicate.
   using Pass = schedule::Pass;
   void reduce(int unit, at::Tensor buffer, Pass pass);
 
@@ -79,6 +80,8 @@ class Gradients {
   };
 
   at::Tensor& sum(int unit) { return sums_[static_cast<std::size_t>(unit)]; }
+  std::int64_t shard_size(int unit) const { return map_.unit(unit).shard_size; }
+  comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
   void make_sum(int unit);
   void add_alone(int unit, const at::Tensor& buffer);
   at::Tensor to_wire_on_device(int unit, const at::Tensor& gradient);
@@ -90,7 +93,7 @@ class Gradients {
   void look_at_checks();
   void note(int unit, std::int64_t element, float value);
 
-  std::vector<std::int64_t> shard_sizes_;
+  const plan::ShardMap& map_;
   Groups groups_;
   Options options_;
   bool sums_in_place_;

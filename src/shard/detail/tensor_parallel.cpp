@@ -10,8 +10,9 @@
 namespace finetune::shard {
 
 TensorParallelOps::TensorParallelOps(model::Weights& weights, const model::ParameterTable& table,
-                                     comm::Group& tp, model::Path path, model::Recompute recompute)
-    : Ops(weights, path, recompute), table_(table), tp_(tp) {}
+                                     comm::Group& tp, model::Path path, model::Recompute recompute,
+                                     const SharedWith& with)
+    : ExpertParallelOps(weights, with, path, recompute), table_(table), tp_(tp) {}
 
 void TensorParallelOps::begin_pass(std::int64_t num_tokens) {
   if (travel_ && travel_->tokens().num_tokens == num_tokens) return;
@@ -57,21 +58,20 @@ at::Tensor TensorParallelOps::tune_temperature(const at::Tensor& qkv,
 
 at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                                         const model::Sequence& sequence, std::int64_t i_layer) {
-  return Ops::attention(qkv, own_heads(shape), sequence, i_layer);
+  return ContextParallelOps::attention(qkv, own_heads(shape), sequence, i_layer);
 }
 
 at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
                                       const model::Experts& experts,
                                       const model::Sequence& sequence) {
   core::check(travel_ != nullptr, "a pass begins with the embedding");
-  core::check(rows.stride > 0, "ranks of tp share experts that are tensors of their own");
   model::Experts own = experts;
-  // Also of experts that are other ranks'.
-  own.d_ff =
-      model::held_pieces(table_.row(rows.down).split->matrices.front(), tp_.size(), tp_.rank())
-          .indices.count();
+  // Of experts that are tensors of their own each rank has some channels, also of other ranks'
+  // experts; where one tensor holds all, each rank has some experts.
+  if (const auto& split = table_.row(rows.down).split)
+    own.d_ff = model::held_pieces(split->matrices.front(), tp_.size(), tp_.rank()).indices.count();
   const at::Tensor x = gather_tokens(x_ND, travel_);
-  return scatter_tokens(Ops::experts(x, rows, own, sequence), travel_);
+  return scatter_tokens(ExpertParallelOps::experts(x, rows, own, sequence), travel_);
 }
 
 at::Tensor TensorParallelOps::all_tokens(const at::Tensor& x_ND) {

@@ -12,6 +12,7 @@
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "model/part.hpp"
+#include "shard/detail/expert_parallel.hpp"
 #include "shard/detail/own_tokens.hpp"
 
 namespace finetune::shard {
@@ -31,12 +32,13 @@ namespace finetune::shard {
 ///
 /// Collective on `tp`: every op with weights but norms and biases, forward or backward. All ranks
 /// call the same ops in the same order. Throws: what `tp` throws.
-class TensorParallelOps : public model::Ops {
+class TensorParallelOps : public ExpertParallelOps {
  public:
   /// `table` is this rank's part (model::part_of); all three outlive this.
   TensorParallelOps(model::Weights& weights, const model::ParameterTable& table, comm::Group& tp,
                     model::Path path = model::Path::kernels,
-                    model::Recompute recompute = model::Recompute::nothing);
+                    model::Recompute recompute = model::Recompute::nothing,
+                    const SharedWith& with = {});
 
   /// The tokens of the passes that follow, N. `embedding` begins a pass by itself.
   void begin_pass(std::int64_t num_tokens);

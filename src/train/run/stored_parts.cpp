@@ -75,7 +75,7 @@ std::vector<optim::StateTensor> kept_of(const shard::ModelShards& shards,
 std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
                                  const std::vector<optim::StateTensor>& kept, const Share& share) {
   std::vector<StoredPart> parts;
-  const int i_shard = shards.fsdp().rank();
+  const int i_shard = shards.shard_of(unit);
   for (const plan::ShardSlice& whole : shards.map().slices(unit, i_shard)) {
     const model::Parameter& row = shards.table().row(whole.row);
     const Share own = of_holders(share, row);

@@ -234,14 +234,14 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
   return start_forward_backward(engine, batch, scale, pass).wait();
 }
 
-PendingPass start_forward_backward(const Engine& engine,
-                                   const std::optional<data::MicroBatch>& batch, const Scale& scale,
-                                   Pass pass) {
+PendingPass start_forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& own,
+                                   const Scale& scale, Pass pass) {
   const Stages stages = stages_of(engine);
+  const std::optional<data::MicroBatch> batch = computed_of(engine, own);
   std::optional<PassTokens> tokens = prepare(engine, batch);
   const DropoutOfPass dropout(engine, batch);
   model::Balance balance;
-  if (tokens && scale.balance != 0) {
+  if (own && scale.balance != 0) {
     balance = make_balance(engine, *batch, scale.balance);
     tokens->sequence.balance = &balance;
   }
@@ -259,7 +259,8 @@ void end_passes(const Engine& engine) {
   run_events(engine, make_end(stages_of(engine), rules_of(engine)), false, [](const Event&) {});
 }
 
-LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch) {
+LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& own) {
+  const std::optional<data::MicroBatch> batch = computed_of(engine, own);
   const std::optional<PassTokens> tokens = prepare(engine, batch);
   PendingLoss loss;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,

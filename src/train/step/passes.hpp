@@ -63,7 +63,8 @@ struct PendingPass {
 /// Forward and backward of one micro-batch; starts to add its gradient, scaled, to the shards'
 /// gradient sums. A rank without a micro-batch takes part with nothing: the gathers and reductions
 /// are collective on fsdp (the last pass's also on dp_replicate), and somebody else's weights are
-/// among this rank's shards.
+/// among this rank's shards. Where ranks share experts out it computes a sample of which nothing is
+/// trained: others' tokens may need its experts.
 PendingPass start_forward_backward(const Engine& engine,
                                    const std::optional<data::MicroBatch>& batch, const Scale& scale,
                                    Pass pass);

@@ -114,7 +114,7 @@ TEST(Adapters, GatherOfNf4AboutAQuarterOfBf16) {
   const auto block = [](Base base) {
     const Plan plan = make(request(small(), 2), table_of(small(), base));
     for (const UnitLayout& unit : plan.shards.units())
-      if (unit.name == "layers.0") return static_cast<double>(unit.padded_count(2));
+      if (unit.name == "layers.0") return static_cast<double>(unit.padded_count());
     return 0.0;
   };
   // 4 bits, and 8 and 32/256 for each 64 of them: 4.127 of 16.

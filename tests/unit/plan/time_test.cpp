@@ -193,7 +193,7 @@ TEST(PlannedTime, SendsHeadEmbeddingAndLastBlockOnceAPass) {
     double gathered = 0, reduced = 0;
     const auto& units = plan.shards.units();
     for (std::size_t i = 0; i < units.size(); ++i) {
-      const auto whole = static_cast<double>(units[i].padded_count(plan.mesh.size(groups::fsdp)));
+      const auto whole = static_cast<double>(units[i].padded_count());
       // Only the first of the two blocks is freed before backward needs it.
       gathered +=
           (units[i].name == "layers.0" ? 2 : 1) * whole * core::size_bytes(r.numbers.compute);

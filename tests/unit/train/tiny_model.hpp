@@ -85,7 +85,7 @@ struct TinyModel {
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       const float* master = shards.master(unit).const_data_ptr<float>();
       const float* gradient = shards.gradient(unit).const_data_ptr<float>();
-      for (const plan::ShardSlice& slice : map.slices(unit, shards.fsdp().rank())) {
+      for (const plan::ShardSlice& slice : map.slices(unit, shards.shard_of(unit))) {
         for (std::int64_t i = 0; i < slice.count; ++i)
           f(slice.row, slice.tensor_offset + i, master[slice.shard_offset + i],
             gradient[slice.shard_offset + i]);

@@ -15,7 +15,8 @@ class Clock {
       : stages_(stages),
         times_(times),
         overlaps_(rules.schedule.prefetches),
-        gathers_(shards.num_shards() > 1 || rules.alone == Alone::communicates),
+        shards_(shards),
+        alone_(rules.alone),
         ready_s_(shards.units().size(), not_gathered) {}
 
   void run(const std::vector<schedule::Event>& events) {
@@ -89,7 +90,7 @@ class Clock {
   }
 
   void gather(int unit) {
-    if (gathers_ && ready_s(unit) == not_gathered) ready_s(unit) = start(of(unit).gather);
+    if (gathers(unit) && ready_s(unit) == not_gathered) ready_s(unit) = start(of(unit).gather);
   }
   void compute(int stage, double seconds) {
     for (const int unit : stages_.units(stage))
@@ -100,6 +101,9 @@ class Clock {
   void arrive() {
     const OnItsWay oldest = on_their_way_.front();
     on_their_way_.pop_front();
+    arrive(oldest);
+  }
+  void arrive(const OnItsWay& oldest) {
     wait_until(oldest.done_s);
     now_s_ += of(oldest.unit).add_s;
     if (oldest.is_last && of(oldest.unit).over_replicas.seconds > 0)
@@ -112,19 +116,28 @@ class Clock {
   }
   /// Two gradients at most are on their way while the next is computed.
   void make_room() {
-    while (gathers_ && on_their_way_.size() >= 2)
+    while (on_their_way_.size() >= 2)
       arrive();
   }
   void leave(int unit, bool is_last) {
-    on_their_way_.push_back({unit, gathers_ ? start(of(unit).reduce) : now_s_, is_last});
-    if (!gathers_ || !overlaps_) arrive();
+    if (gathers(unit)) {
+      on_their_way_.push_back({unit, start(of(unit).reduce), is_last});
+      if (!overlaps_) arrive();
+    } else {
+      arrive({unit, now_s_, is_last});
+    }
     if (!overlaps_) wait_until(replicas_done_s_);
+  }
+
+  bool gathers(int unit) const {
+    return shards_.unit(unit).num_shards > 1 || alone_ == Alone::communicates;
   }
 
   const schedule::Stages& stages_;
   const PlannedTimes& times_;
   bool overlaps_;
-  bool gathers_;
+  const ShardMap& shards_;
+  Alone alone_;
   std::vector<double> ready_s_;
   std::deque<OnItsWay> on_their_way_;
   double now_s_ = 0;
