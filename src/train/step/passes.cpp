@@ -237,7 +237,7 @@ PassResult forward_backward(const Engine& engine, const std::optional<data::Micr
 PendingPass start_forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& own,
                                    const Scale& scale, Pass pass) {
   const Stages stages = stages_of(engine);
-  const std::optional<data::MicroBatch> batch = computed_of(engine, own);
+  const std::optional<data::MicroBatch>& batch = computed_of(engine, own);
   std::optional<PassTokens> tokens = prepare(engine, batch);
   const DropoutOfPass dropout(engine, batch);
   model::Balance balance;
@@ -260,7 +260,7 @@ void end_passes(const Engine& engine) {
 }
 
 LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& own) {
-  const std::optional<data::MicroBatch> batch = computed_of(engine, own);
+  const std::optional<data::MicroBatch>& batch = computed_of(engine, own);
   const std::optional<PassTokens> tokens = prepare(engine, batch);
   PendingLoss loss;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,

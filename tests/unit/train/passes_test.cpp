@@ -8,6 +8,7 @@
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "model/rope.hpp"
+#include "support/mesh.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::passes_test {
@@ -173,6 +174,114 @@ TEST_P(Passes, GradientsAreTheSlopesOfTheLoss) {
   forward_backward(tiny.engine(), sequence(2), 1.0);
   tests::expect_slopes(tiny, 7, [&] { return forward(tiny.engine(), sequence(2)).loss; });
 }
+
+/// A pass with experts shared out, of every mesh that the ranks allow.
+class SharedExperts : public testing::TestWithParam<TinyKind> {
+ protected:
+  static constexpr double balance = 0.05;
+
+  struct Expected {
+    PassResult sums;
+    Gradients gradients;
+  };
+  static Expected alone(const std::vector<data::MicroBatch>& batches) {
+    TinyModel tiny(comm::Communicator(), GetParam());
+    tiny.shards.reset_gradients();
+    Expected expected;
+    for (const auto& batch : batches) {
+      const PassResult sums = forward_backward(tiny.engine(), batch, Scale(0.1, balance));
+      expected.sums.loss += sums.loss;
+      expected.sums.balance += sums.balance;
+    }
+    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
+      expected.gradients[{row, i}] = gradient;
+    });
+    return expected;
+  }
+
+  /// All of `passes`, of which this rank has one each; nothing: it has none.
+  static void expect_same(int dp_shard, int ep, Blocks blocks,
+                          const std::vector<std::optional<data::MicroBatch>>& passes,
+                          const Expected& expected) {
+    SCOPED_TRACE("dp_shard " + std::to_string(dp_shard) + ", ep " + std::to_string(ep));
+    const comm::Communicator& world = tests::world();
+    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, ep), true);
+    TinyModel tiny(groups, TinyModel::in_fp32(), GetParam());
+    tiny.shards.reset_gradients();
+    Engine engine = tiny.engine();
+    engine.blocks = blocks;
+    PassResult sums;
+    for (const auto& mine : passes) {
+      const Pass pass = &mine == &passes.back() ? Pass::last : Pass::more_follow;
+      const PassResult one = forward_backward(engine, mine, Scale(0.1, balance), pass);
+      sums.loss += one.loss;
+      sums.balance += one.balance;
+    }
+    end_passes(engine);
+    EXPECT_NEAR(world.all_reduce(sums.loss, comm::Reduce::sum), expected.sums.loss, 1e-5);
+    EXPECT_NEAR(world.all_reduce(sums.balance, comm::Reduce::sum), expected.sums.balance, 1e-5);
+    std::int64_t seen = 0;
+    tiny.for_each([&](int row, std::int64_t i, float, float gradient) {
+      ++seen;
+      const float wanted = expected.gradients.at({row, i});
+      EXPECT_NEAR(gradient, wanted, 1e-5 * std::max(1.0f, std::abs(wanted)))
+          << "row " << row << ", element " << i;
+    });
+    const std::int64_t copies = world.size() / dp_shard;
+    EXPECT_EQ(world.all_reduce(seen, comm::Reduce::sum), copies * std::ssize(expected.gradients));
+  }
+
+  /// Calls f(dp_shard, ep) for all there are.
+  template <typename F>
+  static void for_each_mesh(const F& f) {
+    const int ranks = tests::world().size();
+    for (int dp_shard = 1; dp_shard <= ranks; ++dp_shard)
+      for (int ep = 1; ep <= dp_shard; ++ep)
+        if (ranks % dp_shard == 0 && dp_shard % ep == 0) f(dp_shard, ep);
+  }
+};
+
+TEST_P(SharedExperts, AddUpToThoseOfOneRank) {
+  const comm::Communicator& world = tests::world();
+  std::vector<data::MicroBatch> all;
+  for (std::int64_t number = 0; number < 2 * world.size(); ++number)
+    all.push_back(sequence(number));
+  const Expected expected = alone(all);
+  for (const Blocks blocks : {Blocks::kept, Blocks::recomputed})
+    for_each_mesh([&](int dp_shard, int ep) {
+      expect_same(dp_shard, ep, blocks,
+                  {sequence(world.rank()), sequence(world.rank() + world.size())}, expected);
+    });
+}
+
+TEST_P(SharedExperts, ServeRanksWithAMicroBatchWhereOthersHaveNone) {
+  const comm::Communicator& world = tests::world();
+  const Expected expected = alone({sequence(3)});
+  for (int having = 0; having < world.size(); ++having)
+    for_each_mesh([&](int dp_shard, int ep) {
+      const bool has_one = world.rank() == having;
+      expect_same(dp_shard, ep, Blocks::kept, {has_one ? std::optional(sequence(3)) : std::nullopt},
+                  expected);
+    });
+}
+
+TEST_P(SharedExperts, HaveTheLossOfForwardAndBackwardInForward) {
+  const comm::Communicator& world = tests::world();
+  const double expected = alone({sequence(2)}).sums.loss;
+  for_each_mesh([&](int dp_shard, int ep) {
+    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, ep), true);
+    TinyModel tiny(groups, TinyModel::in_fp32(), GetParam());
+    const LossSum sum =
+        forward(tiny.engine(), world.rank() == 0 ? std::optional(sequence(2)) : std::nullopt);
+    EXPECT_NEAR(sum.loss, world.rank() == 0 ? expected : 0.0, 1e-5);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SharedExperts,
+                         testing::Values(TinyKind::experts, TinyKind::fused_experts),
+                         [](const auto& info) {
+                           return info.param == TinyKind::experts ? "separate" : "fused";
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Models, Passes,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts),

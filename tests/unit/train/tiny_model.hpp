@@ -11,7 +11,10 @@
 #include "base/initial_weights.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
+#include "models/llama/llama4.hpp"
 #include "models/qwen/qwen.hpp"
+#include "plan/layout/bucket.hpp"
+#include "shard/parallel_ops.hpp"
 #include "support/ranks.hpp"
 #include "train/step/passes.hpp"
 
@@ -20,7 +23,8 @@ namespace finetune::tests {
 enum class TinyKind {
   own_head,
   tied,
-  experts,  ///< the first layer sees a window, the second has experts; heads are normed
+  experts,        ///< the first layer sees a window, the second has experts; heads are normed
+  fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
 };
 
 inline model::Architecture tiny_architecture(TinyKind kind) {
@@ -36,6 +40,11 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
   a.max_positions = 24;
   a.tied_embeddings = kind == TinyKind::tied;
   a.init_std = 0.7;
+  if (kind == TinyKind::fused_experts) {
+    a.layers.resize(2);
+    a.layers[1].has_experts = true;
+    a.experts = {.num = 4, .top_k = 1, .d_ff = 5, .d_shared = 6, .scales_input = true};
+  }
   if (kind != TinyKind::experts) return a;
   a.layers.resize(2);
   for (model::Layer& layer : a.layers)
@@ -47,8 +56,8 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
 }
 
 /// Qwen 3's table is Llama's where a layer has neither experts nor normed heads.
-inline model::ModelFamily tiny_family() {
-  return models::qwen::qwen3_moe();
+inline model::ModelFamily tiny_family(TinyKind kind = TinyKind::own_head) {
+  return kind == TinyKind::fused_experts ? models::llama::llama4_text() : models::qwen::qwen3_moe();
 }
 
 struct TinyModel {
@@ -59,11 +68,14 @@ struct TinyModel {
   TinyModel(const shard::Groups& groups, const shard::Options& options,
             TinyKind kind = TinyKind::own_head, std::uint64_t seed = 1)
       : architecture(tiny_architecture(kind)),
-        table(tiny_family().describe(architecture)),
-        map(table, groups.fsdp->size()),
-        model(tiny_family().build(architecture)),
+        table(plan::regroup(
+            model::part_of(tiny_family(kind).describe(architecture), groups.part_place()),
+            plan::Bucket::block, groups.part_place().ep)),
+        map(table, groups.fsdp->size(), {.ep = groups.part_place().ep}),
+        model(tiny_family(kind).build(architecture)),
         shards(table, map, groups, options),
-        ops(shards) {
+        own_ops(shard::make_ops(shards, model::Path::kernels, model::Recompute::nothing)),
+        ops(*own_ops) {
     base::randomize(architecture, table, seed, shards);
   }
   TinyModel(const TinyModel&) = delete;
@@ -77,8 +89,8 @@ struct TinyModel {
 
   train::Engine engine() { return {architecture, *model, ops, shards}; }
 
-  /// Calls f(row, element of the row, master weight, gradient sum) for this rank's elements; the
-  /// gradient is 0 before the first pass.
+  /// Calls f(row, element of the logical row, master weight, gradient sum) for this rank's
+  /// elements; the gradient is 0 before the first pass.
   template <typename F>
   void for_each(const F& f) {
     shards.finish_gradients();
@@ -86,9 +98,12 @@ struct TinyModel {
       const float* master = shards.master(unit).const_data_ptr<float>();
       const float* gradient = shards.gradient(unit).const_data_ptr<float>();
       for (const plan::ShardSlice& slice : map.slices(unit, shards.shard_of(unit))) {
-        for (std::int64_t i = 0; i < slice.count; ++i)
-          f(slice.row, slice.tensor_offset + i, master[slice.shard_offset + i],
-            gradient[slice.shard_offset + i]);
+        std::int64_t at = slice.shard_offset;
+        model::for_each_run(table.row(slice.row), slice.tensor_offset, slice.count,
+                            [&](std::int64_t first, std::int64_t count) {
+                              for (std::int64_t i = 0; i < count; ++i, ++at)
+                                f(slice.row, first + i, master[at], gradient[at]);
+                            });
       }
     }
   }
@@ -98,7 +113,8 @@ struct TinyModel {
   plan::ShardMap map;
   model::ModelPtr model;
   shard::ModelShards shards;
-  model::Ops ops;
+  std::unique_ptr<model::Ops> own_ops;
+  model::Ops& ops;
 };
 
 /// That the gradients of a model of one rank are the slopes of `loss()` over every `stride`th

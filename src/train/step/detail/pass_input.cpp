@@ -39,17 +39,19 @@ std::vector<std::int64_t> token_numbers(const data::MicroBatch& batch) {
 
 }  // namespace
 
-std::optional<data::MicroBatch> computed_of(const Engine& engine,
-                                            const std::optional<data::MicroBatch>& own) {
+const std::optional<data::MicroBatch>& computed_of(const Engine& engine,
+                                                   const std::optional<data::MicroBatch>& own) {
   const auto& ep = engine.shards.groups().ep;
   if (own || !ep || ep->size() == 1) return own;
-  // Any tokens will do: no label, so no gradient comes back from the head, and what it computes
-  // of them is 0 in every sum.
+  // Any tokens will do: without labels no gradient comes back from the head, and what this rank
+  // adds to every sum is 0.
   constexpr auto length = static_cast<std::size_t>(data::length_step);
-  return data::MicroBatch{.batch = 1,
-                          .length = data::length_step,
-                          .ids = std::vector<std::int64_t>(length, 0),
-                          .labels = std::vector<std::int64_t>(length, data::not_trained)};
+  static const std::optional<data::MicroBatch> untrained =
+      data::MicroBatch{.batch = 1,
+                       .length = data::length_step,
+                       .ids = std::vector<std::int64_t>(length, 0),
+                       .labels = std::vector<std::int64_t>(length, data::not_trained)};
+  return untrained;
 }
 
 std::optional<PassTokens> prepare(const Engine& engine,

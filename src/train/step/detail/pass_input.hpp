@@ -21,9 +21,9 @@ struct PassTokens {
 };
 
 /// What a rank computes in a pass in which `own` is its part: that, or, where others' tokens may
-/// need its experts, a sample whose gradient is zero.
-std::optional<data::MicroBatch> computed_of(const Engine& engine,
-                                            const std::optional<data::MicroBatch>& own);
+/// need its experts, a sample whose gradient is zero, which lives for ever.
+const std::optional<data::MicroBatch>& computed_of(const Engine& engine,
+                                                   const std::optional<data::MicroBatch>& own);
 
 std::optional<PassTokens> prepare(const Engine& engine,
                                   const std::optional<data::MicroBatch>& batch);
