@@ -142,8 +142,8 @@ std::int64_t Plan::tensor_bytes() const {
 }
 
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own) {
-  return ShardMap(regroup(own, plan.bucket, plan.mesh.ep), plan.shards.num_shards(),
-                  plan.shards.rules());
+  return ShardMap(regroup(own, plan.bucket, units_of_experts(plan.mesh.ep)),
+                  plan.shards.num_shards(), plan.shards.rules());
 }
 
 namespace {
@@ -183,12 +183,16 @@ void require_experts(const Mesh& mesh, const model::ParameterTable& table,
 
 }  // namespace
 
+model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
+                                    Bucket bucket) {
+  return regroup(model::part_of(table, largest_part(mesh)), bucket, units_of_experts(mesh.ep));
+}
+
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   require_parts(mesh, table, request.deck);
   require_experts(mesh, table, request.deck);
-  const model::ParameterTable grouped =
-      regroup(model::part_of(table, largest_part(mesh)), request.parallel.bucket, mesh.ep);
+  const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),
                                {request.numbers.compute, request.optimizer.block(), mesh.ep}),

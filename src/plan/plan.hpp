@@ -102,6 +102,10 @@ BatchPlan plan_batch(const PlanInput& request, std::int64_t data_ranks);
 /// Throws: ErrorKind::deck if the ranks do not form the mesh, or cannot share what they are to.
 Plan make(const PlanInput& request, const model::ParameterTable& table);
 
+/// What the ranks with the largest parts hold of the family's table, in the units of `bucket`.
+model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
+                                    Bucket bucket);
+
 /// The shards of one rank's own table (model::part_of) in the mesh of `plan`.
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own);
 

@@ -69,9 +69,10 @@ class Trainer {
         groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
         architecture_(tiny_architecture(setup.kind)),
         table_(plan::regroup(adapted(tiny_family().describe(architecture_), setup.adapter),
-                             plan::bucket_named(setup.bucket))),
+                             plan::bucket_named(setup.bucket),
+                             plan::units_of_experts(setup.parts.ep))),
         own_(model::part_of(table_, groups_.part_place())),
-        map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute}),
+        map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute, .ep = setup.parts.ep}),
         model_(tiny_family().build(architecture_)),
         shards_(own_, map_, groups_, options(setup)),
         ops_(shard::make_ops(shards_, model::path_of(setup.numbers.widens), setup.recompute)),
@@ -141,7 +142,7 @@ class Trainer {
       first_of_row.push_back(first_of_row.back() + row.count());
     for (const int unit : shards_.trained_units()) {
       const at::Tensor shard = shard_of(unit).to(at::kFloat);
-      for (const plan::ShardSlice& slice : map_.slices(unit, world_.fsdp.rank())) {
+      for (const plan::ShardSlice& slice : map_.slices(unit, shards_.shard_of(unit))) {
         const float* from = shard.template const_data_ptr<float>() + slice.shard_offset;
         const std::int64_t first = first_of_row[static_cast<std::size_t>(slice.row)];
         const model::Parameter& row = own_.row(slice.row);

@@ -7,6 +7,7 @@
 
 #include "core/dtype.hpp"
 #include "model/detail/basic_ops.hpp"
+#include "model/part.hpp"
 
 namespace finetune::model {
 
@@ -54,10 +55,34 @@ struct MemoryPass {
   double operations = 0;
 };
 
+/// Ranks that exchange activations: those that share matrices, sequences, or experts.
+enum class Sharers { tp, cp, ep };
+
+/// Activations that travel among such ranks.
+struct Travel {
+  enum class Kind { all_gather, reduce_scatter, all_reduce, all_to_all, ring };
+
+  Sharers among = Sharers::tp;
+  Kind kind = Kind::all_gather;
+  /// What all ranks together have, of a tensor of which each has or gets its part; of an all_to_all
+  /// what one rank has for all of them, itself included.
+  double bytes = 0;
+  /// What is computed meanwhile.
+  std::vector<MatrixProduct> beside_products = {};
+  std::vector<AttentionWork> beside_attention = {};
+
+  /// By each of `num_ranks` on average. A ring carries everybody's part past everybody else.
+  double sent_bytes(std::int64_t num_ranks) const {
+    const auto n = static_cast<double>(num_ranks);
+    return (kind == Kind::all_reduce ? 2 : 1) * bytes * (n - 1) / n;
+  }
+};
+
 struct OpWork {
   std::vector<MatrixProduct> products = {};
   std::vector<AttentionWork> attention = {};
   std::vector<MemoryPass> passes = {};
+  std::vector<Travel> travels = {};
 
   /// Adds another's, `times` times.
   void add(const OpWork& other, int times = 1);
@@ -84,6 +109,18 @@ struct OpCost {
   OpWork again_work = {};  ///< of the forward pass, in backward (`Recompute`)
 };
 
+/// What the rank whose costs are counted shares with others.
+struct RankShare {
+  PartPlace place = {};       ///< the table is the part of it (model::part_of)
+  std::int64_t cp = 1;        ///< ranks that share every sequence
+  bool gathers_keys = false;  ///< of all of them at once; else they pass by in a ring
+
+  bool is_whole() const { return place.is_whole() && cp == 1; }
+  std::int64_t size(Sharers among) const {
+    return among == Sharers::tp ? place.tp : among == Sharers::cp ? cp : place.ep;
+  }
+};
+
 /// How ops are computed, as far as their cost depends on it.
 struct CostSettings {
   core::DType compute = core::DType::bf16;
@@ -92,6 +129,7 @@ struct CostSettings {
   bool on_gpu = false;
   Recompute recompute = Recompute::nothing;
   double dropout = 0;  ///< of the inputs that an adapter drops
+  RankShare share = {};
 };
 
 }  // namespace finetune::model

@@ -4,16 +4,6 @@
 #include <algorithm>
 
 namespace finetune::model {
-namespace {
-
-constexpr std::int64_t int64_bytes = 8;
-
-/// fp32 temporaries of kernels::composed::swiglu_backward.
-std::int64_t composed_swiglu_bytes(const CostSettings& settings, std::int64_t elements) {
-  return settings.is_composed ? 7 * fp32_bytes * elements : 0;
-}
-
-}  // namespace
 
 CostOps::CostOps(const ParameterTable& table, const CostSettings& settings)
     : table_(table),
@@ -37,10 +27,68 @@ void CostOps::add_projection(OpCost& op, const ProjectionCost& projection) const
   op.backward_work.add(projection.backward_work);
 }
 
+std::int64_t CostOps::own_tokens(std::int64_t tokens) const {
+  return (tokens + settings_.share.place.tp - 1) / settings_.share.place.tp;
+}
+
+std::int64_t CostOps::all_tokens(std::int64_t own) const {
+  return own * settings_.share.place.tp;
+}
+
+Travel CostOps::travel(Sharers among, Travel::Kind kind, std::int64_t bytes) const {
+  return {.among = among, .kind = kind, .bytes = static_cast<double>(bytes)};
+}
+
+bool CostOps::sums_outputs(RowRange rows) const {
+  const auto& split = table_.row(rows.first).split;
+  return shares_tokens() && split && split->dim == 1;
+}
+
+/// The input of a product of matrices that are split by their outputs: own tokens, of which all are
+/// gathered, in backward once more if the weights need them. Their gradient's sum leaves beside the
+/// product with the weights' gradient; an adapter reads the one and adds to the other.
+void CostOps::gather_inputs(OpCost& op, const TensorSize& x_nD,
+                            const ProjectionShape& shape) const {
+  if (!shares_tokens()) return;
+  const std::int64_t whole = all_tokens(x_nD.rows) * x_nD.columns * element_;
+  op.forward.front().bytes += whole;
+  op.backward.front().bytes += x_nD.bytes + (shape.needs_input() ? whole : 0);
+  op.forward_work.travels.push_back(travel(Sharers::tp, Travel::Kind::all_gather, whole));
+  Travel gather = travel(Sharers::tp, Travel::Kind::all_gather, whole);
+  Travel scatter = travel(Sharers::tp, Travel::Kind::reduce_scatter, whole);
+  if (shape.adapted.empty() && shape.is_trained) {
+    const auto tokens = static_cast<double>(all_tokens(x_nD.rows));
+    const auto in = static_cast<double>(shape.num_inputs);
+    const auto out = static_cast<double>(shape.num_outputs);
+    gather.beside_products = {{tokens, in, out}};
+    scatter.beside_products = {{out, in, tokens}};
+  }
+  if (shape.needs_input()) op.backward_work.travels.push_back(std::move(gather));
+  op.backward_work.travels.push_back(std::move(scatter));
+}
+
+/// The output of a product of matrices that are split by their inputs: terms of all tokens, whose
+/// sums each rank gets of its own.
+void CostOps::scatter_outputs(OpCost& op, const TensorSize& y_nD) const {
+  if (!shares_tokens()) return;
+  const std::int64_t whole = all_tokens(y_nD.rows) * y_nD.columns * element_;
+  op.forward.front().bytes += y_nD.bytes;
+  op.backward.front().bytes += whole;
+  op.forward_work.travels.push_back(travel(Sharers::tp, Travel::Kind::reduce_scatter, whole));
+  op.backward_work.travels.push_back(travel(Sharers::tp, Travel::Kind::all_gather, whole));
+}
+
 TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
-  const TensorSize x = tensor(ids_N.rows, table_.row(row).shape[1]);
+  const TensorSize x = tensor(own_tokens(ids_N.rows), table_.row(row).shape[1]);
   OpCost op{.inputs = {ids_N}, .forward = {{x.bytes}}, .outputs = {x.number}};
-  const std::int64_t elements = x.rows * x.columns;
+  const std::int64_t elements = all_tokens(x.rows) * x.columns;
+  if (shares_tokens()) {
+    const std::int64_t whole = elements * element_;
+    op.forward.front().bytes += whole;
+    op.forward_work.travels = {travel(Sharers::tp, Travel::Kind::reduce_scatter, whole)};
+    if (table_.row(row).trainable)
+      op.backward_work.travels = {travel(Sharers::tp, Travel::Kind::all_gather, whole)};
+  }
   const auto element = static_cast<double>(element_);
   op.forward_work.passes = {pass(elements, 2 * element, 1)};
   if (table_.row(row).trainable)
@@ -51,10 +99,16 @@ TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
 
 TensorSize CostOps::linear(const TensorSize& x_ND, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
-  const TensorSize y = tensor(x_ND.rows, shape.num_outputs);
+  const bool sums = sums_outputs(rows);
+  const std::int64_t tokens = sums ? x_ND.rows : all_tokens(x_ND.rows);
+  const TensorSize y = tensor(sums ? own_tokens(tokens) : tokens, shape.num_outputs);
   OpCost op{.inputs = {x_ND}, .gradients = {{x_ND.number, x_ND.bytes}}, .outputs = {y.number}};
   if (shape.needs_input()) op.kept = {x_ND};
-  add_projection(op, projection_cost(shape, settings_, x_ND.rows, tape_));
+  add_projection(op, projection_cost(shape, settings_, tokens, tape_));
+  if (sums)
+    scatter_outputs(op, y);
+  else
+    gather_inputs(op, x_ND, shape);
   tape_.record(std::move(op));
   return y;
 }
@@ -101,8 +155,9 @@ OpCost CostOps::norm_linear_cost(const TensorSize& h_ND, const ProjectionShape& 
   const bool computes_again = settings_.recompute == Recompute::cheap;
   if (computes_again) op.again_work = op.forward_work;
   op.kept = {h_ND, tape_.tensor(h_ND.rows, 1, fp32_bytes)};
-  add_projection(op, projection_cost(shape, settings_, h_ND.rows, tape_));
+  add_projection(op, projection_cost(shape, settings_, all_tokens(h_ND.rows), tape_));
   keep_or_compute_again(op, normed, shape.needs_input());
+  gather_inputs(op, normed, shape);
   // The gradients of the norm's output and of its input.
   op.backward.push_back({2 * normed.bytes});
   return op;
@@ -120,7 +175,7 @@ void CostOps::keep_or_compute_again(OpCost& op, const TensorSize& between, bool 
 
 TensorSize CostOps::norm_linear(const TensorSize& x_ND, int, RowRange rows, double) {
   const ProjectionShape shape = projection_shape(table_, rows);
-  const TensorSize y = tensor(x_ND.rows, shape.num_outputs);
+  const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
   OpCost op = norm_linear_cost(x_ND, shape);
   op.inputs = {x_ND};
   op.gradients = {{x_ND.number, x_ND.bytes}};
@@ -134,7 +189,7 @@ std::pair<TensorSize, TensorSize> CostOps::add_norm_linear(const TensorSize& x_N
                                                            RowRange rows, double) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const TensorSize h = tensor(x_ND.rows, x_ND.columns);
-  const TensorSize y = tensor(x_ND.rows, shape.num_outputs);
+  const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
   OpCost op = norm_linear_cost(h, shape);
   op.inputs = {x_ND, residual_ND};
   op.gradients = {{residual_ND.number, residual_ND.bytes}, {x_ND.number, 0}};
@@ -153,59 +208,9 @@ TensorSize CostOps::add_bias(const TensorSize& x_NF, RowRange) {
   return x_NF;
 }
 
-TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& shape, int, int,
-                              double) {
-  const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
-  const TensorSize normed = tensor(qkv.rows, qkv.columns);
-  const TensorSize before = tensor(qkv.rows, heads * shape.head_size);
-  OpCost op = norm_cost(before);
-  op.inputs = {qkv};
-  // Queries and keys as they were.
-  op.kept = {before, tape_.tensor(qkv.rows, heads, fp32_bytes)};
-  op.forward = {{before.bytes + normed.bytes}};
-  op.backward = {{before.bytes + qkv.bytes}};
-  op.gradients = {{qkv.number, qkv.bytes}};
-  op.outputs = {normed.number};
-  tape_.record(std::move(op));
-  return normed;
-}
-
-TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
-                                     const SequenceSize&, const Temperature&) {
-  OpCost op{.inputs = {qkv}};
-  const std::int64_t elements = qkv.rows * shape.num_heads * shape.head_size;
-  op.forward_work.passes = {pass(elements, 2 * static_cast<double>(element_), 1)};
-  op.backward_work = op.forward_work;
-  tape_.record(std::move(op));
-  return qkv;
-}
-
-TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& shape,
-                              const SequenceSize& sequence, std::int64_t) {
-  const TensorSize out = tensor(qkv.rows, shape.num_heads * shape.head_size);
-  OpCost op{.inputs = {qkv}, .outputs = {out.number}};
-  // And the logarithm of each head's sum of exponentials.
-  op.kept = {qkv, out, tape_.tensor(qkv.rows, shape.num_heads, fp32_bytes)};
-  op.forward = {BytesHeld{}};
-  // Gradients of q, k and v, which are then joined into one tensor. Piece by piece, where a key's
-  // gradient comes in parts, they are added in fp32.
-  const bool has_band = shape.window > 0 && shape.window < sequence.length;
-  op.backward = {{has_band ? qkv.bytes / element_ * fp32_bytes + qkv.bytes : 2 * qkv.bytes}};
-  op.gradients = {{qkv.number, qkv.bytes}};
-
-  const double visible = visible_tokens(shape, sequence.length);
-  const double channels = static_cast<double>(qkv.rows) * visible *
-                          static_cast<double>(shape.num_heads * shape.head_size);
-  op.forward_work.attention = {{4 * channels, visible}};
-  op.backward_work.attention = {{10 * channels, visible}};
-  if (shape.rotary != Rotary::none) {
-    const std::int64_t rotated =
-        qkv.rows * (shape.num_heads + shape.num_kv_heads) * shape.head_size;
-    op.forward_work.passes = {pass(rotated, bytes_.rope, bytes_.operations)};
-    op.backward_work.passes = op.forward_work.passes;
-  }
-  tape_.record(std::move(op));
-  return out;
+/// fp32 temporaries of kernels::composed::swiglu_backward.
+std::int64_t CostOps::composed_swiglu_bytes(std::int64_t elements) const {
+  return settings_.is_composed ? 7 * fp32_bytes * elements : 0;
 }
 
 void CostOps::add_swiglu_work(OpCost& op, std::int64_t elements) const {
@@ -218,68 +223,16 @@ void CostOps::add_swiglu_work(OpCost& op, std::int64_t elements) const {
 TensorSize CostOps::swiglu_linear(const TensorSize& gate_up, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const TensorSize activated = tensor(gate_up.rows, gate_up.columns / 2);
-  const TensorSize y = tensor(gate_up.rows, shape.num_outputs);
+  const TensorSize y = tensor(own_tokens(gate_up.rows), shape.num_outputs);
   OpCost op{.inputs = {gate_up}, .kept = {gate_up}, .outputs = {y.number}};
   op.gradients = {{gate_up.number, gate_up.bytes}};
   const std::int64_t elements = activated.rows * activated.columns;
   add_swiglu_work(op, elements);
   add_projection(op, projection_cost(shape, settings_, gate_up.rows, tape_));
   keep_or_compute_again(op, activated, shape.needs_input());
+  scatter_outputs(op, y);
   // Gradients of the product and of gate and up meet at the activation function.
-  op.backward.push_back(
-      {activated.bytes + gate_up.bytes + composed_swiglu_bytes(settings_, elements)});
-  tape_.record(std::move(op));
-  return y;
-}
-
-/// The most that experts hold at once. Forward: copies of the tokens and of their outputs.
-/// Backward: gradients of their outputs with and without the choices' weights, or those of gate and
-/// up with the copies of the tokens.
-void CostOps::add_expert_moments(OpCost& op, const TensorSize& x_ND, const Experts& experts,
-                                 std::int64_t unpacked) const {
-  const std::int64_t copies = experts.top_k * x_ND.bytes;
-  const std::int64_t elements = x_ND.rows * experts.top_k * experts.d_ff;
-  const std::int64_t activated = elements * element_;
-  const bool computes_again = settings_.recompute == Recompute::cheap;
-  const std::int64_t again = computes_again ? activated : 0;
-  // Sums of products are computed in fp32.
-  const std::int64_t in_fp32 = element_ < fp32_bytes ? elements * fp32_bytes : 0;
-  op.forward = {{2 * copies + again + x_ND.bytes, unpacked}};
-  op.backward = {{2 * copies + 2 * activated + in_fp32 + again, unpacked},
-                 {3 * activated + again, unpacked},
-                 {2 * activated + 2 * copies, unpacked},
-                 {2 * copies + 2 * x_ND.bytes, unpacked},
-                 {3 * activated + composed_swiglu_bytes(settings_, elements)}};
-}
-
-TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
-                            const SequenceSize&) {
-  const TensorSize y = tensor(x_ND.rows, x_ND.columns);
-  const ProjectionShape gate_up = expert_shape(table_, rows.gate_up);
-  const ProjectionShape down = expert_shape(table_, {rows.down, 1});
-  const std::int64_t choices = x_ND.rows * experts.top_k;
-  OpCost op{.inputs = {x_ND}, .outputs = {y.number}};
-  op.gradients = {{x_ND.number, x_ND.bytes}};
-  // Probabilities; of each choice its number, weight and place.
-  const std::int64_t routing =
-      x_ND.rows * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
-  op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(choices, 2 * experts.d_ff)};
-  if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(choices, experts.d_ff));
-  add_expert_moments(op, x_ND, experts,
-                     std::max(unpacked_bytes(gate_up, settings_), unpacked_bytes(down, settings_)));
-
-  // Each of `active` experts gets its share of the choices; tokens are copied there and back.
-  const double active = static_cast<double>(std::min(experts.num, choices));
-  const double share = static_cast<double>(choices) / active;
-  for (const ProjectionShape& shape : {gate_up, down})
-    add_projection_work(shape, settings_, share, active, op.forward_work, op.backward_work);
-  add_swiglu_work(op, choices * experts.d_ff);
-  add_projection_work(projection_shape(table_, {rows.router, 1}), settings_,
-                      static_cast<double>(x_ND.rows), 1, op.forward_work, op.backward_work);
-  const MemoryPass copies =
-      pass(choices * x_ND.columns, 4 * static_cast<double>(element_), 2 * bytes_.operations);
-  op.forward_work.passes.push_back(copies);
-  op.backward_work.passes.push_back(copies);
+  op.backward.push_back({activated.bytes + gate_up.bytes + composed_swiglu_bytes(elements)});
   tape_.record(std::move(op));
   return y;
 }
@@ -295,12 +248,28 @@ TensorSize CostOps::add(const TensorSize& x_ND, const TensorSize& y_ND) {
   return sum;
 }
 
+/// All tokens meet each rank's part of the vocabulary. What a token needs of the others: its
+/// largest logit, its sum of exponentials, its label's logit, in fp32.
+void CostOps::share_head(OpCost& op, const TensorSize& x_nD) const {
+  if (!shares_tokens()) return;
+  using enum Travel::Kind;
+  const std::int64_t tokens = all_tokens(x_nD.rows), whole = tokens * x_nD.columns * element_;
+  op.forward.front().bytes += 2 * whole;
+  op.forward_work.travels = {
+      travel(Sharers::tp, all_gather, whole),
+      travel(Sharers::tp, all_gather, settings_.share.place.tp * fp32_bytes * tokens),
+      travel(Sharers::tp, all_reduce, fp32_bytes * tokens),
+      travel(Sharers::tp, all_reduce, fp32_bytes * tokens)};
+  op.backward_work.travels = {travel(Sharers::tp, reduce_scatter, whole)};
+}
+
 Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const TensorSize&,
                                                    int row, const TensorSize&, TensorSize&) {
   const Parameter& weight = table_.row(row);
-  const std::int64_t chunk = std::min(x_ND.rows, head_chunk_tokens);
+  const std::int64_t num_tokens = all_tokens(x_ND.rows);
+  const std::int64_t chunk = std::min(num_tokens, head_chunk_tokens);
   const auto tokens = static_cast<double>(chunk);
-  const double chunks = static_cast<double>(x_ND.rows) / tokens;
+  const double chunks = static_cast<double>(num_tokens) / tokens;
   const auto vocabulary = static_cast<double>(weight.shape[0]);
   const auto width = static_cast<double>(weight.shape[1]);
   OpCost op{.inputs = {x_ND}};
@@ -309,23 +278,13 @@ Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const
   op.forward = {{x_ND.bytes + of_logit * chunk * weight.shape[0]}};
   op.forward_work.products = {{tokens, vocabulary, width, chunks}};
   op.forward_work.passes = {
-      pass(x_ND.rows * weight.shape[0], bytes_.logit, chunks * bytes_.operations)};
+      pass(num_tokens * weight.shape[0], bytes_.logit, chunks * bytes_.operations)};
   op.backward_work.products = {{tokens, width, vocabulary, chunks}};
   if (weight.trainable) op.backward_work.products.push_back({vocabulary, width, tokens, chunks});
+  share_head(op, x_ND);
   tape_.record(std::move(op));
   // A few bytes per token, next to thousands.
   return {};
-}
-
-double visible_tokens(const AttentionShape& shape, std::int64_t length) {
-  const auto l = static_cast<double>(length);
-  if (shape.chunk > 0 && shape.chunk < length) return (static_cast<double>(shape.chunk) + 1) / 2;
-  if (shape.window > 0 && shape.window < length) {
-    // The first tokens see all before them, the others the window.
-    const auto window = static_cast<double>(shape.window);
-    return (window * (window + 1) / 2 + (l - window) * window) / l;
-  }
-  return (l + 1) / 2;
 }
 
 }  // namespace finetune::model

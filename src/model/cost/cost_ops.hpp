@@ -27,6 +27,10 @@ struct OnSizes {
   using Sequence = SequenceSize;
 };
 
+/// A rank that shares the model with others (CostSettings::share) has its own tokens of the
+/// residual stream, its own heads, channels and experts in between, and its own part of every
+/// sequence.
+///
 /// Work: 2 flops per weight and token forward, 2 for the gradient of the input, 2 for that of the
 /// weight where it is trained, so 6 or, frozen, 4 (Kaplan et al. 2020, arXiv 2001.08361); low-rank
 /// parts on top; of experts the chosen ones. Attention: 4 flops per head channel and visible token
@@ -74,8 +78,33 @@ class CostOps final : public BasicOps<OnSizes> {
   void keep_or_compute_again(OpCost& op, const TensorSize& between, bool is_needed) const;
   void add_projection(OpCost& op, const ProjectionCost& projection) const;
   void add_swiglu_work(OpCost& op, std::int64_t elements) const;
-  void add_expert_moments(OpCost& op, const TensorSize& x_ND, const Experts& experts,
-                          std::int64_t unpacked) const;
+  std::int64_t composed_swiglu_bytes(std::int64_t elements) const;
+
+  /// Where ranks share matrices, each has its own tokens between products: `tokens` / ranks.
+  bool shares_tokens() const { return settings_.share.place.tp > 1; }
+  std::int64_t own_tokens(std::int64_t tokens) const;
+  std::int64_t all_tokens(std::int64_t own) const;
+  Travel travel(Sharers among, Travel::Kind kind, std::int64_t bytes) const;
+  bool sums_outputs(RowRange rows) const;
+  void gather_inputs(OpCost& op, const TensorSize& x_nD, const ProjectionShape& shape) const;
+  void scatter_outputs(OpCost& op, const TensorSize& y_nD) const;
+  void share_head(OpCost& op, const TensorSize& x_nD) const;
+  AttentionShape own_heads(AttentionShape shape) const;
+  void share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+                  const SequenceSize& sequence) const;
+
+  /// What a rank has of a layer's experts, and what it gets to compute.
+  struct OwnExperts {
+    ProjectionShape gate_up = {};
+    ProjectionShape down = {};
+    std::int64_t num = 0;
+    std::int64_t choices = 0;
+    std::int64_t d_ff = 0;
+  };
+  OwnExperts own_experts(const ExpertRows& rows, const Experts& experts, std::int64_t tokens) const;
+  void add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t tokens,
+                          std::int64_t width) const;
+  void share_experts(OpCost& op, const OwnExperts& own, const TensorSize& x_nD);
 
   const ParameterTable& table_;
   CostSettings settings_;

@@ -192,6 +192,15 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& all, const std::st
   return mesh;
 }
 
+bool is_mesh(const ParallelSettings& settings, const Ranks& ranks) {
+  try {
+    make_mesh(settings, ranks);
+    return true;
+  } catch (const core::Error&) {
+    return false;
+  }
+}
+
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
   std::vector<std::string> texts;
   if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::dp_replicate) == 1 &&

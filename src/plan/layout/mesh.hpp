@@ -46,6 +46,9 @@ struct Ranks {
 Mesh make_mesh(const ParallelSettings& settings, const Ranks& ranks,
                const std::string& deck = "parallel");
 
+/// Whether they do.
+bool is_mesh(const ParallelSettings& settings, const Ranks& ranks);
+
 /// What a person may not have meant, a message each: copies of the model that lie across nodes
 /// though there are several of them, and a HYBRID_SHARD that splits nothing.
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks);

@@ -19,11 +19,21 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
+std::int64_t elements_in_common(const model::ParameterTable& table, const UnitLayout& unit) {
+  std::int64_t elements = 0;
+  if (!unit.trainable) return elements;
+  for (const int i : unit.rows) {
+    const auto& held = table.row(i).held;
+    if (held && held->num_holders > 1) elements += core::num_elements(held->shape);
+  }
+  return elements;
+}
+
 ShardMap::ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
                    const ShardRules& rules)
     : num_shards_(num_shards), rules_(rules), offset_of_row_(table.rows.size(), 0) {
-  core::check(num_shards >= 1 && num_shards % rules.ep == 0,
-              "a shard group has at least one rank, and those that share experts divide it");
+  core::check(num_shards >= 1, "a shard group has at least one rank");
+  core::check(num_shards % rules.ep == 0, "ranks that share experts divide the shard group");
   for (const std::string& name : table.units)
     units_.emplace_back().name = name;
   for (int row = 0; row < static_cast<int>(table.rows.size()); ++row)
@@ -40,12 +50,12 @@ void ShardMap::add_row(const model::Parameter& parameter, int row) {
   UnitLayout& unit = units_.at(static_cast<std::size_t>(parameter.unit));
   if (unit.rows.empty()) {
     unit.trainable = parameter.trainable;
+    unit.is_of_experts = rules_.ep > 1 && parameter.of_experts.has_value();
     unit.stays_gathered = parameter.adapts >= 0;
-    unit.is_of_experts = is_of_experts(parameter);
   }
-  core::check(
-      unit.trainable == parameter.trainable && unit.is_of_experts == is_of_experts(parameter),
-      "the rows of a unit are of one kind");
+  core::check(unit.trainable == parameter.trainable, "the rows of a unit are of one kind");
+  core::check(unit.is_of_experts == (rules_.ep > 1 && parameter.of_experts.has_value()),
+              "a unit is of experts or it is not");
   unit_of_row_.push_back(parameter.unit);
   unit.rows.push_back(row);
   if (!unit.trainable) return;

@@ -36,12 +36,14 @@ struct FrozenSlice {
   std::int64_t shard_offset_bytes = 0;
 };
 
-/// One unit's flat buffer, then padding to a multiple of the shards. Of a trainable unit: elements
+/// One unit's flat buffer, then padding to a multiple of its shards. Of a trainable unit: elements
 /// of its rows one after the other. Of a frozen one: bytes; first the tensors that are not packed,
 /// without gaps, then the planes of those that are, each at a multiple of 64 bytes.
 struct UnitLayout {
   std::string name;
   bool trainable = true;
+  bool is_of_experts = false;  ///< that ranks share out: sharded over those with the same ones
+  std::int64_t num_shards = 1;
   /// Read by many stages and small: gathered once a step and not let go before its end.
   bool stays_gathered = false;
   std::vector<int> rows;
@@ -49,30 +51,31 @@ struct UnitLayout {
   std::vector<FrozenPlane> planes;    ///< frozen: in the order of the buffer
   std::int64_t count = 0;             ///< elements (frozen: bytes) without padding
   std::int64_t shard_size = 0;        ///< elements (frozen: bytes) a shard, padding included
-  /// Of experts that ranks share out: its shards are those of fewer ranks (expert_fsdp).
-  bool is_of_experts = false;
-  std::int64_t num_shards = 1;
 
   std::int64_t padded_count() const { return shard_size * num_shards; }
 };
+
+/// Elements of a trained unit's gradient that ranks of tensor parallelism add up among themselves:
+/// of rows that several of them hold. `table`: a rank's own.
+std::int64_t elements_in_common(const model::ParameterTable& table, const UnitLayout& unit);
 
 struct ShardRules {
   core::DType compute = core::DType::f32;  ///< of frozen tensors that are not packed
   /// Shards of trainable units begin at multiples of so many elements: what is kept in blocks of
   /// them is never cut.
   std::int64_t block = 1;
-  /// Ranks that share the experts of each layer: each shard of a unit of experts is of so many
-  /// shards of others.
+  /// Neighbours among the shards' ranks that share experts: of a unit of experts there are as many
+  /// fewer shards.
   std::int64_t ep = 1;
 };
 
 class ShardMap {
  public:
-  /// The units of `table` have rows of one kind each (see regroup); rules.ep divides `num_shards`.
+  /// The units of `table` have rows of one kind each (see regroup). `num_shards`: ranks that hold
+  /// one copy of the model together, and shards of each unit that is not of experts.
   ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
            const ShardRules& rules = {});
 
-  /// Of units that are not of shared experts.
   std::int64_t num_shards() const { return num_shards_; }
   const ShardRules& rules() const { return rules_; }
   const std::vector<UnitLayout>& units() const { return units_; }
@@ -102,9 +105,6 @@ class ShardMap {
 
  private:
   void add_row(const model::Parameter& parameter, int row);
-  bool is_of_experts(const model::Parameter& parameter) const {
-    return rules_.ep > 1 && parameter.of_experts.has_value();
-  }
   void lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit);
 
   std::int64_t num_shards_;

@@ -13,6 +13,7 @@
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/buffers.hpp"
 #include "plan/memory/detail/activations.hpp"
+#include "plan/memory/detail/ops_cost.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -82,17 +83,17 @@ class MemoryPlan {
   /// packed, if there is any.
   void add_frozen() {
     using Kind = model::Packing::Kind;
-    std::map<Kind, std::int64_t> bytes;
+    std::map<Kind, std::map<std::int64_t, std::int64_t>> bytes;  // by number of shards
     for (const UnitLayout& unit : shards_.units())
       for (const FrozenPlane& plane : unit.planes)
-        // Of experts that ranks share out there are fewer shards.
-        bytes[table_.row(plane.row).packing.kind] +=
-            plane.count * core::size_bytes(plane.dtype) * (shards_.num_shards() / unit.num_shards);
+        bytes[table_.row(plane.row).packing.kind][unit.num_shards] +=
+            plane.count * core::size_bytes(plane.dtype);
     std::int64_t left = shards_.frozen_shard_bytes();
     for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
       const bool is_last = std::next(it) == bytes.rend();
-      const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
-
+      std::int64_t share = is_last ? left : 0;
+      for (const auto& [num_shards, whole] : it->second)
+        share += is_last ? 0 : whole / num_shards;
       add(Category::weights,
           "frozen, " + (it->first == Kind::nf4    ? "NF4"
                         : it->first == Kind::gptq ? "GPTQ 4-bit"
@@ -193,6 +194,11 @@ class MemoryPlan {
 
   void add_communication() {
     if (request_.on_gpu) add_wire_on_gpu();
+    std::int64_t in_common = 0;
+    for (const UnitLayout& unit : shards_.units())
+      in_common = std::max(in_common, elements_in_common(table_, unit));
+    add(Category::communication, "gradients of what ranks of tp hold in common",
+        std::int64_t{sizeof(float)} * in_common);
     if (mesh_.size() == 1 && mesh_.alone == Alone::keeps) return;
     if (!request_.on_gpu) add_mpi();
     if (!mesh_.communicates(groups::dp_replicate)) return;
@@ -214,15 +220,29 @@ class MemoryPlan {
   /// Messages of host memory, two sent and two received at a time, and what ranks of a node share.
   void add_mpi() {
     const Links links({}, true);
+    const Ranks& ranks = request_.ranks;
+    std::vector<GroupShape> all = {shape_of(groups::fsdp, mesh_, ranks),
+                                   shape_of(groups::dp_replicate, mesh_, ranks)};
+    for (const MeshGroup* group : {&groups::tp, &groups::cp})
+      if (mesh_.size(*group) > 1) all.push_back(shape_of(*group, mesh_, ranks));
+    if (mesh_.ep > 1) {
+      all.push_back(shape_of_experts(mesh_, ranks));
+      all.push_back(shape_of_expert_shards(mesh_, ranks));
+    }
     std::int64_t windows = 0;
-    for (const GroupShape& group : {shape_of(groups::fsdp, mesh_, request_.ranks),
-                                    shape_of(groups::dp_replicate, mesh_, request_.ranks)})
+    for (const GroupShape& group : all)
       if (links.has_windows(group)) windows += window_bytes(group);
     // Between nodes that share memory running sums are on their way instead.
     const std::int64_t element =
         windows > 0 ? std::max(numbers_.wire_bytes(), numbers_.sum_bytes()) : numbers_.wire_bytes();
     const std::int64_t piece = std::min(core::message_elements, largest_shard_);
     add_untracked(Category::communication, "pieces on their way", 4 * piece * element);
+    if (mesh_.size(groups::tp) > 1)
+      add_untracked(Category::communication, "pieces of activations on their way",
+                    4 *
+                        std::min(core::message_elements,
+                                 tokens_of(request_) * request_.architecture.d_model) *
+                        core::size_bytes(numbers_.compute));
     add_untracked(Category::communication, "shared with the node's other ranks", windows);
   }
 
@@ -297,6 +317,12 @@ std::int64_t communicator_bytes(const Mesh& mesh) {
   std::int64_t bytes = 0;
   for (const MeshGroup* group : {&groups::fsdp, &groups::dp_replicate})
     if (mesh.communicates(*group)) bytes += communicator_buffers_bytes;
+  for (const MeshGroup* group : {&groups::tp, &groups::cp})
+    if (mesh.size(*group) > 1) bytes += communicator_buffers_bytes;
+  if (mesh.ep > 1) {
+    bytes += communicator_buffers_bytes;
+    if (mesh.size(groups::fsdp) > mesh.ep) bytes += communicator_buffers_bytes;
+  }
   return bytes;
 }
 

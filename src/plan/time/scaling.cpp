@@ -18,6 +18,11 @@ std::set<std::int64_t> node_counts(std::int64_t asked, const Machine& machine) {
   return counts;
 }
 
+/// Ranks that compute a sequence together.
+std::int64_t sharing(const PlanInput& request) {
+  return request.parallel.tp * request.parallel.cp;
+}
+
 PlanInput on_nodes(const PlanInput& request, std::int64_t num_nodes, Scaling scaling) {
   PlanInput scaled = request;
   scaled.parallel.sharding.reset();
@@ -29,7 +34,7 @@ PlanInput on_nodes(const PlanInput& request, std::int64_t num_nodes, Scaling sca
     scaled.global_batch =
         std::max<std::int64_t>(1, request.global_batch * num_nodes / request.ranks.num_nodes);
   // Smaller micro-batches before ranks without any.
-  const std::int64_t ranks = scaled.ranks.world_size;
+  const std::int64_t ranks = std::max<std::int64_t>(1, scaled.ranks.world_size / sharing(request));
   scaled.micro_batch =
       std::clamp<std::int64_t>((scaled.global_batch + ranks - 1) / ranks, 1, request.micro_batch);
   return scaled;
@@ -42,7 +47,8 @@ std::vector<ScalingRow> scale(const PlanInput& request, const model::ParameterTa
   std::vector<ScalingRow> rows;
   for (const std::int64_t num_nodes : node_counts(request.ranks.num_nodes, site.machine)) {
     const PlanInput scaled = on_nodes(request, num_nodes, scaling);
-    const bool has_idle_ranks = scaled.global_batch < scaled.ranks.world_size;
+    if (!is_mesh(scaled.parallel, scaled.ranks)) continue;
+    const bool has_idle_ranks = scaled.global_batch < scaled.ranks.world_size / sharing(request);
     if (has_idle_ranks && scaling == Scaling::weak && num_nodes != request.ranks.num_nodes)
       continue;
     const std::vector<Strategy> strategies = compare(scaled, table, site);

@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "plan/layout/bucket.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 #include "plan/memory/memory.hpp"
 #include "plan/time/detail/timeline.hpp"
+#include "plan/time/detail/travels.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -23,11 +23,13 @@ class StepPlan {
         numbers_(request.numbers),
         machine_(machine),
         passes_(passes),
-        table_(regroup(table, request.parallel.bucket)),
+        table_(largest_table(plan.mesh, table, request.parallel.bucket)),
         stages_(stages_of(table_, plan.shards, head_row(request.architecture, table_))),
         rates_(machine, numbers_.compute),
         links_(machine, !request.on_gpu),
-        work_(plan_work(request, table_, rates_, passes)) {}
+        work_(plan_work(request, table_, rates_, passes)),
+        travels_(plan_travels(request, table_)),
+        traffic_(plan_traffic(plan, request, table)) {}
 
   TimePlan make() const {
     const StepSeconds step = play(plan_.shards, stages_, times(),
@@ -47,6 +49,7 @@ class StepPlan {
     time.step_s = step.total + time.optimizer_s;
     time.communication_s = step.communication;
     time.sent_by_node_bytes = step.sent_bytes;
+    add_groups(time);
     add_throughput(time);
     return time;
   }
@@ -60,7 +63,9 @@ class StepPlan {
     time.tokens_per_s_of_rank = time.tokens_per_s / ranks;
     const double flops_a_token =
         work_.model_flops() / (micro_batch * static_cast<double>(plan_.batch.max_seq_length));
-    time.flops_per_s_of_rank = flops_a_token * time.tokens_per_s_of_rank;
+    // Of a sequence that ranks share each computes its part.
+    const auto sharing = static_cast<double>(plan_.mesh.size() / plan_.mesh.size(groups::batch));
+    time.flops_per_s_of_rank = flops_a_token * time.tokens_per_s_of_rank * sharing;
     if (machine_.peak_tflops > 0)
       time.mfu = time.flops_per_s_of_rank / (1e12 * machine_.peak_tflops);
   }
@@ -71,7 +76,11 @@ class StepPlan {
     const bool are_recomputed =
         blocks_of(request_.activation_checkpointing) == schedule::Blocks::recomputed;
     const auto stage = [&](const StageWork& work) {
+      const StageTravels& travels = travels_[times.stages.size()];
       StageSeconds& seconds = times.stages.emplace_back();
+      seconds.forward_waits = waits_s(travels.forward);
+      seconds.backward_waits = waits_s(travels.backward);
+      seconds.again_waits = waits_s(travels.again);
       seconds.forward = rates_.seconds(work.forward);
       seconds.backward =
           rates_.seconds(are_recomputed ? work.backward : work.backward + work.again);
@@ -88,6 +97,83 @@ class StepPlan {
     return times;
   }
 
+  GroupShape shape_of(const model::Travel& travel) const {
+    return plan::shape_of(travel.among, plan_.mesh, plan_.ranks);
+  }
+
+  double seconds_of(const model::Travel& travel) const {
+    using enum model::Travel::Kind;
+    const GroupShape group = shape_of(travel);
+    const double bytes = travel.bytes;
+    return travel.kind == all_gather       ? links_.all_gather_s(group, bytes)
+           : travel.kind == reduce_scatter ? links_.reduce_scatter_s(group, bytes)
+           : travel.kind == all_reduce     ? links_.all_reduce_s(group, bytes)
+           : travel.kind == all_to_all     ? links_.all_to_all_s(group, bytes)
+                                           : links_.pass_around_s(group, bytes);
+  }
+
+  /// What is computed meanwhile hides it, but for what the same cores copy.
+  double waits_s(const model::Travel& travel) const {
+    model::OpWork beside;
+    beside.products = travel.beside_products;
+    beside.attention = travel.beside_attention;
+    const double hidden_s = rates_.seconds(timed(beside, rates_));
+    const double copying_s = links_.gather_copying_s(shape_of(travel), travel.bytes);
+    return std::max(copying_s, seconds_of(travel) - hidden_s);
+  }
+  double waits_s(const std::vector<model::Travel>& travels) const {
+    double sum = 0;
+    for (const model::Travel& travel : travels)
+      sum += waits_s(travel);
+    return sum;
+  }
+
+  double in_common_s(const UnitLayout& unit) const {
+    const auto bytes =
+        static_cast<double>(core::size_bytes(core::DType::f32) * elements_in_common(table_, unit));
+    return links_.all_reduce_s(plan::shape_of(groups::tp, plan_.mesh, plan_.ranks), bytes);
+  }
+
+  void add_groups(TimePlan& time) const {
+    for (const GroupTraffic& traffic : traffic_)
+      time.groups.push_back({traffic});
+    const auto group = [&](const std::string& name) {
+      return std::ranges::find_if(time.groups,
+                                  [&](const GroupTime& g) { return g.traffic.name == name; });
+    };
+    const auto counts = count_collectives(plan_, request_, stages_);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const UnitLayout& unit = plan_.shards.units()[i];
+      const UnitTimes times = times_of(unit);
+      const auto add = [&](const std::string& name, double seconds) {
+        if (const auto it = group(name); it != time.groups.end()) it->seconds += seconds;
+      };
+      const auto reductions = static_cast<double>(counts[i].reductions);
+      add(unit.is_of_experts ? "expert_fsdp" : groups::fsdp.name,
+          static_cast<double>(counts[i].gathers) * times.gather.seconds +
+              reductions * times.reduce.seconds);
+      add(groups::dp_replicate.name,
+          static_cast<double>(counts[i].over_replicas) * times.over_replicas.seconds);
+      if (times.in_common_s == 0) continue;
+      const auto tp = group(groups::tp.name);
+      tp->seconds += reductions * times.in_common_s;
+      tp->exposed_s += reductions * times.in_common_s;
+    }
+    const auto accumulation = static_cast<double>(plan_.batch.accumulation);
+    for (const StageTravels& stage : travels_)
+      for (const auto* travels : {&stage.forward, &stage.backward, &stage.again})
+        for (const model::Travel& travel : *travels) {
+          const auto it = group(name_of(travel.among));
+          it->seconds += accumulation * seconds_of(travel);
+          it->exposed_s += accumulation * waits_s(travel);
+        }
+    for (const model::Sharers among : all_sharers)
+      if (const auto it = group(name_of(among)); it != time.groups.end()) {
+        time.communication_s += it->seconds;
+        time.sent_by_node_bytes += it->traffic.by_node_bytes;
+      }
+  }
+
   double whole(const UnitLayout& unit) const { return static_cast<double>(unit.padded_count()); }
   double gathered_bytes(const UnitLayout& unit) const {
     return whole(unit) *
@@ -102,8 +188,10 @@ class StepPlan {
   double memory_s(double bytes) const { return rates_.passes(bytes).memory_s; }
 
   UnitTimes times_of(const UnitLayout& unit) const {
-    const GroupShape shards = shape_of(groups::fsdp, plan_.mesh, plan_.ranks);
-    const GroupShape replicas = shape_of(groups::dp_replicate, plan_.mesh, plan_.ranks);
+    const GroupShape shards = unit.is_of_experts
+                                  ? shape_of_expert_shards(plan_.mesh, plan_.ranks)
+                                  : plan::shape_of(groups::fsdp, plan_.mesh, plan_.ranks);
+    const GroupShape replicas = plan::shape_of(groups::dp_replicate, plan_.mesh, plan_.ranks);
     const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
     const Summed summed = {.element_bytes = numbers_.wire_bytes(),
                            .sum_bytes = numbers_.sum_bytes(),
@@ -114,6 +202,7 @@ class StepPlan {
                       links_.gathered_by_node(shards, gathered),
                       links_.gather_copying_s(shards, gathered)};
     if (!unit.trainable) return times;
+    times.in_common_s = in_common_s(unit);
     if (plan_.mesh.communicates(groups::fsdp)) {
       times.reduce = {links_.reduce_scatter_s(shards, wire, summed),
                       links_.reduced_by_node(shards, wire, summed),
@@ -215,6 +304,8 @@ class StepPlan {
   Rates rates_;
   Links links_;
   MicroBatchWork work_;
+  std::vector<StageTravels> travels_;
+  std::vector<GroupTraffic> traffic_;
 };
 
 }  // namespace

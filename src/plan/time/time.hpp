@@ -9,8 +9,16 @@
 #include "plan/machine/machine.hpp"
 #include "plan/plan.hpp"
 #include "plan/time/detail/work.hpp"
+#include "plan/time/traffic.hpp"
 
 namespace finetune::plan {
+
+/// A group of ranks in a step.
+struct GroupTime {
+  GroupTraffic traffic;
+  double seconds = 0;    ///< its links are busy, hidden or not
+  double exposed_s = 0;  ///< of activations in tp, cp and ep: the computation waits
+};
 
 /// Seconds of one step of the slowest rank; the parts add up to the whole.
 struct TimePlan {
@@ -24,6 +32,7 @@ struct TimePlan {
 
   double communication_s = 0;     ///< links are busy, hidden or not
   double sent_by_node_bytes = 0;  ///< to other nodes
+  std::vector<GroupTime> groups;  ///< those of several ranks
   double tokens_per_s = 0;        ///< over all ranks
   double tokens_per_s_of_rank = 0;
   double flops_per_s_of_rank = 0;  ///< of the model: nothing computed twice

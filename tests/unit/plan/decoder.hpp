@@ -72,12 +72,17 @@ class DecoderTable {
       table_.rows[static_cast<std::size_t>(i)].adapted = {.parts = {first, first + 1},
                                                           .cost = &adapters::lora::cost()};
       for (const auto& shape : {std::vector<std::int64_t>{training_.rank, base.shape[1]},
-                                std::vector<std::int64_t>{base.shape[0], training_.rank}})
-        table_.rows.push_back({.name = "adapter",
-                               .shape = shape,
-                               .unit = static_cast<int>(table_.units.size()) - 1,
-                               .stage = base.stage,
-                               .adapts = i});
+                                std::vector<std::int64_t>{base.shape[0], training_.rank}}) {
+        // Split with the side that it shares with the matrix.
+        const bool is_first = shape[0] == training_.rank;
+        table_.rows.push_back(
+            {.name = "adapter",
+             .shape = shape,
+             .unit = static_cast<int>(table_.units.size()) - 1,
+             .stage = base.stage,
+             .split = base.split && (base.split->dim == 1) == is_first ? base.split : std::nullopt,
+             .adapts = i});
+      }
     }
   }
 

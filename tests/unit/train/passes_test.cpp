@@ -205,7 +205,7 @@ class SharedExperts : public testing::TestWithParam<TinyKind> {
                           const Expected& expected) {
     SCOPED_TRACE("dp_shard " + std::to_string(dp_shard) + ", ep " + std::to_string(ep));
     const comm::Communicator& world = tests::world();
-    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, ep), true);
+    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, {.ep = ep}), true);
     TinyModel tiny(groups, TinyModel::in_fp32(), GetParam());
     tiny.shards.reset_gradients();
     Engine engine = tiny.engine();
@@ -269,7 +269,7 @@ TEST_P(SharedExperts, HaveTheLossOfForwardAndBackwardInForward) {
   const comm::Communicator& world = tests::world();
   const double expected = alone({sequence(2)}).sums.loss;
   for_each_mesh([&](int dp_shard, int ep) {
-    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, ep), true);
+    const auto groups = shard::make_groups(tests::mesh_of(world, dp_shard, {.ep = ep}), true);
     TinyModel tiny(groups, TinyModel::in_fp32(), GetParam());
     const LossSum sum =
         forward(tiny.engine(), world.rank() == 0 ? std::optional(sequence(2)) : std::nullopt);

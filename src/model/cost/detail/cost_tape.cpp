@@ -57,6 +57,7 @@ void OpWork::add(const OpWork& other, int times) {
     products.insert(products.end(), other.products.begin(), other.products.end());
     attention.insert(attention.end(), other.attention.begin(), other.attention.end());
     passes.insert(passes.end(), other.passes.begin(), other.passes.end());
+    travels.insert(travels.end(), other.travels.begin(), other.travels.end());
   }
 }
 

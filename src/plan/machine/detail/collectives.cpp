@@ -26,15 +26,31 @@ double sums_sent(const GroupShape& group, const Summed& summed) {
 
 }  // namespace
 
-GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks) {
-  GroupShape shape{.size = mesh.size(group)};
-  // Ranks of other groups lie between those of this one.
-  const std::int64_t stride = mesh.axes.stride(group);
+namespace {
+
+/// Of `size` ranks that are `stride` apart: ranks of other groups lie between those of this one.
+GroupShape shape_of(std::int64_t size, std::int64_t stride, const Ranks& ranks) {
+  GroupShape shape{.size = size};
   const std::int64_t on_node = std::max<std::int64_t>(1, ranks.ranks_per_node / stride);
   shape.num_nodes = std::min(ceil_of(shape.size, on_node), ranks.num_nodes);
   shape.groups_per_node = std::min(stride, ranks.ranks_per_node) *
                           std::max<std::int64_t>(1, ranks.ranks_per_node / (shape.size * stride));
   return shape;
+}
+
+}  // namespace
+
+GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks) {
+  return shape_of(mesh.size(group), mesh.axes.stride(group), ranks);
+}
+
+GroupShape shape_of_experts(const Mesh& mesh, const Ranks& ranks) {
+  return shape_of(mesh.ep, mesh.axes.stride(groups::fsdp), ranks);
+}
+
+GroupShape shape_of_expert_shards(const Mesh& mesh, const Ranks& ranks) {
+  return shape_of(mesh.size(groups::fsdp) / mesh.ep, mesh.axes.stride(groups::fsdp) * mesh.ep,
+                  ranks);
 }
 
 Links::Links(const Machine& machine, bool by_mpi)
@@ -109,6 +125,21 @@ double Links::all_reduce_s(const GroupShape& group, double bytes, const Summed& 
   return 2 * (ring_s(group, bytes) - ring_latency_s + std::min(ring_latency_s, tree_latency_s));
 }
 
+double Links::pass_around_s(const GroupShape& group, double bytes) const {
+  return group.size == 1 || bytes <= 0 ? 0 : ring_s(group, bytes);
+}
+
+double Links::all_to_all_s(const GroupShape& group, double bytes) const {
+  if (group.size == 1 || bytes <= 0) return 0;
+  if (by_mpi_) return messages_s(group, bytes);
+  // All messages are on their way at once, over both kinds of links.
+  const auto size = static_cast<double>(group.size);
+  const double on_node = group.ranks_per_node();
+  const double inside_s = (on_node - 1) / size * bytes / intra_bytes_per_s_ + intra_latency_s_;
+  if (group.num_nodes == 1) return inside_s;
+  return std::max(inside_s, swapped_by_node(group, bytes) / inter_bytes_per_s_ + inter_latency_s_);
+}
+
 double Links::gather_copying_s(const GroupShape& group, double bytes) const {
   if (!by_mpi_ || group.ranks_per_node() <= 1) return 0;
   const auto size = static_cast<double>(group.size);
@@ -137,6 +168,19 @@ double Links::reduced_by_node(const GroupShape& group, double bytes, const Summe
   if (!by_mpi_) return gathered_by_node(group, bytes);
   const auto groups = static_cast<double>(group.groups_per_node);
   return groups * bytes * (is_chain(group, summed) ? sums_sent(group, summed) : terms_sent(group));
+}
+
+double Links::passed_by_node(const GroupShape& group, double bytes) const {
+  if (group.num_nodes == 1) return 0;
+  const auto size = static_cast<double>(group.size);
+  return static_cast<double>(group.groups_per_node) * bytes * (size - 1) / size;
+}
+
+double Links::swapped_by_node(const GroupShape& group, double bytes) const {
+  if (group.num_nodes == 1) return 0;
+  const auto size = static_cast<double>(group.size);
+  const double on_node = group.ranks_per_node();
+  return static_cast<double>(group.groups_per_node) * on_node * bytes * (size - on_node) / size;
 }
 
 std::int64_t window_bytes(const GroupShape& group) {

@@ -24,6 +24,10 @@ struct GroupShape {
 /// Of a group whose axes follow each other in the mesh.
 GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks);
 
+/// The ranks that share the experts of a layer, and those that hold shards of the same experts.
+GroupShape shape_of_experts(const Mesh& mesh, const Ranks& ranks);
+GroupShape shape_of_expert_shards(const Mesh& mesh, const Ranks& ranks);
+
 /// Elements of a sum: on the wire, and as they are added.
 struct Summed {
   std::int64_t element_bytes = 4;
@@ -49,6 +53,11 @@ class Links {
   /// Each rank has `bytes` and gets their sum.
   double all_reduce_s(const GroupShape& group, double bytes, const Summed& summed = {}) const;
 
+  /// Each rank has 1 / size of `bytes`, which pass by all others one after the other.
+  double pass_around_s(const GroupShape& group, double bytes) const;
+  /// Each rank has 1 / size of `bytes` for each.
+  double all_to_all_s(const GroupShape& group, double bytes) const;
+
   /// Of an all_gather: copies inside the node, which the ranks' own cores make where MPI carries
   /// them; 0 where GPUs do.
   double gather_copying_s(const GroupShape& group, double bytes) const;
@@ -57,6 +66,9 @@ class Links {
   /// What a node sends to others in an all_gather, and in a reduce_scatter. In an all_reduce both.
   double gathered_by_node(const GroupShape& group, double bytes) const;
   double reduced_by_node(const GroupShape& group, double bytes, const Summed& summed = {}) const;
+  /// The same when they pass around, and in an all_to_all.
+  double passed_by_node(const GroupShape& group, double bytes) const;
+  double swapped_by_node(const GroupShape& group, double bytes) const;
 
   /// Whether ranks of a node share memory, for gathers at least.
   bool has_windows(const GroupShape& group) const;

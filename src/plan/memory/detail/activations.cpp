@@ -12,7 +12,7 @@ constexpr std::int64_t index_bytes = 8;
 /// Ids, labels, positions, the places of the trained ones, for dropout the tokens' numbers; the
 /// rotary tables.
 std::int64_t sequence_bytes(const PlanInput& request) {
-  const std::int64_t tokens = request.micro_batch * request.max_seq_length;
+  const std::int64_t tokens = tokens_of(request);
   const std::int64_t numbers = request.adapter_dropout > 0 ? 5 : 4;
   return numbers * index_bytes * tokens +
          float_bytes * request.architecture.head_size * request.max_seq_length;

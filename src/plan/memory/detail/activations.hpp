@@ -16,7 +16,7 @@ struct ActivationBytes {
 };
 
 /// Of one micro-batch with `request.micro_batch` sequences of `request.max_seq_length` tokens that
-/// are all trained. `table` says what backward has to keep.
+/// are all trained. `table` is a rank's own, and says what backward has to keep.
 ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table);
 
 }  // namespace finetune::plan

@@ -13,10 +13,28 @@ model::CostSettings settings_of(const PlanInput& request, bool is_composed) {
           .is_composed = is_composed,
           .on_gpu = request.on_gpu,
           .recompute = is_selective ? model::Recompute::cheap : model::Recompute::nothing,
-          .dropout = request.adapter_dropout};
+          .dropout = request.adapter_dropout,
+          .share = share_of(request.parallel)};
+}
+
+std::int64_t share(std::int64_t num, std::int64_t ranks) {
+  return (num + ranks - 1) / ranks;
 }
 
 }  // namespace
+
+model::RankShare share_of(const ParallelSettings& parallel) {
+  return {.place = {.tp = parallel.tp,
+                    .i_tp = parallel.tp - 1,
+                    .ep = parallel.ep,
+                    .i_ep = parallel.ep - 1},
+          .cp = parallel.cp,
+          .gathers_keys = parallel.cp_method == ContextMethod::gather};
+}
+
+std::int64_t tokens_of(const PlanInput& request) {
+  return request.micro_batch * share(request.max_seq_length, request.parallel.cp);
+}
 
 bool is_composed(const PlanInput& request) {
   return request.on_gpu || request.numbers.compute == core::DType::f16;
@@ -24,18 +42,19 @@ bool is_composed(const PlanInput& request) {
 
 OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed)
     : request_(request),
-      own_table_(table.decoder.blocks.empty() ? model::lay_out(request.architecture)
+      own_table_(table.decoder.blocks.empty() ? model::part_of(model::lay_out(request.architecture),
+                                                               share_of(request.parallel).place)
                                               : model::ParameterTable{}),
       table_(table.decoder.blocks.empty() ? own_table_ : table),
       settings_(settings_of(request, is_composed)),
-      tokens_(request.micro_batch * request.max_seq_length) {}
+      tokens_(tokens_of(request)) {}
 
 model::CostOps OpsCost::ops() const {
   return {table_, settings_};
 }
 
 model::TensorSize OpsCost::activations(model::CostOps& ops) const {
-  return ops.tensor(tokens_, request_.architecture.d_model);
+  return ops.tensor(share(tokens_, request_.parallel.tp), request_.architecture.d_model);
 }
 
 StageCost OpsCost::embedding() const {

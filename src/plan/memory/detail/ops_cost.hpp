@@ -11,6 +11,12 @@
 
 namespace finetune::plan {
 
+/// What ranks share by such settings, seen from one with the largest parts.
+model::RankShare share_of(const ParallelSettings& parallel);
+
+/// Tokens of a micro-batch of full sequences that a rank has its part of.
+std::int64_t tokens_of(const PlanInput& request);
+
 /// Kernels know fp32 and bf16 on the CPU; the rest is put together from ATen's functions, in fp32.
 bool is_composed(const PlanInput& request);
 
@@ -23,7 +29,8 @@ struct StageCost {
 
 class OpsCost {
  public:
-  /// `is_composed`: how passes other than products are computed. Both outlive this.
+  /// `table`: what the rank has of it (largest_table). `is_composed`: how passes other than
+  /// products are computed. Both outlive this.
   OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed);
 
   std::int64_t num_blocks() const { return request_.architecture.num_layers; }
@@ -34,6 +41,7 @@ class OpsCost {
 
  private:
   model::CostOps ops() const;
+  /// Between blocks.
   model::TensorSize activations(model::CostOps& ops) const;
 
   const PlanInput& request_;

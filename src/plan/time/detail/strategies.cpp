@@ -17,12 +17,14 @@ constexpr double same_time = 0.01;
 constexpr double comfortable = 0.9;
 
 bool is_same(const Mesh& a, const Mesh& b) {
-  return a.sharding == b.sharding && a.axes == b.axes;
+  return a.sharding == b.sharding && a.axes == b.axes && a.ep == b.ep;
 }
 
-/// HYBRID_SHARD in one group is FULL_SHARD by another name; so is everything on one rank.
-bool says_nothing_new(const Mesh& mesh, const Ranks& ranks) {
-  if (ranks.world_size == 1) return mesh.sharding != Sharding::full_shard;
+/// HYBRID_SHARD in one group is FULL_SHARD by another name; so is everything where each rank has
+/// all that tensor parallelism leaves.
+bool says_nothing_new(const Mesh& mesh) {
+  if (mesh.size(groups::fsdp) * mesh.size(groups::dp_replicate) == 1)
+    return mesh.sharding != Sharding::full_shard;
   return mesh.sharding == Sharding::hybrid_shard &&
          (mesh.size(groups::dp_replicate) == 1 || mesh.size(groups::fsdp) == 1);
 }
@@ -96,12 +98,14 @@ void add_hybrid_over_nodes(const PlanInput& request, const model::ParameterTable
                            const Site& site, std::vector<Strategy>& strategies) {
   const Ranks& ranks = request.ranks;
   if (site.available_bytes <= 0 || !ranks.is_even) return;
+  const std::int64_t sharing = request.parallel.tp * request.parallel.cp;
   for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
     PlanInput other = request;
     other.parallel.sharding = Sharding::hybrid_shard;
-    other.parallel.dp_shard = nodes * ranks.ranks_per_node;
+    other.parallel.dp_shard = nodes * ranks.ranks_per_node / sharing;
     other.parallel.dp_replicate = 0;
-    if (ranks.world_size % other.parallel.dp_shard != 0) return;
+    if (other.parallel.dp_shard == 0) continue;
+    if (!is_mesh(other.parallel, other.ranks)) return;
     Strategy hybrid = plan_strategy(other, table, site);
     if (!hybrid.fits) continue;
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
@@ -114,10 +118,16 @@ void add_hybrid_over_nodes(const PlanInput& request, const model::ParameterTable
 }  // namespace
 
 std::string Strategy::name() const {
+  const std::int64_t tp = mesh.axes[Axis::tp], cp = mesh.axes[Axis::cp];
   const bool is_usual = mesh.sharding != Sharding::hybrid_shard ||
-                        mesh.size(groups::fsdp) == request.ranks.ranks_per_node;
-  return is_usual ? to_string(mesh.sharding)
-                  : fmt::format("{} {}", to_string(mesh.sharding), mesh.size(groups::fsdp));
+                        mesh.axes[Axis::dp_shard] ==
+                            std::max<std::int64_t>(1, request.ranks.ranks_per_node / (tp * cp));
+  std::string text = to_string(mesh.sharding);
+  if (!is_usual) text += fmt::format(" {}", mesh.axes[Axis::dp_shard]);
+  if (tp > 1) text += fmt::format(" tp {}", tp);
+  if (cp > 1) text += fmt::format(" cp {}", cp);
+  if (mesh.ep > 1) text += fmt::format(" ep {}", mesh.ep);
+  return text;
 }
 
 std::int64_t comfortable_bytes(const Site& site) {
@@ -153,7 +163,7 @@ std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTa
     const Mesh mesh = make_mesh(other.parallel, other.ranks, other.deck);
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
                                       [&](const auto& s) { return is_same(s.mesh, mesh); });
-    if (is_there || says_nothing_new(mesh, request.ranks)) continue;
+    if (is_there || says_nothing_new(mesh)) continue;
     strategies.push_back(plan_strategy(other, table, site));
   }
   add_hybrid_over_nodes(request, table, site, strategies);

@@ -40,6 +40,10 @@ class Clock {
   }
   double& ready_s(int unit) { return ready_s_[static_cast<std::size_t>(unit)]; }
 
+  bool gathers(int unit) const {
+    return shards_.unit(unit).num_shards > 1 || alone_ == Alone::communicates;
+  }
+
   void run(const schedule::Event& event) {
     using enum schedule::Action;
     const int index = event.index;
@@ -57,13 +61,14 @@ class Clock {
         return leave(index, event.action == reduce_last);
       case forward:
       case forward_kept:
-        return compute(index, of_stage(index).forward);
+        return compute(index, of_stage(index).forward, of_stage(index).forward_waits);
       case again:
-        return compute(index, of_stage(index).again);
+        return compute(index, of_stage(index).again, of_stage(index).again_waits);
       case loss:
-        return compute(index, of_stage(index).forward + of_stage(index).backward);
+        return compute(index, of_stage(index).forward + of_stage(index).backward,
+                       of_stage(index).forward_waits + of_stage(index).backward_waits);
       case backward:
-        return compute(index, of_stage(index).backward);
+        return compute(index, of_stage(index).backward, of_stage(index).backward_waits);
       case finish:
         return all_arrive();
       case close:
@@ -92,18 +97,16 @@ class Clock {
   void gather(int unit) {
     if (gathers(unit) && ready_s(unit) == not_gathered) ready_s(unit) = start(of(unit).gather);
   }
-  void compute(int stage, double seconds) {
+  void compute(int stage, double seconds, double waits_s) {
     for (const int unit : stages_.units(stage))
       wait_until(ready_s(unit));
-    now_s_ += seconds;
+    now_s_ += seconds + waits_s;
+    exposed_s_ += waits_s;
   }
 
   void arrive() {
     const OnItsWay oldest = on_their_way_.front();
     on_their_way_.pop_front();
-    arrive(oldest);
-  }
-  void arrive(const OnItsWay& oldest) {
     wait_until(oldest.done_s);
     now_s_ += of(oldest.unit).add_s;
     if (oldest.is_last && of(oldest.unit).over_replicas.seconds > 0)
@@ -120,17 +123,11 @@ class Clock {
       arrive();
   }
   void leave(int unit, bool is_last) {
-    if (gathers(unit)) {
-      on_their_way_.push_back({unit, start(of(unit).reduce), is_last});
-      if (!overlaps_) arrive();
-    } else {
-      arrive({unit, now_s_, is_last});
-    }
+    now_s_ += of(unit).in_common_s;
+    exposed_s_ += of(unit).in_common_s;
+    on_their_way_.push_back({unit, gathers(unit) ? start(of(unit).reduce) : now_s_, is_last});
+    if (!gathers(unit) || !overlaps_) arrive();
     if (!overlaps_) wait_until(replicas_done_s_);
-  }
-
-  bool gathers(int unit) const {
-    return shards_.unit(unit).num_shards > 1 || alone_ == Alone::communicates;
   }
 
   const schedule::Stages& stages_;

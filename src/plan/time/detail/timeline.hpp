@@ -16,6 +16,10 @@ struct StageSeconds {
   double forward = 0;
   double backward = 0;
   double again = 0;  ///< the forward pass, where blocks are recomputed
+  /// In addition: the computation waits for activations of others.
+  double forward_waits = 0;
+  double backward_waits = 0;
+  double again_waits = 0;
 };
 
 /// A collective: how long, and what a node sends to others meanwhile.
@@ -27,6 +31,7 @@ struct Transfer {
 
 struct UnitTimes {
   Transfer gather;
+  double in_common_s = 0;  ///< sums of what several ranks of tp hold; the computation waits
   Transfer reduce;         ///< its gradient, within a copy of the model
   double add_s = 0;        ///< what arrived, to the sums; this holds the computation up
   Transfer over_replicas;  ///< the sums, over all copies of the model

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/time/detail/work.hpp"
 
-#include "model/cost/cost.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
 namespace finetune::plan {
-namespace {
 
 Work timed(const model::OpWork& of, const Rates& rates) {
   Work work;
@@ -17,6 +15,8 @@ Work timed(const model::OpWork& of, const Rates& rates) {
     work += rates.activations(pass.bytes, pass.operations);
   return work;
 }
+
+namespace {
 
 StageWork timed(const model::CostTape& tape, const Rates& rates) {
   return {timed(tape.forward_work(), rates), timed(tape.backward_work(), rates),

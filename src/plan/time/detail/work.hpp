@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "model/cost/cost.hpp"
 #include "plan/machine/detail/rates.hpp"
 #include "plan/plan.hpp"
 
@@ -31,6 +32,9 @@ struct MicroBatchWork {
   /// Without what is computed twice or unpacked: what MFU counts.
   double model_flops() const;
 };
+
+/// What ops do, on such a machine.
+Work timed(const model::OpWork& of, const Rates& rates);
 
 /// What model::CostOps counts, in the time of a machine. All sequences are full, and nothing is
 /// packed: the longest a step can take.

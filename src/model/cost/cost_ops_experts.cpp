@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of CostOps: mixtures of experts.
+
+#include <algorithm>
+
+#include "model/cost/cost_ops.hpp"
+
+namespace finetune::model {
+namespace {
+
+constexpr std::int64_t int64_bytes = 8;
+
+}  // namespace
+
+/// Every rank has as many tokens, and the router spreads them evenly. Experts in one tensor are
+/// shared by the ranks of tp and ep alike, so that one of them gets the choices of fewer tokens.
+CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& experts,
+                                         std::int64_t tokens) const {
+  const PartPlace& place = settings_.share.place;
+  const bool are_fused = rows.stride == 0;
+  OwnExperts own{.num = experts.num, .choices = tokens * experts.top_k, .d_ff = experts.d_ff};
+  RowRange gate_up = rows.gate_up, down = {rows.down, 1};
+  if (!place.is_whole() && are_fused) {
+    own.num = held_fused_experts(experts.num, place).count();
+    own.choices = (own.choices + place.tp - 1) / place.tp;
+  } else if (!place.is_whole()) {
+    const IndexRange held = held_experts(experts.num, place);
+    own.num = held.count();
+    gate_up.first += static_cast<int>(held.first) * rows.stride;
+    down.first += static_cast<int>(held.first) * rows.stride;
+    own.d_ff = table_.row(gate_up.first).shape[0];
+  }
+  own.gate_up = expert_shape(table_, gate_up);
+  own.down = expert_shape(table_, down);
+  return own;
+}
+
+/// The most that experts hold at once. Forward: copies of the tokens and of their outputs.
+/// Backward: gradients of their outputs with and without the choices' weights, or those of gate and
+/// up with the copies of the tokens. Of `tokens` tokens of `width` channels.
+void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t tokens,
+                                 std::int64_t width) const {
+  const std::int64_t copies = own.choices * width * element_, output = tokens * width * element_;
+  const std::int64_t elements = own.choices * own.d_ff;
+  const std::int64_t activated = elements * element_;
+  const std::int64_t unpacked =
+      std::max(unpacked_bytes(own.gate_up, settings_), unpacked_bytes(own.down, settings_));
+  const bool computes_again = settings_.recompute == Recompute::cheap;
+  const std::int64_t again = computes_again ? activated : 0;
+  // Sums of products are computed in fp32.
+  const std::int64_t in_fp32 = element_ < fp32_bytes ? elements * fp32_bytes : 0;
+  op.forward = {{2 * copies + again + output, unpacked}};
+  op.backward = {{2 * copies + 2 * activated + in_fp32 + again, unpacked},
+                 {3 * activated + again, unpacked},
+                 {2 * activated + 2 * copies, unpacked},
+                 {2 * copies + 2 * output, unpacked},
+                 {3 * activated + composed_swiglu_bytes(elements)}};
+}
+
+/// Copies go to the ranks of their experts and come back, forward and backward; what arrived stays
+/// for the gradients of weights. Where tokens are shared, all of them are gathered before.
+void CostOps::share_experts(OpCost& op, const OwnExperts& own, const TensorSize& x_nD) {
+  using enum Travel::Kind;
+  if (settings_.share.place.ep > 1) {
+    const std::int64_t copies = own.choices * x_nD.columns * element_;
+    if (own.gate_up.needs_input()) op.kept.push_back(tensor(own.choices, x_nD.columns));
+    for (BytesHeld& moment : op.forward)
+      moment.bytes += copies;
+    for (BytesHeld& moment : op.backward)
+      moment.bytes += copies;
+    for (OpWork* work : {&op.forward_work, &op.backward_work})
+      work->travels.insert(work->travels.end(), 2, travel(Sharers::ep, all_to_all, copies));
+  }
+  if (!shares_tokens()) return;
+  // The router's weights and the choices' need all tokens in backward too.
+  const std::int64_t whole = all_tokens(x_nD.rows) * x_nD.columns * element_;
+  for (BytesHeld& moment : op.forward)
+    moment.bytes += whole + x_nD.bytes;
+  for (BytesHeld& moment : op.backward)
+    moment.bytes += 2 * whole;
+  op.forward_work.travels.push_back(travel(Sharers::tp, all_gather, whole));
+  op.forward_work.travels.push_back(travel(Sharers::tp, reduce_scatter, whole));
+  op.backward_work.travels.insert(op.backward_work.travels.end(), 2,
+                                  travel(Sharers::tp, all_gather, whole));
+  op.backward_work.travels.push_back(travel(Sharers::tp, reduce_scatter, whole));
+}
+
+TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
+                            const SequenceSize&) {
+  const TensorSize y = tensor(x_ND.rows, x_ND.columns);
+  const std::int64_t tokens = all_tokens(x_ND.rows);
+  const OwnExperts own = own_experts(rows, experts, tokens);
+  OpCost op{.inputs = {x_ND}, .outputs = {y.number}};
+  op.gradients = {{x_ND.number, x_ND.bytes}};
+  // Probabilities; of each choice its number, weight and place.
+  const std::int64_t routing =
+      tokens * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
+  op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, 2 * own.d_ff)};
+  if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(own.choices, own.d_ff));
+  add_expert_moments(op, own, tokens, x_ND.columns);
+
+  // Each of `active` experts gets its share of the choices; tokens are copied there and back.
+  const double active = static_cast<double>(std::min(own.num, own.choices));
+  const double share = static_cast<double>(own.choices) / active;
+  for (const ProjectionShape& shape : {own.gate_up, own.down})
+    add_projection_work(shape, settings_, share, active, op.forward_work, op.backward_work);
+  add_swiglu_work(op, own.choices * own.d_ff);
+  add_projection_work(projection_shape(table_, {rows.router, 1}), settings_,
+                      static_cast<double>(tokens), 1, op.forward_work, op.backward_work);
+  const MemoryPass copies =
+      pass(own.choices * x_ND.columns, 4 * static_cast<double>(element_), 2 * bytes_.operations);
+  op.forward_work.passes.push_back(copies);
+  op.backward_work.passes.push_back(copies);
+  share_experts(op, own, x_ND);
+  tape_.record(std::move(op));
+  return y;
+}
+
+}  // namespace finetune::model

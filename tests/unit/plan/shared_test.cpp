@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of ranks that share matrices (tp), sequences (cp) and experts (ep), against formulas
+// computed by hand.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "plan/memory/detail/activations.hpp"
+#include "plan/time/time.hpp"
+#include "plan/time/traffic.hpp"
+#include "support/optimizers.hpp"
+#include "unit/plan/decoder.hpp"
+#include "unit/plan/small_model.hpp"
+
+namespace finetune::plan::shared_test {
+namespace {
+
+using tests::DecoderTable;
+using tests::round_machine;
+using tests::Training;
+
+constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
+constexpr double layers = 2, width = 64, tokens = 64, element = 2;
+/// Keys and values of a token, in bytes.
+constexpr double keys = 2 * 2 * 16 * element;
+
+struct Sharing {
+  std::int64_t ranks = 1, tp = 1, cp = 1, ep = 1;
+};
+
+/// Two sequences of 32 tokens a pass, one pass.
+PlanInput request(const Sharing& sharing) {
+  PlanInput request = tests::adamw_request();
+  request.architecture = tests::decoder(small);
+  request.parallel.sharding = Sharding::full_shard;
+  request.parallel.tp = sharing.tp;
+  request.parallel.cp = sharing.cp;
+  request.parallel.ep = sharing.ep;
+  request.on_gpu = true;
+  request.ranks = tests::ranks_on_nodes(sharing.ranks, 4);
+  request.micro_batch = 2;
+  request.max_seq_length = 32;
+  request.global_batch = 2 * sharing.ranks / (sharing.tp * sharing.cp);
+  return request;
+}
+
+/// Experts in every layer, in matrices of their own.
+void add_experts(PlanInput& r, std::int64_t num) {
+  r.architecture.experts = {.num = num, .top_k = 2, .d_ff = 48};
+  r.architecture.layers = {{.has_experts = true}, {.has_experts = true}};
+}
+
+std::map<std::string, double> sent(const PlanInput& r, const Training& training = {}) {
+  const DecoderTable table(r.architecture, training);
+  std::map<std::string, double> bytes;
+  for (const GroupTraffic& group : plan_traffic(make(r, table.table()), r, table.table()))
+    bytes[group.name] = group.sent_bytes;
+  return bytes;
+}
+
+TEST(SharedTraffic, OfOneRankIsNone) {
+  EXPECT_TRUE(sent(request({})).empty());
+}
+
+TEST(SharedTraffic, OfTpGathersAndScattersTokensAroundEveryProduct) {
+  const auto bytes = sent(request({.ranks = 2, .tp = 2}));
+  ASSERT_EQ(bytes.size(), 1u);
+  const double activations = tokens * width * element / 2;
+  // Forward before and after attention and feed-forward; backward the same, and the inputs again.
+  const double blocks = layers * (4 + 6) * activations;
+  const double embedding = 2 * activations, head = 2 * activations;
+  // Largest logits of both, and two sums of a number a token.
+  const double scores = 4 * tokens + 2 * 4 * tokens;
+  // Norms: each rank has a term.
+  const double in_common = 4 * (2 * layers + 1) * width;
+  EXPECT_DOUBLE_EQ(bytes.at("tp"), blocks + embedding + head + scores + in_common);
+}
+
+TEST(SharedTraffic, OfTpGathersNoInputAgainThatNoGradientNeeds) {
+  // Adapters read inputs; a frozen embedding has no gradient.
+  const auto all = sent(request({.ranks = 2, .tp = 2}), {.rank = 4});
+  const auto attention = sent(request({.ranks = 2, .tp = 2}), {4, true});
+  const double activations = tokens * width * element / 2;
+  // A of gate and up, B of down: rank x width each, in fp32 there and back.
+  const double adapters = layers * 4 * 3 * 4 * width;
+  EXPECT_DOUBLE_EQ(all.at("tp") - attention.at("tp"), layers * activations + adapters);
+}
+
+TEST(SharedTraffic, OfCpFetchesKeysForwardAndBackwardAndReturnsGradients) {
+  for (const std::int64_t cp : {2, 4}) {
+    PlanInput r = request({.ranks = cp, .cp = cp});
+    const double whole = layers * tokens * keys, others = static_cast<double>(cp - 1);
+    for (const ContextMethod method : {ContextMethod::gather, ContextMethod::ring}) {
+      r.parallel.cp_method = method;
+      EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * whole * others / static_cast<double>(cp));
+    }
+  }
+}
+
+TEST(SharedTraffic, OfCpWithTpIsOfTheRanksOwnHeads) {
+  const auto bytes = sent(request({.ranks = 4, .tp = 2, .cp = 2}));
+  EXPECT_DOUBLE_EQ(bytes.at("cp"), 3 * layers * tokens * keys / 2 / 2);
+  // Half of the tokens, and both ranks of cp are one shard group.
+  const double half = tokens / 2 * width * element / 2;
+  EXPECT_DOUBLE_EQ(bytes.at("tp"),
+                   (layers * 10 + 4) * half + 6 * tokens + 4 * (2 * layers + 1) * width);
+  EXPECT_TRUE(bytes.contains("fsdp"));
+}
+
+TEST(SharedTraffic, OfCpFetchesWhatAWindowReaches) {
+  PlanInput r = request({.ranks = 4, .cp = 4});
+  r.micro_batch = r.global_batch = 1;
+  r.architecture.layers = {{.window = 4}, {}};
+  r.parallel.cp_method = ContextMethod::gather;
+  // Two pieces of 4 tokens each, and 4 before each of them; then all 32.
+  EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * (16 + 32) * keys * 3 / 4);
+}
+
+TEST(SharedTraffic, OfEpSendsTokensToTheirExpertsAndBack) {
+  PlanInput r = request({.ranks = 4, .ep = 2});
+  add_experts(r, 8);
+  const auto bytes = sent(r);
+  EXPECT_DOUBLE_EQ(bytes.at("ep"), layers * 4 * (2 * tokens) * width * element / 2);
+  // Two ranks have the same experts: each gathers the other's half of 4 of 8.
+  const double experts = layers * 4 * 3 * width * 48;
+  EXPECT_DOUBLE_EQ(bytes.at("expert_fsdp"), (3 * element / 2 + 4) * experts / 2);
+}
+
+TEST(SharedTraffic, CountsEveryPass) {
+  PlanInput r = request({.ranks = 2, .tp = 2});
+  const double once = sent(r).at("tp");
+  r.global_batch *= 5;
+  EXPECT_DOUBLE_EQ(sent(r).at("tp"), 5 * once);
+}
+
+ActivationBytes activations(const PlanInput& r, const Training& training = {}) {
+  const DecoderTable table(r.architecture, training);
+  const Plan plan = make(r, table.table());
+  return plan_activations(r, largest_table(plan.mesh, table.table(), plan.bucket));
+}
+
+TEST(SharedMemory, OfBlocksInputsIsOneRanksTokens) {
+  for (const Sharing& sharing : {Sharing{4, 4}, Sharing{4, 1, 4}, Sharing{4, 2, 2}}) {
+    PlanInput r = request(sharing);
+    r.activation_checkpointing = ActivationCheckpointing::full;
+    EXPECT_EQ(activations(r).kept,
+              static_cast<std::int64_t>(layers * tokens * width * element) / 4);
+  }
+}
+
+/// x, its norm's input and output, q k v, attention and its sums, h and its norm, gate, up and what
+/// follows them.
+double kept_of_block(double own_tokens, double all_tokens, double heads, double kv_heads,
+                     double channels) {
+  const double between = own_tokens * (width * element * 4 + 2 * 4);
+  return between + all_tokens * ((2 * heads + 2 * kv_heads) * 16 * element + 4 * heads +
+                                 3 * channels * element);
+}
+
+TEST(SharedMemory, OfABlockIsOwnTokensBetweenProductsAndOwnHeadsAndChannelsWithin) {
+  const auto kept = [](const Sharing& sharing) {
+    return static_cast<double>(activations(request(sharing)).kept);
+  };
+  EXPECT_DOUBLE_EQ(kept({}), layers * kept_of_block(64, 64, 4, 2, 96));
+  EXPECT_DOUBLE_EQ(kept({.ranks = 2, .tp = 2}), layers * kept_of_block(32, 64, 2, 1, 48));
+  EXPECT_DOUBLE_EQ(kept({.ranks = 2, .cp = 2}), layers * kept_of_block(32, 32, 4, 2, 96));
+  EXPECT_DOUBLE_EQ(kept({.ranks = 4, .tp = 2, .cp = 2}), layers * kept_of_block(16, 32, 2, 1, 48));
+  // Two ranks hold the same keys and values.
+  EXPECT_DOUBLE_EQ(kept({.ranks = 4, .tp = 4}), layers * kept_of_block(16, 64, 1, 1, 24));
+}
+
+TEST(SharedMemory, OfUnevenPartsIsThatOfTheLargest) {
+  PlanInput r = request({.ranks = 2, .tp = 2});
+  r.architecture.num_heads = 6;
+  r.architecture.num_kv_heads = 3;
+  r.max_seq_length = 33;
+  // 66 tokens; one head for keys, or two, and two of queries for each.
+  EXPECT_DOUBLE_EQ(static_cast<double>(activations(r).kept),
+                   layers * kept_of_block(33, 66, 4, 2, 48 + (96 % 64 == 0 ? 16 : 0)));
+}
+
+TEST(SharedMemory, OfMatricesIsTheRanksPartOverItsShards) {
+  PlanInput r = request({.ranks = 4, .tp = 2});
+  const DecoderTable table(r.architecture);
+  const Plan plan = make(r, table.table());
+  const std::int64_t block = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96, vocabulary = 2 * 64 * 1000;
+  const std::int64_t norms = 5 * 64;
+  EXPECT_EQ(plan.shards.shard_elements(), ((2 * block + vocabulary) / 2 + norms) / 2);
+}
+
+TEST(SharedMemory, OfExpertsIsTheirPartOverTheRanksWithTheSame) {
+  PlanInput r = request({.ranks = 4, .ep = 2});
+  add_experts(r, 8);
+  const DecoderTable table(r.architecture);
+  const Plan plan = make(r, table.table());
+  PlanInput alone = request({.ranks = 4});
+  alone.architecture = r.architecture;
+  const Plan whole = make(alone, table.table());
+  EXPECT_EQ(plan.shards.shard_elements(), whole.shards.shard_elements()) << "none is held twice";
+  for (const UnitLayout& unit : plan.shards.units()) {
+    const bool is_of_experts = unit.name.ends_with(".experts");
+    EXPECT_EQ(unit.is_of_experts, is_of_experts) << unit.name;
+    EXPECT_EQ(unit.num_shards, is_of_experts ? 2 : 4) << unit.name;
+    if (is_of_experts) {
+      EXPECT_EQ(unit.count, 4 * 3 * 64 * 48);
+    }
+  }
+}
+
+TEST(SharedMemory, HasACommunicatorForEachGroup) {
+  const auto communicators = [](const Sharing& sharing) {
+    PlanInput r = request(sharing);
+    add_experts(r, 8);
+    const DecoderTable table(r.architecture);
+    const auto plan = make(r, table.table());
+    const auto it = std::ranges::find_if(
+        plan.memory, [](const MemoryItem& item) { return item.name == "NCCL's communicators"; });
+    return it == plan.memory.end() ? 0 : it->bytes >> 29;
+  };
+  EXPECT_EQ(communicators({}), 0);
+  EXPECT_EQ(communicators({.ranks = 2, .tp = 2}), 1);
+  EXPECT_EQ(communicators({.ranks = 4, .tp = 2, .cp = 2}), 3) << "fsdp holds the copy";
+  EXPECT_EQ(communicators({.ranks = 4, .ep = 2}), 3);
+  EXPECT_EQ(communicators({.ranks = 4, .ep = 4}), 2);
+}
+
+TimePlan time_of(const PlanInput& r, const Training& training = {},
+                 const Machine& machine = round_machine()) {
+  const DecoderTable table(r.architecture, training);
+  return plan_time(make(r, table.table()), r, table.table(), machine, Passes::fused);
+}
+
+double exposed_of(const TimePlan& time, const std::string& name) {
+  for (const GroupTime& group : time.groups)
+    if (group.traffic.name == name) return group.exposed_s;
+  return -1;
+}
+
+TEST(SharedTime, AddsUpToTheStep) {
+  for (const Sharing& sharing :
+       {Sharing{4, 4}, Sharing{8, 2, 2}, Sharing{8, 4, 2}, Sharing{8, 2, 1, 2}}) {
+    PlanInput r = request(sharing);
+    if (sharing.ep > 1) add_experts(r, 8);
+    const TimePlan t = time_of(r);
+    EXPECT_NEAR(
+        t.products_s + t.attention_s + t.memory_s + t.program_s + t.exposed_s + t.optimizer_s,
+        t.step_s, 1e-9 * t.step_s);
+    double of_activations = 0;
+    for (const char* name : {"tp", "cp", "ep"})
+      of_activations += std::max(0.0, exposed_of(t, name));
+    EXPECT_GT(of_activations, 0);
+    EXPECT_LE(of_activations, t.exposed_s);
+  }
+}
+
+TEST(SharedTime, OfTpIsExposedButBesideTheGradientsOfWeights) {
+  // So slow products hide everything that may be hidden.
+  Machine slow = round_machine();
+  slow.bf16_tflops = 1e-6;
+  const PlanInput r = request({.ranks = 2, .tp = 2});
+  const double one = tokens * width * element / 2 / 1e11;
+  // Per block: 4 forward, and 2 gradients of outputs; of the embedding and the head all.
+  const double scores = (4 * tokens + 2 * 4 * tokens) / 1e11;
+  const double in_common = 4 * (2 * layers + 1) * width / 1e11;
+  EXPECT_NEAR(exposed_of(time_of(r, {}, slow), "tp"), (layers * 6 + 4) * one + scores + in_common,
+              1e-12);
+  // An adapter adds to the gradient that leaves.
+  EXPECT_GT(exposed_of(time_of(r, {.rank = 4}, slow), "tp"), layers * 10 * one);
+}
+
+TEST(SharedTime, OfARingHidesBehindAttentionAndOfAGatherDoesNot) {
+  Machine slow = round_machine();
+  slow.attention_tflops = 1e-6;
+  PlanInput r = request({.ranks = 4, .cp = 4});
+  r.parallel.cp_method = ContextMethod::ring;
+  EXPECT_DOUBLE_EQ(exposed_of(time_of(r, {}, slow), "cp"), 0);
+  r.parallel.cp_method = ContextMethod::gather;
+  EXPECT_GT(exposed_of(time_of(r, {}, slow), "cp"), 0);
+}
+
+TEST(SharedTime, OfTpInsideANodeCrossesNoNetwork) {
+  const TimePlan t = time_of(request({.ranks = 8, .tp = 4}));
+  for (const GroupTime& group : t.groups) {
+    EXPECT_EQ(group.traffic.shape.num_nodes, group.traffic.name == "tp" ? 1 : 2);
+    EXPECT_EQ(group.traffic.by_node_bytes > 0, group.traffic.name != "tp");
+  }
+}
+
+TEST(SharedTime, CountsEachTokenOnce) {
+  // Four ranks compute one sequence: each a quarter of its products.
+  const TimePlan one = time_of(request({})), four = time_of(request({.ranks = 4, .cp = 4}));
+  EXPECT_NEAR(four.flops_per_s_of_rank / one.flops_per_s_of_rank, one.step_s / four.step_s / 4,
+              1e-9);
+}
+
+}  // namespace
+}  // namespace finetune::plan::shared_test
