@@ -31,7 +31,7 @@ void require_equal_parts(const shard::ModelShards& shards, int unit, std::int64_
   // Ranks with the same elements, of however many rows, tell each other of them by what they are.
   std::map<std::string, std::string> own;
   const at::Tensor master = shards.master(unit);
-  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.fsdp().rank())) {
+  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
     const model::Parameter& row = shards.table().row(slice.row);
     if (!row.held || row.held->num_holders == 1) continue;
     const auto slices =
