@@ -48,9 +48,11 @@ core::TensorSlice blocks_of(const plan::UnitLayout& unit, const optim::StateTens
           .count = std::min(first + of_shard, all) - first};
 }
 
-/// Blocks of quantised moments are of a unit's buffer, which is another one on each rank of tp.
-std::string suffix_of(const model::PartPlace& place) {
+/// Blocks of quantised moments are of a unit's buffer, which is another one on each rank of tp, and
+/// on each rank of ep if it is of experts.
+std::string suffix_of(model::PartPlace place, const plan::UnitLayout& unit) {
   if (place.is_whole()) return "";
+  if (!unit.is_of_experts) place.i_ep = 0;
   return fmt::format("-tp{}.{}-ep{}.{}", place.tp, place.i_tp, place.ep, place.i_ep);
 }
 
@@ -95,7 +97,7 @@ std::vector<StoredPart> parts_of(const shard::ModelShards& shards, int unit,
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].block == 1) continue;
     core::TensorSlice slice = blocks_of(shards.map().unit(unit), kept[i], i_shard);
-    slice.name += suffix_of(shards.groups().part_place());
+    slice.name += suffix_of(shards.groups().part_place(), shards.map().unit(unit));
     const Range range = part_of(slice.count, share.i_part, share.num_parts);
     if (range.count() == 0) continue;
     slice.offset += range.first;
