@@ -138,14 +138,26 @@ void for_each_box(const Part& part, std::int64_t first, std::int64_t count, cons
   }
 }
 
+/// Elements whose blocks' maxima are quantised together.
+constexpr std::int64_t together = kernels::nf4_block * kernels::nested_block;
+
+bool cuts_nested_blocks_of_experts(const Parameter& row, PartPlace place) {
+  const std::int64_t num = row.of_experts->total, an_expert = row.count() / num;
+  for (place.i_ep = 0; place.i_ep < place.ep; ++place.i_ep)
+    for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp)
+      if (held_fused_experts(num, place).first * an_expert % together != 0) return true;
+  return false;
+}
+
 /// Whether some rank's part of a matrix in NF4 begins within a block of quantised maxima, or has
 /// pieces of many: these ranks keep their maxima as they are, in fp32.
-bool cuts_nested_blocks(const Parameter& row, std::int64_t tp) {
-  if (row.packing.kind != Packing::Kind::nf4 || !row.packing.nests || !row.split) return false;
+bool cuts_nested_blocks(const Parameter& row, PartPlace place) {
+  if (row.packing.kind != Packing::Kind::nf4 || !row.packing.nests) return false;
+  if (is_fused(row)) return cuts_nested_blocks_of_experts(row, place);
+  if (!row.split) return false;
   if (row.split->dim != 0 || row.split->matrices.size() != 1) return true;
-  constexpr std::int64_t together = kernels::nf4_block * kernels::nested_block;
-  for (std::int64_t i = 0; i < tp; ++i) {
-    const HeldPieces held = held_pieces(row.split->matrices.front(), tp, i);
+  for (std::int64_t i = 0; i < place.tp; ++i) {
+    const HeldPieces held = held_pieces(row.split->matrices.front(), place.tp, i);
     if (held.indices.first * row.shape.back() % together != 0) return true;
   }
   return false;
@@ -226,7 +238,7 @@ Parameter part_of(const Parameter& row, const PartPlace& place) {
   core::check(follow_each_other(part), "boxes of a part follow each other in memory");
   std::erase_if(part.boxes, [](const core::Box& box) { return box.num_elements() == 0; });
   own.held = std::move(part);
-  if (cuts_nested_blocks(row, place.tp)) own.packing.nests = false;
+  if (cuts_nested_blocks(row, place)) own.packing.nests = false;
   return own;
 }
 

@@ -49,12 +49,22 @@ class UnitFiller {
       note_maxima_of_files();
     });
     for (const int row : rows_)
-      // Other ranks have the experts that this one lacks.
-      if (is_quantised_here(row) && table_.row(row).count() > 0) quantise(row);
+      if (is_quantised_here(row) && !is_elsewhere(row)) quantise(row);
     copy_.write_back();
   }
 
  private:
+  /// Of an expert that other ranks hold.
+  bool is_elsewhere(int row) const {
+    const model::Parameter& own = table_.row(row);
+    return own.count() == 0 && !is_shared_by_ep(row);
+  }
+  /// Experts in one tensor, of which each rank of ep has a part.
+  bool is_shared_by_ep(int row) const {
+    const auto& of = table_.row(row).of_experts;
+    return shards_.groups().ep && of && of->num > 1;
+  }
+
   bool is_quantised_here(int row) const {
     const Packing& packing = table_.row(row).packing;
     return packing.kind == Packing::Kind::nf4 && !packing.in_files;
@@ -138,17 +148,38 @@ class UnitFiller {
         as<std::uint8_t>(bytes_of(slice)), std::span(maxima).subspan(before));
   }
 
-  /// The logical tensor's maxima, of those that each rank of tp has of its part.
+  /// The logical tensor's maxima, of those that each rank has of its part: those of tp, and of ep
+  /// where experts are one tensor.
   std::vector<float> of_all_parts(int row, std::vector<float> own) {
     const model::Parameter& part = table_.row(row);
-    if (!part.held) return own;
+    const auto& groups = shards_.groups();
+    model::PartPlace place = groups.part_place();
+    if (!is_shared_by_ep(row)) place.ep = 1, place.i_ep = 0;
+    if (!part.held || place.is_whole()) return own;
     const model::Parameter whole = model::whole_of(part);
     std::vector<float> all(
         static_cast<std::size_t>((whole.count() + kernels::nf4_block - 1) / kernels::nf4_block));
-    model::PartPlace place = shards_.groups().part_place();
-    if (place.tp == 1) return own;
-    const auto parts =
-        shards_.groups().tp->communicator().all_gather_bytes(std::as_bytes(std::span(own)));
+    set_parts_of_tp(whole, place, own, all);
+    if (place.ep == 1) return all;
+    // What the others have is 0 here.
+    for (const auto& bytes :
+         groups.ep->communicator().all_gather_bytes(std::as_bytes(std::span(all)))) {
+      std::vector<float> of_rank(all.size());
+      std::memcpy(of_rank.data(), bytes.data(), bytes.size());
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] = std::max(all[i], of_rank[i]);
+    }
+    return all;
+  }
+
+  void set_parts_of_tp(const model::Parameter& whole, model::PartPlace place,
+                       const std::vector<float>& own, std::vector<float>& all) {
+    std::vector<std::vector<std::byte>> parts;
+    const auto own_bytes = std::as_bytes(std::span(own));
+    if (place.tp > 1)
+      parts = shards_.groups().tp->communicator().all_gather_bytes(own_bytes);
+    else
+      parts.emplace_back(own_bytes.begin(), own_bytes.end());
     for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp) {
       const model::Parameter of = model::part_of(whole, place);
       const std::byte* from = parts[static_cast<std::size_t>(place.i_tp)].data();
@@ -160,11 +191,13 @@ class UnitFiller {
         from += bytes;
       });
     }
-    return all;
   }
 
-  /// The first of all ranks that share the tensors.
-  bool is_first() const { return fsdp_.is_root() && shards_.groups().part_place().i_tp == 0; }
+  /// The first of all ranks that share the tensor.
+  bool is_first(int row) const {
+    const model::PartPlace place = shards_.groups().part_place();
+    return ranks_.is_root() && place.i_tp == 0 && (place.i_ep == 0 || !is_shared_by_ep(row));
+  }
 
   /// Planes of the maxima of a logical tensor, which no rank keeps, for the hash of the base.
   void note(int row, std::span<const std::vector<std::byte>> planes) {
@@ -179,7 +212,8 @@ class UnitFiller {
   void note_maxima_of_files() {
     for (const int row : rows_) {
       const model::Parameter& own = table_.row(row);
-      if (!own.packing.in_files || keeps_maxima(own) || !is_first()) continue;
+      if (!own.packing.in_files || keeps_maxima(own) || is_elsewhere(row) || !is_first(row))
+        continue;
       std::vector<std::vector<std::byte>> planes;
       for (const model::Plane& plane : model::planes(model::whole_of(own), core::DType::f32)) {
         const auto i = static_cast<int>(planes.size());
@@ -223,7 +257,7 @@ class UnitFiller {
       if (slice.plane.row != row || slice.plane.plane == at_plane::codes) continue;
       read_own_plane(table_.row(row), slice.plane.plane, slice.first, bytes_of(slice), logical);
     }
-    if (!keeps_maxima(table_.row(row)) && is_first()) note(row, planes);
+    if (!keeps_maxima(table_.row(row)) && is_first(row)) note(row, planes);
   }
 
   const WeightSource& source_;
