@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "model/activations.hpp"
+#include "model/gradients.hpp"
 #include "model/ops.hpp"
 #include "model/upload.hpp"
 #include "model/weight.hpp"
