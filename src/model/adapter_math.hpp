@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 
 namespace finetune::model {
 
@@ -24,11 +24,10 @@ class AdapterMath {
   virtual Projected project(const Projection& projection, const std::vector<AdaptedPart>& parts,
                             const at::Tensor& x_ND) const = 0;
 
-  /// dx; adds the gradients of the parts. `kept` is what `project` kept.
-  virtual at::Tensor project_backward(const Projection& projection,
-                                      const std::vector<AdaptedPart>& parts,
-                                      const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                                      std::span<const at::Tensor> kept) const = 0;
+  /// Gives dx to `ends`, and adds the gradients of the parts. `kept` is what `project` kept.
+  virtual void project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                                const at::Tensor& dy_NF, InputTravel& ends,
+                                std::span<const at::Tensor> kept) const = 0;
 
   /// The biases [F] that are added to a product, where parts lie on top of them. In fresh memory.
   virtual at::Tensor bias(const Projection& projection, const std::vector<AdaptedPart>& parts,

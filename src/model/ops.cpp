@@ -8,7 +8,7 @@
 
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 #include "model/gradients.hpp"
 
 namespace finetune::model {

@@ -5,7 +5,7 @@
 #include "adapters/ia3/math.hpp"
 #include "adapters/lora/math.hpp"
 #include "gpu/as_on_cpu.hpp"
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 #include "model/weight.hpp"
 
 namespace finetune::tests::gpu::adapters_test {

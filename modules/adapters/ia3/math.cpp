@@ -86,11 +86,13 @@ class FactorMath final : public model::AdapterMath {
     return all;
   }
 
-  at::Tensor project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
-                              const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                              std::span<const at::Tensor> kept) const override {
-    if (projection.rows.num == 1 || !needs_input(parts))
-      return backward_together(projection, parts, dy_NF, x_ND, kept);
+  void project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                        const at::Tensor& dy_NF, model::InputTravel& ends,
+                        std::span<const at::Tensor> kept) const override {
+    const bool scales_input = needs_input(parts);
+    const at::Tensor x_ND = scales_input ? ends.input() : at::Tensor();
+    if (projection.rows.num == 1 || !scales_input)
+      return ends.give_gradient(backward_together(projection, parts, dy_NF, x_ND, kept));
     at::Tensor dx;
     for_each_row(projection, parts,
                  [&](const Projection& row, const std::vector<AdaptedPart>& own, std::int64_t first,
@@ -102,7 +104,7 @@ class FactorMath final : public model::AdapterMath {
                    kept = kept.subspan(static_cast<std::size_t>(used));
                    dx = dx.defined() ? dx.add_(one) : one;
                  });
-    return dx;
+    ends.give_gradient(dx);
   }
 
   at::Tensor bias(const Projection& projection, const std::vector<AdaptedPart>& parts,

@@ -2,6 +2,7 @@
 #include "adapters/lora/math.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "adapters/lora/parts.hpp"
 #include "core/error.hpp"
@@ -140,9 +141,9 @@ class LowRankMath final : public model::AdapterMath {
   bool needs_input(const std::vector<AdaptedPart>&) const override { return true; }
   Projected project(const Projection& projection, const std::vector<AdaptedPart>& parts,
                     const at::Tensor& x_ND) const override;
-  at::Tensor project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
-                              const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                              std::span<const at::Tensor> kept) const override;
+  void project_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
+                        const at::Tensor& dy_NF, model::InputTravel& ends,
+                        std::span<const at::Tensor> kept) const override;
   void merge(const model::Adapted& adapted, const ReadPart& part,
              at::Tensor& values) const override;
 };
@@ -174,10 +175,10 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   return result;
 }
 
-at::Tensor LowRankMath::project_backward(const Projection& projection,
-                                         const std::vector<AdaptedPart>& parts,
-                                         const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                                         std::span<const at::Tensor> kept) const {
+void LowRankMath::project_backward(const Projection& projection,
+                                   const std::vector<AdaptedPart>& parts, const at::Tensor& dy_NF,
+                                   model::InputTravel& ends,
+                                   std::span<const at::Tensor> kept) const {
   Weights& weights = *projection.weights;
   const Path path = projection.path;
   const at::Tensor& low = kept[0];
@@ -195,15 +196,17 @@ at::Tensor LowRankMath::project_backward(const Projection& projection,
     first += b_FR.size(1);
   }
   scale_parts(d_low, weights, parts);
-  model::add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, x_ND), path);
 
   at::Tensor dx = model::matmul_backward(dz_NF, weights.matrix(projection.rows), path);
   const at::Tensor a_RD = weights.weight(all_a(parts));
-  if (!projection.dropout) {
+  if (projection.dropout) {
+    dx.add_(dropped(projection, model::product(d_low, a_RD, path)));
+  } else {
     model::product_add(dx, d_low, a_RD, path);
-    return dx;
   }
-  return dx.add_(dropped(projection, model::product(d_low, a_RD, path)));
+  ends.give_gradient(std::move(dx));
+  model::add_product(weights.gradient(all_a(parts)), d_low, input_of_a(projection, ends.input()),
+                     path);
 }
 
 /// With a magnitude each row of the sum is scaled to have that norm, but for a row of zeros.

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "comm/group.hpp"
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "model/part.hpp"

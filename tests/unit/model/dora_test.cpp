@@ -3,7 +3,7 @@
 #include "unit/model/tiny_weights.hpp"
 
 #include "adapters/lora/math.hpp"
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 
 namespace finetune::model::dora_test {
 namespace {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/detail/projection.hpp"
+#include "model/projection.hpp"
 
 #include "model/adapter_math.hpp"
 #include "model/gradients.hpp"
+
+#include <utility>
 
 namespace finetune::model {
 namespace {
@@ -33,36 +35,19 @@ Projected project_here(const Projection& projection, const at::Tensor& x_ND) {
   return {matmul(x_ND, projection.weights->matrix(projection.rows), projection.path), {}};
 }
 
-void add_gradients(const Projection& projection, const at::Tensor& dy_NF, const at::Tensor& x_ND) {
-  Weights& weights = *projection.weights;
-  for (const TrainedPart& part : weights.trained(projection.rows))
-    add_product(weights.gradient(part.rows), outputs(dy_NF, part), x_ND, projection.path);
-}
-
-at::Tensor input_gradient(const Projection& projection, const at::Tensor& dy_NF) {
-  return matmul_backward(dy_NF, projection.weights->matrix(projection.rows), projection.path);
-}
-
+/// All tokens of dy in.
 at::Tensor project_backward_here(const Projection& projection, const at::Tensor& dy_NF,
-                                 const at::Tensor& x_ND, std::span<const at::Tensor> kept) {
-  add_gradients(projection, dy_NF, x_ND);
+                                 const at::Tensor& x, std::span<const at::Tensor> kept) {
+  Weights& weights = *projection.weights;
+  InputTravel ends(projection, x);
   const auto parts = projection.adapted();
-  if (!parts.empty()) return math_of(parts).project_backward(projection, parts, dy_NF, x_ND, kept);
-  return input_gradient(projection, dy_NF);
-}
-
-/// Of a product whose input was gathered.
-at::Tensor gathered_backward(const Projection& projection, const at::Tensor& dy_NF,
-                             const at::Tensor& x_nD, std::span<const at::Tensor> kept) {
-  const TokenTravel& travel = *projection.travel;
-  const auto input = projection.needs_input() ? travel.gather(x_nD) : nullptr;
-  if (!projection.adapted().empty()) {
-    const at::Tensor x_ND = input ? input->wait() : at::Tensor();
-    return travel.scatter(project_backward_here(projection, dy_NF, x_ND, kept))->wait();
-  }
-  const auto d_input = travel.scatter(input_gradient(projection, dy_NF));
-  if (input) add_gradients(projection, dy_NF, input->wait());
-  return d_input->wait();
+  if (parts.empty())
+    ends.give_gradient(matmul_backward(dy_NF, weights.matrix(projection.rows), projection.path));
+  else
+    math_of(parts).project_backward(projection, parts, dy_NF, ends, kept);
+  for (const TrainedPart& part : weights.trained(projection.rows))
+    add_product(weights.gradient(part.rows), outputs(dy_NF, part), ends.input(), projection.path);
+  return ends.take_gradient();
 }
 
 }  // namespace
@@ -78,11 +63,31 @@ Projected project(const Projection& projection, const at::Tensor& x_ND) {
 
 at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_NF,
                             const at::Tensor& x_ND, std::span<const at::Tensor> kept) {
-  if (projection.travels == Travels::inputs)
-    return gathered_backward(projection, dy_NF, x_ND, kept);
   if (projection.travels == Travels::outputs)
     return project_backward_here(projection, projection.travel->gather(dy_NF)->wait(), x_ND, kept);
   return project_backward_here(projection, dy_NF, x_ND, kept);
+}
+
+InputTravel::InputTravel(const Projection& projection, at::Tensor x) : x_(std::move(x)) {
+  if (projection.travels != Travels::inputs) return;
+  travel_ = projection.travel.get();
+  if (projection.needs_input()) x_arrives_ = travel_->gather(x_);
+}
+
+const at::Tensor& InputTravel::input() {
+  if (x_arrives_) x_ = std::exchange(x_arrives_, nullptr)->wait();
+  return x_;
+}
+
+void InputTravel::give_gradient(at::Tensor dx_ND) {
+  if (travel_ != nullptr)
+    dx_arrives_ = travel_->scatter(dx_ND);
+  else
+    dx_ = std::move(dx_ND);
+}
+
+at::Tensor InputTravel::take_gradient() {
+  return dx_arrives_ ? dx_arrives_->wait() : std::move(dx_);
 }
 
 at::Tensor bias_of(const Projection& projection) {

@@ -59,6 +59,26 @@ Projected project(const Projection& projection, const at::Tensor& x_ND);
 at::Tensor project_backward(const Projection& projection, const at::Tensor& dy_NF,
                             const at::Tensor& x_ND, std::span<const at::Tensor> kept);
 
+/// What a product's backward pass reads and hands over, which may be on their way meanwhile: a
+/// product gives its input's gradient first, and asks for the input last.
+class InputTravel {
+ public:
+  /// Begins to gather `x` where it travels.
+  InputTravel(const Projection& projection, at::Tensor x);
+
+  /// All tokens [N, D], for the gradients of weights; waits for them the first time.
+  const at::Tensor& input();
+  /// Takes dx of all tokens [N, D], complete, and sends it off where it travels.
+  void give_gradient(at::Tensor dx_ND);
+  /// dx: of own tokens where it travelled.
+  at::Tensor take_gradient();
+
+ private:
+  const TokenTravel* travel_ = nullptr;  ///< null: nothing travels
+  at::Tensor x_, dx_;
+  std::unique_ptr<Arrival> x_arrives_, dx_arrives_;
+};
+
 /// [F]: biases, as the adapter changes them.
 at::Tensor bias_of(const Projection& projection);
 /// Adds the gradients of what is trained of a sum with `bias_of`.
