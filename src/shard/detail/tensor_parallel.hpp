@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "comm/group.hpp"
-#include "model/projection.hpp"
 #include "model/ops.hpp"
 #include "model/parameter_table.hpp"
 #include "model/part.hpp"
+#include "model/projection.hpp"
 #include "shard/detail/expert_parallel.hpp"
 #include "shard/detail/own_tokens.hpp"
 

@@ -100,9 +100,16 @@ Case changed(Case of, std::string name, void (*change)(Case&)) {
   return of;
 }
 
+/// One tensor has all experts of a layer.
+void in_one_tensor(Case& of) {
+  of.names.fused_gate_up = "experts.gate_up_proj";
+  of.names.fused_down = "experts.down_proj";
+}
+
 std::vector<Case> cases() {
   const Case of_llama{.name = "Llama", .architecture = llama()};
   const Case of_qwen{.name = "Qwen", .architecture = qwen()};
+  const Case of_llama4{.name = "Llama4", .architecture = llama4()};
   const Case of_mixtral{.name = "Mixtral", .architecture = mixtral()};
   const Case of_lora = with_lora("LoraWithDropout", qwen(), 0.3);
   return {
@@ -110,9 +117,12 @@ std::vector<Case> cases() {
       of_qwen,
       of_mixtral,
       of_lora,
-      {.name = "Llama4", .architecture = llama4()},
+      of_llama4,
       {.name = "OneKeyHead", .architecture = with_heads(4, 1)},
       {.name = "ThreeKeyHeads", .architecture = with_heads(6, 3)},
+      changed(of_llama4, "ExpertsInOneTensor", in_one_tensor),
+      changed(changed(of_mixtral, "", in_one_tensor), "BalancedInOneTensor",
+              [](Case& of) { of.balance = 0.3; }),
       changed(of_llama, "WithoutPrompts", [](Case& of) { of.has_prompt = false; }),
       // Some ranks have none.
       changed(of_llama, "TwoTokens",
@@ -167,10 +177,11 @@ TEST_P(TensorParallel, IsTheModelOfOneRank) {
   model::Ops ops(whole, model::Path::kernels, of.recompute);
   const tests::PassResults expected = tests::run_pass(ops, table, of, of.balance);
 
-  const model::ParameterTable own =
-      model::part_of(table, {.tp = group.size(), .i_tp = group.rank()});
+  const model::PartPlace place{.tp = group.size(), .i_tp = group.rank()};
+  const model::ParameterTable own = model::part_of(table, place);
   tests::TableWeights own_weights = tests::own_weights(own, whole);
-  TensorParallelOps parallel(own_weights, own, group, model::Path::kernels, of.recompute);
+  TensorParallelOps parallel(own_weights, own, group, model::Path::kernels, of.recompute,
+                             {.place = place});
   const tests::PassResults results =
       tests::run_pass(parallel, own, of, group.rank() == 0 ? of.balance : 0);
 

@@ -27,6 +27,7 @@ namespace finetune::tests {
 struct Case {
   std::string name;
   model::Architecture architecture;
+  model::TensorNames names = {};
   std::optional<model::Adapter> adapter = {};
   model::AdapterSettings settings = {};
   double dropout = 0;
@@ -43,7 +44,7 @@ struct Case {
   friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 
   model::ParameterTable table() const {
-    model::ParameterTable table = model::lay_out(architecture);
+    model::ParameterTable table = model::lay_out(architecture, names);
     if (adapter) model::put_on(*adapter, settings, "", table);
     return table;
   }
@@ -137,12 +138,17 @@ inline TableWeights own_weights(const model::ParameterTable& own, const TableWei
   std::vector<at::Tensor> tensors;
   for (int i = 0; i < std::ssize(own.rows); ++i) {
     const model::Parameter& row = own.row(i);
+    if (!row.held) {
+      tensors.push_back(whole.tensor(i));
+      continue;
+    }
+    if (row.held->boxes.empty()) {
+      tensors.push_back(at::zeros(row.shape, whole.tensor(i).options()));
+      continue;
+    }
     std::vector<at::Tensor> parts;
-    if (!row.held)
-      parts.push_back(whole.tensor(i));
-    else
-      for (const core::Box& box : row.held->boxes)
-        parts.push_back(box_of(whole.tensor(i), box));
+    for (const core::Box& box : row.held->boxes)
+      parts.push_back(box_of(whole.tensor(i), box));
     tensors.push_back(at::cat(parts, split_dim(row)).contiguous());
   }
   return {own, tensors};
