@@ -64,8 +64,12 @@ at::Tensor load_of_samples(const at::Tensor& chosen_Nk, std::int64_t num_experts
   const at::Tensor taken =
       at::zeros({num_samples, num_experts}, options).index_add_(0, balance.sample_N, takes);
   const at::Tensor one_N = at::ones({chosen_Nk.size(0)}, options);
-  const at::Tensor tokens =
-      at::zeros({num_samples}, options).index_add_(0, balance.sample_N, one_N).clamp_min_(1);
+  at::Tensor tokens = at::zeros({num_samples}, options).index_add_(0, balance.sample_N, one_N);
+  if (balance.sum_over_ranks) {
+    balance.sum_over_ranks(taken);
+    balance.sum_over_ranks(tokens);
+  }
+  tokens.clamp_min_(1);
   const at::Tensor load = taken.mul_(static_cast<double>(num_experts)).div_(tokens.unsqueeze(1));
   load[balance.num_samples].zero_();
   return load.index_select(0, balance.sample_N);

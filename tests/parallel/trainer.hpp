@@ -37,6 +37,9 @@ struct Arrangement {
   std::uint64_t seed = 0;  ///< of rounding
   plan::Alone alone = plan::Alone::keeps;
   Parts parts = {};
+  plan::ContextMethod context = plan::ContextMethod::automatic;
+  std::int64_t packed_positions = 0;  ///< of a row that several samples share; 0: one each
+  bool balances_micro_batch = false;
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -88,7 +91,8 @@ class Trainer {
             .shards = shards_,
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
-            .dropout_seed = 11};
+            .dropout_seed = 11,
+            .balances_micro_batch = setup_.balances_micro_batch};
   }
   shard::ModelShards& shards() { return shards_; }
   const world::World& world() const { return world_; }
@@ -119,9 +123,31 @@ class Trainer {
     return trajectory;
   }
 
+  /// Of samples that no step has. Collective on the world.
+  train::Evaluation evaluate() {
+    data::Stream stream = this->stream(100);
+    return train::evaluate(engine(), world_.loss, stream);
+  }
+  double validation_loss() { return evaluate().loss; }
+
   /// The whole model's weights, on every rank. Collective on fsdp and tp.
   std::vector<float> weights() {
     return whole([this](int unit) { return shards_.master(unit); });
+  }
+  /// Takes what `weights` of any ranks gave, in fp32.
+  void take(const std::vector<float>& weights) {
+    const std::vector<std::int64_t> first = first_of_rows();
+    for (const int unit : shards_.trained_units()) {
+      const at::Tensor shard = shards_.master(unit);
+      for (const plan::ShardSlice& slice : map_.slices(unit, shards_.shard_of(unit))) {
+        float* to = shard.data_ptr<float>() + slice.shard_offset;
+        const float* row = weights.data() + first[static_cast<std::size_t>(slice.row)];
+        model::for_each_run(own_.row(slice.row), slice.tensor_offset, slice.count,
+                            [&](std::int64_t logical, std::int64_t count) {
+                              to = std::copy_n(row + logical, count, to);
+                            });
+      }
+    }
   }
   /// The whole model's gradient of one step, on every rank. Collective on the world.
   std::vector<float> gradient() {
@@ -131,15 +157,23 @@ class Trainer {
 
  private:
   static shard::Options options(const Arrangement& setup) {
-    return {.numbers = setup.numbers, .sharding = setup.sharding, .overlap = setup.overlap};
+    return {.numbers = setup.numbers,
+            .sharding = setup.sharding,
+            .overlap = setup.overlap,
+            .context = setup.context};
+  }
+  /// Where the rows of the whole model begin, one after the other.
+  std::vector<std::int64_t> first_of_rows() const {
+    std::vector<std::int64_t> first = {0};
+    for (const model::Parameter& row : table_.rows)
+      first.push_back(first.back() + row.count());
+    return first;
   }
   /// Elements of all units' shards of all ranks, row by row.
   template <typename ShardOf>
   std::vector<float> whole(const ShardOf& shard_of) {
     std::vector<float> all(static_cast<std::size_t>(table_.num_parameters()), 0.0f);
-    std::vector<std::int64_t> first_of_row = {0};
-    for (const model::Parameter& row : table_.rows)
-      first_of_row.push_back(first_of_row.back() + row.count());
+    const std::vector<std::int64_t> first_of_row = first_of_rows();
     for (const int unit : shards_.trained_units()) {
       const at::Tensor shard = shard_of(unit).to(at::kFloat);
       for (const plan::ShardSlice& slice : map_.slices(unit, shards_.shard_of(unit))) {
@@ -166,11 +200,6 @@ class Trainer {
     return settings;
   }
 
-  double validation_loss() {
-    data::Stream stream = this->stream(100);
-    return train::evaluate(engine(), world_.loss, stream).loss;
-  }
-
   data::StepData data(std::int64_t step) const { return stream(step).step(0); }
 
   /// Seven samples of different lengths: with two a micro-batch, the last of four has one.
@@ -183,7 +212,16 @@ class Trainer {
       for (std::int32_t k = 0; k < length; ++k)
         tokens->emplace_back((3 * i + k * k + static_cast<std::int32_t>(step)) % 11, k > 1);
     }
-    return {data::Dataset(tokens, samples),
+    const data::Dataset dataset(tokens, samples);
+    if (setup_.packed_positions > 0) {
+      auto rows = data::Sequences::packed(dataset, setup_.packed_positions);
+      const std::int64_t num_rows = rows.size();
+      return {std::move(rows),
+              {num_rows, num_rows, 1, data::SampleOrder::as_read},
+              {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
+              0};
+    }
+    return {dataset,
             {7, 7, 1, data::SampleOrder::as_read},
             {setup_.micro_batch, world_.batch.size(), world_.batch.rank()},
             0};

@@ -2,31 +2,57 @@
 #include "train/infer/evaluate.hpp"
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
+#include "model/context.hpp"
 #include "train/step/loss_total.hpp"
 
 namespace finetune::train {
 namespace {
 
+/// Whether each token of the micro-batch is right. Ranks that share its tokens each know of their
+/// own, and all get to know all. Collective on cp.
+std::vector<std::int64_t> right_tokens(const Engine& engine, const data::MicroBatch& batch,
+                                       const at::Tensor& correct_N) {
+  const at::Tensor own = correct_N.to(at::kCPU, at::kLong).contiguous();
+  const std::int64_t* is_right = own.const_data_ptr<std::int64_t>();
+  const auto& cp = engine.shards.groups().cp;
+  if (!cp) return {is_right, is_right + own.numel()};
+  std::vector<std::int64_t> right(batch.ids.size());
+  const model::ContextLayout context(batch.batch, batch.length, cp->size(), cp->rank());
+  for (const std::int64_t token : context.own_tokens())
+    right[static_cast<std::size_t>(token)] = *is_right++;
+  cp->communicator().all_reduce(std::span(right), comm::Reduce::sum);
+  return right;
+}
+
 /// Samples of which no position is wrong: a row may hold several.
-std::int64_t count_exact(const data::MicroBatch& batch, const at::Tensor& correct_N) {
-  const at::Tensor on_host = correct_N.to(at::kCPU, at::kBool).contiguous();
-  const bool* correct = on_host.const_data_ptr<bool>();
+std::int64_t count_exact(const data::MicroBatch& batch, const std::vector<std::int64_t>& right) {
+  auto token = right.begin();
   std::int64_t count = 0;
   for (const data::RowPart& stretch : batch.stretches) {
+    const auto end = token + stretch.length;
     if (!stretch.is_padding)
-      count +=
-          std::all_of(correct, correct + stretch.length, [](bool is_right) { return is_right; });
-    correct += stretch.length;
+      count += std::all_of(token, end, [](std::int64_t is_right) { return is_right != 0; });
+    token = end;
   }
   return count;
+}
+
+/// Ranks that share samples have all counted them: one of them says it.
+std::int64_t counted_once(const Engine& engine, std::int64_t count) {
+  const auto& cp = engine.shards.groups().cp;
+  return cp && cp->rank() > 0 ? 0 : count;
 }
 
 }  // namespace
 
 Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
                     data::Stream& stream) {
-  LossTotal loss(engine.shards.options().numbers.is_fixed_point(), stream.dataset().num_samples());
+  const auto& cp = engine.shards.groups().cp;
+  LossTotal loss(engine.shards.options().numbers.is_fixed_point(),
+                 stream.dataset().num_samples() * (cp ? cp->size() : 1));
   double denominator = 0;
   std::int64_t num_exact = 0;
   Evaluation result;
@@ -37,12 +63,14 @@ Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
     for (const auto& micro_batch : data.micro_steps) {
       const LossSum sum = forward(engine, micro_batch);
       loss.add(sum.loss);
-      if (micro_batch) num_exact += count_exact(*micro_batch, sum.correct_N);
+      if (micro_batch)
+        num_exact += count_exact(*micro_batch, right_tokens(engine, *micro_batch, sum.correct_N));
     }
   }
   engine.shards.release_all();
   result.loss = loss.all_reduce(loss_ranks) / denominator;
-  result.exact_match = static_cast<double>(loss_ranks.all_reduce(num_exact, comm::Reduce::sum)) /
+  result.exact_match = static_cast<double>(loss_ranks.all_reduce(counted_once(engine, num_exact),
+                                                                 comm::Reduce::sum)) /
                        static_cast<double>(result.num_samples);
   return result;
 }

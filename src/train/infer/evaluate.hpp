@@ -21,7 +21,8 @@ struct Evaluation {
 ///
 /// A sample matches exactly if each of its trained tokens, end of text included, is the model's
 /// first choice given those before it. By induction that is the same as greedy generation giving
-/// the reference answer, without generating. Collective on `loss_ranks` and on the shards' fsdp.
+/// the reference answer, without generating. Collective on `loss_ranks` and on the shards' fsdp
+/// and cp.
 Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
                     data::Stream& stream);
 

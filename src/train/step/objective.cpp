@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "shard/host_copy.hpp"
 
@@ -12,11 +11,12 @@ namespace {
 
 /// Adds up log-probabilities of labels, on the host and in the order of the tokens. Sums are
 /// rounded as those of the head's chunks of labelled tokens.
-LossSum sum_of(const float* log_prob, const std::vector<std::int64_t>& labels) {
+LossSum sum_of(const float* log_prob, const at::Tensor& labels_N) {
+  const auto* labels = labels_N.const_data_ptr<std::int64_t>();
   LossSum sum;
   double of_chunk = 0;
   std::int64_t num_labels = 0;
-  for (std::size_t n = 0; n < labels.size(); ++n) {
+  for (std::int64_t n = 0; n < labels_N.numel(); ++n) {
     if (labels[n] < 0) continue;
     of_chunk -= log_prob[n];
     if (++num_labels % model::head_chunk_tokens != 0) continue;
@@ -29,12 +29,12 @@ LossSum sum_of(const float* log_prob, const std::vector<std::int64_t>& labels) {
 }
 
 /// The scores set out for the host at once, and are added up when somebody asks.
-PendingLoss pending_sum(const model::LabelScores& scores, const std::vector<std::int64_t>& labels) {
+PendingLoss pending_sum(const model::LabelScores& scores, const at::Tensor& labels_N) {
   using Contents = shard::HostCopy::Contents;
   auto copy = std::make_shared<shard::HostCopy>(scores.log_prob_N, Contents::started);
-  return PendingLoss([copy, is_first_N = scores.is_first_N, &labels] {
+  return PendingLoss([copy, is_first_N = scores.is_first_N, labels_N] {
     copy->wait();
-    LossSum sum = sum_of(copy->host().const_data_ptr<float>(), labels);
+    LossSum sum = sum_of(copy->host().const_data_ptr<float>(), labels_N);
     sum.correct_N = is_first_N;
     return sum;
   });
@@ -46,10 +46,10 @@ class NextTokenLoss final : public Objective {
     return static_cast<double>(step.num_trained_tokens);
   }
 
-  PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const override {
-    if (!head.wants_gradient()) return pending_sum(head.scores(), batch.labels);
+  PendingLoss run(PassHead& head, const data::MicroBatch&, double scale) const override {
+    if (!head.wants_gradient()) return pending_sum(head.scores(), head.labels_N());
     // Known before the pass: the head's product is computed once.
-    return pending_sum(head.pull_back(head.same_for_all(-scale)), batch.labels);
+    return pending_sum(head.pull_back(head.same_for_all(-scale)), head.labels_N());
   }
 };
 

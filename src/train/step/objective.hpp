@@ -16,9 +16,10 @@ namespace finetune::train {
 
 /// Sums over the tokens of a pass.
 struct LossSum {
-  double loss = 0;       ///< of the terms; divided by a denominator, it is what is reported
-  double weight = 0;     ///< of the terms; over a step they add up to the denominator
-  at::Tensor correct_N;  ///< [N] bool: the label is the most likely token; true where there is none
+  double loss = 0;    ///< of the terms; divided by a denominator, it is what is reported
+  double weight = 0;  ///< of the terms; over a step they add up to the denominator
+  /// [N] bool: the label is the most likely token; true where there is none.
+  at::Tensor correct_N;
 };
 
 /// The loss of a pass, which a device may still be computing. What it was made of outlives it.
@@ -84,8 +85,9 @@ class Objective {
   /// What a step's sum over all ranks and passes is divided by; known before its first pass.
   virtual double denominator(const data::StepData& step) const = 0;
 
-  /// The terms of a pass. Pulls back `scale` times the gradient of their sum if the head wants one.
-  /// `batch` outlives what is returned.
+  /// The terms of a pass: of the head's labels, which are those of this rank's tokens where ranks
+  /// share the micro-batch. Pulls back `scale` times the gradient of their sum if the head wants
+  /// one. `batch` outlives what is returned.
   virtual PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const = 0;
 };
 

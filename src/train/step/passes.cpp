@@ -144,6 +144,8 @@ class Computation {
   /// Final norm, head and loss, with the gradient of the norm's input.
   void run_loss() {
     balance_.is_counting = false;
+    if (balance_.choices_E.defined() && balance_.sum_over_ranks)
+      balance_.sum_over_ranks(balance_.choices_E);
     Saved norm;
     norm.input = x_ND_.detach().set_requires_grad(true);
     norm.output = engine_.model.final_norm(engine_.ops, norm.input);

@@ -104,9 +104,12 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   const double loss_scale = settings.loss_scale != nullptr ? settings.loss_scale->scale() : 1.0;
   const auto num_passes = std::ssize(data.micro_steps);
   take_exposed_s(shards);
-  // As many terms as samples: at least the micro-batches, and the same on any number of ranks.
-  shards.reset_gradients(data.num_samples);
-  LossTotal total(shards.options().numbers.is_fixed_point(), data.num_samples);
+  // As many terms as samples: at least the micro-batches, and the same on any number of ranks; of
+  // each micro-batch one from every rank that has a part of it.
+  const auto& cp = shards.groups().cp;
+  const std::int64_t num_terms = data.num_samples * (cp ? cp->size() : 1);
+  shards.reset_gradients(num_terms);
+  LossTotal total(shards.options().numbers.is_fixed_point(), num_terms);
   LossTotal balance = total;
   const std::int64_t num_routers = engine.architecture.num_layers_with_experts();
   const double coefficient = num_routers > 0 ? engine.architecture.experts.balance : 0;

@@ -25,6 +25,7 @@ enum class TinyKind {
   tied,
   experts,        ///< the first layer sees a window, the second has experts; heads are normed
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
+  chunks          ///< the first layer sees chunks, the second tunes its queries
 };
 
 inline model::Architecture tiny_architecture(TinyKind kind) {
@@ -45,8 +46,14 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
     a.layers[1].has_experts = true;
     a.experts = {.num = 4, .top_k = 1, .d_ff = 5, .d_shared = 6, .scales_input = true};
   }
-  if (kind != TinyKind::experts) return a;
+  if (kind != TinyKind::experts && kind != TinyKind::chunks) return a;
   a.layers.resize(2);
+  if (kind == TinyKind::chunks) {
+    a.layers[0].chunk = 3;
+    a.layers[1].tunes_temperature = true;
+    a.temperature = {.scale = 0.5, .floor = 2};
+    return a;
+  }
   for (model::Layer& layer : a.layers)
     layer.head_norm = model::HeadNorm::weighted;
   a.layers[0].window = 3;

@@ -2,8 +2,11 @@
 #include "train/step/detail/pass_input.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "model/context.hpp"
 #include "model/rope.hpp"
 #include "model/upload.hpp"
 
@@ -37,6 +40,25 @@ std::vector<std::int64_t> token_numbers(const data::MicroBatch& batch) {
   return numbers;
 }
 
+/// How the ranks of cp share a micro-batch; null: this rank has all of it.
+std::shared_ptr<const model::ContextLayout> context_of(const Engine& engine,
+                                                       const data::MicroBatch& batch) {
+  const auto& cp = engine.shards.groups().cp;
+  if (!cp) return nullptr;
+  return std::make_shared<model::ContextLayout>(batch.batch, batch.length, cp->size(), cp->rank());
+}
+
+/// Of what each token of a pass has, what this rank's tokens have.
+std::vector<std::int64_t> own(std::vector<std::int64_t> of_tokens,
+                              const model::ContextLayout* context) {
+  if (context == nullptr) return of_tokens;
+  std::vector<std::int64_t> own;
+  own.reserve(static_cast<std::size_t>(context->num_own_tokens()));
+  for (const model::TokenRun& run : context->runs(context->rank()))
+    own.insert(own.end(), of_tokens.begin() + run.first, of_tokens.begin() + run.end());
+  return own;
+}
+
 }  // namespace
 
 const std::optional<data::MicroBatch>& computed_of(const Engine& engine,
@@ -58,12 +80,15 @@ std::optional<PassTokens> prepare(const Engine& engine,
                                   const std::optional<data::MicroBatch>& batch) {
   if (!batch) return std::nullopt;
   const at::Device device = engine.shards.options().device;
-  return PassTokens{
-      to_tensor(batch->ids, device), to_tensor(batch->labels, at::kCPU),
+  model::Sequence sequence =
       batch->stretches.empty()
           ? model::make_sequence(engine.architecture, batch->batch, batch->length, device)
           : model::make_sequence(engine.architecture, batch->batch, batch->length,
-                                 stretches_of(*batch), device)};
+                                 stretches_of(*batch), device);
+  const auto context = context_of(engine, *batch);
+  if (context) sequence = model::part_of(std::move(sequence), context);
+  return PassTokens{to_tensor(own(batch->ids, context.get()), device),
+                    to_tensor(own(batch->labels, context.get()), at::kCPU), std::move(sequence)};
 }
 
 model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch, double scale) {
@@ -84,7 +109,12 @@ model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch,
     const std::int64_t own = stretch.is_padding ? balance.num_samples : sample++;
     samples.insert(samples.end(), static_cast<std::size_t>(stretch.length), own);
   }
-  balance.sample_N = to_tensor(samples, device);
+  const auto context = context_of(engine, batch);
+  balance.sample_N = to_tensor(own(samples, context.get()), device);
+  if (context)
+    balance.sum_over_ranks = [cp = engine.shards.groups().cp](const at::Tensor& terms) {
+      cp->wait(cp->all_reduce(core::DType::f32, terms.data_ptr(), terms.numel()));
+    };
   if (!engine.balances_micro_batch) return balance;
   balance.choices_E =
       at::zeros({engine.architecture.experts.num}, at::TensorOptions(at::kFloat).device(device));
@@ -97,9 +127,10 @@ model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch,
 DropoutOfPass::DropoutOfPass(const Engine& engine, const std::optional<data::MicroBatch>& batch)
     : ops_(engine.ops) {
   if (!batch || engine.dropout == 0) return;
-  ops_.set_dropout(
-      model::DropoutMask{engine.dropout, engine.dropout_seed,
-                         to_tensor(token_numbers(*batch), engine.shards.options().device)});
+  const auto context = context_of(engine, *batch);
+  ops_.set_dropout(model::DropoutMask{
+      engine.dropout, engine.dropout_seed,
+      to_tensor(own(token_numbers(*batch), context.get()), engine.shards.options().device)});
 }
 
 DropoutOfPass::~DropoutOfPass() {

@@ -13,7 +13,8 @@
 
 namespace finetune::train {
 
-/// int64 [B * L], and where each row's tokens stand.
+/// int64 [N]: of all B L tokens, or of those that are this rank's among the ranks of cp; and where
+/// each row's tokens stand.
 struct PassTokens {
   at::Tensor ids_N;     ///< on the device
   at::Tensor labels_N;  ///< on the host, which chooses the tokens that the head sees
