@@ -96,7 +96,8 @@ void ParallelSettings::bind(deck::Table& table) {
        .restart = Restart::free,
        .sentence = "How ranks of cp get at each other's keys and values. RING: they travel "
                    "from rank to rank behind the computation; GATHER: each rank fetches "
-                   "those that its queries see; AUTO: what takes less time."},
+                   "those that its queries see; AUTO: RING for long samples, GATHER for "
+                   "packed ones, windows and short rows."},
       cp_method, context_methods);
   table.integer({.name = "ep",
                  .restart = Restart::free,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/detail/worker.hpp"
@@ -152,6 +153,42 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(plan::ContextMethod::ring, plan::ContextMethod::gather),
                      testing::Values(model::Path::kernels, model::Path::composed)),
     name_of);
+
+/// Of two rows of 32,768 tokens on four ranks: 8 heads of 128 in bf16, 4 KiB per token.
+bool goes_round(plan::ContextMethod method, std::vector<Stretch> stretches,
+                std::int64_t window = 0) {
+  model::Sequence sequence;
+  sequence.batch = 2;
+  sequence.length = 32768;
+  sequence.stretches = std::move(stretches);
+  sequence.context = std::make_shared<model::ContextLayout>(2, 32768, 4, 1);
+  const model::AttentionShape shape = {
+      .num_heads = 32, .num_kv_heads = 8, .head_size = 128, .window = window};
+  return shard::goes_round(method, sequence, shape, 2);
+}
+
+/// All of 65,536 tokens in samples of a length.
+std::vector<Stretch> samples_of(std::int64_t length) {
+  std::vector<Stretch> stretches;
+  for (std::int64_t begin = 0; begin < 65536; begin += length)
+    stretches.push_back({begin, length});
+  return stretches;
+}
+
+TEST(ContextMethod, KeysOfLongSamplesGoRoundAndThoseOfShortOnesAreFetched) {
+  using plan::ContextMethod;
+  EXPECT_TRUE(goes_round(ContextMethod::automatic, {}));
+  EXPECT_TRUE(goes_round(ContextMethod::automatic, samples_of(32768)));
+  EXPECT_FALSE(goes_round(ContextMethod::automatic, samples_of(2048)));
+}
+
+TEST(ContextMethod, WindowsAreFetchedWhateverIsAskedFor) {
+  using plan::ContextMethod;
+  EXPECT_FALSE(goes_round(ContextMethod::automatic, {}, 4096));
+  EXPECT_FALSE(goes_round(ContextMethod::ring, {}, 4096));
+  EXPECT_TRUE(goes_round(ContextMethod::ring, samples_of(2048)));
+  EXPECT_FALSE(goes_round(ContextMethod::gather, {}));
+}
 
 }  // namespace
 }  // namespace finetune::shard::context_parallel_test
