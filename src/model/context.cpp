@@ -158,6 +158,24 @@ std::vector<TokenRun> seen_keys(const Sequence& sequence, Reach reach, int rank)
   return seen;
 }
 
+Sequence own_runs(const Sequence& sequence, std::int64_t chunk) {
+  const ContextLayout& layout = *sequence.context;
+  Sequence own;
+  own.length = layout.num_own_tokens();
+  std::int64_t end = 0;
+  const auto fill_up_to = [&](std::int64_t begin) {
+    if (begin > end) own.stretches.push_back({end, begin - end, true});
+  };
+  for (const QueryRun& query : queries_of(sequence, chunk, layout.rank())) {
+    const std::int64_t begin = layout.local(layout.rank(), query.tokens.first);
+    fill_up_to(begin);
+    own.stretches.push_back({begin, query.tokens.count});
+    end = begin + query.tokens.count;
+  }
+  fill_up_to(own.length);
+  return own;
+}
+
 std::vector<ContextPiece> pieces_of_holder(const Sequence& sequence, std::int64_t chunk,
                                            int holder) {
   const ContextLayout& layout = *sequence.context;

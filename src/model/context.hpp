@@ -85,6 +85,10 @@ struct ContextPiece {
 std::vector<ContextPiece> pieces_of_holder(const Sequence& sequence, std::int64_t chunk,
                                            int holder);
 
+/// This rank's tokens alone, by their own numbers, as if they were a pass: its runs of samples, and
+/// as padding what no one looks at. What causal pieces compute.
+Sequence own_runs(const Sequence& sequence, std::int64_t chunk);
+
 /// The keys that this rank's queries see, fetched from whoever has them; at hand in the order of
 /// the pass.
 struct KeyFetch {

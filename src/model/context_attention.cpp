@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/context_attention.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "model/activations.hpp"
 #include "model/detail/attention_pieces.hpp"
+#include "model/gpu_attention.hpp"
 
 namespace finetune::model {
 namespace {
@@ -24,16 +27,82 @@ at::Tensor queries_in(const at::Tensor& qkv, const AttentionShape& shape) {
   return qkv.narrow(1, 0, shape.num_heads * shape.head_size);
 }
 
-Visible visible_of(const ContextPiece& piece, Bands& bands) {
-  switch (piece.sees) {
-    case ContextPiece::Sees::causal:
-      return {.is_causal = true, .mask = {}};
-    case ContextPiece::Sees::band:
-      return bands.visible(piece.queries.count, piece.keys.count);
-    default:
-      return {};
-  }
+/// And values.
+at::Tensor keys_in(const at::Tensor& qkv, const AttentionShape& shape) {
+  return qkv.narrow(1, shape.num_heads * shape.head_size, 2 * shape.num_kv_heads * shape.head_size);
 }
+
+using Sees = ContextPiece::Sees;
+
+/// Who computes pieces: on a GPU one launch all causal ones, and one each of the others.
+class PieceMath {
+ public:
+  PieceMath(const at::Tensor& qkv, const KeysAtHand& keys, const AttentionShape& shape, Path path)
+      : qkv_(qkv),
+        keys_(keys),
+        shape_(shape),
+        path_(path),
+        is_launch_(is_launch_per_run(qkv, shape, path)),
+        bands_(shape.window, qkv.device()) {
+    own_shape_.chunk = 0;  // the runs are cut already
+  }
+
+  /// Of all causal pieces together; undefined: each is computed by itself.
+  AttendedPass causal() const {
+    if (!is_launch_ || !has_causal()) return {};
+    return attend_in_one_launch(qkv_, own_shape_, keys_.own);
+  }
+  at::Tensor causal_backward(const at::Tensor& d_out_NF, const ContextOutput& output) const {
+    if (!is_launch_ || !has_causal()) return {};
+    AttendedPass attended{output.out_NF, std::vector<Attended>(1)};
+    attended.pieces[0].logsumexp = output.logsumexp_NH.t().contiguous();
+    return attend_in_one_launch_backward(d_out_NF, qkv_, own_shape_, keys_.own, attended);
+  }
+
+  QkvViews views(const ContextPiece& piece) const {
+    return views_of(queries_in(qkv_, shape_), keys_.kv, shape_, piece);
+  }
+
+  Attended attend(const ContextPiece& piece) {
+    if (is_launch_) return attend_run(views(piece), sight(piece));
+    return model::attend(views(piece), visible(piece), path_);
+  }
+
+  /// With `out` and `logsumexp` of all keys: a part's weights follow from the whole's logarithm.
+  QkvViews backward(const ContextPiece& piece, const at::Tensor& d_out, Attended attended) {
+    const QkvViews views = this->views(piece);
+    if (is_launch_) return attend_run_backward(d_out, views, attended, sight(piece));
+    attended.kernel = kernel_for(views, visible(piece), path_);
+    return attend_backward(d_out, views, attended, visible(piece));
+  }
+
+ private:
+  /// Where a window counts, some runs are bands, which such a launch would take for causal.
+  bool has_causal() const {
+    return shape_.window == 0 && std::ranges::any_of(keys_.pieces, [](const ContextPiece& piece) {
+             return piece.sees == Sees::causal;
+           });
+  }
+
+  RunSight sight(const ContextPiece& piece) const {
+    return {.is_causal = piece.sees != Sees::all,
+            .window = piece.sees == Sees::band ? shape_.window : 0};
+  }
+
+  Visible visible(const ContextPiece& piece) {
+    if (piece.sees == Sees::causal) return {.is_causal = true, .mask = {}};
+    if (piece.sees == Sees::all) return {};
+    return bands_.visible(piece.queries.count, piece.keys.count);
+  }
+
+  const at::Tensor& qkv_;
+  const KeysAtHand& keys_;
+  const AttentionShape& shape_;
+  AttentionShape own_shape_ = shape_;
+  Path path_;
+  bool is_launch_;
+  Bands bands_;
+};
 
 /// Weights what was seen before and what is seen now by their shares of all exponentials.
 void merge(const ContextPiece& piece, const Attended& attended, MergedAttention& merged) {
@@ -41,7 +110,7 @@ void merge(const ContextPiece& piece, const Attended& attended, MergedAttention&
   const at::Tensor now_LH = attended.logsumexp[0].transpose(0, 1);
   at::Tensor out = merged.out_NHK.narrow(0, piece.queries.first, piece.queries.count);
   at::Tensor logsumexp = merged.logsumexp_NH.narrow(0, piece.queries.first, piece.queries.count);
-  if (piece.sees != ContextPiece::Sees::all) {
+  if (piece.sees != Sees::all) {
     out.copy_(now_LHK);
     logsumexp.copy_(now_LH);
     return;
@@ -64,29 +133,37 @@ MergedAttention::MergedAttention(std::int64_t num_tokens, const AttentionShape& 
 
 void attend_merged(const at::Tensor& qkv, const KeysAtHand& keys, const AttentionShape& shape,
                    Path path, MergedAttention& merged) {
-  const at::Tensor q = queries_in(qkv, shape);
-  Bands bands(shape.window, qkv.device());
+  PieceMath pieces(qkv, keys, shape, path);
+  const AttendedPass causal = pieces.causal();
+  if (causal.out.defined()) {
+    merged.out_NHK.flatten(1).copy_(causal.out);
+    merged.logsumexp_NH.copy_(causal.pieces[0].logsumexp.t());
+  }
   for (const ContextPiece& piece : keys.pieces)
-    merge(piece, attend(views_of(q, keys.kv, shape, piece), visible_of(piece, bands), path),
-          merged);
+    if (piece.sees != Sees::causal || !causal.out.defined())
+      merge(piece, pieces.attend(piece), merged);
 }
 
 void attend_merged_backward(const at::Tensor& d_out_NF, const at::Tensor& qkv,
                             const KeysAtHand& keys, const AttentionShape& shape, Path path,
                             const ContextOutput& output, at::Tensor& d_q, at::Tensor& d_kv) {
-  const at::Tensor q = queries_in(qkv, shape);
-  Bands bands(shape.window, qkv.device());
+  PieceMath pieces(qkv, keys, shape, path);
+  const at::Tensor causal = pieces.causal_backward(d_out_NF, output);
+  if (causal.defined()) d_q.add_(queries_in(causal, shape));
   for (const ContextPiece& piece : keys.pieces) {
     const TokenRun& run = piece.queries;
-    const QkvViews views = views_of(q, keys.kv, shape, piece);
-    const Visible visible = visible_of(piece, bands);
-    // The softmax over all keys: a part's weights follow from the whole's logarithm.
+    if (piece.sees == Sees::causal && causal.defined()) {
+      d_kv.narrow(0, piece.keys.first, piece.keys.count)
+          .add_(keys_in(causal, shape).narrow(0, run.first, run.count));
+      continue;
+    }
+    const auto of_run = [&](const at::Tensor& x_NF) {
+      return heads_of_run(x_NF, run.first, run.count, shape.head_size);
+    };
     Attended attended;
-    attended.out = heads_of_run(output.out_NF, run.first, run.count, shape.head_size);
+    attended.out = of_run(output.out_NF);
     attended.logsumexp = output.logsumexp_NH.narrow(0, run.first, run.count).t().unsqueeze(0);
-    attended.kernel = kernel_for(views, visible, path);
-    const QkvViews d = attend_backward(
-        heads_of_run(d_out_NF, run.first, run.count, shape.head_size), views, attended, visible);
+    const QkvViews d = pieces.backward(piece, of_run(d_out_NF), std::move(attended));
     const QkvViews target = views_of(d_q, d_kv, shape, piece);
     target.q.add_(d.q);
     target.k.add_(d.k);

@@ -18,6 +18,7 @@ namespace finetune::model {
 struct KeysAtHand {
   const at::Tensor& kv;
   const std::vector<ContextPiece>& pieces;
+  const Sequence& own;  ///< own_runs: a GPU computes all causal pieces in one launch
 };
 
 /// What queries have seen so far, of all their keys in the end.

@@ -188,4 +188,50 @@ at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tens
   return join(d_q[0], add_up_heads(d_k, shape), add_up_heads(d_v, shape));
 }
 
+bool is_launch_per_run(const at::Tensor& qkv, const AttentionShape& shape, Path path) {
+  return path != Path::composed && !qkv.is_cpu() && who_computes(qkv, shape) == GpuAttention::flash;
+}
+
+namespace {
+
+/// As FlashAttention-2 takes windows: the keys to the left of a query's own.
+std::optional<std::int64_t> left_of(const RunSight& sight) {
+  return sight.window > 0 ? std::optional(sight.window - 1) : std::nullopt;
+}
+
+std::optional<std::int64_t> right_of(const RunSight& sight) {
+  return sight.is_causal ? std::optional<std::int64_t>(0) : std::nullopt;
+}
+
+/// [1, heads, tokens, K] <-> [1, tokens, heads, K].
+at::Tensor turned(const at::Tensor& x) {
+  return x.transpose(1, 2);
+}
+
+}  // namespace
+
+Attended attend_run(const QkvViews& views, const RunSight& sight) {
+  Attended a;
+  at::Tensor out, debug_mask;
+  std::tie(out, a.logsumexp, a.philox_seed, a.philox_offset, debug_mask) =
+      at::_flash_attention_forward(turned(views.q), turned(views.k), turned(views.v), {}, {},
+                                   views.q.size(2), views.k.size(2), /*dropout_p=*/0.0,
+                                   sight.is_causal, /*return_debug_mask=*/false,
+                                   /*scale=*/std::nullopt, left_of(sight), right_of(sight));
+  a.out = turned(out);
+  return a;
+}
+
+QkvViews attend_run_backward(const at::Tensor& d_out, const QkvViews& views,
+                             const Attended& attended, const RunSight& sight) {
+  // Nothing is dropped: nobody reads the random state.
+  const at::Tensor no_state = at::empty({2}, views.q.options().dtype(at::kLong));
+  const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
+      turned(d_out), turned(views.q), turned(views.k), turned(views.v), turned(attended.out),
+      attended.logsumexp.contiguous(), {}, {}, views.q.size(2), views.k.size(2),
+      /*dropout_p=*/0.0, sight.is_causal, no_state, no_state, /*scale=*/std::nullopt,
+      left_of(sight), right_of(sight));
+  return {turned(d_q), turned(d_k), turned(d_v)};
+}
+
 }  // namespace finetune::model

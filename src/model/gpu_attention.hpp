@@ -44,4 +44,18 @@ at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tens
                                          const AttentionShape& shape, const Sequence& sequence,
                                          const AttendedPass& attended);
 
+/// Whether FlashAttention-2 takes a run of queries and a run of keys of such a qkv.
+bool is_launch_per_run(const at::Tensor& qkv, const AttentionShape& shape, Path path);
+
+/// Views [1, heads, tokens, K] on runs of tokens. Queries see all keys, or (`is_causal`) those up
+/// to themselves, with `window` only the last of them (0: all): then the keys end where the queries
+/// do.
+struct RunSight {
+  bool is_causal = false;
+  std::int64_t window = 0;
+};
+Attended attend_run(const QkvViews& views, const RunSight& sight);
+QkvViews attend_run_backward(const at::Tensor& d_out, const QkvViews& views,
+                             const Attended& attended, const RunSight& sight);
+
 }  // namespace finetune::model

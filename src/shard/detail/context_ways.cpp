@@ -69,7 +69,7 @@ std::int64_t row_bytes(const at::Tensor& rows) {
 class Gather final : public ContextWay {
  public:
   Gather(const model::Sequence& sequence, model::Reach reach, comm::Group& cp, at::Device device)
-      : cp_(cp) {
+      : cp_(cp), own_(model::own_runs(sequence, reach.chunk)) {
     model::KeyFetch fetch = model::fetch_keys(sequence, reach);
     pieces_ = std::move(fetch.pieces);
     sent_ = counts_of(fetch.sent);
@@ -83,7 +83,7 @@ class Gather final : public ContextWay {
                        Path path) const override {
     MergedAttention merged(qkv.size(0), shape, qkv.device());
     const at::Tensor fetched = fetch(keys_and_values(qkv, shape));
-    model::attend_merged(qkv, {fetched, pieces_}, shape, path, merged);
+    model::attend_merged(qkv, {fetched, pieces_, own_}, shape, path, merged);
     return rounded(std::move(merged), qkv.scalar_type());
   }
 
@@ -94,8 +94,8 @@ class Gather final : public ContextWay {
     // Fetched again: kept, it would be what a rank of its own keeps.
     at::Tensor fetched = fetch(keys_and_values(qkv, shape));
     at::Tensor d_fetched = zeros_in_fp32(fetched.size(0), fetched.size(1), qkv);
-    model::attend_merged_backward(d_out_NF, qkv, {fetched, pieces_}, shape, path, attended.output,
-                                  d_q, d_fetched);
+    model::attend_merged_backward(d_out_NF, qkv, {fetched, pieces_, own_}, shape, path,
+                                  attended.output, d_q, d_fetched);
     fetched.reset();
     return joined(d_q, give_back(d_fetched.to(qkv.scalar_type()), qkv.size(0)), qkv);
   }
@@ -127,6 +127,7 @@ class Gather final : public ContextWay {
   }
 
   comm::Group& cp_;
+  model::Sequence own_;
   std::vector<ContextPiece> pieces_;
   std::vector<std::int64_t> sent_, received_;  ///< tokens, by rank
   at::Tensor sent_rows_, received_rows_;       ///< rank by rank
@@ -137,7 +138,8 @@ class Gather final : public ContextWay {
 /// their way, queries attend to those that are here.
 class Ring final : public ContextWay {
  public:
-  Ring(const model::Sequence& sequence, std::int64_t chunk, comm::Group& cp) : cp_(cp) {
+  Ring(const model::Sequence& sequence, std::int64_t chunk, comm::Group& cp)
+      : cp_(cp), own_(model::own_runs(sequence, chunk)) {
     for (int rank = 0; rank < cp.size(); ++rank) {
       num_tokens_.push_back(sequence.context->num_tokens(rank));
       pieces_.push_back(model::pieces_of_holder(sequence, chunk, rank));
@@ -151,7 +153,7 @@ class Ring final : public ContextWay {
     for (int step = 0; step < cp_.size(); ++step) {
       Travel travel;
       if (step + 1 < cp_.size()) travel = pass_on(held, step);
-      model::attend_merged(qkv, {held, pieces(step)}, shape, path, merged);
+      model::attend_merged(qkv, {held, pieces(step), own_}, shape, path, merged);
       held = arrived(travel);
     }
     return rounded(std::move(merged), qkv.scalar_type());
@@ -170,7 +172,7 @@ class Ring final : public ContextWay {
       at::Tensor d_held;
       if (!pieces(step).empty()) {
         d_held = zeros_in_fp32(held.size(0), held.size(1), held);
-        model::attend_merged_backward(d_out_NF, qkv, {held, pieces(step)}, shape, path,
+        model::attend_merged_backward(d_out_NF, qkv, {held, pieces(step), own_}, shape, path,
                                       attended.output, d_q, d_held);
       }
       at::Tensor sum = arrived(of_gradients);
@@ -216,6 +218,7 @@ class Ring final : public ContextWay {
   }
 
   comm::Group& cp_;
+  model::Sequence own_;
   std::vector<std::int64_t> num_tokens_;           ///< by rank
   std::vector<std::vector<ContextPiece>> pieces_;  ///< by who has the keys
 };

@@ -95,11 +95,12 @@ void add(const ContextPiece& piece, Reach reach, const Tokens& own, const Tokens
       const bool sees =
           piece.sees == ContextPiece::Sees::all ||
           (distance >= 0 && (piece.sees == ContextPiece::Sees::causal || distance < reach.window));
-      if (sees)
-        EXPECT_TRUE(pairs
-                        .insert({own.at(static_cast<std::size_t>(piece.queries.first + q)),
-                                 at_hand.at(static_cast<std::size_t>(piece.keys.first + k))})
-                        .second);
+      if (!sees) continue;
+      const bool is_new = pairs
+                              .insert({own.at(static_cast<std::size_t>(piece.queries.first + q)),
+                                       at_hand.at(static_cast<std::size_t>(piece.keys.first + k))})
+                              .second;
+      EXPECT_TRUE(is_new);
     }
   }
 }
@@ -171,6 +172,18 @@ TEST(PiecesOfHolder, QueriesSeeWhatOneRankSees) {
       }
     }
   }
+}
+
+TEST(OwnRuns, AreTheRanksSamplesAndCoverItsTokens) {
+  const Sequence whole = sequence(2, 20, {{0, 7}, {7, 1}, {8, 10}, {18, 2, true}, {20, 20}});
+  const Sequence own = own_runs(on_rank(whole, 2, 0), 0);
+  // Columns 0 to 4 and 15 to 19 of each row.
+  EXPECT_EQ(own.length, 20);
+  std::vector<TokenRun> samples, padding;
+  for (const Stretch& stretch : own.stretches)
+    (stretch.is_padding ? padding : samples).push_back({stretch.begin, stretch.length});
+  EXPECT_EQ(samples, (std::vector<TokenRun>{{0, 5}, {5, 3}, {10, 5}, {15, 5}}));
+  EXPECT_EQ(padding, (std::vector<TokenRun>{{8, 2}}));
 }
 
 }  // namespace
