@@ -142,8 +142,8 @@ std::int64_t Plan::tensor_bytes() const {
 }
 
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own) {
-  return ShardMap(regroup(own, plan.bucket, units_of_experts(plan.mesh.ep)),
-                  plan.shards.num_shards(), plan.shards.rules());
+  return ShardMap(regroup(own, plan.bucket, plan.mesh.ep), plan.shards.num_shards(),
+                  plan.shards.rules());
 }
 
 namespace {
@@ -185,7 +185,7 @@ void require_experts(const Mesh& mesh, const model::ParameterTable& table,
 
 model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
                                     Bucket bucket) {
-  return regroup(model::part_of(table, largest_part(mesh)), bucket, units_of_experts(mesh.ep));
+  return regroup(model::part_of(table, largest_part(mesh)), bucket, mesh.ep);
 }
 
 Plan make(const PlanInput& request, const model::ParameterTable& table) {

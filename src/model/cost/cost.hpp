@@ -109,11 +109,14 @@ struct OpCost {
   OpWork again_work = {};  ///< of the forward pass, in backward (`Recompute`)
 };
 
+/// How ranks that share a sequence get at each other's keys and values.
+enum class KeyTravel { automatic, ring, gather };
+
 /// What the rank whose costs are counted shares with others.
 struct RankShare {
-  PartPlace place = {};       ///< the table is the part of it (model::part_of)
-  std::int64_t cp = 1;        ///< ranks that share every sequence
-  bool gathers_keys = false;  ///< of all of them at once; else they pass by in a ring
+  PartPlace place = {};  ///< the table is the part of it (model::part_of)
+  std::int64_t cp = 1;   ///< ranks that share every sequence
+  KeyTravel keys = KeyTravel::automatic;
 
   bool is_whole() const { return place.is_whole() && cp == 1; }
   std::int64_t size(Sharers among) const {

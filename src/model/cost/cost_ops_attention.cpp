@@ -44,38 +44,64 @@ TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape
   return qkv;
 }
 
-/// Keys and values of a sequence that several ranks share. All at once: those that its queries see,
-/// and in backward their gradients next to them. In a ring: a pair of buffers, of which one is on
-/// its way while the other is attended to, and outputs that are merged in fp32.
+namespace {
+
+/// As shard has it: where less is fetched, it is not worth a round.
+constexpr std::int64_t ring_from_bytes = std::int64_t{32} << 20;
+
+/// Tokens that a rank fetches of others, on average over the ranks, times ranks / others. Each has
+/// two pieces of a sequence, the i-th from its beginning and from its end; where all before a token
+/// is seen, three quarters of it. A window reaches into the piece before, and half of a chunk.
+std::int64_t fetched(const AttentionShape& shape, std::int64_t cp, std::int64_t tokens,
+                     std::int64_t batch) {
+  const std::int64_t all = 3 * cp * tokens / 4;
+  if (shape.window > 0) return std::min(all, 2 * batch * (shape.window - 1));
+  return shape.chunk > 0 ? std::min(all, batch * shape.chunk) : all;
+}
+
+}  // namespace
+
+/// Keys and values of a sequence that several ranks share. Fetched: those that its queries see, and
+/// in backward their gradients next to them. In a ring: those of one rank, of which a copy is on
+/// its way while they are attended to; gradients follow them in fp32. Outputs are merged in fp32.
 void CostOps::share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
                          const SequenceSize& sequence) const {
   const std::int64_t cp = settings_.share.cp;
   if (cp == 1) return;
-  const std::int64_t a_token = 2 * shape.num_kv_heads * shape.head_size * element_;
-  const std::int64_t own = tokens * a_token;
-  // A rank has two pieces of each sequence, and what is before a piece is seen from it.
-  const std::int64_t reach = std::max(shape.window, shape.chunk);
-  const std::int64_t seen =
-      reach > 0 ? std::min(cp * tokens, tokens + 2 * sequence.batch * reach) : cp * tokens;
+  const std::int64_t channels = 2 * shape.num_kv_heads * shape.head_size;
+  const std::int64_t a_token = channels * element_;
+  const std::int64_t outputs = tokens * shape.num_heads * shape.head_size;
+  const bool sees_all = shape.window == 0 && shape.chunk == 0;
+  const KeyTravel way = settings_.share.keys;
+  const bool goes_round =
+      shape.window == 0 &&
+      (way == KeyTravel::ring ||
+       (way == KeyTravel::automatic && sees_all && (cp - 1) * tokens * a_token >= ring_from_bytes));
   using enum Travel::Kind;
-  if (settings_.share.gathers_keys) {
-    const std::int64_t whole = seen * a_token;
-    op.forward.front().bytes += whole;
-    op.backward.front().bytes += 2 * whole;
-    op.forward_work.travels = {travel(Sharers::cp, all_gather, whole)};
-    op.backward_work.travels = {travel(Sharers::cp, all_gather, whole),
-                                travel(Sharers::cp, reduce_scatter, whole)};
+  if (!goes_round) {
+    const std::int64_t others = fetched(shape, cp, tokens, sequence.batch);
+    const std::int64_t most = sees_all ? cp * tokens : std::min(cp * tokens, tokens + others);
+    op.forward.front().bytes += 2 * most * a_token + outputs * fp32_bytes;
+    op.backward.front().bytes += most * (a_token + channels * fp32_bytes) + outputs * fp32_bytes;
+    op.forward_work.travels.assign(1, travel(Sharers::cp, all_to_all, others * a_token));
+    op.backward_work.travels.assign(2, travel(Sharers::cp, all_to_all, others * a_token));
     return;
   }
-  const std::int64_t outputs = tokens * shape.num_heads * shape.head_size;
-  op.forward.front().bytes += 2 * own + outputs * (fp32_bytes + element_);
-  op.backward.front().bytes += 4 * own;
-  Travel keys = travel(Sharers::cp, ring, seen * a_token);
+  const std::int64_t in_fp32 = tokens * channels * fp32_bytes;
+  op.forward.front().bytes += 2 * tokens * a_token + outputs * (fp32_bytes + element_);
+  op.backward.front().bytes += 2 * tokens * a_token + 3 * in_fp32 + outputs * fp32_bytes;
+  Travel keys = travel(Sharers::cp, ring, cp * tokens * a_token);
+  // Each rank's gradients come home: one step more.
+  Travel gradients = travel(Sharers::cp, ring, 0);
+  gradients.bytes = static_cast<double>(cp * cp * in_fp32) / static_cast<double>(cp - 1);
+  // Both travel at the same time, beside the same computation.
+  AttentionWork half = op.backward_work.attention.front();
+  half.flops /= 2;
+  gradients.beside_attention = {half};
   keys.beside_attention = op.forward_work.attention;
-  Travel keys_and_gradients = travel(Sharers::cp, ring, 2 * seen * a_token);
-  keys_and_gradients.beside_attention = op.backward_work.attention;
-  op.forward_work.travels = {std::move(keys)};
-  op.backward_work.travels = {std::move(keys_and_gradients)};
+  op.forward_work.travels = {keys};
+  keys.beside_attention = {half};
+  op.backward_work.travels = {std::move(keys), std::move(gradients)};
 }
 
 TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,

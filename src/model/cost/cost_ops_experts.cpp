@@ -57,19 +57,25 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t
                  {3 * activated + composed_swiglu_bytes(elements)}};
 }
 
-/// Copies go to the ranks of their experts and come back, forward and backward; what arrived stays
-/// for the gradients of weights. Where tokens are shared, all of them are gathered before.
-void CostOps::share_experts(OpCost& op, const OwnExperts& own, const TensorSize& x_nD) {
+/// Copies go to the ranks of their experts and come back, forward and backward, and in backward go
+/// there once more instead of being kept. So do numbers: how many there are, each choice's weight
+/// and its gradient. Where tokens are shared, all of them are gathered before.
+void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& experts,
+                            const TensorSize& x_nD) const {
   using enum Travel::Kind;
   if (settings_.share.place.ep > 1) {
     const std::int64_t copies = own.choices * x_nD.columns * element_;
-    if (own.gate_up.needs_input()) op.kept.push_back(tensor(own.choices, x_nD.columns));
+    // In the order of ranks, and in that of experts.
     for (BytesHeld& moment : op.forward)
-      moment.bytes += copies;
+      moment.bytes += 2 * copies;
     for (BytesHeld& moment : op.backward)
       moment.bytes += copies;
-    for (OpWork* work : {&op.forward_work, &op.backward_work})
-      work->travels.insert(work->travels.end(), 2, travel(Sharers::ep, all_to_all, copies));
+    op.forward_work.travels.assign(2, travel(Sharers::ep, all_to_all, copies));
+    op.forward_work.travels.push_back(travel(Sharers::ep, all_to_all, int64_bytes * experts.num));
+    op.backward_work.travels.assign(3, travel(Sharers::ep, all_to_all, copies));
+    if (!experts.scales_input)
+      op.backward_work.travels.insert(op.backward_work.travels.end(), 2,
+                                      travel(Sharers::ep, all_to_all, fp32_bytes * own.choices));
   }
   if (!shares_tokens()) return;
   // The router's weights and the choices' need all tokens in backward too.
@@ -111,7 +117,7 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
       pass(own.choices * x_ND.columns, 4 * static_cast<double>(element_), 2 * bytes_.operations);
   op.forward_work.passes.push_back(copies);
   op.backward_work.passes.push_back(copies);
-  share_experts(op, own, x_ND);
+  share_experts(op, own, experts, x_ND);
   tape_.record(std::move(op));
   return y;
 }

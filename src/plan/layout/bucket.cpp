@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -32,34 +35,28 @@ model::ParameterTable by_part(model::ParameterTable table) {
   return table;
 }
 
-/// Cuts units in which some rows are of a kind and others are not into two: they are kept in
-/// different ways.
-template <typename IsOfKind>
-model::ParameterTable cut(model::ParameterTable table, const IsOfKind& is_of_kind,
-                          const char* suffix) {
-  std::map<std::pair<int, bool>, int> new_unit;
+/// Cuts units with rows of several kinds into one of each: those that are trained and those that
+/// are not are kept in different ways, and those of experts that ranks share by other ranks.
+model::ParameterTable by_kind(model::ParameterTable table, bool shares_experts) {
+  using Kind = std::tuple<int, bool, bool>;  // unit, of experts, trained
+  const auto kind_of = [&](const model::Parameter& row) {
+    return Kind{row.unit, shares_experts && row.of_experts, row.trainable};
+  };
+  std::map<Kind, int> new_unit;
   for (const model::Parameter& row : table.rows)
-    new_unit.emplace(std::pair{row.unit, is_of_kind(row)}, 0);
+    new_unit.emplace(kind_of(row), 0);
   std::vector<std::string> units;
   for (auto& [key, index] : new_unit) {
-    const auto& [unit, is_it] = key;
-    const bool is_cut = is_it && new_unit.contains({unit, false});
+    const auto& [unit, is_of_experts, trainable] = key;
+    const bool is_cut = trainable && new_unit.contains({unit, is_of_experts, false});
     index = static_cast<int>(units.size());
-    units.push_back(table.units.at(static_cast<std::size_t>(unit)) + (is_cut ? suffix : ""));
+    units.push_back(table.units.at(static_cast<std::size_t>(unit)) +
+                    (is_of_experts ? ".experts" : "") + (is_cut ? ".trained" : ""));
   }
   for (model::Parameter& row : table.rows)
-    row.unit = new_unit.at({row.unit, is_of_kind(row)});
+    row.unit = new_unit.at(kind_of(row));
   table.units = std::move(units);
   return table;
-}
-
-model::ParameterTable by_kind(model::ParameterTable table, ExpertUnits experts) {
-  table = cut(
-      std::move(table), [](const model::Parameter& row) { return row.trainable; }, ".trained");
-  if (experts == ExpertUnits::with_their_block) return table;
-  return cut(
-      std::move(table), [](const model::Parameter& row) { return row.of_experts.has_value(); },
-      ".experts");
 }
 
 model::ParameterTable as_one(model::ParameterTable table) {
@@ -76,16 +73,16 @@ model::ParameterTable as_one(model::ParameterTable table) {
 
 }  // namespace
 
-model::ParameterTable regroup(model::ParameterTable table, Bucket bucket, ExpertUnits experts) {
+model::ParameterTable regroup(model::ParameterTable table, Bucket bucket, std::int64_t ep) {
   switch (bucket) {
     case Bucket::block:
       break;
     case Bucket::layer:
-      return by_kind(by_part(std::move(table)), experts);
+      return by_kind(by_part(std::move(table)), ep > 1);
     case Bucket::whole:
-      return by_kind(as_one(std::move(table)), experts);
+      return by_kind(as_one(std::move(table)), ep > 1);
   }
-  return by_kind(std::move(table), experts);
+  return by_kind(std::move(table), ep > 1);
 }
 
 }  // namespace finetune::plan

@@ -32,8 +32,8 @@ std::int64_t elements_in_common(const model::ParameterTable& table, const UnitLa
 ShardMap::ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
                    const ShardRules& rules)
     : num_shards_(num_shards), rules_(rules), offset_of_row_(table.rows.size(), 0) {
-  core::check(num_shards >= 1, "a shard group has at least one rank");
-  core::check(num_shards % rules.ep == 0, "ranks that share experts divide the shard group");
+  core::check(num_shards >= 1 && num_shards % rules.ep == 0,
+              "a shard group has at least one rank, and those that share experts divide it");
   for (const std::string& name : table.units)
     units_.emplace_back().name = name;
   for (int row = 0; row < static_cast<int>(table.rows.size()); ++row)
@@ -50,12 +50,12 @@ void ShardMap::add_row(const model::Parameter& parameter, int row) {
   UnitLayout& unit = units_.at(static_cast<std::size_t>(parameter.unit));
   if (unit.rows.empty()) {
     unit.trainable = parameter.trainable;
-    unit.is_of_experts = rules_.ep > 1 && parameter.of_experts.has_value();
     unit.stays_gathered = parameter.adapts >= 0;
+    unit.is_of_experts = is_of_experts(parameter);
   }
-  core::check(unit.trainable == parameter.trainable, "the rows of a unit are of one kind");
-  core::check(unit.is_of_experts == (rules_.ep > 1 && parameter.of_experts.has_value()),
-              "a unit is of experts or it is not");
+  core::check(
+      unit.trainable == parameter.trainable && unit.is_of_experts == is_of_experts(parameter),
+      "the rows of a unit are of one kind");
   unit_of_row_.push_back(parameter.unit);
   unit.rows.push_back(row);
   if (!unit.trainable) return;

@@ -36,14 +36,12 @@ struct FrozenSlice {
   std::int64_t shard_offset_bytes = 0;
 };
 
-/// One unit's flat buffer, then padding to a multiple of its shards. Of a trainable unit: elements
+/// One unit's flat buffer, then padding to a multiple of the shards. Of a trainable unit: elements
 /// of its rows one after the other. Of a frozen one: bytes; first the tensors that are not packed,
 /// without gaps, then the planes of those that are, each at a multiple of 64 bytes.
 struct UnitLayout {
   std::string name;
   bool trainable = true;
-  bool is_of_experts = false;  ///< that ranks share out: sharded over those with the same ones
-  std::int64_t num_shards = 1;
   /// Read by many stages and small: gathered once a step and not let go before its end.
   bool stays_gathered = false;
   std::vector<int> rows;
@@ -51,6 +49,9 @@ struct UnitLayout {
   std::vector<FrozenPlane> planes;    ///< frozen: in the order of the buffer
   std::int64_t count = 0;             ///< elements (frozen: bytes) without padding
   std::int64_t shard_size = 0;        ///< elements (frozen: bytes) a shard, padding included
+  /// Of experts that ranks share out: its shards are those of fewer ranks (expert_fsdp).
+  bool is_of_experts = false;
+  std::int64_t num_shards = 1;
 
   std::int64_t padded_count() const { return shard_size * num_shards; }
 };
@@ -64,18 +65,18 @@ struct ShardRules {
   /// Shards of trainable units begin at multiples of so many elements: what is kept in blocks of
   /// them is never cut.
   std::int64_t block = 1;
-  /// Neighbours among the shards' ranks that share experts: of a unit of experts there are as many
-  /// fewer shards.
+  /// Ranks that share the experts of each layer: each shard of a unit of experts is of so many
+  /// shards of others.
   std::int64_t ep = 1;
 };
 
 class ShardMap {
  public:
-  /// The units of `table` have rows of one kind each (see regroup). `num_shards`: ranks that hold
-  /// one copy of the model together, and shards of each unit that is not of experts.
+  /// The units of `table` have rows of one kind each (see regroup); rules.ep divides `num_shards`.
   ShardMap(const model::ParameterTable& table, std::int64_t num_shards,
            const ShardRules& rules = {});
 
+  /// Of units that are not of shared experts.
   std::int64_t num_shards() const { return num_shards_; }
   const ShardRules& rules() const { return rules_; }
   const std::vector<UnitLayout>& units() const { return units_; }
@@ -105,6 +106,9 @@ class ShardMap {
 
  private:
   void add_row(const model::Parameter& parameter, int row);
+  bool is_of_experts(const model::Parameter& parameter) const {
+    return rules_.ep > 1 && parameter.of_experts.has_value();
+  }
   void lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit);
 
   std::int64_t num_shards_;

@@ -83,17 +83,17 @@ class MemoryPlan {
   /// packed, if there is any.
   void add_frozen() {
     using Kind = model::Packing::Kind;
-    std::map<Kind, std::map<std::int64_t, std::int64_t>> bytes;  // by number of shards
+    std::map<Kind, std::int64_t> bytes;
     for (const UnitLayout& unit : shards_.units())
       for (const FrozenPlane& plane : unit.planes)
-        bytes[table_.row(plane.row).packing.kind][unit.num_shards] +=
-            plane.count * core::size_bytes(plane.dtype);
+        // Of experts that ranks share out there are fewer shards.
+        bytes[table_.row(plane.row).packing.kind] +=
+            plane.count * core::size_bytes(plane.dtype) * (shards_.num_shards() / unit.num_shards);
     std::int64_t left = shards_.frozen_shard_bytes();
     for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
       const bool is_last = std::next(it) == bytes.rend();
-      std::int64_t share = is_last ? left : 0;
-      for (const auto& [num_shards, whole] : it->second)
-        share += is_last ? 0 : whole / num_shards;
+      const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
+
       add(Category::weights,
           "frozen, " + (it->first == Kind::nf4    ? "NF4"
                         : it->first == Kind::gptq ? "GPTQ 4-bit"

@@ -86,20 +86,43 @@ TEST(SharedTraffic, OfTpGathersNoInputAgainThatNoGradientNeeds) {
   EXPECT_DOUBLE_EQ(all.at("tp") - attention.at("tp"), layers * activations + adapters);
 }
 
-TEST(SharedTraffic, OfCpFetchesKeysForwardAndBackwardAndReturnsGradients) {
+TEST(SharedTraffic, OfCpFetchesWhatIsSeenForwardAndBackwardAndReturnsGradients) {
+  PlanInput r = request({.ranks = 4, .cp = 4});
+  r.parallel.cp_method = ContextMethod::gather;
+  // Of eight pieces rank 0 has the first and the last and sees 6 of others, rank 3 sees 3.
+  const double seen = (6 + 5 + 4 + 3) / 4.0 / 8.0;
+  EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * layers * seen * tokens * keys);
+}
+
+TEST(SharedTraffic, OfCpInARingPassesKeysToAllOthersAndGradientsHome) {
   for (const std::int64_t cp : {2, 4}) {
     PlanInput r = request({.ranks = cp, .cp = cp});
-    const double whole = layers * tokens * keys, others = static_cast<double>(cp - 1);
-    for (const ContextMethod method : {ContextMethod::gather, ContextMethod::ring}) {
-      r.parallel.cp_method = method;
-      EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * whole * others / static_cast<double>(cp));
-    }
+    r.parallel.cp_method = ContextMethod::ring;
+    const double own = tokens * keys / static_cast<double>(cp);
+    const auto n = static_cast<double>(cp);
+    // Gradients are fp32.
+    EXPECT_DOUBLE_EQ(sent(r).at("cp"), layers * (2 * (n - 1) * own + n * 2 * own));
   }
+}
+
+TEST(SharedTraffic, OfCpGoesRoundOnlyWithEnoughKeys) {
+  const auto is_ring = [](std::int64_t length, std::int64_t window) {
+    PlanInput r = request({.ranks = 2, .cp = 2});
+    r.max_seq_length = length;
+    r.architecture.layers = {{.window = window}, {.window = window}};
+    PlanInput fetching = r;
+    fetching.parallel.cp_method = ContextMethod::gather;
+    return sent(r).at("cp") != sent(fetching).at("cp");
+  };
+  // 2 sequences, half of each is another rank's: 128 bytes a token.
+  EXPECT_TRUE(is_ring(1 << 18, 0));
+  EXPECT_FALSE(is_ring((1 << 18) - 2, 0));
+  EXPECT_FALSE(is_ring(1 << 18, 4096)) << "only neighbours' keys are seen";
 }
 
 TEST(SharedTraffic, OfCpWithTpIsOfTheRanksOwnHeads) {
   const auto bytes = sent(request({.ranks = 4, .tp = 2, .cp = 2}));
-  EXPECT_DOUBLE_EQ(bytes.at("cp"), 3 * layers * tokens * keys / 2 / 2);
+  EXPECT_DOUBLE_EQ(bytes.at("cp"), 3 * layers * 0.75 * tokens * keys / 2 / 2);
   // Half of the tokens, and both ranks of cp are one shard group.
   const double half = tokens / 2 * width * element / 2;
   EXPECT_DOUBLE_EQ(bytes.at("tp"),
@@ -112,15 +135,19 @@ TEST(SharedTraffic, OfCpFetchesWhatAWindowReaches) {
   r.micro_batch = r.global_batch = 1;
   r.architecture.layers = {{.window = 4}, {}};
   r.parallel.cp_method = ContextMethod::gather;
-  // Two pieces of 4 tokens each, and 4 before each of them; then all 32.
-  EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * (16 + 32) * keys * 3 / 4);
+  // Of eight pieces the first has none before it, and the fifth its own rank's.
+  const double of_window = 6.0 / 4.0 * (4 - 1), of_all = 0.75 * 32 * 3 / 4;
+  EXPECT_DOUBLE_EQ(sent(r).at("cp"), 3 * (of_window + of_all) * keys);
 }
 
 TEST(SharedTraffic, OfEpSendsTokensToTheirExpertsAndBack) {
   PlanInput r = request({.ranks = 4, .ep = 2});
   add_experts(r, 8);
   const auto bytes = sent(r);
-  EXPECT_DOUBLE_EQ(bytes.at("ep"), layers * 4 * (2 * tokens) * width * element / 2);
+  // There and back, and once more there in backward; weights and their gradients, and how many.
+  const double choices = 2 * tokens;
+  EXPECT_DOUBLE_EQ(bytes.at("ep"),
+                   layers * (5 * choices * width * element + 2 * 4 * choices + 8 * 8) / 2);
   // Two ranks have the same experts: each gathers the other's half of 4 of 8.
   const double experts = layers * 4 * 3 * width * 48;
   EXPECT_DOUBLE_EQ(bytes.at("expert_fsdp"), (3 * element / 2 + 4) * experts / 2);

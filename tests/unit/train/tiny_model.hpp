@@ -77,7 +77,7 @@ struct TinyModel {
       : architecture(tiny_architecture(kind)),
         table(plan::regroup(
             model::part_of(tiny_family(kind).describe(architecture), groups.part_place()),
-            plan::Bucket::block, plan::units_of_experts(groups.part_place().ep))),
+            plan::Bucket::block, groups.part_place().ep)),
         map(table, groups.fsdp->size(), {.ep = groups.part_place().ep}),
         model(tiny_family(kind).build(architecture)),
         shards(table, map, groups, options),

@@ -17,6 +17,12 @@ model::CostSettings settings_of(const PlanInput& request, bool is_composed) {
           .share = share_of(request.parallel)};
 }
 
+model::KeyTravel key_travel(ContextMethod method) {
+  return method == ContextMethod::ring     ? model::KeyTravel::ring
+         : method == ContextMethod::gather ? model::KeyTravel::gather
+                                           : model::KeyTravel::automatic;
+}
+
 std::int64_t share(std::int64_t num, std::int64_t ranks) {
   return (num + ranks - 1) / ranks;
 }
@@ -29,7 +35,7 @@ model::RankShare share_of(const ParallelSettings& parallel) {
                     .ep = parallel.ep,
                     .i_ep = parallel.ep - 1},
           .cp = parallel.cp,
-          .gathers_keys = parallel.cp_method == ContextMethod::gather};
+          .keys = key_travel(parallel.cp_method)};
 }
 
 std::int64_t tokens_of(const PlanInput& request) {

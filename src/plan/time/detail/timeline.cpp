@@ -107,6 +107,9 @@ class Clock {
   void arrive() {
     const OnItsWay oldest = on_their_way_.front();
     on_their_way_.pop_front();
+    arrive(oldest);
+  }
+  void arrive(const OnItsWay& oldest) {
     wait_until(oldest.done_s);
     now_s_ += of(oldest.unit).add_s;
     if (oldest.is_last && of(oldest.unit).over_replicas.seconds > 0)
@@ -125,8 +128,12 @@ class Clock {
   void leave(int unit, bool is_last) {
     now_s_ += of(unit).in_common_s;
     exposed_s_ += of(unit).in_common_s;
-    on_their_way_.push_back({unit, gathers(unit) ? start(of(unit).reduce) : now_s_, is_last});
-    if (!gathers(unit) || !overlaps_) arrive();
+    if (gathers(unit)) {
+      on_their_way_.push_back({unit, start(of(unit).reduce), is_last});
+      if (!overlaps_) arrive();
+    } else {
+      arrive({unit, now_s_, is_last});
+    }
     if (!overlaps_) wait_until(replicas_done_s_);
   }
 
