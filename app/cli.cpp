@@ -109,6 +109,9 @@ void add_plan(CLI::App& app, Arguments& arguments) {
                    "give the number of steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}))
       ->needs(machine);
+  plan->add_flag("--meshes", arguments.compares_meshes,
+                 "Compare meshes of tensor, context and expert parallelism, too")
+      ->needs(machine);
   plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes into an SVG file")
       ->needs(machine);
   add_plan_jobscript(*plan, arguments);

@@ -36,6 +36,7 @@ struct Arguments {
   bool on_gpu = false;                         ///< plan: each rank has one
   std::optional<std::int64_t> nodes;           ///< plan
   std::optional<std::string> machine;          ///< plan: a name, or a file
+  bool compares_meshes = false;                ///< plan: of tp, cp and ep
   std::optional<std::string> plot;             ///< plan: the file to draw scaling in
   std::optional<std::string> jobscript;        ///< plan: "slurm", "pbs", "torque"
   std::string account;                         ///< plan --jobscript: who pays

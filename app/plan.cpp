@@ -21,6 +21,7 @@
 #include "jobscript.hpp"
 #include "plan/choice.hpp"
 #include "plan/fits.hpp"
+#include "plan/layout/mesh_text.hpp"
 #include "plan/machine/machine_file.hpp"
 #include "plan/time/job.hpp"
 #include "plan/time/scaling_plot.hpp"
@@ -150,6 +151,9 @@ class MachinePlan {
     log::info(time_text(plan_, site_.machine, time_));
     std::string text = run_text(plan_, time_, length());
     text += strategies_text(plan::compare(request_, input_.parameters, site_), plan_.mesh);
+    if (arguments_.compares_meshes || plan_.mesh.shares_computation())
+      text += meshes_text(
+          plan::compare_meshes(request_, input_.parameters, site_, {true, true, true}), plan_.mesh);
     text += saving_text(saving_, rules_);
     text.pop_back();
     log::info(text);
@@ -270,6 +274,11 @@ std::int64_t available(const Arguments& arguments, const plan::PlanInput& reques
 void print_memory(const train::Input& input, const plan::Plan& plan) {
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));
+  if (plan.mesh.shares_computation()) {
+    std::string layout = plan::layout_text(plan.mesh, plan.ranks);
+    layout.pop_back();
+    log::info(layout);
+  }
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
   for (const std::string& warning : train::advice_on_lr(input))
@@ -279,8 +288,9 @@ void print_memory(const train::Input& input, const plan::Plan& plan) {
 /// What AUTO and auto became, or what they need to become anything.
 void print_choice(const plan::Choice& choice, const plan::PlanInput& asked,
                   const plan::Site& site) {
-  const bool is_open = plan::is_sharding_open(asked);
-  if (!is_open && !asked.chooses_activations) return;
+  // What is shared is mentioned where it has to be.
+  if (!plan::is_sharding_open(asked) && !asked.chooses_activations && !choice.without_sharing)
+    return;
   const std::string text = plan::to_string(choice, asked, site);
   if (!text.empty())
     log::info(fmt::format("left to the plan ({})\n{}", site.machine.name, text));

@@ -38,6 +38,19 @@ std::string without_end(std::string text) {
   return text;
 }
 
+/// "tp: 8 ranks inside a node, 1.2 GB per rank, 21.0 ms, 18.0 ms of them waiting"
+std::string group_text(const plan::GroupTime& group) {
+  const plan::GroupTraffic& traffic = group.traffic;
+  const bool is_inside = traffic.shape.num_nodes == 1;
+  std::string text = fmt::format(
+      "{}: {} ranks {}, {} sent per rank, links busy {}", traffic.name, traffic.shape.size,
+      is_inside ? "inside a node" : fmt::format("over {} nodes", traffic.shape.num_nodes),
+      gigabytes(traffic.sent_bytes), duration(group.seconds));
+  if (!is_inside) text += fmt::format(", {} per node to others", gigabytes(traffic.by_node_bytes));
+  if (group.exposed_s > 0) text += fmt::format(", exposed {}", duration(group.exposed_s));
+  return text;
+}
+
 }  // namespace
 
 std::string duration(double seconds) {
@@ -68,6 +81,9 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
                      time.sent_by_node_bytes > 0 ? fmt::format(", {} per node to others",
                                                                gigabytes(time.sent_by_node_bytes))
                                                  : std::string()));
+  if (plan.mesh.shares_computation())
+    for (const plan::GroupTime& group : time.groups)
+      text += line(&group == time.groups.data() ? "groups" : "", group_text(group));
   text += line("speed", fmt::format("{} tokens/s, {} per rank", rounded(time.tokens_per_s),
                                     rounded(time.tokens_per_s_of_rank)));
   if (machine.gpus_per_node > 0)
@@ -76,6 +92,29 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
     text += line("", fmt::format("{:.1f} TFLOP/s per rank, {} of its peak (MFU)",
                                  time.flops_per_s_of_rank / 1e12, percent(time.mfu)));
   return without_end(text);
+}
+
+std::string meshes_text(const std::vector<plan::Strategy>& meshes, const plan::Mesh& own) {
+  constexpr int most = 6;
+  std::string text;
+  int num = 0;
+  for (const plan::Strategy& mesh : meshes) {
+    const bool is_own =
+        mesh.mesh.axes == own.axes && mesh.mesh.ep == own.ep && mesh.mesh.sharding == own.sharding;
+    if (!is_own && (num >= most || !mesh.fits)) continue;
+    ++num;
+    double inside = 0, across = 0;
+    for (const plan::GroupTime& group : mesh.time.groups)
+      (group.traffic.shape.num_nodes == 1 ? inside : across) += group.traffic.sent_bytes;
+    text += line(
+        text.empty() ? "meshes" : "",
+        fmt::format("{:<28}{:>9} per step  {:>5} waiting  {:>9} per rank, sends {} inside "
+                    "the node and {} to others{}{}",
+                    mesh.name(), duration(mesh.time.step_s), percent(mesh.time.exposed_share()),
+                    core::human_bytes(mesh.memory_bytes), gigabytes(inside), gigabytes(across),
+                    mesh.fits ? "" : "  does not fit", is_own ? "  (this plan)" : ""));
+  }
+  return text.empty() ? line("meshes", "none of them fits") : text;
 }
 
 std::string strategies_text(const std::vector<plan::Strategy>& strategies, const plan::Mesh& own) {

@@ -58,6 +58,30 @@ std::string sharding_text(const Choice& choice) {
          fmt::format("  {:<26} {}.\n", "", sharding_reason(all));
 }
 
+void share_more(Choice& choice, const PlanInput& asked, const model::ParameterTable& table,
+                const Site& site) {
+  const OpenAxes open = sharing_axes(asked, table);
+  if (!open.any()) return;
+  std::vector<Strategy> meshes = compare_meshes(asked, table, site, open);
+  if (meshes.empty() || !meshes.front().fits) return;
+  put_best_first(meshes, site);
+  choice.without_sharing = choice.strategies.front();
+  choice.strategies = std::move(meshes);
+}
+
+std::string sharing_text(const Choice& choice, const Site& site) {
+  const Strategy &taken = choice.strategies.front(), &without = *choice.without_sharing;
+  return strategy_line("parallel", taken, "  (taken)") +
+         fmt::format(
+             "  {:<26} ranks share more than shards of weights, because {} needs {} of {} "
+             "per rank{}.\n",
+             "", without.name(),
+             core::human_bytes(without.fits_device ? without.host_bytes : without.memory_bytes),
+             core::human_bytes(without.fits_device ? site.available_host_bytes
+                                                   : site.available_bytes),
+             without.fits_device ? " of the host's memory" : "");
+}
+
 std::string activations_text(const Choice& choice, const Site& site) {
   const Strategy& taken = choice.strategies.front();
   std::string text = fmt::format("  {:<26} {}: ", "activation_checkpointing",
@@ -115,6 +139,21 @@ bool is_sharding_open(const PlanInput& request) {
   return !parallel.sharding && parallel.dp_shard == 0 && parallel.dp_replicate == 0;
 }
 
+OpenAxes sharing_axes(const PlanInput& request, const model::ParameterTable& table) {
+  OpenAxes open;
+  if (request.ranks.world_size == 1) return open;
+  open = open_axes(request.parallel);
+  open.ep = open.ep && std::ranges::any_of(table.rows, [](const model::Parameter& row) {
+              return row.of_experts.has_value();
+            });
+  return open;
+}
+
+bool is_open(const PlanInput& request, const model::ParameterTable& table) {
+  return is_sharding_open(request) || request.chooses_activations ||
+         sharing_axes(request, table).any();
+}
+
 Choice choose(const PlanInput& asked, const model::ParameterTable& table, const Site& site) {
   Choice choice;
   choice.request = asked;
@@ -123,6 +162,7 @@ Choice choose(const PlanInput& asked, const model::ParameterTable& table, const 
                           ? compare(asked, table, site)
                           : std::vector<Strategy>{plan_strategy(asked, table, site)};
   put_best_first(choice.strategies, site);
+  if (!choice.strategies.front().fits) share_more(choice, asked, table, site);
   choice.request = choice.strategies.front().request;
   choice.cheaper_bytes = bytes_of_cheaper(choice.request, table);
   return choice;
@@ -131,7 +171,10 @@ Choice choose(const PlanInput& asked, const model::ParameterTable& table, const 
 std::string to_string(const Choice& choice, const PlanInput& asked, const Site& site) {
   std::string text;
   if (choice.strategies.empty()) return text;
-  if (is_sharding_open(asked)) text += sharding_text(choice);
+  if (choice.without_sharing)
+    text += sharing_text(choice, site);
+  else if (is_sharding_open(asked))
+    text += sharding_text(choice);
   if (asked.chooses_activations) text += activations_text(choice, site);
   if (!text.empty()) text.pop_back();
   return text;

@@ -1,13 +1,14 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What a deck leaves to the plan: parallel.sharding = "AUTO" and
+// What a deck leaves to the plan: parallel.sharding = "AUTO", parallel.tp, cp and ep = 0, and
 // train.activation_checkpointing = "auto".
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "plan/time/detail/strategies.hpp"
+#include "plan/time/detail/meshes.hpp"
 
 namespace finetune::plan {
 
@@ -22,15 +23,24 @@ Machine with_usual_rates(Machine machine, bool on_gpu, std::int64_t cores_per_ra
 /// Whether the plan is to find the strategy: AUTO, and neither dp_shard nor dp_replicate is set.
 bool is_sharding_open(const PlanInput& request);
 
+/// What of tp, cp and ep it may choose: on several ranks what the deck leaves open, and ep only of
+/// a model with experts.
+OpenAxes sharing_axes(const PlanInput& request, const model::ParameterTable& table);
+/// Whether anything is left to it.
+bool is_open(const PlanInput& request, const model::ParameterTable& table);
+
 struct Choice {
-  PlanInput request;                 ///< with what was chosen
+  PlanInput request;  ///< with what was chosen
+  /// Where ranks share matrices, sequences or experts by choice: what does not fit without that.
+  std::optional<Strategy> without_sharing;
   std::vector<Strategy> strategies;  ///< compared, the chosen one first
   /// Of the next cheaper way to keep activations, which does not fit; 0: nothing is recomputed.
   std::int64_t cheaper_bytes = 0;
 };
 
 /// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, and the cheapest
-/// recomputation that fits with it. A tenth of the memory stays free where that is possible,
+/// recomputation that fits with it. Matrices, sequences and experts are shared (`compare_meshes`)
+/// only where nothing fits otherwise. A tenth of the memory stays free where that is possible,
 /// because a plan may be wrong by a few percent. Where the memory is not known (0), everything
 /// stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the one that needs
 /// least. Throws: ErrorKind::deck if the ranks do not form the mesh.

@@ -125,21 +125,21 @@ namespace {
 
 /// Ranks of tensor and context parallelism together are one to the other axes.
 Ranks without_parts(const ParallelSettings& settings, const Ranks& ranks, const std::string& deck) {
-  const std::int64_t parts = settings.tp * settings.cp;
+  const std::int64_t parts = settings.num_tp() * settings.num_cp();
   if (ranks.world_size % parts != 0) {
-    const bool is_both = settings.tp > 1 && settings.cp > 1;
+    const bool is_both = settings.num_tp() > 1 && settings.num_cp() > 1;
     core::fail(core::ErrorKind::deck, {deck,
                                        fmt::format("parallel.{} = {} does not divide {}",
-                                                   is_both           ? "tp times parallel.cp"
-                                                   : settings.tp > 1 ? "tp"
-                                                                     : "cp",
+                                                   is_both                 ? "tp times parallel.cp"
+                                                   : settings.num_tp() > 1 ? "tp"
+                                                                           : "cp",
                                                    parts, ranks_text(ranks.world_size)),
                                        "so many ranks compute each sample together",
                                        fmt::format("Use {}, or start a multiple of {} ranks.",
                                                    sizes_around(ranks.world_size, parts), parts)});
   }
-  if (ranks.num_nodes > 1 && (ranks.ranks_per_node % settings.tp != 0 || !ranks.is_even) &&
-      settings.tp > 1) {
+  if (ranks.num_nodes > 1 && (ranks.ranks_per_node % settings.num_tp() != 0 || !ranks.is_even) &&
+      settings.num_tp() > 1) {
     core::fail(core::ErrorKind::deck,
                {deck,
                 fmt::format("parallel.tp = {} lies across nodes of {}", settings.tp,
@@ -182,9 +182,9 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& all, const std::st
                                     : usual_dp_shard(settings.sharding, ranks, deck);
   mesh.axes[Axis::dp_shard] = dp_shard;
   mesh.axes[Axis::dp_replicate] = ranks.world_size / dp_shard;
-  mesh.axes[Axis::cp] = settings.cp;
-  mesh.axes[Axis::tp] = settings.tp;
-  mesh.ep = settings.ep;
+  mesh.axes[Axis::cp] = settings.num_cp();
+  mesh.axes[Axis::tp] = settings.num_tp();
+  mesh.ep = settings.num_ep();
   mesh.sharding = sharding_of(settings.sharding, mesh);
   mesh.alone = settings.alone;
   core::check(mesh.size() == all.world_size, "the mesh fills the world");

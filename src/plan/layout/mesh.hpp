@@ -21,6 +21,8 @@ struct Mesh {
 
   std::int64_t size() const { return axes.size(); }
   std::int64_t size(const MeshGroup& group) const { return axes.size(group); }
+  /// Whether ranks do more together than to keep and update weights.
+  bool shares_computation() const { return axes[Axis::tp] * axes[Axis::cp] * ep > 1; }
   /// Whether the ranks of such a group do anything together.
   bool communicates(const MeshGroup& group) const {
     return size(group) > 1 || alone == Alone::communicates;

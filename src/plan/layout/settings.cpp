@@ -82,15 +82,16 @@ void ParallelSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Ranks that share every matrix (tensor parallelism), neighbours on a "
                              "node. Weights, activations and time per rank shrink; each block "
-                             "exchanges activations four times.",
+                             "exchanges activations four times. 0: 1, or what the plan chooses "
+                             "where nothing else fits.",
                  .unit = "ranks"},
-                tp, {.min = 1});
+                tp, {.min = 0});
   table.integer({.name = "cp",
                  .restart = Restart::free,
                  .sentence = "Ranks that share every sequence (context parallelism): for sequences "
-                             "that do not fit one rank.",
+                             "that do not fit one rank. 0: as for tp.",
                  .unit = "ranks"},
-                cp, {.min = 1});
+                cp, {.min = 0});
   table.choice(
       {.name = "cp_method",
        .restart = Restart::free,
@@ -103,9 +104,9 @@ void ParallelSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Ranks that share the experts of each layer (expert parallelism): "
                              "tokens travel to their experts, not experts to the tokens. Divides "
-                             "dp_shard times cp.",
+                             "dp_shard times cp. 0: as for tp.",
                  .unit = "ranks"},
-                ep, {.min = 1});
+                ep, {.min = 0});
   table.text({.name = "machine",
               .restart = Restart::free,
               .sentence = "Machine by whose rates AUTO compares strategies, as for finetune plan "

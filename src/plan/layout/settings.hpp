@@ -39,9 +39,9 @@ struct ParallelSettings {
   std::optional<Sharding> sharding;  ///< none: AUTO
   std::int64_t dp_shard = 0;         ///< 0: follows from sharding, ranks and nodes
   std::int64_t dp_replicate = 0;     ///< 0: follows
-  std::int64_t tp = 1;               ///< ranks that share every matrix
-  std::int64_t cp = 1;               ///< ranks that share every sequence
-  std::int64_t ep = 1;               ///< ranks that share the experts of a layer
+  std::int64_t tp = 0;               ///< ranks that share every matrix; 0: left to the plan
+  std::int64_t cp = 0;               ///< ranks that share every sequence; 0: likewise
+  std::int64_t ep = 0;               ///< ranks that share the experts of a layer; 0: likewise
   ContextMethod cp_method = ContextMethod::automatic;
   std::string machine;  ///< whose rates AUTO compares with; empty: usual ones
   Bucket bucket = Bucket::block;
@@ -52,6 +52,11 @@ struct ParallelSettings {
   std::int64_t expect_nodes = 0;           ///< 0: any
   std::int64_t expect_ranks_per_node = 0;  ///< 0: any
   double min_link_gbit_per_s = 0;
+
+  /// What nobody has chosen is not shared.
+  std::int64_t num_tp() const { return tp > 0 ? tp : 1; }
+  std::int64_t num_cp() const { return cp > 0 ? cp : 1; }
+  std::int64_t num_ep() const { return ep > 0 ? ep : 1; }
 
   void bind(deck::Table& table);
 };

@@ -20,7 +20,7 @@ std::set<std::int64_t> node_counts(std::int64_t asked, const Machine& machine) {
 
 /// Ranks that compute a sequence together.
 std::int64_t sharing(const PlanInput& request) {
-  return request.parallel.tp * request.parallel.cp;
+  return request.parallel.num_tp() * request.parallel.num_cp();
 }
 
 PlanInput on_nodes(const PlanInput& request, std::int64_t num_nodes, Scaling scaling) {

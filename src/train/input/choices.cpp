@@ -39,15 +39,32 @@ plan::Machine machine_of(const Input& input, bool on_gpu, std::int64_t cores) {
   return plan::usual_machine(on_gpu, cores);
 }
 
+bool is_mesh_open(const plan::PlanInput& request, const model::ParameterTable& table) {
+  return plan::is_sharding_open(request) || plan::sharing_axes(request, table).any();
+}
+
+/// What ranks share, where `parallel` leaves it open. Notes of older programs do not have it.
+void take_shared(const core::Json& choice, plan::ParallelSettings& parallel) {
+  const auto take = [&](const char* name, std::int64_t& num) {
+    if (num == 0) num = choice.value(name, std::int64_t{1});
+  };
+  take("tp", parallel.tp);
+  take("cp", parallel.cp);
+  take("ep", parallel.ep);
+}
+
 /// The request with the strategy of an earlier start, if that was on these ranks.
 std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput& request) {
-  if (input.checkpoint.resume == "never" || !plan::is_sharding_open(request)) return {};
+  if (input.checkpoint.resume == "never" || !is_mesh_open(request, input.parameters)) return {};
   try {
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || choice.at("ranks") != ranks_json(request.ranks)) return {};
     plan::PlanInput same = request;
-    same.parallel.sharding = plan::sharding_named(choice.at("sharding").get<std::string>());
-    same.parallel.dp_shard = choice.at("dp_shard").get<std::int64_t>();
+    if (plan::is_sharding_open(request)) {
+      same.parallel.sharding = plan::sharding_named(choice.at("sharding").get<std::string>());
+      same.parallel.dp_shard = choice.at("dp_shard").get<std::int64_t>();
+    }
+    take_shared(choice, same.parallel);
     plan::make_mesh(same.parallel, same.ranks);
     return same;
   } catch (const std::exception&) {
@@ -83,6 +100,7 @@ class Decision {
 
  private:
   void tell(const std::string& first, const std::string& second) const {
+    if (first.empty()) return;
     log::info(fmt::format("left to the plan by {} ({}):\n{}{}{}", input_.deck_path.string(),
                           site_.machine.name, first, second.empty() ? "" : "\n", second));
   }
@@ -96,6 +114,9 @@ core::Json to_json(const plan::PlanInput& request) {
   const auto& sharding = request.parallel.sharding;
   return {{"sharding", sharding ? core::Json(to_string(*sharding)) : core::Json()},
           {"dp_shard", request.parallel.dp_shard},
+          {"tp", request.parallel.num_tp()},
+          {"cp", request.parallel.num_cp()},
+          {"ep", request.parallel.num_ep()},
           {"activations", static_cast<int>(request.activation_checkpointing)}};
 }
 
@@ -106,8 +127,12 @@ void take(const core::Json& decision, const plan::PlanInput& asked, Input& input
     if (!sharding.is_null())
       input.parallel.sharding = plan::sharding_named(sharding.get<std::string>());
     input.parallel.dp_shard = decision.at("dp_shard").get<std::int64_t>();
-    input.sharding_is_chosen = true;
   }
+  take_shared(decision, input.parallel);
+  // Where nothing is shared a later start finds that by itself.
+  const plan::ParallelSettings& now = input.parallel;
+  input.mesh_is_chosen = plan::is_sharding_open(asked) ||
+                         (is_mesh_open(asked, input.parameters) && now.tp * now.cp * now.ep > 1);
   if (asked.chooses_activations)
     input.train.activation_checkpointing =
         static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>());
@@ -131,7 +156,10 @@ core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks) {
   const bool is_split = mesh.sharding == plan::Sharding::hybrid_shard;
   return {{"ranks", ranks_json(ranks)},
           {"sharding", to_string(mesh.sharding)},
-          {"dp_shard", is_split ? mesh.size(plan::groups::fsdp) : 0}};
+          {"dp_shard", is_split ? mesh.axes[plan::Axis::dp_shard] : 0},
+          {"tp", mesh.axes[plan::Axis::tp]},
+          {"cp", mesh.axes[plan::Axis::cp]},
+          {"ep", mesh.ep}};
 }
 
 void settle_choices(const comm::Environment& environment, const comm::Device& device,
@@ -140,7 +168,7 @@ void settle_choices(const comm::Environment& environment, const comm::Device& de
   plan::PlanInput asked = input.plan_input(world::count_ranks(environment.topology()));
   asked.on_gpu = device.index >= 0;
   if (!comm::agree(all, [&] { return can_plan(asked, input.parameters); })) return;
-  if (!plan::is_sharding_open(asked) && !asked.chooses_activations) return;
+  if (!plan::is_open(asked, input.parameters)) return;
 
   const std::int64_t of_node = plan::share_of_node(environment.node().size());
   const std::int64_t there =

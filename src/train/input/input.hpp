@@ -53,8 +53,8 @@ struct Input {
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
-  /// parallel.sharding was "AUTO" and has become what the plan chose (train/input/choices.hpp).
-  bool sharding_is_chosen = false;
+  /// The mesh was left to the plan, and has become what that chose (train/input/choices.hpp).
+  bool mesh_is_chosen = false;
 
   /// What the ranks agreed on; before that, and in a plan, what this process would do.
   std::optional<Arithmetic> arithmetic;

@@ -30,16 +30,16 @@ std::int64_t share(std::int64_t num, std::int64_t ranks) {
 }  // namespace
 
 model::RankShare share_of(const ParallelSettings& parallel) {
-  return {.place = {.tp = parallel.tp,
-                    .i_tp = parallel.tp - 1,
-                    .ep = parallel.ep,
-                    .i_ep = parallel.ep - 1},
-          .cp = parallel.cp,
+  return {.place = {.tp = parallel.num_tp(),
+                    .i_tp = parallel.num_tp() - 1,
+                    .ep = parallel.num_ep(),
+                    .i_ep = parallel.num_ep() - 1},
+          .cp = parallel.num_cp(),
           .keys = key_travel(parallel.cp_method)};
 }
 
 std::int64_t tokens_of(const PlanInput& request) {
-  return request.micro_batch * share(request.max_seq_length, request.parallel.cp);
+  return request.micro_batch * share(request.max_seq_length, request.parallel.num_cp());
 }
 
 bool is_composed(const PlanInput& request) {
@@ -60,7 +60,7 @@ model::CostOps OpsCost::ops() const {
 }
 
 model::TensorSize OpsCost::activations(model::CostOps& ops) const {
-  return ops.tensor(share(tokens_, request_.parallel.tp), request_.architecture.d_model);
+  return ops.tensor(share(tokens_, request_.parallel.num_tp()), request_.architecture.d_model);
 }
 
 StageCost OpsCost::embedding() const {

@@ -98,7 +98,7 @@ void add_hybrid_over_nodes(const PlanInput& request, const model::ParameterTable
                            const Site& site, std::vector<Strategy>& strategies) {
   const Ranks& ranks = request.ranks;
   if (site.available_bytes <= 0 || !ranks.is_even) return;
-  const std::int64_t sharing = request.parallel.tp * request.parallel.cp;
+  const std::int64_t sharing = request.parallel.num_tp() * request.parallel.num_cp();
   for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
     PlanInput other = request;
     other.parallel.sharding = Sharding::hybrid_shard;
