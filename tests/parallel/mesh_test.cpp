@@ -78,6 +78,25 @@ void expect_trajectory(const Arrangement& setup, const Trajectory& expected) {
   EXPECT_NEAR(got.validation_loss, expected.validation_loss, 1e-4) << name_of(setup);
 }
 
+/// Each of them also with every number of ranks that share experts.
+std::vector<Arrangement> meshes_of(TinyKind kind, const plan::Numbers& numbers) {
+  std::vector<Arrangement> all = meshes(numbers);
+  if (kind != TinyKind::experts) return all;
+  all.push_back({.name = "", .dp_shard = world().size(), .numbers = numbers});
+  std::vector<Arrangement> shared;
+  for (const Arrangement& setup : all) {
+    const int ranks = setup.dp_shard * setup.parts.cp;
+    for (int ep = 2; ep <= std::min(ranks, 4); ++ep) {
+      if (ranks % ep != 0) continue;
+      shared.push_back(setup);
+      shared.back().parts.ep = ep;
+    }
+  }
+  all.pop_back();
+  all.insert(all.end(), shared.begin(), shared.end());
+  return all;
+}
+
 class EveryKind : public testing::TestWithParam<TinyKind> {};
 
 TEST_P(EveryKind, HasTheGradientsOfOneRank) {
@@ -85,7 +104,7 @@ TEST_P(EveryKind, HasTheGradientsOfOneRank) {
   for (const std::int64_t micro_batch : {1, 2, 7}) {
     const std::vector<float> expected =
         Trainer({}, {.numbers = fp32, .kind = GetParam(), .micro_batch = micro_batch}).gradient();
-    for (Arrangement setup : meshes(fp32)) {
+    for (Arrangement setup : meshes_of(GetParam(), fp32)) {
       setup.kind = GetParam();
       setup.micro_batch = micro_batch;
       expect_gradient(setup, expected);
@@ -97,7 +116,7 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   const Trajectory expected =
       Trainer({}, {.numbers = fp32, .kind = GetParam()}).train(20, gentle_lr);
-  for (Arrangement setup : meshes(fp32)) {
+  for (Arrangement setup : meshes_of(GetParam(), fp32)) {
     setup.kind = GetParam();
     expect_trajectory(setup, expected);
     setup.blocks = train::Blocks::recomputed;
@@ -106,11 +125,13 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
-                         testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts),
+                         testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
+                                         TinyKind::chunks),
                          [](const auto& info) {
-                           return info.param == TinyKind::own_head ? "own_head"
-                                  : info.param == TinyKind::tied   ? "tied"
-                                                                   : "experts";
+                           return info.param == TinyKind::own_head  ? "own_head"
+                                  : info.param == TinyKind::tied    ? "tied"
+                                  : info.param == TinyKind::experts ? "experts"
+                                                                    : "chunks";
                          });
 
 /// Adapters in all their parts: dropout, magnitudes, modules trained whole, factors.
