@@ -20,23 +20,30 @@ using plan::Determinism;
 /// Twenty steps of the usual one make of a difference in the last bit one in the fourth digit.
 constexpr double gentle_lr = 1e-3;
 
-/// Every mesh of this test's ranks that has tp, cp or ep.
-std::vector<Arrangement> meshes(const plan::Numbers& numbers) {
+/// Every mesh of this test's ranks that has tp, cp or, of a model with experts, ep.
+std::vector<Arrangement> meshes(const plan::Numbers& numbers, TinyKind kind = TinyKind::own_head) {
   const int n = world().size();
+  const bool has_experts = tiny_architecture(kind).experts.num > 0;
   std::vector<Arrangement> all;
+  const auto add = [&](int dp_shard, const Parts& parts) {
+    if (parts.tp * parts.cp * parts.ep == 1) return;
+    const int rest = n / (parts.tp * parts.cp);
+    all.push_back({.name = "",
+                   .dp_shard = dp_shard,
+                   .sharding = dp_shard == 1 && rest > 1 ? plan::Sharding::no_shard
+                                                         : plan::Sharding::full_shard,
+                   .numbers = numbers,
+                   .kind = kind,
+                   .parts = parts});
+  };
   for (int tp = 1; tp <= n; ++tp) {
     for (int cp = 1; tp * cp <= n; ++cp) {
-      if (n % (tp * cp) != 0 || tp * cp == 1) continue;
       // Two query heads: no third rank has any.
-      if (tp > 2) continue;
+      if (n % (tp * cp) != 0 || tp > 2) continue;
       const int rest = n / (tp * cp);
-      all.push_back({.name = "", .dp_shard = rest, .numbers = numbers, .parts = {cp, tp, 1}});
-      if (rest > 1)
-        all.push_back({.name = "",
-                       .dp_shard = 1,
-                       .sharding = plan::Sharding::no_shard,
-                       .numbers = numbers,
-                       .parts = {cp, tp, 1}});
+      for (int dp_shard = 1; dp_shard <= rest; ++dp_shard)
+        for (int ep = 1; ep <= (has_experts ? dp_shard * cp : 1); ++ep)
+          if (rest % dp_shard == 0 && dp_shard * cp % ep == 0) add(dp_shard, {cp, tp, ep});
     }
   }
   return all;
@@ -78,25 +85,6 @@ void expect_trajectory(const Arrangement& setup, const Trajectory& expected) {
   EXPECT_NEAR(got.validation_loss, expected.validation_loss, 1e-4) << name_of(setup);
 }
 
-/// Each of them also with every number of ranks that share experts.
-std::vector<Arrangement> meshes_of(TinyKind kind, const plan::Numbers& numbers) {
-  std::vector<Arrangement> all = meshes(numbers);
-  if (kind != TinyKind::experts) return all;
-  all.push_back({.name = "", .dp_shard = world().size(), .numbers = numbers});
-  std::vector<Arrangement> shared;
-  for (const Arrangement& setup : all) {
-    const int ranks = setup.dp_shard * setup.parts.cp;
-    for (int ep = 2; ep <= std::min(ranks, 4); ++ep) {
-      if (ranks % ep != 0) continue;
-      shared.push_back(setup);
-      shared.back().parts.ep = ep;
-    }
-  }
-  all.pop_back();
-  all.insert(all.end(), shared.begin(), shared.end());
-  return all;
-}
-
 class EveryKind : public testing::TestWithParam<TinyKind> {};
 
 TEST_P(EveryKind, HasTheGradientsOfOneRank) {
@@ -104,8 +92,7 @@ TEST_P(EveryKind, HasTheGradientsOfOneRank) {
   for (const std::int64_t micro_batch : {1, 2, 7}) {
     const std::vector<float> expected =
         Trainer({}, {.numbers = fp32, .kind = GetParam(), .micro_batch = micro_batch}).gradient();
-    for (Arrangement setup : meshes_of(GetParam(), fp32)) {
-      setup.kind = GetParam();
+    for (Arrangement setup : meshes(fp32, GetParam())) {
       setup.micro_batch = micro_batch;
       expect_gradient(setup, expected);
     }
@@ -116,8 +103,7 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   const Trajectory expected =
       Trainer({}, {.numbers = fp32, .kind = GetParam()}).train(20, gentle_lr);
-  for (Arrangement setup : meshes_of(GetParam(), fp32)) {
-    setup.kind = GetParam();
+  for (Arrangement setup : meshes(fp32, GetParam())) {
     expect_trajectory(setup, expected);
     setup.blocks = train::Blocks::recomputed;
     expect_trajectory(setup, expected);
@@ -126,12 +112,13 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
-                                         TinyKind::chunks),
+                                         TinyKind::fused_experts, TinyKind::chunks),
                          [](const auto& info) {
                            return info.param == TinyKind::own_head  ? "own_head"
                                   : info.param == TinyKind::tied    ? "tied"
                                   : info.param == TinyKind::experts ? "experts"
-                                                                    : "chunks";
+                                  : info.param == TinyKind::chunks  ? "chunks"
+                                                                    : "fused_experts";
                          });
 
 /// Adapters in all their parts: dropout, magnitudes, modules trained whole, factors.
