@@ -274,11 +274,7 @@ std::int64_t available(const Arguments& arguments, const plan::PlanInput& reques
 void print_memory(const train::Input& input, const plan::Plan& plan) {
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));
-  if (plan.mesh.shares_computation()) {
-    std::string layout = plan::layout_text(plan.mesh, plan.ranks);
-    layout.pop_back();
-    log::info(layout);
-  }
+  if (plan.mesh.shares_computation()) log::info(plan::layout_text(plan.mesh, plan.ranks));
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
   for (const std::string& warning : train::advice_on_lr(input))

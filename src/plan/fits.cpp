@@ -11,11 +11,14 @@
 #include "core/error.hpp"
 #include "core/memory.hpp"
 #include "core/text.hpp"
+#include "model/part.hpp"
 
 namespace finetune::plan {
 namespace {
 
 constexpr std::size_t most_remedies = 3;
+/// Tokens of a sequence on a rank.
+constexpr std::int64_t shortest_part = 256;
 
 struct Candidate {
   std::string change;
@@ -27,8 +30,9 @@ struct Candidate {
 /// then what trains something else or needs other ranks.
 class Candidates {
  public:
-  Candidates(const PlanInput& request, const model::ParameterTable& table, const Mesh& mesh)
-      : request_(request), table_(table), mesh_(mesh) {
+  Candidates(const PlanInput& request, const model::ParameterTable& table, const Mesh& mesh,
+             std::int64_t available_bytes)
+      : request_(request), table_(table), mesh_(mesh), available_bytes_(available_bytes) {
     change_the_bucket();
     change_the_sharding();
     change_the_activations();
@@ -37,6 +41,7 @@ class Candidates {
     change_the_optimizer();
     nest_the_maxima();
     change_the_numbers();
+    share_more();
     change_the_job();
     train_less();
   }
@@ -137,6 +142,32 @@ class Candidates {
       });
   }
 
+  /// Along each axis the fewest ranks that are enough, or the most that there may be.
+  void share_more() {
+    const std::int64_t num_experts = request_.architecture.experts.num;
+    share_along("tp", &ParallelSettings::tp, request_.parallel.num_tp(),
+                request_.ranks.ranks_per_node);
+    share_along("cp", &ParallelSettings::cp, request_.parallel.num_cp(),
+                std::min(request_.ranks.world_size, request_.max_seq_length / shortest_part));
+    share_along("ep", &ParallelSettings::ep, request_.parallel.num_ep(), num_experts);
+  }
+
+  void share_along(const char* name, std::int64_t ParallelSettings::*key, std::int64_t now,
+                   std::int64_t most) {
+    std::optional<std::int64_t> last;
+    for (std::int64_t size = 2 * now; size <= most; size *= 2) {
+      PlanInput shared = request_;
+      shared.parallel.*key = size;
+      if (!is_mesh(shared.parallel, shared.ranks)) break;
+      if (!model::why_not(table_, shared.parallel.num_tp()).empty()) break;
+      last = size;
+      if (make(shared, table_).memory_bytes() <= available_bytes_) break;
+    }
+    if (last)
+      add(fmt::format("parallel.{} = {}", name, *last),
+          [&](PlanInput& r) { r.parallel.*key = *last; });
+  }
+
   void change_the_job() {
     const std::int64_t half = request_.max_seq_length / 2;
     if (half >= 2)
@@ -154,6 +185,7 @@ class Candidates {
   const PlanInput& request_;
   const model::ParameterTable& table_;
   const Mesh& mesh_;
+  std::int64_t available_bytes_;
   std::vector<Candidate> all_;
 };
 
@@ -183,7 +215,7 @@ std::vector<Remedy> remedies(const PlanInput& request, const model::ParameterTab
   // Nothing that can be set makes a GPU's contexts and libraries smaller.
   const std::int64_t least = (request.on_gpu ? plan.tensor_bytes() : now) / 100;
   std::vector<Remedy> all;
-  const Candidates candidates(request, table, plan.mesh);
+  const Candidates candidates(request, table, plan.mesh, available_bytes);
   for (const Candidate& candidate : candidates.all()) {
     const std::int64_t bytes =
         make(candidate.request, candidate.table ? *candidate.table : table).memory_bytes();

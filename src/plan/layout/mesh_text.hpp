@@ -9,7 +9,7 @@
 namespace finetune::plan {
 
 /// A line per node, of many the first and the last, and a line per kind of group with the ranks of
-/// the first such group. Ends with a newline.
+/// the first such group. Without the last newline.
 std::string layout_text(const Mesh& mesh, const Ranks& ranks);
 
 }  // namespace finetune::plan

@@ -47,7 +47,9 @@ std::vector<ScalingRow> scale(const PlanInput& request, const model::ParameterTa
   std::vector<ScalingRow> rows;
   for (const std::int64_t num_nodes : node_counts(request.ranks.num_nodes, site.machine)) {
     const PlanInput scaled = on_nodes(request, num_nodes, scaling);
-    if (!is_mesh(scaled.parallel, scaled.ranks)) continue;
+    ParallelSettings whole = scaled.parallel;
+    whole.sharding = Sharding::full_shard;
+    if (!is_mesh(whole, scaled.ranks)) continue;
     const bool has_idle_ranks = scaled.global_batch < scaled.ranks.world_size / sharing(request);
     if (has_idle_ranks && scaling == Scaling::weak && num_nodes != request.ranks.num_nodes)
       continue;

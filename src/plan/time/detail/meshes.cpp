@@ -52,12 +52,12 @@ class Meshes {
     const Ranks& ranks = request_.ranks;
     for (const std::int64_t size :
          {ranks.ranks_per_node, 4 * ranks.ranks_per_node, std::min(num, ranks.world_size)})
-      if (size <= num) sizes.insert(size);
+      if (size > 1 && size <= num) sizes.insert(size);
     return sizes;
   }
 
-  /// Whether a mesh of this tp and ep fits with room to spare: longer parts of sequences are
-  /// faster.
+  /// Whether a mesh of this tp and ep fits with room to spare and computes nothing twice: then
+  /// longer parts of sequences are faster.
   bool add(std::int64_t tp, std::int64_t cp, std::int64_t ep) {
     std::optional<Strategy> best;
     for (const std::optional<Sharding> sharding : shardings()) {
@@ -67,6 +67,11 @@ class Meshes {
       other.parallel.ep = ep;
       if (sharding) other.parallel.sharding = sharding;
       if (!is_mesh(other.parallel, other.ranks)) continue;
+      const Mesh mesh = make_mesh(other.parallel, other.ranks);
+      // FULL_SHARD by another name.
+      if (sharding == Sharding::hybrid_shard &&
+          (mesh.size(groups::dp_replicate) == 1 || mesh.size(groups::fsdp) == 1))
+        continue;
       Strategy strategy = plan_strategy(other, table_, site_);
       const bool is_better =
           !best ||
@@ -74,7 +79,10 @@ class Meshes {
       if (is_better) best = std::move(strategy);
     }
     if (!best) return false;
-    const bool is_enough = best->fits && best->memory_bytes <= comfortable_bytes(site_);
+    const bool recomputes = request_.chooses_activations &&
+                            best->request.activation_checkpointing != ActivationCheckpointing::none;
+    const bool is_enough =
+        best->fits && best->memory_bytes <= comfortable_bytes(site_) && !recomputes;
     all_.push_back(*std::move(best));
     return is_enough;
   }

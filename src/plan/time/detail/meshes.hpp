@@ -20,10 +20,11 @@ struct OpenAxes {
 OpenAxes open_axes(const ParallelSettings& parallel);
 
 /// Meshes of the ranks of `request` that differ along the open axes: powers of two, tp inside a
-/// node. Sequences are cut into no more parts than it takes to fit, and no shorter than some
-/// hundred tokens; experts are shared by a node's ranks, by several nodes' or by as many as there
-/// are. Each with the sharding of `request`, or, where it says none, the one of FULL_SHARD and
-/// HYBRID_SHARD that is faster. Those that fit come first, the fastest of them first.
+/// node. Sequences are cut into no more parts than it takes to fit without recomputation, and no
+/// shorter than some hundred tokens; experts are shared by a node's ranks, by several nodes' or by
+/// as many as there are. Each with the sharding of `request`, or, where it says none, the one of
+/// FULL_SHARD and HYBRID_SHARD that is faster. Those that fit come first, the fastest of them
+/// first.
 std::vector<Strategy> compare_meshes(const PlanInput& request, const model::ParameterTable& table,
                                      const Site& site, const OpenAxes& open);
 

@@ -160,6 +160,8 @@ std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTa
     other.parallel.sharding = sharding;
     other.parallel.dp_shard = other.parallel.dp_replicate = 0;
     if (!request.ranks.is_even && sharding == Sharding::hybrid_shard) continue;
+    // Ranks without the others of a copy have nobody to share experts with.
+    if (request.parallel.num_ep() > 1 && !is_mesh(other.parallel, other.ranks)) continue;
     const Mesh mesh = make_mesh(other.parallel, other.ranks, other.deck);
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
                                       [&](const auto& s) { return is_same(s.mesh, mesh); });
