@@ -135,7 +135,8 @@ class SharedExpertsOf : public testing::TestWithParam<Case> {
     const auto ep = group();
     for (const model::Recompute recompute : {model::Recompute::nothing, model::Recompute::cheap}) {
       part.forget_gradients();
-      ExpertParallelOps ops(part, {.ep = ep.get(), .place = place}, model::Path::kernels, recompute);
+      ExpertParallelOps ops(part, {.ep = ep.get(), .place = place}, model::Path::kernels,
+                            recompute);
       const Results actual =
           run(ops, layer, experts, x.narrow(0, first, own), dy.narrow(0, first, own));
       if (own > 0) {
