@@ -200,6 +200,40 @@ TEST_P(TensorParallel, IsTheModelOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallel, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
+/// How far `values` are from `exact`, relative to it.
+double distance(const at::Tensor& values, const at::Tensor& exact) {
+  return ((values.to(at::kDouble) - exact).norm() / exact.to(at::kDouble).norm()).item<double>();
+}
+
+TEST(TensorParallelInBf16, RoundsNoWorseThanTwiceWhatOneRankDoes) {
+  Case of{.name = "Llama", .architecture = llama(), .dtype = at::kBFloat16};
+  const model::ParameterTable table = of.table();
+  comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
+  const model::ParameterTable own =
+      model::part_of(table, {.tp = group.size(), .i_tp = group.rank()});
+  tests::TableWeights narrow = tests::random_weights(table, at::kBFloat16);
+  tests::TableWeights of_ranks = tests::own_weights(own, narrow);
+  std::vector<at::Tensor> widened;
+  for (int row = 0; row < std::ssize(table.rows); ++row)
+    widened.push_back(narrow.tensor(row).to(at::kFloat));
+  tests::TableWeights wide(table, widened);
+  model::Ops in_f32(wide), in_bf16(narrow);
+  TensorParallelOps parallel(of_ranks, own, group);
+  const tests::PassResults exact = tests::run_pass(in_f32, table, of, 0);
+  const tests::PassResults one = tests::run_pass(in_bf16, table, of, 0);
+  const tests::PassResults ranks = tests::run_pass(parallel, own, of, 0);
+
+  EXPECT_GT(distance(one.logits_NV, exact.logits_NV), 0);
+  EXPECT_LE(distance(ranks.logits_NV, exact.logits_NV),
+            2 * distance(one.logits_NV, exact.logits_NV));
+  for (int row = 0; row < std::ssize(table.rows); ++row) {
+    SCOPED_TRACE(table.row(row).name);
+    const at::Tensor sum = tests::summed_gradient(group, own.row(row), of_ranks.gradient_of(row));
+    EXPECT_LE(distance(sum, wide.gradient_of(row)),
+              2 * distance(narrow.gradient_of(row), wide.gradient_of(row)));
+  }
+}
+
 TEST(TensorParallelGeneration, HasTheLogitsOfOneRankTokenByToken) {
   const model::Architecture a = qwen();
   const model::ParameterTable table = model::lay_out(a);
