@@ -8,8 +8,8 @@
 
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
-#include "model/projection.hpp"
 #include "model/gradients.hpp"
+#include "model/projection.hpp"
 
 namespace finetune::model {
 namespace {
