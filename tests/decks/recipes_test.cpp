@@ -73,6 +73,7 @@ const std::map<std::string, std::int64_t> published_parameters = {
     {"Llama-2-70B", 68976648192},
     {"Llama-2-70B-8k", 68976648192},
     {"Llama-2-7B", 6738415616},
+    {"Llama-3-8B-Gradient-1048k", 8030261248},
     {"Llama-3.1-405B", 405853388800},
     {"Llama-3.1-8B", 8030261248},
     {"Llama-3.3-70B", 70553706496},
@@ -83,6 +84,7 @@ const std::map<std::string, std::int64_t> published_parameters = {
     {"Qwen2.5-72B-Instruct-GPTQ-Int4", 72706203648 + std::int64_t{80} * 3 * 8192 * 128},
     {"Qwen2.5-7B", 7615616512},
     {"Qwen2.5-7B-Instruct-GPTQ-Int4", 7615616512},
+    {"Qwen3-235B-A22B", 235093634560},
     {"TinyLlama-1.1B", 1100048384}};
 
 /// "2 nodes x 8 GPUs of 80 GiB"

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "plan/machine/machine_file.hpp"
 #include "support/folders.hpp"
 #include "support/optimizers.hpp"
@@ -154,6 +157,82 @@ TEST(AutomaticActivations, LeaveWhatTheDeckSays) {
   const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
   EXPECT_EQ(choose(request, table.table(), site).request.activation_checkpointing,
             ActivationCheckpointing::selective);
+}
+
+/// LoRA of 131,072 tokens on two nodes of eight H100.
+struct LongSequence {
+  PlanInput request = open_8b();
+  tests::DecoderTable table{request.architecture, {.rank = 8}};
+  Site site{shipped("h100-8"), Passes::composed, 75 * gib};
+
+  LongSequence() { request.max_seq_length = 131072; }
+  Choice choose() const { return plan::choose(request, table.table(), site); }
+};
+
+TEST(AutomaticSharing, IsOfWhatDoesNotFitOtherwise) {
+  const LongSequence run;
+  const Choice choice = run.choose();
+  const ParallelSettings& parallel = choice.request.parallel;
+  EXPECT_GT(parallel.num_tp() * parallel.num_cp(), 1);
+  EXPECT_EQ(parallel.num_ep(), 1) << "there are no experts";
+  EXPECT_LE(make(choice.request, run.table.table()).memory_bytes(), 75 * gib);
+  ASSERT_TRUE(choice.without_sharing);
+  EXPECT_FALSE(choice.without_sharing->fits);
+  for (const Strategy& other : choice.strategies)
+    if (other.fits && other.memory_bytes <= comfortable_bytes(run.site)) {
+      EXPECT_LE(choice.strategies.front().time.step_s, other.time.step_s) << other.name();
+    }
+  const std::string text = to_string(choice, run.request, run.site);
+  EXPECT_NE(text.find("ranks share more than shards of weights, because "), std::string::npos);
+  EXPECT_NE(text.find(core::human_bytes(choice.without_sharing->memory_bytes)), std::string::npos);
+}
+
+TEST(AutomaticSharing, IsNotForSpeed) {
+  const Choice choice = choose_8b({}, 75 * gib);
+  EXPECT_FALSE(choice.without_sharing);
+  const ParallelSettings& parallel = choice.request.parallel;
+  EXPECT_EQ(parallel.num_tp() * parallel.num_cp() * parallel.num_ep(), 1);
+}
+
+TEST(AutomaticSharing, LeavesWhatTheDeckSays) {
+  LongSequence run;
+  run.request.parallel.tp = 1;
+  EXPECT_EQ(run.choose().request.parallel.tp, 1);
+  EXPECT_GT(run.choose().request.parallel.cp, 1);
+  run.request.parallel.cp = 1;
+  const Choice choice = run.choose();
+  EXPECT_FALSE(choice.without_sharing);
+  EXPECT_FALSE(choice.strategies.front().fits);
+}
+
+TEST(AutomaticSharing, OfExpertsIsForModelsThatHaveSome) {
+  PlanInput request = open_8b();
+  EXPECT_FALSE(sharing_axes(request, tests::DecoderTable(request.architecture).table()).ep);
+  request.architecture.experts = {.num = 16, .top_k = 2, .d_ff = 512};
+  request.architecture.layers.assign(32, {.has_experts = true});
+  const tests::DecoderTable experts(request.architecture);
+  EXPECT_TRUE(sharing_axes(request, experts.table()).ep);
+  request.ranks = tests::ranks_on_nodes(1, 1);
+  EXPECT_FALSE(sharing_axes(request, experts.table()).any()) << "one rank has nobody to share with";
+}
+
+TEST(Meshes, ThatFitComeFirstTheFastestOfThemFirst) {
+  const LongSequence run;
+  const auto meshes = compare_meshes(run.request, run.table.table(), run.site, {true, true, true});
+  ASSERT_GT(meshes.size(), 3u);
+  EXPECT_TRUE(meshes.front().fits);
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < meshes.size(); ++i) {
+    EXPECT_TRUE(names.insert(meshes[i].name()).second) << meshes[i].name() << " twice";
+    EXPECT_LE(meshes[i].mesh.axes[Axis::tp], 8);
+    EXPECT_EQ(meshes[i].mesh.ep, 1);
+    if (i == 0) continue;
+    const Strategy &before = meshes[i - 1], &now = meshes[i];
+    EXPECT_TRUE(before.fits || !now.fits);
+    if (before.fits == now.fits) {
+      EXPECT_LE(before.time.step_s, now.time.step_s);
+    }
+  }
 }
 
 TEST(UsualRates, OfGpusAreThoseOfTheA100Machine) {

@@ -3,8 +3,11 @@
 // computed by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
+#include "plan/fits.hpp"
+#include "plan/layout/mesh_text.hpp"
 #include "plan/memory/detail/activations.hpp"
 #include "plan/time/time.hpp"
 #include "plan/time/traffic.hpp"
@@ -318,6 +321,53 @@ TEST(SharedTime, CountsEachTokenOnce) {
   const TimePlan one = time_of(request({})), four = time_of(request({.ranks = 4, .cp = 4}));
   EXPECT_NEAR(four.flops_per_s_of_rank / one.flops_per_s_of_rank, one.step_s / four.step_s / 4,
               1e-9);
+}
+
+TEST(LayoutText, SaysWhereANodesRanksLieAndWhoFormsGroups) {
+  const Ranks ranks = tests::ranks_on_nodes(16, 4);
+  ParallelSettings settings;
+  settings.sharding = Sharding::full_shard;
+  settings.tp = settings.cp = 2;
+  const Mesh mesh = make_mesh(settings, ranks);
+  EXPECT_EQ(layout_text(mesh, ranks),
+            "  layout                   node 0: ranks 0-3: dp_shard 0, cp 0-1, tp 0-1\n"
+            "                           node 1: ranks 4-7: dp_shard 1, cp 0-1, tp 0-1\n"
+            "                           node 2: ranks 8-11: dp_shard 2, cp 0-1, tp 0-1\n"
+            "                           node 3: ranks 12-15: dp_shard 3, cp 0-1, tp 0-1\n"
+            "                           tp: 8 groups of 2 ranks, inside a node; the first: 0-1\n"
+            "                           cp: 8 groups of 2 ranks, inside a node; the first: 0, 2\n"
+            "                           fsdp: 2 groups of 8 ranks, across nodes; the first: 0, 2, "
+            "4, 6, ... 14");
+}
+
+TEST(LayoutText, OfManyNodesIsShort) {
+  const Ranks ranks = tests::ranks_on_nodes(4096, 8);
+  ParallelSettings settings;
+  settings.sharding = Sharding::full_shard;
+  settings.tp = settings.ep = 8;
+  const std::string text = layout_text(make_mesh(settings, ranks), ranks);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 8);
+  EXPECT_NE(text.find("node 511: ranks 4088-4095: dp_shard 511, tp 0-7"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("ep: 512 groups of 8 ranks, across nodes; the first: 0, 8, 16, 24, ... 56"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("expert_fsdp: 64 groups of 64 ranks"), std::string::npos) << text;
+}
+
+TEST(SharedRemedies, AreTheFewestRanksThatAreEnough) {
+  PlanInput r = request({.ranks = 4});
+  r.on_gpu = false;
+  r.micro_batch = 1;
+  r.max_seq_length = 65536;
+  const DecoderTable table(r.architecture);
+  r.activation_checkpointing = ActivationCheckpointing::full;
+  PlanInput halved = r;
+  halved.parallel.cp = 2;
+  const std::int64_t enough = make(halved, table.table()).memory_bytes();
+  const std::string text = remedy_sentence(r, table.table(), enough);
+  EXPECT_NE(text.find("parallel.cp = 2 saves "), std::string::npos) << text;
+  EXPECT_EQ(text.find("parallel.cp = 4"), std::string::npos) << text;
 }
 
 }  // namespace
