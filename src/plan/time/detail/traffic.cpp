@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/time/traffic.hpp"
+#include "plan/time/detail/traffic.hpp"
 
 #include "plan/layout/stages.hpp"
 #include "plan/time/detail/travels.hpp"
