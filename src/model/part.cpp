@@ -268,6 +268,7 @@ Parameter whole_of(const Parameter& row) {
 }
 
 std::string why_not(const ParameterTable& table, std::int64_t tp) {
+  if (tp == 1) return "";
   for (const Parameter& row : table.rows) {
     if (!row.split || is_fused(row)) continue;
     for (const Pieces& pieces : row.split->matrices)

@@ -45,10 +45,12 @@ log=$folder/two_nodes.log
 expect "ranks of a node share matrices" grep -q 'matrices shared by 2 ranks each: (0,1) (2,3)' "$log"
 losses() { sed -n 's/.*"loss": \([^,]*\).*/\1/p' "$folder/$1/metrics.jsonl"; }
 expect "$num_steps losses are there" test "$(losses two_nodes | wc -l)" -eq $num_steps
-expect "they are those of one rank" awk '
-  NR == FNR { of_one[FNR] = $1; next }
-  { d = $1 - of_one[FNR]; if (d < 0) d = -d; if (d > 1e-4 * of_one[FNR]) exit 1 }' \
-  <(losses one_rank) <(losses two_nodes)
+# shellcheck disable=SC2317 # expect calls it
+are_close() {
+  awk 'NR == FNR { of_one[FNR] = $1; next }
+    { d = $1 - of_one[FNR]; if (d < 0) d = -d; if (d > 1e-4 * of_one[FNR]) exit 1 }' "$1" "$2"
+}
+expect "they are those of one rank" are_close <(losses one_rank) <(losses two_nodes)
 
 # Of its last report: what the first rank sends over each axis in a step, and of it to the other node.
 sent() { sed -n "s/.*\"sent_bytes\": {[^}]*\"$1\": \([0-9]*\).*/\1/p" "$folder/two_nodes/metrics.jsonl" | tail -n 1; }

@@ -82,8 +82,12 @@ TEST(Aliases, WithoutAKeyOfOursSayHowItIsDone) {
   EXPECT_EQ(first_line(refusal("[model]\npath = \"m\"\nreport_to = \"wandb\"")),
             "input.toml:3: [model] has no key 'report_to' (train.output/metrics.jsonl has one line "
             "per step). Remove it.");
+  EXPECT_EQ(first_line(refusal_of("parallel.pipeline_parallel_degree = 8")),
+            "input.toml:2: [parallel] has no key 'pipeline_parallel_degree' (layers are not dealt "
+            "out: sharding, parallel.tp and parallel.cp serve instead). Write 'sharding' instead.");
   EXPECT_EQ(first_line(refusal_of("parallel.tensor_parallel_size = 8")),
-            "input.toml:2: [parallel] has no key 'tensor_parallel_size'. Write 'tp' instead.");
+            "input.toml:2: [parallel] has no key 'tensor_parallel_size' (here it is parallel.tp). "
+            "Write tp = 8 instead.");
 }
 
 TEST(Aliases, AreNotFollowedToKeysThatTheDeckDoesNotHave) {

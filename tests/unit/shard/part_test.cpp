@@ -134,6 +134,15 @@ TEST(PartOfATable, MoreRanksThanKeyHeadsHoldThemTogetherAndShareTheirQueries) {
   EXPECT_EQ(held_row("model.layers.0.input_layernorm.weight", 4, 3).held->num_holders, 4);
 }
 
+TEST(PartOfATable, OneRankTakesWhateverThereIs) {
+  model::ParameterTable table = model::lay_out(small(false));
+  for (model::Parameter& row : table.rows)
+    row.packing.kind = model::Packing::Kind::nf4;  // of 12 inputs: blocks go over rows
+  EXPECT_EQ(model::why_not(table, 1), "");
+  EXPECT_NE(model::why_not(table, 2), "");
+  EXPECT_EQ(model::possible_tp(table, 4), std::vector<std::int64_t>{1});
+}
+
 TEST(PartOfATable, WhatCannotBeSharedIsNamed) {
   EXPECT_EQ(why_not(tables()[0], 4), "");
   EXPECT_NE(why_not(tables()[0], 7).find("q_proj"), std::string::npos);
