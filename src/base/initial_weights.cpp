@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/detail/agree_over_parts.hpp"
 #include "base/packed_files.hpp"
-#include "comm/agree.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
 #include "weights/expected.hpp"
@@ -125,8 +125,8 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
 void load_weights(const WeightSource& source, shard::ModelShards& shards) {
   const auto load_trained = [&] { for_each_run(shards, source.values); };
   // What follows communicates: a rank that threw must not leave the others waiting in it.
-  if (shards.map().has_frozen()) {
-    comm::agree_all(shards.fsdp(), load_trained);
+  if (shards.map().has_frozen() || !shards.groups().part_place().is_whole()) {
+    agree_over_parts(shards, shards.fsdp(), load_trained);
   } else {
     load_trained();
   }

@@ -170,15 +170,29 @@ std::int64_t num_experts(const model::ParameterTable& table) {
   return 0;
 }
 
-void require_experts(const Mesh& mesh, const model::ParameterTable& table,
-                     const std::string& deck) {
+void require_experts(std::int64_t ep, const model::ParameterTable& table, const std::string& deck) {
   const std::int64_t num = num_experts(table);
-  if (mesh.ep == 1 || mesh.ep <= num) return;
-  core::fail(core::ErrorKind::deck,
-             {deck, fmt::format("parallel.ep = {} ranks share the experts of a layer", mesh.ep),
-              num == 0 ? std::string("the model has no experts")
-                       : fmt::format("the model has {} per layer", num),
-              num == 0 ? std::string("Remove it.") : fmt::format("Use {} at most.", num)});
+  if (ep == 1 || ep <= num) return;
+  core::fail(
+      core::ErrorKind::deck,
+      {deck,
+       fmt::format("parallel.ep = {}, but the model has {}", ep,
+                   num == 0 ? std::string("no experts") : fmt::format("{} experts per layer", num)),
+       "its ranks share the experts of a layer",
+       num == 0
+           ? std::string("Remove it.")
+           : fmt::format("Use {} at most, of the numbers that divide dp_shard times cp.", num)});
+}
+
+/// What train.determinism = "topology" does not promise.
+std::optional<std::string> warning_of_topology(const PlanInput& request, const Mesh& mesh) {
+  const std::int64_t shared = mesh.axes[Axis::tp] * mesh.axes[Axis::cp] * mesh.ep;
+  if (!request.numbers.is_fixed_point() || shared == 1) return std::nullopt;
+  return core::to_string(
+      {"train.determinism = \"topology\"", "does not hold for any number of ranks here",
+       "ranks that share matrices, sequences or experts round otherwise than one",
+       "The same mesh gives identical results; for any number of data-parallel "
+       "ranks set parallel.tp, cp and ep to 1."});
 }
 
 }  // namespace
@@ -189,9 +203,9 @@ model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTabl
 }
 
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
+  require_experts(request.parallel.num_ep(), table, request.deck);
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   require_parts(mesh, table, request.deck);
-  require_experts(mesh, table, request.deck);
   const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),
@@ -206,6 +220,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
             .warnings = warnings(mesh, request.ranks)};
   for (std::string& text : batch_warnings(plan.batch, mesh.size(groups::batch)))
     plan.warnings.push_back(std::move(text));
+  if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
   return plan;
 }
@@ -240,11 +255,11 @@ std::string to_string(const Plan& plan) {
                              static_cast<double>(plan.num_parameters)));
   line("ranks",
        fmt::format("{} on {} node{}", plan.ranks.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
-  line("sharding",
-       fmt::format("{}: {} cop{} of the model, each over {} rank{}", to_string(plan.mesh.sharding),
-                   plan.mesh.size(groups::dp_replicate),
-                   plan.mesh.size(groups::dp_replicate) == 1 ? "y" : "ies",
-                   plan.mesh.size(groups::fsdp), plan.mesh.size(groups::fsdp) == 1 ? "" : "s"));
+  line("sharding", fmt::format("{}: {} cop{} of the model, each over {} rank{}",
+                               to_string(plan.mesh.sharding), plan.mesh.size(groups::dp_replicate),
+                               plan.mesh.size(groups::dp_replicate) == 1 ? "y" : "ies",
+                               plan.mesh.size(groups::one_copy),
+                               plan.mesh.size(groups::one_copy) == 1 ? "" : "s"));
   line("step",
        fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} per rank, at most {} tokens",
                    plan.batch.global_batch, plan.batch.num_micro_batches,

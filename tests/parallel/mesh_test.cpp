@@ -188,22 +188,26 @@ TEST(Copies, AreTheSameAfterEachStep) {
   }
 }
 
-TEST(Copies, ThatTpRanksHoldAndThatDifferAreNamed) {
-  if (world().size() % 2 != 0) GTEST_SKIP() << "two ranks share matrices";
-  Trainer trainer(world(), {.dp_shard = world().size() / 2,
+/// The other units are still compared: groups of copies and of tp cross each other.
+void expect_named(int dp_shard, int unit, const std::string& name) {
+  Trainer trainer(world(), {.dp_shard = dp_shard,
                             .numbers = numbers(core::DType::f32, Determinism::off),
                             .parts = {.tp = 2}});
-  // The last unit of this model begins with the final norm.
-  const int last = trainer.shards().num_units() - 1;
-  if (world().rank() == 1) trainer.shards().master(last)[0] += 1e-6;
+  if (world().rank() == 1) trainer.shards().master(unit)[0] += 1e-6;
   try {
     train::require_equal_replicas(trainer.shards(), trainer.optimizer(), trainer.world(), 7);
     ADD_FAILURE() << "nothing thrown";
   } catch (const comm::AgreedError& thrown) {
     EXPECT_EQ(thrown.kind(), core::ErrorKind::numbers);
-    EXPECT_NE(std::string(thrown.what()).find("model.norm.weight"), std::string::npos)
-        << thrown.what();
+    EXPECT_NE(std::string(thrown.what()).find(name), std::string::npos) << thrown.what();
   }
+}
+
+TEST(Copies, ThatTpRanksHoldAndThatDifferAreNamed) {
+  if (world().size() % 2 != 0) GTEST_SKIP() << "two ranks share matrices";
+  // The last unit of this model begins with the final norm, the second with a norm too.
+  expect_named(world().size() / 2, 3, "model.norm.weight");
+  expect_named(1, 1, "input_layernorm.weight");
 }
 
 }  // namespace

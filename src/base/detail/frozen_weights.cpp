@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/base_hash.hpp"
+#include "base/detail/agree_over_parts.hpp"
 #include "base/detail/plane_parts.hpp"
 #include "base/detail/quantise.hpp"
-#include "comm/agree.hpp"
 #include "core/dtype.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
@@ -43,7 +43,7 @@ class UnitFiller {
         rows_(shards.map().unit(unit).rows) {}
 
   void fill() {
-    comm::agree_all(ranks_, [&] {
+    agree_over_parts(shards_, ranks_, [&] {
       for (const FrozenSlice& slice : slices_)
         fill_directly(slice);
       note_maxima_of_files();
@@ -120,7 +120,7 @@ class UnitFiller {
   /// Codes of what this rank keeps of a tensor, and their blocks' maxima; then all ranks' maxima.
   void quantise(int row) {
     std::vector<float> own;
-    comm::agree_all(ranks_, [&] {
+    agree_over_parts(shards_, ranks_, [&] {
       for (const FrozenSlice& slice : slices_)
         if (slice.plane.row == row && slice.plane.plane == model::nf4_plane::codes)
           quantise_codes(slice, own);

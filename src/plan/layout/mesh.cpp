@@ -41,32 +41,41 @@ std::string ranks_text(std::int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
 }
 
+/// "4 ranks", or what is left of them where `parts` of them compute each sample together.
+std::string ranks_text(const Ranks& ranks, std::int64_t parts) {
+  if (parts == 1) return ranks_text(ranks.world_size);
+  return fmt::format("the {} that parallel.tp and cp leave of {}", ranks.world_size,
+                     ranks_text(ranks.world_size * parts));
+}
+
 /// `key` = `value` does not divide the world.
 [[noreturn]] void refuse_factor(const std::string& deck, const char* key, std::int64_t value,
-                                const Ranks& ranks, const char* why) {
-  core::fail(core::ErrorKind::deck, {deck,
-                                     fmt::format("parallel.{} = {} does not divide {}", key, value,
-                                                 ranks_text(ranks.world_size)),
-                                     why,
-                                     fmt::format("Use {}, or start a multiple of {} ranks.",
-                                                 sizes_around(ranks.world_size, value), value)});
+                                const Ranks& ranks, std::int64_t parts, const char* why) {
+  core::fail(
+      core::ErrorKind::deck,
+      {deck,
+       fmt::format("parallel.{} = {} does not divide {}", key, value, ranks_text(ranks, parts)),
+       why,
+       fmt::format("Use {}, or start a multiple of {} ranks.",
+                   sizes_around(ranks.world_size, value), value * parts)});
 }
 
 void require_factors(const ParallelSettings& settings, const Ranks& ranks,
                      const std::string& deck) {
+  const std::int64_t parts = settings.num_tp() * settings.num_cp();
   const std::int64_t world = ranks.world_size;
   if (settings.dp_shard > 0 && world % settings.dp_shard != 0)
-    refuse_factor(deck, "dp_shard", settings.dp_shard, ranks,
+    refuse_factor(deck, "dp_shard", settings.dp_shard, ranks, parts,
                   "each copy of the model lies on so many ranks");
   if (settings.dp_replicate > 0 && world % settings.dp_replicate != 0)
-    refuse_factor(deck, "dp_replicate", settings.dp_replicate, ranks,
+    refuse_factor(deck, "dp_replicate", settings.dp_replicate, ranks, parts,
                   "each copy of the model lies on as many ranks");
   if (settings.dp_shard > 0 && settings.dp_replicate > 0 &&
       settings.dp_shard * settings.dp_replicate != world) {
     core::fail(core::ErrorKind::deck,
                {deck,
                 fmt::format("parallel.dp_shard = {} times parallel.dp_replicate = {} is not {}",
-                            settings.dp_shard, settings.dp_replicate, ranks_text(world)),
+                            settings.dp_shard, settings.dp_replicate, ranks_text(ranks, parts)),
                 "every rank has its place in the mesh",
                 fmt::format("Set one of them and leave the other 0: dp_shard = {0} means "
                             "dp_replicate = {1}.",
@@ -134,7 +143,7 @@ Ranks without_parts(const ParallelSettings& settings, const Ranks& ranks, const 
                                                    : settings.num_tp() > 1 ? "tp"
                                                                            : "cp",
                                                    parts, ranks_text(ranks.world_size)),
-                                       "so many ranks compute each sample together",
+                                       "that many ranks compute each sample together",
                                        fmt::format("Use {}, or start a multiple of {} ranks.",
                                                    sizes_around(ranks.world_size, parts), parts)});
   }
@@ -219,14 +228,15 @@ std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
   }
   if (mesh.size(groups::dp_replicate) == 1) return texts;
   const std::int64_t a_copy = mesh.size() / mesh.size(groups::dp_replicate);
+  const std::int64_t parts = mesh.axes[Axis::tp] * mesh.axes[Axis::cp];
+  const std::int64_t of_node = std::max<std::int64_t>(1, ranks.ranks_per_node / parts);
   const bool is_inside = ranks.is_even && ranks.ranks_per_node % a_copy == 0;
   if (mesh.size(groups::fsdp) > 1 && ranks.num_nodes > 1 && !is_inside) {
     texts.push_back(core::to_string(
-        {fmt::format("parallel.dp_shard = {}", mesh.size(groups::fsdp)),
+        {fmt::format("parallel.dp_shard = {}", mesh.axes[Axis::dp_shard]),
          fmt::format("copies of the model lie across nodes of {} ranks", ranks.ranks_per_node),
          "every gather of weights then crosses the network between nodes",
-         ranks.is_even ? fmt::format("Inside a node: {}.",
-                                     sizes_around(ranks.ranks_per_node, ranks.ranks_per_node))
+         ranks.is_even ? fmt::format("Inside a node: {}.", sizes_around(of_node, of_node))
                        : "Start as many ranks on every node."}));
   }
   if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::fsdp) == 1) {

@@ -27,6 +27,9 @@ const deck::Choices<CpuProducts> product_choices = {{"auto", CpuProducts::automa
 const deck::Choices<core::DType> reduce_dtypes = {
     {"fp32", core::DType::f32}, {"bf16", core::DType::bf16}, {"fp16", core::DType::f16}};
 
+/// Beyond any machine, and small enough to multiply.
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+
 }  // namespace
 
 std::string to_string(Sharding sharding) {
@@ -85,13 +88,13 @@ void ParallelSettings::bind(deck::Table& table) {
                              "exchanges activations four times. 0: 1, or what the plan chooses "
                              "where nothing else fits.",
                  .unit = "ranks"},
-                tp, {.min = 0});
+                tp, {.min = 0, .max = most_ranks});
   table.integer({.name = "cp",
                  .restart = Restart::free,
                  .sentence = "Ranks that share every sequence (context parallelism): for sequences "
                              "that do not fit one rank. 0: as for tp.",
                  .unit = "ranks"},
-                cp, {.min = 0});
+                cp, {.min = 0, .max = most_ranks});
   table.choice(
       {.name = "cp_method",
        .restart = Restart::free,
@@ -106,7 +109,7 @@ void ParallelSettings::bind(deck::Table& table) {
                              "tokens travel to their experts, not experts to the tokens. Divides "
                              "dp_shard times cp. 0: as for tp.",
                  .unit = "ranks"},
-                ep, {.min = 0});
+                ep, {.min = 0, .max = most_ranks});
   table.text({.name = "machine",
               .restart = Restart::free,
               .sentence = "Machine by whose rates AUTO compares strategies, as for finetune plan "

@@ -24,10 +24,11 @@ std::string hash_of(const at::Tensor& shard) {
       std::as_bytes(std::span(static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
 }
 
-/// What several ranks of tp hold of a unit: the master weights, row by row. Collective on tp.
-void require_equal_parts(const shard::ModelShards& shards, int unit, std::int64_t step) {
+/// What is not equal of what several ranks of tp hold of a unit: the master weights, row by row.
+/// Collective on tp.
+std::string unequal_parts(const shard::ModelShards& shards, int unit, std::int64_t step) {
   const auto& tp = shards.groups().tp;
-  if (!tp) return;
+  if (!tp) return "";
   // Ranks with the same elements, of however many rows, tell each other of them by what they are.
   std::map<std::string, std::string> own;
   const at::Tensor master = shards.master(unit);
@@ -52,42 +53,51 @@ void require_equal_parts(const shard::ModelShards& shards, int unit, std::int64_
       const auto [there, is_new] =
           first.try_emplace(name + " " + box + " " + offset + " " + count, hash, rank);
       if (is_new || there->second.first == hash) continue;
-      core::fail(core::ErrorKind::numbers,
-                 {fmt::format("step {}", step),
-                  fmt::format("ranks {} and {} of tp have different weights of {}",
-                              there->second.second, rank, name),
-                  "what both hold is the same on each, bit for bit",
-                  "Start again from the last checkpoint; if it happens again, look at the memory "
-                  "of the nodes of these ranks."});
+      return core::to_string(
+          {fmt::format("step {}", step),
+           fmt::format("ranks {} and {} of tp have different weights of {}", there->second.second,
+                       rank, name),
+           "what both hold is the same on each, bit for bit",
+           "Start again from the last checkpoint; if it happens again, look at the memory "
+           "of the nodes of these ranks."});
     }
   }
+  return "";
+}
+
+/// What is not equal of the copies of a unit. Collective on `copies`.
+std::string unequal_copies(const shard::ModelShards& shards, const optim::Optimizer& optimizer,
+                           const comm::Communicator& copies, int unit, std::int64_t step) {
+  std::string hash = hash_of(shards.master(unit));
+  for (const optim::StateTensor& kept : optimizer.kept(unit))
+    hash += hash_of(kept.values);
+  const auto hashes = copies.all_gather_text(hash);
+  const auto other = std::find_if(hashes.begin(), hashes.end(),
+                                  [&](const auto& h) { return h != hashes.front(); });
+  if (other == hashes.end()) return "";
+  return core::to_string(
+      {fmt::format("step {}", step),
+       fmt::format("copy {} of the model has other weights or moments than copy 0 in unit \"{}\"",
+                   other - hashes.begin(), shards.map().unit(unit).name),
+       "replicated state is the same on every rank, bit for bit",
+       "Start again from the last checkpoint; if it happens again, look at the memory of the nodes "
+       "that differ."});
 }
 
 }  // namespace
 
 void require_equal_replicas(const shard::ModelShards& shards, const optim::Optimizer& optimizer,
                             const world::World& world, std::int64_t step) {
-  const comm::Communicator& copies = world.dp_replicate;
   comm::agree_all(world.world, [&] {
+    // Groups of copies and of tp cross each other: who knows of a difference goes on with the
+    // others.
+    std::string problem;
     for (const int unit : shards.trained_units()) {
-      std::string hash = hash_of(shards.master(unit));
-      for (const optim::StateTensor& kept : optimizer.kept(unit))
-        hash += hash_of(kept.values);
-      const auto hashes = copies.all_gather_text(hash);
-      require_equal_parts(shards, unit, step);
-      const auto other = std::find_if(hashes.begin(), hashes.end(),
-                                      [&](const auto& h) { return h != hashes.front(); });
-      if (other == hashes.end()) continue;
-      core::fail(
-          core::ErrorKind::numbers,
-          {fmt::format("step {}", step),
-           fmt::format(
-               "copy {} of the model has other weights or moments than copy 0 in unit \"{}\"",
-               other - hashes.begin(), shards.map().units()[static_cast<std::size_t>(unit)].name),
-           "replicated state is the same on every rank, bit for bit",
-           "Start again from the last checkpoint; if it happens again, look at the memory "
-           "of the nodes that differ."});
+      for (std::string text : {unequal_copies(shards, optimizer, world.dp_replicate, unit, step),
+                               unequal_parts(shards, unit, step)})
+        if (problem.empty()) problem = std::move(text);
     }
+    if (!problem.empty()) throw core::Error(core::ErrorKind::numbers, problem);
   });
 }
 

@@ -82,7 +82,7 @@ RunIdentity identity_of(const Input& input) {
   state.build = core::build_stamp();
   if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
   if (input.optimizer.kind->footprint.block() > 1)
-    state.parts = name_of_parts(input.parallel.tp, input.parallel.ep);
+    state.parts = name_of_parts(input.parallel.num_tp(), input.parallel.num_ep());
   if (input.is_adapted()) {
     state.adapter = {
         .name = input.adapter.name,
