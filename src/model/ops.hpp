@@ -6,12 +6,14 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "model/detail/basic_ops.hpp"
 #include "model/path.hpp"
 #include "model/sequence.hpp"
+#include "model/token_travel.hpp"
 #include "model/weights.hpp"
 
 namespace finetune::model {
@@ -89,9 +91,12 @@ class Ops : public BasicOps<OnDevice> {
                                      const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) override;
 
  protected:
-  /// `experts`, computed where `dispatch`, which outlives the pass, says.
+  /// `experts`, computed where `dispatch`, which outlives the pass, says. With `travel` x and what
+  /// is returned are this rank's own tokens [n, D]: all are gathered, and their sums scattered.
+  /// What is kept of x is own tokens; backward gathers them once more.
   at::Tensor experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
-                        const ExpertRows& rows, const Experts& experts, const Sequence& sequence);
+                        const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
+                        std::shared_ptr<const TokenTravel> travel = nullptr);
   /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
   /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
   virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,

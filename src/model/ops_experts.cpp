@@ -137,7 +137,14 @@ struct ExpertLayer {
   Experts experts;
   Balance* balance;
   const ExpertDispatch* dispatch;
+  std::shared_ptr<const TokenTravel> travel;  ///< null: a rank has all tokens
 
+  at::Tensor all_tokens(const at::Tensor& x_ND) const {
+    return travel ? travel->gather(x_ND)->wait() : x_ND;
+  }
+  at::Tensor own_sums(const at::Tensor& terms_ND) const {
+    return travel ? travel->scatter(terms_ND)->wait() : terms_ND;
+  }
   ExpertTensors tensors() const {
     return rows.stride == 0 ? ExpertTensors::fused : ExpertTensors::separate;
   }
@@ -150,8 +157,9 @@ using Route = std::shared_ptr<const ExpertRoute>;
 using enum ExpertProducts::Projection;
 
 struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, const ExpertLayer& layer,
+  static Variable forward(AutogradContext* ctx, const Variable& own_x, const ExpertLayer& layer,
                           Recompute recompute, Path path) {
+    const at::Tensor x = layer.all_tokens(own_x);
     const Experts& experts = layer.experts;
     const at::Tensor logits = matmul(x, layer.weights->matrix({layer.rows.router, 1}), path);
     Balance* balance = layer.balance;
@@ -171,13 +179,14 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
 
     variable_list kept{
-        x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order, hidden};
+        own_x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order,
+        hidden};
     if (recompute == Recompute::nothing) kept.push_back(activated);
     ctx->save_for_backward(std::move(kept));
     carry(ctx, "route", route);
     carry(ctx, "layer", layer);
     save_path(ctx, path);
-    return add_copies(outputs, routing);
+    return layer.own_sums(add_copies(outputs, routing));
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -186,18 +195,17 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const ExpertRoute& route = *carried<Route>(ctx, "route");
     const Experts& experts = layer.experts;
     const Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
-    const at::Tensor& x = saved[0];
     const at::Tensor& hidden = saved[5];
     const Path path = saved_path(ctx);
     const ExpertProducts products = layer.products(route, path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights();
-    at::Tensor d_outputs = route.there(d[0].index_select(0, routing.tokens()));
+    at::Tensor d_outputs = route.there(layer.all_tokens(d[0]).index_select(0, routing.tokens()));
     at::Tensor weights_there, d_plain = d_outputs;
     if (!experts.scales_input) {
       weights_there = route.there(sorted_weights).unsqueeze(1);
-      d_plain = d_outputs * weights_there.to(x.scalar_type());
+      d_plain = d_outputs * weights_there.to(d_outputs.scalar_type());
     }
     at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(hidden, path);
     at::Tensor d_activated = at::empty_like(activated);
@@ -207,13 +215,14 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (!experts.scales_input) {
       d_sorted_weights =
           route.back((d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat));
-      d_activated.mul_(weights_there.to(x.scalar_type()));
+      d_activated.mul_(weights_there.to(d_activated.scalar_type()));
     }
     activated.reset();
     d_outputs.reset();
     d_plain.reset();
     at::Tensor d_gate_up = swiglu_backward(d_activated, hidden, path);
     d_activated.reset();
+    at::Tensor x = layer.all_tokens(saved[0]);
     at::Tensor inputs = route.there(inputs_of(x, routing, experts));
     at::Tensor d_inputs = at::empty_like(inputs);
     products.backward_out(d_inputs, d_gate_up, gate_up);
@@ -232,9 +241,10 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
         router_backward(d_weights, routing, experts, layer.balance).to(x.scalar_type());
     const RowRange router{layer.rows.router, 1};
     add_product(layer.weights->gradient(router), d_logits, x, path);
+    x.reset();
     const at::Tensor dx = add_copies(d_inputs, routing) +
                           matmul_backward(d_logits, layer.weights->matrix(router), path);
-    return {dx, {}, {}, {}};
+    return {layer.own_sums(dx), {}, {}, {}};
   }
 };
 
@@ -247,9 +257,9 @@ at::Tensor Ops::experts(const at::Tensor& x_ND, const ExpertRows& rows, const Ex
 }
 
 at::Tensor Ops::experts_by(const ExpertDispatch& dispatch, const at::Tensor& x_ND,
-                           const ExpertRows& rows, const Experts& experts,
-                           const Sequence& sequence) {
-  const ExpertLayer layer{&weights_, rows, experts, sequence.balance, &dispatch};
+                           const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
+                           std::shared_ptr<const TokenTravel> travel) {
+  const ExpertLayer layer{&weights_, rows, experts, sequence.balance, &dispatch, std::move(travel)};
   return ExpertsFunction::apply(x_ND, layer, recompute_, path_);
 }
 

@@ -273,8 +273,10 @@ Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const
   const auto vocabulary = static_cast<double>(weight.shape[0]);
   const auto width = static_cast<double>(weight.shape[1]);
   OpCost op{.inputs = {x_ND}};
-  // The gradient of x, and a chunk's logits; a composition writes the softmax next to them.
-  const std::int64_t of_logit = element_ + (settings_.is_composed ? fp32_bytes : 0);
+  // The gradient of x, and a chunk's logits; next to them a composition writes the softmax, and
+  // ranks that share the vocabulary the logits in fp32, if they are not.
+  const bool is_wide = shares_tokens() ? element_ < fp32_bytes : settings_.is_composed;
+  const std::int64_t of_logit = element_ + (is_wide ? fp32_bytes : 0);
   op.forward = {{x_ND.bytes + of_logit * chunk * weight.shape[0]}};
   op.forward_work.products = {{tokens, vocabulary, width, chunks}};
   op.forward_work.passes = {

@@ -9,6 +9,8 @@ namespace finetune::model {
 namespace {
 
 constexpr std::int64_t int64_bytes = 8;
+/// Among the moments of backward that add_expert_moments lists.
+constexpr std::size_t i_inputs_gradient = 2;
 
 }  // namespace
 
@@ -78,12 +80,11 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
                                       travel(Sharers::ep, all_to_all, fp32_bytes * own.choices));
   }
   if (!shares_tokens()) return;
-  // The router's weights and the choices' need all tokens in backward too.
+  // Of x own tokens are kept: backward gathers all again for the copies and the router's weights.
   const std::int64_t whole = all_tokens(x_nD.rows) * x_nD.columns * element_;
   for (BytesHeld& moment : op.forward)
     moment.bytes += whole + x_nD.bytes;
-  for (BytesHeld& moment : op.backward)
-    moment.bytes += 2 * whole;
+  op.backward[i_inputs_gradient].bytes += whole;
   op.forward_work.travels.push_back(travel(Sharers::tp, all_gather, whole));
   op.forward_work.travels.push_back(travel(Sharers::tp, reduce_scatter, whole));
   op.backward_work.travels.insert(op.backward_work.travels.end(), 2,

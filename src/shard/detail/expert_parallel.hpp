@@ -55,6 +55,12 @@ class ExpertParallelOps : public ContextParallelOps {
   at::Tensor experts(const at::Tensor& x_ND, const model::ExpertRows& rows,
                      const model::Experts& experts, const model::Sequence& sequence) override;
 
+ protected:
+  /// The same of tokens that `travel` gathers, and whose sums it scatters; null: of x's.
+  at::Tensor experts_of(const at::Tensor& x_ND, const model::ExpertRows& rows,
+                        const model::Experts& experts, const model::Sequence& sequence,
+                        std::shared_ptr<const model::TokenTravel> travel);
+
  private:
   std::unique_ptr<model::ExpertDispatch> dispatch_;
 };

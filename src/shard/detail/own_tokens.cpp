@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/detail/own_tokens.hpp"
 
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
-
 #include <exception>
 #include <utility>
 
@@ -58,44 +55,6 @@ class Started : public model::Arrival {
   std::int64_t rows_;
 };
 
-struct TravelHolder : torch::CustomClassHolder {
-  explicit TravelHolder(std::shared_ptr<const model::TokenTravel> held) : travel(std::move(held)) {}
-  std::shared_ptr<const model::TokenTravel> travel;
-};
-
-using Travel = std::shared_ptr<const model::TokenTravel>;
-using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
-
-void hold(AutogradContext* ctx, const Travel& travel) {
-  ctx->saved_data["travel"] = c10::IValue::make_capsule(c10::make_intrusive<TravelHolder>(travel));
-}
-const model::TokenTravel& held(AutogradContext* ctx) {
-  const auto capsule = ctx->saved_data.at("travel").toCapsule();
-  return *static_cast<const TravelHolder&>(*capsule).travel;  // the context holds it
-}
-
-struct Gather : torch::autograd::Function<Gather> {
-  static Variable forward(AutogradContext* ctx, const Variable& own, const Travel& travel) {
-    hold(ctx, travel);
-    return travel->gather(own)->wait();
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {held(ctx).scatter(d[0])->wait(), {}};
-  }
-};
-
-struct Scatter : torch::autograd::Function<Scatter> {
-  static Variable forward(AutogradContext* ctx, const Variable& terms, const Travel& travel) {
-    hold(ctx, travel);
-    return travel->scatter(terms)->wait();
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {held(ctx).gather(d[0])->wait(), {}};
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<model::Arrival> GroupTravel::gather(const at::Tensor& own_nD) const {
@@ -120,14 +79,6 @@ at::Tensor GroupTravel::sum(const at::Tensor& terms) const {
   const at::Tensor sum = terms.clone(at::MemoryFormat::Contiguous);
   group_.wait(group_.all_reduce(dtype_of(sum), sum.data_ptr(), sum.numel()));
   return sum;
-}
-
-at::Tensor gather_tokens(const at::Tensor& own_nD, Travel travel) {
-  return Gather::apply(own_nD, travel);
-}
-
-at::Tensor scatter_tokens(const at::Tensor& terms_ND, Travel travel) {
-  return Scatter::apply(terms_ND, travel);
 }
 
 }  // namespace finetune::shard

@@ -47,10 +47,4 @@ class GroupTravel : public model::TokenTravel {
   OwnTokens tokens_;
 };
 
-/// The same for autograd. Shapes: [n, D] -> [N, D] and back.
-at::Tensor gather_tokens(const at::Tensor& own_nD,
-                         std::shared_ptr<const model::TokenTravel> travel);
-at::Tensor scatter_tokens(const at::Tensor& terms_ND,
-                          std::shared_ptr<const model::TokenTravel> travel);
-
 }  // namespace finetune::shard

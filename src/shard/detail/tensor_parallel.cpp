@@ -70,8 +70,7 @@ at::Tensor TensorParallelOps::experts(const at::Tensor& x_ND, const model::Exper
   // experts; where one tensor holds all, each rank has some experts.
   if (const auto& split = table_.row(rows.down).split)
     own.d_ff = model::held_pieces(split->matrices.front(), tp_.size(), tp_.rank()).indices.count();
-  const at::Tensor x = gather_tokens(x_ND, travel_);
-  return scatter_tokens(ExpertParallelOps::experts(x, rows, own, sequence), travel_);
+  return experts_of(x_ND, rows, own, sequence, travel_);
 }
 
 at::Tensor TensorParallelOps::all_tokens(const at::Tensor& x_ND) {
@@ -160,18 +159,20 @@ void TensorParallelOps::score_labels(int row, at::Tensor& logits_NV, const at::T
                                      const at::Tensor& d_log_prob_N, model::LabelScores& scores) {
   const OwnIds label = own_ids(labels_N, own_vocabulary(row));
   const at::Tensor label_N1 = label.id_N.unsqueeze(1), is_other_N1 = label.is_other_N.unsqueeze(1);
-  const at::Tensor logits = logits_NV.to(at::kFloat);
+  // Logits in fp32, where they are not; from here on in place.
+  at::Tensor logits = logits_NV.to(at::kFloat);
   const at::Tensor largest = gathered(tp_, logits.amax(1).unsqueeze(0)).amax({0, 1});
   const at::Tensor of_label = logits.gather(1, label_N1).masked_fill_(is_other_N1, 0).squeeze(1);
-  at::Tensor exponentials = (logits - largest.unsqueeze(1)).exp_();
-  const at::Tensor sums = travel().sum(at::stack({exponentials.sum(1), of_label}));
+  logits.sub_(largest.unsqueeze(1)).exp_();
+  const at::Tensor sums = travel().sum(at::stack({logits.sum(1), of_label}));
   scores.is_first_N.copy_(sums[1].eq(largest));
   scores.log_prob_N.copy_(sums[1] - (largest + sums[0].log()));
   if (!d_log_prob_N.defined()) return;
   // d log p(label) / d logits = one at the label - probabilities.
-  const at::Tensor d_logits = exponentials.div_(sums[0].unsqueeze(1)).neg_();
-  d_logits.scatter_add_(1, label_N1, is_other_N1.logical_not().to(at::kFloat));
-  logits_NV.copy_(d_logits.mul_(d_log_prob_N.unsqueeze(1)));
+  logits.div_(sums[0].unsqueeze(1)).neg_();
+  logits.scatter_add_(1, label_N1, is_other_N1.logical_not().to(at::kFloat));
+  logits.mul_(d_log_prob_N.unsqueeze(1));
+  if (!logits.is_same(logits_NV)) logits_NV.copy_(logits);
 }
 
 }  // namespace finetune::shard

@@ -57,22 +57,5 @@ TEST_P(GroupTravelOf, GathersAllTokensAndScattersSumsOfTerms) {
 INSTANTIATE_TEST_SUITE_P(DTypes, GroupTravelOf,
                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf));
 
-TEST(GroupTravel, TheGradientOfAGatherIsAScatterAndTheOtherWayRound) {
-  comm::MpiGroup group(tests::world(), std::make_shared<comm::Worker>(comm::Worker::Where::behind));
-  const std::int64_t num_tokens = 7;
-  const auto travel = std::make_shared<GroupTravel>(group, num_tokens);
-  const OwnTokens& own = travel->tokens();
-  const at::Tensor d_all = at::arange(num_tokens * 2.0f).view({num_tokens, 2});
-  const at::Tensor d_own = d_all.narrow(0, own.first(), own.count());
-
-  const at::Tensor part = at::ones({own.count(), 2}).set_requires_grad(true);
-  gather_tokens(part, travel).backward(d_all);
-  EXPECT_TRUE(part.grad().equal(d_own * group.size()));
-
-  const at::Tensor terms = at::ones({num_tokens, 2}).set_requires_grad(true);
-  scatter_tokens(terms, travel).backward(d_own);
-  EXPECT_TRUE(terms.grad().equal(d_all));
-}
-
 }  // namespace
 }  // namespace finetune::shard::own_tokens_test

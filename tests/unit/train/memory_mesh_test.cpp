@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan of ranks that share matrices, sequences or experts, against what libtorch's
+// allocator hands out.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "adapters/lora/lora.hpp"
+#include "adapters/lora/math.hpp"
+#include "adapters/lora/settings.hpp"
+#include "adapters/qlora/qlora.hpp"
+#include "models/llama/llama.hpp"
+#include "models/llama/llama4.hpp"
+#include "models/mistral/mistral.hpp"
+#include "models/qwen/qwen.hpp"
+#include "plan/layout/bucket.hpp"
+#include "support/optimizers.hpp"
+#include "unit/train/step_memory.hpp"
+
+namespace finetune::train::memory_mesh_test {
+namespace {
+
+using plan::ActivationCheckpointing;
+using plan::ContextMethod;
+
+enum class Kind { dense, normed, window, tied, experts, fused_experts };
+enum class Trains { all, lora, lora_with_dropout, dora, qlora };
+
+struct Mesh {
+  const char* name;
+  std::int64_t ranks;
+  std::int64_t tp = 1;
+  std::int64_t cp = 1;
+  std::int64_t ep = 1;
+  ContextMethod method = ContextMethod::automatic;
+};
+
+struct Case {
+  std::string name;
+  Mesh mesh;
+  Kind kind = Kind::dense;
+  Trains trains = Trains::all;
+  bool has_long_sequences = false;  ///< full of activations; else of weights
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+};
+
+void PrintTo(const Case& run, std::ostream* out) {
+  *out << run.name;
+}
+
+model::ModelFamily family(Kind kind) {
+  switch (kind) {
+    case Kind::normed:
+      return models::qwen::qwen3();
+    case Kind::window:
+      return models::mistral::mistral();
+    case Kind::experts:
+      return models::qwen::qwen3_moe();
+    case Kind::fused_experts:
+      return models::llama::llama4_text();
+    default:
+      return models::llama::family();
+  }
+}
+
+model::Architecture architecture(Kind kind) {
+  model::Architecture a;
+  a.family = "llama";
+  a.num_layers = kind == Kind::tied ? 2 : 6;
+  a.vocab_size = kind == Kind::tied ? 4000 : 400;
+  a.d_model = 256;
+  a.num_heads = 8;
+  a.num_kv_heads = 4;
+  a.head_size = 32;
+  a.d_ff = 704;
+  a.max_positions = 256;
+  a.tied_embeddings = kind == Kind::tied;
+  model::Layer layer;
+  if (kind == Kind::window) layer.window = 48;
+  if (kind == Kind::normed || kind == Kind::experts) layer.head_norm = model::HeadNorm::weighted;
+  layer.has_experts = kind == Kind::experts || kind == Kind::fused_experts;
+  if (kind == Kind::experts) a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
+  if (kind == Kind::fused_experts)
+    a.experts = {.num = 4, .top_k = 1, .d_ff = 176, .d_shared = 176, .scales_input = true};
+  a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
+  return a;
+}
+
+double dropout_of(const Case& run) {
+  return run.trains == Trains::lora_with_dropout ? 0.1 : 0;
+}
+
+plan::PlanInput request(const Case& run) {
+  plan::PlanInput request = tests::adamw_request();
+  request.architecture = architecture(run.kind);
+  request.parallel.sharding = plan::Sharding::full_shard;
+  request.parallel.tp = run.mesh.tp;
+  request.parallel.cp = run.mesh.cp;
+  request.parallel.ep = run.mesh.ep;
+  request.parallel.cp_method = run.mesh.method;
+  request.numbers.compute = core::DType::bf16;
+  request.activation_checkpointing = run.checkpointing;
+  request.adapter_dropout = dropout_of(run);
+  request.ranks = {.world_size = run.mesh.ranks, .ranks_per_node = run.mesh.ranks};
+  request.micro_batch = run.has_long_sequences ? 6 : 1;
+  request.max_seq_length = run.has_long_sequences ? 256 : 48;
+  request.global_batch = request.micro_batch * run.mesh.ranks / (run.mesh.tp * run.mesh.cp);
+  return request;
+}
+
+model::ParameterTable table_of(const Case& run) {
+  model::ParameterTable table = family(run.kind).describe(architecture(run.kind));
+  if (run.trains != Trains::all) {
+    model::AdapterSettings settings;
+    settings.of<adapters::lora::Settings>().use_dora = run.trains == Trains::dora;
+    model::put_on(run.trains == Trains::qlora ? adapters::qlora::adapter(&adapters::lora::math())
+                                              : adapters::lora::adapter(&adapters::lora::math()),
+                  settings, "deck", table);
+  }
+  return plan::regroup(table, plan::Bucket::block, run.mesh.ep);
+}
+
+class MemoryOfMeshes : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { metrics::count_tensor_bytes(); }
+};
+
+TEST_P(MemoryOfMeshes, IsWithinFivePercentOfThePlan) {
+  const Case& run = GetParam();
+  if (tests::world().size() != run.mesh.ranks)
+    GTEST_SKIP() << "a mesh of " << run.mesh.ranks << " ranks";
+  const plan::PlanInput wanted = request(run);
+  const model::ParameterTable table = table_of(run);
+  const plan::Plan plan = plan::make(wanted, table);
+  tests::expect_as_planned(plan,
+                           tests::measure(family(run.kind), wanted, plan, table,
+                                          base::random_source(wanted.architecture, table, 1)));
+}
+
+std::vector<Mesh> meshes(bool has_experts) {
+  if (has_experts)
+    return {{.name = "Tp2", .ranks = 2, .tp = 2},
+            {.name = "Ep2", .ranks = 2, .ep = 2},
+            {.name = "Tp2Ep2", .ranks = 4, .tp = 2, .ep = 2},
+            {.name = "Cp2Ep2", .ranks = 2, .cp = 2, .ep = 2}};
+  return {{.name = "Tp2", .ranks = 2, .tp = 2},
+          {.name = "Cp2Gather", .ranks = 2, .cp = 2, .method = ContextMethod::gather},
+          {.name = "Cp2Ring", .ranks = 2, .cp = 2, .method = ContextMethod::ring},
+          {.name = "Tp4", .ranks = 4, .tp = 4},
+          {.name = "Tp2Dp2", .ranks = 4, .tp = 2},
+          {.name = "Cp4", .ranks = 4, .cp = 4},
+          {.name = "Tp2Cp2", .ranks = 4, .tp = 2, .cp = 2}};
+}
+
+const char* name_of(Kind kind) {
+  constexpr const char* names[] = {"Dense",    "HeadNorms", "Window",
+                                   "TiedHead", "Experts",   "FusedExperts"};
+  return names[static_cast<int>(kind)];
+}
+
+const char* name_of(Trains trains) {
+  constexpr const char* names[] = {"", "Lora", "LoraWithDropout", "Dora", "Nf4"};
+  return names[static_cast<int>(trains)];
+}
+
+const char* name_of(ActivationCheckpointing checkpointing) {
+  constexpr const char* names[] = {"", "CheapComputedAgain", "BlocksComputedAgain"};
+  return names[static_cast<int>(checkpointing)];
+}
+
+/// Every kind of model trained whole, and every adapter on the dense one.
+std::vector<Case> all_runs() {
+  std::vector<Case> runs;
+  const auto add = [&](Kind kind, Trains trains) {
+    const bool has_experts = kind == Kind::experts || kind == Kind::fused_experts;
+    for (const Mesh& mesh : meshes(has_experts))
+      for (const bool is_long : {false, true})
+        for (const auto checkpointing :
+             {ActivationCheckpointing::none, ActivationCheckpointing::selective,
+              ActivationCheckpointing::full})
+          runs.push_back({.name = std::string(mesh.name) + name_of(kind) + name_of(trains) +
+                                  (is_long ? "FullOfActivations" : "FullOfWeights") +
+                                  name_of(checkpointing),
+                          .mesh = mesh,
+                          .kind = kind,
+                          .trains = trains,
+                          .has_long_sequences = is_long,
+                          .checkpointing = checkpointing});
+  };
+  for (const Kind kind :
+       {Kind::dense, Kind::normed, Kind::window, Kind::tied, Kind::experts, Kind::fused_experts})
+    add(kind, Trains::all);
+  for (const Trains trains : {Trains::lora, Trains::lora_with_dropout, Trains::dora, Trains::qlora})
+    add(Kind::dense, trains);
+  return runs;
+}
+
+/// All with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
+std::vector<Case> runs() {
+  const std::vector<Case> all = all_runs();
+  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) return all;
+  std::vector<Case> some;
+  for (std::size_t i = 0; i < all.size(); i += 5)
+    some.push_back(all[i]);
+  return some;
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MemoryOfMeshes, testing::ValuesIn(runs()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace finetune::train::memory_mesh_test
