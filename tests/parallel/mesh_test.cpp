@@ -9,6 +9,7 @@
 
 #include "adapters/lora/settings.hpp"
 #include "comm/agree.hpp"
+#include "parallel/meshes.hpp"
 #include "parallel/trainer.hpp"
 #include "train/run/detail/replicas.hpp"
 
@@ -19,43 +20,6 @@ using plan::Determinism;
 
 /// Twenty steps of the usual one make of a difference in the last bit one in the fourth digit.
 constexpr double gentle_lr = 1e-3;
-
-/// Every mesh of this test's ranks that has tp, cp or, of a model with experts, ep; of eight ranks,
-/// which fewer cores compute in turns, those with two of each.
-std::vector<Arrangement> meshes(const plan::Numbers& numbers, TinyKind kind = TinyKind::own_head) {
-  const int n = world().size();
-  const bool has_experts = tiny_architecture(kind).experts.num > 0;
-  std::vector<Arrangement> all;
-  const auto add = [&](int dp_shard, const Parts& parts) {
-    if (parts.tp * parts.cp * parts.ep == 1) return;
-    if (n == 8 && (parts.tp != 2 || parts.cp != 2 || parts.ep > 2)) return;
-    const int rest = n / (parts.tp * parts.cp);
-    all.push_back({.name = "",
-                   .dp_shard = dp_shard,
-                   .sharding = dp_shard == 1 && rest > 1 ? plan::Sharding::no_shard
-                                                         : plan::Sharding::full_shard,
-                   .numbers = numbers,
-                   .kind = kind,
-                   .parts = parts});
-  };
-  for (int tp = 1; tp <= n; ++tp) {
-    for (int cp = 1; tp * cp <= n; ++cp) {
-      // Two query heads: no third rank has any.
-      if (n % (tp * cp) != 0 || tp > 2) continue;
-      const int rest = n / (tp * cp);
-      for (int dp_shard = 1; dp_shard <= rest; ++dp_shard)
-        for (int ep = 1; ep <= (has_experts ? dp_shard * cp : 1); ++ep)
-          if (rest % dp_shard == 0 && dp_shard * cp % ep == 0) add(dp_shard, {cp, tp, ep});
-    }
-  }
-  return all;
-}
-
-std::string name_of(const Arrangement& setup) {
-  return "dp_shard " + std::to_string(setup.dp_shard) + " cp " + std::to_string(setup.parts.cp) +
-         " tp " + std::to_string(setup.parts.tp) + " ep " + std::to_string(setup.parts.ep) + " " +
-         setup.adapter.name + (setup.blocks == train::Blocks::kept ? "" : ", blocks again");
-}
 
 float largest(const std::vector<float>& values) {
   float largest = 0;

@@ -40,6 +40,7 @@ struct Arrangement {
   plan::ContextMethod context = plan::ContextMethod::automatic;
   std::int64_t packed_positions = 0;  ///< of a row that several samples share; 0: one each
   bool balances_micro_batch = false;
+  int top_k = 0;  ///< experts of a token; 0: those of the kind
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -47,6 +48,19 @@ inline model::ParameterTable adapted(model::ParameterTable table,
   for (const model::Adapter& adapter : modules::registry().adapters)
     if (adapter.name == settings.name) model::put_on(adapter, settings, "test", table);
   return table;
+}
+
+inline model::Architecture architecture_of(const Arrangement& setup) {
+  model::Architecture architecture = tiny_architecture(setup.kind);
+  if (setup.top_k > 0) architecture.experts.top_k = setup.top_k;
+  return architecture;
+}
+
+/// In units.
+inline model::ParameterTable table_of(const Arrangement& setup) {
+  return plan::regroup(
+      adapted(tiny_family(setup.kind).describe(architecture_of(setup)), setup.adapter),
+      plan::bucket_named(setup.bucket), setup.parts.ep);
 }
 
 /// Everything that a number of ranks may not change.
@@ -70,10 +84,8 @@ class Trainer {
       : setup_(setup),
         world_(mesh_of(all, setup.dp_shard, setup.parts)),
         groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
-        architecture_(tiny_architecture(setup.kind)),
-        table_(
-            plan::regroup(adapted(tiny_family(setup.kind).describe(architecture_), setup.adapter),
-                          plan::bucket_named(setup.bucket), setup.parts.ep)),
+        architecture_(architecture_of(setup)),
+        table_(table_of(setup)),
         own_(model::part_of(table_, groups_.part_place())),
         map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute, .ep = setup.parts.ep}),
         model_(tiny_family(setup.kind).build(architecture_)),
@@ -101,7 +113,10 @@ class Trainer {
   static constexpr double usual_lr = 5e-3;
 
   train::StepResult step(std::int64_t number, double lr = usual_lr) {
-    return train::run_step(engine(), world_.loss, data(number), optimizer_,
+    return step(number, data(number), lr);
+  }
+  train::StepResult step(std::int64_t number, const data::StepData& data, double lr = usual_lr) {
+    return train::run_step(engine(), world_.loss, data, optimizer_,
                            {.step = number,
                             .lr = lr,
                             .max_grad_norm = 1.0,

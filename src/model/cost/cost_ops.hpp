@@ -98,6 +98,7 @@ class CostOps final : public BasicOps<OnSizes> {
     ProjectionShape gate_up = {};
     ProjectionShape down = {};
     std::int64_t num = 0;
+    std::int64_t num_of_group = 0;  ///< of all ranks of ep
     std::int64_t choices = 0;
     std::int64_t d_ff = 0;
   };

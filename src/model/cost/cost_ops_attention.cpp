@@ -49,14 +49,22 @@ namespace {
 /// As shard has it: where less is fetched, it is not worth a round.
 constexpr std::int64_t ring_from_bytes = std::int64_t{32} << 20;
 
-/// Tokens that a rank fetches of others, on average over the ranks, times ranks / others. Each has
-/// two pieces of a sequence, the i-th from its beginning and from its end; where all before a token
-/// is seen, three quarters of it. A window reaches into the piece before, and half of a chunk.
-std::int64_t fetched(const AttentionShape& shape, std::int64_t cp, std::int64_t tokens,
-                     std::int64_t batch) {
-  const std::int64_t all = 3 * cp * tokens / 4;
-  if (shape.window > 0) return std::min(all, 2 * batch * (shape.window - 1));
-  return shape.chunk > 0 ? std::min(all, batch * shape.chunk) : all;
+/// Tokens that `cp` ranks together fetch of each other for a sequence of `length`. Each has two
+/// pieces of it, the i-th from its beginning and from its end; what both see is fetched once.
+std::int64_t fetched(const AttentionShape& shape, std::int64_t cp, std::int64_t length) {
+  const auto begin = [&](std::int64_t piece) { return piece * length / (2 * cp); };
+  const auto first_seen = [&](std::int64_t piece) {
+    const std::int64_t first = begin(piece);
+    if (shape.window > 0) return std::max(std::int64_t{0}, first - (shape.window - 1));
+    return shape.chunk > 0 ? first / shape.chunk * shape.chunk : 0;
+  };
+  std::int64_t tokens = 0;
+  for (std::int64_t early = 0; early < cp; ++early) {
+    const std::int64_t late = 2 * cp - 1 - early;
+    tokens += begin(early) - first_seen(early);
+    tokens += begin(late) - std::max(first_seen(late), begin(early + 1));
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -79,12 +87,16 @@ void CostOps::share_keys(OpCost& op, const AttentionShape& shape, std::int64_t t
        (way == KeyTravel::automatic && sees_all && (cp - 1) * tokens * a_token >= ring_from_bytes));
   using enum Travel::Kind;
   if (!goes_round) {
-    const std::int64_t others = fetched(shape, cp, tokens, sequence.batch);
+    // Each rank sends (cp - 1) / cp of what a Travel says.
+    const std::int64_t all = sequence.batch * fetched(shape, cp, sequence.length);
+    const std::int64_t others = all / (cp - 1);
     const std::int64_t most = sees_all ? cp * tokens : std::min(cp * tokens, tokens + others);
     op.forward.front().bytes += 2 * most * a_token + outputs * fp32_bytes;
     op.backward.front().bytes += most * (a_token + channels * fp32_bytes) + outputs * fp32_bytes;
-    op.forward_work.travels.assign(1, travel(Sharers::cp, all_to_all, others * a_token));
-    op.backward_work.travels.assign(2, travel(Sharers::cp, all_to_all, others * a_token));
+    Travel fetch = travel(Sharers::cp, all_to_all, 0);
+    fetch.bytes = static_cast<double>(all * a_token) / static_cast<double>(cp - 1);
+    op.forward_work.travels.assign(1, fetch);
+    op.backward_work.travels.assign(2, fetch);
     return;
   }
   const std::int64_t in_fp32 = tokens * channels * fp32_bytes;

@@ -20,11 +20,18 @@ CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& 
                                          std::int64_t tokens) const {
   const PartPlace& place = settings_.share.place;
   const bool are_fused = rows.stride == 0;
-  OwnExperts own{.num = experts.num, .choices = tokens * experts.top_k, .d_ff = experts.d_ff};
+  OwnExperts own{.num = experts.num,
+                 .num_of_group = experts.num,
+                 .choices = tokens * experts.top_k,
+                 .d_ff = experts.d_ff};
   RowRange gate_up = rows.gate_up, down = {rows.down, 1};
   if (!place.is_whole() && are_fused) {
     own.num = held_fused_experts(experts.num, place).count();
     own.choices = (own.choices + place.tp - 1) / place.tp;
+    own.num_of_group = 0;
+    PartPlace of = place;
+    for (of.i_ep = 0; of.i_ep < of.ep; ++of.i_ep)
+      own.num_of_group += held_fused_experts(experts.num, of).count();
   } else if (!place.is_whole()) {
     const IndexRange held = held_experts(experts.num, place);
     own.num = held.count();
@@ -73,7 +80,8 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
     for (BytesHeld& moment : op.backward)
       moment.bytes += copies;
     op.forward_work.travels.assign(2, travel(Sharers::ep, all_to_all, copies));
-    op.forward_work.travels.push_back(travel(Sharers::ep, all_to_all, int64_bytes * experts.num));
+    op.forward_work.travels.push_back(
+        travel(Sharers::ep, all_to_all, int64_bytes * own.num_of_group));
     op.backward_work.travels.assign(3, travel(Sharers::ep, all_to_all, copies));
     if (!experts.scales_input)
       op.backward_work.travels.insert(op.backward_work.travels.end(), 2,
@@ -93,7 +101,7 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
 }
 
 TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
-                            const SequenceSize&) {
+                            const SequenceSize& sequence) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
   const std::int64_t tokens = all_tokens(x_ND.rows);
   const OwnExperts own = own_experts(rows, experts, tokens);
@@ -119,6 +127,11 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
   op.forward_work.passes.push_back(copies);
   op.backward_work.passes.push_back(copies);
   share_experts(op, own, experts, x_ND);
+  // Balance: of each sample, and of padding, the choices of each expert and the tokens.
+  if (settings_.share.cp > 1 && experts.balance > 0)
+    op.backward_work.travels.push_back(
+        travel(Sharers::cp, Travel::Kind::all_reduce,
+               fp32_bytes * (sequence.batch + 1) * (experts.num + 1)));
   tape_.record(std::move(op));
   return y;
 }
