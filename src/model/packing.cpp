@@ -66,6 +66,18 @@ std::string packed_name(const Parameter& parameter) {
   return parameter.name.substr(0, parameter.name.size() - weight.size());
 }
 
+std::int64_t elements_together(const Packing& packing) {
+  switch (packing.kind) {
+    case Packing::Kind::dense:
+      return 1;
+    case Packing::Kind::nf4:
+      return kernels::nf4_block;
+    case Packing::Kind::gptq:
+      return codes_a_word;
+  }
+  return 1;
+}
+
 std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
   if (packing.is_dense()) return "";
   if (parameter.count() == 0) return "it has no elements";

@@ -37,6 +37,9 @@ std::vector<Plane> planes(const Parameter& parameter, core::DType compute);
 /// gptq that of its module.
 std::string packed_name(const Parameter& parameter);
 
+/// Neighbouring elements that are packed together, which no part of a tensor may cut; 1: dense.
+std::int64_t elements_together(const Packing& packing);
+
 /// Whether a matrix of this shape can be kept like this, else why not.
 std::string why_not_packed(const Parameter& parameter, const Packing& packing);
 

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "kernels/nf4.hpp"
+#include "model/packing.hpp"
 
 namespace finetune::model {
 namespace {
@@ -181,7 +182,7 @@ std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int6
 std::string why_not_packed(const Parameter& row, std::int64_t tp) {
   if (row.packing.is_dense()) return "";
   const bool is_nf4 = row.packing.kind == Packing::Kind::nf4;
-  const std::int64_t whole = is_nf4 ? kernels::nf4_block : 8;
+  const std::int64_t whole = elements_together(row.packing);
   for (std::int64_t i = 0; i < tp; ++i) {
     const Part part = split_by_tp(row, {.tp = tp, .i_tp = i});
     for (const core::Box& box : part.boxes) {

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "model/packing.hpp"
 #include "model/part.hpp"
 #include "plan/layout/bucket.hpp"
 #include "plan/memory/memory.hpp"
@@ -195,6 +196,37 @@ std::optional<std::string> warning_of_topology(const PlanInput& request, const M
        "ranks set parallel.tp, cp and ep to 1."});
 }
 
+/// Whether ranks of ep and tp that share out the experts of a tensor cut what is packed together.
+bool cuts_blocks(const model::Parameter& row, model::PartPlace place) {
+  if (!row.of_experts || row.of_experts->num == 1) return false;
+  const std::int64_t num = row.of_experts->total, an_expert = row.count() / num;
+  for (place.i_ep = 0; place.i_ep < place.ep; ++place.i_ep)
+    for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp)
+      if (model::held_fused_experts(num, place).first * an_expert %
+              model::elements_together(row.packing) !=
+          0)
+        return true;
+  return false;
+}
+
+void require_whole_blocks(const Mesh& mesh, const model::ParameterTable& table,
+                          const std::string& deck) {
+  const std::int64_t tp = mesh.axes[Axis::tp];
+  for (const model::Parameter& row : table.rows) {
+    if (!cuts_blocks(row, {.tp = tp, .ep = mesh.ep})) continue;
+    const bool by_ep = mesh.ep > 1;
+    core::fail(core::ErrorKind::deck,
+               {deck,
+                fmt::format("parallel.{} = {} ranks share the experts of {}", by_ep ? "ep" : "tp",
+                            by_ep ? mesh.ep : tp, row.name),
+                fmt::format("an expert has {} elements of it, which are packed in blocks of {} "
+                            "that would be cut",
+                            core::with_commas(row.count() / row.of_experts->total),
+                            model::elements_together(row.packing)),
+                "Use parallel.ep = 1 and parallel.tp = 1, or a model that is not packed."});
+  }
+}
+
 }  // namespace
 
 model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
@@ -206,6 +238,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
   require_experts(request.parallel.num_ep(), table, request.deck);
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   require_parts(mesh, table, request.deck);
+  require_whole_blocks(mesh, table, request.deck);
   const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),

@@ -61,6 +61,32 @@ std::map<std::string, double> sent(const PlanInput& r, const Training& training 
   return bytes;
 }
 
+TEST(PackedExpertsInOneTensor, AreSharedWhereNoBlockIsCut) {
+  const auto problem = [](std::int64_t an_expert, const Sharing& sharing) -> std::string {
+    model::ParameterTable table = DecoderTable(request(sharing).architecture).table();
+    table.rows.push_back({.name = "experts.down",
+                          .shape = {4, an_expert / 8, 8},
+                          .trainable = false,
+                          .of_experts = model::OfExperts{0, 4, 4},
+                          .packing = {.kind = model::Packing::Kind::nf4}});
+    try {
+      make(request(sharing), table);
+      return "";
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(problem(96, {.ranks = 2, .ep = 2}), "") << "two experts are three blocks";
+  EXPECT_NE(problem(80, {.ranks = 2, .ep = 2})
+                .find("parallel.ep = 2 ranks share the experts of "
+                      "experts.down"),
+            std::string::npos);
+  EXPECT_NE(problem(96, {.ranks = 4, .ep = 4}).find("blocks of 64 that would be cut"),
+            std::string::npos);
+  EXPECT_NE(problem(80, {.ranks = 2, .tp = 2}).find("parallel.tp = 2"), std::string::npos);
+}
+
 TEST(SharedTraffic, OfOneRankIsNone) {
   EXPECT_TRUE(sent(request({})).empty());
 }
