@@ -3,22 +3,30 @@
 
 #include <numeric>
 
+#include "model/upload.hpp"
+
 namespace finetune::model {
 namespace {
+
+class AllRows final : public ExpertRoute {
+ public:
+  AllRows(IndexRange held, const at::Tensor& ends) : ExpertRoute(held, RowCounts(ends)) {}
+
+  at::Tensor there(const at::Tensor& rows) const override { return rows; }
+  at::Tensor back(const at::Tensor& rows) const override { return rows; }
+};
 
 /// Rows [first, first + count) of `all`.
 class OwnRows final : public ExpertRoute {
  public:
-  OwnRows(IndexRange held, std::vector<std::int64_t> counts, std::int64_t first, std::int64_t all)
+  OwnRows(IndexRange held, RowCounts counts, std::int64_t first, std::int64_t all)
       : ExpertRoute(held, std::move(counts)), first_(first), all_(all) {
-    count_ = std::accumulate(this->counts().begin(), this->counts().end(), std::int64_t{0});
+    const std::vector<std::int64_t>& own = this->counts().on_host();
+    count_ = std::accumulate(own.begin(), own.end(), std::int64_t{0});
   }
 
-  at::Tensor there(const at::Tensor& rows) const override {
-    return count_ == all_ ? rows : rows.narrow(0, first_, count_);
-  }
+  at::Tensor there(const at::Tensor& rows) const override { return rows.narrow(0, first_, count_); }
   at::Tensor back(const at::Tensor& rows) const override {
-    if (count_ == all_) return rows;
     std::vector<std::int64_t> shape = rows.sizes().vec();
     shape.front() = all_;
     at::Tensor whole = at::zeros(shape, rows.options());
@@ -32,12 +40,27 @@ class OwnRows final : public ExpertRoute {
 
 }  // namespace
 
-std::vector<std::int64_t> counts_of(const at::Tensor& ends) {
-  const at::Tensor on_host = ends.to(at::kCPU);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(on_host.numel()));
-  const auto* end = on_host.const_data_ptr<std::int64_t>();
-  std::adjacent_difference(end, end + on_host.numel(), counts.begin());
-  return counts;
+const std::vector<std::int64_t>& RowCounts::on_host() const {
+  if (!counts_) {
+    const at::Tensor ends = ends_.to(at::kCPU);
+    counts_.emplace(static_cast<std::size_t>(ends.numel()));
+    const auto* end = ends.const_data_ptr<std::int64_t>();
+    std::adjacent_difference(end, end + ends.numel(), counts_->begin());
+    ends_.reset();
+  }
+  return *counts_;
+}
+
+const at::Tensor& RowCounts::ends() const {
+  if (int32_ends_.defined()) return int32_ends_;
+  if (ends_.defined()) {
+    int32_ends_ = ends_.to(at::kInt);
+  } else {
+    std::vector<std::int32_t> ends(counts_->size());
+    std::partial_sum(counts_->begin(), counts_->end(), ends.begin());
+    int32_ends_ = upload(at::tensor(ends, at::kInt), device_);
+  }
+  return int32_ends_;
 }
 
 IndexRange held_of(std::int64_t num, ExpertTensors tensors, const PartPlace& place) {
@@ -47,10 +70,12 @@ IndexRange held_of(std::int64_t num, ExpertTensors tensors, const PartPlace& pla
 
 std::shared_ptr<const ExpertRoute> HeldExperts::route(const at::Tensor& ends,
                                                       ExpertTensors tensors) const {
-  const std::vector<std::int64_t> counts = counts_of(ends);
-  const IndexRange held = held_of(std::ssize(counts), tensors, place_);
+  const IndexRange held = held_of(ends.numel(), tensors, place_);
+  if (held.count() == ends.numel()) return std::make_shared<AllRows>(held, ends);
+  const RowCounts all(ends);
+  const std::vector<std::int64_t>& counts = all.on_host();
   const auto begin = counts.begin() + held.first, end = counts.begin() + held.last;
-  return std::make_shared<OwnRows>(held, std::vector<std::int64_t>(begin, end),
+  return std::make_shared<OwnRows>(held, RowCounts({begin, end}, ends.device()),
                                    std::accumulate(counts.begin(), begin, std::int64_t{0}),
                                    std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }

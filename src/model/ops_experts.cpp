@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of experts: tokens sorted by expert, one product an expert, nothing that depends on the
-// order of threads. Where an expert is computed is the dispatch's business.
+// Mixture of experts: tokens sorted by expert, the products of all experts together, nothing that
+// depends on the order of threads. Where an expert is computed is the dispatch's business.
 
 #include <memory>
 #include <tuple>
@@ -8,6 +8,7 @@
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
 #include "model/detail/expert_products.hpp"
+#include "model/detail/grouped_products.hpp"
 #include "model/expert_dispatch.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
@@ -148,8 +149,9 @@ struct ExpertLayer {
   ExpertTensors tensors() const {
     return rows.stride == 0 ? ExpertTensors::fused : ExpertTensors::separate;
   }
-  ExpertProducts products(const ExpertRoute& route, Path path) const {
-    return {*weights, rows, route.held(), route.counts(), path};
+  ExpertProducts products(const ExpertRoute& route, const at::Tensor& x, Path path) const {
+    const bool may_group = has_grouped_products(x.device(), x.scalar_type());
+    return {*weights, rows, route.held(), route.counts(), may_group, path};
   }
 };
 
@@ -167,14 +169,11 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
       count_choices(routing.chosen_Nk, *balance);
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());
-    const ExpertProducts products = layer.products(*route, path);
+    const ExpertProducts products = layer.products(*route, x, path);
     const at::Tensor inputs = route->there(inputs_of(x, routing, experts));
-    at::Tensor hidden = at::empty({inputs.size(0), 2 * experts.d_ff}, x.options());
-    products.product_out(hidden, inputs, gate_up);
+    const at::Tensor hidden = products.product(inputs, gate_up, 2 * experts.d_ff);
     const at::Tensor activated = swiglu_forward(hidden, path);
-    at::Tensor outputs = at::empty_like(inputs);
-    products.product_out(outputs, activated, down);
-    outputs = route->back(outputs);
+    at::Tensor outputs = route->back(products.product(activated, down, x.size(1)));
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
 
@@ -197,7 +196,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
     const at::Tensor& hidden = saved[5];
     const Path path = saved_path(ctx);
-    const ExpertProducts products = layer.products(route, path);
+    const ExpertProducts products = layer.products(route, x, path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights();
@@ -208,8 +207,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       d_plain = d_outputs * weights_there.to(d_outputs.scalar_type());
     }
     at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(hidden, path);
-    at::Tensor d_activated = at::empty_like(activated);
-    products.backward_out(d_activated, d_outputs, down);
+    at::Tensor d_activated = products.backward(d_outputs, down, experts.d_ff);
     products.add_gradients(d_plain, activated, down);
     at::Tensor d_sorted_weights;
     if (!experts.scales_input) {
@@ -224,8 +222,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     d_activated.reset();
     at::Tensor x = layer.all_tokens(saved[0]);
     at::Tensor inputs = route.there(inputs_of(x, routing, experts));
-    at::Tensor d_inputs = at::empty_like(inputs);
-    products.backward_out(d_inputs, d_gate_up, gate_up);
+    at::Tensor d_inputs = products.backward(d_gate_up, gate_up, x.size(1));
     products.add_gradients(d_gate_up, inputs, gate_up);
     d_gate_up.reset();
     inputs.reset();

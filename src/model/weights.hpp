@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/error.hpp"
 #include "model/parameter_table.hpp"
 #include "model/weight.hpp"
 
@@ -35,6 +36,17 @@ struct TrainedPart {
   std::int64_t num_outputs = 0;  ///< 0: all
 };
 
+/// Ranges of the same shapes, each `stride` rows behind the one before: a layer's experts.
+struct RowSeries {
+  RowRange first;
+  int stride = 0;
+  std::int64_t num = 1;
+
+  RowRange at(std::int64_t i) const {
+    return {first.first + static_cast<int>(i) * stride, first.num};
+  }
+};
+
 /// Gathered weights and their gradient buffers, addressed by row of the ParameterTable. Valid while
 /// the unit of the row is open.
 class Weights {
@@ -50,6 +62,16 @@ class Weights {
 
   /// The slot of the gradient of rows that are all trained, or all frozen; marks it as written.
   virtual GradientSlot gradient(RowRange rows) = 0;
+
+  /// The matrices of a series as one view [num, out, in]; undefined where they are packed or do not
+  /// lie at one distance.
+  virtual at::Tensor series(const RowSeries&) const { return {}; }
+
+  /// As `gradient`, of all ranges of a series that `series` gives: [num, out, in].
+  virtual GradientSlot series_gradient(const RowSeries&) {
+    core::check(false, "a series without a view has no gradient of its own");
+    return {};
+  }
 
   /// Which of the rows have a slot, neighbours together, and which outputs of the range's product
   /// they make (none: all of them). What is frozen has no slot, and its input need not be kept.

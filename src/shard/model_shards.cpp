@@ -244,6 +244,67 @@ model::Weight ModelShards::frozen_matrix(const at::Tensor& bytes, model::RowRang
   return {plane_view(bytes, map_.planes_of(rows.first).front(), count).view(shape)};
 }
 
+/// In elements; 0: they do not lie at one distance, or are packed.
+std::int64_t ModelShards::distance_of(const model::RowSeries& series) const {
+  const int unit = map_.unit_of(series.first.first);
+  const std::int64_t begin = map_.offset_of(series.first.first);
+  std::int64_t distance = 0;
+  for (std::int64_t i = 0; i < series.num; ++i) {
+    const model::RowRange rows = series.at(i);
+    for (int row = rows.first; row < rows.first + rows.num; ++row)
+      if (map_.unit_of(row) != unit || !table_.row(row).packing.is_dense()) return 0;
+    if (i == 0) distance = table_.row(rows.first).count() * rows.num;
+    if (i == 1) distance = map_.offset_of(rows.first) - begin;
+    if (i > 0 && map_.offset_of(rows.first) != begin + i * distance) return 0;
+  }
+  // Frozen rows are counted in bytes.
+  const bool in_bytes = !map_.unit(unit).trainable && series.num > 1;
+  return in_bytes ? distance / core::size_bytes(options_.numbers.compute) : distance;
+}
+
+at::Tensor ModelShards::view(const at::Tensor& flat, const model::RowSeries& series,
+                             std::int64_t first_element) const {
+  const std::int64_t columns = table_.row(series.first.first).shape.at(1);
+  std::int64_t rows = 0;
+  for (int row = series.first.first; row < series.first.first + series.first.num; ++row)
+    rows += table_.row(row).shape.front();
+  return flat.as_strided({series.num, rows, columns}, {distance_of(series), columns, 1},
+                         flat.storage_offset() + first_element);
+}
+
+at::Tensor ModelShards::series(const model::RowSeries& series) const {
+  if (distance_of(series) == 0) return {};
+  const int i_unit = map_.unit_of(series.first.first);
+  const Unit& unit = at(i_unit);
+  core::check(unit.num_open > 0, "weights are read while their unit is open");
+  wait_for(i_unit);
+  const std::int64_t offset = map_.offset_of(series.first.first);
+  if (map_.unit(i_unit).trainable) return view(unit.full, series, offset);
+  // From the first byte of the series on, so that planes of other dtypes before it do not matter.
+  const std::int64_t element = core::size_bytes(options_.numbers.compute);
+  const std::int64_t bytes = (unit.full.numel() - offset) / element * element;
+  return view(unit.full.narrow(0, offset, bytes).view(compute_dtype()), series, 0);
+}
+
+model::GradientSlot ModelShards::series_gradient(const model::RowSeries& series) {
+  if (!table_.row(series.first.first).trainable) return {};
+  const Unit& unit = at(map_.unit_of(series.first.first));
+  core::check(unit.gradient_is_open, "gradients are written while their unit's gradient is open");
+  std::vector<int> unwritten;
+  for (std::int64_t i = 0; i < series.num; ++i) {
+    for (int row = series.at(i).first; row < series.at(i).first + series.first.num; ++row) {
+      char& is_written = written_[static_cast<std::size_t>(row)];
+      if (is_written == 0) unwritten.push_back(row);
+      is_written = 1;
+    }
+  }
+  const bool accumulate = std::ssize(unwritten) < series.num * series.first.num;
+  if (accumulate)
+    for (const int row : unwritten)
+      view(unit.full_gradient, {row, 1}).zero_();
+  return {view(unit.full_gradient, series, map_.offset_of(series.first.first)), accumulate};
+}
+
 bool ModelShards::is_of_one_unit(model::RowRange rows) const {
   for (int i = rows.first + 1; i < rows.first + rows.num; ++i)
     if (unit_of(i) != unit_of(rows.first)) return false;

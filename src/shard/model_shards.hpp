@@ -105,6 +105,8 @@ class ModelShards : public model::Weights {
   at::Tensor weight(model::RowRange rows) const override;
   model::Weight matrix(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
+  at::Tensor series(const model::RowSeries& series) const override;
+  model::GradientSlot series_gradient(const model::RowSeries& series) override;
   std::vector<model::TrainedPart> trained(model::RowRange rows) const override;
   std::vector<model::AdaptedPart> adapted(model::RowRange rows) const override;
 
@@ -126,6 +128,9 @@ class ModelShards : public model::Weights {
   comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
   bool is_alone(int unit) const { return !groups_.gathers(map_.unit(unit)); }
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
+  std::int64_t distance_of(const model::RowSeries& series) const;
+  at::Tensor view(const at::Tensor& flat, const model::RowSeries& series,
+                  std::int64_t first_element) const;
   bool is_of_one_unit(model::RowRange rows) const;
   at::Tensor joined(model::RowRange rows) const;
   model::Weight frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const;

@@ -12,6 +12,17 @@ constexpr std::int64_t int64_bytes = 8;
 /// Among the moments of backward that add_expert_moments lists.
 constexpr std::size_t i_inputs_gradient = 2;
 
+/// Elements of the gradient of all experts' matrices that one launch writes to fresh memory, from
+/// where it is added to the unit's (ExpertProducts); 0: it is added as it is computed. GPUs that do
+/// not have the kernel are counted with those that do.
+std::int64_t fresh_gradient(const ProjectionShape& shape, std::int64_t num_experts,
+                            const CostSettings& settings) {
+  const bool is_aligned = shape.num_inputs % 8 == 0 && shape.num_outputs % 8 == 0;
+  if (!settings.on_gpu || settings.compute != core::DType::bf16 || !shape.is_trained || !is_aligned)
+    return 0;
+  return num_experts * shape.num_inputs * shape.num_outputs;
+}
+
 }  // namespace
 
 /// Every rank has as many tokens, and the router spreads them evenly. Experts in one tensor are
@@ -46,7 +57,8 @@ CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& 
 
 /// The most that experts hold at once. Forward: copies of the tokens and of their outputs.
 /// Backward: gradients of their outputs with and without the choices' weights, or those of gate and
-/// up with the copies of the tokens. Of `tokens` tokens of `width` channels.
+/// up with the copies of the tokens; next to the gradients of the experts' matrices, if these are
+/// computed together. Of `tokens` tokens of `width` channels.
 void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t tokens,
                                  std::int64_t width) const {
   const std::int64_t copies = own.choices * width * element_, output = tokens * width * element_;
@@ -58,10 +70,15 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t
   const std::int64_t again = computes_again ? activated : 0;
   // Sums of products are computed in fp32.
   const std::int64_t in_fp32 = element_ < fp32_bytes ? elements * fp32_bytes : 0;
+  const auto of_gradient = [&](const ProjectionShape& shape) {
+    return fresh_gradient(shape, own.num, settings_) * element_;
+  };
   op.forward = {{2 * copies + again + output, unpacked}};
   op.backward = {{2 * copies + 2 * activated + in_fp32 + again, unpacked},
                  {3 * activated + again, unpacked},
+                 {2 * copies + activated + again + of_gradient(own.down), 0},
                  {2 * activated + 2 * copies, unpacked},
+                 {2 * activated + 2 * copies + of_gradient(own.gate_up), 0},
                  {2 * copies + 2 * output, unpacked},
                  {3 * activated + composed_swiglu_bytes(elements)}};
 }
@@ -117,8 +134,11 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
   // Each of `active` experts gets its share of the choices; tokens are copied there and back.
   const double active = static_cast<double>(std::min(own.num, own.choices));
   const double share = static_cast<double>(own.choices) / active;
-  for (const ProjectionShape& shape : {own.gate_up, own.down})
+  for (const ProjectionShape& shape : {own.gate_up, own.down}) {
     add_projection_work(shape, settings_, share, active, op.forward_work, op.backward_work);
+    if (const std::int64_t elements = fresh_gradient(shape, own.num, settings_); elements > 0)
+      op.backward_work.passes.push_back(pass(elements, 2 * static_cast<double>(element_), 1));
+  }
   add_swiglu_work(op, own.choices * own.d_ff);
   add_projection_work(projection_shape(table_, {rows.router, 1}), settings_,
                       static_cast<double>(tokens), 1, op.forward_work, op.backward_work);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/detail/expert_products.hpp"
 
+#include <vector>
+
+#include "model/detail/grouped_products.hpp"
+
 namespace finetune::model {
 namespace {
 
 /// Calls f(index of the expert, its rows of a, its rows of b) for each that has any.
 template <typename F>
-void for_each_expert(std::span<const std::int64_t> counts, const at::Tensor& a, const at::Tensor& b,
-                     const F& f) {
+void for_each_expert(const RowCounts& rows, const at::Tensor& a, const at::Tensor& b, const F& f) {
+  const std::vector<std::int64_t>& counts = rows.on_host();
   std::int64_t first = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const std::int64_t count = counts[i];
@@ -19,44 +23,84 @@ void for_each_expert(std::span<const std::int64_t> counts, const at::Tensor& a, 
 
 }  // namespace
 
-RowRange ExpertProducts::rows_of(Projection projection, std::int64_t i) const {
+RowSeries ExpertProducts::series(Projection projection) const {
   RowRange rows = projection == Projection::gate_up ? rows_.gate_up : RowRange{rows_.down, 1};
-  rows.first += static_cast<int>(held_.first + i) * rows_.stride;
-  return rows;
+  rows.first += static_cast<int>(held_.first) * rows_.stride;
+  return {rows, rows_.stride, held_.count()};
 }
 
-/// As [out, in], however the file keeps it.
-Weight ExpertProducts::matrix(Projection projection, std::int64_t i) const {
-  if (!is_fused()) return weights_.matrix(rows_of(projection, i));
-  return {weights_.weight(rows_of(projection, i)).select(0, i).t()};
+/// However the file keeps them.
+at::Tensor ExpertProducts::matrices(Projection projection) const {
+  if (held_.count() == 0) return {};
+  if (is_fused()) return weights_.weight(series(projection).first).transpose(1, 2);
+  return may_group_ ? weights_.series(series(projection)) : at::Tensor();
 }
 
-void ExpertProducts::product_out(at::Tensor& y, const at::Tensor& x, Projection projection) const {
+Weight ExpertProducts::matrix(const at::Tensor& all, Projection projection, std::int64_t i) const {
+  if (all.defined()) return {all.select(0, i)};
+  return weights_.matrix(series(projection).at(i));
+}
+
+at::Tensor ExpertProducts::product(const at::Tensor& x, Projection projection,
+                                   std::int64_t num_outputs) const {
+  const at::Tensor all = matrices(projection);
+  if (may_group_ && all.defined() && takes_grouped(x, all))
+    return grouped_product(x, all.transpose(1, 2), counts_.ends());
+  at::Tensor y = at::empty({x.size(0), num_outputs}, x.options());
   for_each_expert(counts_, y, x, [&](std::int64_t i, at::Tensor of_y, const at::Tensor& of_x) {
-    matmul_out(of_y, of_x, matrix(projection, i), path_);
+    matmul_out(of_y, of_x, matrix(all, projection, i), path_);
   });
+  return y;
 }
 
-void ExpertProducts::backward_out(at::Tensor& dx, const at::Tensor& dy,
-                                  Projection projection) const {
+at::Tensor ExpertProducts::backward(const at::Tensor& dy, Projection projection,
+                                    std::int64_t num_inputs) const {
+  const at::Tensor all = matrices(projection);
+  if (may_group_ && all.defined() && takes_grouped(dy, all))
+    return grouped_product(dy, all, counts_.ends());
+  at::Tensor dx = at::empty({dy.size(0), num_inputs}, dy.options());
   for_each_expert(counts_, dx, dy, [&](std::int64_t i, at::Tensor of_dx, const at::Tensor& of_dy) {
-    matmul_backward_out(of_dx, of_dy, matrix(projection, i), path_);
+    matmul_backward_out(of_dx, of_dy, matrix(all, projection, i), path_);
   });
+  return dx;
+}
+
+bool ExpertProducts::groups_gradients(const at::Tensor& dy, const at::Tensor& x,
+                                      Projection projection) const {
+  return may_group_ && takes_grouped_outer(dy, x, held_.count()) &&
+         (is_fused() || weights_.series(series(projection)).defined());
 }
 
 void ExpertProducts::add_gradients(const at::Tensor& dy, const at::Tensor& x,
                                    Projection projection) const {
+  if (dy.size(0) == 0) return;
+  if (groups_gradients(dy, x, projection)) return add_grouped(dy, x, projection);
   if (is_fused()) return add_fused(dy, x, projection);
   for_each_expert(counts_, dy, x,
                   [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
-                    add_product(weights_.gradient(rows_of(projection, i)), of_dy, of_x, path_);
+                    add_product(weights_.gradient(series(projection).at(i)), of_dy, of_x, path_);
                   });
+}
+
+/// The kernel writes nowhere but into fresh memory.
+void ExpertProducts::add_grouped(const at::Tensor& dy, const at::Tensor& x,
+                                 Projection projection) const {
+  const RowSeries of = series(projection);
+  const GradientSlot slot = is_fused() ? weights_.gradient(of.first) : weights_.series_gradient(of);
+  if (!slot.tensor.defined()) return;
+  at::Tensor target = slot.tensor;
+  const at::Tensor gradient = is_fused() ? grouped_outer_product(x, dy, counts_.ends())
+                                         : grouped_outer_product(dy, x, counts_.ends());
+  if (slot.accumulate) {
+    target.add_(gradient);
+  } else {
+    target.copy_(gradient);
+  }
 }
 
 void ExpertProducts::add_fused(const at::Tensor& dy, const at::Tensor& x,
                                Projection projection) const {
-  if (dy.size(0) == 0) return;
-  const GradientSlot slot = weights_.gradient(rows_of(projection, 0));
+  const GradientSlot slot = weights_.gradient(series(projection).first);
   if (!slot.tensor.defined()) return;
   at::Tensor all = slot.tensor;
   // Experts that no token chose are written by nobody.

@@ -5,10 +5,10 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <span>
 
 #include "model/architecture.hpp"
 #include "model/detail/decoder_rows.hpp"
+#include "model/expert_dispatch.hpp"
 #include "model/gradients.hpp"
 #include "model/part.hpp"
 #include "model/path.hpp"
@@ -17,34 +17,53 @@
 namespace finetune::model {
 
 /// One call per projection of a layer: rows of the first expert held, then of the next, as many as
-/// `counts` says. An expert without rows costs nothing, and its matrices get no gradient.
+/// `counts` says.
+///
+/// One launch computes the rows of all experts, and nobody waits for `counts`, where all of this
+/// holds: the GPU has a kernel (has_grouped_products), the experts' matrices are dense and lie at
+/// one distance (Weights::series), or one tensor has them all, and everything is aligned as the
+/// kernel needs it (takes_grouped). Else there is a product for each expert that has rows: on the
+/// CPU, on older GPUs, in fp32 and fp16, of experts that are packed, each for itself, or split
+/// over units.
+///
+/// An expert without rows gets no gradient from the products, or zeros.
 class ExpertProducts {
  public:
   enum class Projection { gate_up, down };
 
-  /// `counts` has a number for each expert of `held` and outlives this.
-  ExpertProducts(Weights& weights, const ExpertRows& rows, IndexRange held,
-                 std::span<const std::int64_t> counts, Path path)
-      : weights_(weights), rows_(rows), held_(held), counts_(counts), path_(path) {}
+  /// `counts` is of the experts of `held` and outlives this.
+  ExpertProducts(Weights& weights, const ExpertRows& rows, IndexRange held, const RowCounts& counts,
+                 bool may_group, Path path)
+      : weights_(weights),
+        rows_(rows),
+        held_(held),
+        counts_(counts),
+        may_group_(may_group),
+        path_(path) {}
 
-  /// y = x W^T. Shapes: x [M, in], y [M, out].
-  void product_out(at::Tensor& y, const at::Tensor& x, Projection projection) const;
-  /// dx = dy W.
-  void backward_out(at::Tensor& dx, const at::Tensor& dy, Projection projection) const;
+  /// x W^T. Shapes: [M, in] -> [M, num_outputs].
+  at::Tensor product(const at::Tensor& x, Projection projection, std::int64_t num_outputs) const;
+  /// dx = dy W. Shapes: [M, out] -> [M, num_inputs].
+  at::Tensor backward(const at::Tensor& dy, Projection projection, std::int64_t num_inputs) const;
   /// Adds dy^T x of each expert to the gradient of its matrix.
   void add_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
  private:
   bool is_fused() const { return rows_.stride == 0; }
-  /// The rows of the expert `i` of those held; of all where they are one tensor.
-  RowRange rows_of(Projection projection, std::int64_t i) const;
-  Weight matrix(Projection projection, std::int64_t i) const;
+  /// The rows of the experts held; where they are one tensor, its row.
+  RowSeries series(Projection projection) const;
+  /// [E, out, in], or undefined: each is read for itself.
+  at::Tensor matrices(Projection projection) const;
+  Weight matrix(const at::Tensor& all, Projection projection, std::int64_t i) const;
+  bool groups_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
+  void add_grouped(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_fused(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
   Weights& weights_;
   ExpertRows rows_;
   IndexRange held_;
-  std::span<const std::int64_t> counts_;
+  const RowCounts& counts_;
+  bool may_group_;
   Path path_;
 };
 

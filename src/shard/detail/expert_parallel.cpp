@@ -90,7 +90,8 @@ class ExchangedRows final : public model::ExpertRoute {
                 at::Device device)
       : ExpertRoute(
             held[static_cast<std::size_t>(ep.rank())],
-            counts_of_held(choices.of_held, held[static_cast<std::size_t>(ep.rank())].count())),
+            {counts_of_held(choices.of_held, held[static_cast<std::size_t>(ep.rank())].count()),
+             device}),
         ep_(ep),
         num_rows_(sum(choices.of_experts)) {
     const std::span<const std::int64_t> chosen(choices.of_experts);

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "simulated/device/counters.hpp"
 #include "simulated/device/device.hpp"
+#include "simulated/device/kernel.hpp"
 
 namespace finetune::simulated {
 namespace {
@@ -102,22 +102,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& d_out,
         .copy_(add_up(at::matmul(probabilities.transpose(1, 2), d), v));
   });
   return {d_q, d_k, d_v};
-}
-
-Operation launched(const char* name) {
-  Counters::here().launch(name);
-  return Operation(name);
-}
-
-at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
-  at::Tensor result = at::empty(tensor.sizes(), tensor.options().device(device));
-  kernel_view(result, Touch::writes).copy_(tensor);
-  return result;
-}
-
-at::Tensor of_device(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.device().is_privateuseone(), "a kernel of the device was given host memory");
-  return kernel_view(tensor, Touch::reads);
 }
 
 /// As FlashAttention-2's kernels insist.
