@@ -91,7 +91,13 @@ class LowRankCost final : public model::AdapterCost {
     cost.kept.push_back(tape.tensor(1, shape.num_outputs, fp32_bytes));
     const std::int64_t dot = output + model::reduction_bytes(settings, tokens * shape.num_outputs);
     cost.backward = model::larger(cost.backward + output, {dot, 0});
-    // Norms of the weights' rows, with the weights at hand.
+    // Norms of the weights' rows, with the weights at hand; ranks that share inputs add them up.
+    const auto& split = shape.adapted.front()->split;
+    if (settings.share.place.tp > 1 && split && split->dim == 1)
+      cost.forward_work.travels.push_back(
+          {.among = model::Sharers::tp,
+           .kind = model::Travel::Kind::all_reduce,
+           .bytes = static_cast<double>(fp32_bytes * shape.num_outputs)});
     cost.forward =
         model::larger(cost.forward, {model::reduction_bytes(settings, shape.largest_matrix),
                                      model::unpacked_bytes(shape, settings)});

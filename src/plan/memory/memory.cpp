@@ -146,10 +146,7 @@ class MemoryPlan {
                         2 * bytes, place, false});
   }
 
-  bool sums_in_place() const {
-    return !mesh_.communicates(groups::fsdp) && numbers_.compute == core::DType::f32 &&
-           !numbers_.is_fixed_point();
-  }
+  bool sums_in_place() const { return plan::sums_in_place(mesh_, numbers_); }
 
   std::int64_t accumulation() const {
     return plan_batch(request_, mesh_.size(groups::batch)).accumulation;
@@ -324,6 +321,11 @@ std::int64_t communicator_bytes(const Mesh& mesh) {
     if (mesh.size(groups::fsdp) > mesh.ep) bytes += communicator_buffers_bytes;
   }
   return bytes;
+}
+
+bool sums_in_place(const Mesh& mesh, const Numbers& numbers) {
+  return !mesh.communicates(groups::fsdp) && numbers.compute == core::DType::f32 &&
+         !numbers.is_fixed_point();
 }
 
 std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,

@@ -17,6 +17,10 @@ inline constexpr std::int64_t gpu_context_bytes = std::int64_t{512} << 20;
 /// An estimate until it was measured.
 std::int64_t communicator_bytes(const Mesh& mesh);
 
+/// Whether gradients are written straight into their sums, as by a rank that shares units with
+/// nobody: what ranks of tp hold in common is then summed once a step, not once a pass.
+bool sums_in_place(const Mesh& mesh, const Numbers& numbers);
+
 /// The largest of all ranks: padding counts on each. Items of no bytes are left out.
 /// `table` is what `shards` lays out.
 std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,

@@ -156,8 +156,11 @@ class StepPlan {
           static_cast<double>(counts[i].over_replicas) * times.over_replicas.seconds);
       if (times.in_common_s == 0) continue;
       const auto tp = group(groups::tp.name);
-      tp->seconds += reductions * times.in_common_s;
-      tp->exposed_s += reductions * times.in_common_s;
+      const double sums = sums_in_place(plan_.mesh, plan_.numbers)
+                              ? static_cast<double>(counts[i].over_replicas)
+                              : reductions;
+      tp->seconds += sums * times.in_common_s;
+      tp->exposed_s += sums * times.in_common_s;
     }
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     for (const StageTravels& stage : travels_)

@@ -2,6 +2,7 @@
 #include "plan/time/detail/traffic.hpp"
 
 #include "plan/layout/stages.hpp"
+#include "plan/memory/memory.hpp"
 #include "plan/time/detail/travels.hpp"
 
 namespace finetune::plan {
@@ -64,7 +65,7 @@ class StepTraffic {
                 links_.gathered_by_node(dp_replicate_.shape, shard * wire));
     if (const std::int64_t elements = elements_in_common(own_, unit); elements > 0)
       add({.kind = model::Travel::Kind::all_reduce, .bytes = 4 * static_cast<double>(elements)},
-          reductions);
+          sums_in_place(plan_.mesh, numbers) ? over : reductions);
   }
 
   void add(const model::Travel& travel, double times) {
