@@ -194,8 +194,9 @@ class MemoryPlan {
     std::int64_t in_common = 0;
     for (const UnitLayout& unit : shards_.units())
       in_common = std::max(in_common, elements_in_common(table_, unit));
+    // When a unit's are summed, what was in flight in its backward pass is gone.
     add(Category::communication, "gradients of what ranks of tp hold in common",
-        std::int64_t{sizeof(float)} * in_common);
+        std::int64_t{sizeof(float)} * in_common - activations_.in_flight - activations_.unpacked);
     if (mesh_.size() == 1 && mesh_.alone == Alone::keeps) return;
     if (!request_.on_gpu) add_mpi();
     if (!mesh_.communicates(groups::dp_replicate)) return;
