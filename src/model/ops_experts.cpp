@@ -196,7 +196,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const Routing routing{saved[1], saved[2], saved[3], saved[4], {}};
     const at::Tensor& hidden = saved[5];
     const Path path = saved_path(ctx);
-    const ExpertProducts products = layer.products(route, x, path);
+    const ExpertProducts products = layer.products(route, saved[0], path);
 
     // d_outputs: gradient of an expert's weighted output; d_plain: of its own output.
     const at::Tensor sorted_weights = routing.sorted_weights();
