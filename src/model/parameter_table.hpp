@@ -84,6 +84,8 @@ struct OfExperts {
   std::int64_t first = 0;
   std::int64_t num = 0;    ///< 1; or all of a layer, one after the other along dim 0
   std::int64_t total = 0;  ///< of the layer
+
+  bool are_in_one_tensor() const { return num > 1; }
 };
 
 /// What a rank holds of a logical tensor, where that is not the whole.

@@ -32,7 +32,7 @@ core::Box narrowed(const std::vector<std::int64_t>& shape, std::size_t dim, Inde
 
 /// One tensor of all experts of a layer.
 bool is_fused(const Parameter& row) {
-  return row.of_experts && row.of_experts->num > 1;
+  return row.of_experts && row.of_experts->are_in_one_tensor();
 }
 
 Part split_by_tp(const Parameter& row, const PartPlace& place) {

@@ -198,7 +198,7 @@ std::optional<std::string> warning_of_topology(const PlanInput& request, const M
 
 /// Whether ranks of ep and tp that share out the experts of a tensor cut what is packed together.
 bool cuts_blocks(const model::Parameter& row, model::PartPlace place) {
-  if (!row.of_experts || row.of_experts->num == 1) return false;
+  if (!row.of_experts || !row.of_experts->are_in_one_tensor()) return false;
   const std::int64_t num = row.of_experts->total, an_expert = row.count() / num;
   for (place.i_ep = 0; place.i_ep < place.ep; ++place.i_ep)
     for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp)

@@ -110,8 +110,8 @@ std::vector<Groups::Named> Groups::all() const {
                               {plan::groups::dp_replicate.name, dp_replicate.get()}};
   if (tp) named.push_back({plan::groups::tp.name, tp.get()});
   if (cp) named.push_back({plan::groups::cp.name, cp.get()});
-  if (ep) named.push_back({"ep", ep.get()});
-  if (expert_fsdp) named.push_back({"expert_fsdp", expert_fsdp.get()});
+  if (ep) named.push_back({plan::groups::ep_name, ep.get()});
+  if (expert_fsdp) named.push_back({plan::groups::expert_fsdp_name, expert_fsdp.get()});
   return named;
 }
 

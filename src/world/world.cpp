@@ -52,8 +52,8 @@ World make(const comm::Environment& environment, const plan::Plan& plan, comm::D
   world.expert_fsdp = world.fsdp;
   if (mesh.ep > 1) {
     const int ep = static_cast<int>(mesh.ep), number = world.fsdp.rank();
-    world.ep = world.fsdp.split(number / ep, number, "ep");
-    world.expert_fsdp = world.fsdp.split(number % ep, number, "expert_fsdp");
+    world.ep = world.fsdp.split(number / ep, number, plan::groups::ep_name);
+    world.expert_fsdp = world.fsdp.split(number % ep, number, plan::groups::expert_fsdp_name);
   }
   world.node_index = topology.node_of_rank[static_cast<std::size_t>(all.rank())];
   world.host = topology.node_names[static_cast<std::size_t>(world.node_index)];

@@ -30,6 +30,11 @@ std::span<T> as(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
+/// Blocks of NF4 that hold `count` elements.
+std::size_t num_blocks(std::int64_t count) {
+  return static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block);
+}
+
 /// One frozen unit's shard of this rank, in host memory while it is filled.
 class UnitFiller {
  public:
@@ -62,7 +67,7 @@ class UnitFiller {
   /// Experts in one tensor, of which each rank of ep has a part.
   bool is_shared_by_ep(int row) const {
     const auto& of = table_.row(row).of_experts;
-    return shards_.groups().ep && of && of->num > 1;
+    return shards_.groups().ep && of && of->are_in_one_tensor();
   }
 
   bool is_quantised_here(int row) const {
@@ -140,8 +145,7 @@ class UnitFiller {
     const std::int64_t first = 2 * slice.first;
     const std::int64_t count = std::min(2 * slice.count, table_.row(row).count() - first);
     const std::size_t before = maxima.size();
-    maxima.resize(before +
-                  static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block));
+    maxima.resize(before + num_blocks(count));
     quantise_run(
         table_.row(row), first, count,
         [&](std::int64_t begin, std::span<float> values) { read(row, begin, values); },
@@ -157,8 +161,7 @@ class UnitFiller {
     if (!is_shared_by_ep(row)) place.ep = 1, place.i_ep = 0;
     if (!part.held || place.is_whole()) return own;
     const model::Parameter whole = model::whole_of(part);
-    std::vector<float> all(
-        static_cast<std::size_t>((whole.count() + kernels::nf4_block - 1) / kernels::nf4_block));
+    std::vector<float> all(num_blocks(whole.count()));
     set_parts_of_tp(whole, place, own, all);
     if (place.ep == 1) return all;
     // What the others have is 0 here.
@@ -184,9 +187,7 @@ class UnitFiller {
       const model::Parameter of = model::part_of(whole, place);
       const std::byte* from = parts[static_cast<std::size_t>(place.i_tp)].data();
       model::for_each_run(of, 0, of.count(), [&](std::int64_t logical, std::int64_t count) {
-        const auto bytes =
-            static_cast<std::size_t>((count + kernels::nf4_block - 1) / kernels::nf4_block) *
-            sizeof(float);
+        const std::size_t bytes = num_blocks(count) * sizeof(float);
         std::memcpy(all.data() + logical / kernels::nf4_block, from, bytes);
         from += bytes;
       });
@@ -233,7 +234,8 @@ class UnitFiller {
       const auto bytes = std::as_bytes(values);
       planes[static_cast<std::size_t>(plane)].assign(bytes.begin(), bytes.end());
     };
-    if (model::whole_of(table_.row(row)).packing.nests) {
+    const model::Parameter whole = model::whole_of(table_.row(row));
+    if (whole.packing.nests) {
       const float offset = kernels::nested_offset(maxima);
       std::vector<std::uint8_t> codes(maxima.size());
       std::vector<float> nested((maxima.size() + kernels::nested_block - 1) /
@@ -245,12 +247,10 @@ class UnitFiller {
     } else {
       set(at_plane::maxima, maxima);
     }
+    const auto kinds = model::planes(whole, core::DType::f32);
     const auto logical = [&](int i, std::int64_t first, std::span<std::byte> target) {
-      const auto& plane = planes[static_cast<std::size_t>(i)];
-      const std::int64_t size = i == at_plane::maxima ? 1 : sizeof(float);
-      const bool is_nested = !planes[at_plane::offset].empty();
-      std::memcpy(target.data(),
-                  plane.data() + first * (is_nested ? size : std::int64_t{sizeof(float)}),
+      const auto at = static_cast<std::size_t>(i);
+      std::memcpy(target.data(), planes[at].data() + first * core::size_bytes(kinds[at].dtype),
                   target.size());
     };
     for (const FrozenSlice& slice : slices_) {

@@ -46,9 +46,6 @@ TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape
 
 namespace {
 
-/// As shard has it: where less is fetched, it is not worth a round.
-constexpr std::int64_t ring_from_bytes = std::int64_t{32} << 20;
-
 /// Tokens that `cp` ranks together fetch of each other for a sequence of `length`. Each has two
 /// pieces of it, the i-th from its beginning and from its end; what both see is fetched once.
 std::int64_t fetched(const AttentionShape& shape, std::int64_t cp, std::int64_t length) {

@@ -33,6 +33,10 @@ enum class Recompute { nothing, cheap };
 /// products large, many keep the logits small: 1,024 lose nothing measurable against one chunk.
 inline constexpr std::int64_t head_chunk_tokens = 1024;
 
+/// Keys and values of other ranks that a layer fetches, in bytes: from so many on they go round a
+/// ring instead, where the way is left open.
+inline constexpr std::int64_t ring_from_bytes = std::int64_t{32} << 20;
+
 /// What the head says of each token's label.
 template <typename Tensor>
 struct Scores {

@@ -51,6 +51,9 @@ inline constexpr MeshGroup loss{"loss", {Axis::dp_replicate, Axis::dp_shard, Axi
 inline constexpr MeshGroup cp{"cp", {Axis::cp}};
 /// Those that share every matrix, and have the same tokens.
 inline constexpr MeshGroup tp{"tp", {Axis::tp}};
+/// Inside fsdp, by Mesh::ep: neighbours that share the experts of a layer, and those with the same.
+inline constexpr const char* ep_name = "ep";
+inline constexpr const char* expert_fsdp_name = "expert_fsdp";
 }  // namespace groups
 
 /// How many ranks there are along each axis.

@@ -128,10 +128,6 @@ Sharding sharding_of(std::optional<Sharding> sharding, const Mesh& mesh) {
   return mesh.size(groups::fsdp) == 1 ? Sharding::no_shard : Sharding::hybrid_shard;
 }
 
-}  // namespace
-
-namespace {
-
 /// Ranks of tensor and context parallelism together are one to the other axes.
 Ranks without_parts(const ParallelSettings& settings, const Ranks& ranks, const std::string& deck) {
   const std::int64_t parts = settings.num_tp() * settings.num_cp();

@@ -92,9 +92,9 @@ std::string layout_text(const Mesh& mesh, const Ranks& ranks) {
   for (const MeshGroup* group : {&groups::tp, &groups::cp, &groups::fsdp, &groups::dp_replicate})
     text += group_line(group->name, mesh.size(*group), mesh.axes.stride(*group), mesh, ranks);
   if (mesh.ep > 1) {
-    text += group_line("ep", mesh.ep, apart, mesh, ranks);
-    text +=
-        group_line("expert_fsdp", mesh.size(groups::fsdp) / mesh.ep, apart * mesh.ep, mesh, ranks);
+    text += group_line(groups::ep_name, mesh.ep, apart, mesh, ranks);
+    text += group_line(groups::expert_fsdp_name, mesh.size(groups::fsdp) / mesh.ep, apart * mesh.ep,
+                       mesh, ranks);
   }
   text.pop_back();
   return text;

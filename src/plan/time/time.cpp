@@ -149,7 +149,7 @@ class StepPlan {
         if (const auto it = group(name); it != time.groups.end()) it->seconds += seconds;
       };
       const auto reductions = static_cast<double>(counts[i].reductions);
-      add(unit.is_of_experts ? "expert_fsdp" : groups::fsdp.name,
+      add(unit.is_of_experts ? groups::expert_fsdp_name : groups::fsdp.name,
           static_cast<double>(counts[i].gathers) * times.gather.seconds +
               reductions * times.reduce.seconds);
       add(groups::dp_replicate.name,

@@ -237,7 +237,7 @@ bool goes_round(plan::ContextMethod method, const model::Sequence& sequence,
   const std::int64_t token_bytes = 2 * shape.num_kv_heads * shape.head_size * element_bytes;
   const std::int64_t travels =
       layout.num_all_tokens() * (layout.num_ranks() - 1) / layout.num_ranks();
-  return most * token_bytes >= ring_from_bytes && 2 * most > travels;
+  return most * token_bytes >= model::ring_from_bytes && 2 * most > travels;
 }
 
 std::unique_ptr<ContextWay> make_way(plan::ContextMethod method, const model::Sequence& sequence,

@@ -41,12 +41,12 @@ class ContextWay {
 /// Whether keys and values travel round; else they are fetched.
 ///
 /// Windows are fetched: only neighbours have something to send. Otherwise AUTO lets them travel,
-/// behind the computation, if the rank that sees most would fetch at least `ring_from_bytes` per
-/// layer, which a fetch waits for and has to hold at once; and if it would fetch more than half of
-/// what travels, which is all there is: queries of packed samples see little of it.
+/// behind the computation, if the rank that sees most would fetch at least
+/// model::ring_from_bytes per layer, which a fetch waits for and has to hold at once; and if it
+/// would fetch more than half of what travels, which is all there is: queries of packed samples see
+/// little of it.
 bool goes_round(plan::ContextMethod method, const model::Sequence& sequence,
                 const model::AttentionShape& shape, std::int64_t element_bytes);
-inline constexpr std::int64_t ring_from_bytes = std::int64_t{32} << 20;
 
 /// `cp` outlives it; the sequence is not looked at again.
 std::unique_ptr<ContextWay> make_way(plan::ContextMethod method, const model::Sequence& sequence,

@@ -16,7 +16,7 @@ class StepTraffic {
         own_(largest_table(plan.mesh, table, plan.bucket)),
         links_({}, !request.on_gpu),
         fsdp_{groups::fsdp.name, plan::shape_of(groups::fsdp, plan.mesh, plan.ranks)},
-        expert_fsdp_{"expert_fsdp", shape_of_expert_shards(plan.mesh, plan.ranks)},
+        expert_fsdp_{groups::expert_fsdp_name, shape_of_expert_shards(plan.mesh, plan.ranks)},
         dp_replicate_{groups::dp_replicate.name,
                       plan::shape_of(groups::dp_replicate, plan.mesh, plan.ranks)} {
     for (const model::Sharers among : all_sharers)

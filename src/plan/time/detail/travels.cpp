@@ -67,7 +67,7 @@ std::vector<StageTravels> plan_travels(const PlanInput& request, const model::Pa
 const char* name_of(model::Sharers among) {
   return among == model::Sharers::tp   ? groups::tp.name
          : among == model::Sharers::cp ? groups::cp.name
-                                       : "ep";
+                                       : groups::ep_name;
 }
 
 GroupShape shape_of(model::Sharers among, const Mesh& mesh, const Ranks& ranks) {
