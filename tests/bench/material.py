@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+WIDE, BLOCKS, FORWARD, SEQUENCE = 512, 8, 1408, 512
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "inputs/quickstart"
 
 
@@ -22,3 +23,15 @@ def make_model(model, **sizes):
 def make_text(file):
     samples = json.loads((SOURCE / "train.json").read_text())
     file.write_text("\n".join(" ".join(str(v) for v in s.values()) for s in samples))
+
+
+def make_run(folder):
+    """A Llama of 26M parameters without weights, text, and folder/deck.toml that trains it. Returns its vocabulary."""
+    model = folder / "model"
+    config = make_model(model, hidden_size=WIDE, num_hidden_layers=BLOCKS, intermediate_size=FORWARD,
+                        num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=2048)
+    make_text(folder / "text.txt")
+    (folder / "deck.toml").write_text(
+        f'[model]\npath = "{model}"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
+        f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\n[metrics]\nlog_steps = 1000000\n')
+    return config["vocab_size"]

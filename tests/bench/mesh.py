@@ -23,7 +23,7 @@ import tempfile
 import material
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WIDE, BLOCKS, FORWARD, SEQUENCE = 512, 8, 1408, 512
+WIDE, BLOCKS, FORWARD = material.WIDE, material.BLOCKS, material.FORWARD
 ARRANGEMENTS = [
     # name, ranks, overrides
     ("1 rank", 1, []),
@@ -49,18 +49,6 @@ def parse():
     p.add_argument("--micro-batch", type=int, default=2)
     p.add_argument("--only", default="", help="arrangements whose name contains this")
     return p.parse_args()
-
-
-def make_material(folder):
-    """A model folder without weights, and text to train on, from the quickstart's."""
-    model = folder / "model"
-    config = material.make_model(model, hidden_size=WIDE, num_hidden_layers=BLOCKS, intermediate_size=FORWARD,
-                                 num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=2048)
-    material.make_text(folder / "text.txt")
-    (folder / "deck.toml").write_text(
-        f'[model]\npath = "{model}"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
-        f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\n[metrics]\nlog_steps = 1000000\n')
-    return config["vocab_size"]
 
 
 def run(args, folder, ranks, overrides):
@@ -104,7 +92,7 @@ def main():
     results = {name: [] for name, _, _ in arrangements}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        vocabulary = make_material(folder)
+        vocabulary = material.make_run(folder)
         for _ in range(args.rounds):
             for name, ranks, overrides in arrangements:
                 results[name].append(run(args, folder, ranks, overrides))

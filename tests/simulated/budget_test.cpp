@@ -18,6 +18,7 @@ struct Case {
   std::int64_t most_launches = 0;  ///< per step of two micro-batches of a model of two blocks
   std::int64_t most_syncs = 1;
   std::string family = {};
+  int ranks = 1;  ///< the first of them is counted
 };
 
 class Step : public testing::TestWithParam<Case> {
@@ -29,7 +30,7 @@ class Step : public testing::TestWithParam<Case> {
     settings.insert(settings.end(), c.settings.begin(), c.settings.end());
     const std::string name = "simulated/budget." + c.name;
     const Job job = c.family.empty() ? Job(name, settings) : family_job(c.family, name, settings);
-    const Outcome outcome = run_on_simulated_gpus(job, 1);
+    const Outcome outcome = run_on_simulated_gpus(job, GetParam().ranks);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
     return report_of(job);
   }
@@ -122,6 +123,12 @@ const std::vector<Case>& cases() {
       {"offload", {"optimizer.offload=true"}, 720, 5},
       // The exact norm is many small sums of integers.
       {"topology", {"train.determinism=topology"}, 1050},
+      {"tp", {"parallel.tp=2"}, 830, 1, {}, 2},
+      {"tp_lora", {"parallel.tp=2", "adapter.name=lora"}, 960, 1, {}, 2},
+      {"cp_ring", {"parallel.cp=2", "parallel.cp_method=RING"}, 990, 1, {}, 2},
+      {"cp_gather", {"parallel.cp=2", "parallel.cp_method=GATHER"}, 910, 1, {}, 2},
+      // How many tokens come from each rank is waited for.
+      {"ep", {"parallel.ep=2"}, 570, 2, "qwen3_moe", 2},
   };
   return all;
 }
