@@ -20,7 +20,8 @@ struct Case {
   int ranks = 1;
   Words settings;
   std::string precision = "32-true";
-  std::string family = {};  ///< of tests/golden/models; empty: llama
+  std::string family = {};   ///< of tests/golden/models; empty: llama
+  bool has_kernels = false;  ///< those of a Kokkos with CUDA in place of compositions
 };
 
 /// "4.78 MiB" after `words`, in MiB.
@@ -59,6 +60,7 @@ TEST_P(OnSimulatedGpus, TrainsAsOnTheCpu) {
   const Outcome on_cpu = reference.run(1);
   ASSERT_EQ(on_cpu.exit_code, 0) << on_cpu.text();
   const Job job = job_of(c, "gpu");
+  const Setting kernels("FINETUNE_SIMULATED_KERNELS", c.has_kernels ? "1" : "0");
   const Outcome outcome = run_on_simulated_gpus(job, c.ranks);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_GT(report_of(job, c.ranks - 1).num_launches, 0) << "nothing ran on the device";
@@ -141,6 +143,19 @@ std::vector<Case> cases() {
       {"adamw8bit", 2, {"optimizer.name=adamw8bit"}},
       {"lion", 1, {"optimizer.name=lion"}},
       {"offload", 2, {"optimizer.offload=true"}, "bf16-mixed"},
+      {"kernels", 2, sharded("FULL_SHARD"), "bf16-mixed", {}, true},
+      {"kernels_fp32", 1, {}, "32-true", "qwen3", true},
+      {"kernels_rounding", 1, {}, "bf16-true", {}, true},
+      {"kernels_lion", 1, {"optimizer.name=lion"}, "32-true", {}, true},
+      {"kernels_dropout", 2, with(lora, {"adapter.lora_dropout=0.1"}), "32-true", {}, true},
+      {"kernels_qlora",
+       2,
+       {"adapter.name=qlora", "adapter.lora_r=4", "optimizer.lr=2e-2"},
+       "bf16-mixed",
+       {},
+       true},
+      {"kernels_experts", 2, {}, "bf16-mixed", "qwen3_moe", true},
+      {"kernels_tp", 2, {"parallel.tp=2"}, "bf16-mixed", {}, true},
       {"offload_topology", 1, {"optimizer.offload=true", "train.determinism=topology"}},
   };
 }

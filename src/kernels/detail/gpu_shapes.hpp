@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How work is cut for a GPU: a thread per index, or a team of threads per row.
 
+#include <cstddef>
 #include <cstdint>
+#include <typeinfo>
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
@@ -39,6 +41,18 @@ class LoneTeam {
   bool is_first() const { return true; }
 };
 
+#ifdef FINETUNE_GPU_SHAPES_ON_HOST
+/// Of tests, before a kernel runs on the host in a GPU's place: `arguments` are a copy of its
+/// functor, in which addresses may be exchanged for those where the host finds the same memory.
+void before_kernel(const std::type_info& functor, void* arguments, std::size_t bytes);
+
+template <class Functor>
+Functor for_host(Functor functor) {
+  before_kernel(typeid(Functor), &functor, sizeof functor);
+  return functor;
+}
+#endif
+
 /// `thread(i)` for each i in [0, count).
 template <class Thread>
 struct Threads {
@@ -49,8 +63,10 @@ struct Threads {
 #if defined(FINETUNE_FOR_GPUS)
     start_threads(place, count, thread);
 #elif defined(FINETUNE_GPU_SHAPES_ON_HOST)
+    if (count <= 0) return;
+    const Thread own = for_host(thread);
     for (std::int64_t i = 0; i < count; ++i)
-      thread(i);
+      own(i);
 #else
     core::check(false, "kernels: this build has none for GPUs");
 #endif
@@ -67,8 +83,10 @@ struct Teams {
 #if defined(FINETUNE_FOR_GPUS)
     start_teams(place, count, row);
 #elif defined(FINETUNE_GPU_SHAPES_ON_HOST)
+    if (count <= 0) return;
+    const Row own = for_host(row);
     for (std::int64_t i = 0; i < count; ++i)
-      row(LoneTeam(), i);
+      own(LoneTeam(), i);
 #else
     core::check(false, "kernels: this build has none for GPUs");
 #endif
