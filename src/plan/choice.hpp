@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/time/detail/meshes.hpp"
+#include "plan/time/meshes.hpp"
 
 namespace finetune::plan {
 

@@ -8,7 +8,7 @@
 
 #include "parallel/meshes.hpp"
 #include "parallel/trainer.hpp"
-#include "plan/time/detail/traffic.hpp"
+#include "plan/time/traffic.hpp"
 #include "support/optimizers.hpp"
 
 namespace finetune::tests::traffic_test {

@@ -10,6 +10,12 @@
 
 namespace finetune::plan {
 
+/// How the passes other than products are computed.
+enum class Passes {
+  fused,     ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
+  composed,  ///< of ATen's operations, with intermediate results in fp32
+};
+
 /// Rates are those that a large transfer or product reaches, not those of a data sheet. 0: not
 /// known; what needs it is then not planned. 1 GB is 1e9 bytes.
 struct Machine {

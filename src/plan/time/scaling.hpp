@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/time/detail/strategies.hpp"
+#include "plan/time/strategies.hpp"
 
 namespace finetune::plan {
 

@@ -10,6 +10,7 @@
 #include "plan/memory/memory.hpp"
 #include "plan/time/detail/timeline.hpp"
 #include "plan/time/detail/travels.hpp"
+#include "plan/time/detail/work.hpp"
 
 namespace finetune::plan {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "plan/machine/machine.hpp"
 #include "plan/plan.hpp"
-#include "plan/time/detail/traffic.hpp"
-#include "plan/time/detail/work.hpp"
+#include "plan/time/traffic.hpp"
 
 namespace finetune::plan {
 

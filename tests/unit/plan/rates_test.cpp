@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <vector>
+
 #include "plan/machine/detail/collectives.hpp"
 #include "unit/plan/decoder.hpp"
 
@@ -191,6 +197,53 @@ TEST(Links, GroupsFollowTheMesh) {
   const Mesh full = mesh_of(1, 16);
   EXPECT_EQ(shape_of(groups::fsdp, full, ranks).num_nodes, 4);
   EXPECT_EQ(shape_of(groups::fsdp, full, ranks).groups_per_node, 1);
+}
+
+/// Nodes of the group that lies on the most, and the groups that leave the node that most leave,
+/// counted rank by rank.
+GroupShape counted(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks) {
+  const std::int64_t num_groups = mesh.size() / mesh.size(group);
+  std::vector<std::set<std::int64_t>> nodes(static_cast<std::size_t>(num_groups));
+  for (std::int64_t rank = 0; rank < mesh.size(); ++rank)
+    nodes[static_cast<std::size_t>(mesh.axes.place(group, rank).group)].insert(
+        rank / ranks.ranks_per_node);
+  GroupShape shape{.size = mesh.size(group), .num_nodes = 0, .groups_per_node = 0};
+  std::map<std::int64_t, std::int64_t> leaving;
+  for (const auto& of_group : nodes) {
+    shape.num_nodes = std::max(shape.num_nodes, std::ssize(of_group));
+    for (const std::int64_t node : of_group)
+      if (of_group.size() > 1)
+        shape.groups_per_node = std::max(shape.groups_per_node, ++leaving[node]);
+  }
+  return shape;
+}
+
+TEST(Links, GroupsThatDoNotDivideANodeAreThoseOnTheMostNodes) {
+  for (const auto& [cp, tp, of_node, num_nodes] :
+       std::vector<std::array<std::int64_t, 4>>{{3, 1, 8, 3},
+                                                {3, 1, 4, 3},
+                                                {3, 2, 8, 3},
+                                                {3, 2, 4, 3},
+                                                {6, 1, 4, 3},
+                                                {5, 1, 8, 5},
+                                                {12, 1, 8, 3},
+                                                {2, 4, 8, 3},
+                                                {4, 2, 4, 4},
+                                                {16, 1, 8, 4}}) {
+    const Ranks ranks = {of_node * num_nodes, of_node, num_nodes, true};
+    Mesh mesh;
+    mesh.axes[Axis::cp] = cp;
+    mesh.axes[Axis::tp] = tp;
+    mesh.axes[Axis::dp_shard] = ranks.world_size / cp / tp;
+    const GroupShape expected = counted(groups::cp, mesh, ranks);
+    const GroupShape shape = shape_of(groups::cp, mesh, ranks);
+    EXPECT_EQ(shape.num_nodes, expected.num_nodes) << cp << " " << tp << " " << of_node;
+    if (expected.num_nodes > 1) {
+      EXPECT_GE(shape.groups_per_node, expected.groups_per_node)
+          << cp << " " << tp << " " << of_node;
+      EXPECT_LE(shape.groups_per_node, 2 * tp) << cp << " " << tp << " " << of_node;
+    }
+  }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "plan/fits.hpp"
 #include "plan/layout/mesh_text.hpp"
 #include "plan/memory/detail/activations.hpp"
-#include "plan/time/detail/traffic.hpp"
+#include "plan/time/traffic.hpp"
 #include "plan/time/time.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"

@@ -5,8 +5,9 @@
 
 #include "model/cost/cost_ops.hpp"
 #include "plan/machine/detail/collectives.hpp"
-#include "plan/time/detail/strategies.hpp"
 #include "plan/time/detail/timeline.hpp"
+#include "plan/time/detail/work.hpp"
+#include "plan/time/strategies.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"

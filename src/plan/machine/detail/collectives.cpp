@@ -7,10 +7,6 @@
 namespace finetune::plan {
 namespace {
 
-std::int64_t ceil_of(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 /// Bytes that a node sends per byte of a sum: a term of each of its ranks to each rank of another
 /// node, or its running sums to the node before it.
 double terms_sent(const GroupShape& group) {
@@ -25,33 +21,6 @@ double sums_sent(const GroupShape& group, const Summed& summed) {
 }
 
 }  // namespace
-
-namespace {
-
-/// Of `size` ranks that are `stride` apart: ranks of other groups lie between those of this one.
-GroupShape shape_of(std::int64_t size, std::int64_t stride, const Ranks& ranks) {
-  GroupShape shape{.size = size};
-  const std::int64_t on_node = std::max<std::int64_t>(1, ranks.ranks_per_node / stride);
-  shape.num_nodes = std::min(ceil_of(shape.size, on_node), ranks.num_nodes);
-  shape.groups_per_node = std::min(stride, ranks.ranks_per_node) *
-                          std::max<std::int64_t>(1, ranks.ranks_per_node / (shape.size * stride));
-  return shape;
-}
-
-}  // namespace
-
-GroupShape shape_of(const MeshGroup& group, const Mesh& mesh, const Ranks& ranks) {
-  return shape_of(mesh.size(group), mesh.axes.stride(group), ranks);
-}
-
-GroupShape shape_of_experts(const Mesh& mesh, const Ranks& ranks) {
-  return shape_of(mesh.ep, mesh.axes.stride(groups::fsdp), ranks);
-}
-
-GroupShape shape_of_expert_shards(const Mesh& mesh, const Ranks& ranks) {
-  return shape_of(mesh.size(groups::fsdp) / mesh.ep, mesh.axes.stride(groups::fsdp) * mesh.ep,
-                  ranks);
-}
 
 Links::Links(const Machine& machine, bool by_mpi)
     : by_mpi_(by_mpi),

@@ -10,12 +10,6 @@
 
 namespace finetune::plan {
 
-/// How the passes other than products are computed.
-enum class Passes {
-  fused,     ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
-  composed,  ///< of ATen's operations, with intermediate results in fp32
-};
-
 /// Of one micro-batch.
 struct StageWork {
   Work forward;

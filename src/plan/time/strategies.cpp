@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/time/detail/strategies.hpp"
+#include "plan/time/strategies.hpp"
 
 #include <fmt/format.h>
 

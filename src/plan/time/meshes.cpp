@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/time/detail/meshes.hpp"
+#include "plan/time/meshes.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "plan/time/detail/strategies.hpp"
+#include "plan/time/strategies.hpp"
 
 namespace finetune::plan {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/time/detail/traffic.hpp"
+#include "plan/time/traffic.hpp"
 
 #include "plan/layout/stages.hpp"
+#include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/memory.hpp"
 #include "plan/time/detail/travels.hpp"
 

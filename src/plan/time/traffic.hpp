@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/machine/detail/collectives.hpp"
+#include "plan/machine/group_shape.hpp"
 #include "plan/plan.hpp"
 
 namespace finetune::plan {
