@@ -164,18 +164,23 @@ bool cuts_nested_blocks(const Parameter& row, PartPlace place) {
   return false;
 }
 
+/// What the split dim of a row counts.
+const char* split_lines(const Parameter& row) {
+  return row.split->dim == 0 ? "rows" : "columns";
+}
+
 std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int64_t tp) {
   const std::int64_t a_piece = (tp + pieces.num - 1) / pieces.num;
   if (a_piece > 1 && row.split->matrices.size() > 1)
-    return fmt::format("{} holds several matrices with {} parts each", row.name, pieces.num);
+    return fmt::format("{} holds several matrices, each of {} parts at most", row.name, pieces.num);
   if (a_piece <= 1 || pieces.parts == 1) {
     // Heads of keys and values may be held by several ranks, whose queries differ.
     if (a_piece <= 1 || pieces.size > 1) return "";
-    return fmt::format("{} has {} indices to share", row.name, pieces.total());
+    return fmt::format("{} has only {} {}", row.name, pieces.total(), split_lines(row));
   }
   if (a_piece <= pieces.parts) return "";
-  return fmt::format("{} has {} parts of {} to share", row.name, pieces.num * pieces.parts,
-                     pieces.size / pieces.parts);
+  return fmt::format("{} can be cut into {} parts at most, of {} {} each", row.name,
+                     pieces.num * pieces.parts, pieces.size / pieces.parts, split_lines(row));
 }
 
 /// Blocks of 4-bit codes are not cut.
@@ -196,7 +201,7 @@ std::string why_not_packed(const Parameter& row, std::int64_t tp) {
                         box.extent[1] % whole !=
                     0;
       if (is_cut)
-        return fmt::format("{} is packed in {} of {} that would be cut", row.name,
+        return fmt::format("{} is packed in {} of {} numbers, some of which would be cut", row.name,
                            is_nf4 ? "blocks" : "words", whole);
     }
   }
@@ -277,13 +282,6 @@ std::string why_not(const ParameterTable& table, std::int64_t tp) {
     if (std::string why = why_not_packed(row, tp); !why.empty()) return why;
   }
   return "";
-}
-
-std::vector<std::int64_t> possible_tp(const ParameterTable& table, std::int64_t most) {
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t tp = 1; tp <= most; ++tp)
-    if (why_not(table, tp).empty()) sizes.push_back(tp);
-  return sizes;
 }
 
 HeldHeads held_heads(std::int64_t num_heads, std::int64_t num_kv_heads, const PartPlace& place) {

@@ -59,8 +59,6 @@ Parameter whole_of(const Parameter& row);
 /// Why `tp` ranks cannot share the matrices of `table`, naming what does not divide; empty: they
 /// can.
 std::string why_not(const ParameterTable& table, std::int64_t tp);
-/// The numbers of ranks up to `most` that can.
-std::vector<std::int64_t> possible_tp(const ParameterTable& table, std::int64_t most);
 
 /// Heads that the rank at `place` computes of such a layer.
 struct HeldHeads {

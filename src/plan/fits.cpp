@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "core/memory.hpp"
 #include "core/text.hpp"
-#include "model/part.hpp"
+#include "plan/detail/sharing.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -158,8 +158,7 @@ class Candidates {
     for (std::int64_t size = 2 * now; size <= most; size *= 2) {
       PlanInput shared = request_;
       shared.parallel.*key = size;
-      if (!is_mesh(shared.parallel, shared.ranks)) break;
-      if (!model::why_not(table_, shared.parallel.num_tp()).empty()) break;
+      if (!has_mesh(shared, table_)) break;
       last = size;
       if (make(shared, table_).memory_bytes() <= available_bytes_) break;
     }

@@ -8,8 +8,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "model/packing.hpp"
 #include "model/part.hpp"
+#include "plan/detail/sharing.hpp"
 #include "plan/layout/bucket.hpp"
 #include "plan/memory/memory.hpp"
 
@@ -31,9 +31,16 @@ std::int64_t even_micro_batch(const BatchPlan& batch, std::int64_t data_ranks) {
   return 0;
 }
 
+/// "4 ranks": those that samples are dealt to; or the groups whose ranks share each of theirs.
+std::string data_ranks_text(const Mesh& mesh) {
+  const std::int64_t num = mesh.size(groups::batch), sharing = mesh.size() / num;
+  return sharing == 1 ? fmt::format("{} rank{}", num, num == 1 ? "" : "s")
+                      : fmt::format("{} group{} of {} ranks", num, num == 1 ? "" : "s", sharing);
+}
+
 /// Ranks that wait in the last pass of every step.
-void warn_of_idle(const BatchPlan& batch, std::int64_t data_ranks,
-                  std::vector<std::string>& warnings) {
+void warn_of_idle(const BatchPlan& batch, const Mesh& mesh, std::vector<std::string>& warnings) {
+  const std::int64_t data_ranks = mesh.size(groups::batch);
   const std::int64_t passes = batch.accumulation * data_ranks;
   const std::int64_t idle = passes - batch.num_micro_batches;
   if (static_cast<double>(idle) < idle_share * static_cast<double>(passes)) return;
@@ -42,24 +49,24 @@ void warn_of_idle(const BatchPlan& batch, std::int64_t data_ranks,
   const std::int64_t size = even_micro_batch(batch, data_ranks);
   warnings.push_back(core::to_string(
       {fmt::format("train.global_batch = {}", batch.global_batch),
-       fmt::format("{} of {} ranks have nothing to compute in the last pass of every step", idle,
-                   data_ranks),
-       fmt::format("{} micro-batches of {} do not divide by {} ranks", batch.num_micro_batches,
-                   batch.micro_batch, data_ranks),
+       fmt::format("{} of {} have nothing to compute in the last pass of every step", idle,
+                   data_ranks_text(mesh)),
+       fmt::format("{} micro-batches of {} do not divide by {}", batch.num_micro_batches,
+                   batch.micro_batch, data_ranks_text(mesh)),
        fmt::format("Set train.global_batch = {}{}, or start fewer ranks.", more,
                    size > 0 && size < batch.micro_batch
                        ? fmt::format(" or train.micro_batch = {}", size)
                        : std::string())}));
 }
 
-std::vector<std::string> batch_warnings(const BatchPlan& batch, std::int64_t data_ranks) {
+std::vector<std::string> batch_warnings(const BatchPlan& batch, const Mesh& mesh) {
   std::vector<std::string> texts;
-  if (data_ranks == 1) return texts;
-  warn_of_idle(batch, data_ranks, texts);
+  if (mesh.size(groups::batch) == 1) return texts;
+  warn_of_idle(batch, mesh, texts);
   if (batch.global_batch < small_batch)
     texts.push_back(core::to_string(
         {fmt::format("train.global_batch = {}", batch.global_batch),
-         fmt::format("is small for {} ranks", data_ranks),
+         fmt::format("is small for {}", data_ranks_text(mesh)),
          "they exchange gradients after a few sequences each, and noisy gradients train worse",
          fmt::format("Most runs take {} to 256 sequences per step.", small_batch)}));
   return texts;
@@ -155,76 +162,15 @@ model::PartPlace largest_part(const Mesh& mesh) {
   return {.tp = tp, .i_tp = tp - 1, .ep = mesh.ep, .i_ep = mesh.ep - 1};
 }
 
-void require_parts(const Mesh& mesh, const model::ParameterTable& table, const std::string& deck) {
-  const std::int64_t tp = mesh.axes[Axis::tp];
-  const std::string why = model::why_not(table, tp);
-  if (why.empty()) return;
-  core::fail(core::ErrorKind::deck,
-             {deck, fmt::format("parallel.tp = {} does not divide the model", tp), why,
-              fmt::format("Use {}.", fmt::join(model::possible_tp(table, tp), ", "))});
-}
-
-/// Experts of a layer; 0: the model has none.
-std::int64_t num_experts(const model::ParameterTable& table) {
-  for (const model::Parameter& row : table.rows)
-    if (row.of_experts) return row.of_experts->total;
-  return 0;
-}
-
-void require_experts(std::int64_t ep, const model::ParameterTable& table, const std::string& deck) {
-  const std::int64_t num = num_experts(table);
-  if (ep == 1 || ep <= num) return;
-  core::fail(
-      core::ErrorKind::deck,
-      {deck,
-       fmt::format("parallel.ep = {}, but the model has {}", ep,
-                   num == 0 ? std::string("no experts") : fmt::format("{} experts per layer", num)),
-       "its ranks share the experts of a layer",
-       num == 0
-           ? std::string("Remove it.")
-           : fmt::format("Use {} at most, of the numbers that divide dp_shard times cp.", num)});
-}
-
 /// What train.determinism = "topology" does not promise.
 std::optional<std::string> warning_of_topology(const PlanInput& request, const Mesh& mesh) {
   const std::int64_t shared = mesh.axes[Axis::tp] * mesh.axes[Axis::cp] * mesh.ep;
   if (!request.numbers.is_fixed_point() || shared == 1) return std::nullopt;
   return core::to_string(
       {"train.determinism = \"topology\"", "does not hold for any number of ranks here",
-       "ranks that share matrices, sequences or experts round otherwise than one",
-       "The same mesh gives identical results; for any number of data-parallel "
-       "ranks set parallel.tp, cp and ep to 1."});
-}
-
-/// Whether ranks of ep and tp that share out the experts of a tensor cut what is packed together.
-bool cuts_blocks(const model::Parameter& row, model::PartPlace place) {
-  if (!row.of_experts || !row.of_experts->are_in_one_tensor()) return false;
-  const std::int64_t num = row.of_experts->total, an_expert = row.count() / num;
-  for (place.i_ep = 0; place.i_ep < place.ep; ++place.i_ep)
-    for (place.i_tp = 0; place.i_tp < place.tp; ++place.i_tp)
-      if (model::held_fused_experts(num, place).first * an_expert %
-              model::elements_together(row.packing) !=
-          0)
-        return true;
-  return false;
-}
-
-void require_whole_blocks(const Mesh& mesh, const model::ParameterTable& table,
-                          const std::string& deck) {
-  const std::int64_t tp = mesh.axes[Axis::tp];
-  for (const model::Parameter& row : table.rows) {
-    if (!cuts_blocks(row, {.tp = tp, .ep = mesh.ep})) continue;
-    const bool by_ep = mesh.ep > 1;
-    core::fail(core::ErrorKind::deck,
-               {deck,
-                fmt::format("parallel.{} = {} ranks share the experts of {}", by_ep ? "ep" : "tp",
-                            by_ep ? mesh.ep : tp, row.name),
-                fmt::format("an expert has {} elements of it, which are packed in blocks of {} "
-                            "that would be cut",
-                            core::with_commas(row.count() / row.of_experts->total),
-                            model::elements_together(row.packing)),
-                "Use parallel.ep = 1 and parallel.tp = 1, or a model that is not packed."});
-  }
+       "ranks that share matrices, sequences or experts do not round as one rank does",
+       "Results are identical on the same mesh; for any number of ranks set parallel.tp, cp and "
+       "ep to 1."});
 }
 
 }  // namespace
@@ -235,10 +181,7 @@ model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTabl
 }
 
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
-  require_experts(request.parallel.num_ep(), table, request.deck);
-  const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
-  require_parts(mesh, table, request.deck);
-  require_whole_blocks(mesh, table, request.deck);
+  const Mesh mesh = mesh_of(request, table);
   const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),
@@ -251,7 +194,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
             .ranks = request.ranks,
             .bucket = request.parallel.bucket,
             .warnings = warnings(mesh, request.ranks)};
-  for (std::string& text : batch_warnings(plan.batch, mesh.size(groups::batch)))
+  for (std::string& text : batch_warnings(plan.batch, mesh))
     plan.warnings.push_back(std::move(text));
   if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
@@ -261,7 +204,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
 void require_sane_batch(const Plan& plan, const std::string& deck) {
   const BatchPlan& batch = plan.batch;
   if (batch.accumulation <= most_passes) return;
-  const std::int64_t ranks = plan.mesh.size(groups::batch);
+  const std::int64_t data_ranks = plan.mesh.size(groups::batch);
   core::fail(
       core::ErrorKind::deck,
       {deck,
@@ -270,9 +213,9 @@ void require_sane_batch(const Plan& plan, const std::string& deck) {
                    batch.micro_batch, batch.micro_batch == 1 ? "" : "s"),
        fmt::format("{} is the most, or the first step would seem to hang",
                    core::with_commas(most_passes)),
-       fmt::format("Use {} or less on {} rank{}.",
-                   core::with_commas(most_passes * ranks * batch.micro_batch), ranks,
-                   ranks == 1 ? "" : "s")});
+       fmt::format("Use {} or less on {}.",
+                   core::with_commas(most_passes * data_ranks * batch.micro_batch),
+                   data_ranks_text(plan.mesh))});
 }
 
 std::string to_string(const Plan& plan) {
@@ -302,8 +245,11 @@ std::string to_string(const Plan& plan) {
   const std::int64_t idle =
       plan.batch.accumulation * plan.mesh.size(groups::batch) - plan.batch.num_micro_batches;
   if (idle > 0) {
-    line("", fmt::format("{} of {} passes idle: micro-batches do not divide by the ranks", idle,
-                         plan.batch.accumulation * plan.mesh.size(groups::batch)));
+    line("", fmt::format("{} of {} passes idle: micro-batches do not divide by {}", idle,
+                         plan.batch.accumulation * plan.mesh.size(groups::batch),
+                         plan.mesh.size(groups::batch) == plan.mesh.size()
+                             ? "the ranks"
+                             : "the " + data_ranks_text(plan.mesh)));
   }
   line("memory per rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
   add_memory(plan, Place::device, line);

@@ -41,11 +41,11 @@ std::string ranks_text(std::int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
 }
 
-/// "4 ranks", or what is left of them where `parts` of them compute each sample together.
+/// "4 ranks", or where `parts` of them compute each sample together: "2 groups of 2 ranks".
 std::string ranks_text(const Ranks& ranks, std::int64_t parts) {
   if (parts == 1) return ranks_text(ranks.world_size);
-  return fmt::format("the {} that parallel.tp and cp leave of {}", ranks.world_size,
-                     ranks_text(ranks.world_size * parts));
+  return fmt::format("the {} group{} of {} ranks that parallel.tp and parallel.cp form",
+                     ranks.world_size, ranks.world_size == 1 ? "" : "s", parts);
 }
 
 /// `key` = `value` does not divide the world.
@@ -66,10 +66,12 @@ void require_factors(const ParallelSettings& settings, const Ranks& ranks,
   const std::int64_t world = ranks.world_size;
   if (settings.dp_shard > 0 && world % settings.dp_shard != 0)
     refuse_factor(deck, "dp_shard", settings.dp_shard, ranks, parts,
-                  "each copy of the model lies on so many ranks");
+                  parts == 1 ? "each copy of the model lies on so many ranks"
+                             : "each copy of the model lies on so many groups");
   if (settings.dp_replicate > 0 && world % settings.dp_replicate != 0)
     refuse_factor(deck, "dp_replicate", settings.dp_replicate, ranks, parts,
-                  "each copy of the model lies on as many ranks");
+                  parts == 1 ? "each copy of the model lies on as many ranks"
+                             : "each copy of the model lies on as many groups");
   if (settings.dp_shard > 0 && settings.dp_replicate > 0 &&
       settings.dp_shard * settings.dp_replicate != world) {
     core::fail(core::ErrorKind::deck,
@@ -97,29 +99,58 @@ void require_no_contradiction(const ParallelSettings& settings, const Ranks& ran
               "Remove it, or use FULL_SHARD or HYBRID_SHARD."});
 }
 
-void require_even_nodes(const Ranks& ranks, const std::string& deck) {
-  if (ranks.is_even) return;
+/// The ranks of a job, and what is left of them where `parts` compute each sample together.
+struct SharedRanks {
+  Ranks all;
+  std::int64_t parts = 1;
+  Ranks left;
+};
+
+/// Whether as many groups of such ranks fill each node, or as many nodes each group.
+bool parts_fill_nodes(const Ranks& all, std::int64_t parts) {
+  return all.num_nodes == 1 || all.ranks_per_node % parts == 0 || parts % all.ranks_per_node == 0;
+}
+
+void require_even_nodes(const SharedRanks& ranks, const std::string& deck) {
+  if (ranks.left.is_even) return;
   core::fail(core::ErrorKind::deck,
              {deck,
               fmt::format("parallel.sharding = \"HYBRID_SHARD\" needs as many ranks on every node, "
                           "and {} on {} nodes are not",
-                          ranks_text(ranks.world_size), ranks.num_nodes),
+                          ranks_text(ranks.all.world_size), ranks.all.num_nodes),
               "a copy of the model is split over the ranks of a node",
               fmt::format("Start as many ranks on every node, set parallel.dp_shard to {}, or use "
                           "FULL_SHARD.",
-                          sizes_around(ranks.world_size, ranks.ranks_per_node))});
+                          sizes_around(ranks.left.world_size, ranks.left.ranks_per_node))});
+}
+
+void require_parts_in_nodes(const SharedRanks& ranks, const std::string& deck) {
+  if (parts_fill_nodes(ranks.all, ranks.parts)) return;
+  core::fail(
+      core::ErrorKind::deck,
+      {deck,
+       fmt::format(
+           "parallel.sharding = \"HYBRID_SHARD\" cannot split nodes of {} into groups of {}",
+           ranks_text(ranks.all.ranks_per_node), ranks.parts),
+       "parallel.tp times parallel.cp ranks compute each sample together, and a copy of the model "
+       "is split over the groups of a node",
+       fmt::format("Let tp times cp be {}, set parallel.dp_shard to {}, or use FULL_SHARD.",
+                   sizes_around(ranks.all.ranks_per_node, ranks.parts),
+                   sizes_around(ranks.left.world_size, ranks.left.ranks_per_node))});
 }
 
 /// Ranks of one copy where the deck does not say it.
-std::int64_t usual_dp_shard(std::optional<Sharding> sharding, const Ranks& ranks,
+std::int64_t usual_dp_shard(std::optional<Sharding> sharding, const SharedRanks& ranks,
                             const std::string& deck) {
+  const Ranks& left = ranks.left;
   if (sharding == Sharding::no_shard) return 1;
-  const bool is_hybrid =
-      sharding == Sharding::hybrid_shard ||
-      (!sharding && ranks.num_nodes > 1 && ranks.ranks_per_node > 1 && ranks.is_even);
-  if (!is_hybrid) return ranks.world_size;
+  const bool is_hybrid = sharding == Sharding::hybrid_shard ||
+                         (!sharding && left.num_nodes > 1 && left.ranks_per_node > 1 &&
+                          left.is_even && parts_fill_nodes(ranks.all, ranks.parts));
+  if (!is_hybrid) return left.world_size;
   require_even_nodes(ranks, deck);
-  return ranks.ranks_per_node;
+  require_parts_in_nodes(ranks, deck);
+  return left.ranks_per_node;
 }
 
 Sharding sharding_of(std::optional<Sharding> sharding, const Mesh& mesh) {
@@ -140,7 +171,8 @@ Ranks without_parts(const ParallelSettings& settings, const Ranks& ranks, const 
                                                                            : "cp",
                                                    parts, ranks_text(ranks.world_size)),
                                        "that many ranks compute each sample together",
-                                       fmt::format("Use {}, or start a multiple of {} ranks.",
+                                       fmt::format("{} {}, or start a multiple of {} ranks.",
+                                                   is_both ? "Let their product be" : "Use",
                                                    sizes_around(ranks.world_size, parts), parts)});
   }
   if (ranks.num_nodes > 1 && (ranks.ranks_per_node % settings.num_tp() != 0 || !ranks.is_even) &&
@@ -167,9 +199,10 @@ void require_ep(const Mesh& mesh, const std::string& deck) {
   if (ranks % mesh.ep == 0) return;
   core::fail(core::ErrorKind::deck,
              {deck,
-              fmt::format("parallel.ep = {} does not divide the {} of a copy of the model", mesh.ep,
-                          ranks_text(ranks)),
-              "the ranks of dp_shard times cp share the experts",
+              fmt::format("parallel.ep = {} does not divide the {} of parallel.dp_shard times "
+                          "parallel.cp",
+                          mesh.ep, ranks_text(ranks)),
+              "the experts of each layer are shared out among groups of these",
               fmt::format("Use {}.", sizes_around(ranks, mesh.ep))});
 }
 
@@ -177,6 +210,7 @@ void require_ep(const Mesh& mesh, const std::string& deck) {
 
 Mesh make_mesh(const ParallelSettings& settings, const Ranks& all, const std::string& deck) {
   core::check(all.world_size >= 1 && all.ranks_per_node >= 1, "a job has ranks");
+  const std::int64_t parts = settings.num_tp() * settings.num_cp();
   const Ranks ranks = without_parts(settings, all, deck);
   require_no_contradiction(settings, ranks, deck);
   require_factors(settings, ranks, deck);
@@ -184,7 +218,7 @@ Mesh make_mesh(const ParallelSettings& settings, const Ranks& all, const std::st
   const std::int64_t dp_shard = settings.dp_shard > 0 ? settings.dp_shard
                                 : settings.dp_replicate > 0
                                     ? ranks.world_size / settings.dp_replicate
-                                    : usual_dp_shard(settings.sharding, ranks, deck);
+                                    : usual_dp_shard(settings.sharding, {all, parts, ranks}, deck);
   mesh.axes[Axis::dp_shard] = dp_shard;
   mesh.axes[Axis::dp_replicate] = ranks.world_size / dp_shard;
   mesh.axes[Axis::cp] = settings.num_cp();
@@ -206,15 +240,52 @@ bool is_mesh(const ParallelSettings& settings, const Ranks& ranks) {
   }
 }
 
+namespace {
+
+/// What keeps a copy of the model where nothing shards it: "rank", or "group of 2 ranks".
+std::string holder_of_copy(const Mesh& mesh) {
+  const std::int64_t parts = mesh.axes[Axis::tp] * mesh.axes[Axis::cp];
+  return parts == 1 ? "rank" : fmt::format("group of {} ranks", parts);
+}
+
+std::string warning_of_one_copy(const Mesh& mesh) {
+  const std::int64_t num = mesh.axes[Axis::dp_shard];
+  return core::to_string(
+      {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
+       "there is one node, or one group spans them all",
+       num > 1
+           ? fmt::format("Set parallel.dp_shard to less than {} for more copies of the model.", num)
+           : "Lower parallel.tp or parallel.cp for more copies of the model, or use "
+             "FULL_SHARD."});
+}
+
+std::string warning_of_copies_across(const Mesh& mesh, const Ranks& ranks) {
+  const std::int64_t parts = mesh.axes[Axis::tp] * mesh.axes[Axis::cp];
+  const std::string of_copy = parts == 1
+                                  ? fmt::format("parallel.dp_shard = {}", mesh.axes[Axis::dp_shard])
+                                  : fmt::format("parallel.dp_shard = {}, times tp times cp = {}",
+                                                mesh.axes[Axis::dp_shard], parts);
+  const std::int64_t of_node = ranks.ranks_per_node / parts;
+  return core::to_string(
+      {of_copy,
+       fmt::format("copies of the model lie across nodes of {} ranks", ranks.ranks_per_node),
+       "every gather of weights then crosses the network between nodes",
+       !ranks.is_even ? "Start as many ranks on every node."
+       : ranks.ranks_per_node % parts != 0
+           ? fmt::format("Copies fit into a node where tp times cp divides {}.",
+                         ranks.ranks_per_node)
+       : parts == 1 ? fmt::format("Inside a node: {}.", sizes_around(of_node, of_node))
+                    : fmt::format("Inside a node: parallel.dp_shard = {}.",
+                                  sizes_around(of_node, of_node))});
+}
+
+}  // namespace
+
 std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
   std::vector<std::string> texts;
-  if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::dp_replicate) == 1 &&
-      ranks.world_size > 1) {
-    texts.push_back(core::to_string(
-        {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
-         "there is one node, or one group spans them all",
-         "Set parallel.dp_shard to less than the ranks for more copies of the model."}));
-  }
+  const bool is_hybrid = mesh.sharding == Sharding::hybrid_shard;
+  if (is_hybrid && mesh.size(groups::dp_replicate) == 1 && ranks.world_size > 1)
+    texts.push_back(warning_of_one_copy(mesh));
   if (mesh.sharding == Sharding::full_shard && mesh.size(groups::dp_replicate) == 1 &&
       ranks.num_nodes > 1 && ranks.ranks_per_node > 1 && !ranks.is_even) {
     texts.push_back(core::to_string(
@@ -223,22 +294,15 @@ std::vector<std::string> warnings(const Mesh& mesh, const Ranks& ranks) {
          "Start as many ranks on every node for HYBRID_SHARD."}));
   }
   if (mesh.size(groups::dp_replicate) == 1) return texts;
-  const std::int64_t a_copy = mesh.size() / mesh.size(groups::dp_replicate);
-  const std::int64_t parts = mesh.axes[Axis::tp] * mesh.axes[Axis::cp];
-  const std::int64_t of_node = std::max<std::int64_t>(1, ranks.ranks_per_node / parts);
+  const std::int64_t a_copy = mesh.size(groups::one_copy);
   const bool is_inside = ranks.is_even && ranks.ranks_per_node % a_copy == 0;
-  if (mesh.size(groups::fsdp) > 1 && ranks.num_nodes > 1 && !is_inside) {
-    texts.push_back(core::to_string(
-        {fmt::format("parallel.dp_shard = {}", mesh.axes[Axis::dp_shard]),
-         fmt::format("copies of the model lie across nodes of {} ranks", ranks.ranks_per_node),
-         "every gather of weights then crosses the network between nodes",
-         ranks.is_even ? fmt::format("Inside a node: {}.", sizes_around(of_node, of_node))
-                       : "Start as many ranks on every node."}));
-  }
-  if (mesh.sharding == Sharding::hybrid_shard && mesh.size(groups::fsdp) == 1) {
+  if (mesh.size(groups::fsdp) > 1 && ranks.num_nodes > 1 && !is_inside)
+    texts.push_back(warning_of_copies_across(mesh, ranks));
+  if (is_hybrid && mesh.size(groups::fsdp) == 1) {
     texts.push_back(core::to_string(
         {"parallel.sharding = \"HYBRID_SHARD\"", "splits nothing",
-         "every shard group has one rank, so each rank keeps a whole copy of the model",
+         fmt::format("every shard group has one rank, so each {} keeps a whole copy of the model",
+                     holder_of_copy(mesh)),
          "Set parallel.dp_shard, or use FULL_SHARD."}));
   }
   return texts;

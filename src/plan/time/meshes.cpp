@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "model/part.hpp"
+#include "plan/detail/sharing.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -32,7 +32,6 @@ class Meshes {
     const Ranks& ranks = request_.ranks;
     const std::int64_t parts = request_.max_seq_length / shortest_part_tokens;
     for (const std::int64_t tp : sizes(open.tp, own.num_tp(), ranks.ranks_per_node)) {
-      if (!model::why_not(table_, tp).empty()) continue;
       for (const std::int64_t ep : open.ep ? expert_sizes() : std::set{own.num_ep()})
         for (const std::int64_t cp :
              sizes(open.cp, own.num_cp(),
@@ -66,7 +65,7 @@ class Meshes {
       other.parallel.cp = cp;
       other.parallel.ep = ep;
       if (sharding) other.parallel.sharding = sharding;
-      if (!is_mesh(other.parallel, other.ranks)) continue;
+      if (!has_mesh(other, table_)) continue;
       const Mesh mesh = make_mesh(other.parallel, other.ranks);
       // FULL_SHARD by another name.
       if (sharding == Sharding::hybrid_shard &&

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "plan/detail/sharing.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -102,10 +103,10 @@ void add_hybrid_over_nodes(const PlanInput& request, const model::ParameterTable
   for (std::int64_t nodes = 1; nodes < ranks.num_nodes; nodes *= 2) {
     PlanInput other = request;
     other.parallel.sharding = Sharding::hybrid_shard;
+    if (nodes * ranks.ranks_per_node % sharing != 0) continue;
     other.parallel.dp_shard = nodes * ranks.ranks_per_node / sharing;
     other.parallel.dp_replicate = 0;
-    if (other.parallel.dp_shard == 0) continue;
-    if (!is_mesh(other.parallel, other.ranks)) return;
+    if (!has_mesh(other, table)) return;
     Strategy hybrid = plan_strategy(other, table, site);
     if (!hybrid.fits) continue;
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
@@ -159,9 +160,9 @@ std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTa
     PlanInput other = request;
     other.parallel.sharding = sharding;
     other.parallel.dp_shard = other.parallel.dp_replicate = 0;
-    if (!request.ranks.is_even && sharding == Sharding::hybrid_shard) continue;
-    // Ranks without the others of a copy have nobody to share experts with.
-    if (request.parallel.num_ep() > 1 && !is_mesh(other.parallel, other.ranks)) continue;
+    // FULL_SHARD is there if the ranks form any mesh, and else says what is wrong. Nodes may have
+    // no room for whole copies, and ranks that hold one alone nobody to share experts with.
+    if (sharding != Sharding::full_shard && !has_mesh(other, table)) continue;
     const Mesh mesh = make_mesh(other.parallel, other.ranks, other.deck);
     const bool is_there = std::any_of(strategies.begin(), strategies.end(),
                                       [&](const auto& s) { return is_same(s.mesh, mesh); });

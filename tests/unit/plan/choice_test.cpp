@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "plan/fits.hpp"
 #include "plan/machine/machine_file.hpp"
 #include "support/folders.hpp"
 #include "support/optimizers.hpp"
@@ -214,6 +215,41 @@ TEST(AutomaticSharing, OfExpertsIsForModelsThatHaveSome) {
   EXPECT_TRUE(sharing_axes(request, experts.table()).ep);
   request.ranks = tests::ranks_on_nodes(1, 1);
   EXPECT_FALSE(sharing_axes(request, experts.table()).any()) << "one rank has nobody to share with";
+}
+
+TEST(Meshes, ThatARunWouldRefuseAreNeitherComparedNorSuggested) {
+  PlanInput request = open_request(small, 1, 4);
+  request.architecture.experts = {.num = 4, .top_k = 2, .d_ff = 48};
+  const tests::DecoderTable decoder(request.architecture);
+  model::ParameterTable table = decoder.table();
+  // Two experts of 80 numbers are two and a half blocks, all four five.
+  table.rows.push_back({.name = "experts.down",
+                        .shape = {4, 10, 8},
+                        .trainable = false,
+                        .of_experts = model::OfExperts{0, 4, 4},
+                        .packing = {.kind = model::Packing::Kind::nf4}});
+  const Site site = {shipped("h100-8"), Passes::composed, 1};
+  const auto meshes = compare_meshes(request, table, site, {true, true, true});
+  ASSERT_FALSE(meshes.empty());
+  for (const Strategy& mesh : meshes) {
+    EXPECT_NO_THROW(make(mesh.request, table)) << mesh.name();
+    EXPECT_EQ(mesh.mesh.axes[Axis::tp] * mesh.mesh.ep, 1) << mesh.name();
+  }
+  EXPECT_NO_THROW(choose(request, table, site));
+  for (const Remedy& remedy : remedies(request, table, 1))
+    EXPECT_EQ(remedy.change.find("parallel.tp") + remedy.change.find("parallel.ep"),
+              2 * std::string::npos)
+        << remedy.change;
+}
+
+TEST(Meshes, OfHybridShardFillNodesWithWholeCopies) {
+  PlanInput request = open_request(small, 3, 8);
+  request.parallel.cp = 3;
+  request.max_seq_length = 3072;
+  const tests::DecoderTable table(request.architecture);
+  const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
+  for (const Strategy& strategy : compare(request, table.table(), site))
+    EXPECT_EQ(strategy.name().find("HYBRID_SHARD cp"), std::string::npos) << strategy.name();
 }
 
 TEST(Meshes, ThatFitComeFirstTheFastestOfThemFirst) {

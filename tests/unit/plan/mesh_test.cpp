@@ -184,6 +184,52 @@ TEST(Mesh, RefusesUnevenNodesForHybridShardUnlessTheDeckNamesASize) {
   EXPECT_EQ(mesh(settings("HYBRID_SHARD", 3), ranks_on_nodes(6, 4)), "HYBRID_SHARD 2 x 3");
 }
 
+ParallelSettings shared(const std::string& sharding, std::int64_t tp, std::int64_t cp,
+                        std::int64_t dp_shard = 0) {
+  ParallelSettings parallel = settings(sharding, dp_shard);
+  parallel.tp = tp;
+  parallel.cp = cp;
+  return parallel;
+}
+
+TEST(Mesh, RefusesAHybridShardWhoseGroupsCannotFillANode) {
+  EXPECT_EQ(refusal(shared("HYBRID_SHARD", 1, 3), ranks_on_nodes(24, 8)),
+            "input.toml: parallel.sharding = \"HYBRID_SHARD\" cannot split nodes of 8 ranks into "
+            "groups of 3 (parallel.tp times parallel.cp ranks compute each sample together, and a "
+            "copy of the model is split over the groups of a node). Let tp times cp be 1, 2, 4 or "
+            "8, set parallel.dp_shard to 1, 2, 4 or 8, or use FULL_SHARD.");
+  EXPECT_EQ(mesh(shared("HYBRID_SHARD", 1, 3, 4), ranks_on_nodes(24, 8)), "HYBRID_SHARD 2 x 12");
+  EXPECT_EQ(mesh(shared("HYBRID_SHARD", 2, 2), ranks_on_nodes(16, 8)), "HYBRID_SHARD 2 x 4");
+  EXPECT_EQ(mesh(shared("HYBRID_SHARD", 1, 16), ranks_on_nodes(32, 8)), "HYBRID_SHARD 2 x 16");
+  EXPECT_EQ(mesh(shared("AUTO", 1, 3), ranks_on_nodes(24, 8)), "FULL_SHARD 1 x 24")
+      << "which splits no node";
+}
+
+TEST(Mesh, SpeaksOfGroupsWhereRanksComputeSamplesTogether) {
+  EXPECT_EQ(refusal(shared("FULL_SHARD", 2, 1, 3), ranks_on_nodes(8, 8)),
+            "input.toml: parallel.dp_shard = 3 does not divide the 4 groups of 2 ranks that "
+            "parallel.tp and parallel.cp form (each copy of the model lies on so many groups). Use "
+            "1, 2 or 4, or start a multiple of 6 ranks.");
+  EXPECT_NE(refusal(shared("FULL_SHARD", 3, 2), ranks_on_nodes(8, 8))
+                .find("Let their product be 1, 2, 4 or 8, or start a multiple of 6 ranks."),
+            std::string::npos);
+  const auto warned = [](const ParallelSettings& parallel, const Ranks& ranks) {
+    const auto texts = warnings(make_mesh(parallel, ranks), ranks);
+    return texts.empty() ? std::string() : texts.front();
+  };
+  EXPECT_NE(warned(shared("HYBRID_SHARD", 2, 1, 1), ranks_on_nodes(8, 4))
+                .find("each group of 2 ranks keeps a whole copy of the model"),
+            std::string::npos);
+  EXPECT_NE(warned(shared("HYBRID_SHARD", 2, 1, 4), ranks_on_nodes(16, 4))
+                .find("Inside a node: parallel.dp_shard = 1 or 2."),
+            std::string::npos);
+  EXPECT_NE(warned(shared("HYBRID_SHARD", 1, 3, 4), ranks_on_nodes(24, 8))
+                .find("Copies fit into a node where tp times cp divides 8."),
+            std::string::npos);
+  EXPECT_NE(warned(shared("HYBRID_SHARD", 4, 1), ranks_on_nodes(4, 4)).find("Lower parallel.tp"),
+            std::string::npos);
+}
+
 TEST(Mesh, WarnsOfCopiesAcrossNodes) {
   const auto texts = [](const ParallelSettings& parallel, const Ranks& ranks) {
     return warnings(make_mesh(parallel, ranks), ranks);

@@ -9,8 +9,8 @@
 #include "plan/fits.hpp"
 #include "plan/layout/mesh_text.hpp"
 #include "plan/memory/detail/activations.hpp"
-#include "plan/time/traffic.hpp"
 #include "plan/time/time.hpp"
+#include "plan/time/traffic.hpp"
 #include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
 #include "unit/plan/small_model.hpp"
@@ -79,12 +79,47 @@ TEST(PackedExpertsInOneTensor, AreSharedWhereNoBlockIsCut) {
   };
   EXPECT_EQ(problem(96, {.ranks = 2, .ep = 2}), "") << "two experts are three blocks";
   EXPECT_NE(problem(80, {.ranks = 2, .ep = 2})
-                .find("parallel.ep = 2 ranks share the experts of "
-                      "experts.down"),
+                .find("parallel.ep = 2: 2 ranks cannot share the experts of experts.down"),
             std::string::npos);
-  EXPECT_NE(problem(96, {.ranks = 4, .ep = 4}).find("blocks of 64 that would be cut"),
+  EXPECT_NE(problem(96, {.ranks = 4, .ep = 4})
+                .find("packed in blocks of 64 numbers, an expert has 96, and some"),
             std::string::npos);
   EXPECT_NE(problem(80, {.ranks = 2, .tp = 2}).find("parallel.tp = 2"), std::string::npos);
+}
+
+TEST(SharedMatrices, ThatRanksCannotShareAreNamedWithSizesForTheseRanks) {
+  const auto problem = [](Sharing sharing, const Training& training = {}) -> std::string {
+    const PlanInput r = request(sharing);
+    try {
+      make(r, DecoderTable(r.architecture, training).table());
+      return "";
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.kind(), core::ErrorKind::deck);
+      return error.what();
+    }
+  };
+  // Four heads: three ranks can share them, but not as a part of four ranks.
+  PlanInput r = request({.ranks = 8, .tp = 8});
+  r.ranks = tests::ranks_on_nodes(8, 8);
+  try {
+    make(r, DecoderTable(r.architecture).table());
+    FAIL();
+  } catch (const core::Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "parallel: parallel.tp = 8: 8 ranks cannot share the matrices of this model "
+              "(model.layers.0.self_attn.q_proj.weight can be cut into 4 parts at most, of 16 rows "
+              "each). Use 1, 2 or 4.");
+  }
+  // In NF4 four ranks would have 24 of the 96 columns of a matrix that is packed 64 by 64.
+  const std::string packed =
+      problem({.ranks = 4, .tp = 4}, {.rank = 4, .packing = model::Packing::Kind::nf4});
+  EXPECT_NE(packed.find("is packed in blocks of 64 numbers, some of which would be cut"),
+            std::string::npos)
+      << packed;
+  EXPECT_NE(packed.find("Use 1. Long sequences also fit with parallel.cp = 4, which divides them "
+                        "and cuts no matrix."),
+            std::string::npos)
+      << packed;
 }
 
 TEST(SharedTraffic, OfOneRankIsNone) {
