@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/upload.hpp"
+#include "shard/detail/started.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -104,8 +105,10 @@ class Gather final : public ContextWay {
   at::Tensor fetch(const at::Tensor& kv) const {
     const at::Tensor sent = kv.index_select(0, sent_rows_);
     const at::Tensor received = at::empty({order_.size(0), kv.size(1)}, kv.options());
-    cp_.wait(cp_.all_to_all(sent.const_data_ptr(), times(sent_, row_bytes(sent)),
-                            received.data_ptr(), times(received_, row_bytes(sent))));
+    Started(cp_, {sent, received}, [&] {
+      return cp_.all_to_all(sent.const_data_ptr(), times(sent_, row_bytes(sent)),
+                            received.data_ptr(), times(received_, row_bytes(sent)));
+    }).wait();
     return received.index_select(0, order_);
   }
 
@@ -113,8 +116,10 @@ class Gather final : public ContextWay {
   at::Tensor give_back(const at::Tensor& d_fetched, std::int64_t num_tokens) const {
     const at::Tensor given = d_fetched.index_select(0, received_rows_);
     const at::Tensor terms = at::empty({sent_rows_.size(0), given.size(1)}, given.options());
-    cp_.wait(cp_.all_to_all(given.const_data_ptr(), times(received_, row_bytes(given)),
-                            terms.data_ptr(), times(sent_, row_bytes(given))));
+    Started(cp_, {given, terms}, [&] {
+      return cp_.all_to_all(given.const_data_ptr(), times(received_, row_bytes(given)),
+                            terms.data_ptr(), times(sent_, row_bytes(given)));
+    }).wait();
     at::Tensor d_kv = zeros_in_fp32(num_tokens, given.size(1), given);
     std::int64_t first = 0;
     // One rank after the other, of which each has a token once: sums have one order.
@@ -188,8 +193,8 @@ class Ring final : public ContextWay {
 
  private:
   struct Travel {
-    comm::Ticket ticket = comm::nothing_started;
-    at::Tensor sent, received;
+    Started started = {};
+    at::Tensor received = {};
   };
 
   /// Whose keys are here in a step, or in the one after the last: its own.
@@ -200,21 +205,20 @@ class Ring final : public ContextWay {
 
   /// Starts to send what is here in `step` to the next rank, and to receive what is here then.
   Travel pass_on(const at::Tensor& rows, int step) const {
-    Travel travel{
-        .sent = rows,
-        .received = at::empty({num_tokens_[holder(step + 1)], rows.size(1)}, rows.options())};
+    const at::Tensor received =
+        at::empty({num_tokens_[holder(step + 1)], rows.size(1)}, rows.options());
     std::vector<std::int64_t> send(static_cast<std::size_t>(cp_.size())), receive = send;
     send[static_cast<std::size_t>((cp_.rank() + 1) % cp_.size())] = rows.size(0) * row_bytes(rows);
-    receive[holder(1)] = travel.received.size(0) * row_bytes(rows);
-    travel.ticket =
-        cp_.all_to_all(rows.const_data_ptr(), send, travel.received.data_ptr(), receive);
-    return travel;
+    receive[holder(1)] = received.size(0) * row_bytes(rows);
+    Started started(cp_, {rows, received}, [&] {
+      return cp_.all_to_all(rows.const_data_ptr(), send, received.data_ptr(), receive);
+    });
+    return {std::move(started), received};
   }
 
   at::Tensor arrived(Travel& travel) const {
-    if (travel.ticket != comm::nothing_started) cp_.wait(travel.ticket);
-    travel.sent.reset();
-    return std::exchange(travel, {}).received;
+    travel.started.wait();
+    return std::exchange(travel.received, at::Tensor());
   }
 
   comm::Group& cp_;

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "model/upload.hpp"
+#include "shard/detail/started.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -54,7 +55,9 @@ Choices exchange_counts(comm::Group& ep, const at::Tensor& ends,
   const Counts recv_bytes(held.size(), num_held * std::int64_t{sizeof(std::int64_t)});
   const at::Tensor sent = at::cat(parts);
   const at::Tensor received = at::empty({ep.size() * num_held}, ends.options());
-  ep.wait(ep.all_to_all(sent.data_ptr(), send_bytes, received.data_ptr(), recv_bytes));
+  Started(ep, {sent, received}, [&] {
+    return ep.all_to_all(sent.data_ptr(), send_bytes, received.data_ptr(), recv_bytes);
+  }).wait();
   const at::Tensor on_host = at::cat({counts, received}).to(at::kCPU);
   const auto* first = on_host.const_data_ptr<std::int64_t>();
   return {{first, first + counts.numel()}, {first + counts.numel(), first + on_host.numel()}};
@@ -148,8 +151,10 @@ class ExchangedRows final : public model::ExpertRoute {
     std::int64_t row_bytes = rows.element_size();
     for (std::size_t dim = 1; dim < shape.size(); ++dim)
       row_bytes *= shape[dim];
-    ep_.wait(ep_.all_to_all(rows.data_ptr(), out.bytes(row_bytes), received.data_ptr(),
-                            in.bytes(row_bytes)));
+    Started(ep_, {rows, received}, [&] {
+      return ep_.all_to_all(rows.data_ptr(), out.bytes(row_bytes), received.data_ptr(),
+                            in.bytes(row_bytes));
+    }).wait();
     return received;
   }
 

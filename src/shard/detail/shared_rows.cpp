@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/part.hpp"
+#include "shard/detail/started.hpp"
 
 namespace finetune::shard {
 
@@ -40,7 +41,9 @@ void SharedRows::sum(int unit, const at::Tensor& gradients) const {
       of.has_gaps ? at::zeros({of.wire_count}, options) : at::empty({of.wire_count}, options);
   for (const Run& run : of.runs)
     wire.narrow(0, run.on_wire, run.count).copy_(gradients.narrow(0, run.first, run.count));
-  tp_->wait(tp_->all_reduce(core::DType::f32, wire.data_ptr(), wire.numel()));
+  Started(*tp_, {wire}, [&] {
+    return tp_->all_reduce(core::DType::f32, wire.data_ptr(), wire.numel());
+  }).wait();
   for (const Run& run : of.runs)
     gradients.narrow(0, run.first, run.count).copy_(wire.narrow(0, run.on_wire, run.count));
 }

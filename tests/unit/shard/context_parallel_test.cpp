@@ -17,8 +17,11 @@
 #include "model/context.hpp"
 #include "model/layout.hpp"
 #include "model/rope.hpp"
+#include "shard/detail/context_ways.hpp"
+#include "support/allocations.hpp"
 #include "support/ranks.hpp"
 #include "unit/model/table_weights.hpp"
+#include "unit/shard/failing_group.hpp"
 
 namespace finetune::shard::context_parallel_test {
 namespace {
@@ -153,6 +156,22 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(plan::ContextMethod::ring, plan::ContextMethod::gather),
                      testing::Values(model::Path::kernels, model::Path::composed)),
     name_of);
+
+TEST(ContextCollectives, ThatFailLeaveTheirMemoryBehind) {
+  if (tests::world().size() == 1) return;  // sends nothing
+  const tests::LeftOnPurpose left_on_purpose;
+  const Case each{.name = "", .batch = 1, .length = 64};
+  tests::FailingGroup cp(tests::world(), tests::FailingGroup::Fails::in_wait);
+  const model::Sequence sequence = own_sequence(each, cp);
+  const at::Tensor qkv = own_rows(tests::normal({64, 80}, 7), sequence);
+  for (const auto method : {plan::ContextMethod::ring, plan::ContextMethod::gather}) {
+    const auto way = make_way(method, sequence, shape_of(each), 4, cp, at::kCPU);
+    const tests::Allocations allocations;
+    EXPECT_THROW(way->attend(qkv, shape_of(each), model::Path::composed), core::Error);
+    // Keys and values of some tokens of others at least, and what was sent.
+    EXPECT_GE(allocations.live_bytes(), 2 * 32 * 4);
+  }
+}
 
 /// Of two rows of 32,768 tokens on four ranks: 8 heads of 128 in bf16, 4 KiB per token.
 bool goes_round(plan::ContextMethod method, std::vector<Stretch> stretches,

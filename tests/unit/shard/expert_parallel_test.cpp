@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "comm/mpi/mpi_group.hpp"
+#include "support/allocations.hpp"
 #include "support/ranks.hpp"
 #include "unit/model/tiny_weights.hpp"
+#include "unit/shard/failing_group.hpp"
 
 namespace finetune::shard::expert_parallel_test {
 namespace {
@@ -254,6 +256,17 @@ TEST_P(SharedExpertsOf, WithoutExchangeAreTermsOfTheirSum) {
   };
   expect_within(summed(term.y), expected.y, 1e-5);
   expect_within(summed(term.dx), expected.dx, 1e-5);
+}
+
+TEST(ExpertCollectives, ThatFailLeaveTheirMemoryBehind) {
+  const tests::LeftOnPurpose left_on_purpose;
+  tests::FailingGroup ep(tests::world(), tests::FailingGroup::Fails::in_wait);
+  const SharedExperts experts(ep, {.ep = ep.size(), .i_ep = ep.rank()});
+  const at::Tensor ends = at::arange(num_experts);
+  const tests::Allocations allocations;
+  EXPECT_THROW(experts.route(ends, ExpertTensors::separate), core::Error);
+  // How often each expert was chosen, as it was sent.
+  EXPECT_GE(allocations.live_bytes(), num_experts * std::int64_t{sizeof(std::int64_t)});
 }
 
 INSTANTIATE_TEST_SUITE_P(Routings, SharedExpertsOf,
