@@ -65,6 +65,40 @@ TEST(Defaults, AreChosenAloudAndKeptByARestartOnTheSameRanks) {
   EXPECT_EQ(count(second.out, "as at the start before on these ranks"), 1) << second.out;
 }
 
+TEST(Defaults, AreNotWhatAnEarlierDeckStated) {
+  const fs::path output = empty_folder("defaults/stated") / "output";
+  const Outcome first = train(2, output, {"train.stop_after_steps=1", "parallel.tp=2"});
+  ASSERT_EQ(first.exit_code, 75) << first.text();
+  const Outcome second = train(2, output);
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(count(second.out, "as at the start before"), 0) << second.out;
+  EXPECT_EQ(count(second.out, " tp 2 "), 0) << second.out;
+  EXPECT_EQ(count(second.out, "(taken)"), 1) << second.out;
+}
+
+TEST(Defaults, OfSharedMatricesAreKeptWhereThePlanChoseThem) {
+  const fs::path output = empty_folder("defaults/shared") / "output";
+  const Outcome first = train(2, output, {"train.stop_after_steps=1", "parallel.tp=2"});
+  ASSERT_EQ(first.exit_code, 75) << first.text();
+  // As if the memory had not been enough without.
+  std::string note = read(output / ".run.json");
+  const std::string stated = "\"chosen\":[\"sharding\"]",
+                    chosen = "\"chosen\":[\"sharding\",\"tp\"]";
+  ASSERT_NE(note.find(stated), std::string::npos) << note;
+  note.replace(note.find(stated), stated.size(), chosen);
+  std::ofstream(output / ".run.json") << note;
+  const Outcome second = train(2, output);
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(sharding_in(second.out), "FULL_SHARD") << second.out;
+  EXPECT_EQ(count(second.out, "FULL_SHARD tp 2, as at the start before on these ranks"), 1)
+      << second.out;
+  EXPECT_NE(read(output / ".run.json").find(chosen), std::string::npos) << "for the start after";
+  // Another mesh than that one: what was chosen with it is no choice any more.
+  const Outcome third = train(2, output, {"parallel.tp=1"});
+  EXPECT_EQ(third.exit_code, 0) << third.text();
+  EXPECT_EQ(count(third.out, "as at the start before"), 0) << third.out;
+}
+
 TEST(Defaults, LeaveALogThatLaterStartsAppendTo) {
   const fs::path output = empty_folder("defaults/log") / "output";
   const Outcome first = train(1, output, {"train.stop_after_steps=1"});

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 
@@ -39,33 +41,72 @@ plan::Machine machine_of(const Input& input, bool on_gpu, std::int64_t cores) {
   return plan::usual_machine(on_gpu, cores);
 }
 
-bool is_mesh_open(const plan::PlanInput& request, const model::ParameterTable& table) {
-  return plan::is_sharding_open(request) || plan::sharing_axes(request, table).any();
+constexpr const char* sharding_key = "sharding";
+struct AxisKey {
+  const char* name;
+  std::int64_t plan::ParallelSettings::*num;
+  bool plan::OpenAxes::*is_open;
+};
+constexpr std::array axis_keys = {AxisKey{"tp", &plan::ParallelSettings::tp, &plan::OpenAxes::tp},
+                                  AxisKey{"cp", &plan::ParallelSettings::cp, &plan::OpenAxes::cp},
+                                  AxisKey{"ep", &plan::ParallelSettings::ep, &plan::OpenAxes::ep}};
+
+/// Whether the plan chose `key` then. Notes of older programs do not say it: they chose the
+/// sharding alone.
+bool was_chosen(const core::Json& choice, const std::string& key) {
+  const core::Json keys = choice.value("chosen", core::Json::array({sharding_key}));
+  return std::ranges::find(keys, core::Json(key)) != keys.end();
 }
 
 /// What ranks share, where `parallel` leaves it open. Notes of older programs do not have it.
 void take_shared(const core::Json& choice, plan::ParallelSettings& parallel) {
-  const auto take = [&](const char* name, std::int64_t& num) {
-    if (num == 0) num = choice.value(name, std::int64_t{1});
-  };
-  take("tp", parallel.tp);
-  take("cp", parallel.cp);
-  take("ep", parallel.ep);
+  for (const AxisKey& key : axis_keys)
+    if (parallel.*key.num == 0) parallel.*key.num = choice.value(key.name, std::int64_t{1});
 }
 
-/// The request with the strategy of an earlier start, if that was on these ranks.
+/// Whether the deck leaves open only what the plan chose then. What is not shared is nobody's
+/// choice.
+bool leaves_open_what_was_chosen(const core::Json& choice, const plan::PlanInput& request) {
+  if (plan::is_sharding_open(request) && !was_chosen(choice, sharding_key)) return false;
+  return std::ranges::all_of(axis_keys, [&](const AxisKey& key) {
+    return request.parallel.*key.num > 0 || choice.value(key.name, std::int64_t{1}) == 1 ||
+           was_chosen(choice, key.name);
+  });
+}
+
+/// What describes a mesh in a note.
+core::Json mesh_json(const plan::Mesh& mesh) {
+  const bool is_split = mesh.sharding == plan::Sharding::hybrid_shard;
+  return {{"sharding", to_string(mesh.sharding)},
+          {"dp_shard", is_split ? mesh.axes[plan::Axis::dp_shard] : 0},
+          {"tp", mesh.axes[plan::Axis::tp]},
+          {"cp", mesh.axes[plan::Axis::cp]},
+          {"ep", mesh.ep}};
+}
+
+bool is_noted(const plan::Mesh& mesh, const core::Json& choice) {
+  const core::Json now = mesh_json(mesh);
+  for (const auto& [key, value] : now.items())
+    if (choice.value(key, core::Json(1)) != value) return false;
+  return true;
+}
+
+/// The request with the mesh of an earlier start, if that was on these ranks.
 std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput& request) {
-  if (input.checkpoint.resume == "never" || !is_mesh_open(request, input.parameters)) return {};
+  const bool is_open =
+      plan::is_sharding_open(request) || plan::sharing_axes(request, input.parameters).any();
+  if (input.checkpoint.resume == "never" || !is_open) return {};
   try {
     const core::Json choice = checkpoint::noted_choice(input.train.output);
     if (choice.is_null() || choice.at("ranks") != ranks_json(request.ranks)) return {};
+    if (!leaves_open_what_was_chosen(choice, request)) return {};
     plan::PlanInput same = request;
     if (plan::is_sharding_open(request)) {
-      same.parallel.sharding = plan::sharding_named(choice.at("sharding").get<std::string>());
+      same.parallel.sharding = plan::sharding_named(choice.at(sharding_key).get<std::string>());
       same.parallel.dp_shard = choice.at("dp_shard").get<std::int64_t>();
     }
     take_shared(choice, same.parallel);
-    plan::make_mesh(same.parallel, same.ranks);
+    if (!is_noted(plan::make_mesh(same.parallel, same.ranks), choice)) return {};
     return same;
   } catch (const std::exception&) {
     return {};  // a note that means nothing here
@@ -83,7 +124,8 @@ class Decision {
       const plan::Choice choice = plan::choose(*same, input_.parameters, site_);
       const plan::Strategy& strategy = choice.strategies.front();
       if (strategy.fits) {
-        tell(fmt::format("  {:<26} {}, as at the start before on these ranks", "parallel.sharding",
+        tell(fmt::format("  {:<26} {}, as at the start before on these ranks",
+                         plan::is_sharding_open(asked_) ? "parallel.sharding" : "parallel",
                          strategy.name()),
              plan::to_string(choice, *same, site_));
         return choice.request;
@@ -129,10 +171,10 @@ void take(const core::Json& decision, const plan::PlanInput& asked, Input& input
     input.parallel.dp_shard = decision.at("dp_shard").get<std::int64_t>();
   }
   take_shared(decision, input.parallel);
-  // Where nothing is shared a later start finds that by itself.
-  const plan::ParallelSettings& now = input.parallel;
-  input.mesh_is_chosen = plan::is_sharding_open(asked) ||
-                         (is_mesh_open(asked, input.parameters) && now.tp * now.cp * now.ep > 1);
+  // What nobody shares, later starts leave alone by themselves.
+  input.chosen.sharding = plan::is_sharding_open(asked);
+  for (const AxisKey& key : axis_keys)
+    input.chosen.axes.*key.is_open = asked.parallel.*key.num == 0 && input.parallel.*key.num > 1;
   if (asked.chooses_activations)
     input.train.activation_checkpointing =
         static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>());
@@ -152,14 +194,15 @@ bool can_plan(const plan::PlanInput& request, const model::ParameterTable& table
 
 }  // namespace
 
-core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks) {
-  const bool is_split = mesh.sharding == plan::Sharding::hybrid_shard;
-  return {{"ranks", ranks_json(ranks)},
-          {"sharding", to_string(mesh.sharding)},
-          {"dp_shard", is_split ? mesh.axes[plan::Axis::dp_shard] : 0},
-          {"tp", mesh.axes[plan::Axis::tp]},
-          {"cp", mesh.axes[plan::Axis::cp]},
-          {"ep", mesh.ep}};
+core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks,
+                           const ChosenMesh& chosen) {
+  core::Json choice = mesh_json(mesh);
+  choice["ranks"] = ranks_json(ranks);
+  core::Json& keys = choice["chosen"] = core::Json::array();
+  if (chosen.sharding) keys.push_back(sharding_key);
+  for (const AxisKey& key : axis_keys)
+    if (chosen.axes.*key.is_open) keys.push_back(key.name);
+  return choice;
 }
 
 void settle_choices(const comm::Environment& environment, const comm::Device& device,

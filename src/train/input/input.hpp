@@ -15,6 +15,7 @@
 #include "model/family.hpp"
 #include "model/quantization.hpp"
 #include "optim/settings.hpp"
+#include "plan/choice.hpp"
 #include "plan/layout/settings.hpp"
 #include "plan/plan.hpp"
 #include "train/input/arithmetic.hpp"
@@ -22,6 +23,14 @@
 #include "train/input/settings.hpp"
 
 namespace finetune::train {
+
+/// Which keys of [parallel] the plan chose.
+struct ChosenMesh {
+  bool sharding = false;  ///< and dp_shard
+  plan::OpenAxes axes;
+
+  bool any() const { return sharding || axes.any(); }
+};
 
 struct Input {
   ModelSettings model;
@@ -53,8 +62,9 @@ struct Input {
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
-  /// The mesh was left to the plan, and has become what that chose (train/input/choices.hpp).
-  bool mesh_is_chosen = false;
+  /// What of the mesh was left to the plan, and has become what that chose
+  /// (train/input/choices.hpp).
+  ChosenMesh chosen;
 
   /// What the ranks agreed on; before that, and in a plan, what this process would do.
   std::optional<Arithmetic> arithmetic;

@@ -53,7 +53,7 @@ StopVote::Passes passes_of(const world::World& world) {
 
 /// What later starts in the folder are to go by; null where the deck said it all.
 core::Json choice_of(const Input& input, const plan::Plan& plan) {
-  return input.mesh_is_chosen ? describe_choice(plan.mesh, plan.ranks) : core::Json();
+  return input.chosen.any() ? describe_choice(plan.mesh, plan.ranks, input.chosen) : core::Json();
 }
 
 Corpus corpus_of(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
