@@ -12,6 +12,7 @@
 #include "base/packed_files.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
+#include "shard/started.hpp"
 #include "weights/expected.hpp"
 
 namespace finetune::base {
@@ -145,7 +146,9 @@ at::Tensor row_norms(const shard::ModelShards& shards, int row) {
   const auto& split = shards.table().row(row).split;
   if (!tp || !split || split->dim != 1) return norms;
   at::Tensor squares = norms.square();
-  tp->wait(tp->all_reduce(core::DType::f32, squares.data_ptr(), squares.numel()));
+  shard::Started(*tp, {squares}, [&] {
+    return tp->all_reduce(core::DType::f32, squares.data_ptr(), squares.numel());
+  }).wait();
   return squares.sqrt_();
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "model/upload.hpp"
-#include "shard/detail/started.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::shard {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "model/upload.hpp"
-#include "shard/detail/started.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::shard {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "shard/detail/started.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::shard {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "model/part.hpp"
-#include "shard/detail/started.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::shard {
 

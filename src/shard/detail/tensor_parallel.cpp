@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::shard {
 
@@ -120,7 +121,9 @@ namespace {
 /// [rows, N] of every rank -> [ranks, rows, N]; fp32.
 at::Tensor gathered(comm::Group& tp, const at::Tensor& own) {
   const at::Tensor all = at::empty({tp.size(), own.size(0), own.size(1)}, own.options());
-  tp.wait(tp.all_gather(core::DType::f32, own.data_ptr(), all.data_ptr(), own.numel()));
+  Started(tp, {own, all}, [&] {
+    return tp.all_gather(core::DType::f32, own.data_ptr(), all.data_ptr(), own.numel());
+  }).wait();
   return all;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/detail/started.hpp"
+#include "shard/started.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include "model/context.hpp"
 #include "model/rope.hpp"
 #include "model/upload.hpp"
+#include "shard/started.hpp"
 
 namespace finetune::train {
 namespace {
@@ -113,7 +114,9 @@ model::Balance make_balance(const Engine& engine, const data::MicroBatch& batch,
   balance.sample_N = to_tensor(own(samples, context.get()), device);
   if (context)
     balance.sum_over_ranks = [cp = engine.shards.groups().cp](const at::Tensor& terms) {
-      cp->wait(cp->all_reduce(core::DType::f32, terms.data_ptr(), terms.numel()));
+      shard::Started(*cp, {terms}, [&] {
+        return cp->all_reduce(core::DType::f32, terms.data_ptr(), terms.numel());
+      }).wait();
     };
   if (!engine.balances_micro_batch) return balance;
   balance.choices_E =
