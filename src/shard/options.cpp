@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "comm/agree.hpp"
 #include "comm/group_factory.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 /// One warning for all ranks and groups. Collective on `world`.
 void warn_of_one_level(const comm::Communicator& world,
-                       std::initializer_list<const comm::MpiGroup*> groups) {
+                       const std::vector<const comm::MpiGroup*>& groups) {
   std::string why;
   for (const comm::MpiGroup* group : groups)
     if (why.empty()) why = group->why_one_level();
@@ -89,18 +90,26 @@ Groups make_groups(const world::World& world, bool overlap, plan::Alone alone) {
       overlap && (world.fsdp.size() > 1 || world.dp_replicate.size() > 1 || communicates));
   const auto fsdp = std::make_shared<comm::MpiGroup>(world.fsdp, of_units);
   const auto dp_replicate = std::make_shared<comm::MpiGroup>(world.dp_replicate, of_units);
-  warn_of_one_level(world.world, {fsdp.get(), dp_replicate.get()});
   Groups groups{.fsdp = fsdp, .dp_replicate = dp_replicate};
+  std::vector<const comm::MpiGroup*> all = {fsdp.get(), dp_replicate.get()};
   const auto of_activations =
       make_worker(overlap && (world.tp.size() > 1 || world.cp.size() > 1 || world.ep.size() > 1));
-  const auto activation_group =
-      [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
-    return comm.size() > 1 ? std::make_shared<comm::MpiGroup>(comm, of_activations) : nullptr;
+  const auto group = [&](const comm::Communicator& comm,
+                         const auto& worker) -> std::shared_ptr<comm::Group> {
+    if (comm.size() == 1) return nullptr;
+    const auto made = std::make_shared<comm::MpiGroup>(comm, worker);
+    all.push_back(made.get());
+    return made;
   };
-  groups.tp = activation_group(world.tp);
-  groups.cp = activation_group(world.cp);
-  groups.ep = activation_group(world.ep);
-  if (groups.ep) groups.expert_fsdp = std::make_shared<comm::MpiGroup>(world.expert_fsdp, of_units);
+  groups.tp = group(world.tp, of_activations);
+  groups.cp = group(world.cp, of_activations);
+  groups.ep = group(world.ep, of_activations);
+  if (groups.ep) {
+    const auto of_experts = std::make_shared<comm::MpiGroup>(world.expert_fsdp, of_units);
+    all.push_back(of_experts.get());
+    groups.expert_fsdp = of_experts;
+  }
+  warn_of_one_level(world.world, all);
   groups.alone = alone;
   return groups;
 }

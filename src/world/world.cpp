@@ -139,7 +139,16 @@ std::string to_string(const plan::Mesh& mesh, const comm::Topology& topology) {
     text += fmt::format("; {} shared by {} ranks each:", what, size) +
             groups_of(group_of_rank, static_cast<int>(mesh.size() / size), {});
   }
-  if (mesh.ep > 1) text += fmt::format("; experts shared by {} ranks each", mesh.ep);
+  if (mesh.ep > 1) {
+    const std::int64_t of_fsdp = mesh.size(plan::groups::fsdp);
+    std::vector<int> group_of_rank;
+    for (const std::int64_t each : position) {
+      const auto place = mesh.axes.place(plan::groups::fsdp, each);
+      group_of_rank.push_back(static_cast<int>((place.group * of_fsdp + place.number) / mesh.ep));
+    }
+    text += fmt::format("; experts shared by {} ranks each:", mesh.ep) +
+            groups_of(group_of_rank, static_cast<int>(mesh.size() / mesh.ep), {});
+  }
   return text;
 }
 

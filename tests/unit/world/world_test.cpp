@@ -57,6 +57,21 @@ TEST(World, AloneNeedsNoMpi) {
   EXPECT_EQ(world.batch.all_reduce(3.0, comm::Reduce::sum), 3.0);
 }
 
+TEST(World, TellsWhichRanksShareExperts) {
+  plan::Mesh mesh = mesh_of(1, 4);
+  mesh.axes[plan::Axis::tp] = 2;
+  mesh.ep = 2;
+  const comm::Topology topology{.world_size = 8,
+                                .num_nodes = 2,
+                                .ranks_per_node = 4,
+                                .node_names = {"n1", "n2"},
+                                .node_of_rank = {0, 0, 0, 0, 1, 1, 1, 1}};
+  const std::string text = to_string(mesh, topology);
+  EXPECT_NE(text.find("; experts shared by 2 ranks each: (0,2) (4,6) (1,3) (5,7)"),
+            std::string::npos)
+      << text;
+}
+
 TEST(World, TellsWhichRanksAreOnWhichNode) {
   const comm::Topology topology{.world_size = 3,
                                 .num_nodes = 2,
