@@ -2,6 +2,7 @@
 #include "plan_time.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -36,6 +37,23 @@ std::string gigabytes(double bytes) {
 std::string without_end(std::string text) {
   text.pop_back();
   return text;
+}
+
+/// "tp 1.2 GB inside the node; fsdp 3.0 GB inside the node and 1.0 GB to others", per step.
+std::string sent_text(const plan::TimePlan& time) {
+  std::vector<std::string> parts;
+  for (const plan::GroupTime& group : time.groups) {
+    const plan::GroupTraffic& traffic = group.traffic;
+    const double inside = traffic.sent_bytes - traffic.to_others_bytes;
+    std::vector<std::string> links;
+    if (inside > 0) links.push_back(gigabytes(inside) + " inside the node");
+    if (traffic.to_others_bytes > 0)
+      links.push_back(gigabytes(traffic.to_others_bytes) +
+                      (links.empty() ? " to other nodes" : " to others"));
+    if (!links.empty())
+      parts.push_back(fmt::format("{} {}", traffic.name, fmt::join(links, " and ")));
+  }
+  return parts.empty() ? "nothing" : fmt::format("{}", fmt::join(parts, "; "));
 }
 
 /// "tp: 8 ranks inside a node, 1.2 GB per rank, 21.0 ms, 18.0 ms of them waiting"
@@ -103,16 +121,12 @@ std::string meshes_text(const std::vector<plan::Strategy>& meshes, const plan::M
         mesh.mesh.axes == own.axes && mesh.mesh.ep == own.ep && mesh.mesh.sharding == own.sharding;
     if (!is_own && (num >= most || !mesh.fits)) continue;
     ++num;
-    double inside = 0, across = 0;
-    for (const plan::GroupTime& group : mesh.time.groups)
-      (group.traffic.shape.num_nodes == 1 ? inside : across) += group.traffic.sent_bytes;
-    text += line(
-        text.empty() ? "meshes" : "",
-        fmt::format("{:<28}{:>9} per step  {:>5} waiting  {:>9} per rank, sends {} inside "
-                    "the node and {} to others{}{}",
-                    mesh.name(), duration(mesh.time.step_s), percent(mesh.time.exposed_share()),
-                    core::human_bytes(mesh.memory_bytes), gigabytes(inside), gigabytes(across),
-                    mesh.fits ? "" : "  does not fit", is_own ? "  (this plan)" : ""));
+    text += line(text.empty() ? "meshes" : "",
+                 fmt::format("{:<28}{:>9} per step  {:>5} waiting  {:>9} per rank{}{}", mesh.name(),
+                             duration(mesh.time.step_s), percent(mesh.time.exposed_share()),
+                             core::human_bytes(mesh.memory_bytes),
+                             mesh.fits ? "" : "  does not fit", is_own ? "  (this plan)" : ""));
+    text += line("", "  a rank sends " + sent_text(mesh.time));
   }
   return text.empty() ? line("meshes", "none of them fits") : text;
 }

@@ -26,7 +26,8 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
 /// A line each, the deck's own marked, and why the first is fastest.
 std::string strategies_text(const std::vector<plan::Strategy>& strategies, const plan::Mesh& own);
 
-/// The same of meshes, of many the first: those that fit, and this plan's in any case.
+/// The same of meshes, of many the first: those that fit, and this plan's in any case; below each
+/// what its ranks send by axis, inside the node and to others.
 std::string meshes_text(const std::vector<plan::Strategy>& meshes, const plan::Mesh& own);
 
 /// Hours and node-hours.

@@ -221,6 +221,15 @@ TEST(PlanOnAMachine, AsksForWhatTheQueueTakesWhereTheRunIsLonger) {
       << outcome.err;
 }
 
+TEST(PlanOnAMachine, ComparesMeshesByAxisAndLink) {
+  const Outcome outcome = plan(recipe, {"--machine", "h100-8", "--nodes", "2", "--meshes"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  static const std::regex sent(
+      "FULL_SHARD tp 2 .* per rank\n +a rank sends fsdp [0-9.]+ GB inside the node and [0-9.]+ GB "
+      "to others; tp [0-9.]+ GB inside the node\n");
+  EXPECT_TRUE(std::regex_search(outcome.out, sent)) << outcome.out;
+}
+
 TEST(PlanOnAMachine, WarnsOfRareSaves) {
   const Outcome outcome =
       plan(recipe, {"--machine", "h100-8", "--nodes", "512", "checkpoint.save_minutes=1000.0",

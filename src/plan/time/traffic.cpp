@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/time/traffic.hpp"
 
+#include <algorithm>
+
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/memory.hpp"
@@ -37,6 +39,9 @@ class StepTraffic {
     all.insert(all.end(), sharers_.begin(), sharers_.end());
     if (plan_.mesh.ep > 1) all.push_back(expert_fsdp_);
     std::erase_if(all, [](const GroupTraffic& group) { return group.shape.size == 1; });
+    for (GroupTraffic& group : all)
+      group.to_others_bytes = std::min(
+          group.sent_bytes, group.by_node_bytes / static_cast<double>(plan_.ranks.ranks_per_node));
     return all;
   }
 

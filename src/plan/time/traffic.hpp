@@ -14,8 +14,9 @@ namespace finetune::plan {
 struct GroupTraffic {
   std::string name;  ///< as in shard::Groups and metrics.jsonl
   GroupShape shape;
-  double sent_bytes = 0;     ///< by a rank, on average over the group
-  double by_node_bytes = 0;  ///< by a node to others, of all its groups of this kind
+  double sent_bytes = 0;       ///< by a rank, on average over the group
+  double to_others_bytes = 0;  ///< of them, those that leave the node
+  double by_node_bytes = 0;    ///< by a node to others, of all its groups of this kind
 };
 
 /// Of every group that has several ranks: weights and gradients of units in fsdp, those of experts

@@ -377,6 +377,17 @@ TEST(SharedTime, OfTpInsideANodeCrossesNoNetwork) {
   }
 }
 
+TEST(SharedTraffic, IsSplitByLink) {
+  const TimePlan t = time_of(request({.ranks = 8, .tp = 2}));
+  ASSERT_EQ(t.groups.size(), 2u);
+  for (const GroupTime& group : t.groups) {
+    const GroupTraffic& traffic = group.traffic;
+    // Four ranks of two nodes share weights: of two on a node one has its neighbour on the other.
+    EXPECT_DOUBLE_EQ(traffic.to_others_bytes, traffic.name == "tp" ? 0 : traffic.sent_bytes / 2)
+        << traffic.name;
+  }
+}
+
 TEST(SharedTime, CountsEachTokenOnce) {
   // Four ranks compute one sequence: each a quarter of its products.
   const TimePlan one = time_of(request({})), four = time_of(request({.ranks = 4, .cp = 4}));
