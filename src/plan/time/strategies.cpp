@@ -39,6 +39,27 @@ std::string seconds(double s) {
   return s >= 1 ? fmt::format("{:.2f} s", s) : fmt::format("{:.1f} ms", 1e3 * s);
 }
 
+/// "6.13 ms instead of 6.08 ms": with so many digits that they differ.
+std::string instead(double s, double other_s) {
+  const bool in_ms = std::max(s, other_s) < 1;
+  const double scale = in_ms ? 1e3 : 1;
+  const auto text = [&](double value, int digits) {
+    return fmt::format("{:.{}f} {}", scale * value, digits, in_ms ? "ms" : "s");
+  };
+  int digits = in_ms ? 1 : 2;
+  while (digits < 6 && text(s, digits) == text(other_s, digits))
+    ++digits;
+  return text(s, digits) + " instead of " + text(other_s, digits);
+}
+
+double computing_s(const TimePlan& time) {
+  return time.step_s - time.exposed_s - time.optimizer_s;
+}
+
+bool recomputes_more(const Strategy& a, const Strategy& b) {
+  return a.request.activation_checkpointing > b.request.activation_checkpointing;
+}
+
 std::string compare_times(const Strategy& best, const Strategy& next) {
   const double more_s = next.time.step_s - best.time.step_s;
   if (more_s < same_time * best.time.step_s)
@@ -49,11 +70,16 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
                                  next.name(), seconds(more_s));
   const double waits_s = next.time.exposed_s - best.time.exposed_s;
   const double updates_s = next.time.optimizer_s - best.time.optimizer_s;
+  const double computes_s = more_s - waits_s - updates_s;
+  if (computes_s > std::max(waits_s, updates_s))
+    return text + ", because its ranks compute for " +
+           instead(computing_s(next.time), computing_s(best.time)) +
+           (recomputes_more(next, best) ? ": to need less memory, they recompute more" : "");
   if (updates_s > waits_s)
-    return text + fmt::format(", because each rank updates more weights: {} instead of {}",
-                              seconds(next.time.optimizer_s), seconds(best.time.optimizer_s));
-  text += fmt::format(", because it waits {} for communication instead of {}",
-                      seconds(next.time.exposed_s), seconds(best.time.exposed_s));
+    return text + ", because each rank updates more weights: " +
+           instead(next.time.optimizer_s, best.time.optimizer_s);
+  text += ", because it waits " + instead(next.time.exposed_s, best.time.exposed_s) +
+          " for communication";
   if (next.time.sent_by_node_bytes > 1.05 * best.time.sent_by_node_bytes)
     text += fmt::format(" (a node sends {} instead of {} to others)",
                         gigabytes(next.time.sent_by_node_bytes),

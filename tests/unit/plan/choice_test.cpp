@@ -217,6 +217,37 @@ TEST(AutomaticSharing, OfExpertsIsForModelsThatHaveSome) {
   EXPECT_FALSE(sharing_axes(request, experts.table()).any()) << "one rank has nobody to share with";
 }
 
+/// One that computes, waits and updates for so many milliseconds.
+Strategy of_ms(Sharding sharding, double computes, double waits, double updates) {
+  Strategy strategy;
+  strategy.mesh.sharding = sharding;
+  strategy.time.exposed_s = waits / 1e3;
+  strategy.time.optimizer_s = updates / 1e3;
+  strategy.time.step_s = (computes + waits + updates) / 1e3;
+  return strategy;
+}
+
+TEST(Reason, NamesWhatMakesTheDifferenceWithNumbersThatDiffer) {
+  const Strategy best = of_ms(Sharding::full_shard, 40, 6.11, 3);
+  const auto why = [&](double computes, double waits, double updates) {
+    return reason({best, of_ms(Sharding::no_shard, computes, waits, updates)});
+  };
+  EXPECT_EQ(why(40, 16.11, 3),
+            "FULL_SHARD is fastest: NO_SHARD takes 10.0 ms per step more, because it waits 16.1 "
+            "ms instead of 6.1 ms for communication");
+  EXPECT_EQ(why(40, 6.11, 5),
+            "FULL_SHARD is fastest: NO_SHARD takes 2.0 ms per step more, because each rank updates "
+            "more weights: 5.0 ms instead of 3.0 ms");
+  EXPECT_EQ(why(42, 6.13, 3),
+            "FULL_SHARD is fastest: NO_SHARD takes 2.0 ms per step more, because its ranks compute "
+            "for 42.0 ms instead of 40.0 ms");
+  EXPECT_NE(why(40.34, 6.11 + 0.35, 3).find("6.5 ms instead of 6.1 ms"), std::string::npos);
+  const Strategy quick = of_ms(Sharding::full_shard, 1, 0.612, 0);
+  EXPECT_NE(reason({quick, of_ms(Sharding::no_shard, 1, 0.638, 0)}).find("0.64 ms instead of 0.61"),
+            std::string::npos);
+  EXPECT_NE(why(40, 6.2, 3).find("the same time within 1 %"), std::string::npos);
+}
+
 TEST(Meshes, ThatARunWouldRefuseAreNeitherComparedNorSuggested) {
   PlanInput request = open_request(small, 1, 4);
   request.architecture.experts = {.num = 4, .top_k = 2, .d_ff = 48};

@@ -49,7 +49,7 @@ TEST(Plan, TellsAPersonBatchRanksAndMemory) {
   const std::string text = to_string(plan_of(4, 8, 2));
   for (const char* part :
        {"parameters               2,006,004\n", "ranks                    4 on 2 nodes\n",
-        "FULL_SHARD: 1 copy of the model, each over 4 ranks\n",
+        "FULL_SHARD: 1 copy of the model over 4 ranks\n",
         "8 sequences = 4 micro-batches of 2, 1 pass per rank, at most 256 tokens\n",
         " at the peak of a step\n", "    weights ", "  master copy, fp32\n", "    other "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "is not in\n" << text;

@@ -302,7 +302,7 @@ TEST(Strategies, GathersInsideANodeWhereTheNetworkIsSlow) {
                         [&](const Strategy& s) { return s.mesh.sharding == sharding; });
   };
   EXPECT_LT(place(Sharding::hybrid_shard), place(Sharding::full_shard));
-  EXPECT_NE(reason(strategies).find("communication instead of"), std::string::npos)
+  EXPECT_NE(reason(strategies).find("for communication"), std::string::npos)
       << reason(strategies);
 }
 
