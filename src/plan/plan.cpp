@@ -231,11 +231,14 @@ std::string to_string(const Plan& plan) {
                              static_cast<double>(plan.num_parameters)));
   line("ranks",
        fmt::format("{} on {} node{}", plan.ranks.world_size, num_nodes, num_nodes == 1 ? "" : "s"));
-  line("sharding", fmt::format("{}: {} cop{} of the model, each over {} rank{}",
-                               to_string(plan.mesh.sharding), plan.mesh.size(groups::dp_replicate),
-                               plan.mesh.size(groups::dp_replicate) == 1 ? "y" : "ies",
-                               plan.mesh.size(groups::one_copy),
-                               plan.mesh.size(groups::one_copy) == 1 ? "" : "s"));
+  line("sharding",
+       fmt::format("{}: {} of the model{} over {} rank{}", to_string(plan.mesh.sharding),
+                   plan.mesh.size(groups::dp_replicate) == 1
+                       ? "1 copy"
+                       : fmt::format("{} copies", plan.mesh.size(groups::dp_replicate)),
+                   plan.mesh.size(groups::dp_replicate) == 1 ? "" : ", each",
+                   plan.mesh.size(groups::one_copy),
+                   plan.mesh.size(groups::one_copy) == 1 ? "" : "s"));
   line("step",
        fmt::format("{} sequences = {} micro-batch{} of {}, {} pass{} per rank, at most {} tokens",
                    plan.batch.global_batch, plan.batch.num_micro_batches,
