@@ -34,6 +34,9 @@ set(may_adapters core deck model)
 set(may_formats core data)
 set(may_optimizers core kernels model optim plan shard)
 
+# Folders whose headers for others still name details of their own; no other may begin to.
+set(headers_with_details model metrics preflight deck train data shard base checkpoint comm)
+
 # owner_of(result file): the folder whose details `file` may include. train/ is all wiring, with a room per sub-folder.
 function(owner_of result file)
   if(file MATCHES "^(src/train/[a-z0-9_]+)/")
@@ -59,6 +62,15 @@ foreach(file IN LISTS files)
     foreach(header IN LISTS includes)
       owner_of(owner_of_header src/${header})
       if(owner STREQUAL owner_of_header)
+        # What a header for others includes is offered with it.
+        string(REGEX REPLACE "^src/([a-z0-9_]+)/.*" "\\1" folder ${file})
+        if(file MATCHES "^src/.*\\.hpp$" AND NOT file MATCHES "/detail/")
+          if(NOT header MATCHES "/detail/")
+            list(APPEND included ${header})
+          elseif(NOT folder IN_LIST headers_with_details)
+            problem(${file} "is for others, and includes ${header}, a detail. Move that out of detail/")
+          endif()
+        endif()
         continue()
       endif()
       list(APPEND included ${header})

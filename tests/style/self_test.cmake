@@ -48,6 +48,7 @@ planted(src/train/up.cpp "${licence}#include \"models/llama/llama.hpp\"\n" layer
 planted(modules/formats/text/up.cpp "${licence}#include \"train/run/run.hpp\"\n" layers "formats may include only")
 planted(modules/models/llama/up.cpp "${licence}#include \"formats/text/text.hpp\"\n" layers "other kinds of modules")
 planted(src/metrics/a.cpp "${licence}#include \"comm/detail/mpi.hpp\"\n" layers "metrics/a.cpp: includes comm/detail/mpi.hpp, which is a detail")
+planted(src/core/error.hpp "#pragma once\n${licence}#include \"core/detail/own.hpp\"\n" layers "src/core/error.hpp: is for others, and includes core/detail/own.hpp")
 planted(src/comm/own.hpp "#pragma once\n${licence}" layers "src/comm/own.hpp: is included by no other folder")
 planted(src/utils/a.hpp "#pragma once\n${licence}" layers "src/utils is no folder")
 planted(src/train/mpi.cpp "${licence}int a = MPI_SUM;\n" only_in "src/train/mpi.cpp:2: MPI is called only")
