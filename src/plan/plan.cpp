@@ -188,6 +188,7 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
                                {request.numbers.compute, request.optimizer.block(), mesh.ep}),
             .batch = plan_batch(request, mesh.size(groups::batch)),
             .memory = {},
+            .uneven_router_bytes = 0,
             .num_parameters = table.num_parameters(),
             .num_trainable = table.num_trainable(),
             .numbers = request.numbers,
@@ -198,6 +199,13 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
     plan.warnings.push_back(std::move(text));
   if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
+  if (mesh.ep > 1) {
+    PlanInput twice = request;
+    twice.architecture.experts.top_k *= 2;
+    const auto all = [](const MemoryItem& item) { return item.place == Place::device; };
+    plan.uneven_router_bytes =
+        sum(plan_memory(twice, mesh, grouped, plan.shards), all) - plan.memory_bytes();
+  }
   return plan;
 }
 
@@ -256,6 +264,11 @@ std::string to_string(const Plan& plan) {
   }
   line("memory per rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
   add_memory(plan, Place::device, line);
+  if (plan.uneven_router_bytes > 0)
+    line("uneven routers",
+         fmt::format("not counted: a rank whose experts are chosen twice as often "
+                     "as on average needs {} more",
+                     core::human_bytes(plan.uneven_router_bytes)));
   if (plan.host_bytes() > 0) {
     line("host memory per rank", core::human_bytes(plan.host_bytes()));
     add_memory(plan, Place::host, line);

@@ -79,7 +79,10 @@ struct Plan {
   Mesh mesh;
   ShardMap shards;  ///< of the ranks with the largest parts
   BatchPlan batch;
-  std::vector<MemoryItem> memory;  ///< at the peak of a step
+  std::vector<MemoryItem> memory;  ///< at the peak of a step, with routers that choose evenly
+  /// Where ranks share experts: what one whose experts are chosen twice as often as on average
+  /// needs in addition; three times as often, twice that.
+  std::int64_t uneven_router_bytes = 0;
   std::int64_t num_parameters = 0;
   std::int64_t num_trainable = 0;
   Numbers numbers;

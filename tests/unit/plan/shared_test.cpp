@@ -61,67 +61,6 @@ std::map<std::string, double> sent(const PlanInput& r, const Training& training 
   return bytes;
 }
 
-TEST(PackedExpertsInOneTensor, AreSharedWhereNoBlockIsCut) {
-  const auto problem = [](std::int64_t an_expert, const Sharing& sharing) -> std::string {
-    model::ParameterTable table = DecoderTable(request(sharing).architecture).table();
-    table.rows.push_back({.name = "experts.down",
-                          .shape = {4, an_expert / 8, 8},
-                          .trainable = false,
-                          .of_experts = model::OfExperts{0, 4, 4},
-                          .packing = {.kind = model::Packing::Kind::nf4}});
-    try {
-      make(request(sharing), table);
-      return "";
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.kind(), core::ErrorKind::deck);
-      return error.what();
-    }
-  };
-  EXPECT_EQ(problem(96, {.ranks = 2, .ep = 2}), "") << "two experts are three blocks";
-  EXPECT_NE(problem(80, {.ranks = 2, .ep = 2})
-                .find("parallel.ep = 2: 2 ranks cannot share the experts of experts.down"),
-            std::string::npos);
-  EXPECT_NE(problem(96, {.ranks = 4, .ep = 4})
-                .find("packed in blocks of 64 numbers, an expert has 96, and some"),
-            std::string::npos);
-  EXPECT_NE(problem(80, {.ranks = 2, .tp = 2}).find("parallel.tp = 2"), std::string::npos);
-}
-
-TEST(SharedMatrices, ThatRanksCannotShareAreNamedWithSizesForTheseRanks) {
-  const auto problem = [](Sharing sharing, const Training& training = {}) -> std::string {
-    const PlanInput r = request(sharing);
-    try {
-      make(r, DecoderTable(r.architecture, training).table());
-      return "";
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.kind(), core::ErrorKind::deck);
-      return error.what();
-    }
-  };
-  // Four heads: three ranks can share them, but not as a part of four ranks.
-  PlanInput r = request({.ranks = 8, .tp = 8});
-  r.ranks = tests::ranks_on_nodes(8, 8);
-  try {
-    make(r, DecoderTable(r.architecture).table());
-    FAIL();
-  } catch (const core::Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "parallel: parallel.tp = 8: 8 ranks cannot share the matrices of this model "
-              "(model.layers.0.self_attn.q_proj.weight can be cut into 4 parts at most, of 16 rows "
-              "each). Use 1, 2 or 4.");
-  }
-  // In NF4 four ranks would have 24 of the 96 columns of a matrix that is packed 64 by 64.
-  const std::string packed =
-      problem({.ranks = 4, .tp = 4}, {.rank = 4, .packing = model::Packing::Kind::nf4});
-  EXPECT_NE(packed.find("is packed in blocks of 64 numbers, some of which would be cut"),
-            std::string::npos)
-      << packed;
-  EXPECT_NE(packed.find("Use 1. Long sequences also fit with parallel.cp = 4, which divides them "
-                        "and cuts no matrix."),
-            std::string::npos)
-      << packed;
-}
-
 TEST(SharedTraffic, OfOneRankIsNone) {
   EXPECT_TRUE(sent(request({})).empty());
 }
@@ -296,6 +235,21 @@ TEST(SharedMemory, OfExpertsIsTheirPartOverTheRanksWithTheSame) {
       EXPECT_EQ(unit.count, 4 * 3 * 64 * 48);
     }
   }
+}
+
+TEST(SharedMemory, OfExpertsSaysWhatUnevenRoutersNeed) {
+  PlanInput r = request({.ranks = 4, .ep = 2});
+  add_experts(r, 8);
+  const auto plan_of = [&] { return make(r, DecoderTable(r.architecture).table()); };
+  // Gate, up and their product are kept of each choice, and as much as thrice that is in flight.
+  const std::int64_t kept = 2 * 2 * 64 * 3 * 48 * 2;
+  EXPECT_GE(plan_of().uneven_router_bytes, kept);
+  EXPECT_LE(plan_of().uneven_router_bytes, 4 * kept);
+  const std::string words = "uneven routers           not counted: a rank whose experts are chosen";
+  EXPECT_NE(to_string(plan_of()).find(words), std::string::npos) << to_string(plan_of());
+  r.parallel.ep = 1;
+  EXPECT_EQ(plan_of().uneven_router_bytes, 0)
+      << "each rank computes its own tokens, whoever is chosen";
 }
 
 TEST(SharedMemory, HasACommunicatorForEachGroup) {

@@ -302,8 +302,7 @@ TEST(Strategies, GathersInsideANodeWhereTheNetworkIsSlow) {
                         [&](const Strategy& s) { return s.mesh.sharding == sharding; });
   };
   EXPECT_LT(place(Sharding::hybrid_shard), place(Sharding::full_shard));
-  EXPECT_NE(reason(strategies).find("for communication"), std::string::npos)
-      << reason(strategies);
+  EXPECT_NE(reason(strategies).find("for communication"), std::string::npos) << reason(strategies);
 }
 
 TEST(Strategies, SpreadsACopyOverAsFewNodesAsHoldIt) {
