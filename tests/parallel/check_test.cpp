@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 #include "core/host.hpp"
 #include "support/folders.hpp"
@@ -66,6 +67,35 @@ TEST(Check, OfAGoodJobIsReadyAndWritesWhatItMeasured) {
   EXPECT_EQ(count(text, "ranks_per_node = 2"), 1) << text;
   EXPECT_EQ(count(text, "bf16_tflops = 0.0\n"), 0) << text;
   EXPECT_EQ(count(text, "intra_gb_per_s = 0.0\n"), 0) << text;
+}
+
+/// "tp (2 ranks, 32 MiB): all_gather 1.2 GB/s, ..." with a figure for each collective.
+std::regex swept(const std::string& axis, const std::vector<std::string>& collectives) {
+  std::string text = "[ ;]" + axis + R"( \(2 ranks, [^)]*\):)";
+  for (const std::string& collective : collectives) {
+    const bool is_first = collective == collectives.front();
+    text += (is_first ? " " : ", ") + collective + R"( (?!0 )[0-9.e+-]+ GB/s)";
+  }
+  return std::regex(text + "(;|\n)");
+}
+
+TEST(Check, MeasuresWhatARunDoesOverEachOfItsAxes) {
+  const fs::path model = empty_folder("check/axes") / "model";
+  fs::create_directories(model);
+  fs::copy_file(source_folder() / "tests/golden/models/qwen3_moe/config.json",
+                model / "config.json");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy_file(source_folder() / "inputs/smoke/model" / file, model / file);
+  const Outcome outcome = run(finetune_on(
+      4, {"check", deck, output("axes.output"), "model.path=" + model.string(), "parallel.tp=2",
+          "parallel.cp=2", "parallel.ep=2", "parallel.sharding=FULL_SHARD"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  const std::vector<std::string> sums = {"all_gather", "reduce_scatter", "all_reduce"};
+  EXPECT_TRUE(std::regex_search(outcome.out, swept("fsdp", sums))) << outcome.text();
+  EXPECT_TRUE(std::regex_search(outcome.out, swept("tp", sums))) << outcome.text();
+  EXPECT_TRUE(std::regex_search(outcome.out, swept("cp", {"all_to_all", "hand_on"})))
+      << outcome.text();
+  EXPECT_TRUE(std::regex_search(outcome.out, swept("ep", {"all_to_all"}))) << outcome.text();
 }
 
 TEST(Check, RefusesAPathThatCannotBeWrittenBeforeItMeasures) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 #include "core/clock.hpp"
 #include "model/device.hpp"
@@ -107,9 +109,28 @@ namespace {
 // Then a size eight times as large is not tried.
 constexpr double long_s = 0.05;
 
-/// Starts one collective whose whole has `count` elements a rank.
+/// Whether a rank has as much afterwards as before: what is dealt, or handed on.
+bool is_exchanged(const std::string& collective) {
+  return collective == "all_to_all" || collective == hand_on;
+}
+
+/// `count` elements from each rank to each other one, or those of all to the next one.
+comm::Ticket start_exchange(const std::string& collective, comm::Group& group,
+                            const at::Tensor& whole, at::Tensor& received, std::int64_t count) {
+  const auto size = static_cast<std::size_t>(group.size());
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const bool is_ring = collective == hand_on;
+  std::vector<std::int64_t> send(size, is_ring ? 0 : 4 * count), receive = send;
+  if (is_ring)
+    send[(rank + 1) % size] = receive[(rank + size - 1) % size] = 4 * count * group.size();
+  return group.all_to_all(whole.const_data_ptr(), send, received.data_ptr(), receive);
+}
+
+/// Starts one collective whose whole has `count` elements a rank; `part` is as large as that where
+/// ranks exchange, else a rank's.
 comm::Ticket start(const std::string& collective, comm::Group& group, at::Tensor& whole,
                    at::Tensor& part, std::int64_t count) {
+  if (is_exchanged(collective)) return start_exchange(collective, group, whole, part, count);
   if (collective == "all_gather")
     return group.all_gather(core::DType::f32, part.data_ptr(), whole.data_ptr(), count);
   if (collective == "reduce_scatter")
@@ -158,7 +179,7 @@ std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& 
   std::vector<Sweep> sweeps;
   const auto options =
       at::TensorOptions().device(model::compute_device(device.index)).dtype(at::kFloat);
-  for (const char* collective : {"all_gather", "reduce_scatter", "all_reduce"}) {
+  for (const std::string& collective : collectives_of(axis)) {
     Sweep& sweep = sweeps.emplace_back();
     sweep.axis = axis;
     sweep.collective = collective;
@@ -167,7 +188,7 @@ std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& 
       const std::int64_t count = std::max<std::int64_t>(1, bytes / 4 / size);
       if (bytes > sizes.front() && 8 * count * size > most_bytes) break;
       at::Tensor whole = at::zeros({count * size}, options);
-      at::Tensor part = at::zeros({count}, options);
+      at::Tensor part = at::zeros({is_exchanged(collective) ? count * size : count}, options);
       sweep.points.push_back(measure(collective, world, group, whole, part, count, timing));
       if (sweep.points.back().seconds > long_s) break;
     }

@@ -43,10 +43,13 @@ double measure_memory(const comm::Device& device, std::int64_t most_bytes, Timin
 
 /// A collective of one size.
 struct SweepPoint {
-  std::int64_t bytes = 0;  ///< of the whole: what a rank has gathered, or reduces
+  std::int64_t bytes = 0;  ///< of the whole: what a rank has gathered, reduces, deals or hands on
   double seconds = 0;      ///< of the slowest rank of all
   double own_s = 0;        ///< of this rank
 };
+
+/// The sweep in which each rank hands all it has to the next one, as in a ring of keys and values.
+inline constexpr const char* hand_on = "hand_on";
 
 struct Sweep {
   std::string axis;  ///< "fsdp"
@@ -54,15 +57,19 @@ struct Sweep {
   int group_size = 1;
   std::vector<SweepPoint> points;  ///< from the smallest on
 
-  /// Bytes that each rank sends in a ring, per second, at the largest size.
+  /// Bytes that each rank sends, in a ring where there is one, per second, at the largest size.
   double ring_gb_per_s() const;
   double latency_us() const;  ///< of the smallest
 };
 
-/// all_gather, reduce_scatter and all_reduce of growing sizes in `group`, until one takes long or
-/// its buffers would pass `most_bytes`. All groups of the `axis` at once. Timing::computing: for
-/// ranks of one node without GPUs, whose messages are copies that their own cores make. Collective
-/// on `world`.
+/// What a step does over a group of this name (plan::groups, `levels`): activations of experts are
+/// dealt to all ranks, keys and values too or handed to the next one, all else is gathered and
+/// summed.
+std::vector<std::string> collectives_of(const std::string& axis);
+
+/// These collectives in growing sizes in `group`, until one takes long or its buffers would pass
+/// `most_bytes`. All groups of the `axis` at once. Timing::computing: for ranks of one node without
+/// GPUs, whose messages are copies that their own cores make. Collective on `world`.
 std::vector<Sweep> measure_sweeps(const comm::Communicator& world, comm::Group& group,
                                   const comm::Device& device, const std::string& axis,
                                   std::int64_t most_bytes, Timing timing);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/text.hpp"
+#include "plan/layout/axes.hpp"
 #include "preflight/detail/links.hpp"
 #include "preflight/detail/rates.hpp"
 
@@ -17,9 +18,17 @@ constexpr double slow_sweep = 2;
 
 }  // namespace
 
+std::vector<std::string> collectives_of(const std::string& axis) {
+  if (axis == plan::groups::ep_name) return {"all_to_all"};
+  if (axis == plan::groups::cp.name) return {"all_to_all", hand_on};
+  return {"all_gather", "reduce_scatter", "all_reduce"};
+}
+
 double Sweep::ring_gb_per_s() const {
   if (points.empty() || points.back().seconds <= 0) return 0;
-  const double part = static_cast<double>(group_size - 1) / static_cast<double>(group_size);
+  const bool is_whole = collective == hand_on;
+  const double part =
+      is_whole ? 1 : static_cast<double>(group_size - 1) / static_cast<double>(group_size);
   const double times = collective == "all_reduce" ? 2 : 1;
   return times * part * static_cast<double>(points.back().bytes) / points.back().seconds / 1e9;
 }

@@ -16,6 +16,8 @@ Sweep sweep(const std::string& axis, const std::string& collective, int size, do
 TEST(Sweeps, GiveWhatARankSendsInARing) {
   EXPECT_DOUBLE_EQ(sweep("fsdp", "all_gather", 4, 0.01).ring_gb_per_s(), 0.75 * 3.2);
   EXPECT_DOUBLE_EQ(sweep("fsdp", "all_reduce", 4, 0.01).ring_gb_per_s(), 2 * 0.75 * 3.2);
+  EXPECT_DOUBLE_EQ(sweep("ep", "all_to_all", 4, 0.01).ring_gb_per_s(), 0.75 * 3.2);
+  EXPECT_DOUBLE_EQ(sweep("cp", hand_on, 4, 0.01).ring_gb_per_s(), 3.2);
 }
 
 TEST(Sweeps, NameTheNodeThatNeedsMuchLonger) {
