@@ -13,12 +13,17 @@ namespace finetune::model {
 
 /// How rotary frequencies are stretched for long contexts.
 struct RopeScaling {
-  enum class Kind { none, linear, llama3 };
+  enum class Kind { none, linear, llama3, yarn };
   Kind kind = Kind::none;
   double factor = 1;
   double low_freq_factor = 1;   ///< llama3: wavelengths above original / low are divided by factor
   double high_freq_factor = 4;  ///< llama3: wavelengths below original / high stay
-  std::int64_t original_max_positions = 8192;  ///< llama3: context the model was first trained on
+  /// llama3, yarn: context the model was first trained on.
+  std::int64_t original_max_positions = 8192;
+  double beta_fast = 32;     ///< yarn: with so many turns over that context, frequencies stay
+  double beta_slow = 1;      ///< yarn: with fewer than these, they are divided by factor
+  bool is_truncated = true;  ///< yarn: the bounds between are whole pairs of channels
+  double amplitude = 1;      ///< yarn: of turned queries and keys
 };
 
 /// How a head's channels are paired for rotary positions.

@@ -129,6 +129,38 @@ double read_balance(const ConfigReader& config) {
   return config.boolean("output_router_logits", false) ? coefficient : 0;
 }
 
+namespace {
+
+/// What turned queries and keys are multiplied by for so much longer contexts.
+double yarn_amplitude(double factor, double scale) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+void read_yarn(const ConfigReader& rope, const Architecture& architecture, RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::yarn;
+  std::optional<std::int64_t> original;
+  if (architecture.max_positions > 0) original = architecture.max_positions;
+  scaling.original_max_positions = rope.size("original_max_position_embeddings", original);
+  scaling.beta_fast = rope.real("beta_fast", scaling.beta_fast);
+  scaling.beta_slow = rope.real("beta_slow", scaling.beta_slow);
+  scaling.is_truncated = rope.boolean("truncate", true);
+  const double scale = rope.real("mscale", 0), of_all = rope.real("mscale_all_dim", 0);
+  const bool has_scales = scale != 0 && of_all != 0;
+  scaling.amplitude =
+      rope.real("attention_factor", yarn_amplitude(scaling.factor, has_scales ? scale : 1) /
+                                        yarn_amplitude(scaling.factor, has_scales ? of_all : 0));
+  if (scaling.beta_slow <= 0)
+    rope.fail("beta_slow", "is not positive", "it counts turns of a pair of channels");
+  if (scaling.beta_fast < scaling.beta_slow)
+    rope.fail("beta_fast", "is below beta_slow", "the frequencies between are blended");
+  if (!(scaling.amplitude > 0))
+    rope.fail("attention_factor", "is not positive", "queries and keys are multiplied by it");
+  if (architecture.rope_theta <= 1)
+    rope.fail("rope_theta", "is not above 1", "yarn goes by how fast frequencies fall");
+}
+
+}  // namespace
+
 void read_rope(const ConfigReader& config, Architecture& architecture) {
   const bool new_style = config.has("rope_parameters");
   const char* key = new_style ? "rope_parameters" : "rope_scaling";
@@ -148,6 +180,7 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));
   if (kind == "default") return;
   scaling.factor = rope.real("factor");
+  if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
   if (kind == "linear") {
     scaling.kind = RopeScaling::Kind::linear;
   } else if (kind == "llama3") {
@@ -155,11 +188,12 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
     scaling.low_freq_factor = rope.real("low_freq_factor");
     scaling.high_freq_factor = rope.real("high_freq_factor");
     scaling.original_max_positions = rope.size("original_max_position_embeddings");
+  } else if (kind == "yarn") {
+    read_yarn(rope, architecture, scaling);
   } else {
     rope.fail_unsupported("rope_type", fmt::format("is \"{}\"", kind),
-                          "known: default, linear, llama3");
+                          "known: default, linear, llama3, yarn");
   }
-  if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
   if (scaling.kind == RopeScaling::Kind::llama3 &&
       scaling.high_freq_factor < scaling.low_freq_factor) {
     rope.fail("high_freq_factor", "is below low_freq_factor",

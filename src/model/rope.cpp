@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -24,6 +25,36 @@ float llama3_scaled(float frequency, const RopeScaling& scaling) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
+/// Pairs of channels up to `first` stay, from `last` on they are divided by the factor.
+struct YarnBounds {
+  double first = 0, last = 0;
+};
+
+YarnBounds yarn_bounds(const Architecture& architecture) {
+  const RopeScaling& scaling = architecture.rope_scaling;
+  const auto size = static_cast<double>(architecture.head_size);
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  // The pair that turns so often over the original context.
+  const auto pair_of = [&](double turns) {
+    return size * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(architecture.rope_theta));
+  };
+  YarnBounds bounds{pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)};
+  if (scaling.is_truncated) bounds = {std::floor(bounds.first), std::ceil(bounds.last)};
+  bounds = {std::max(bounds.first, 0.0), std::min(bounds.last, size - 1)};
+  // Published models were trained with this step where both bounds are one pair.
+  if (bounds.first == bounds.last) bounds.last += 0.001;
+  return bounds;
+}
+
+float yarn_scaled(float frequency, std::int64_t pair, const YarnBounds& bounds,
+                  const RopeScaling& scaling) {
+  const auto factor = static_cast<float>(scaling.factor);
+  const auto divided = static_cast<float>(std::clamp(
+      (static_cast<double>(pair) - bounds.first) / (bounds.last - bounds.first), 0.0, 1.0));
+  return frequency / factor * divided + frequency * (1 - divided);
+}
+
 void fill_tables(const Architecture& architecture, std::int64_t first, std::int64_t length,
                  at::Device device, Sequence& sequence) {
   const std::vector<float> frequencies = rope_frequencies(architecture);
@@ -35,18 +66,25 @@ void fill_tables(const Architecture& architecture, std::int64_t first, std::int6
   const at::Tensor angle = position * frequency;
   sequence.cos = angle.cos();
   sequence.sin = angle.sin();
+  const double amplitude = architecture.rope_scaling.amplitude;
+  if (amplitude == 1) return;
+  sequence.cos.mul_(amplitude);
+  sequence.sin.mul_(amplitude);
 }
 
 }  // namespace
 
 std::vector<float> rope_frequencies(const Architecture& architecture) {
   const RopeScaling& scaling = architecture.rope_scaling;
+  const bool is_yarn = scaling.kind == RopeScaling::Kind::yarn;
+  const YarnBounds bounds = is_yarn ? yarn_bounds(architecture) : YarnBounds{};
   std::vector<float> frequencies;
   for (std::int64_t i = 0; i < architecture.head_size / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(architecture.head_size);
     float frequency = 1.0f / std::pow(static_cast<float>(architecture.rope_theta), exponent);
     if (scaling.kind == RopeScaling::Kind::linear) frequency /= static_cast<float>(scaling.factor);
     if (scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_scaled(frequency, scaling);
+    if (is_yarn) frequency = yarn_scaled(frequency, i, bounds, scaling);
     frequencies.push_back(frequency);
   }
   return frequencies;

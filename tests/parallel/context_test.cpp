@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "adapters/lora/settings.hpp"
 #include "parallel/trainer.hpp"
+#include "support/golden.hpp"
 #include "train/infer/generate.hpp"
 
 namespace finetune::tests::context_test {
@@ -43,16 +44,16 @@ std::string name_of(const Arrangement& setup) {
          ", packed " + std::to_string(setup.packed_positions);
 }
 
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  EXPECT_LE(largest_difference(got, expected), 1e-5 * largest_magnitude(expected));
+}
+
 void expect_gradient(const Arrangement& setup) {
   const std::vector<float> expected = Trainer({}, setup).gradient();
-  const auto magnitude = [](float a, float b) { return std::abs(a) < std::abs(b); };
-  const float largest = std::abs(*std::max_element(expected.begin(), expected.end(), magnitude));
   for (const Arrangement& each : shared(setup)) {
-    const std::vector<float> got = Trainer(world(), each).gradient();
-    float difference = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      difference = std::max(difference, std::abs(got.at(i) - expected[i]));
-    EXPECT_LE(difference, 1e-5f * largest) << name_of(each);
+    SCOPED_TRACE(name_of(each));
+    expect_close(Trainer(world(), each).gradient(), expected);
   }
 }
 
@@ -94,6 +95,36 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                                                                    : "experts";
                          });
 
+/// Samples of up to 12 tokens, of a model that was first trained on 4.
+class ScaledPositions : public testing::TestWithParam<model::RopeScaling> {};
+
+TEST_P(ScaledPositions, HaveTheGradientsAndLossesOfOneRank) {
+  Arrangement setup{
+      .numbers = fp32(), .micro_batch = 3, .packed_positions = 24, .rope = GetParam()};
+  expect_gradient(setup);
+  const double expected = Trainer({}, setup).validation_loss();
+  for (const Arrangement& each : shared(setup))
+    EXPECT_NEAR(Trainer(world(), each).validation_loss(), expected, 1e-5 * expected)
+        << name_of(each);
+  const std::vector<float> scaled = Trainer({}, setup).gradient();
+  setup.rope = {};
+  EXPECT_NE(scaled, Trainer({}, setup).gradient()) << "or nothing was scaled";
+}
+
+using RopeKind = model::RopeScaling::Kind;
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, ScaledPositions,
+    testing::Values(
+        model::RopeScaling{.kind = RopeKind::linear, .factor = 4},
+        model::RopeScaling{.kind = RopeKind::llama3, .factor = 4, .original_max_positions = 4},
+        model::RopeScaling{
+            .kind = RopeKind::yarn, .factor = 4, .original_max_positions = 4, .amplitude = 1.25}),
+    [](const auto& info) {
+      return info.param.kind == RopeKind::linear   ? "linear"
+             : info.param.kind == RopeKind::llama3 ? "llama3"
+                                                   : "yarn";
+    });
+
 TEST(Experts, AreBalancedOverAMicroBatchThatRanksShare) {
   for (const std::int64_t packed_positions : {0, 24})
     expect_gradient({.numbers = fp32(),
@@ -109,6 +140,34 @@ TEST(Adapters, DropTheInputsThatOneRankDrops) {
   lora.of<adapters::lora::Settings>().r = 3;
   lora.of<adapters::lora::Settings>().dropout = 0.5;
   expect_gradient({.numbers = fp32(), .micro_batch = 3, .adapter = lora});
+}
+
+/// Of one token each and of two, some of them trained.
+data::StepData short_samples(const Trainer& trainer) {
+  data::StepData data{.micro_steps = {}, .num_samples = 4, .num_trained_tokens = 4};
+  const std::vector<data::MicroBatch> batches = {
+      {.batch = 2, .length = 1, .ids = {3, 5}, .labels = {7, 2}},
+      {.batch = 2, .length = 2, .ids = {4, 1, 9, 6}, .labels = {-100, 8, 10, -100}}};
+  const comm::Communicator& batch = trainer.world().batch;
+  for (std::size_t first = 0; first < batches.size();
+       first += static_cast<std::size_t>(batch.size())) {
+    const std::size_t mine = first + static_cast<std::size_t>(batch.rank());
+    data.micro_steps.push_back(mine < batches.size() ? std::optional(batches[mine]) : std::nullopt);
+  }
+  return data;
+}
+
+TEST(Samples, MayBeShorterThanTheRanksThatShareThem) {
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::experts}) {
+    const Arrangement setup{.numbers = fp32(), .kind = kind};
+    Trainer one({}, setup);
+    const std::vector<float> expected = one.gradient(short_samples(one));
+    for (const Arrangement& each : shared(setup)) {
+      SCOPED_TRACE(name_of(each));
+      Trainer trainer(world(), each);
+      expect_close(trainer.gradient(short_samples(trainer)), expected);
+    }
+  }
 }
 
 TEST(Evaluation, FindsTheExactMatchesOfOneRank) {

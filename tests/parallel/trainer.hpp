@@ -41,6 +41,7 @@ struct Arrangement {
   std::int64_t packed_positions = 0;  ///< of a row that several samples share; 0: one each
   bool balances_micro_batch = false;
   int top_k = 0;  ///< experts of a token; 0: those of the kind
+  model::RopeScaling rope = {};
 };
 
 inline model::ParameterTable adapted(model::ParameterTable table,
@@ -53,6 +54,7 @@ inline model::ParameterTable adapted(model::ParameterTable table,
 inline model::Architecture architecture_of(const Arrangement& setup) {
   model::Architecture architecture = tiny_architecture(setup.kind);
   if (setup.top_k > 0) architecture.experts.top_k = setup.top_k;
+  architecture.rope_scaling = setup.rope;
   return architecture;
 }
 
@@ -165,8 +167,9 @@ class Trainer {
     }
   }
   /// The whole model's gradient of one step, on every rank. Collective on the world.
-  std::vector<float> gradient() {
-    step(0, 0.0);
+  std::vector<float> gradient() { return gradient(data(0)); }
+  std::vector<float> gradient(const data::StepData& data) {
+    step(0, data, 0.0);
     return whole([this](int unit) { return shards_.gradient(unit); });
   }
 

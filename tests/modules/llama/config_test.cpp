@@ -57,8 +57,8 @@ TEST(LlamaConfig, RefusesWhatItWouldComputeWrongly) {
   EXPECT_NE(refusal(config).find("\"hidden_act\" is \"gelu\""), std::string::npos)
       << refusal(config);
   config = small_config();
-  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.0}};
-  EXPECT_NE(refusal(config).find("known: default, linear, llama3"), std::string::npos)
+  config["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 2.0}};
+  EXPECT_NE(refusal(config).find("known: default, linear, llama3, yarn"), std::string::npos)
       << refusal(config);
   config = small_config();
   config["hidden_size"] = -8;

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <string>
 
 #include "core/error.hpp"
 
@@ -95,14 +97,56 @@ TEST(ReadRope, UnderstandsTheOldNameOfTheType) {
   EXPECT_EQ(a.rope_scaling.factor, 2.5);
 }
 
+TEST(ReadRope, UnderstandsYarn) {
+  const RopeScaling with_defaults = rope_of(R"({"rope_scaling": {"type": "yarn", "factor": 4,
+                  "original_max_position_embeddings": 32768}})")
+                                        .rope_scaling;
+  EXPECT_EQ(with_defaults.kind, RopeScaling::Kind::yarn);
+  EXPECT_EQ(with_defaults.original_max_positions, 32768);
+  EXPECT_EQ(with_defaults.beta_fast, 32);
+  EXPECT_EQ(with_defaults.beta_slow, 1);
+  EXPECT_TRUE(with_defaults.is_truncated);
+  EXPECT_NEAR(with_defaults.amplitude, 1 + 0.1 * std::log(4), 1e-12);
+  const auto with = [](const std::string& more) {
+    return rope_of((R"({"rope_parameters": {"rope_type": "yarn", "factor": 40,
+                        "original_max_position_embeddings": 4096, )" +
+                    more + "}}")
+                       .c_str())
+        .rope_scaling;
+  };
+  EXPECT_EQ(with(R"("attention_factor": 1.5)").amplitude, 1.5);
+  EXPECT_EQ(with(R"("mscale": 0.7, "mscale_all_dim": 0.7)").amplitude, 1);
+  EXPECT_NEAR(with(R"("mscale": 0.7, "mscale_all_dim": 1.4)").amplitude,
+              (1 + 0.07 * std::log(40)) / (1 + 0.14 * std::log(40)), 1e-12);
+  EXPECT_FALSE(with(R"("truncate": false)").is_truncated);
+  EXPECT_EQ(with(R"("beta_fast": 16, "beta_slow": 2)").beta_fast, 16);
+}
+
+TEST(ReadRope, RefusesYarnThatHasNoMeaning) {
+  const auto refused = [](const std::string& more) {
+    return rope_refusal((R"({"rope_scaling": {"rope_type": "yarn", "factor": 4,
+                             "original_max_position_embeddings": 64, )" +
+                         more + "}}")
+                            .c_str());
+  };
+  expect_part(refused(R"("beta_slow": 0)"), "\"beta_slow\" is not positive");
+  expect_part(refused(R"("beta_fast": 0.5)"), "\"beta_fast\" is below beta_slow");
+  expect_part(refused(R"("attention_factor": 0)"), "\"attention_factor\" is not positive");
+  expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})"),
+              "\"original_max_position_embeddings\" is missing");
+  expect_part(rope_refusal(R"({"rope_theta": 1, "rope_scaling": {"rope_type": "yarn", "factor": 4,
+                  "original_max_position_embeddings": 64}})"),
+              "\"rope_theta\" is not above 1");
+}
+
 TEST(ReadRope, RefusesWhatHasNoMeaning) {
   expect_part(rope_refusal(R"({"rope_scaling": 2})"), "an object is expected");
   expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear"}})"),
               "config.json: rope_scaling: \"factor\" is missing");
   expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear", "factor": 0}})"),
               "\"factor\" is not positive");
-  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})"),
-              "known: default, linear, llama3");
+  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2}})"),
+              "known: default, linear, llama3, yarn");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,
                   "low_freq_factor": 4, "high_freq_factor": 3,
                   "original_max_position_embeddings": 64}})"),

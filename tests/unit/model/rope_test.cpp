@@ -75,6 +75,47 @@ TEST(Rope, Llama3FrequenciesAreThoseOfTransformers) {
     EXPECT_NEAR(frequencies[pair], expected, 2e-6 * expected) << "pair " << pair;
 }
 
+/// Computed in fp64 from the definition: of pairs of channels that turn 32 times and more over the
+/// original context nothing is divided, of those that turn less than once all.
+TEST(Rope, YarnScalingKeepsFastTurnsAndDividesSlowOnes) {
+  Architecture a = tests::rotary(128, 1e6);
+  a.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4, .original_max_positions = 32768};
+  const auto expect = [&](const std::map<std::size_t, double>& golden) {
+    const auto frequencies = rope_frequencies(a);
+    for (const auto& [pair, expected] : golden)
+      EXPECT_NEAR(frequencies[pair], expected, 2e-6 * expected) << "pair " << pair;
+  };
+  expect({{0, 1},
+          {1, 0.8058421877614819},
+          {23, 0.006978305848598663},
+          {24, 0.005375321490790102},
+          {31, 0.0008029597275452302},
+          {39, 6.490394320837029e-05},
+          {40, 4.445698525097307e-05},
+          {63, 3.102344401879299e-07}});
+  // Bounds within pairs.
+  a = tests::rotary(64, 150000);
+  a.rope_scaling = {.kind = RopeScaling::Kind::yarn,
+                    .factor = 32,
+                    .original_max_positions = 4096,
+                    .is_truncated = false};
+  expect({{8, 0.050813274815461475},
+          {9, 0.03170569618466377},
+          {12, 0.006794959489732219},
+          {17, 0.0001293187012450632},
+          {18, 3.8308812373753384e-05},
+          {31, 3.0235114281192144e-07}});
+}
+
+TEST(Rope, TablesAreAsLargeAsTheScalingSays) {
+  Architecture a = tests::rotary(4, 100);
+  const Sequence plain = make_sequence(a, 1, 3);
+  a.rope_scaling.amplitude = 1.25;
+  const Sequence larger = make_sequence(a, 1, 3);
+  EXPECT_TRUE(at::allclose(larger.cos, plain.cos * 1.25));
+  EXPECT_TRUE(at::allclose(larger.sin, plain.sin * 1.25));
+}
+
 TEST(Rope, TablesHoldTheAngleOfEachPosition) {
   const Architecture a = tests::rotary(4, 100);
   const Sequence sequence = make_sequence(a, 2, 3);

@@ -27,6 +27,7 @@ namespace finetune::shard::context_parallel_test {
 namespace {
 
 using model::Stretch;
+using Kind = model::RopeScaling::Kind;
 
 /// A pass, and what its layers see of it.
 struct Case {
@@ -34,7 +35,12 @@ struct Case {
   std::int64_t batch = 1, length = 0;
   std::vector<Stretch> stretches = {};
   std::int64_t window = 0, chunk = 0;
+  model::RopeScaling rope = {};
 };
+
+model::RopeScaling stretched(Kind kind, double amplitude = 1) {
+  return {.kind = kind, .factor = 4, .original_max_positions = 32, .amplitude = amplitude};
+}
 
 std::vector<Case> cases() {
   // Three samples in a row, a short row, and padding at both ends.
@@ -51,11 +57,16 @@ std::vector<Case> cases() {
           {"WindowsOfOneToken", 1, 19, {}, 1},
           {"Chunks", 1, 41, {}, 0, 8},
           {"ChunksInPackedSamples", 2, 33, packed, 0, 9},
-          {"SamplesOfTiles", 1, 210}};
+          {"SamplesOfTiles", 1, 210},
+          {"LinearlyScaledPositions", 1, 150, {}, 0, 0, stretched(Kind::linear)},
+          {"BeyondTheContextThatLlama3Scales", 2, 83, {}, 0, 0, stretched(Kind::llama3)},
+          {"BeyondTheContextThatYarnScales", 2, 83, {}, 0, 0, stretched(Kind::yarn, 1.25)},
+          {"YarnInPackedSamples", 2, 33, packed, 0, 0, stretched(Kind::yarn, 1.25)}};
 }
 
-model::Architecture architecture() {
+model::Architecture architecture(const model::RopeScaling& rope = {}) {
   model::Architecture a = tests::rotary(8, 100);
+  a.rope_scaling = rope;
   a.num_layers = 1;
   a.vocab_size = 52;
   a.d_model = 24;
@@ -74,8 +85,9 @@ model::AttentionShape shape_of(const Case& each) {
 }
 
 model::Sequence whole_sequence(const Case& each) {
-  if (each.stretches.empty()) return model::make_sequence(architecture(), each.batch, each.length);
-  return model::make_sequence(architecture(), each.batch, each.length, each.stretches);
+  const model::Architecture a = architecture(each.rope);
+  if (each.stretches.empty()) return model::make_sequence(a, each.batch, each.length);
+  return model::make_sequence(a, each.batch, each.length, each.stretches);
 }
 
 model::Sequence own_sequence(const Case& each, const comm::Group& cp) {
