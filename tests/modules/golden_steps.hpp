@@ -30,10 +30,10 @@ inline data::MicroBatch micro_batch(const weights::ModelFiles& data, std::int64_
 }
 
 /// The step's two golden micro-batches, cut further into pieces of `size` rows and dealt to the
-/// ranks.
+/// ranks that see different samples.
 inline data::StepData step_data(const weights::ModelFiles& files, std::int64_t step,
-                                std::int64_t size) {
-  const comm::Communicator& world = tests::world();
+                                std::int64_t size,
+                                const comm::Communicator& batch = tests::world()) {
   data::StepData data;
   std::vector<data::MicroBatch> pieces;
   for (std::int64_t micro = 0; micro < accumulation; ++micro) {
@@ -47,8 +47,8 @@ inline data::StepData step_data(const weights::ModelFiles& files, std::int64_t s
                                              [](std::int64_t label) { return label >= 0; });
   }
   for (std::size_t first = 0; first < pieces.size();
-       first += static_cast<std::size_t>(world.size())) {
-    const std::size_t mine = first + static_cast<std::size_t>(world.rank());
+       first += static_cast<std::size_t>(batch.size())) {
+    const std::size_t mine = first + static_cast<std::size_t>(batch.rank());
     data.micro_steps.push_back(mine < pieces.size() ? std::optional(pieces[mine]) : std::nullopt);
   }
   return data;

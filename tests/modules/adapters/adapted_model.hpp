@@ -11,10 +11,12 @@
 #include "adapters/lora/settings.hpp"
 #include "base/initial_weights.hpp"
 #include "base/packed_files.hpp"
+#include "model/part.hpp"
 #include "model/products.hpp"
 #include "model/quantization.hpp"
 #include "plan/layout/bucket.hpp"
 #include "registry.hpp"
+#include "shard/parallel_ops.hpp"
 #include "support/golden.hpp"
 #include "support/mesh.hpp"
 #include "support/ranks.hpp"
@@ -54,22 +56,24 @@ class AdaptedModel {
         identified_(model::identify(model::read_config(setup.model),
                                     (setup.model / "config.json").string(),
                                     modules::registry().families)),
-        table(make_table()),
+        groups_(shard::make_groups(mesh, true)),
+        whole(make_table()),
+        table(model::part_of(whole, groups_.part_place())),
         map(table, mesh.fsdp.size(), {.compute = options.numbers.compute}),
         model(identified_.family->build(identified_.architecture)),
-        shards(table, map, shard::make_groups(mesh, true), options),
-        ops(shards, model::path_for(options.numbers.compute), setup.recompute) {
+        shards(table, map, groups_, options),
+        ops_(shard::make_ops(shards, model::path_for(options.numbers.compute), setup.recompute)) {
     const auto files = weights::ModelFiles::open(mesh.world, setup.model);
-    base::WeightSource base = base::files_source(files, table);
-    if (setup.replace) base = setup.replace(base, table);
+    base::WeightSource base = base::files_source(files, whole);
+    if (setup.replace) base = setup.replace(base, whole);
     if (setup.start.empty()) {
       load(
-          base::with_adapter(base, base::random_source(identified_.architecture, table, 1), table));
+          base::with_adapter(base, base::random_source(identified_.architecture, whole, 1), whole));
     } else {
       const auto start =
           weights::PeftAdapter::open(mesh.world, setup.start, modules::registry().adapters);
       load({[&](int row, std::int64_t first, std::span<float> target) {
-              if (table.row(row).trainable) return start.read(table.row(row), first, target);
+              if (whole.row(row).trainable) return start.read(whole.row(row), first, target);
               base.values(row, first, target);
             },
             base.plane});
@@ -79,7 +83,7 @@ class AdaptedModel {
   train::Engine engine() {
     return {.architecture = identified_.architecture,
             .model = *model,
-            .ops = ops,
+            .ops = *ops_,
             .shards = shards,
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
@@ -102,13 +106,41 @@ class AdaptedModel {
 
   AdaptedSetup setup_;
   model::Identified identified_;
+  shard::Groups groups_;
 
  public:
-  model::ParameterTable table;
+  model::ParameterTable whole;
+  model::ParameterTable table;  ///< of this rank's part
   plan::ShardMap map;
   model::ModelPtr model;
   shard::ModelShards shards;
-  model::Ops ops;
+
+ private:
+  std::unique_ptr<model::Ops> ops_;
 };
+
+/// That this rank's trained weights are those of the files, by name. Returns how many all ranks
+/// compared, of those that several hold one. Collective on fsdp and tp.
+inline std::int64_t compare_trained(const AdaptedModel& model, const world::World& mesh,
+                                    const weights::ModelFiles& expected, double tolerance) {
+  std::int64_t compared = 0;
+  for (const int unit : model.shards.trained_units()) {
+    const at::Tensor master = model.shards.master(unit);
+    for (const auto& slice : model.map.slices(unit, mesh.fsdp.rank())) {
+      const model::Parameter& row = model.table.row(slice.row);
+      const std::vector<float> wanted = read_golden<float>(expected, row.name);
+      const float* got = master.const_data_ptr<float>() + slice.shard_offset;
+      model::for_each_run(
+          row, slice.tensor_offset, slice.count, [&](std::int64_t first, std::int64_t count) {
+            const auto n = static_cast<std::size_t>(count);
+            const auto part = std::span(wanted).subspan(static_cast<std::size_t>(first), n);
+            EXPECT_LT(largest_difference({got, n}, part), tolerance) << row.name;
+            got += count;
+            if (!row.held || row.held->holder == 0) compared += count;
+          });
+    }
+  }
+  return mesh.tp.all_reduce(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), comm::Reduce::sum);
+}
 
 }  // namespace finetune::tests

@@ -4,32 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/nf4.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "modules/adapters/through_nf4.hpp"
 #include "modules/golden_steps.hpp"
 
 namespace finetune::frozen_test {
 namespace {
-
-std::vector<float> through_nf4(const std::vector<float>& values, bool nests) {
-  const std::size_t num_blocks = (values.size() + 63) / 64;
-  std::vector<float> maxima(num_blocks), back(values.size());
-  std::vector<std::uint8_t> codes((values.size() + 1) / 2), maxima_codes(num_blocks);
-  std::vector<float> nested((num_blocks + 255) / 256);
-  kernels::nf4_absmax(values, maxima);
-  kernels::nf4_quantize(values, maxima, codes);
-  kernels::Nf4<float> args{.codes = codes, .out = back};
-  if (nests) {
-    args.offset = kernels::nested_offset(maxima);
-    kernels::nested_quantize(maxima, args.offset, maxima_codes, nested);
-    args.absmax_codes = maxima_codes;
-    args.nested_absmax = nested;
-  } else {
-    args.absmax = maxima;
-  }
-  kernels::nf4_dequantize(args);
-  return back;
-}
 
 class Frozen : public testing::TestWithParam<std::tuple<const char*, bool, const char*>> {};
 
@@ -47,7 +27,7 @@ TEST_P(Frozen, WeightsAreThoseOfTheFilesOrWhatTheirPackingLeavesOfThem) {
     if (parameter.trainable) continue;
     auto expected = tests::read_golden<float>(files, parameter.name);
     if (!parameter.packing.is_dense()) {
-      expected = through_nf4(expected, nests);
+      expected = tests::through_nf4(expected, nests);
       ++num_packed;
     }
     model.shards.open(model.shards.unit_of(row));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA beside GPTQ's 4-bit weights trains as beside the same weights unpacked.
+// LoRA beside GPTQ's 4-bit weights trains as beside the same weights unpacked, whatever ranks
+// share.
 
 #include <gtest/gtest.h>
 
@@ -21,8 +22,13 @@ struct Losses {
   std::vector<double> losses, norms;
 };
 
-Losses train(const std::filesystem::path& folder, const world::World& mesh, Sharding sharding,
-             plan::Determinism determinism) {
+struct Way {
+  Sharding sharding = Sharding::full_shard;
+  plan::Determinism determinism = plan::Determinism::topology;
+  plan::ContextMethod context = plan::ContextMethod::automatic;
+};
+
+Losses train(const std::filesystem::path& folder, const world::World& mesh, const Way& way) {
   const core::Json config = core::read_json(folder / "config.json", 1 << 20);
   const std::filesystem::path beside = folder / "quantize_config.json";
   tests::AdaptedModel model(
@@ -33,19 +39,29 @@ Losses train(const std::filesystem::path& folder, const world::World& mesh, Shar
            std::filesystem::exists(beside) ? core::read_json(beside, 1 << 20) : core::Json(),
            "quantize_config.json")},
       mesh,
-      {.numbers = {.compute = core::DType::f32, .determinism = determinism}, .sharding = sharding});
+      {.numbers = {.compute = core::DType::f32, .determinism = way.determinism},
+       .sharding = way.sharding,
+       .context = way.context});
   optim::OptimizerSettings settings;
   optimizers::adamw::AdamW optimizer(settings, model.table, model.shards);
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   Losses all;
   for (std::int64_t step = 0; step < 4; ++step) {
     const auto result =
-        train::run_step(model.engine(), tests::world(), tests::step_data(files, step, 1), optimizer,
-                        {.step = step, .lr = 1e-3, .max_grad_norm = 1});
+        train::run_step(model.engine(), mesh.loss, tests::step_data(files, step, 1, mesh.batch),
+                        optimizer, {.step = step, .lr = 1e-3, .max_grad_norm = 1});
     all.losses.push_back(result.loss);
     all.norms.push_back(result.grad_norm);
   }
   return all;
+}
+
+void expect_close(const Losses& got, const Losses& expected) {
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    // The products read the packed matrix transposed, so their sums may come in another order.
+    EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << i;
+    EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-5 * expected.norms[i]) << i;
+  }
 }
 
 class Gptq : public testing::TestWithParam<GptqChoice> {};
@@ -62,13 +78,24 @@ TEST_P(Gptq, TrainsAsTheUnpackedModel) {
                                                           : 2;
     if (world.size() % dp_shard != 0) continue;
     const world::World mesh = tests::mesh_of(world, dp_shard);
-    const Losses expected = train(dense, mesh, sharding, plan::Determinism::topology);
-    const Losses got = train(packed, mesh, sharding, plan::Determinism::topology);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      // The products read the packed matrix transposed, so their sums may come in another order.
-      EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-5) << i;
-      EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-5 * expected.norms[i]) << i;
-    }
+    expect_close(train(packed, mesh, {.sharding = sharding}),
+                 train(dense, mesh, {.sharding = sharding}));
+  }
+}
+
+TEST_P(Gptq, TrainsOnRanksThatShareItAsTheUnpackedModelOnOne) {
+  const auto& world = tests::world();
+  const weights::TestFolder folder;
+  const auto packed = folder.path() / "packed", dense = folder.path() / "dense";
+  tests::make_gptq_models(tests::golden("models/llama"), packed, dense, GetParam());
+  const auto method = plan::ContextMethod::ring;
+  const Losses expected = train(dense, tests::mesh_of({}, 1), {});
+  for (const tests::Parts& parts : tests::trained_parts()) {
+    if (!tests::can_have(world.size(), 0, parts)) continue;
+    SCOPED_TRACE("tp " + std::to_string(parts.tp) + ", cp " + std::to_string(parts.cp));
+    expect_close(train(packed, tests::mesh_of(world, 0, parts),
+                       {.determinism = plan::Determinism::run, .context = method}),
+                 expected);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Twenty AdamW steps of adapters against PEFT: losses, gradient norms and final adapters, beside
-// dense weights and beside NF4, on any number of ranks.
+// dense weights and beside NF4, on any number of ranks, whatever they share.
 //
 // The runs beside NF4 are compared with PEFT beside weights that are unpacked by NF4's definition
 // (make_qlora_trajectory.py). The reference's own run is not that: see as_the_reference_unpacks.
@@ -13,6 +13,7 @@
 #include "core/json.hpp"
 #include "kernels/nf4.hpp"
 #include "modules/adapters/adapted_model.hpp"
+#include "modules/adapters/through_nf4.hpp"
 #include "modules/golden_steps.hpp"
 #include "optim/schedule.hpp"
 #include "optimizers/adamw/adamw.hpp"
@@ -23,7 +24,8 @@ namespace {
 
 using plan::Sharding;
 
-/// How the ranks share the work: `dp_shard` of them (0: all) have one copy of the model.
+/// How the ranks share the work: `dp_shard` of them (0: as many as are left) have one copy of the
+/// model, or of their parts of it.
 struct Sharing {
   const char* name;
   const char* reference;
@@ -31,9 +33,22 @@ struct Sharing {
   int dp_shard;
   const char* bucket = "BLOCK";
   plan::Determinism determinism = plan::Determinism::run;
+  tests::Parts parts = {};
+  plan::ContextMethod context = plan::ContextMethod::automatic;
 };
 
+Sharing with_parts(const char* name, const char* reference, const tests::Parts& parts,
+                   plan::ContextMethod context = plan::ContextMethod::automatic) {
+  return {.name = name,
+          .reference = reference,
+          .sharding = Sharding::full_shard,
+          .dp_shard = 0,
+          .parts = parts,
+          .context = context};
+}
+
 const char* const qlora = "qlora_by_definition";
+constexpr auto ring = plan::ContextMethod::ring;
 
 const Sharing sharings[] = {{"LoraFullShard", "lora", Sharding::full_shard, 0},
                             {"LoraFullShardByHalves", "lora", Sharding::full_shard, 0, "LAYER"},
@@ -49,7 +64,19 @@ const Sharing sharings[] = {{"LoraFullShard", "lora", Sharding::full_shard, 0},
                             {"QloraShardGradOp", qlora, Sharding::shard_grad_op, 0, "LAYER"},
                             {"QloraNoShard", qlora, Sharding::no_shard, 1},
                             {"QloraHybridShard", qlora, Sharding::hybrid_shard, 2},
-                            {"QloraAsBitsandbytesOnACpu", "qlora", Sharding::full_shard, 0}};
+                            {"QloraAsBitsandbytesOnACpu", "qlora", Sharding::full_shard, 0},
+                            with_parts("LoraTp2", "lora", {.tp = 2}),
+                            with_parts("LoraTp4", "lora", {.tp = 4}),
+                            with_parts("LoraCp2", "lora", {.cp = 2}),
+                            with_parts("LoraCp3", "lora", {.cp = 3}),
+                            with_parts("LoraCp4ByRing", "lora", {.cp = 4}, ring),
+                            with_parts("LoraCp2Tp2", "lora", {.cp = 2, .tp = 2}),
+                            with_parts("QloraTp2", qlora, {.tp = 2}),
+                            with_parts("QloraTp4", qlora, {.tp = 4}),
+                            with_parts("QloraCp2", qlora, {.cp = 2}),
+                            with_parts("QloraCp3", qlora, {.cp = 3}),
+                            with_parts("QloraCp4ByRing", qlora, {.cp = 4}, ring),
+                            with_parts("QloraCp2Tp2", qlora, {.cp = 2, .tp = 2})};
 
 /// bitsandbytes 0.50 on a CPU, with which qlora.json was made, looks for the maximum of an element
 /// in block row * (columns / 64) + column / 64. Of rows that are no multiple of 64 it so makes
@@ -77,33 +104,58 @@ std::vector<float> as_the_reference_unpacks(const std::vector<float>& values,
   return back;
 }
 
-bool is_odd(const model::Parameter& row) {
-  return row.packing.kind == model::Packing::Kind::nf4 && row.shape[1] % kernels::nf4_block != 0;
-}
+/// Rows that stay dense: which, and what values they have.
+struct StayDense {
+  std::function<bool(const model::Parameter& row)> which;
+  std::function<std::vector<float>(const std::vector<float>& values, const model::Parameter& row)>
+      values;
+};
 
-/// Such matrices stay dense, with the reference's values: all others are packed as they should be.
-tests::AdaptedSetup like_the_reference(tests::AdaptedSetup setup) {
-  const auto odd = std::make_shared<std::set<std::string>>();
-  setup.adjust = [odd](model::ParameterTable& table) {
+/// All other matrices are packed as they should be.
+tests::AdaptedSetup with_dense(tests::AdaptedSetup setup, const StayDense& dense) {
+  const auto names = std::make_shared<std::set<std::string>>();
+  setup.adjust = [names, which = dense.which](model::ParameterTable& table) {
     for (model::Parameter& row : table.rows) {
-      if (!is_odd(row)) continue;
-      odd->insert(row.name);
+      if (row.packing.is_dense() || !which(row)) continue;
+      names->insert(row.name);
       row.packing = {};
     }
   };
-  setup.replace = [odd](const base::WeightSource& files, const model::ParameterTable& table) {
+  setup.replace = [names, values = dense.values](const base::WeightSource& files,
+                                                 const model::ParameterTable& table) {
     base::WeightSource source = files;
-    source.values = [odd, files, &table](int i, std::int64_t first, std::span<float> target) {
+    source.values = [names, values, files, &table](int i, std::int64_t first,
+                                                   std::span<float> target) {
       const model::Parameter& row = table.row(i);
-      if (!odd->contains(row.name)) return files.values(i, first, target);
+      if (!names->contains(row.name)) return files.values(i, first, target);
       std::vector<float> whole(static_cast<std::size_t>(row.count()));
       files.values(i, 0, whole);
-      whole = as_the_reference_unpacks(whole, row.shape[1]);
+      whole = values(whole, row);
       std::copy_n(whole.begin() + first, target.size(), target.begin());
     };
     return source;
   };
   return setup;
+}
+
+/// Such matrices have the reference's values.
+tests::AdaptedSetup like_the_reference(tests::AdaptedSetup setup) {
+  return with_dense(
+      std::move(setup),
+      {[](const model::Parameter& row) { return row.shape[1] % kernels::nf4_block != 0; },
+       [](const std::vector<float>& values, const model::Parameter& row) {
+         return as_the_reference_unpacks(values, row.shape[1]);
+       }});
+}
+
+/// Ranks that share the inputs of a matrix would cut its blocks, which are as long as a row or do
+/// not divide it: there, each has its part of what the blocks mean.
+tests::AdaptedSetup with_uncut_blocks(tests::AdaptedSetup setup) {
+  return with_dense(std::move(setup),
+                    {[](const model::Parameter& row) { return row.split && row.split->dim == 1; },
+                     [](const std::vector<float>& values, const model::Parameter&) {
+                       return tests::through_nf4(values, true);
+                     }});
 }
 
 class AdapterTrajectory : public testing::TestWithParam<Sharing> {};
@@ -114,16 +166,18 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
   const core::Json golden = core::read_json(tests::golden("train/" + name + ".json"), 1 << 20);
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   const auto& world = tests::world();
-  const int dp_shard = sharing.dp_shard == 0 ? world.size() : sharing.dp_shard;
-  if (world.size() % dp_shard != 0) GTEST_SKIP() << "needs a multiple of " << dp_shard << " ranks";
-  const world::World mesh = tests::mesh_of(world, dp_shard);
+  if (!tests::can_have(world.size(), sharing.dp_shard, sharing.parts))
+    GTEST_SKIP() << "needs another number of ranks";
+  const world::World mesh = tests::mesh_of(world, sharing.dp_shard, sharing.parts);
   tests::AdaptedSetup setup = {.adapter = tests::golden_adapter(name == "lora" ? "lora" : "qlora"),
                                .bucket = sharing.bucket};
   if (name == "qlora") setup = like_the_reference(setup);
+  if (name == qlora && sharing.parts.tp > 1) setup = with_uncut_blocks(setup);
   tests::AdaptedModel model(
       setup, mesh,
       {.numbers = {.compute = core::DType::f32, .determinism = sharing.determinism},
-       .sharding = sharing.sharding});
+       .sharding = sharing.sharding,
+       .context = sharing.context});
   optim::OptimizerSettings settings;
   settings.lr = 1e-3;
   settings.min_lr_ratio = 0.1;
@@ -135,7 +189,7 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
   for (std::int64_t step = 0; step < 20; ++step) {
     const core::Json& expected = golden["log"][static_cast<std::size_t>(step)];
     const auto result = train::run_step(
-        model.engine(), world, tests::step_data(files, step, 1), optimizer,
+        model.engine(), mesh.loss, tests::step_data(files, step, 1, mesh.batch), optimizer,
         {.step = step, .lr = schedule.lr(step), .max_grad_norm = settings.max_grad_norm});
     EXPECT_NEAR(result.loss, expected["loss"].get<double>(), 1e-5) << "step " << step;
     const double norm = expected["grad_norm"].get<double>();
@@ -144,20 +198,7 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
 
   const auto final_adapter = weights::ModelFiles::open(
       tests::golden("train/" + name + "_final/adapter_model.safetensors"));
-  std::int64_t compared = 0;
-  for (const int unit : model.shards.trained_units()) {
-    const at::Tensor master = model.shards.master(unit);
-    for (const auto& slice : model.shards.map().slices(unit, mesh.fsdp.rank())) {
-      const std::string& row = model.table.row(slice.row).name;
-      const auto expected =
-          tests::read_golden<float>(final_adapter, row, slice.tensor_offset, slice.count);
-      const std::span<const float> got(master.data_ptr<float>() + slice.shard_offset,
-                                       expected.size());
-      EXPECT_LT(tests::largest_difference(got, expected), 2e-5) << row;
-      compared += slice.count;
-    }
-  }
-  EXPECT_EQ(mesh.fsdp.all_reduce(compared, comm::Reduce::sum), model.table.num_trainable());
+  EXPECT_EQ(tests::compare_trained(model, mesh, final_adapter, 2e-5), model.whole.num_trainable());
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharings, AdapterTrajectory, testing::ValuesIn(sharings),

@@ -151,6 +151,26 @@ TEST(PartOfATable, WhatCannotBeSharedIsNamed) {
   EXPECT_NE(why_not(tables()[1], 4).find("self_attn.qkv"), std::string::npos);
 }
 
+TEST(PartOfATable, WhatIsPackedTogetherIsNamedWhereItWouldBeCut) {
+  Architecture a = small(false);
+  a.d_model = 16;
+  a.num_heads = a.num_kv_heads = 4;
+  a.head_size = 4;
+  a.d_ff = 64;
+  const auto why = [&](Packing::Kind kind, std::int64_t tp) {
+    ParameterTable table = lay_out(a);
+    for (Parameter& row : table.rows)
+      if (row.name.ends_with("_proj.weight")) row.packing.kind = kind;
+    return why_not(table, tp);
+  };
+  EXPECT_EQ(why(Packing::Kind::gptq, 2), "");
+  EXPECT_EQ(why(Packing::Kind::gptq, 4),
+            "model.layers.0.self_attn.q_proj.weight is packed in words of 8 that would be cut");
+  // Rows of 16 inputs: four are a block, of which a part has 8 inputs each.
+  EXPECT_EQ(why(Packing::Kind::nf4, 2),
+            "model.layers.0.self_attn.o_proj.weight is packed in blocks of 64 that would be cut");
+}
+
 /// Slices in memory, and the values of the tensors, each of which differs from all others.
 struct Memory {
   std::vector<core::TensorSlice> slices;
