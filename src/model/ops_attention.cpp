@@ -118,9 +118,10 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
                          const AttentionShape& shape) {
     const std::int64_t tokens = qkv.size(0);
     const std::int64_t values = shape.num_kv_heads * shape.head_size;
-    return at::cat(
-        {q.view({tokens, -1}), k.view({tokens, -1}), qkv.narrow(1, qkv.size(1) - values, values)},
-        1);
+    return at::cat({q.view({tokens, shape.num_heads * shape.head_size}),
+                    k.view({tokens, shape.num_kv_heads * shape.head_size}),
+                    qkv.narrow(1, qkv.size(1) - values, values)},
+                   1);
   }
 };
 
