@@ -2,7 +2,6 @@
 // A run that was stopped or killed and started again ends with the bits of one that was not.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <tuple>
 
 #include "restart/job.hpp"
@@ -133,21 +132,6 @@ TEST(Restart, InAnotherPrecisionConvertsTheState) {
   // The loss goes on from where it was, not from where it began.
   EXPECT_NEAR(rows[10].at("loss").get<double>(), rows[9].at("loss").get<double>(), 1.0);
   EXPECT_GT(rows[0].at("loss").get<double>(), rows[10].at("loss").get<double>() + 1.0);
-}
-
-/// Runs `job` until its metrics hold `step`, then kills every process of it. False if it came to
-/// its end before.
-bool kill_after(const Job& job, int ranks, int step) {
-  Process process(job.command(ranks), job.folder());
-  const std::string sign = "{\"step\": " + std::to_string(step) + ", \"loss\"";
-  bool is_reached = false;
-  while (!is_reached && process.read_for(1)) {
-    std::ostringstream metrics;
-    metrics << std::ifstream(job.output() / "metrics.jsonl").rdbuf();
-    is_reached = count(metrics.str(), sign) > 0;
-  }
-  process.kill();
-  return process.wait(run_limit).exit_code != 0;
 }
 
 TEST(Restart, AfterAKillEndsWithTheBitsOfTheUninterruptedRun) {

@@ -135,6 +135,19 @@ void expect_same_metrics(const Job& job, const Job& reference) {
     EXPECT_EQ(bits_of(rows[i]), bits_of(expected[i])) << rows[i] << " and " << expected[i];
 }
 
+bool kill_after(const Job& job, int ranks, int step) {
+  Process process(job.command(ranks), job.folder());
+  const std::string sign = "{\"step\": " + std::to_string(step) + ", \"loss\"";
+  bool is_reached = false;
+  while (!is_reached && process.read_for(1)) {
+    std::ostringstream metrics;
+    metrics << std::ifstream(job.output() / "metrics.jsonl").rdbuf();
+    is_reached = count(metrics.str(), sign) > 0;
+  }
+  process.kill();
+  return process.wait(run_limit).exit_code != 0;
+}
+
 std::string read_file(const fs::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

@@ -55,6 +55,10 @@ std::vector<std::string> short_run(const std::string& precision, int max_steps =
 /// The same numbers to the last bit in all rows, besides times.
 void expect_same_metrics(const Job& job, const Job& reference);
 
+/// Runs `job` until its metrics hold `step`, then kills every process of it. False if it came to
+/// its end before.
+bool kill_after(const Job& job, int ranks, int step);
+
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);
 
