@@ -11,6 +11,7 @@
 #include "comm/agree.hpp"
 #include "parallel/meshes.hpp"
 #include "parallel/trainer.hpp"
+#include "train/infer/generate.hpp"
 #include "train/run/detail/replicas.hpp"
 
 namespace finetune::tests::mesh_test {
@@ -113,6 +114,19 @@ TEST(Adapters, FollowTheStepsOfOneRank) {
       setup.adapter = adapter;
       expect_trajectory(setup, expected);
     }
+  }
+}
+
+TEST(Answers, AreThoseOfOneRank) {
+  const std::vector<std::int32_t> prompt = {3, 1, 4};
+  const train::Sampling greedy{.max_tokens = 12, .stop = {}};
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::fused_experts}) {
+    const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
+    const auto expected =
+        train::generate(Trainer({}, {.numbers = fp32, .kind = kind}).engine(), prompt, greedy);
+    for (const Arrangement& setup : meshes(fp32, kind))
+      EXPECT_EQ(train::generate(Trainer(world(), setup).engine(), prompt, greedy), expected)
+          << name_of(setup);
   }
 }
 

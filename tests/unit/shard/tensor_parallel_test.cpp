@@ -123,6 +123,13 @@ std::vector<Case> cases() {
       changed(of_llama4, "ExpertsInOneTensor", in_one_tensor),
       changed(changed(of_mixtral, "", in_one_tensor), "BalancedInOneTensor",
               [](Case& of) { of.balance = 0.3; }),
+      // Qwen's and one more, with tokens of all of it.
+      changed(of_qwen, "LargeVocabulary",
+              [](Case& of) {
+                of.architecture.vocab_size = 151937;
+                of.architecture.tied_embeddings = false;
+                of.id_step = 7001;
+              }),
       changed(of_llama, "WithoutPrompts", [](Case& of) { of.has_prompt = false; }),
       // Some ranks have none.
       changed(of_llama, "TwoTokens",

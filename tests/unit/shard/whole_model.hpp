@@ -39,6 +39,7 @@ struct Case {
   bool balances_all = false;  ///< the load is that of all layers
   model::Recompute recompute = model::Recompute::nothing;
   at::ScalarType dtype = at::kFloat;
+  std::int64_t id_step = 7;  ///< from one token's id to the next one's
 
   std::int64_t num_tokens() const { return batch * length; }
   friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
@@ -86,8 +87,8 @@ inline PassResults run_pass(model::Ops& ops, const model::ParameterTable& table,
                             double balance_scale) {
   const model::Architecture& a = of.architecture;
   const std::int64_t num_tokens = of.num_tokens();
-  const at::Tensor ids = at::arange(num_tokens).mul(7).remainder(a.vocab_size);
-  at::Tensor labels = at::arange(num_tokens).mul(5).add(3).remainder(a.vocab_size);
+  const at::Tensor ids = at::arange(num_tokens).mul(of.id_step).remainder(a.vocab_size);
+  at::Tensor labels = at::arange(num_tokens).mul(of.id_step - 2).add(3).remainder(a.vocab_size);
   if (of.has_prompt) labels.narrow(0, 0, num_tokens / 3).fill_(-100);
   model::Balance balance = make_balance(of, balance_scale);
   model::Sequence sequence = of.stretches.empty()
