@@ -82,35 +82,25 @@ std::string sharing_text(const Choice& choice, const Site& site) {
              without.fits_device ? " of the host's memory" : "");
 }
 
-std::string activations_text(const Choice& choice, const Site& site) {
-  const Strategy& taken = choice.strategies.front();
-  std::string text = fmt::format("  {:<26} {}: ", "activation_checkpointing",
-                                 to_string(choice.request.activation_checkpointing));
-  const std::string there = core::human_bytes(site.available_bytes);
-  if (choice.cheaper_bytes == 0)
-    return text + fmt::format("nothing is recomputed, {} of {} are enough\n",
-                              core::human_bytes(taken.memory_bytes), there);
-  const bool is_full = choice.request.activation_checkpointing == ActivationCheckpointing::full;
-  return text + fmt::format("{} needs {} of {} per rank, this {}\n", is_full ? "selective" : "none",
-                            core::human_bytes(choice.cheaper_bytes), there,
-                            core::human_bytes(taken.memory_bytes));
-}
-
-std::int64_t bytes_of_cheaper(const PlanInput& request, const model::ParameterTable& table) {
-  using enum ActivationCheckpointing;
-  if (!request.chooses_activations || request.activation_checkpointing == none) return 0;
-  PlanInput cheaper = request;
-  cheaper.activation_checkpointing = request.activation_checkpointing == full ? selective : none;
-  return make(cheaper, table).memory_bytes();
+std::string activations_text(const Choice& choice) {
+  std::string text;
+  const char* name = "activation_checkpointing";
+  for (const WayToKeep& way : choice.ways) {
+    const bool is_taken = way.is_of(choice.request);
+    // Where nothing has to be recomputed the others are no answer to anything.
+    if (!is_taken && choice.ways.front().is_of(choice.request)) continue;
+    text += fmt::format("  {:<26} {:<31} {:>9} per step  {:>10} per rank{}\n", name,
+                        describe_recomputation(way, choice.request.architecture.num_layers),
+                        step_text(way.step_s), core::human_bytes(way.memory_bytes),
+                        is_taken   ? "  (taken)"
+                        : way.fits ? ""
+                                   : "  (fills more than nine tenths of the memory)");
+    name = "";
+  }
+  return text;
 }
 
 }  // namespace
-
-std::string to_string(ActivationCheckpointing mode) {
-  return mode == ActivationCheckpointing::full        ? "full"
-         : mode == ActivationCheckpointing::selective ? "selective"
-                                                      : "none";
-}
 
 Machine usual_machine(bool on_gpu, std::int64_t cores_per_rank) {
   Machine machine;
@@ -164,7 +154,7 @@ Choice choose(const PlanInput& asked, const model::ParameterTable& table, const 
   put_best_first(choice.strategies, site);
   if (!choice.strategies.front().fits) share_more(choice, asked, table, site);
   choice.request = choice.strategies.front().request;
-  choice.cheaper_bytes = bytes_of_cheaper(choice.request, table);
+  if (asked.chooses_activations) choice.ways = ways_to_keep(choice.request, table, site);
   return choice;
 }
 
@@ -175,7 +165,7 @@ std::string to_string(const Choice& choice, const PlanInput& asked, const Site& 
     text += sharing_text(choice, site);
   else if (is_sharding_open(asked))
     text += sharding_text(choice);
-  if (asked.chooses_activations) text += activations_text(choice, site);
+  if (asked.chooses_activations) text += activations_text(choice);
   if (!text.empty()) text.pop_back();
   return text;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/time/activations.hpp"
 #include "plan/time/meshes.hpp"
 
 namespace finetune::plan {
@@ -34,23 +35,19 @@ struct Choice {
   /// Where ranks share matrices, sequences or experts by choice: what does not fit without that.
   std::optional<Strategy> without_sharing;
   std::vector<Strategy> strategies;  ///< compared, the chosen one first
-  /// Of the next cheaper way to keep activations, which does not fit; 0: nothing is recomputed.
-  std::int64_t cheaper_bytes = 0;
+  std::vector<WayToKeep> ways;       ///< to keep activations, if they were to be chosen
 };
 
-/// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, and the cheapest
-/// recomputation that fits with it. Matrices, sequences and experts are shared (`compare_meshes`)
-/// only where nothing fits otherwise. A tenth of the memory stays free where that is possible,
-/// because a plan may be wrong by a few percent. Where the memory is not known (0), everything
-/// stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the one that needs
-/// least. Throws: ErrorKind::deck if the ranks do not form the mesh.
+/// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, and the fastest
+/// way to keep activations that fits with it. Matrices, sequences and experts are shared
+/// (`compare_meshes`) only where nothing fits otherwise. A tenth of the memory stays free where
+/// that is possible, because a plan may be wrong by a few percent. Where the memory is not known
+/// (0), everything stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the
+/// one that needs least. Throws: ErrorKind::deck if the ranks do not form the mesh.
 Choice choose(const PlanInput& asked, const model::ParameterTable& table, const Site& site);
 
 /// What was chosen out of what, and why: a few lines without the last newline. Empty if `asked`
 /// left nothing open.
 std::string to_string(const Choice& choice, const PlanInput& asked, const Site& site);
-
-/// As the deck writes it: "none", "selective" or "full".
-std::string to_string(ActivationCheckpointing mode);
 
 }  // namespace finetune::plan

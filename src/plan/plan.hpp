@@ -57,7 +57,10 @@ struct PlanInput {
   ParallelSettings parallel;
   Numbers numbers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  /// Whether `compare` and `choose` may set it; what only plans takes it as it is.
+  /// Whole, the first so many blocks; in addition to what activation_checkpointing says of the
+  /// others. With `full` all are.
+  std::int64_t recomputed_blocks = 0;
+  /// Whether `compare` and `choose` may set both; what only plans takes them as they are.
   bool chooses_activations = false;
   OptimizerFootprint optimizer;
   /// One that learns almost the same in less memory, where there is one.

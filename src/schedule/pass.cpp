@@ -25,7 +25,7 @@ class Writer {
       // Only the head comes between the last block's forward and its backward.
       if (stage == last_block && is_block(stage)) hold(stages_.units(stage));
       prefetch(stage + 1);
-      const bool is_kept = is_block(stage) && rules_.blocks == Blocks::kept;
+      const bool is_kept = is_block(stage) && !is_recomputed(stage);
       add(is_kept ? Action::forward_kept : Action::forward, stage);
       let_go(stages_.units(stage));
     }
@@ -39,7 +39,7 @@ class Writer {
       if (stage == last_block) let_go(stages_.units(stage));
       if (is_block(stage - 1)) prefetch(stage - 1);
       open_gradients(stage);
-      if (rules_.blocks == Blocks::recomputed) add(Action::again, stage);
+      if (is_recomputed(stage)) add(Action::again, stage);
       add(Action::backward, stage);
       reduce_completed(stage, pass);
       let_go(stages_.units(stage));
@@ -73,6 +73,9 @@ class Writer {
 
  private:
   bool is_block(int stage) const { return stage > stages_.embedding() && stage < stages_.head(); }
+  bool is_recomputed(int stage) const {
+    return rules_.blocks.is_recomputed(stage - stages_.embedding() - 1);
+  }
   bool stays(int unit) const { return rules_.keeps_gathered || stages_.unit(unit).stays_gathered; }
   int& num_holders(int unit) { return num_holders_[static_cast<std::size_t>(unit)]; }
   char& has_open_gradient(int unit) { return has_open_gradient_[static_cast<std::size_t>(unit)]; }

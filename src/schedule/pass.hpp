@@ -3,6 +3,7 @@
 // The order of a step as lists of events: the run executes them with shards, ops and optimizer, the
 // memory plan keeps a ledger over them, the time plan a clock. Nobody else knows this order.
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,19 @@ struct Event {
   friend bool operator==(const Event&, const Event&) = default;
 };
 
-/// What happens to a block's activations between forward and backward.
-enum class Blocks { kept, recomputed };
+/// What happens to blocks' activations between forward and backward. The first blocks are those
+/// that are computed again: by then, backward has freed what the others kept.
+struct Blocks {
+  int num_recomputed = 0;  ///< the first so many; the others keep what their backward pass needs
+
+  bool is_recomputed(int i_block) const { return i_block < num_recomputed; }
+  friend bool operator==(const Blocks&, const Blocks&) = default;
+
+  static const Blocks kept;        ///< none is computed again
+  static const Blocks recomputed;  ///< all are
+};
+inline constexpr Blocks Blocks::kept{};
+inline constexpr Blocks Blocks::recomputed{std::numeric_limits<int>::max()};
 
 struct Rules {
   bool keeps_gathered = false;  ///< units stay gathered until the step ends (SHARD_GRAD_OP)

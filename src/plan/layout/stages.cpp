@@ -39,9 +39,13 @@ schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks bloc
           .blocks = blocks};
 }
 
-schedule::Blocks blocks_of(ActivationCheckpointing mode) {
-  return mode == ActivationCheckpointing::full ? schedule::Blocks::recomputed
-                                               : schedule::Blocks::kept;
+schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks) {
+  if (mode == ActivationCheckpointing::full) return schedule::Blocks::recomputed;
+  return {static_cast<int>(recomputed_blocks)};
+}
+
+schedule::Blocks blocks_of(const PlanInput& request) {
+  return blocks_of(request.activation_checkpointing, request.recomputed_blocks);
 }
 
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table) {

@@ -18,7 +18,9 @@ schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& m
 /// `overlaps`: communication runs behind computation.
 schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks);
 
-schedule::Blocks blocks_of(ActivationCheckpointing mode);
+/// Which blocks are computed again whole.
+schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks);
+schedule::Blocks blocks_of(const PlanInput& request);
 
 /// The head's matrix, which is the embedding's if tied.
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table);

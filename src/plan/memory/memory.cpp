@@ -157,7 +157,7 @@ class MemoryPlan {
     const BufferSizes buffers =
         count_buffers(shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
                       {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap,
-                                            blocks_of(request_.activation_checkpointing)),
+                                            blocks_of(request_)),
                        .accumulation = accumulation(),
                        .sums_in_place = sums_in_place(),
                        .alone = mesh_.alone});

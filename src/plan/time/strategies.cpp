@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "plan/detail/sharing.hpp"
+#include "plan/time/activations.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -57,7 +58,10 @@ double computing_s(const TimePlan& time) {
 }
 
 bool recomputes_more(const Strategy& a, const Strategy& b) {
-  return a.request.activation_checkpointing > b.request.activation_checkpointing;
+  const PlanInput &x = a.request, &y = b.request;
+  return x.activation_checkpointing != y.activation_checkpointing
+             ? x.activation_checkpointing > y.activation_checkpointing
+             : x.recomputed_blocks > y.recomputed_blocks;
 }
 
 std::string compare_times(const Strategy& best, const Strategy& next) {
@@ -89,21 +93,6 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
 
 bool fits_host(const Plan& plan, const Site& site) {
   return site.available_host_bytes <= 0 || plan.host_bytes() <= site.available_host_bytes;
-}
-
-/// Each way needs less memory than the one before it and computes more.
-PlanInput with_activations(const PlanInput& request, const model::ParameterTable& table,
-                           const Site& site) {
-  using enum ActivationCheckpointing;
-  PlanInput settled = request;
-  if (!request.chooses_activations) return settled;
-  for (const ActivationCheckpointing mode : {none, selective, full}) {
-    settled.activation_checkpointing = mode;
-    // Where the memory is not known nothing speaks for computing anything twice.
-    if (site.available_bytes <= 0 || mode == full) break;
-    if (make(settled, table).memory_bytes() <= comfortable_bytes(site)) break;
-  }
-  return settled;
 }
 
 /// Of those that take as long as the first, the one that needs least memory comes first.

@@ -35,8 +35,8 @@ struct Strategy {
 /// What choices may fill of the memory that is there: a plan may be wrong by a few percent.
 std::int64_t comfortable_bytes(const Site& site);
 
-/// The plan of `request`. Where it chooses activations, with the cheapest way to keep them that
-/// fits comfortably: nothing recomputed, then norms, then blocks.
+/// The plan of `request`. Where it chooses activations, with the fastest way to keep them that
+/// fits comfortably (with_activations).
 Strategy plan_strategy(const PlanInput& request, const model::ParameterTable& table,
                        const Site& site);
 

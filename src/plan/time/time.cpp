@@ -33,10 +33,10 @@ class StepPlan {
         traffic_(plan_traffic(plan, request, table)) {}
 
   TimePlan make() const {
-    const StepSeconds step = play(plan_.shards, stages_, times(),
-                                  {rules_of(plan_.mesh.sharding, request_.parallel.overlap,
-                                            blocks_of(request_.activation_checkpointing)),
-                                   plan_.batch.accumulation, plan_.mesh.alone});
+    const StepSeconds step =
+        play(plan_.shards, stages_, times(),
+             {rules_of(plan_.mesh.sharding, request_.parallel.overlap, blocks_of(request_)),
+              plan_.batch.accumulation, plan_.mesh.alone});
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     const Work all = accumulation * work_.total();
     TimePlan time;
@@ -74,8 +74,6 @@ class StepPlan {
   PlannedTimes times() const {
     PlannedTimes times;
     // Selective recomputation happens inside a block's backward pass.
-    const bool are_recomputed =
-        blocks_of(request_.activation_checkpointing) == schedule::Blocks::recomputed;
     const auto stage = [&](const StageWork& work) {
       const StageTravels& travels = travels_[times.stages.size()];
       StageSeconds& seconds = times.stages.emplace_back();
@@ -84,8 +82,8 @@ class StepPlan {
       seconds.again_waits = waits_s(travels.again);
       seconds.forward = rates_.seconds(work.forward);
       seconds.backward =
-          rates_.seconds(are_recomputed ? work.backward : work.backward + work.again);
-      seconds.again = are_recomputed ? rates_.seconds(work.again) : 0;
+          rates_.seconds(work.is_recomputed ? work.backward : work.backward + work.again);
+      seconds.again = work.is_recomputed ? rates_.seconds(work.again) : 0;
     };
     stage(work_.embedding);
     for (const StageWork& block : work_.blocks)

@@ -159,7 +159,8 @@ core::Json to_json(const plan::PlanInput& request) {
           {"tp", request.parallel.num_tp()},
           {"cp", request.parallel.num_cp()},
           {"ep", request.parallel.num_ep()},
-          {"activations", static_cast<int>(request.activation_checkpointing)}};
+          {"activations", static_cast<int>(request.activation_checkpointing)},
+          {"recomputed_blocks", request.recomputed_blocks}};
 }
 
 void take(const core::Json& decision, const plan::PlanInput& asked, Input& input) {
@@ -175,9 +176,11 @@ void take(const core::Json& decision, const plan::PlanInput& asked, Input& input
   input.chosen.sharding = plan::is_sharding_open(asked);
   for (const AxisKey& key : axis_keys)
     input.chosen.axes.*key.is_open = asked.parallel.*key.num == 0 && input.parallel.*key.num > 1;
-  if (asked.chooses_activations)
+  if (asked.chooses_activations) {
     input.train.activation_checkpointing =
         static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>());
+    input.train.recomputed_blocks = decision.at("recomputed_blocks").get<std::int64_t>();
+  }
 }
 
 /// Whether the ranks form a mesh; if not, what plans the run next says it better.

@@ -295,6 +295,7 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.numbers.widens = computing.widens;
   request.threads = computing.threads;
   request.activation_checkpointing = train.recomputation();
+  request.recomputed_blocks = train.recomputed_blocks;
   request.chooses_activations = !train.activation_checkpointing;
   request.optimizer = optimizer.kind->footprint;
   request.lighter_optimizer = lighter_optimizer;

@@ -58,6 +58,14 @@ void TrainSettings::bind(deck::Table& table) {
   if (output.empty()) {
     table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
   }
+  const bool is_open = !activation_checkpointing;
+  if (recomputed_blocks > 0 && (is_open || recomputation() == plan::ActivationCheckpointing::full))
+    table.problem("recomputed_blocks",
+                  "train.recomputed_blocks = " + std::to_string(recomputed_blocks) +
+                      " contradicts train.activation_checkpointing = \"" +
+                      (is_open ? "auto" : "full") + "\"",
+                  is_open ? "auto chooses the number of blocks" : "full recomputes all blocks",
+                  "Write \"none\" or \"selective\" there, or remove recomputed_blocks.");
   if (micro_batch > global_batch) {
     table.problem("micro_batch",
                   "train.micro_batch = " + std::to_string(micro_batch) +
@@ -140,13 +148,20 @@ void TrainSettings::bind_method(deck::Table& table) {
       {.name = "activation_checkpointing",
        .restart = Restart::free,
        .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
-                   "and activation functions (selective), or whole blocks (full); auto: the first "
-                   "of these that fits into memory."},
+                   "and activation functions (selective), or whole blocks (full); auto: the "
+                   "fastest way that fits into memory, which may be whole blocks for some of "
+                   "them."},
       activation_checkpointing,
       {{"auto", std::nullopt},
        {"none", plan::ActivationCheckpointing::none},
        {"selective", plan::ActivationCheckpointing::selective},
        {"full", plan::ActivationCheckpointing::full}});
+  table.integer({.name = "recomputed_blocks",
+                 .restart = Restart::free,
+                 .sentence = "With none or selective: so many blocks, the first ones, are "
+                             "recomputed whole.",
+                 .unit = "blocks"},
+                recomputed_blocks, {.min = 0, .max = 100'000});
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "

@@ -48,6 +48,7 @@ struct TrainSettings {
   double max_seconds = 0;
   plan::Determinism determinism = plan::Determinism::run;
   std::optional<plan::ActivationCheckpointing> activation_checkpointing;  ///< none: the plan's
+  std::int64_t recomputed_blocks = 0;
   bool check_replicas = false;
   double hang_timeout_s = 600;
   comm::UseOfGpus device = comm::UseOfGpus::automatic;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/memory/detail/activations.hpp"
 
+#include "plan/layout/stages.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
 namespace finetune::plan {
@@ -24,9 +25,9 @@ struct BlockBytes {
   model::BytesHeld worst;
 };
 
-BlockBytes block_bytes(const StageCost& block, ActivationCheckpointing mode) {
+BlockBytes block_bytes(const StageCost& block, bool is_recomputed) {
   BlockBytes bytes = {block.tape.kept_bytes(), block.tape.worst(block.input, block.output)};
-  if (mode != ActivationCheckpointing::full) return bytes;
+  if (!is_recomputed) return bytes;
   // Its input alone stays; the rest is there while it is computed again.
   bytes.worst.bytes += bytes.kept - block.input.bytes;
   bytes.kept = block.input.bytes;
@@ -37,11 +38,12 @@ BlockBytes block_bytes(const StageCost& block, ActivationCheckpointing mode) {
 
 ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table) {
   const OpsCost cost(request, table, is_composed(request));
+  const schedule::Blocks blocks = blocks_of(request);
   // Backward of a block runs while those before it wait for theirs.
   std::int64_t kept = 0;
   model::BytesHeld worst;
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
-    const BlockBytes block = block_bytes(cost.block(i), request.activation_checkpointing);
+    const BlockBytes block = block_bytes(cost.block(i), blocks.is_recomputed(static_cast<int>(i)));
     kept += block.kept;
     const model::BytesHeld moment = block.worst + kept;
     if (moment.total() >= worst.total()) worst = moment;

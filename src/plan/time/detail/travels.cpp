@@ -57,8 +57,7 @@ std::vector<StageTravels> plan_travels(const PlanInput& request, const model::Pa
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
     StageTravels& block = stages[static_cast<std::size_t>(i) + 1];
     block = travels_of(cost.block(i).tape);
-    if (request.activation_checkpointing == ActivationCheckpointing::full)
-      block.again = block.forward;
+    if (blocks_of(request).is_recomputed(static_cast<int>(i))) block.again = block.forward;
   }
   stages.back() = travels_of(cost.head().tape);
   return stages;
@@ -96,8 +95,8 @@ double by_node_bytes(const model::Travel& travel, const GroupShape& group, const
 std::vector<UnitCounts> count_collectives(const Plan& plan, const PlanInput& request,
                                           const schedule::Stages& stages) {
   using schedule::Pass;
-  const schedule::Rules rules = rules_of(plan.mesh.sharding, request.parallel.overlap,
-                                         blocks_of(request.activation_checkpointing));
+  const schedule::Rules rules =
+      rules_of(plan.mesh.sharding, request.parallel.overlap, blocks_of(request));
   // The first pass may find nothing gathered that later ones find, and the end lets everything go.
   const std::int64_t before_last = plan.batch.accumulation - 1;
   Counter counter(plan.shards.units().size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/time/detail/work.hpp"
 
+#include "plan/layout/stages.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
 namespace finetune::plan {
@@ -46,8 +47,8 @@ MicroBatchWork plan_work(const PlanInput& request, const model::ParameterTable& 
   work.embedding = timed(cost.embedding().tape, rates);
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
     StageWork& block = work.blocks.emplace_back(timed(cost.block(i).tape, rates));
-    if (request.activation_checkpointing == ActivationCheckpointing::full)
-      block.again = block.forward;
+    block.is_recomputed = blocks_of(request).is_recomputed(static_cast<int>(i));
+    if (block.is_recomputed) block.again += block.forward;
   }
   work.head = timed(cost.head().tape, rates);
   return work;

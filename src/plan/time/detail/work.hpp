@@ -14,7 +14,8 @@ namespace finetune::plan {
 struct StageWork {
   Work forward;
   Work backward;
-  Work again;  ///< of the forward pass, in backward: activation_checkpointing
+  Work again;                  ///< of the forward pass, in backward: activation_checkpointing
+  bool is_recomputed = false;  ///< the whole block, before its backward pass
 };
 
 struct MicroBatchWork {

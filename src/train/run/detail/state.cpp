@@ -61,6 +61,7 @@ StateInput state_input(const Input& input) {
           .cp_method = input.parallel.cp_method,
           .registers_buffers = input.nccl.register_buffers,
           .recomputation = input.train.recomputation(),
+          .recomputed_blocks = input.train.recomputed_blocks,
           .dropout = model::dropout_of(input.adapter),
           .seed = static_cast<std::uint64_t>(input.train.seed),
           .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
@@ -87,7 +88,7 @@ Engine State::engine() {
           .model = *model_,
           .ops = *ops_,
           .shards = shards_,
-          .blocks = plan::blocks_of(input_.recomputation),
+          .blocks = plan::blocks_of(input_.recomputation, input_.recomputed_blocks),
           .dropout = input_.dropout,
           .dropout_seed = input_.seed,
           .balances_micro_batch = input_.balances_micro_batch};
