@@ -165,10 +165,12 @@ TEST(PartOfATable, WhatIsPackedTogetherIsNamedWhereItWouldBeCut) {
   };
   EXPECT_EQ(why(Packing::Kind::gptq, 2), "");
   EXPECT_EQ(why(Packing::Kind::gptq, 4),
-            "model.layers.0.self_attn.q_proj.weight is packed in words of 8 that would be cut");
+            "model.layers.0.self_attn.q_proj.weight is packed in words of 8 numbers, some of which "
+            "would be cut");
   // Rows of 16 inputs: four are a block, of which a part has 8 inputs each.
   EXPECT_EQ(why(Packing::Kind::nf4, 2),
-            "model.layers.0.self_attn.o_proj.weight is packed in blocks of 64 that would be cut");
+            "model.layers.0.self_attn.o_proj.weight is packed in blocks of 64 numbers, some of "
+            "which would be cut");
 }
 
 /// Slices in memory, and the values of the tensors, each of which differs from all others.
