@@ -66,6 +66,23 @@ TEST_P(EveryKind, HasTheGradientsOfOneRank) {
   }
 }
 
+void expect_gradient_of_short_samples(Arrangement setup) {
+  Trainer one({}, setup);
+  const std::vector<float> expected = one.gradient(short_samples(one));
+  for (Arrangement each : meshes(setup.numbers, setup.kind)) {
+    each.adapter = setup.adapter;
+    Trainer trainer(world(), each);
+    const std::vector<float> got = trainer.gradient(short_samples(trainer));
+    ASSERT_EQ(got.size(), expected.size());
+    EXPECT_LE(largest_difference(got, expected), 1e-5f * largest(expected)) << name_of(each);
+  }
+}
+
+TEST_P(EveryKind, HasTheGradientsOfSamplesThatAreShorterThanTheRanks) {
+  expect_gradient_of_short_samples(
+      {.numbers = numbers(core::DType::f32, Determinism::off), .kind = GetParam()});
+}
+
 TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   const Trajectory expected =
@@ -115,6 +132,12 @@ TEST(Adapters, FollowTheStepsOfOneRank) {
       expect_trajectory(setup, expected);
     }
   }
+}
+
+TEST(Adapters, HaveTheGradientsOfSamplesThatAreShorterThanTheRanks) {
+  for (const model::AdapterSettings& adapter : adapters())
+    expect_gradient_of_short_samples(
+        {.numbers = numbers(core::DType::f32, Determinism::off), .adapter = adapter});
 }
 
 TEST(Answers, AreThoseOfOneRank) {

@@ -3,6 +3,7 @@
 // A tiny model that trains on any mesh of a test's ranks.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "adapters/lora/settings.hpp"
@@ -258,6 +259,21 @@ class Trainer {
   optimizers::adamw::AdamW optimizer_;
   optim::LossScale loss_scale_ = modest_scale();
 };
+
+/// Of one token each and of two, some of them trained.
+inline data::StepData short_samples(const Trainer& trainer) {
+  data::StepData data{.micro_steps = {}, .num_samples = 4, .num_trained_tokens = 4};
+  const std::vector<data::MicroBatch> batches = {
+      {.batch = 2, .length = 1, .ids = {3, 5}, .labels = {7, 2}},
+      {.batch = 2, .length = 2, .ids = {4, 1, 9, 6}, .labels = {-100, 8, 10, -100}}};
+  const comm::Communicator& batch = trainer.world().batch;
+  for (std::size_t first = 0; first < batches.size();
+       first += static_cast<std::size_t>(batch.size())) {
+    const std::size_t mine = first + static_cast<std::size_t>(batch.rank());
+    data.micro_steps.push_back(mine < batches.size() ? std::optional(batches[mine]) : std::nullopt);
+  }
+  return data;
+}
 
 inline plan::Numbers numbers(core::DType compute, plan::Determinism determinism) {
   plan::Numbers numbers = {};
