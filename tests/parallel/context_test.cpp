@@ -138,7 +138,10 @@ TEST(Adapters, DropTheInputsThatOneRankDrops) {
   lora.name = "lora";
   lora.of<adapters::lora::Settings>().r = 3;
   lora.of<adapters::lora::Settings>().dropout = 0.5;
-  expect_gradient({.numbers = fp32(), .micro_batch = 3, .adapter = lora});
+  for (const bool use_dora : {false, true}) {
+    lora.of<adapters::lora::Settings>().use_dora = use_dora;
+    expect_gradient({.numbers = fp32(), .micro_batch = 3, .adapter = lora});
+  }
 }
 
 TEST(Samples, MayBeShorterThanTheRanksThatShareThem) {
