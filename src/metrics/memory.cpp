@@ -6,12 +6,67 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <mutex>
+#include <unordered_map>
 
 namespace finetune::metrics {
 namespace {
 
 std::atomic<std::int64_t> live = 0;
 std::atomic<std::int64_t> peak = 0;
+
+using core::BytesByUse, core::MemoryUse;
+
+std::int64_t& of(BytesByUse& bytes, MemoryUse use) {
+  return bytes[static_cast<std::size_t>(use)];
+}
+
+/// What tensors are for, remembered by their blocks.
+class Uses {
+ public:
+  /// `before`: bytes of tensors of which nobody knows what they are for.
+  explicit Uses(std::int64_t before) : total_(before) {
+    of(live_, MemoryUse::activations) = before;
+  }
+
+  void add(void* block, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const MemoryUse use = core::MemoryScope::current();
+    if (use != MemoryUse::activations) uses_[block] = use;
+    of(live_, use) += bytes;
+    total_ += bytes;
+    if (total_ > highest_) note_peak();
+  }
+  void remove(void* block, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = uses_.find(block);
+    of(live_, found == uses_.end() ? MemoryUse::activations : found->second) -= bytes;
+    if (found != uses_.end()) uses_.erase(found);
+    total_ -= bytes;
+  }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    note_peak();
+  }
+  BytesByUse at_peak() {
+    const std::lock_guard lock(mutex_);
+    return at_peak_;
+  }
+
+ private:
+  void note_peak() {
+    highest_ = total_;
+    at_peak_ = live_;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<void*, MemoryUse> uses_;  ///< of blocks that are not for activations
+  BytesByUse live_ = {}, at_peak_ = {};
+  std::int64_t total_ = 0, highest_ = 0;
+};
+
+/// Null: they are not told apart. Lives as long as the last tensor.
+std::atomic<Uses*> uses = nullptr;
 
 void add(std::int64_t bytes) {
   const std::int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -36,7 +91,9 @@ class CountingAllocator : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t n) override {
     c10::DataPtr block = inner_->allocate(n);
-    if (block.compare_exchange_deleter(deleter_, &free_counted)) add(size_of(block.get()));
+    if (!block.compare_exchange_deleter(deleter_, &free_counted)) return block;
+    add(size_of(block.get()));
+    if (Uses* const apart = uses) apart->add(block.get(), size_of(block.get()));
     return block;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_counted; }
@@ -47,6 +104,8 @@ class CountingAllocator : public c10::Allocator {
  private:
   static void free_counted(void* block) {
     live.fetch_sub(size_of(block), std::memory_order_relaxed);
+    if (Uses* const apart = uses; apart != nullptr && block != nullptr)
+      apart->remove(block, size_of(block));
     deleter_(block);
   }
 
@@ -69,6 +128,17 @@ TensorBytes tensor_bytes() {
 
 void reset_peak() {
   peak.store(live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (Uses* const apart = uses) apart->reset_peak();
+}
+
+void tell_uses_apart() {
+  static auto* apart = new Uses(tensor_bytes().live);
+  uses = apart;
+}
+
+core::BytesByUse peak_by_use() {
+  Uses* const apart = uses;
+  return apart == nullptr ? core::BytesByUse{} : apart->at_peak();
 }
 
 }  // namespace finetune::metrics

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/memory_use.hpp"
+
 namespace finetune::metrics {
 
 /// Bytes of tensors in main memory, as libtorch's CPU allocator handed them out (their alignment
@@ -22,5 +24,13 @@ TensorBytes tensor_bytes();
 
 /// Resets `peak` to what is allocated now.
 void reset_peak();
+
+/// From here on also counts by what tensors are for (core::MemoryScope): each one made or freed
+/// then costs a lock and a look-up. Call it after `count_tensor_bytes`. Tensors that were there
+/// before count as activations.
+void tell_uses_apart();
+
+/// What of `peak` was for what, at that moment; zeros if uses are not told apart.
+core::BytesByUse peak_by_use();
 
 }  // namespace finetune::metrics

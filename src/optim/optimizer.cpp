@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/memory_use.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "optim/detail/unit_memory.hpp"
 #include "schedule/pass.hpp"
@@ -28,6 +29,7 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings
     first_index_.push_back(index);
     if (row.trainable) index += row.count();
   }
+  const core::MemoryScope scope(core::MemoryUse::states);
   for (const int unit : shards.trained_units()) {
     const at::Tensor master = shards.master(unit);
     for (const plan::OptimizerState& state : footprint_.states) {

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "core/error.hpp"
+#include "core/memory_use.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -42,6 +43,7 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
   };
   core::check(!map.has_frozen() || map.rules().compute == options.numbers.compute,
               "the shard map has the dtype to compute in");
+  const core::MemoryScope scope(core::MemoryUse::weights);
   for (const plan::UnitLayout& layout : map.units()) {
     Unit& unit = units_.emplace_back();
     if (!layout.trainable) {
@@ -112,6 +114,7 @@ void ModelShards::gather(int unit) {
     u.full = u.published;
     return;
   }
+  const core::MemoryScope scope(core::MemoryUse::gathered);
   const std::int64_t shard_size = u.published.numel();
   u.full = pool_of(unit).take(map_.unit(unit).padded_count());
   u.gathering =

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/error.hpp"
+#include "core/memory_use.hpp"
 #include "kernels/composed_packed.hpp"
 #include "kernels/gptq.hpp"
 #include "kernels/gpu_kernels.hpp"
@@ -106,6 +107,7 @@ bool is_gptq(const MatrixPlanes& matrix) {
 }  // namespace
 
 at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtype) {
+  const core::MemoryScope scope(core::MemoryUse::gathered);
   const bool is_transposed = is_gptq(matrices.front());
   std::vector<std::int64_t> shape = matrices.front().row->shape;
   shape[0] = 0;

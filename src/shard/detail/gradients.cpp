@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/memory_use.hpp"
 #include "kernels/fixed_point.hpp"
 #include "shard/wire.hpp"
 
@@ -36,6 +37,7 @@ Gradients::Gradients(const plan::ShardMap& map, const Groups& groups, const Opti
 void Gradients::make_sum(int unit) {
   // Made when first needed: a model that only generates has no gradients.
   if (sum(unit).defined()) return;
+  const core::MemoryScope scope(core::MemoryUse::gradients);
   sum(unit) = at::zeros(
       {shard_size(unit)},
       at::TensorOptions().dtype(to_aten(sum_dtype(options_.numbers))).device(options_.device));
@@ -47,6 +49,7 @@ at::Tensor Gradients::take_buffer(int unit) {
   // One buffer is on its way while the next is filled.
   while (on_their_way_.size() >= 2)
     arrive();
+  const core::MemoryScope scope(core::MemoryUse::gradients);
   return pool_.take(map_.unit(unit).padded_count());
 }
 
@@ -141,6 +144,7 @@ void Gradients::start_over_replicas(int unit) {
   comm::Group& group = *groups_.dp_replicate;
   OnItsWay way{.unit = unit};
   at::Tensor values = sum(unit);
+  const core::MemoryScope scope(core::MemoryUse::communication);
   if (sum_dtype(options_.numbers) != wire_dtype(options_.numbers))
     values = way.terms = values.to(to_aten(options_.numbers.reduce));
   way.ticket = group.all_reduce(wire_dtype(options_.numbers), values.data_ptr(), values.numel());
@@ -202,6 +206,7 @@ at::Tensor Gradients::gradient(int unit) {
   make_sum(unit);
   if (!options_.numbers.is_fixed_point()) return sum(unit);
   const std::int64_t count = sum(unit).numel();
+  const core::MemoryScope scope(core::MemoryUse::gradients);
   if (!scratch_.defined() || scratch_.numel() < count)
     scratch_ = at::empty({count}, at::TensorOptions().dtype(at::kFloat).device(options_.device));
   at::Tensor gradient = scratch_.narrow(0, 0, count);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/memory_use.hpp"
 #include "model/part.hpp"
 #include "shard/started.hpp"
 
@@ -36,6 +37,7 @@ void SharedRows::add_row(const model::Parameter& row, std::int64_t offset, UnitR
 void SharedRows::sum(int unit, const at::Tensor& gradients) const {
   const UnitRuns& of = units_[static_cast<std::size_t>(unit)];
   if (of.wire_count == 0) return;
+  const core::MemoryScope scope(core::MemoryUse::communication);
   const auto options = gradients.options().dtype(at::kFloat);
   const at::Tensor wire =
       of.has_gaps ? at::zeros({of.wire_count}, options) : at::empty({of.wire_count}, options);

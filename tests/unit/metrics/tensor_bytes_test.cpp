@@ -76,6 +76,33 @@ TEST_F(TensorBytesTest, CountOnSeveralThreads) {
   EXPECT_GE(tensor_bytes().peak, before);
 }
 
+at::Tensor mebibytes_for(core::MemoryUse use, std::int64_t count) {
+  const core::MemoryScope scope(use);
+  return at::empty({count * mebi}, at::kByte);
+}
+
+TEST_F(TensorBytesTest, TellWhatThePeakWasFor) {
+  using core::MemoryUse;
+  tell_uses_apart();
+  reset_peak();
+  const core::BytesByUse before = peak_by_use();
+  const at::Tensor kept = mebibytes_for(MemoryUse::weights, 3);
+  at::Tensor sums = mebibytes_for(MemoryUse::gradients, 2);
+  at::Tensor outside = at::empty({mebi}, at::kByte);
+  sums.reset();
+  outside.reset();
+  // Less than at the peak, though more for states.
+  const at::Tensor later = mebibytes_for(MemoryUse::states, 2);
+  const auto at_peak = [&](MemoryUse use) {
+    const auto i = static_cast<std::size_t>(use);
+    return static_cast<double>(peak_by_use()[i] - before[i]);
+  };
+  EXPECT_NEAR(at_peak(MemoryUse::weights), 3 * mebi, rounding);
+  EXPECT_NEAR(at_peak(MemoryUse::gradients), 2 * mebi, rounding);
+  EXPECT_NEAR(at_peak(MemoryUse::activations), mebi, rounding);
+  EXPECT_NEAR(at_peak(MemoryUse::states), 0, rounding);
+}
+
 TEST_F(TensorBytesTest, CountOnceThoughAskedTwice) {
   count_tensor_bytes();
   const std::int64_t before = tensor_bytes().live;
