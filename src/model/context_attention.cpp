@@ -34,6 +34,20 @@ at::Tensor keys_in(const at::Tensor& qkv, const AttentionShape& shape) {
 
 using Sees = ContextPiece::Sees;
 
+/// target += added, in fp32 [1, heads, tokens, K]. On a host, ATen would widen a copy of all that
+/// is added.
+void add_in_fp32(at::Tensor& target, const at::Tensor& added) {
+  constexpr std::int64_t tokens_at_once = 1024;
+  if (!added.is_cpu()) {
+    target.add_(added);
+    return;
+  }
+  for (std::int64_t first = 0; first < added.size(2); first += tokens_at_once) {
+    const std::int64_t count = std::min(tokens_at_once, added.size(2) - first);
+    target.narrow(2, first, count).add_(added.narrow(2, first, count));
+  }
+}
+
 /// Who computes pieces: on a GPU one launch all causal ones, and one each of the others.
 class PieceMath {
  public:
@@ -164,10 +178,10 @@ void attend_merged_backward(const at::Tensor& d_out_NF, const at::Tensor& qkv,
     attended.out = of_run(output.out_NF);
     attended.logsumexp = output.logsumexp_NH.narrow(0, run.first, run.count).t().unsqueeze(0);
     const QkvViews d = pieces.backward(piece, of_run(d_out_NF), std::move(attended));
-    const QkvViews target = views_of(d_q, d_kv, shape, piece);
-    target.q.add_(d.q);
-    target.k.add_(d.k);
-    target.v.add_(d.v);
+    QkvViews target = views_of(d_q, d_kv, shape, piece);
+    add_in_fp32(target.q, d.q);
+    add_in_fp32(target.k, d.k);
+    add_in_fp32(target.v, d.v);
   }
 }
 

@@ -90,6 +90,21 @@ class CostOps final : public BasicOps<OnSizes> {
   void scatter_outputs(OpCost& op, const TensorSize& y_nD) const;
   void share_head(OpCost& op, const TensorSize& x_nD) const;
   AttentionShape own_heads(AttentionShape shape) const;
+  /// Bytes of attention whose keys several ranks have.
+  struct SharedKeys {
+    std::int64_t channels = 0;      ///< of a token's keys and values
+    std::int64_t token_bytes = 0;   ///< of these, as they travel
+    std::int64_t outputs = 0;       ///< in fp32, more than of the output that is kept
+    std::int64_t output_piece = 0;  ///< a piece's output, before and while it is merged
+    std::int64_t d_outputs = 0;     ///< the queries' gradient in fp32
+    std::int64_t d_piece = 0;       ///< of a piece's queries
+  };
+  SharedKeys shared_keys(const AttentionShape& shape, std::int64_t tokens,
+                         const SequenceSize& sequence) const;
+  void fetch_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+                  const SequenceSize& sequence) const;
+  void pass_keys_on(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+                    const SequenceSize& sequence) const;
   void share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
                   const SequenceSize& sequence) const;
 

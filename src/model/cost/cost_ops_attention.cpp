@@ -64,53 +64,99 @@ std::int64_t fetched(const AttentionShape& shape, std::int64_t cp, std::int64_t 
   return tokens;
 }
 
+/// Keys at most of what queries see of a sequence at once.
+std::int64_t largest_piece(const AttentionShape& shape, std::int64_t most_keys) {
+  constexpr std::int64_t most_queries = 512;
+  if (shape.window > 0) return std::min(most_keys, shape.window + most_queries);
+  return shape.chunk > 0 ? std::min(most_keys, shape.chunk) : most_keys;
+}
+
 }  // namespace
 
-/// Keys and values of a sequence that several ranks share. Fetched: those that its queries see, and
-/// in backward their gradients next to them. In a ring: those of one rank, of which a copy is on
-/// its way while they are attended to; gradients follow them in fp32. Outputs are merged in fp32.
-void CostOps::share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+/// Outputs are merged in fp32, and so are the gradients of queries: piece by piece, of which the
+/// outputs, or the gradients, are there next to them.
+CostOps::SharedKeys CostOps::shared_keys(const AttentionShape& shape, std::int64_t tokens,
+                                         const SequenceSize& sequence) const {
+  const std::int64_t outputs = tokens * shape.num_heads * shape.head_size;
+  const std::int64_t of_piece = outputs / (2 * sequence.batch);
+  SharedKeys keys;
+  keys.channels = 2 * shape.num_kv_heads * shape.head_size;
+  keys.token_bytes = keys.channels * element_;
+  // What is kept of the output does not exist while it is merged.
+  keys.outputs = outputs * (fp32_bytes - element_);
+  keys.output_piece = of_piece * (element_ + fp32_bytes);
+  keys.d_outputs = outputs * fp32_bytes;
+  keys.d_piece = of_piece * element_;
+  return keys;
+}
+
+/// Those that its queries see are fetched, and put in order; in backward once more, and then their
+/// gradients grow next to them, in fp32.
+void CostOps::fetch_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
                          const SequenceSize& sequence) const {
   const std::int64_t cp = settings_.share.cp;
-  if (cp == 1) return;
-  const std::int64_t channels = 2 * shape.num_kv_heads * shape.head_size;
-  const std::int64_t a_token = channels * element_;
-  const std::int64_t outputs = tokens * shape.num_heads * shape.head_size;
+  const SharedKeys keys = shared_keys(shape, tokens, sequence);
   const bool sees_all = shape.window == 0 && shape.chunk == 0;
-  const KeyTravel way = settings_.share.keys;
-  const bool goes_round =
-      shape.window == 0 &&
-      (way == KeyTravel::ring ||
-       (way == KeyTravel::automatic && sees_all && (cp - 1) * tokens * a_token >= ring_from_bytes));
-  using enum Travel::Kind;
-  if (!goes_round) {
-    // Each rank sends (cp - 1) / cp of what a Travel says.
-    const std::int64_t all = sequence.batch * fetched(shape, cp, sequence.length);
-    const std::int64_t others = all / (cp - 1);
-    const std::int64_t most = sees_all ? cp * tokens : std::min(cp * tokens, tokens + others);
-    op.forward.front().bytes += 2 * most * a_token + outputs * fp32_bytes;
-    op.backward.front().bytes += most * (a_token + channels * fp32_bytes) + outputs * fp32_bytes;
-    Travel fetch = travel(Sharers::cp, all_to_all, 0);
-    fetch.bytes = static_cast<double>(all * a_token) / static_cast<double>(cp - 1);
-    op.forward_work.travels.assign(1, fetch);
-    op.backward_work.travels.assign(2, fetch);
-    return;
-  }
-  const std::int64_t in_fp32 = tokens * channels * fp32_bytes;
-  op.forward.front().bytes += 2 * tokens * a_token + outputs * (fp32_bytes + element_);
-  op.backward.front().bytes += 2 * tokens * a_token + 3 * in_fp32 + outputs * fp32_bytes;
-  Travel keys = travel(Sharers::cp, ring, cp * tokens * a_token);
+  // Each rank sends (cp - 1) / cp of what a Travel says.
+  const std::int64_t all = sequence.batch * fetched(shape, cp, sequence.length);
+  const std::int64_t others = all / (cp - 1);
+  const std::int64_t most = sees_all ? cp * tokens : std::min(cp * tokens, tokens + others);
+  const std::int64_t before = std::max(most - tokens / 2, tokens / 2) / sequence.batch;
+  const std::int64_t d_piece = keys.d_piece + largest_piece(shape, before) * keys.token_bytes;
+  // One launch computes all causal pieces.
+  const std::int64_t d_causal = settings_.on_gpu ? tokens * keys.token_bytes + keys.d_outputs : 0;
+  op.forward = {{keys.outputs + 2 * most * keys.token_bytes},
+                {keys.outputs + most * keys.token_bytes + keys.output_piece}};
+  op.backward = {{keys.d_outputs + 2 * most * keys.token_bytes},
+                 {keys.d_outputs + most * (keys.token_bytes + keys.channels * fp32_bytes) +
+                  d_piece + d_causal}};
+  Travel fetch = travel(Sharers::cp, Travel::Kind::all_to_all, 0);
+  fetch.bytes = static_cast<double>(all * keys.token_bytes) / static_cast<double>(cp - 1);
+  op.forward_work.travels.assign(1, fetch);
+  op.backward_work.travels.assign(2, fetch);
+}
+
+/// Those of one rank are attended to while they are sent on and the next ones arrive; in backward
+/// their gradients follow them in fp32.
+void CostOps::pass_keys_on(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+                           const SequenceSize& sequence) const {
+  const std::int64_t cp = settings_.share.cp;
+  const SharedKeys keys = shared_keys(shape, tokens, sequence);
+  const std::int64_t in_fp32 = tokens * keys.channels * fp32_bytes;
+  const std::int64_t two = 2 * tokens * keys.token_bytes;
+  op.forward = {{keys.outputs + two + keys.output_piece}};
+  op.backward = {{keys.d_outputs + two + 3 * in_fp32 + keys.d_piece +
+                  tokens / sequence.batch * keys.token_bytes}};
+  Travel of_keys = travel(Sharers::cp, Travel::Kind::ring, cp * tokens * keys.token_bytes);
   // Each rank's gradients come home: one step more.
-  Travel gradients = travel(Sharers::cp, ring, 0);
+  Travel gradients = travel(Sharers::cp, Travel::Kind::ring, 0);
   gradients.bytes = static_cast<double>(cp * cp * in_fp32) / static_cast<double>(cp - 1);
   // Both travel at the same time, beside the same computation.
   AttentionWork half = op.backward_work.attention.front();
   half.flops /= 2;
   gradients.beside_attention = {half};
-  keys.beside_attention = op.forward_work.attention;
-  op.forward_work.travels = {keys};
-  keys.beside_attention = {half};
-  op.backward_work.travels = {std::move(keys), std::move(gradients)};
+  of_keys.beside_attention = op.forward_work.attention;
+  op.forward_work.travels = {of_keys};
+  of_keys.beside_attention = {half};
+  op.backward_work.travels = {std::move(of_keys), std::move(gradients)};
+}
+
+/// Keys and values of a sequence that several ranks share.
+void CostOps::share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
+                         const SequenceSize& sequence) const {
+  const std::int64_t cp = settings_.share.cp;
+  if (cp == 1) return;
+  const bool sees_all = shape.window == 0 && shape.chunk == 0;
+  const KeyTravel way = settings_.share.keys;
+  const std::int64_t from_others =
+      (cp - 1) * tokens * 2 * shape.num_kv_heads * shape.head_size * element_;
+  const bool goes_round =
+      shape.window == 0 && (way == KeyTravel::ring || (way == KeyTravel::automatic && sees_all &&
+                                                       from_others >= ring_from_bytes));
+  if (goes_round)
+    pass_keys_on(op, shape, tokens, sequence);
+  else
+    fetch_keys(op, shape, tokens, sequence);
 }
 
 TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,

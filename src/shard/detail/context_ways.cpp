@@ -35,8 +35,12 @@ at::Tensor zero_queries(const at::Tensor& qkv, const AttentionShape& shape) {
   return zeros_in_fp32(qkv.size(0), shape.num_heads * shape.head_size, qkv);
 }
 
+/// In the activations' dtype, without a copy of all in fp32.
 at::Tensor joined(const at::Tensor& d_q, const at::Tensor& d_kv, const at::Tensor& qkv) {
-  return at::cat({d_q, d_kv}, 1).to(qkv.scalar_type());
+  const at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
+  d_qkv.narrow(1, 0, d_q.size(1)).copy_(d_q);
+  d_qkv.narrow(1, d_q.size(1), d_kv.size(1)).copy_(d_kv);
+  return d_qkv;
 }
 
 /// Numbers of the rows of all runs.
@@ -83,8 +87,9 @@ class Gather final : public ContextWay {
   ContextOutput attend(const at::Tensor& qkv, const AttentionShape& shape,
                        Path path) const override {
     MergedAttention merged(qkv.size(0), shape, qkv.device());
-    const at::Tensor fetched = fetch(keys_and_values(qkv, shape));
+    at::Tensor fetched = fetch(keys_and_values(qkv, shape));
     model::attend_merged(qkv, {fetched, pieces_, own_}, shape, path, merged);
+    fetched.reset();
     return rounded(std::move(merged), qkv.scalar_type());
   }
 
@@ -98,29 +103,34 @@ class Gather final : public ContextWay {
     model::attend_merged_backward(d_out_NF, qkv, {fetched, pieces_, own_}, shape, path,
                                   attended.output, d_q, d_fetched);
     fetched.reset();
-    return joined(d_q, give_back(d_fetched.to(qkv.scalar_type()), qkv.size(0)), qkv);
+    return joined(d_q, give_back(std::move(d_fetched), qkv.scalar_type(), qkv.size(0)), qkv);
   }
 
  private:
   at::Tensor fetch(const at::Tensor& kv) const {
-    const at::Tensor sent = kv.index_select(0, sent_rows_);
+    at::Tensor sent = kv.index_select(0, sent_rows_);
     const at::Tensor received = at::empty({order_.size(0), kv.size(1)}, kv.options());
     Started(cp_, {sent, received}, [&] {
       return cp_.all_to_all(sent.const_data_ptr(), times(sent_, row_bytes(sent)),
                             received.data_ptr(), times(received_, row_bytes(sent)));
     }).wait();
+    sent.reset();
     return received.index_select(0, order_);
   }
 
-  /// Gradients of what was fetched, to whom it belongs: the sums of this rank's tokens, in fp32.
-  at::Tensor give_back(const at::Tensor& d_fetched, std::int64_t num_tokens) const {
-    const at::Tensor given = d_fetched.index_select(0, received_rows_);
+  /// Gradients of what was fetched, to whom it belongs, in the dtype in which keys came: the sums
+  /// of this rank's tokens, in fp32. Of several copies one is there at a time.
+  at::Tensor give_back(at::Tensor d_fetched, at::ScalarType dtype, std::int64_t num_tokens) const {
+    d_fetched = d_fetched.to(dtype);
+    at::Tensor given = d_fetched.index_select(0, received_rows_);
+    d_fetched.reset();
     const at::Tensor terms = at::empty({sent_rows_.size(0), given.size(1)}, given.options());
     Started(cp_, {given, terms}, [&] {
       return cp_.all_to_all(given.const_data_ptr(), times(received_, row_bytes(given)),
                             terms.data_ptr(), times(sent_, row_bytes(given)));
     }).wait();
-    at::Tensor d_kv = zeros_in_fp32(num_tokens, given.size(1), given);
+    given.reset();
+    at::Tensor d_kv = zeros_in_fp32(num_tokens, terms.size(1), terms);
     std::int64_t first = 0;
     // One rank after the other, of which each has a token once: sums have one order.
     for (const std::int64_t count : sent_) {
