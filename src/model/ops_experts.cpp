@@ -161,7 +161,7 @@ using enum ExpertProducts::Projection;
 struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& own_x, const ExpertLayer& layer,
                           Recompute recompute, Path path) {
-    const at::Tensor x = layer.all_tokens(own_x);
+    at::Tensor x = layer.all_tokens(own_x);
     const Experts& experts = layer.experts;
     const at::Tensor logits = matmul(x, layer.weights->matrix({layer.rows.router, 1}), path);
     Balance* balance = layer.balance;
@@ -170,12 +170,14 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       count_choices(routing.chosen_Nk, *balance);
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());
     const ExpertProducts products = layer.products(*route, x, path);
-    const at::Tensor inputs = route->there(inputs_of(x, routing, experts));
+    at::Tensor inputs = route->there(inputs_of(x, routing, experts));
     const at::Tensor hidden = products.product(inputs, gate_up, 2 * experts.d_ff);
+    inputs.reset();
+    x.reset();
     const at::Tensor activated = swiglu_forward(hidden, path);
-    at::Tensor outputs = route->back(products.product(activated, down, x.size(1)));
+    at::Tensor outputs = route->back(products.product(activated, down, own_x.size(1)));
     if (!experts.scales_input)
-      outputs.mul_(routing.sorted_weights().unsqueeze(1).to(x.scalar_type()));
+      outputs.mul_(routing.sorted_weights().unsqueeze(1).to(own_x.scalar_type()));
 
     variable_list kept{
         own_x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order,
@@ -228,8 +230,9 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     inputs.reset();
     d_inputs = route.back(d_inputs);
     if (experts.scales_input) {
-      d_sorted_weights =
-          (d_inputs * x.index_select(0, routing.tokens())).sum(1, /*keepdim=*/false, at::kFloat);
+      at::Tensor products = x.index_select(0, routing.tokens());
+      d_sorted_weights = products.mul_(d_inputs).sum(1, /*keepdim=*/false, at::kFloat);
+      products.reset();
       d_inputs.mul_(sorted_weights.unsqueeze(1).to(x.scalar_type()));
     }
     const at::Tensor d_weights = at::empty_like(routing.weights_Nk);

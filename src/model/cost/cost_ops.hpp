@@ -118,8 +118,8 @@ class CostOps final : public BasicOps<OnSizes> {
     std::int64_t d_ff = 0;
   };
   OwnExperts own_experts(const ExpertRows& rows, const Experts& experts, std::int64_t tokens) const;
-  void add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t tokens,
-                          std::int64_t width) const;
+  void add_expert_moments(OpCost& op, const OwnExperts& own, const Experts& experts,
+                          std::int64_t tokens, std::int64_t width) const;
   void share_experts(OpCost& op, const OwnExperts& own, const Experts& experts,
                      const TensorSize& x_nD) const;
 

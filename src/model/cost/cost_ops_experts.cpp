@@ -9,9 +9,6 @@ namespace finetune::model {
 namespace {
 
 constexpr std::int64_t int64_bytes = 8;
-/// Among the moments of backward that add_expert_moments lists.
-constexpr std::size_t i_inputs_gradient = 2;
-
 /// Elements of the gradient of all experts' matrices that one launch writes to fresh memory, from
 /// where it is added to the unit's (ExpertProducts); 0: it is added as it is computed. GPUs that do
 /// not have the kernel are counted with those that do.
@@ -55,32 +52,47 @@ CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& 
   return own;
 }
 
-/// The most that experts hold at once. Forward: copies of the tokens and of their outputs.
-/// Backward: gradients of their outputs with and without the choices' weights, or those of gate and
-/// up with the copies of the tokens; next to the gradients of the experts' matrices, if these are
-/// computed together. Of `tokens` tokens of `width` channels.
-void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, std::int64_t tokens,
-                                 std::int64_t width) const {
-  const std::int64_t copies = own.choices * width * element_, output = tokens * width * element_;
+/// The most that experts hold at once, of `tokens` tokens of `width` channels: copies of all this
+/// rank's tokens, one per choice, and of those that its experts get. Where these are not the same,
+/// they are sent in the order of ranks and put in that of experts. Next to the gradients of the
+/// experts' matrices, if these are computed together.
+void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Experts& experts,
+                                 std::int64_t tokens, std::int64_t width) const {
+  const std::int64_t output = tokens * width * element_, all = output * experts.top_k;
+  const std::int64_t here = own.choices * width * element_;
+  const std::int64_t moved = settings_.share.place.ep > 1 ? 2 * here : here < all ? here : 0;
+  const std::int64_t there = (experts.scales_input ? 2 : 1) * all + moved, back = all + moved;
+  // Of x own tokens are kept: backward gathers all again.
+  const std::int64_t whole = shares_tokens() ? output : 0;
   const std::int64_t elements = own.choices * own.d_ff;
   const std::int64_t activated = elements * element_;
   const std::int64_t unpacked =
       std::max(unpacked_bytes(own.gate_up, settings_), unpacked_bytes(own.down, settings_));
   const bool computes_again = settings_.recompute == Recompute::cheap;
   const std::int64_t again = computes_again ? activated : 0;
-  // Sums of products are computed in fp32.
-  const std::int64_t in_fp32 = element_ < fp32_bytes ? elements * fp32_bytes : 0;
   const auto of_gradient = [&](const ProjectionShape& shape) {
     return fresh_gradient(shape, own.num, settings_) * element_;
   };
-  op.forward = {{2 * copies + again + output, unpacked}};
-  op.backward = {{2 * copies + 2 * activated + in_fp32 + again, unpacked},
-                 {3 * activated + again, unpacked},
-                 {2 * copies + activated + again + of_gradient(own.down), 0},
-                 {2 * activated + 2 * copies, unpacked},
-                 {2 * activated + 2 * copies + of_gradient(own.gate_up), 0},
-                 {2 * copies + 2 * output, unpacked},
-                 {3 * activated + composed_swiglu_bytes(elements)}};
+  // Before there is anything that is kept of gate, up and their product.
+  op.forward = {{whole + there - (computes_again ? 2 : 3) * activated},
+                {whole + here + again, unpacked},
+                {back + again},
+                {2 * all + (experts.top_k > 1 ? output : 0) + again}};
+  // Gradients of outputs with and without the choices' weights, whose own are sums in fp32.
+  const std::int64_t d_outputs = (experts.scales_input ? 1 : 2) * here;
+  const std::int64_t of_weights =
+      experts.scales_input ? 0 : activated + reduction_bytes(settings_, elements);
+  op.backward = {{whole + back},
+                 {d_outputs + activated + again, unpacked},
+                 {d_outputs + activated + again + std::max(of_weights, of_gradient(own.down))},
+                 {3 * activated + composed_swiglu_bytes(elements)},
+                 {2 * activated + whole + there},
+                 {2 * activated + whole + 2 * here, unpacked},
+                 {2 * activated + whole + 2 * here + of_gradient(own.gate_up)},
+                 {whole + back},
+                 {2 * all + 2 * output}};
+  if (experts.scales_input)
+    op.backward.push_back({whole + 2 * all + reduction_bytes(settings_, all / element_)});
 }
 
 /// Copies go to the ranks of their experts and come back, forward and backward, and in backward go
@@ -91,11 +103,6 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
   using enum Travel::Kind;
   if (settings_.share.place.ep > 1) {
     const std::int64_t copies = own.choices * x_nD.columns * element_;
-    // In the order of ranks, and in that of experts.
-    for (BytesHeld& moment : op.forward)
-      moment.bytes += 2 * copies;
-    for (BytesHeld& moment : op.backward)
-      moment.bytes += copies;
     op.forward_work.travels.assign(2, travel(Sharers::ep, all_to_all, copies));
     op.forward_work.travels.push_back(
         travel(Sharers::ep, all_to_all, int64_bytes * own.num_of_group));
@@ -105,11 +112,7 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
                                       travel(Sharers::ep, all_to_all, fp32_bytes * own.choices));
   }
   if (!shares_tokens()) return;
-  // Of x own tokens are kept: backward gathers all again for the copies and the router's weights.
   const std::int64_t whole = all_tokens(x_nD.rows) * x_nD.columns * element_;
-  for (BytesHeld& moment : op.forward)
-    moment.bytes += whole + x_nD.bytes;
-  op.backward[i_inputs_gradient].bytes += whole;
   op.forward_work.travels.push_back(travel(Sharers::tp, all_gather, whole));
   op.forward_work.travels.push_back(travel(Sharers::tp, reduce_scatter, whole));
   op.backward_work.travels.insert(op.backward_work.travels.end(), 2,
@@ -129,7 +132,7 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
       tokens * (fp32_bytes * experts.num + experts.top_k * (2 * int64_bytes + fp32_bytes));
   op.kept = {x_ND, tape_.tensor(1, routing, 1), tensor(own.choices, 2 * own.d_ff)};
   if (settings_.recompute == Recompute::nothing) op.kept.push_back(tensor(own.choices, own.d_ff));
-  add_expert_moments(op, own, tokens, x_ND.columns);
+  add_expert_moments(op, own, experts, tokens, x_ND.columns);
 
   // Each of `active` experts gets its share of the choices; tokens are copied there and back.
   const double active = static_cast<double>(std::min(own.num, own.choices));
