@@ -130,7 +130,8 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& tokens, const DropoutK
   const at::Tensor out = at::empty_like(x);
   const std::int64_t rows = x.size(0), dim = x.size(1);
   // Bits come for whole tiles.
-  const std::int64_t width = (dim + dropout_tile - 1) / dropout_tile * dropout_tile;
+  const std::int64_t before = key.first_channel % dropout_tile;
+  const std::int64_t width = (before + dim + dropout_tile - 1) / dropout_tile * dropout_tile;
   const std::int64_t step =
       std::max<std::int64_t>(1, most_dropped_elements / std::max<std::int64_t>(1, width));
   for (std::int64_t row = 0; row < rows; row += step) {

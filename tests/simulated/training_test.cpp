@@ -137,7 +137,7 @@ std::vector<Case> cases() {
       {"ia3", 1, {"adapter.name=ia3", "optimizer.lr=2e-2"}},
       {"qlora", 2, {"adapter.name=qlora", "adapter.lora_r=4", "optimizer.lr=2e-2"}, "bf16-mixed"},
       {"tp", 2, {"parallel.tp=2"}},
-      {"tp_lora", 2, with(lora, {"parallel.tp=2"})},
+      {"tp_lora", 2, with(lora, {"adapter.lora_dropout=0.1", "parallel.tp=2"})},
       {"tp_experts", 2, {"parallel.tp=2"}, "32-true", "qwen3_moe"},
       {"tp_shards", 4, {"parallel.tp=2", "train.activation_checkpointing=selective"}, "bf16-mixed"},
       {"adamw8bit", 2, {"optimizer.name=adamw8bit"}},

@@ -16,9 +16,6 @@ using model::fp32_bytes;
 using model::ProjectionCost;
 using model::ProjectionShape;
 
-/// What kernels::composed writes next to what it drops.
-constexpr std::int64_t bytes_a_dropped_element = 20;
-
 /// Of the matrices of one product that have low-rank parts.
 struct Sizes {
   explicit Sizes(const ProjectionShape& shape) {
@@ -71,10 +68,7 @@ class LowRankCost final : public model::AdapterCost {
     if (settings.dropout > 0) {
       // A's input with parts of it dropped; then the gradient of the product's input, that of A's
       // input, and what dropout leaves of it.
-      const std::int64_t beside =
-          settings.is_composed
-              ? std::min(model::pieces_bytes, bytes_a_dropped_element * tokens * shape.num_inputs)
-              : 0;
+      const std::int64_t beside = model::dropout_bytes(shape, settings, tokens);
       cost.forward.bytes += input + beside;
       cost.backward = model::larger(cost.backward, {low + 3 * input + beside, 0});
     }

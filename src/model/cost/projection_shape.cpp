@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/dropout.hpp"
 #include "model/cost/adapter_cost.hpp"
 
 namespace finetune::model {
@@ -30,6 +31,24 @@ bool ProjectionShape::needs_input() const {
 std::int64_t reduction_bytes(const CostSettings& settings, std::int64_t elements) {
   const bool copies = core::size_bytes(settings.compute) < fp32_bytes && !settings.on_gpu;
   return copies ? fp32_bytes * elements : 0;
+}
+
+/// Of kernels::composed::dropout: for 8 elements up to 11 random words of 8 bytes, of whole tiles;
+/// then a flag each, next to the inputs in fp32 and these scaled.
+std::int64_t dropout_bytes(const ProjectionShape& shape, const CostSettings& settings,
+                           std::int64_t tokens) {
+  if (!settings.is_composed) return 0;
+  constexpr std::int64_t bytes_of_random = 11, tile = kernels::dropout_tile;
+  const std::int64_t copies = settings.compute == core::DType::f32 ? 1 : 2;
+  // Channels of another rank may come first in a tile.
+  const auto& split = shape.adapted.front()->split;
+  const bool shares_inputs = split && split->dim == 1;
+  const std::int64_t before =
+      shares_inputs ? settings.share.place.i_tp * shape.num_inputs % tile : 0;
+  const std::int64_t random = tokens * ((before + shape.num_inputs + tile - 1) / tile) * tile;
+  const std::int64_t bytes =
+      std::max(bytes_of_random * random, random + copies * fp32_bytes * tokens * shape.num_inputs);
+  return std::min(pieces_bytes, bytes);
 }
 
 PassBytes pass_bytes(const CostSettings& settings) {

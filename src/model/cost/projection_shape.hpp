@@ -60,6 +60,10 @@ inline constexpr std::int64_t pieces_bytes = std::int64_t{64} << 20;
 /// ATen's reductions to fp32 of `elements` read a copy in fp32 on the CPU.
 std::int64_t reduction_bytes(const CostSettings& settings, std::int64_t elements);
 
+/// What dropout of the inputs writes next to its result, for a product with an adapter.
+std::int64_t dropout_bytes(const ProjectionShape& shape, const CostSettings& settings,
+                           std::int64_t tokens);
+
 /// Bytes that pass the memory for each element of what a pass computes.
 struct PassBytes {
   double norm = 0;
