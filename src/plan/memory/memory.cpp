@@ -191,12 +191,8 @@ class MemoryPlan {
 
   void add_communication() {
     if (request_.on_gpu) add_wire_on_gpu();
-    std::int64_t in_common = 0;
-    for (const UnitLayout& unit : shards_.units())
-      in_common = std::max(in_common, elements_in_common(table_, unit));
-    // When a unit's are summed, what was in flight in its backward pass is gone.
     add(Category::communication, "gradients of what ranks of tp hold in common",
-        std::int64_t{sizeof(float)} * in_common - activations_.in_flight - activations_.unpacked);
+        in_common_bytes() - activations_.in_flight - activations_.unpacked);
     if (mesh_.size() == 1 && mesh_.alone == Alone::keeps) return;
     if (!request_.on_gpu) add_mpi();
     if (!mesh_.communicates(groups::dp_replicate)) return;
@@ -213,6 +209,19 @@ class MemoryPlan {
       add(Category::communication, "sums as they are sent to other copies",
           std::max(first, all - activations_.kept - activations_.in_flight));
     }
+  }
+
+  /// When a unit's are summed, what was in flight in its backward pass is gone, and so is what a
+  /// block has kept for it; the head is the first to be summed.
+  std::int64_t in_common_bytes() const {
+    const int head = shards_.unit_of(head_row(request_.architecture, table_));
+    std::int64_t most = 0;
+    for (int unit = 0; unit < std::ssize(shards_.units()); ++unit) {
+      const std::int64_t elements = elements_in_common(table_, shards_.unit(unit));
+      const std::int64_t gone = unit == head ? 0 : activations_.least_kept;
+      most = std::max(most, std::int64_t{sizeof(float)} * elements - gone);
+    }
+    return most;
   }
 
   /// Messages of host memory, two sent and two received at a time, and what ranks of a node share.

@@ -4,6 +4,8 @@
 #include "plan/layout/stages.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
+#include <algorithm>
+
 namespace finetune::plan {
 namespace {
 
@@ -40,11 +42,12 @@ ActivationBytes plan_activations(const PlanInput& request, const model::Paramete
   const OpsCost cost(request, table, is_composed(request));
   const schedule::Blocks blocks = blocks_of(request);
   // Backward of a block runs while those before it wait for theirs.
-  std::int64_t kept = 0;
+  std::int64_t kept = 0, least_kept = 0;
   model::BytesHeld worst;
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
     const BlockBytes block = block_bytes(cost.block(i), blocks.is_recomputed(static_cast<int>(i)));
     kept += block.kept;
+    least_kept = i == 0 ? block.kept : std::min(least_kept, block.kept);
     const model::BytesHeld moment = block.worst + kept;
     if (moment.total() >= worst.total()) worst = moment;
   }
@@ -53,6 +56,7 @@ ActivationBytes plan_activations(const PlanInput& request, const model::Paramete
       kept + head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total();
   ActivationBytes bytes;
   bytes.kept = kept;
+  bytes.least_kept = least_kept;
   bytes.worst_is_head = at_head > worst.total();
   bytes.unpacked = bytes.worst_is_head ? 0 : worst.unpacked;
   bytes.in_flight = (bytes.worst_is_head ? at_head : worst.bytes) - kept + sequence_bytes(request);

@@ -9,10 +9,11 @@
 namespace finetune::plan {
 
 struct ActivationBytes {
-  std::int64_t kept = 0;       ///< by all blocks, from forward to backward
-  std::int64_t in_flight = 0;  ///< in addition, at the worst moment of a pass
-  std::int64_t unpacked = 0;   ///< matrices that were packed, at the same moment
-  bool worst_is_head = false;  ///< that moment is the head with its loss, not a block's backward
+  std::int64_t kept = 0;        ///< by all blocks, from forward to backward
+  std::int64_t in_flight = 0;   ///< in addition, at the worst moment of a pass
+  std::int64_t unpacked = 0;    ///< matrices that were packed, at the same moment
+  std::int64_t least_kept = 0;  ///< by the block that keeps least; after its backward it is gone
+  bool worst_is_head = false;   ///< that moment is the head with its loss, not a block's backward
 };
 
 /// Of one micro-batch with `request.micro_batch` sequences of `request.max_seq_length` tokens that
