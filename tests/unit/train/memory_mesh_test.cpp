@@ -26,6 +26,8 @@ using plan::ActivationCheckpointing;
 using plan::ContextMethod;
 
 enum class Kind { dense, normed, window, tied, experts, fused_experts };
+/// Rows of one sample each, of several, or as long as no number of ranks divides.
+enum class Rows { whole, packed, uneven };
 enum class Trains { all, lora, lora_with_dropout, dora, qlora };
 
 struct Mesh {
@@ -44,6 +46,7 @@ struct Case {
   Trains trains = Trains::all;
   bool has_long_sequences = false;  ///< full of activations; else of weights
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  Rows rows = Rows::whole;
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -83,9 +86,13 @@ model::Architecture architecture(Kind kind) {
   layer.has_experts = kind == Kind::experts || kind == Kind::fused_experts;
   if (kind == Kind::experts) a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
   if (kind == Kind::fused_experts)
-    a.experts = {.num = 4, .top_k = 1, .d_ff = 176, .d_shared = 176, .scales_input = true};
+    a.experts = {.num = 16, .top_k = 1, .d_ff = 48, .d_shared = 176, .scales_input = true};
   a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
   return a;
+}
+
+bool has_experts(Kind kind) {
+  return kind == Kind::experts || kind == Kind::fused_experts;
 }
 
 double dropout_of(const Case& run) {
@@ -104,8 +111,8 @@ plan::PlanInput request(const Case& run) {
   request.activation_checkpointing = run.checkpointing;
   request.adapter_dropout = dropout_of(run);
   request.ranks = {.world_size = run.mesh.ranks, .ranks_per_node = run.mesh.ranks};
-  request.micro_batch = run.has_long_sequences ? 6 : 1;
-  request.max_seq_length = run.has_long_sequences ? 256 : 48;
+  request.micro_batch = !run.has_long_sequences ? 1 : run.kind == Kind::tied ? 12 : 6;
+  request.max_seq_length = run.rows == Rows::uneven ? 251 : run.has_long_sequences ? 256 : 48;
   request.global_batch = request.micro_batch * run.mesh.ranks / (run.mesh.tp * run.mesh.cp);
   return request;
 }
@@ -122,9 +129,26 @@ model::ParameterTable table_of(const Case& run) {
   return plan::regroup(table, plan::Bucket::block, run.mesh.ep);
 }
 
+/// Where tokens choose experts, their numbers alone decide, and so experts get almost equally many;
+/// plans are of a router that is even.
+base::WeightSource weights_of(const Case& run, model::ParameterTable table) {
+  for (model::Parameter& row : table.rows)
+    if (has_experts(run.kind) && row.name.find("o_proj") != std::string::npos)
+      row.init = model::Init::zeros;
+  return base::random_source(architecture(run.kind), table, 1);
+}
+
+std::vector<data::RowPart> samples_of(const Case& run) {
+  if (run.rows != Rows::packed) return {};
+  return {{90}, {31}, {77}, {48}, {10, true}};
+}
+
 class MemoryOfMeshes : public testing::TestWithParam<Case> {
  protected:
-  static void SetUpTestSuite() { metrics::count_tensor_bytes(); }
+  static void SetUpTestSuite() {
+    metrics::count_tensor_bytes();
+    metrics::tell_uses_apart();
+  }
 };
 
 TEST_P(MemoryOfMeshes, IsWithinFivePercentOfThePlan) {
@@ -134,9 +158,12 @@ TEST_P(MemoryOfMeshes, IsWithinFivePercentOfThePlan) {
   const plan::PlanInput wanted = request(run);
   const model::ParameterTable table = table_of(run);
   const plan::Plan plan = plan::make(wanted, table);
-  tests::expect_as_planned(plan,
-                           tests::measure(family(run.kind), wanted, plan, table,
-                                          base::random_source(wanted.architecture, table, 1)));
+  const tests::Measured measured = tests::measure(family(run.kind), wanted, plan, table,
+                                                  weights_of(run, table), samples_of(run));
+  tests::expect_as_planned(plan, measured);
+  // libtorch's products of few tokens take up to half a MiB that no plan knows of, next to a MiB.
+  constexpr std::int64_t scratch = std::int64_t{640} << 10;
+  tests::expect_categories_as_planned(plan, measured, run.has_long_sequences ? 0 : scratch);
 }
 
 std::vector<Mesh> meshes(bool has_experts) {
@@ -144,13 +171,16 @@ std::vector<Mesh> meshes(bool has_experts) {
     return {{.name = "Tp2", .ranks = 2, .tp = 2},
             {.name = "Ep2", .ranks = 2, .ep = 2},
             {.name = "Tp2Ep2", .ranks = 4, .tp = 2, .ep = 2},
+            {.name = "Ep4", .ranks = 4, .ep = 4},
             {.name = "Cp2Ep2", .ranks = 2, .cp = 2, .ep = 2}};
   return {{.name = "Tp2", .ranks = 2, .tp = 2},
           {.name = "Cp2Gather", .ranks = 2, .cp = 2, .method = ContextMethod::gather},
           {.name = "Cp2Ring", .ranks = 2, .cp = 2, .method = ContextMethod::ring},
           {.name = "Tp4", .ranks = 4, .tp = 4},
           {.name = "Tp2Dp2", .ranks = 4, .tp = 2},
-          {.name = "Cp4", .ranks = 4, .cp = 4},
+          {.name = "Cp3", .ranks = 3, .cp = 3},
+          {.name = "Cp4Gather", .ranks = 4, .cp = 4, .method = ContextMethod::gather},
+          {.name = "Cp4Ring", .ranks = 4, .cp = 4, .method = ContextMethod::ring},
           {.name = "Tp2Cp2", .ranks = 4, .tp = 2, .cp = 2}};
 }
 
@@ -170,12 +200,11 @@ const char* name_of(ActivationCheckpointing checkpointing) {
   return names[static_cast<int>(checkpointing)];
 }
 
-/// Every kind of model trained whole, and every adapter on the dense one.
+/// Every kind of model trained whole, every adapter on the dense one, and rows of other lengths.
 std::vector<Case> all_runs() {
   std::vector<Case> runs;
   const auto add = [&](Kind kind, Trains trains) {
-    const bool has_experts = kind == Kind::experts || kind == Kind::fused_experts;
-    for (const Mesh& mesh : meshes(has_experts))
+    for (const Mesh& mesh : meshes(has_experts(kind)))
       for (const bool is_long : {false, true})
         for (const auto checkpointing :
              {ActivationCheckpointing::none, ActivationCheckpointing::selective,
@@ -194,6 +223,17 @@ std::vector<Case> all_runs() {
     add(kind, Trains::all);
   for (const Trains trains : {Trains::lora, Trains::lora_with_dropout, Trains::dora, Trains::qlora})
     add(Kind::dense, trains);
+  for (const Mesh& mesh : meshes(false))
+    for (const Rows rows : {Rows::packed, Rows::uneven})
+      for (const auto checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::full})
+        runs.push_back({.name = std::string(mesh.name) +
+                                (rows == Rows::packed ? "PackedRows" : "UnevenRows") +
+                                name_of(checkpointing),
+                        .mesh = mesh,
+                        .has_long_sequences = true,
+                        .checkpointing = checkpointing,
+                        .rows = rows});
   return runs;
 }
 

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/initial_weights.hpp"
+#include "core/memory_use.hpp"
 #include "metrics/memory.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
@@ -24,14 +27,24 @@
 
 namespace finetune::tests {
 
-/// Micro-batches whose tokens are all trained.
-inline data::StepData step_data(const plan::PlanInput& request, const plan::Plan& plan) {
+/// Micro-batches whose tokens are all trained; rows are one sample each, or packed of `samples`.
+inline data::StepData step_data(const plan::PlanInput& request, const plan::Plan& plan,
+                                const std::vector<data::RowPart>& samples) {
   const std::int64_t tokens = request.micro_batch * request.max_seq_length;
   data::MicroBatch batch{
       .batch = request.micro_batch, .length = request.max_seq_length, .ids = {}, .labels = {}};
+  for (std::int64_t row = 0; row < batch.batch; ++row)
+    batch.stretches.insert(batch.stretches.end(), samples.begin(), samples.end());
+  // Not of a pattern: routers then choose experts almost evenly.
+  std::uint64_t random = 1;
+  const auto next = [&] {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const auto vocabulary = static_cast<std::uint64_t>(request.architecture.vocab_size);
+    return static_cast<std::int64_t>((random >> 33) % vocabulary);
+  };
   for (std::int64_t i = 0; i < tokens; ++i) {
-    batch.ids.push_back(i * i % 199);
-    batch.labels.push_back(i * 7 % 199);
+    batch.ids.push_back(next());
+    batch.labels.push_back(next());
   }
   const std::int64_t accumulation = plan.batch.accumulation;
   data::StepData data;
@@ -43,12 +56,21 @@ inline data::StepData step_data(const plan::PlanInput& request, const plan::Plan
   return data;
 }
 
-/// The most bytes that tensors take in the second step, by which every buffer is there; of the rank
-/// that has most. `table` is the family's, in the plan's units.
-inline std::int64_t measure(const model::ModelFamily& family, const plan::PlanInput& request,
-                            const plan::Plan& plan, const model::ParameterTable& table,
-                            const base::WeightSource& weights) {
+/// Bytes of the rank that has most, in all and of each use.
+struct Measured {
+  std::int64_t all = 0;
+  core::BytesByUse by_use = {};
+};
+
+/// The most bytes that tensors take in the second step, by which every buffer is there, and what
+/// they were for at that moment. `table` is the family's, in the plan's units.
+inline Measured measure(const model::ModelFamily& family, const plan::PlanInput& request,
+                        const plan::Plan& plan, const model::ParameterTable& table,
+                        const base::WeightSource& weights,
+                        const std::vector<data::RowPart>& samples = {}) {
+  metrics::reset_peak();
   const std::int64_t before = metrics::tensor_bytes().live;
+  const core::BytesByUse by_use_before = metrics::peak_by_use();
   const auto model = family.build(request.architecture);
   const world::World world = world::make(tests::mpi(), plan);
   const shard::Groups groups =
@@ -74,7 +96,7 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::PlanIn
       request.activation_checkpointing == full ? train::Blocks::recomputed : train::Blocks::kept};
   engine.dropout = request.adapter_dropout;
   optim::LossScale loss_scale;
-  const data::StepData data = step_data(request, plan);
+  const data::StepData data = step_data(request, plan, samples);
   for (std::int64_t step = 0; step < 2; ++step) {
     metrics::reset_peak();
     train::run_step(engine, world.loss, data, optimizer,
@@ -82,13 +104,55 @@ inline std::int64_t measure(const model::ModelFamily& family, const plan::PlanIn
                      .lr = 1e-4,
                      .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr});
   }
-  return world.world.all_reduce(metrics::tensor_bytes().peak - before, comm::Reduce::max);
+  Measured measured{.all = metrics::tensor_bytes().peak - before, .by_use = metrics::peak_by_use()};
+  measured.all = world.world.all_reduce(measured.all, comm::Reduce::max);
+  for (std::size_t i = 0; i < core::num_memory_uses; ++i)
+    measured.by_use[i] =
+        world.world.all_reduce(measured.by_use[i] - by_use_before[i], comm::Reduce::max);
+  return measured;
 }
 
-inline void expect_as_planned(const plan::Plan& plan, std::int64_t measured) {
-  const double ratio = static_cast<double>(measured) / static_cast<double>(plan.tensor_bytes());
+inline void expect_as_planned(const plan::Plan& plan, const Measured& measured) {
+  const double ratio = static_cast<double>(measured.all) / static_cast<double>(plan.tensor_bytes());
   testing::Test::RecordProperty("measured_of_planned", std::to_string(ratio));
-  EXPECT_NEAR(ratio, 1, 0.05) << measured << " bytes measured\n" << plan::to_string(plan);
+  EXPECT_NEAR(ratio, 1, 0.05) << measured.all << " bytes measured\n" << plan::to_string(plan);
+}
+
+/// Of a plan's categories those that are tensors.
+inline std::int64_t planned_tensors(const plan::Plan& plan, plan::Category category) {
+  std::int64_t bytes = 0;
+  for (const plan::MemoryItem& item : plan.memory)
+    if (item.category == category && item.is_tensor && item.place == plan::Place::device)
+      bytes += item.bytes;
+  return bytes;
+}
+
+/// Each category of the plan within 5 %, or within what the allocator rounds up. What ranks of tp
+/// hold in common, and sums that are sent to copies of the model, come as activations go, and a
+/// plan has what they are more: the two together. `scratch`: bytes of activations that no plan has.
+inline void expect_categories_as_planned(const plan::Plan& plan, const Measured& measured,
+                                         std::int64_t scratch) {
+  constexpr double rounding = 8192;
+  using core::MemoryUse;
+  using plan::Category;
+  const auto used = [&](MemoryUse use) { return measured.by_use[static_cast<std::size_t>(use)]; };
+  const auto expect = [&](const char* name, std::int64_t used, std::int64_t planned, double slack) {
+    testing::Test::RecordProperty(name, std::to_string(used) + "/" + std::to_string(planned));
+    EXPECT_NEAR(static_cast<double>(used), static_cast<double>(planned),
+                std::max(slack, 0.05 * static_cast<double>(planned)))
+        << name << "\n"
+        << plan::to_string(plan);
+  };
+  expect("weights", used(MemoryUse::weights), planned_tensors(plan, Category::weights), rounding);
+  expect("gathered", used(MemoryUse::gathered), planned_tensors(plan, Category::gathered),
+         rounding);
+  expect("gradients", used(MemoryUse::gradients), planned_tensors(plan, Category::gradients),
+         rounding);
+  expect("states", used(MemoryUse::states), planned_tensors(plan, Category::states), rounding);
+  expect(
+      "activations", used(MemoryUse::activations) + used(MemoryUse::communication),
+      planned_tensors(plan, Category::activations) + planned_tensors(plan, Category::communication),
+      std::max(rounding, static_cast<double>(scratch)));
 }
 
 }  // namespace finetune::tests
