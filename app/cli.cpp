@@ -98,6 +98,9 @@ void add_plan(CLI::App& app, Arguments& arguments) {
   plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")
       ->check(CLI::Range(1, 1 << 16));
   plan->add_flag("--gpu", arguments.on_gpu, "One GPU per rank");
+  plan->add_flag("--gpu-kernels", arguments.has_gpu_kernels,
+                 "Of a build whose Kokkos has CUDA: kernels compute on GPUs what takes libtorch "
+                 "several operations");
   plan->add_option("--memory", arguments.memory,
                    "Memory per rank, for example 80GiB: exit code 69 if it does not fit");
   CLI::Option* machine = plan->add_option(

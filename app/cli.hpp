@@ -33,6 +33,7 @@ struct Arguments {
   std::optional<std::int64_t> ranks;           ///< plan
   std::optional<std::int64_t> ranks_per_node;  ///< plan
   std::optional<std::string> memory;           ///< plan: "80GiB"
+  bool has_gpu_kernels = false;                ///< plan: of a build with kernels for GPUs
   bool on_gpu = false;                         ///< plan: each rank has one
   std::optional<std::int64_t> nodes;           ///< plan
   std::optional<std::string> machine;          ///< plan: a name, or a file

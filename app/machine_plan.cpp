@@ -71,7 +71,7 @@ void MachinePlan::scale() {
 }
 
 void MachinePlan::print() const {
-  log::info(time_text(plan_, site_.machine, time_));
+  log::info(time_text(plan_, request_, site_.machine, time_));
   std::string text = run_text(plan_, time_, length());
   text += strategies_text(plan::compare(request_, input_.parameters, site_), plan_.mesh);
   if (arguments_.compares_meshes || plan_.mesh.shares_computation())

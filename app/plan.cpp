@@ -15,6 +15,7 @@
 #include "core/installation.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "machine_plan.hpp"
 #include "plan/choice.hpp"
 #include "plan/fits.hpp"
@@ -140,6 +141,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   if (arguments.jobscript) plan::require_even(asked.ranks);
   asked.on_gpu = arguments.on_gpu || input.train.device == comm::UseOfGpus::always ||
                  site.machine.gpus_per_node > 0;
+  asked.has_gpu_kernels = arguments.has_gpu_kernels || kernels::has_kernels_for_gpus();
   asked.threads = has_machine
                       ? plan::cores_per_rank(site.machine, asked.ranks)
                       : std::max<std::int64_t>(1, asked.threads / asked.ranks.ranks_per_node);

@@ -79,8 +79,8 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
-                      const plan::TimePlan& time) {
+std::string time_text(const plan::Plan& plan, const plan::PlanInput& request,
+                      const plan::Machine& machine, const plan::TimePlan& time) {
   std::string text = fmt::format("time on {}\n", machine.name.empty() ? "it" : machine.name);
   text += line("step", duration(time.step_s));
   const auto part = [&](const char* name, double seconds, const std::string& more = "") {
@@ -90,7 +90,10 @@ std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
   };
   part("  products", time.products_s);
   part("  attention", time.attention_s);
-  part("  passes over memory", time.memory_s);
+  part("  passes over memory", time.memory_s,
+       request.on_gpu && !request.has_gpu_kernels
+           ? "  by libtorch's operations; --gpu-kernels plans for kernels"
+           : "");
   part("  starting operations", time.program_s);
   part("  optimizer", time.optimizer_s);
   if (plan.ranks.world_size > 1)

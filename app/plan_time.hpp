@@ -20,8 +20,8 @@ struct RunLength {
 };
 
 /// "time on 8 H100, ...": a step by what it is spent on, and its speed.
-std::string time_text(const plan::Plan& plan, const plan::Machine& machine,
-                      const plan::TimePlan& time);
+std::string time_text(const plan::Plan& plan, const plan::PlanInput& request,
+                      const plan::Machine& machine, const plan::TimePlan& time);
 
 /// A line each, the deck's own marked, and why the first is fastest.
 std::string strategies_text(const std::vector<plan::Strategy>& strategies, const plan::Mesh& own);

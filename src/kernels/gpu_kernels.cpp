@@ -26,6 +26,10 @@ bool compute_on(c10::Device device) {
   return device.is_cpu() || (device.is_cuda() && is_kokkos_running());
 }
 
+bool has_kernels_for_gpus() {
+  return true;
+}
+
 std::string who_computes_on_gpus() {
   return "kernels by Kokkos " FINETUNE_TEXT(FINETUNE_KOKKOS_VERSION) " with CUDA";
 }
@@ -37,6 +41,10 @@ GpuKernels::~GpuKernels() {}
 
 bool compute_on(c10::Device device) {
   return device.is_cpu();
+}
+
+bool has_kernels_for_gpus() {
+  return false;
 }
 
 std::string who_computes_on_gpus() {

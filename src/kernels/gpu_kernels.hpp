@@ -30,6 +30,9 @@ class GpuKernels {
 /// device. If not, their compositions are.
 bool compute_on(c10::Device device);
 
+/// Whether they would be called on the GPUs of a run: what plans know where there are none.
+bool has_kernels_for_gpus();
+
 /// What this build can do, and why: of a line in the log.
 std::string who_computes_on_gpus();
 

@@ -68,6 +68,8 @@ struct PlanInput {
   double adapter_dropout = 0;
   bool offloads_optimizer = false;  ///< on a GPU: master weights and moments in host memory
   bool on_gpu = false;
+  /// On a GPU: kernels compute there, not compositions of libtorch's operations.
+  bool has_gpu_kernels = false;
   std::int64_t threads = 1;            ///< of a rank that computes on the CPU
   bool saves_beside_training = false;  ///< a copy of the state is written meanwhile
   bool has_partner_copies = false;     ///< and nodes hold each other's, if there are several

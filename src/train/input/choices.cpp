@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/installation.hpp"
 #include "core/log.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "plan/choice.hpp"
 #include "plan/fits.hpp"
 #include "plan/machine/machine_file.hpp"
@@ -213,6 +214,7 @@ void settle_choices(const comm::Environment& environment, const comm::Device& de
   const comm::Communicator& all = environment.world();
   plan::PlanInput asked = input.plan_input(world::count_ranks(environment.topology()));
   asked.on_gpu = device.index >= 0;
+  asked.has_gpu_kernels = kernels::has_kernels_for_gpus();
   if (!comm::agree(all, [&] { return can_plan(asked, input.parameters); })) return;
   if (!plan::is_open(asked, input.parameters)) return;
 

@@ -8,6 +8,7 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "plan/fits.hpp"
 #include "plan/memory/memory.hpp"
 #include "preflight/judge.hpp"
@@ -61,6 +62,7 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
                     const comm::Device& device) {
   plan::PlanInput request = input.plan_input(world::count_ranks(environment.topology()));
   request.on_gpu = device.index >= 0;
+  request.has_gpu_kernels = kernels::has_kernels_for_gpus();
   return comm::agree(environment.world(), [&]() -> PlannedRun {
     plan::Plan plan = plan_or_explain_launch(environment, input, request);
     const std::int64_t node_bytes = plan::share_of_node(environment.node().size());

@@ -23,7 +23,7 @@
 namespace finetune::kernels {
 namespace {
 
-bool has_kernels() {
+bool are_wanted() {
   static const char* const setting = std::getenv("FINETUNE_SIMULATED_KERNELS");
   return setting != nullptr && std::string(setting) == "1";
 }
@@ -49,11 +49,15 @@ GpuKernels::GpuKernels(int) {}
 GpuKernels::~GpuKernels() {}
 
 bool compute_on(c10::Device device) {
-  return device.is_cpu() || (device.is_privateuseone() && has_kernels());
+  return device.is_cpu() || (device.is_privateuseone() && are_wanted());
+}
+
+bool has_kernels_for_gpus() {
+  return are_wanted();
 }
 
 std::string who_computes_on_gpus() {
-  return has_kernels() ? "kernels, simulated" : "libtorch's operations in place of kernels";
+  return are_wanted() ? "kernels, simulated" : "libtorch's operations in place of kernels";
 }
 
 Place place_on(c10::Device device) {

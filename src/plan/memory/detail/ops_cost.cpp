@@ -43,7 +43,8 @@ std::int64_t tokens_of(const PlanInput& request) {
 }
 
 bool is_composed(const PlanInput& request) {
-  return request.on_gpu || request.numbers.compute == core::DType::f16;
+  return (request.on_gpu && !request.has_gpu_kernels) ||
+         request.numbers.compute == core::DType::f16;
 }
 
 OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed)
