@@ -50,9 +50,12 @@ std::string sharding_reason(const std::vector<Strategy>& strategies) {
 
 std::string sharding_text(const Choice& choice) {
   const auto& all = choice.strategies;
-  if (all.size() < 2)
-    return fmt::format("  {:<26} {}: there is nothing to choose on one rank\n", "parallel.sharding",
-                       all.front().name());
+  if (all.size() < 2) {
+    const std::int64_t ranks = all.front().mesh.size();
+    return fmt::format(
+        "  {:<26} {}: there is nothing to choose {}\n", "parallel.sharding", all.front().name(),
+        ranks == 1 ? std::string("on one rank") : fmt::format("for one group of {} ranks", ranks));
+  }
   return strategy_line("parallel.sharding", all[0], "  (taken)") +
          strategy_line("", all[1], all[1].fits ? "  (runner-up)" : "  (does not fit)") +
          fmt::format("  {:<26} {}.\n", "", sharding_reason(all));

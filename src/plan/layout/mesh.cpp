@@ -250,13 +250,14 @@ std::string holder_of_copy(const Mesh& mesh) {
 
 std::string warning_of_one_copy(const Mesh& mesh) {
   const std::int64_t num = mesh.axes[Axis::dp_shard];
+  const std::int64_t parts = mesh.axes[Axis::tp] * mesh.axes[Axis::cp];
   return core::to_string(
       {"parallel.sharding = HYBRID_SHARD", "all ranks form one shard group, as in FULL_SHARD",
        "there is one node, or one group spans them all",
-       num > 1
+       // Less than two groups would split nothing.
+       num > 2 || parts == 1
            ? fmt::format("Set parallel.dp_shard to less than {} for more copies of the model.", num)
-           : "Lower parallel.tp or parallel.cp for more copies of the model, or use "
-             "FULL_SHARD."});
+           : "Use FULL_SHARD, or lower parallel.tp or parallel.cp for more copies of the model."});
 }
 
 std::string warning_of_copies_across(const Mesh& mesh, const Ranks& ranks) {

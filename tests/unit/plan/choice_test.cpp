@@ -112,6 +112,22 @@ TEST(AutomaticSharding, SaysTheWinnerAndTheRunnerUp) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
+TEST(AutomaticSharding, OfRanksThatShareAllMatricesHasNothingToChoose) {
+  PlanInput asked = open_request(small, 1, 2);
+  const auto text = [&] {
+    const tests::DecoderTable table(asked.architecture);
+    const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
+    return to_string(choose(asked, table.table(), site), asked, site);
+  };
+  asked.parallel.tp = 2;
+  EXPECT_NE(text().find("FULL_SHARD tp 2: there is nothing to choose for one group of 2 ranks"),
+            std::string::npos)
+      << text();
+  asked.parallel.tp = 1;
+  asked.ranks = tests::ranks_on_nodes(1, 1);
+  EXPECT_NE(text().find("FULL_SHARD: there is nothing to choose on one rank"), std::string::npos);
+}
+
 TEST(AutomaticActivations, AreTheCheapestThatFit) {
   PlanInput request = open_request(small, 1, 1);
   request.on_gpu = false;

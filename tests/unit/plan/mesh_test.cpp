@@ -226,7 +226,7 @@ TEST(Mesh, SpeaksOfGroupsWhereRanksComputeSamplesTogether) {
   EXPECT_NE(warned(shared("HYBRID_SHARD", 1, 3, 4), ranks_on_nodes(24, 8))
                 .find("Copies fit into a node where tp times cp divides 8."),
             std::string::npos);
-  EXPECT_NE(warned(shared("HYBRID_SHARD", 4, 1), ranks_on_nodes(4, 4)).find("Lower parallel.tp"),
+  EXPECT_NE(warned(shared("HYBRID_SHARD", 4, 1), ranks_on_nodes(4, 4)).find("lower parallel.tp"),
             std::string::npos);
 }
 
