@@ -85,13 +85,16 @@ std::string sharing_text(const Choice& choice, const Site& site) {
              without.fits_device ? " of the host's memory" : "");
 }
 
-std::string activations_text(const Choice& choice) {
+std::string activations_text(const Choice& choice, const Site& site) {
+  if (!choice.ways.empty() && choice.ways.front().is_of(choice.request))
+    return fmt::format("  {:<26} none: nothing is recomputed, {} of {} are enough\n",
+                       "activation_checkpointing",
+                       core::human_bytes(choice.ways.front().memory_bytes),
+                       core::human_bytes(site.available_bytes));
   std::string text;
   const char* name = "activation_checkpointing";
   for (const WayToKeep& way : choice.ways) {
     const bool is_taken = way.is_of(choice.request);
-    // Where nothing has to be recomputed the others are no answer to anything.
-    if (!is_taken && choice.ways.front().is_of(choice.request)) continue;
     text += fmt::format("  {:<26} {:<31} {:>9} per step  {:>10} per rank{}\n", name,
                         describe_recomputation(way, choice.request.architecture.num_layers),
                         step_text(way.step_s), core::human_bytes(way.memory_bytes),
@@ -168,7 +171,7 @@ std::string to_string(const Choice& choice, const PlanInput& asked, const Site& 
     text += sharing_text(choice, site);
   else if (is_sharding_open(asked))
     text += sharding_text(choice);
-  if (asked.chooses_activations) text += activations_text(choice);
+  if (asked.chooses_activations) text += activations_text(choice, site);
   if (!text.empty()) text.pop_back();
   return text;
 }

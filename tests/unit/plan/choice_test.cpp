@@ -82,6 +82,54 @@ TEST(AutomaticSharding, WhereNothingFitsIsWhatNeedsLeast) {
   EXPECT_EQ(choice.request.activation_checkpointing, ActivationCheckpointing::full);
 }
 
+std::int64_t bytes_with(const Choice& choice, ActivationCheckpointing mode, std::int64_t blocks) {
+  PlanInput request = choice.request;
+  request.activation_checkpointing = mode;
+  request.recomputed_blocks = blocks;
+  const tests::DecoderTable table(request.architecture);
+  return make(request, table.table()).memory_bytes();
+}
+
+// Between what nothing needs that is recomputed and what whole blocks leave.
+TEST(AutomaticRecomputation, ComputesAsFewBlocksAgainAsFit) {
+  const Choice rich = choose_8b({}, 75 * gib);
+  ASSERT_EQ(rich.request.recomputed_blocks, 0);
+  const std::int64_t most = bytes_with(rich, ActivationCheckpointing::none, 0);
+  const std::int64_t least = bytes_with(rich, ActivationCheckpointing::selective, 31);
+  ASSERT_LT(least, most);
+  int num_partial = 0;
+  for (int part = 1; part < 8; ++part) {
+    const std::int64_t limit = least + (most - least) / 8 * part;
+    // A tenth stays free.
+    const Choice choice = choose_8b({}, limit / 9 * 10);
+    const PlanInput& taken = choice.request;
+    EXPECT_LE(choice.strategies.front().memory_bytes, limit);
+    if (taken.recomputed_blocks == 0) continue;
+    ++num_partial;
+    EXPECT_GT(bytes_with(choice, taken.activation_checkpointing, taken.recomputed_blocks - 1),
+              limit);
+    // The other ways that fit are no faster.
+    for (const WayToKeep& way : choice.ways) {
+      if (way.fits) {
+        EXPECT_GE(way.step_s, choice.strategies.front().time.step_s * 0.999);
+      }
+    }
+  }
+  EXPECT_GE(num_partial, 3);
+}
+
+TEST(AutomaticRecomputation, ShowsTheOtherWays) {
+  const std::int64_t most = choose_8b({}, 75 * gib).strategies.front().memory_bytes;
+  const PlanInput asked = open_8b();
+  const Site site = {shipped("h100-8"), Passes::composed, most / 10 * 9};
+  const tests::DecoderTable table(asked.architecture);
+  const std::string text = to_string(choose(asked, table.table(), site), asked, site);
+  for (const char* words :
+       {"activation_checkpointing   none ", "\n                             full ",
+        "of 32 blocks whole", "(taken)", "nine tenths of the memory"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
 TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
   PlanInput request = open_8b();
   request.parallel.dp_shard = 4;
@@ -128,7 +176,7 @@ TEST(AutomaticSharding, OfRanksThatShareAllMatricesHasNothingToChoose) {
   EXPECT_NE(text().find("FULL_SHARD: there is nothing to choose on one rank"), std::string::npos);
 }
 
-TEST(AutomaticActivations, AreTheCheapestThatFit) {
+TEST(AutomaticActivations, AreKeptAsFarAsTheyFit) {
   PlanInput request = open_request(small, 1, 1);
   request.on_gpu = false;
   request.micro_batch = request.global_batch = 64;
@@ -139,19 +187,20 @@ TEST(AutomaticActivations, AreTheCheapestThatFit) {
     return make(fixed, table.table()).memory_bytes();
   };
   const auto chosen = [&](std::int64_t there) {
-    return choose(request, table.table(), {usual_machine(false, 1), Passes::fused, there})
-        .request.activation_checkpointing;
+    return choose(request, table.table(), {usual_machine(false, 1), Passes::fused, there}).request;
   };
   using enum ActivationCheckpointing;
   ASSERT_LT(bytes(full), bytes(selective));
   for (const ActivationCheckpointing mode : {none, selective, full}) {
-    EXPECT_EQ(chosen(bytes(mode) * 10 / 9 + 10), mode);
-    // One that fits, but only just.
-    if (mode != full) {
-      EXPECT_GT(chosen(bytes(mode) * 10 / 9 - 10), mode);
-    }
+    const PlanInput fitting = chosen(bytes(mode) * 10 / 9 + 10);
+    EXPECT_LE(make(fitting, table.table()).memory_bytes(), bytes(mode));
+    EXPECT_EQ(fitting.activation_checkpointing == none && fitting.recomputed_blocks == 0,
+              mode == none);
+    // It fits, but only just.
+    const PlanInput next = chosen(bytes(mode) * 10 / 9 - 10);
+    EXPECT_FALSE(next.activation_checkpointing == none && next.recomputed_blocks == 0);
   }
-  EXPECT_EQ(chosen(1), full) << "whether it fits is asked later";
+  EXPECT_EQ(chosen(1).activation_checkpointing, full) << "whether it fits is asked later";
 }
 
 TEST(AutomaticActivations, AreChosenForEachStrategyOfTheComparison) {

@@ -46,6 +46,18 @@ TEST(MakePass, RecomputesBlocksBeforeTheirBackward) {
             "open_gradient 0, backward 0, reduce 0");
 }
 
+TEST(MakePass, RecomputesTheFirstBlocksOnly) {
+  EXPECT_EQ(text_of(make_pass(plain(), {.prefetches = false, .blocks = {.num_recomputed = 1}},
+                              Pass::more_follow)),
+            "open 0, forward 0, close 0, release 0, "
+            "open 1, forward 1, close 1, release 1, "
+            "open 2, forward_kept 2, "
+            "open 3, open_gradient 3, loss 3, reduce 3, close 3, release 3, "
+            "open_gradient 2, backward 2, reduce 2, close 2, release 2, "
+            "open 1, open_gradient 1, again 1, backward 1, reduce 1, close 1, release 1, "
+            "open_gradient 0, backward 0, reduce 0");
+}
+
 TEST(MakePass, KeepsWhatStaysUntilTheEndOfTheStep) {
   const Rules rules{.keeps_gathered = true};
   for (const Event& event : make_pass(plain(), rules))

@@ -29,6 +29,7 @@ struct Case {
   const char* sharding = "FULL_SHARD";
   plan::Determinism determinism = plan::Determinism::off;
   plan::ActivationCheckpointing checkpointing = plan::ActivationCheckpointing::none;
+  std::int64_t recomputed_blocks = 0;
   const char* bucket = "BLOCK";
   bool overlap = true;
   core::DType state = core::DType::f32;  ///< master weights and moments
@@ -102,6 +103,7 @@ plan::PlanInput request(const Case& run) {
   request.parallel.alone = run.alone;
   request.numbers.determinism = run.determinism;
   request.activation_checkpointing = run.checkpointing;
+  request.recomputed_blocks = run.recomputed_blocks;
   request.parallel.dp_shard = run.dp_shard;
   request.numbers.compute = run.compute;
   request.numbers.master = request.numbers.moments = run.state;
@@ -242,6 +244,13 @@ std::vector<Case> passes() {
       run.checkpointing = ActivationCheckpointing::full;
       run.compute = compute;
     });
+    for (const auto others : {ActivationCheckpointing::none, ActivationCheckpointing::selective})
+      for (const std::int64_t blocks : {1, 2, 5})
+        add(activations, "SomeBlocksComputedAgain", [&](Case& run) {
+          run.checkpointing = others;
+          run.recomputed_blocks = blocks;
+          run.compute = compute;
+        });
     add(activations, "CheapComputedAgain", [&](Case& run) {
       run.checkpointing = ActivationCheckpointing::selective;
       run.compute = compute;

@@ -18,6 +18,7 @@
 #include "model/products.hpp"
 #include "optim/loss_scale.hpp"
 #include "optimizers/adamw/adamw.hpp"
+#include "plan/layout/stages.hpp"
 #include "plan/plan.hpp"
 #include "shard/parallel_ops.hpp"
 #include "support/ranks.hpp"
@@ -91,9 +92,7 @@ inline Measured measure(const model::ModelFamily& family, const plan::PlanInput&
   optimizers::adamw::AdamW optimizer({}, own, shards, shard::to_aten(request.numbers.moments));
   base::load_weights(weights, shards);
   base::set_magnitudes(shards);
-  train::Engine engine{
-      request.architecture, *model, *ops, shards,
-      request.activation_checkpointing == full ? train::Blocks::recomputed : train::Blocks::kept};
+  train::Engine engine{request.architecture, *model, *ops, shards, plan::blocks_of(request)};
   engine.dropout = request.adapter_dropout;
   optim::LossScale loss_scale;
   const data::StepData data = step_data(request, plan, samples);
