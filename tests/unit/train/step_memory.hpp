@@ -128,7 +128,9 @@ inline std::int64_t planned_tensors(const plan::Plan& plan, plan::Category categ
 
 /// Each category of the plan within 5 %, or within what the allocator rounds up. What ranks of tp
 /// hold in common, and sums that are sent to copies of the model, come as activations go, and a
-/// plan has what they are more: the two together. `scratch`: bytes of activations that no plan has.
+/// plan has what they are more: the two together. A packed matrix is unpacked (gathered) at some
+/// moments, and which of two that are almost as large is the peak, a plan need not know: there all
+/// three together. `scratch`: bytes of activations that no plan has.
 inline void expect_categories_as_planned(const plan::Plan& plan, const Measured& measured,
                                          std::int64_t scratch) {
   constexpr double rounding = 8192;
@@ -143,15 +145,25 @@ inline void expect_categories_as_planned(const plan::Plan& plan, const Measured&
         << plan::to_string(plan);
   };
   expect("weights", used(MemoryUse::weights), planned_tensors(plan, Category::weights), rounding);
-  expect("gathered", used(MemoryUse::gathered), planned_tensors(plan, Category::gathered),
-         rounding);
   expect("gradients", used(MemoryUse::gradients), planned_tensors(plan, Category::gradients),
          rounding);
   expect("states", used(MemoryUse::states), planned_tensors(plan, Category::states), rounding);
-  expect(
-      "activations", used(MemoryUse::activations) + used(MemoryUse::communication),
-      planned_tensors(plan, Category::activations) + planned_tensors(plan, Category::communication),
-      std::max(rounding, static_cast<double>(scratch)));
+  const std::int64_t gathered = used(MemoryUse::gathered);
+  const std::int64_t planned_gathered = planned_tensors(plan, Category::gathered);
+  const std::int64_t passing = used(MemoryUse::activations) + used(MemoryUse::communication);
+  const std::int64_t planned_passing =
+      planned_tensors(plan, Category::activations) + planned_tensors(plan, Category::communication);
+  const double slack = std::max(rounding, static_cast<double>(scratch));
+  const bool unpacks = std::ranges::any_of(plan.memory, [](const plan::MemoryItem& item) {
+    return item.name.find("NF4") != std::string::npos;
+  });
+  if (unpacks) {
+    expect("gathered and activations", gathered + passing, planned_gathered + planned_passing,
+           slack);
+    return;
+  }
+  expect("gathered", gathered, planned_gathered, rounding);
+  expect("activations", passing, planned_passing, slack);
 }
 
 }  // namespace finetune::tests
