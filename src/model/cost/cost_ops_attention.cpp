@@ -78,7 +78,8 @@ std::int64_t largest_piece(const AttentionShape& shape, std::int64_t most_keys) 
 CostOps::SharedKeys CostOps::shared_keys(const AttentionShape& shape, std::int64_t tokens,
                                          const SequenceSize& sequence) const {
   const std::int64_t outputs = tokens * shape.num_heads * shape.head_size;
-  const std::int64_t of_piece = outputs / (2 * sequence.batch);
+  // The two chunks of the middle rank are one run.
+  const std::int64_t of_piece = outputs / sequence.batch;
   SharedKeys keys;
   keys.channels = 2 * shape.num_kv_heads * shape.head_size;
   keys.token_bytes = keys.channels * element_;
@@ -86,7 +87,9 @@ CostOps::SharedKeys CostOps::shared_keys(const AttentionShape& shape, std::int64
   keys.outputs = outputs * (fp32_bytes - element_);
   keys.output_piece = of_piece * (element_ + fp32_bytes);
   keys.d_outputs = outputs * fp32_bytes;
-  keys.d_piece = of_piece * element_;
+  // libtorch's kernel for the CPU sums the queries' gradient in fp32.
+  keys.d_piece =
+      of_piece * element_ + (settings_.on_gpu ? 0 : reduction_bytes(settings_, of_piece));
   return keys;
 }
 

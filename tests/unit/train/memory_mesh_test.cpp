@@ -25,9 +25,10 @@ namespace {
 using plan::ActivationCheckpointing;
 using plan::ContextMethod;
 
-enum class Kind { dense, normed, window, tied, experts, fused_experts };
-/// Rows of one sample each, of several, or as long as no number of ranks divides.
-enum class Rows { whole, packed, uneven };
+/// `thin`: attention is the most that a block holds.
+enum class Kind { dense, normed, window, tied, experts, fused_experts, thin };
+/// Rows of one sample each, of several, or as long as no number of ranks divides; one long row.
+enum class Rows { whole, packed, uneven, one };
 enum class Trains { all, lora, lora_with_dropout, dora, qlora };
 
 struct Mesh {
@@ -77,8 +78,8 @@ model::Architecture architecture(Kind kind) {
   a.num_heads = 8;
   a.num_kv_heads = 4;
   a.head_size = 32;
-  a.d_ff = 704;
-  a.max_positions = 256;
+  a.d_ff = kind == Kind::thin ? 64 : 704;
+  a.max_positions = 2048;
   a.tied_embeddings = kind == Kind::tied;
   model::Layer layer;
   if (kind == Kind::window) layer.window = 48;
@@ -113,6 +114,10 @@ plan::PlanInput request(const Case& run) {
   request.ranks = {.world_size = run.mesh.ranks, .ranks_per_node = run.mesh.ranks};
   request.micro_batch = !run.has_long_sequences ? 1 : run.kind == Kind::tied ? 12 : 6;
   request.max_seq_length = run.rows == Rows::uneven ? 251 : run.has_long_sequences ? 256 : 48;
+  if (run.rows == Rows::one) {
+    request.micro_batch = 1;
+    request.max_seq_length = 2048;
+  }
   request.global_batch = request.micro_batch * run.mesh.ranks / (run.mesh.tp * run.mesh.cp);
   return request;
 }
@@ -185,8 +190,8 @@ std::vector<Mesh> meshes(bool has_experts) {
 }
 
 const char* name_of(Kind kind) {
-  constexpr const char* names[] = {"Dense",    "HeadNorms", "Window",
-                                   "TiedHead", "Experts",   "FusedExperts"};
+  constexpr const char* names[] = {"Dense",   "HeadNorms",    "Window", "TiedHead",
+                                   "Experts", "FusedExperts", "Thin"};
   return names[static_cast<int>(kind)];
 }
 
@@ -223,6 +228,14 @@ std::vector<Case> all_runs() {
     add(kind, Trains::all);
   for (const Trains trains : {Trains::lora, Trains::lora_with_dropout, Trains::dora, Trains::qlora})
     add(Kind::dense, trains);
+  for (const Mesh& mesh : meshes(false))
+    if (mesh.cp > 1 && mesh.tp == 1)
+      runs.push_back({.name = std::string(mesh.name) + "ThinOneLongRow",
+                      .mesh = mesh,
+                      .kind = Kind::thin,
+                      .has_long_sequences = true,
+                      .checkpointing = ActivationCheckpointing::full,
+                      .rows = Rows::one});
   for (const Mesh& mesh : meshes(false))
     for (const Rows rows : {Rows::packed, Rows::uneven}) {
       // Runs pad rows, by which ranks of tp alone have as many tokens each.
