@@ -12,8 +12,26 @@
 
 namespace finetune::kernels::composed {
 
+namespace {
+
+/// Devices have operations of libtorch's that compute some of these in one go. On the host they
+/// would be put together all the same, and the oracle of the kernels is to be read here.
+bool has_fused(const at::Tensor& tensor) {
+  return !tensor.is_cpu();
+}
+
+bool is_fp32(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat;
+}
+
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
                                             double epsilon) {
+  if (has_fused(x) && weight.scalar_type() == x.scalar_type()) {
+    auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, epsilon);
+    return {y, rstd.squeeze(-1)};
+  }
   const at::Tensor x_f = x.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(x_f.pow(2).mean(-1) + epsilon);
   return {weight * (x_f * rstd.unsqueeze(-1)).to(x.scalar_type()), rstd};
@@ -22,6 +40,11 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tenso
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const at::Tensor& h,
                                                      const at::Tensor& weight,
                                                      const at::Tensor& rstd) {
+  if (has_fused(h) && weight.scalar_type() == h.scalar_type()) {
+    auto [dx, dw] = at::_fused_rms_norm_backward(dy.contiguous(), h, {h.size(-1)},
+                                                 rstd.unsqueeze(-1), weight, {true, true});
+    return {dx, dw.to(at::kFloat)};
+  }
   const at::Tensor dy_f = dy.to(at::kFloat), scale = rstd.unsqueeze(-1);
   const at::Tensor normal = h.to(at::kFloat) * scale;
   const at::Tensor d_normal = dy_f * weight.to(at::kFloat);
@@ -96,8 +119,27 @@ void embedding_backward_(at::Tensor& dweight, const at::Tensor& dy, const at::Te
   dweight.index_copy_(0, ids, rows.to(dweight.scalar_type()));
 }
 
+namespace {
+
+/// By one kernel. Scaled gradients are written back, which nobody reads.
+void fused_adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
+                  at::Tensor gradient, const AdamWNumbers& numbers) {
+  const auto number = [&](double value) { return at::full({}, value, weight.options()); };
+  std::optional<at::Tensor> divisor;
+  if (numbers.gradient_scale != 1.0) divisor = number(1.0 / numbers.gradient_scale);
+  const at::Tensor step = number(static_cast<double>(numbers.step));
+  at::_fused_adamw_({weight}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {step}, numbers.lr,
+                    numbers.beta1, numbers.beta2, numbers.weight_decay, numbers.epsilon,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor);
+}
+
+}  // namespace
+
 void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
             const at::Tensor& gradient, const AdamWNumbers& numbers) {
+  if (has_fused(weight) && is_fp32(weight) && is_fp32(exp_avg) && is_fp32(exp_avg_sq) &&
+      is_fp32(gradient))
+    return fused_adamw_(weight, exp_avg, exp_avg_sq, gradient, numbers);
   const auto step = static_cast<double>(numbers.step);
   const double correction1 = 1.0 - std::pow(numbers.beta1, step);
   const double correction2 = 1.0 - std::pow(numbers.beta2, step);

@@ -34,6 +34,8 @@ struct OptimizerPasses {
   double gradients = 1;  ///< read; their norm is not the optimizer's
   /// Bytes per element that ATen operations, one after the other, move in addition.
   double composed_bytes = 0;
+  /// Unless all tensors are fp32: libtorch has the update as one operation of these.
+  bool is_one_operation_in_fp32 = false;
 };
 
 /// An optimizer as its descriptor (optim::Kind) gives it.

@@ -12,7 +12,7 @@ inline plan::OptimizerFootprint adamw() {
           .label = "AdamW moments",
           .format = "",
           .states = {{.kind = "exp_avg"}, {.kind = "exp_avg_sq", .is_signed = false}},
-          .passes = {.composed_bytes = 48}};
+          .passes = {.composed_bytes = 48, .is_one_operation_in_fp32 = true}};
 }
 
 inline plan::OptimizerFootprint adamw8bit() {

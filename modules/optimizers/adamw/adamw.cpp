@@ -36,7 +36,7 @@ plan::OptimizerFootprint footprint() {
           .label = "AdamW moments",
           .format = "",
           .states = {{.kind = "exp_avg"}, {.kind = "exp_avg_sq", .is_signed = false}},
-          .passes = {.composed_bytes = 48}};
+          .passes = {.composed_bytes = 48, .is_one_operation_in_fp32 = true}};
 }
 
 std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSettings& settings,

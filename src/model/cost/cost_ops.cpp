@@ -116,8 +116,8 @@ TensorSize CostOps::linear(const TensorSize& x_ND, RowRange rows) {
 OpCost CostOps::norm_cost(const TensorSize& x_ND) const {
   OpCost op;
   const std::int64_t elements = x_ND.rows * x_ND.columns;
-  op.forward_work.passes = {pass(elements, bytes_.norm, bytes_.operations)};
-  op.backward_work.passes = {pass(elements, bytes_.norm_backward, bytes_.operations)};
+  op.forward_work.passes = {pass(elements, bytes_.norm, bytes_.norm_operations)};
+  op.backward_work.passes = {pass(elements, bytes_.norm_backward, bytes_.norm_operations)};
   return op;
 }
 

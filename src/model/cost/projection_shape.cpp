@@ -63,15 +63,18 @@ PassBytes pass_bytes(const CostSettings& settings) {
             .swiglu_backward = 5 * e,
             .logit = 3 * e,
             .unpacked = 0.5 + e};
-  // kernels::composed: casts, squares, products, casts back; each reads and writes fp32.
-  return {.norm = 2 * e + 24,
-          .norm_backward = 4 * e + 48,
+  // kernels::composed: casts, squares, products, casts back; each reads and writes fp32. Of norms
+  // GPUs have one operation.
+  const bool is_fused = settings.on_gpu;
+  return {.norm = 2 * e + (is_fused ? 0 : 24),
+          .norm_backward = 4 * e + (is_fused ? 0 : 48),
           .rope = 2 * e + 24,
           .swiglu = 5 * e,
           .swiglu_backward = 5 * e + 36,
           .logit = 3 * e + 20,
           .unpacked = 0.5 + e + 20,
-          .operations = 8};
+          .operations = 8,
+          .norm_operations = is_fused ? 1.0 : 8.0};
 }
 
 ProjectionShape projection_shape(const ParameterTable& table, RowRange rows) {

@@ -73,7 +73,8 @@ struct PassBytes {
   double swiglu_backward = 0;
   double logit = 0;
   double unpacked = 0;
-  double operations = 1;  ///< calls of the program for one of these
+  double operations = 1;       ///< calls of the program for one of these
+  double norm_operations = 1;  ///< the same of a norm
 };
 PassBytes pass_bytes(const CostSettings& settings);
 

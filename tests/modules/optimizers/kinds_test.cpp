@@ -88,6 +88,7 @@ TEST(Optimizers, OfPlansTestsAreThese) {
     EXPECT_EQ(own.label, expected.label);
     EXPECT_EQ(own.block(), expected.block());
     EXPECT_EQ(own.passes.composed_bytes, expected.passes.composed_bytes);
+    EXPECT_EQ(own.passes.is_one_operation_in_fp32, expected.passes.is_one_operation_in_fp32);
     for (const core::DType moments : {core::DType::f32, core::DType::bf16}) {
       plan::Numbers numbers;
       numbers.moments = moments;
