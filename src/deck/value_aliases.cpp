@@ -98,6 +98,8 @@ constexpr auto value_rows = std::to_array<ValueAlias>({
     {"precision.mode", "bfloat16", "bf16-mixed"},
     {"precision.mode", "torch.bfloat16", "bf16-mixed"},
     {"precision.mode", "amp", "bf16-mixed"},
+    {"precision.mode", "fp8", "fp8-mixed"},
+    {"precision.mode", "float8", "fp8-mixed"},
     {"precision.mode", "purebf16", "bf16-true"},
     {"precision.mode", "16", "16-mixed"},
     {"precision.mode", "fp16", "16-mixed"},

@@ -4,8 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <vector>
 
+#include "model/fp8.hpp"
 #include "model/parameter_table.hpp"
 #include "model/path.hpp"
 
@@ -17,12 +19,13 @@ struct MatrixPlanes {
   std::vector<at::Tensor> planes;
 };
 
-/// Neighbouring matrices, one below the other: [F, D]. A packing with a product of its own, such as
-/// 8-bit floats, is a branch of `matmul` and nobody else's business.
+/// Neighbouring matrices, one below the other: [F, D]. A packing with a product of its own is a
+/// branch of `matmul` and nobody else's business.
 struct Weight {
   at::Tensor dense;                       ///< [F, D]; undefined: `packed` says it
   std::vector<MatrixPlanes> packed = {};  ///< some may be dense
   at::ScalarType compute = at::kFloat;    ///< what it is unpacked to
+  std::optional<Fp8Recipe> fp8 = {};      ///< its products have operands of 8 bits
 };
 
 /// [F, D]: `dense`, or in fresh memory what is packed.

@@ -59,6 +59,23 @@ void warn_of_idle(const BatchPlan& batch, const Mesh& mesh, std::vector<std::str
                        : std::string())}));
 }
 
+/// Matrices whose sizes products of 8 bits do not take.
+std::optional<std::string> warning_of_fp8(const Numbers& numbers,
+                                          const model::ParameterTable& table) {
+  if (!numbers.fp8) return {};
+  const std::vector<std::string> names = model::without_fp8_product(table, *numbers.fp8);
+  if (names.empty()) return {};
+  return core::to_string(
+      {"precision.mode = \"fp8-mixed\"",
+       fmt::format("{} matri{} of a rank stay{} in bf16, such as {}", names.size(),
+                   names.size() == 1 ? "x" : "ces", names.size() == 1 ? "s" : "", names.front()),
+       fmt::format("with precision.fp8_scaling = \"{}\" both sizes are multiples of {}",
+                   name_of(numbers.fp8->scaling), model::fp8_multiple(numbers.fp8->scaling)),
+       numbers.fp8->scaling == model::Fp8Scaling::block
+           ? "\"rowwise\" takes multiples of 16."
+           : "Their products take as long as with \"bf16-mixed\"."});
+}
+
 std::vector<std::string> batch_warnings(const BatchPlan& batch, const Mesh& mesh) {
   std::vector<std::string> texts;
   if (mesh.size(groups::batch) == 1) return texts;
@@ -198,6 +215,8 @@ Plan make(const PlanInput& request, const model::ParameterTable& table) {
   for (std::string& text : batch_warnings(plan.batch, mesh))
     plan.warnings.push_back(std::move(text));
   if (auto text = warning_of_topology(request, mesh)) plan.warnings.push_back(*std::move(text));
+  if (auto text = warning_of_fp8(request.numbers, grouped))
+    plan.warnings.push_back(*std::move(text));
   plan.memory = plan_memory(request, mesh, grouped, plan.shards);
   if (mesh.ep > 1) {
     PlanInput twice = request;

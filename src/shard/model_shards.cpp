@@ -217,6 +217,13 @@ at::Tensor ModelShards::weight(model::RowRange rows) const {
 }
 
 model::Weight ModelShards::matrix(model::RowRange rows) const {
+  model::Weight weight = dense_or_packed(rows);
+  const auto& recipe = options_.numbers.fp8;
+  if (recipe && model::has_fp8_product(table_, rows, *recipe)) weight.fp8 = recipe;
+  return weight;
+}
+
+model::Weight ModelShards::dense_or_packed(model::RowRange rows) const {
   if (!is_of_one_unit(rows)) return {joined(rows)};
   const int i_unit = map_.unit_of(rows.first);
   const Unit& unit = at(i_unit);

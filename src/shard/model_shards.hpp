@@ -133,6 +133,7 @@ class ModelShards : public model::Weights {
                   std::int64_t first_element) const;
   bool is_of_one_unit(model::RowRange rows) const;
   at::Tensor joined(model::RowRange rows) const;
+  model::Weight dense_or_packed(model::RowRange rows) const;
   model::Weight frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const;
   BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
   void wait_for(int unit) const;

@@ -29,19 +29,26 @@ struct Precision {
   core::DType compute;
   bool is_true = false;
   bool widens = false;  ///< also where this processor does not need it
+  bool is_fp8 = false;
 
   plan::Numbers numbers(Determinism determinism) const {
     plan::Numbers numbers = tests::numbers(compute, determinism);
     if (is_true) numbers.master = numbers.moments = compute;
     numbers.widens |= widens;
+    if (is_fp8) numbers.fp8 = model::Fp8Recipe{};
     return numbers;
+  }
+  /// Products of 8 bits take no others.
+  std::vector<TinyKind> kinds() const {
+    if (is_fp8) return {TinyKind::wide};
+    return {TinyKind::own_head, TinyKind::tied, TinyKind::experts};
   }
 };
 
 class EveryPrecision : public testing::TestWithParam<Precision> {};
 
 TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
-  for (const TinyKind kind : {TinyKind::own_head, TinyKind::tied, TinyKind::experts}) {
+  for (const TinyKind kind : GetParam().kinds()) {
     const plan::Numbers exact = GetParam().numbers(Determinism::topology);
     const Trajectory expected = alone(exact, 20, kind);
     for (Arrangement setup : arrangements(world().size(), exact)) {
@@ -76,9 +83,12 @@ std::vector<model::AdapterSettings> adapters() {
 TEST_P(EveryPrecision, TopologyGivesAdaptersTheSameBitsOnAnyRanks) {
   for (const model::AdapterSettings& adapter : adapters()) {
     const plan::Numbers exact = GetParam().numbers(Determinism::topology);
-    const Trajectory expected = Trainer({}, {.numbers = exact, .adapter = adapter}).train(6);
+    const TinyKind kind = GetParam().kinds().front();
+    const Trajectory expected =
+        Trainer({}, {.numbers = exact, .adapter = adapter, .kind = kind}).train(6);
     for (Arrangement setup : arrangements(world().size(), exact)) {
       setup.adapter = adapter;
+      setup.kind = kind;
       const Trajectory got = Trainer(world(), setup).train(6);
       const std::string name = setup.name + (", " + adapter.name);
       EXPECT_EQ(got.losses, expected.losses) << name;
@@ -101,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
     Dtypes, EveryPrecision,
     testing::Values(Precision{"fp32", core::DType::f32}, Precision{"bf16_mixed", core::DType::bf16},
                     Precision{"bf16_true_widened", core::DType::bf16, true, true},
-                    Precision{"fp16_mixed_widened", core::DType::f16, false, true}),
+                    Precision{"fp16_mixed_widened", core::DType::f16, false, true},
+                    Precision{"fp8_mixed", core::DType::bf16, false, false, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Arithmetic, OneRankWithoutInstructionsForBf16MakesAllWiden) {

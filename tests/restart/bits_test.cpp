@@ -43,6 +43,7 @@ std::string name_of(const testing::TestParamInfo<Parameters>& info) {
   const auto& [ranks, precision] = info.param;
   const std::string name = precision == "32-true"      ? "Fp32"
                            : precision == "bf16-mixed" ? "Bf16"
+                           : precision == "fp8-mixed"  ? "Fp8"
                                                        : "Bf16True";
   return name + "On" + std::to_string(ranks);
 }
@@ -54,6 +55,9 @@ INSTANTIATE_TEST_SUITE_P(Precisions, StoppedRun,
 // Its roundings depend on the step, which a restart has to carry on.
 INSTANTIATE_TEST_SUITE_P(StochasticRounding, StoppedRun,
                          testing::Combine(testing::Values(2), testing::Values("bf16-true")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(ProductsOfEightBits, StoppedRun,
+                         testing::Combine(testing::Values(2), testing::Values("fp8-mixed")),
                          name_of);
 
 TEST(Restart, OfAFinishedRunDoesNothing) {
@@ -90,7 +94,7 @@ TEST(Restart, OnOtherNumbersOfRanksFollowsTheSameLosses) {
 // cut.
 TEST(Restart, InTopologyModeAnyChainOfRanksAndStrategiesEndsWithTheSameBits) {
   ::setenv("OMP_NUM_THREADS", "1", 1);
-  for (const std::string precision : {"32-true", "bf16-mixed", "bf16-true"}) {
+  for (const std::string precision : {"32-true", "bf16-mixed", "bf16-true", "fp8-mixed"}) {
     std::vector<std::string> settings = short_run(precision);
     settings.emplace_back("train.determinism=topology");
     const Job straight("chain.straight." + precision, settings);
@@ -115,6 +119,23 @@ TEST(Restart, InTopologyModeAnyChainOfRanksAndStrategiesEndsWithTheSameBits) {
     EXPECT_TRUE(chain.exported() == straight.exported());
   }
   ::unsetenv("OMP_NUM_THREADS");
+}
+
+TEST(Restart, WithProductsOfEightBitsFollowsTheLossesOfBf16) {
+  const Job narrow("fp8.losses", short_run("fp8-mixed"));
+  const Job wide("fp8.reference", short_run("bf16-mixed"));
+  EXPECT_EQ(narrow.run(2).exit_code, 0);
+  EXPECT_EQ(wide.run(2).exit_code, 0);
+  const auto rows = narrow.steps(), expected = wide.steps();
+  ASSERT_EQ(rows.size(), 20u);
+  int num_equal = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double loss = rows[i].at("loss").get<double>();
+    const double wanted = expected[i].at("loss").get<double>();
+    EXPECT_NEAR(loss, wanted, 0.02 * wanted) << "step " << i + 1;
+    num_equal += loss == wanted ? 1 : 0;
+  }
+  EXPECT_LT(num_equal, 5) << "nothing was rounded to 8 bits";
 }
 
 TEST(Restart, InAnotherPrecisionConvertsTheState) {

@@ -8,6 +8,7 @@
 
 #include "kernels/composed.hpp"
 #include "model/device.hpp"
+#include "model/fp8_products.hpp"
 #include "model/gpu_attention.hpp"
 #include "model/upload.hpp"
 #include "simulated/device/arena.hpp"
@@ -151,6 +152,62 @@ INSTANTIATE_TEST_SUITE_P(Shapes, OneLaunch,
                                          AttentionCase{.dtype = at::kBFloat16},
                                          AttentionCase{2, 3, at::kBFloat16},
                                          AttentionCase{.num_kv_heads = 1, .dtype = at::kHalf}));
+
+class Fp8OnADevice : public testing::TestWithParam<model::Fp8Recipe> {};
+
+/// The device has them by its scaled product, the CPU by what the operands stand for.
+TEST_P(Fp8OnADevice, MultipliesAsTheCpuDoes) {
+  const at::Tensor x = waves(40, 512, 0.7).to(at::kBFloat16);
+  const at::Tensor w = waves(1024, 512, 1.3).to(at::kBFloat16);
+  const at::Tensor dy = waves(40, 1024, 0.9).to(at::kBFloat16) * 1e-5;
+  const auto path = model::Path::kernels;
+  const auto expect_near = [](const at::Tensor& there, const at::Tensor& here) {
+    EXPECT_TRUE(there.device() == gpu());
+    EXPECT_TRUE(at::allclose(there.cpu().to(at::kFloat), here.to(at::kFloat), 0x1p-7,
+                             1e-4 * here.abs().max().item<double>()));
+  };
+  const std::int64_t before = asked().launches["aten::_scaled_mm"];
+  const std::int64_t waits = waits_in([&] {
+    const at::Tensor y = model::fp8_product(x.to(gpu()), w.to(gpu()), GetParam(), path);
+    const at::Tensor dx = model::fp8_product_backward(dy.to(gpu()), w.to(gpu()), GetParam(), path);
+    expect_near(y, model::fp8_product(x, w, GetParam(), path));
+    expect_near(dx, model::fp8_product_backward(dy, w, GetParam(), path));
+  });
+  EXPECT_EQ(waits, 2) << "the results alone are fetched";
+  EXPECT_EQ(asked().launches["aten::_scaled_mm"] - before, 2);
+}
+
+TEST_P(Fp8OnADevice, RoundsToTheBitsOfTheCpu) {
+  const at::Tensor x = waves(256, 256, 0.7).to(at::kBFloat16) * at::exp(waves(256, 1, 1) * 9);
+  for (const at::Tensor& of : {x, x.t()}) {
+    for (const model::Tile& tile : {model::Tile{}, model::Tile{1, 128}, model::Tile{128, 128}}) {
+      const model::Quantised here = model::quantise(of, at::kFloat8_e4m3fn, tile);
+      const model::Quantised there = model::quantise(of.to(gpu()), at::kFloat8_e4m3fn, tile);
+      EXPECT_TRUE(there.values.cpu().view(at::kByte).equal(here.values.view(at::kByte)));
+      EXPECT_TRUE(there.scales.cpu().equal(here.scales));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, Fp8OnADevice,
+    testing::Values(model::Fp8Recipe{},
+                    model::Fp8Recipe{model::Fp8Scaling::block, model::Fp8Gradients::e4m3},
+                    model::Fp8Recipe{model::Fp8Scaling::block, model::Fp8Gradients::e5m2}));
+
+TEST(ScaledProduct, IsRefusedAsCudaRefusesIt) {
+  const at::Tensor ones = at::ones({32, 32}).to(at::kFloat8_e4m3fn).to(gpu());
+  const at::Tensor scales = at::ones({32, 1}).to(gpu());
+  const auto product = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& of_a,
+                           const at::Tensor& of_b) {
+    return at::_scaled_mm(a, b, of_a, of_b, {}, {}, at::kBFloat16, true);
+  };
+  EXPECT_NO_THROW(product(ones, ones.t(), scales, scales.t()));
+  EXPECT_THROW(product(ones, ones, scales, scales.t()), c10::Error) << "rows of b";
+  EXPECT_THROW(product(ones, ones.t(), scales, scales), c10::Error) << "scales of rows of b";
+  EXPECT_THROW(product(ones.narrow(1, 0, 24), ones.t(), scales, scales.t()), c10::Error);
+  EXPECT_THROW(product(ones, ones.view(at::kFloat8_e5m2).t(), scales, scales.t()), c10::Error);
+}
 
 TEST(GpuAttention, IsChosenByATable) {
   using model::GpuAttention;

@@ -96,6 +96,14 @@ std::vector<Case> cases() {
       {"bf16_mixed", 1, {}, "bf16-mixed"},
       {"bf16_true", 1, {}, "bf16-true"},
       {"fp16", 1, {}, "16-mixed"},
+      {"fp8", 2, {}, "fp8-mixed"},
+      {"fp8_e4m3",
+       1,
+       {"precision.fp8_gradients=e4m3", "train.activation_checkpointing=selective"},
+       "fp8-mixed"},
+      {"fp8_experts", 1, {}, "fp8-mixed", "qwen3_moe"},
+      {"fp8_lora", 1, lora, "fp8-mixed"},
+      {"fp8_tp", 2, {"parallel.tp=2"}, "fp8-mixed"},
       {"full_shard", 2, sharded("FULL_SHARD")},
       {"full_shard_bf16", 3, sharded("FULL_SHARD"), "bf16-mixed"},
       {"shard_grad_op", 2, sharded("SHARD_GRAD_OP")},
@@ -239,6 +247,24 @@ TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
   const Outcome outcome = run_on_simulated_gpus(job, 1);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_GT(report_of(job).launches["aten::_efficient_attention_forward"], 0);
+}
+
+TEST(SimulatedGpus, WithoutProductsOfEightBitsRefuseThemWithAReason) {
+  const auto refusal = [](const char* capability, const std::string& scaling) {
+    const Setting old("FINETUNE_SIMULATED_CAPABILITY", capability);
+    const Job job(std::string("simulated/fp8_on_") + capability,
+                  with(short_run("fp8-mixed", 2), {"precision.fp8_scaling=" + scaling}));
+    const Outcome outcome = run_on_simulated_gpus(job, 2);
+    EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
+    return outcome.err;
+  };
+  EXPECT_EQ(count(refusal("80", "rowwise"),
+                  "its GPU has compute capability 8.0 (products of 8 bits need 8.9). Set "
+                  "precision.mode = \"bf16-mixed\"."),
+            1);
+  EXPECT_EQ(count(refusal("89", "block"),
+                  "with a scale per block need 9.x). Set precision.fp8_scaling = \"rowwise\"."),
+            1);
 }
 
 TEST(SimulatedGpus, AreNotReplacedByTheCpuWithoutAWord) {

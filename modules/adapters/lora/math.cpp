@@ -153,7 +153,7 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   const Weights& weights = *projection.weights;
   Weight weight = weights.matrix(projection.rows);
   // Norms of its rows need it once more.
-  if (has_magnitudes(parts)) weight = {model::unpacked(weight)};
+  if (has_magnitudes(parts)) weight = {.dense = model::unpacked(weight), .fp8 = weight.fp8};
   Projected result{model::matmul(x_ND, weight, projection.path), {}};
   // Scaled here, while it is small: its gradient and that of B are then plain products.
   at::Tensor low = model::product(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t(),

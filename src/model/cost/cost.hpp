@@ -3,10 +3,12 @@
 // What an op costs: the tensors that it keeps, the most that it holds at once, and its work.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/dtype.hpp"
 #include "model/detail/basic_ops.hpp"
+#include "model/fp8.hpp"
 #include "model/part.hpp"
 
 namespace finetune::model {
@@ -41,6 +43,7 @@ struct MatrixProduct {
   double columns = 0;
   double inner = 0;
   double count = 1;
+  bool is_fp8 = false;  ///< its operands have 8 bits
 };
 
 /// Attention of sequences in which a token sees `visible` tokens on average.
@@ -132,6 +135,7 @@ struct CostSettings {
   bool on_gpu = false;
   Recompute recompute = Recompute::nothing;
   double dropout = 0;  ///< of the inputs that an adapter drops
+  std::optional<Fp8Recipe> fp8 = {};
   RankShare share = {};
 };
 

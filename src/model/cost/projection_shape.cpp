@@ -20,9 +20,49 @@ void add_row(ProjectionShape& shape, const ParameterTable& table, const Paramete
   if (!row.packing.is_dense()) shape.packing = row.packing.kind;
   shape.table = &table;
   if (row.adapted.exists()) shape.adapted.push_back(&row);
+  shape.may_have_fp8 = may_have_fp8(row);
 }
 
+/// What is quantised for a product of `tokens` tokens with the matrix, at the moments that may be
+/// the worst, with the product of `output` bytes at its end. On a GPU it stays until then;
+/// elsewhere the operands are written as what they stand for (model/fp8_products.cpp).
+std::int64_t fp8_bytes(const ProjectionShape& shape, const CostSettings& settings,
+                       std::int64_t tokens, std::int64_t inner, std::int64_t output) {
+  const bool is_rowwise = settings.fp8->scaling == Fp8Scaling::rowwise;
+  const std::int64_t matrix = shape.num_inputs * shape.num_outputs, input = tokens * inner;
+  const auto piece = [](std::int64_t elements) {
+    return std::min(fp8_piece_bytes, fp32_bytes * elements);
+  };
+  const auto scales = [&](std::int64_t rows, std::int64_t num_elements) {
+    return fp32_bytes * (is_rowwise ? rows : num_elements / fp8_block);
+  };
+  const std::int64_t of_input = input + scales(tokens, input);
+  const std::int64_t of_matrix = matrix + scales(matrix / inner, matrix / fp8_block);
+  if (settings.on_gpu)
+    return std::max({of_input + piece(input), of_input + of_matrix + piece(matrix),
+                     of_input + of_matrix + output});
+  const std::int64_t element = core::size_bytes(settings.compute);
+  return std::max({of_input + std::max(piece(input), element * input),
+                   element * input + of_matrix + std::max(piece(matrix), element * matrix),
+                   element * (input + matrix) + output});
+}
+
+/// Largest magnitudes are found, then numbers divided, kept in bounds and rounded, in fp32 in
+/// between; where nobody has products of them, they become the computation's dtype again.
+double bytes_to_fp8(const CostSettings& settings) {
+  const auto e = static_cast<double>(core::size_bytes(settings.compute));
+  const double composed = 2 * e + 3 * fp32_bytes + fp32_bytes + 1;
+  return settings.on_gpu ? composed : composed + 3 * e + 1 + 2 * fp32_bytes;
+}
+
+/// Calls of the program for it: 5 for the numbers, and the rest for their scales.
+constexpr double operations_to_fp8 = 13;
+
 }  // namespace
+
+bool ProjectionShape::has_fp8(const CostSettings& settings) const {
+  return settings.fp8 && may_have_fp8 && fits_fp8(num_outputs, num_inputs, settings.fp8->scaling);
+}
 
 bool ProjectionShape::needs_input() const {
   return is_trained || (!adapted.empty() && adapted.front()->adapted.cost->needs_input(*this));
@@ -62,7 +102,8 @@ PassBytes pass_bytes(const CostSettings& settings) {
             .swiglu = 3 * e,
             .swiglu_backward = 5 * e,
             .logit = 3 * e,
-            .unpacked = 0.5 + e};
+            .unpacked = 0.5 + e,
+            .to_fp8 = bytes_to_fp8(settings)};
   // kernels::composed: casts, squares, products, casts back; each reads and writes fp32. Of norms
   // GPUs have one operation.
   const bool is_fused = settings.on_gpu;
@@ -73,6 +114,7 @@ PassBytes pass_bytes(const CostSettings& settings) {
           .swiglu_backward = 5 * e + 36,
           .logit = 3 * e + 20,
           .unpacked = 0.5 + e + 20,
+          .to_fp8 = bytes_to_fp8(settings),
           .operations = 8,
           .norm_operations = is_fused ? 1.0 : 8.0};
 }
@@ -113,11 +155,16 @@ void add_projection_work(const ProjectionShape& shape, const CostSettings& setti
                          double copies, OpWork& forward, OpWork& backward) {
   const auto in = static_cast<double>(shape.num_inputs);
   const auto out = static_cast<double>(shape.num_outputs);
-  forward.products.push_back({tokens, out, in, copies});
-  backward.products.push_back({tokens, in, out, copies});
+  const bool is_fp8 = shape.has_fp8(settings);
+  forward.products.push_back({tokens, out, in, copies, is_fp8});
+  backward.products.push_back({tokens, in, out, copies, is_fp8});
   if (shape.is_trained) backward.products.push_back({out, in, tokens, copies});
-  if (!shape.is_packed()) return;
   const PassBytes of = pass_bytes(settings);
+  if (is_fp8) {
+    forward.passes.push_back({copies * in * (tokens + out) * of.to_fp8, 2 * operations_to_fp8});
+    backward.passes.push_back({copies * out * (tokens + in) * of.to_fp8, 2 * operations_to_fp8});
+  }
+  if (!shape.is_packed()) return;
   const MemoryPass unpacking = {copies * in * out * of.unpacked, copies * of.operations};
   forward.passes.push_back(unpacking);
   backward.passes.push_back(unpacking);
@@ -132,6 +179,10 @@ ProjectionCost projection_cost(const ProjectionShape& shape, const CostSettings&
   ProjectionCost cost;
   cost.forward = {output, unpacked};
   cost.backward = {input, unpacked};
+  if (shape.has_fp8(settings)) {
+    cost.forward.bytes = fp8_bytes(shape, settings, tokens, shape.num_inputs, output);
+    cost.backward.bytes = fp8_bytes(shape, settings, tokens, shape.num_outputs, input);
+  }
   add_projection_work(shape, settings, static_cast<double>(tokens), 1, cost.forward_work,
                       cost.backward_work);
   if (!shape.adapted.empty())

@@ -21,8 +21,11 @@ struct ProjectionShape {
   Packing::Kind packing = Packing::Kind::dense;
   std::int64_t largest_matrix = 0;  ///< elements
   std::int64_t num_unpacked = 0;    ///< elements that are unpacked to read it
+  bool may_have_fp8 = false;        ///< model::may_have_fp8 of its rows
 
   bool is_packed() const { return packing != Packing::Kind::dense; }
+  /// Whether its product and the gradient of its input have operands of 8 bits.
+  bool has_fp8(const CostSettings& settings) const;
   /// Whether backward needs its input.
   bool needs_input() const;
 };
@@ -73,6 +76,7 @@ struct PassBytes {
   double swiglu_backward = 0;
   double logit = 0;
   double unpacked = 0;
+  double to_fp8 = 0;
   double operations = 1;       ///< calls of the program for one of these
   double norm_operations = 1;  ///< the same of a norm
 };

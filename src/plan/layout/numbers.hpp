@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which number format holds what, and how far results may depend on the ranks.
 
+#include <optional>
+
 #include "core/dtype.hpp"
+#include "model/fp8.hpp"
 
 namespace finetune::plan {
 
@@ -20,6 +23,7 @@ struct Numbers {
   core::DType reduce = core::DType::f32;    ///< gradients on the network
   bool scales_loss = false;                 ///< 16-mixed
   bool widens = false;  ///< the CPU computes products of `compute` in fp32 and rounds
+  std::optional<model::Fp8Recipe> fp8 = {};  ///< fp8-mixed: how operands of products are scaled
   Determinism determinism = Determinism::off;
 
   /// Gradients are summed over micro-batches and ranks as 64-bit fixed point.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/layout/settings.hpp"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "deck/choices.hpp"
 
 namespace finetune::plan {
@@ -19,11 +23,16 @@ const deck::Choices<ContextMethod> context_methods = {{"AUTO", ContextMethod::au
                                                       {"GATHER", ContextMethod::gather}};
 const deck::Choices<PrecisionMode> precision_modes = {{"bf16-mixed", PrecisionMode::bf16_mixed},
                                                       {"bf16-true", PrecisionMode::bf16_true},
+                                                      {"fp8-mixed", PrecisionMode::fp8_mixed},
                                                       {"16-mixed", PrecisionMode::fp16_mixed},
                                                       {"32-true", PrecisionMode::fp32_true}};
 const deck::Choices<CpuProducts> product_choices = {{"auto", CpuProducts::automatic},
                                                     {"native", CpuProducts::native},
                                                     {"widened", CpuProducts::widened}};
+const deck::Choices<model::Fp8Scaling> fp8_scalings = {{"rowwise", model::Fp8Scaling::rowwise},
+                                                       {"block", model::Fp8Scaling::block}};
+const deck::Choices<model::Fp8Gradients> fp8_gradients = {{"e5m2", model::Fp8Gradients::e5m2},
+                                                          {"e4m3", model::Fp8Gradients::e4m3}};
 const deck::Choices<core::DType> reduce_dtypes = {
     {"fp32", core::DType::f32}, {"bf16", core::DType::bf16}, {"fp16", core::DType::f16}};
 
@@ -54,6 +63,15 @@ std::string name_of(PrecisionMode mode) {
 
 std::string name_of(CpuProducts how) {
   return deck::name_in(product_choices, how);
+}
+
+std::string name_of(model::Fp8Scaling scaling) {
+  return deck::name_in(fp8_scalings, scaling);
+}
+
+std::string describe(const model::Fp8Recipe& recipe) {
+  return fmt::format("{}, {}", name_of(recipe.scaling),
+                     deck::name_in(fp8_gradients, recipe.gradients));
 }
 
 std::string name_of_reduce(core::DType dtype) {
@@ -165,7 +183,9 @@ void PrecisionSettings::bind(deck::Table& table) {
        .restart = deck::Restart::free,
        .sentence =
            "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
-           "bf16-true: master weights and moments are bfloat16 too; 16-mixed: float16 products "
+           "bf16-true: master weights and moments are bfloat16 too; fp8-mixed: as bf16-mixed, but "
+           "products of the blocks' matrices, forward and for the gradients of activations, have "
+           "operands of 8 bits, on GPUs from compute capability 8.9 on; 16-mixed: float16 products "
            "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
       mode, precision_modes);
   table.choice(
@@ -176,12 +196,37 @@ void PrecisionSettings::bind(deck::Table& table) {
            "instructions for them; widened: in fp32, rounded once, for all others, where libtorch "
            "is far slower; auto: what the oldest processor of the job needs."},
       cpu_products, product_choices);
+  table.choice(
+      {.name = "fp8_scaling",
+       .restart = deck::Restart::free,
+       .sentence =
+           "What shares a scale in fp8-mixed. rowwise: a token's activations, and an output's "
+           "weights; block: 128 activations, and 128 x 128 weights, which outliers disturb less; "
+           "on GPUs of compute capability 9.x, with CUDA 12.9 or later."},
+      fp8.scaling, fp8_scalings);
+  table.choice(
+      {.name = "fp8_gradients",
+       .restart = deck::Restart::free,
+       .sentence =
+           "Format of gradients in products of fp8-mixed: e5m2 has range, e4m3 is twice as exact."},
+      fp8.gradients, fp8_gradients);
+  if (mode == PrecisionMode::fp8_mixed) return;
+  for (const auto& [key, is_set] :
+       {std::pair("fp8_scaling", fp8.scaling != model::Fp8Recipe{}.scaling),
+        std::pair("fp8_gradients", fp8.gradients != model::Fp8Recipe{}.gradients)})
+    if (is_set)
+      table.problem(key, fmt::format("is set, but precision.mode is \"{}\"", name_of(mode)),
+                    "only products of fp8-mixed have operands of 8 bits",
+                    "Set precision.mode = \"fp8-mixed\", or remove the key.");
 }
 
 Numbers PrecisionSettings::numbers(core::DType reduce_dtype, Determinism determinism) const {
   Numbers numbers;
   switch (mode) {
     case PrecisionMode::bf16_mixed:
+      break;
+    case PrecisionMode::fp8_mixed:
+      numbers.fp8 = fp8;
       break;
     case PrecisionMode::bf16_true:
       numbers.master = numbers.moments = core::DType::bf16;

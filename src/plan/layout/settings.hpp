@@ -22,13 +22,16 @@ enum class Alone { keeps, communicates };
 /// How ranks that share a sequence get at each other's keys and values.
 enum class ContextMethod { automatic, ring, gather };
 /// Which number format holds what: precision.mode.
-enum class PrecisionMode { bf16_mixed, bf16_true, fp16_mixed, fp32_true };
+enum class PrecisionMode { bf16_mixed, bf16_true, fp16_mixed, fp8_mixed, fp32_true };
 
 /// As the deck writes them.
 std::string to_string(Sharding sharding);
 std::string name_of(Bucket bucket);
 std::string name_of(PrecisionMode mode);
 std::string name_of(CpuProducts products);
+std::string name_of(model::Fp8Scaling scaling);
+/// "rowwise, e5m2".
+std::string describe(const model::Fp8Recipe& recipe);
 /// What such a name means; nothing for "AUTO". Throws: ErrorKind::bug if it is none.
 std::optional<Sharding> sharding_named(const std::string& name);
 Bucket bucket_named(const std::string& name);
@@ -64,6 +67,7 @@ struct ParallelSettings {
 struct PrecisionSettings {
   PrecisionMode mode = PrecisionMode::bf16_mixed;
   CpuProducts cpu_products = CpuProducts::automatic;
+  model::Fp8Recipe fp8;
 
   void bind(deck::Table& table);
 

@@ -68,6 +68,11 @@ void Machine::bind_rates(deck::Table& table) {
               .sentence = "Rate of large products of fp32, per rank.",
               .unit = "TFLOP/s"},
              fp32_tflops, {.min = 0, .max = most_rate});
+  table.real({.name = "fp8_tflops",
+              .restart = Restart::free,
+              .sentence = "Rate of large products of 8-bit operands, per rank; 0: that of bf16.",
+              .unit = "TFLOP/s"},
+             fp8_tflops, {.min = 0, .max = most_rate});
   table.real({.name = "memory_gb_per_s",
               .restart = Restart::free,
               .sentence = "Bytes read and written in passes over memory, per rank.",

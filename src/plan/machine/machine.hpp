@@ -31,6 +31,7 @@ struct Machine {
   double peak_tflops = 0;      ///< of a rank in bf16, as its maker says: MFU is measured against it
   double bf16_tflops = 0;      ///< of a rank, in large products; fp16 too
   double fp32_tflops = 0;      ///< the same in fp32
+  double fp8_tflops = 0;       ///< with operands of 8 bits; 0: as in bf16
   double memory_gb_per_s = 0;  ///< of a rank: bytes read and written
   /// A product with three dimensions of this size reaches half of the rate; 0: every one reaches
   /// it.

@@ -79,8 +79,10 @@ Arithmetic agree_on_arithmetic(const comm::Communicator& world, plan::CpuProduct
 }
 
 std::string describe_arithmetic(const plan::Numbers& numbers, bool on_gpu) {
-  if (on_gpu) return "GPU";
-  const std::string dtype = short_name_of(numbers.compute);
+  const std::string narrow =
+      !numbers.fp8 ? "" : fmt::format("8-bit operands ({}), ", plan::describe(*numbers.fp8));
+  if (on_gpu) return narrow + "GPU";
+  const std::string dtype = narrow + short_name_of(numbers.compute);
   return numbers.widens ? fmt::format("{} in fp32, {}", dtype, kernels::instruction_set())
                         : fmt::format("{} by libtorch, {}", dtype, kernels::instruction_set());
 }

@@ -11,6 +11,7 @@
 #include "core/log.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "model/device.hpp"
+#include "model/fp8_products.hpp"
 
 namespace finetune::train {
 namespace {
@@ -63,9 +64,22 @@ void allow_segments_to_grow(const NcclTable& nccl) {
 }
 
 /// Older GPUs have no instructions for bf16, and libtorch's kernels of it are slow or missing
-/// there.
-void require_arithmetic(int capability, core::DType compute, int rank) {
-  if (compute != core::DType::bf16 || capability >= 80) return;
+/// there; of 8 bits newer ones still have none.
+void require_arithmetic(int capability, const plan::Numbers& numbers, int rank) {
+  const bool has_bf16 = capability >= 80;
+  if (has_bf16 && numbers.fp8 && !model::has_fp8_products(capability, numbers.fp8->scaling)) {
+    const bool is_block = numbers.fp8->scaling == model::Fp8Scaling::block;
+    core::fail(
+        core::ErrorKind::environment,
+        {fmt::format("rank {}", rank),
+         fmt::format("its GPU has compute capability {}.{}", capability / 10, capability % 10),
+         is_block ? "products of 8 bits with a scale per block need 9.x"
+                  : "products of 8 bits need 8.9",
+         is_block && model::has_fp8_products(capability, model::Fp8Scaling::rowwise)
+             ? "Set precision.fp8_scaling = \"rowwise\"."
+             : "Set precision.mode = \"bf16-mixed\"."});
+  }
+  if (numbers.compute != core::DType::bf16 || has_bf16) return;
   core::fail(core::ErrorKind::environment,
              {fmt::format("rank {}", rank),
               fmt::format("its GPU has compute capability {}.{}", capability / 10, capability % 10),
@@ -91,8 +105,8 @@ comm::Device prepare_device(const comm::Environment& environment, const plan::Nu
   log_devices(environment, device);
   warn_of_missing(environment);
   comm::agree_all(environment.world(), [&] {
-    require_arithmetic(model::compute_capability(model::compute_device(device.index)),
-                       numbers.compute, environment.world().rank());
+    require_arithmetic(model::compute_capability(model::compute_device(device.index)), numbers,
+                       environment.world().rank());
   });
   if (numbers.determinism != plan::Determinism::off) compute_in_one_order();
   return device;

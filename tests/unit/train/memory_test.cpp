@@ -2,6 +2,7 @@
 // The memory plan against what libtorch's allocator hands out in a step.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct Case {
   std::int64_t accumulation = 1;
   std::int64_t dp_shard = 0;
   plan::Alone alone = plan::Alone::keeps;
+  std::optional<model::Fp8Recipe> fp8 = {};
+  std::int64_t scale = 1;  ///< of the widths
   enum class Kind { llama, normed, window, experts, shared_experts } kind = Kind::llama;
 };
 
@@ -83,11 +86,11 @@ model::Architecture architecture(const Case& run) {
   a.family = "llama";
   a.num_layers = run.num_layers;
   a.vocab_size = run.vocab_size;
-  a.d_model = 128;
-  a.num_heads = 4;
-  a.num_kv_heads = 2;
+  a.d_model = 128 * run.scale;
+  a.num_heads = 4 * run.scale;
+  a.num_kv_heads = 2 * run.scale;
   a.head_size = 32;
-  a.d_ff = 352;
+  a.d_ff = run.scale > 1 ? 256 * run.scale : 352;
   a.max_positions = 256;
   a.tied_embeddings = run.tied;
   if (run.kind != Case::Kind::llama) add_layers(run, a);
@@ -108,6 +111,7 @@ plan::PlanInput request(const Case& run) {
   request.numbers.compute = run.compute;
   request.numbers.master = request.numbers.moments = run.state;
   request.numbers.reduce = run.reduce;
+  request.numbers.fp8 = run.fp8;
   request.numbers.scales_loss = run.compute == core::DType::f16;
   const std::int64_t ranks = tests::world().size();
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
@@ -230,6 +234,24 @@ std::vector<Case> numbers() {
     run.sharding = "NO_SHARD";
   });
   add("Fp16", [](Case& run) { run.compute = DType::f16; });
+  const auto rowwise = [](Case& run) { run.fp8 = model::Fp8Recipe{}; };
+  add("Fp8", rowwise);
+  runs.push_back(with(activations, "Fp8FullOfActivations", rowwise));
+  for (const auto checkpointing :
+       {ActivationCheckpointing::selective, ActivationCheckpointing::full}) {
+    runs.push_back(with(activations, "Fp8ComputedAgain", [&](Case& run) {
+      rowwise(run);
+      run.checkpointing = checkpointing;
+    }));
+  }
+  runs.push_back(with(activations, "Fp8SharedExperts", [&](Case& run) {
+    rowwise(run);
+    run.kind = Case::Kind::shared_experts;
+  }));
+  runs.push_back(with(activations, "Fp8ByBlocks", [](Case& run) {
+    run.fp8 = model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
+    run.scale = 4;
+  }));
   add("ReducedInFp16", [](Case& run) { run.reduce = DType::f16; });
   return runs;
 }

@@ -25,7 +25,8 @@ enum class TinyKind {
   tied,
   experts,        ///< the first layer sees a window, the second has experts; heads are normed
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
-  chunks          ///< the first layer sees chunks, the second tunes its queries
+  chunks,         ///< the first layer sees chunks, the second tunes its queries
+  wide            ///< all sizes of matrices are multiples of 16
 };
 
 inline model::Architecture tiny_architecture(TinyKind kind) {
@@ -41,6 +42,11 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
   a.max_positions = 24;
   a.tied_embeddings = kind == TinyKind::tied;
   a.init_std = 0.7;
+  if (kind == TinyKind::wide) {
+    a.d_model = a.d_ff = 16;
+    a.head_size = 8;
+    a.init_std = 0.35;
+  }
   if (kind == TinyKind::fused_experts) {
     a.layers.resize(2);
     a.layers[1].has_experts = true;

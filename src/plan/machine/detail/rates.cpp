@@ -36,6 +36,7 @@ Rates::Rates(const Machine& machine, core::DType compute)
       element_bytes_(static_cast<double>(core::size_bytes(compute))),
       flops_per_s_(1e12 *
                    (compute == core::DType::f32 ? machine.fp32_tflops : machine.bf16_tflops)),
+      fp8_flops_per_s_(machine.fp8_tflops > 0 ? 1e12 * machine.fp8_tflops : flops_per_s_),
       attention_flops_per_s_(1e12 * attention_tflops(machine, compute)),
       half_size_(machine.product_half_size),
       least_side_(machine.product_least_side),
@@ -44,15 +45,17 @@ Rates::Rates(const Machine& machine, core::DType compute)
       activation_bytes_per_s_(1e9 * machine.pass_gelements_per_s * element_bytes_),
       operation_s_(1e-6 * machine.operation_us) {}
 
-Work Rates::products(const ProductSize& size, double count) const {
+Work Rates::products(const ProductSize& size, double count, bool is_fp8) const {
   Work work;
   if (size.flops() <= 0 || count <= 0) return work;
   const double tiled = std::max(size.rows, least_side_) * std::max(size.columns, least_side_) *
                        std::max(size.inner, least_side_);
   const double side = std::cbrt(tiled);
-  const double arithmetic_s = 2 * tiled / flops_per_s_ * (side + half_size_) / side;
-  const double bytes = element_bytes_ * (size.rows * size.inner + size.inner * size.columns +
-                                         size.rows * size.columns);
+  const double arithmetic_s =
+      2 * tiled / (is_fp8 ? fp8_flops_per_s_ : flops_per_s_) * (side + half_size_) / side;
+  const double operand_bytes = is_fp8 ? 1 : element_bytes_;
+  const double bytes = operand_bytes * (size.rows + size.columns) * size.inner +
+                       element_bytes_ * size.rows * size.columns;
   work.products_s = count * std::max(arithmetic_s, bytes / bytes_per_s_);
   work.flops = count * size.flops();
   work.operations = count;

@@ -41,7 +41,8 @@ class Rates {
   /// and its result need to pass the memory, whichever is longer (the roofline of Williams et al.
   /// 2009, doi 10.1145/1498765.1498785). Arithmetic fills tiles, so that no side counts as less
   /// than product_least_side.
-  Work products(const ProductSize& size, double count = 1) const;
+  /// `is_fp8`: of operands of 8 bits.
+  Work products(const ProductSize& size, double count = 1, bool is_fp8 = false) const;
   /// Of sequences in which a token sees `visible` on average: what is done once a token, not once a
   /// pair of them, takes as long as attention_half_length / 2 visible ones.
   Work attention(double flops, double visible) const;
@@ -59,6 +60,7 @@ class Rates {
   bool on_gpu_;
   double element_bytes_;
   double flops_per_s_;
+  double fp8_flops_per_s_;
   double attention_flops_per_s_;
   double half_size_;
   double least_side_;

@@ -14,6 +14,7 @@ model::CostSettings settings_of(const PlanInput& request, bool is_composed) {
           .on_gpu = request.on_gpu,
           .recompute = is_selective ? model::Recompute::cheap : model::Recompute::nothing,
           .dropout = request.adapter_dropout,
+          .fp8 = request.numbers.fp8,
           .share = share_of(request.parallel)};
 }
 

@@ -9,7 +9,8 @@ namespace finetune::plan {
 Work timed(const model::OpWork& of, const Rates& rates) {
   Work work;
   for (const model::MatrixProduct& product : of.products)
-    work += rates.products({product.rows, product.columns, product.inner}, product.count);
+    work += rates.products({product.rows, product.columns, product.inner}, product.count,
+                           product.is_fp8);
   for (const model::AttentionWork& attention : of.attention)
     work += rates.attention(attention.flops, attention.visible);
   for (const model::MemoryPass& pass : of.passes)

@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Which products of a model have operands of 8 bits, and how these are scaled: precision.mode =
+// "fp8-mixed". What they compute: model/fp8_products.hpp.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/parameter_table.hpp"
+
+namespace finetune::model {
+
+/// What shares a scale, along the dim over which a product sums.
+enum class Fp8Scaling {
+  rowwise,  ///< a row: a token of activations, an output of a matrix
+  block,    ///< 128 elements of activations, 128 x 128 of a matrix (DeepSeek-V3, arXiv 2412.19437)
+};
+
+/// Formats of gradients. Source: Micikevicius et al. 2022 (arXiv 2209.05433).
+enum class Fp8Gradients {
+  e5m2,  ///< two bits behind the point, 32 powers of two
+  e4m3,  ///< three, and 18 powers, as activations and weights have it
+};
+
+struct Fp8Recipe {
+  Fp8Scaling scaling = Fp8Scaling::rowwise;
+  Fp8Gradients gradients = Fp8Gradients::e5m2;
+
+  friend bool operator==(const Fp8Recipe&, const Fp8Recipe&) = default;
+};
+
+/// Elements that share a scale with `block`.
+inline constexpr std::int64_t fp8_block = 128;
+
+/// What is written at most on the way to 8 bits: tensors are quantised in pieces.
+inline constexpr std::int64_t fp8_piece_bytes = std::int64_t{64} << 20;
+
+/// What the sizes of a matrix [out, in] must be multiples of: libtorch's product takes 16, and
+/// cuBLAS reads the scales of 128 x 128 elements in fours.
+std::int64_t fp8_multiple(Fp8Scaling scaling);
+
+/// Whether a matrix [outputs, inputs] is of such sizes.
+bool fits_fp8(std::int64_t outputs, std::int64_t inputs, Fp8Scaling scaling);
+
+/// Whether a row is of the matrices that may have such products: those of blocks that every token
+/// passes.
+bool may_have_fp8(const Parameter& row);
+
+/// Whether the product with rows that are read as one matrix has operands of 8 bits. Experts,
+/// routers, head and embedding keep the computation's dtype, and so does what adapters add.
+bool has_fp8_product(const ParameterTable& table, RowRange rows, const Fp8Recipe& recipe);
+
+/// Names and shapes of the matrices of blocks whose sizes do not fit.
+std::vector<std::string> without_fp8_product(const ParameterTable& table, const Fp8Recipe& recipe);
+
+}  // namespace finetune::model

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/fp8_products.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+#include "model/products.hpp"
+
+namespace finetune::model {
+namespace {
+
+/// Elements that are quantised at once: what is written on the way takes 4 bytes each.
+constexpr std::int64_t most_elements = fp8_piece_bytes / 4;
+
+/// Largest finite numbers: 1.75 * 2^8, 1.75 * 2^15.
+double largest_of(at::ScalarType dtype) {
+  return dtype == at::kFloat8_e5m2 ? 57344 : 448;
+}
+
+/// The smallest powers of two by which tiles with these largest magnitudes, in fp32, fit; NaN for
+/// what is not finite. Products of scales and smallest values stay normal numbers.
+at::Tensor scales_of(const at::Tensor& largest, at::ScalarType dtype) {
+  constexpr int mantissa_bits = 23;
+  constexpr std::int64_t beyond_1_75 = (1 << mantissa_bits) - (3 << (mantissa_bits - 2));
+  constexpr std::int64_t least_exponent = 127 - 100;
+  const std::int64_t exponent_of_largest = dtype == at::kFloat8_e5m2 ? 15 : 8;
+  // The bits of a float are its exponent and what is behind the point: 1.75 is the last that fits.
+  const at::Tensor exponents = largest.view(at::kInt)
+                                   .add(beyond_1_75 - 1)
+                                   .bitwise_right_shift(mantissa_bits)
+                                   .sub_(exponent_of_largest)
+                                   .clamp_min_(least_exponent);
+  const at::Tensor scales = exponents.bitwise_left_shift(mantissa_bits).view(at::kFloat);
+  return scales + (largest - largest);
+}
+
+/// [R, C] -> [R / rows, rows, C / columns, columns].
+at::Tensor in_tiles(const at::Tensor& x, const Tile& tile) {
+  return x.unflatten(1, {-1, tile.columns}).unflatten(0, {-1, tile.rows});
+}
+
+}  // namespace
+
+Quantised quantise(const at::Tensor& x_RC, at::ScalarType dtype, const Tile& wanted) {
+  const std::int64_t rows = x_RC.size(0), columns = x_RC.size(1);
+  const Tile tile{wanted.rows, wanted.columns == 0 ? columns : wanted.columns};
+  core::check(columns > 0 && rows % tile.rows == 0 && columns % tile.columns == 0,
+              "tiles of a scale divide a matrix");
+  const Quantised made{
+      at::empty({rows, columns}, x_RC.options().dtype(dtype)),
+      at::empty({rows / tile.rows, columns / tile.columns}, x_RC.options().dtype(at::kFloat))};
+  const double largest = largest_of(dtype);
+  const std::int64_t step =
+      std::max<std::int64_t>(1, most_elements / (columns * tile.rows)) * tile.rows;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t length = std::min(step, rows - row);
+    const at::Tensor piece = in_tiles(x_RC.narrow(0, row, length), tile);
+    const at::Tensor scales =
+        scales_of(at::linalg_vector_norm(piece, std::numeric_limits<double>::infinity(), {1, 3},
+                                         /*keepdim=*/true, at::kFloat),
+                  dtype);
+    in_tiles(made.values.narrow(0, row, length), tile)
+        .copy_(at::div(piece, scales).clamp_(-largest, largest));
+    made.scales.narrow(0, row / tile.rows, length / tile.rows).copy_(scales.flatten(1));
+  }
+  return made;
+}
+
+at::Tensor dequantised(const Quantised& of, at::ScalarType dtype) {
+  at::Tensor whole = of.values.to(dtype);
+  const Tile tile{of.values.size(0) / std::max<std::int64_t>(1, of.scales.size(0)),
+                  of.values.size(1) / of.scales.size(1)};
+  if (whole.numel() > 0) in_tiles(whole, tile).mul_(of.scales.to(dtype).unsqueeze(1).unsqueeze(3));
+  return whole;
+}
+
+namespace {
+
+Tile tile_of_tokens(const Fp8Recipe& recipe) {
+  return {1, recipe.scaling == Fp8Scaling::rowwise ? 0 : fp8_block};
+}
+
+Tile tile_of_matrix(const Fp8Recipe& recipe) {
+  return recipe.scaling == Fp8Scaling::rowwise ? Tile{1, 0} : Tile{fp8_block, fp8_block};
+}
+
+/// By libtorch's scaled product, which reads the columns of b and, of blocks, columns of scales.
+at::Tensor scaled_product(const Quantised& a, const Quantised& b, const Fp8Recipe& recipe,
+                          at::ScalarType dtype) {
+  const bool is_rowwise = recipe.scaling == Fp8Scaling::rowwise;
+  const at::Tensor scales_of_a = is_rowwise ? a.scales : a.scales.t().contiguous().t();
+  // Sums of rows stay in the tensor cores, whose kernel is far faster; of blocks each is added up
+  // outside of them.
+  return at::_scaled_mm(a.values, b.values.t(), scales_of_a, b.scales.t(), {}, {}, dtype,
+                        /*use_fast_accum=*/is_rowwise);
+}
+
+/// a b^T. What is quantised is freed as soon as it was read.
+at::Tensor product_of(const at::Tensor& a_NK, at::ScalarType dtype_of_a, const at::Tensor& b_MK,
+                      const Fp8Recipe& recipe, Path path) {
+  const at::ScalarType dtype = a_NK.scalar_type();
+  Quantised a = quantise(a_NK, dtype_of_a, tile_of_tokens(recipe));
+  if (!a_NK.is_cpu()) {
+    const Quantised b = quantise(b_MK, at::kFloat8_e4m3fn, tile_of_matrix(recipe));
+    return scaled_product(a, b, recipe, dtype);
+  }
+  const at::Tensor of_a = dequantised(a, dtype);
+  a = {};
+  Quantised b = quantise(b_MK, at::kFloat8_e4m3fn, tile_of_matrix(recipe));
+  const at::Tensor of_b = dequantised(b, dtype);
+  b = {};
+  return product(of_a, of_b.t(), path);
+}
+
+}  // namespace
+
+at::Tensor fp8_product(const at::Tensor& x_ND, const at::Tensor& weight_FD, const Fp8Recipe& recipe,
+                       Path path) {
+  return product_of(x_ND, at::kFloat8_e4m3fn, weight_FD, recipe, path);
+}
+
+at::Tensor fp8_product_backward(const at::Tensor& dy_NF, const at::Tensor& weight_FD,
+                                const Fp8Recipe& recipe, Path path) {
+  const bool is_wide = recipe.gradients == Fp8Gradients::e5m2;
+  return product_of(dy_NF, is_wide ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn, weight_FD.t(), recipe,
+                    path);
+}
+
+bool has_fp8_products(int capability, Fp8Scaling scaling) {
+  constexpr int ada = 89, hopper = 9;
+  return scaling == Fp8Scaling::rowwise ? capability >= ada : capability / 10 == hopper;
+}
+
+}  // namespace finetune::model
