@@ -33,8 +33,8 @@ struct Fp8Recipe {
 /// Elements that share a scale with `block`.
 inline constexpr std::int64_t fp8_block = 128;
 
-/// What is written at most on the way to 8 bits: tensors are quantised in pieces.
-inline constexpr std::int64_t fp8_piece_bytes = std::int64_t{64} << 20;
+/// Elements that a CPU quantises at once, so many bytes of the computation's dtype on the way.
+inline constexpr std::int64_t fp8_piece = std::int64_t{1} << 24;
 
 /// What the sizes of a matrix [out, in] must be multiples of: libtorch's product takes 16, and
 /// cuBLAS reads the scales of 128 x 128 elements in fours.

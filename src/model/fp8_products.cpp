@@ -10,20 +10,13 @@
 namespace finetune::model {
 namespace {
 
-/// Elements that are quantised at once: what is written on the way takes 4 bytes each.
-constexpr std::int64_t most_elements = fp8_piece_bytes / 4;
-
-/// Largest finite numbers: 1.75 * 2^8, 1.75 * 2^15.
-double largest_of(at::ScalarType dtype) {
-  return dtype == at::kFloat8_e5m2 ? 57344 : 448;
-}
-
 /// The smallest powers of two by which tiles with these largest magnitudes, in fp32, fit; NaN for
 /// what is not finite. Products of scales and smallest values stay normal numbers.
 at::Tensor scales_of(const at::Tensor& largest, at::ScalarType dtype) {
   constexpr int mantissa_bits = 23;
   constexpr std::int64_t beyond_1_75 = (1 << mantissa_bits) - (3 << (mantissa_bits - 2));
   constexpr std::int64_t least_exponent = 127 - 100;
+  // The largest finite numbers are 1.75 * 2^8 and 1.75 * 2^15.
   const std::int64_t exponent_of_largest = dtype == at::kFloat8_e5m2 ? 15 : 8;
   // The bits of a float are its exponent and what is behind the point: 1.75 is the last that fits.
   const at::Tensor exponents = largest.view(at::kInt)
@@ -40,6 +33,14 @@ at::Tensor in_tiles(const at::Tensor& x, const Tile& tile) {
   return x.unflatten(1, {-1, tile.columns}).unflatten(0, {-1, tile.rows});
 }
 
+/// Of each tile, fp32. On a GPU in one pass over `tiles`; on the CPU that would read a copy in
+/// fp32.
+at::Tensor largest_magnitudes(const at::Tensor& tiles) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (tiles.is_cpu()) return tiles.abs().amax({1, 3}, /*keepdim=*/true).to(at::kFloat);
+  return at::linalg_vector_norm(tiles, infinity, {1, 3}, /*keepdim=*/true, at::kFloat);
+}
+
 }  // namespace
 
 Quantised quantise(const at::Tensor& x_RC, at::ScalarType dtype, const Tile& wanted) {
@@ -50,18 +51,16 @@ Quantised quantise(const at::Tensor& x_RC, at::ScalarType dtype, const Tile& wan
   const Quantised made{
       at::empty({rows, columns}, x_RC.options().dtype(dtype)),
       at::empty({rows / tile.rows, columns / tile.columns}, x_RC.options().dtype(at::kFloat))};
-  const double largest = largest_of(dtype);
-  const std::int64_t step =
-      std::max<std::int64_t>(1, most_elements / (columns * tile.rows)) * tile.rows;
+  // ATen's functions for CPUs write what they compute before it is rounded.
+  const std::int64_t most_rows = x_RC.is_cpu() ? fp8_piece / columns : rows;
+  const std::int64_t step = std::max<std::int64_t>(1, most_rows / tile.rows) * tile.rows;
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t length = std::min(step, rows - row);
-    const at::Tensor piece = in_tiles(x_RC.narrow(0, row, length), tile);
-    const at::Tensor scales =
-        scales_of(at::linalg_vector_norm(piece, std::numeric_limits<double>::infinity(), {1, 3},
-                                         /*keepdim=*/true, at::kFloat),
-                  dtype);
-    in_tiles(made.values.narrow(0, row, length), tile)
-        .copy_(at::div(piece, scales).clamp_(-largest, largest));
+    const at::Tensor tiles = in_tiles(x_RC.narrow(0, row, length), tile);
+    const at::Tensor scales = scales_of(largest_magnitudes(tiles), dtype);
+    // Quotients by powers of two are exact in any format, and within bounds.
+    at::Tensor values = in_tiles(made.values.narrow(0, row, length), tile);
+    at::div_out(values, tiles, scales.to(x_RC.scalar_type()));
     made.scales.narrow(0, row / tile.rows, length / tile.rows).copy_(scales.flatten(1));
   }
   return made;

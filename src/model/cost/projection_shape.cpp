@@ -23,40 +23,34 @@ void add_row(ProjectionShape& shape, const ParameterTable& table, const Paramete
   shape.may_have_fp8 = may_have_fp8(row);
 }
 
-/// What is quantised for a product of `tokens` tokens with the matrix, at the moments that may be
-/// the worst, with the product of `output` bytes at its end. On a GPU it stays until then;
-/// elsewhere the operands are written as what they stand for (model/fp8_products.cpp).
+/// What is quantised for a product of `tokens` tokens with the matrix at the worst moment, with the
+/// product of `output` bytes at its end. On a GPU it stays until then; elsewhere the operands are
+/// written as what they stand for (model/fp8_products.cpp).
 std::int64_t fp8_bytes(const ProjectionShape& shape, const CostSettings& settings,
                        std::int64_t tokens, std::int64_t inner, std::int64_t output) {
   const bool is_rowwise = settings.fp8->scaling == Fp8Scaling::rowwise;
   const std::int64_t matrix = shape.num_inputs * shape.num_outputs, input = tokens * inner;
-  const auto piece = [](std::int64_t elements) {
-    return std::min(fp8_piece_bytes, fp32_bytes * elements);
-  };
   const auto scales = [&](std::int64_t rows, std::int64_t num_elements) {
     return fp32_bytes * (is_rowwise ? rows : num_elements / fp8_block);
   };
   const std::int64_t of_input = input + scales(tokens, input);
   const std::int64_t of_matrix = matrix + scales(matrix / inner, matrix / fp8_block);
-  if (settings.on_gpu)
-    return std::max({of_input + piece(input), of_input + of_matrix + piece(matrix),
-                     of_input + of_matrix + output});
+  if (settings.on_gpu) return of_input + of_matrix + output;
   const std::int64_t element = core::size_bytes(settings.compute);
-  return std::max({of_input + std::max(piece(input), element * input),
-                   element * input + of_matrix + std::max(piece(matrix), element * matrix),
-                   element * (input + matrix) + output});
+  const std::int64_t of_operands = element * (input + matrix);
+  return std::max({of_input + element * input, of_operands + of_matrix, of_operands + output});
 }
 
-/// Largest magnitudes are found, then numbers divided, kept in bounds and rounded, in fp32 in
-/// between; where nobody has products of them, they become the computation's dtype again.
+/// Largest magnitudes are found, then numbers divided and rounded. A CPU writes magnitudes and
+/// quotients on the way, and what the operands stand for, times their scales.
 double bytes_to_fp8(const CostSettings& settings) {
   const auto e = static_cast<double>(core::size_bytes(settings.compute));
-  const double composed = 2 * e + 3 * fp32_bytes + fp32_bytes + 1;
-  return settings.on_gpu ? composed : composed + 3 * e + 1 + 2 * fp32_bytes;
+  const double on_gpu = 2 * e + 1;
+  return settings.on_gpu ? on_gpu : on_gpu + 4 * e + (1 + e) + 2 * e;
 }
 
-/// Calls of the program for it: 5 for the numbers, and the rest for their scales.
-constexpr double operations_to_fp8 = 13;
+/// Calls of the program for it: 2 for the numbers, the rest for their scales.
+constexpr double operations_to_fp8 = 12;
 
 }  // namespace
 

@@ -215,9 +215,10 @@ void PrecisionSettings::bind(deck::Table& table) {
        {std::pair("fp8_scaling", fp8.scaling != model::Fp8Recipe{}.scaling),
         std::pair("fp8_gradients", fp8.gradients != model::Fp8Recipe{}.gradients)})
     if (is_set)
-      table.problem(key, fmt::format("is set, but precision.mode is \"{}\"", name_of(mode)),
-                    "only products of fp8-mixed have operands of 8 bits",
-                    "Set precision.mode = \"fp8-mixed\", or remove the key.");
+      table.problem(
+          key, fmt::format("precision.{} is set, but precision.mode is \"{}\"", key, name_of(mode)),
+          "only products of fp8-mixed have operands of 8 bits",
+          "Set precision.mode = \"fp8-mixed\", or remove the key.");
 }
 
 Numbers PrecisionSettings::numbers(core::DType reduce_dtype, Determinism determinism) const {

@@ -94,6 +94,7 @@ TEST(Machines, EachThatComesWithTheProgramTellsAllThatAPlanNeeds) {
           machine.read_gb_per_s, machine.node_memory_gib, machine.node_mtbf_hours})
       EXPECT_GT(rate, 0);
     EXPECT_LT(machine.bf16_tflops, machine.peak_tflops) << "nobody reaches the data sheet";
+    EXPECT_LE(machine.fp8_tflops, 2 * machine.bf16_tflops) << "an estimate until it is measured";
     EXPECT_EQ(machine.gpus_per_node > 0, machine.gpu_memory_gib > 0);
     EXPECT_EQ(machine.gpus_per_node > 0, machine.host_gb_per_s > 0);
   }

@@ -73,6 +73,40 @@ TEST(PlannedWork, OfPackedWeightsUnpacksThemForwardAndBackward) {
   EXPECT_NEAR(packed.memory_s - dense.memory_s, 2 * 2 * block_weights * 2.5 / 1e12, 1e-18);
 }
 
+TEST(PlannedWork, OfEightBitsIsDoneAtTheirRateButForGradientsOfWeights) {
+  PlanInput r = request(1);
+  const DecoderTable table(r.architecture);
+  Machine machine = round_machine();
+  machine.memory_gb_per_s = 1e9;  // products alone take time
+  const auto products_s = [&] {
+    const StageWork block =
+        plan_work(r, table.table(), Rates(machine, r.numbers.compute), Passes::fused).blocks[0];
+    return block.forward.products_s + block.backward.products_s;
+  };
+  const double in_bf16 = products_s();
+  EXPECT_NEAR(in_bf16, 6 * tokens * block_weights / 1e12, 1e-12 * in_bf16);
+  r.numbers.fp8 = model::Fp8Recipe{};
+  EXPECT_DOUBLE_EQ(products_s(), in_bf16) << "a machine that says nothing of them";
+  machine.fp8_tflops = 4;
+  EXPECT_NEAR(products_s(), in_bf16 / 3 * (1 + 2 / 4.0), 1e-9 * in_bf16);
+  r.numbers.fp8->scaling = model::Fp8Scaling::block;
+  EXPECT_DOUBLE_EQ(products_s(), in_bf16) << "sizes that blocks do not divide";
+}
+
+TEST(PlannedWork, RoundsOperandsToEightBitsInPassesOverMemory) {
+  PlanInput r = request(1);
+  const auto memory_s = [&] {
+    const StageWork block = work(r).blocks[0];
+    return block.forward.memory_s + block.backward.memory_s;
+  };
+  const double before = memory_s();
+  r.numbers.fp8 = model::Fp8Recipe{};
+  // Read twice and written once: inputs and matrices forward, gradients and matrices backward.
+  const double inputs = 64 + 64 + 64 + 96, gradients = 64 + 2 * 32 + 64 + 2 * 96 + 64;
+  EXPECT_NEAR(memory_s() - before, 5 * (tokens * (inputs + gradients) + 2 * block_weights) / 1e12,
+              1e-15);
+}
+
 TEST(PlannedWork, ComputesBlocksAgainWithFullCheckpointing) {
   PlanInput r = request(1);
   r.activation_checkpointing = ActivationCheckpointing::full;
