@@ -85,7 +85,7 @@ TEST_P(EveryPrecision, TopologyGivesAdaptersTheSameBitsOnAnyRanks) {
     const plan::Numbers exact = GetParam().numbers(Determinism::topology);
     const TinyKind kind = GetParam().kinds().front();
     const Trajectory expected =
-        Trainer({}, {.numbers = exact, .adapter = adapter, .kind = kind}).train(6);
+        Trainer({}, {.numbers = exact, .kind = kind, .adapter = adapter}).train(6);
     for (Arrangement setup : arrangements(world().size(), exact)) {
       setup.adapter = adapter;
       setup.kind = kind;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quickstart's model, 200 steps with products of 8 bits: as far from bf16 as seeds are from
-// each other.
+// The quickstart's model, 200 steps with products of 8 bits: no worse than bf16, as far as seeds
+// can tell.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -70,8 +71,8 @@ TEST(Quickstart, WithProductsOfEightBitsLearnsAsMuchAsInBf16) {
     held_out.push_back(narrow.validation_loss);
     held_out_of_bf16.push_back(wide.validation_loss);
   }
-  EXPECT_LE(std::abs(mean(late) - mean(late_of_bf16)), spread(late_of_bf16));
-  EXPECT_LE(std::abs(mean(held_out) - mean(held_out_of_bf16)), spread(held_out_of_bf16));
+  EXPECT_LE(mean(late), mean(late_of_bf16) + spread(late_of_bf16));
+  EXPECT_LE(mean(held_out), mean(held_out_of_bf16) + spread(held_out_of_bf16));
 }
 
 }  // namespace
