@@ -102,7 +102,7 @@ const std::vector<Case>& cases() {
       {"fp32", {"precision.mode=32-true"}, 720},
       {"bf16_true", {"precision.mode=bf16-true"}, 1450},
       {"fp16", {"precision.mode=16-mixed"}, 800},
-      {"fp8", {"precision.mode=fp8-mixed"}, 1600},
+      {"fp8", {"precision.mode=fp8-mixed"}, 1400},
       {"packing", {"data.packing=true"}, 720},
       {"recompute", {"train.activation_checkpointing=full"}, 900},
       {"window", {}, 800, 1, "mistral"},

@@ -207,7 +207,10 @@ class Fp8Products : public testing::TestWithParam<Products> {
   Weight weight() const { return {.dense = w_FD, .fp8 = recipe()}; }
 
   at::Tensor x_ND = normal({tokens, width}, 1).to(at::kBFloat16);
-  at::Tensor w_FD = (0.05 * normal({features, width}, 2)).to(at::kBFloat16);
+  /// Rows and columns of other magnitudes: who scales along the wrong dim loses some of them.
+  at::Tensor w_FD = (0.05 * normal({features, width}, 2) * at::exp(3 * normal({features, 1}, 4)) *
+                     at::exp(3 * normal({1, width}, 5)))
+                        .to(at::kBFloat16);
   at::Tensor dy_NF = (1e-6 * normal({tokens, features}, 3)).to(at::kBFloat16);
 };
 
