@@ -154,13 +154,12 @@ class MemoryPlan {
 
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
-    const BufferSizes buffers =
-        count_buffers(shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
-                      {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap,
-                                            blocks_of(request_)),
-                       .accumulation = accumulation(),
-                       .sums_in_place = sums_in_place(),
-                       .alone = mesh_.alone});
+    const BufferSizes buffers = count_buffers(
+        shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
+        {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap, blocks_of(request_)),
+         .accumulation = accumulation(),
+         .sums_in_place = sums_in_place(),
+         .alone = mesh_.alone});
     const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
     add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
     add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);

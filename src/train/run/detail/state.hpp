@@ -34,8 +34,8 @@ struct StateInput {
   bool registers_buffers = false;  ///< with NCCL
   plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
   std::int64_t recomputed_blocks = 0;  ///< whole, in addition
-  double dropout = 0;      ///< of an adapter's inputs
-  std::uint64_t seed = 0;  ///< of dropout and of stochastic rounding
+  double dropout = 0;                  ///< of an adapter's inputs
+  std::uint64_t seed = 0;              ///< of dropout and of stochastic rounding
   bool balances_micro_batch = false;
 };
 
