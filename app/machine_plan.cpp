@@ -12,6 +12,7 @@
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "jobscript.hpp"
+#include "plan/choice.hpp"
 #include "plan/time/job.hpp"
 #include "plan/time/meshes.hpp"
 #include "plan/time/scaling_plot.hpp"
@@ -87,7 +88,8 @@ void MachinePlan::print() const {
 std::string MachinePlan::script() const {
   Job job = job_of(arguments_, request_, plan_, site_.machine);
   // The job is to choose as this plan did.
-  if (!input_.parallel.sharding && input_.parallel.machine.empty())
+  const bool is_open = plan::is_open(input_.plan_input(request_.ranks), input_.parameters);
+  if (is_open && input_.parallel.machine.empty())
     job.settings.push_back("parallel.machine=" + *arguments_.machine);
   warn_of_cores();
   job.walltime_s = walltime_s();

@@ -89,13 +89,14 @@ std::string to_string(const TimeReport& r) {
                      of(3, "optimizer") + ", " + of(4, "checkpoint");
   text += fmt::format("; slowest: rank {} on {}", r.slowest_rank, r.slowest_host);
   for (const auto& [axis, bytes] : r.sent_bytes) {
+    if (bytes == 0) continue;
     if (axis != to_other_nodes)
       text += fmt::format("; sent per rank over {}: {}", axis, core::human_bytes(bytes));
-    else if (bytes > 0)
+    else
       text += fmt::format("; of which to other nodes: {}", core::human_bytes(bytes));
   }
   for (const auto& [axis, seconds] : r.exposed_s)
-    text += fmt::format("; waited for {}: {:.3f} s", axis, seconds);
+    if (seconds > 0) text += fmt::format("; waited for {}: {:.3f} s", axis, seconds);
   return text;
 }
 

@@ -98,9 +98,10 @@ std::string activations_text(const Choice& choice, const Site& site) {
     text += fmt::format("  {:<26} {:<31} {:>9} per step  {:>10} per rank{}\n", name,
                         describe_recomputation(way, choice.request.architecture.num_layers),
                         step_text(way.step_s), core::human_bytes(way.memory_bytes),
-                        is_taken   ? "  (taken)"
-                        : way.fits ? ""
-                                   : "  (fills more than nine tenths of the memory)");
+                        is_taken                                   ? "  (taken)"
+                        : way.fits                                 ? ""
+                        : way.memory_bytes <= site.available_bytes ? "  (fills the memory)"
+                                                                   : "  (does not fit)");
     name = "";
   }
   return text;

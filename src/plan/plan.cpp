@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t most_passes = std::int64_t{1} << 14;
 /// Sequences of a step that several ranks share, below which they mostly wait for each other.
 constexpr std::int64_t small_batch = 32;
+/// Of long sequences few are as much: 32 of 4,096 tokens.
+constexpr std::int64_t small_batch_tokens = std::int64_t{1} << 17;
 /// Of all passes; fewer idle ones cost nothing worth a warning.
 constexpr double idle_share = 0.05;
 
@@ -81,7 +83,7 @@ std::vector<std::string> batch_warnings(const BatchPlan& batch, const Mesh& mesh
   std::vector<std::string> texts;
   if (mesh.size(groups::batch) == 1) return texts;
   warn_of_idle(batch, mesh, texts);
-  if (batch.global_batch < small_batch)
+  if (batch.global_batch < small_batch && batch.max_tokens_per_step() < small_batch_tokens)
     texts.push_back(core::to_string(
         {fmt::format("train.global_batch = {}", batch.global_batch),
          fmt::format("is small for {}", data_ranks_text(mesh)),

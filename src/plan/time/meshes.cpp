@@ -38,6 +38,7 @@ class Meshes {
                    std::min(ranks.world_size / tp, std::max(parts, own.num_cp()))))
           if (add(tp, cp, ep)) break;
     }
+    add_own();
     std::ranges::stable_sort(all_, [](const Strategy& a, const Strategy& b) {
       return a.fits != b.fits ? a.fits : a.time.step_s < b.time.step_s;
     });
@@ -78,12 +79,25 @@ class Meshes {
       if (is_better) best = std::move(strategy);
     }
     if (!best) return false;
+    const PlanInput& settled = best->request;
     const bool recomputes = request_.chooses_activations &&
-                            best->request.activation_checkpointing != ActivationCheckpointing::none;
+                            (settled.activation_checkpointing != ActivationCheckpointing::none ||
+                             settled.recomputed_blocks > 0);
     const bool is_enough =
         best->fits && best->memory_bytes <= comfortable_bytes(site_) && !recomputes;
     all_.push_back(*std::move(best));
     return is_enough;
+  }
+
+  /// What the request says itself, unless it was compared.
+  void add_own() {
+    const ParallelSettings& own = request_.parallel;
+    const bool is_there = std::ranges::any_of(all_, [&](const Strategy& strategy) {
+      const ParallelSettings& other = strategy.request.parallel;
+      return other.num_tp() == own.num_tp() && other.num_cp() == own.num_cp() &&
+             other.num_ep() == own.num_ep();
+    });
+    if (!is_there) add(own.num_tp(), own.num_cp(), own.num_ep());
   }
 
   std::vector<std::optional<Sharding>> shardings() const {

@@ -126,6 +126,17 @@ void require_adapter_for_its_keys(const model::AdapterSettings& given, const Reg
                    : fmt::format("Set adapter.name = \"{}\", or remove {}.", adapter, removing));
 }
 
+/// Of the key alone: "auto" chooses no more than there are.
+void require_blocks(const Input& input) {
+  const std::int64_t blocks = input.architecture.num_layers;
+  if (input.train.recomputed_blocks <= blocks) return;
+  core::fail(core::ErrorKind::deck,
+             {input.deck_path.string(),
+              fmt::format("train.recomputed_blocks = {}, and the model has {} block{}",
+                          input.train.recomputed_blocks, blocks, blocks == 1 ? "" : "s"),
+              "", fmt::format("Use at most {}.", blocks)});
+}
+
 /// What no single table can see.
 void require_consistent(const Input& input) {
   if (input.train.determinism == plan::Determinism::topology &&
@@ -268,6 +279,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     if (const auto* lighter =
             optim::find_kind(registry.optimizers, input.optimizer.kind->in_less_memory))
       input.lighter_optimizer = lighter->footprint;
+    require_blocks(input);
     if (input.data.max_seq_length > input.architecture.max_positions) {
       core::fail(core::ErrorKind::deck,
                  {deck_path.string(),

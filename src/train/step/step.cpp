@@ -35,15 +35,16 @@ constexpr const char* gentler =
     "look at the data of this step";
 
 /// `problem` is the same on every rank, so all throw together.
-[[noreturn]] void refuse_out_of_range(const std::string& problem, std::int64_t num_samples,
+[[noreturn]] void refuse_out_of_range(const std::string& problem, std::int64_t num_terms,
                                       const StepResult& result, std::int64_t step) {
   // Fixed point meets what is not finite first, and another way to add would not help then.
   bool is_finite = std::isfinite(result.loss);
   for (const char* value : {" is nan ", " is -nan ", " is inf ", " is -inf "})
     is_finite = is_finite && problem.find(value) == std::string::npos;
   fail(step, problem,
-       fmt::format("with {} samples per step, 64-bit fixed point holds gradients below {:g}",
-                   num_samples, shard::largest_term(num_samples)),
+       fmt::format("with {} terms per step, one per sample and rank that shares it, 64-bit fixed "
+                   "point holds gradients below {:g}",
+                   num_terms, shard::largest_term(num_terms)),
        std::string(gentler) +
            (is_finite ? "; with train.determinism = \"run\" larger gradients are summed." : "."));
 }
@@ -158,7 +159,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
       return result;
     }
   }
-  if (out_of_range) refuse_out_of_range(*out_of_range, data.num_samples, result, settings.step);
+  if (out_of_range) refuse_out_of_range(*out_of_range, num_terms, result, settings.step);
   require_finite(result, settings.step);
   core::fault::hit("step.optim");
   const std::int64_t skipped =

@@ -8,45 +8,12 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "plan/fits.hpp"
-#include "plan/machine/machine_file.hpp"
-#include "support/folders.hpp"
-#include "support/optimizers.hpp"
 #include "unit/plan/decoder.hpp"
+#include "unit/plan/open_requests.hpp"
 #include "unit/plan/small_model.hpp"
 
 namespace finetune::plan::choice_test {
 namespace {
-
-constexpr tests::Size llama_8b = {32, 4096, 32, 8, 128, 14336, 128256};
-constexpr tests::Size small = {2, 64, 4, 2, 16, 96, 1000};
-constexpr std::int64_t gib = std::int64_t{1} << 30;
-
-Machine shipped(const std::string& name) {
-  return read_machine(name, tests::source_folder() / "inputs/machines");
-}
-
-/// A run that leaves everything to the plan.
-PlanInput open_request(const tests::Size& size, std::int64_t nodes, std::int64_t of_node) {
-  PlanInput request = tests::adamw_request();
-  request.architecture = tests::decoder(size);
-  request.on_gpu = true;
-  request.ranks = tests::ranks_on_nodes(nodes * of_node, of_node);
-  request.chooses_activations = true;
-  request.max_seq_length = 2048;
-  request.global_batch = request.ranks.world_size;
-  return request;
-}
-
-PlanInput open_8b() {
-  return open_request(llama_8b, 2, 8);
-}
-
-/// Of two nodes of eight H100.
-Choice choose_8b(const tests::Training& training, std::int64_t available_bytes) {
-  const PlanInput request = open_8b();
-  const tests::DecoderTable table(request.architecture, training);
-  return choose(request, table.table(), {shipped("h100-8"), Passes::composed, available_bytes});
-}
 
 TEST(AutomaticSharding, IsTheFastestOfWhatFitsByThePlansOwnComparison) {
   for (const tests::Training& training : {tests::Training{}, tests::Training{.rank = 16}}) {
@@ -80,54 +47,6 @@ TEST(AutomaticSharding, WhereNothingFitsIsWhatNeedsLeast) {
   for (const Strategy& other : choice.strategies)
     EXPECT_LE(choice.strategies.front().memory_bytes, other.memory_bytes);
   EXPECT_EQ(choice.request.activation_checkpointing, ActivationCheckpointing::full);
-}
-
-std::int64_t bytes_with(const Choice& choice, ActivationCheckpointing mode, std::int64_t blocks) {
-  PlanInput request = choice.request;
-  request.activation_checkpointing = mode;
-  request.recomputed_blocks = blocks;
-  const tests::DecoderTable table(request.architecture);
-  return make(request, table.table()).memory_bytes();
-}
-
-// Between what nothing needs that is recomputed and what whole blocks leave.
-TEST(AutomaticRecomputation, ComputesAsFewBlocksAgainAsFit) {
-  const Choice rich = choose_8b({}, 75 * gib);
-  ASSERT_EQ(rich.request.recomputed_blocks, 0);
-  const std::int64_t most = bytes_with(rich, ActivationCheckpointing::none, 0);
-  const std::int64_t least = bytes_with(rich, ActivationCheckpointing::selective, 31);
-  ASSERT_LT(least, most);
-  int num_partial = 0;
-  for (int part = 1; part < 8; ++part) {
-    const std::int64_t limit = least + (most - least) / 8 * part;
-    // A tenth stays free.
-    const Choice choice = choose_8b({}, limit / 9 * 10);
-    const PlanInput& taken = choice.request;
-    EXPECT_LE(choice.strategies.front().memory_bytes, limit);
-    if (taken.recomputed_blocks == 0) continue;
-    ++num_partial;
-    EXPECT_GT(bytes_with(choice, taken.activation_checkpointing, taken.recomputed_blocks - 1),
-              limit);
-    // The other ways that fit are no faster.
-    for (const WayToKeep& way : choice.ways) {
-      if (way.fits) {
-        EXPECT_GE(way.step_s, choice.strategies.front().time.step_s * 0.999);
-      }
-    }
-  }
-  EXPECT_GE(num_partial, 3);
-}
-
-TEST(AutomaticRecomputation, ShowsTheOtherWays) {
-  const std::int64_t most = choose_8b({}, 75 * gib).strategies.front().memory_bytes;
-  const PlanInput asked = open_8b();
-  const Site site = {shipped("h100-8"), Passes::composed, most / 10 * 9};
-  const tests::DecoderTable table(asked.architecture);
-  const std::string text = to_string(choose(asked, table.table(), site), asked, site);
-  for (const char* words :
-       {"activation_checkpointing   none ", "\n                             full ",
-        "of 32 blocks whole", "(taken)", "nine tenths of the memory"})
-    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
 TEST(AutomaticSharding, IsNotAskedWhereTheDeckSaysGroups) {
@@ -175,65 +94,6 @@ TEST(AutomaticSharding, OfRanksThatShareAllMatricesHasNothingToChoose) {
   asked.ranks = tests::ranks_on_nodes(1, 1);
   EXPECT_NE(text().find("FULL_SHARD: there is nothing to choose on one rank"), std::string::npos);
 }
-
-TEST(AutomaticActivations, AreKeptAsFarAsTheyFit) {
-  PlanInput request = open_request(small, 1, 1);
-  request.on_gpu = false;
-  request.micro_batch = request.global_batch = 64;
-  const tests::DecoderTable table(request.architecture);
-  const auto bytes = [&](ActivationCheckpointing mode) {
-    PlanInput fixed = request;
-    fixed.activation_checkpointing = mode;
-    return make(fixed, table.table()).memory_bytes();
-  };
-  const auto chosen = [&](std::int64_t there) {
-    return choose(request, table.table(), {usual_machine(false, 1), Passes::fused, there}).request;
-  };
-  using enum ActivationCheckpointing;
-  ASSERT_LT(bytes(full), bytes(selective));
-  for (const ActivationCheckpointing mode : {none, selective, full}) {
-    const PlanInput fitting = chosen(bytes(mode) * 10 / 9 + 10);
-    EXPECT_LE(make(fitting, table.table()).memory_bytes(), bytes(mode));
-    EXPECT_EQ(fitting.activation_checkpointing == none && fitting.recomputed_blocks == 0,
-              mode == none);
-    // It fits, but only just.
-    const PlanInput next = chosen(bytes(mode) * 10 / 9 - 10);
-    EXPECT_FALSE(next.activation_checkpointing == none && next.recomputed_blocks == 0);
-  }
-  EXPECT_EQ(chosen(1).activation_checkpointing, full) << "whether it fits is asked later";
-}
-
-TEST(AutomaticActivations, AreChosenForEachStrategyOfTheComparison) {
-  const Choice rich = choose_8b({}, 75 * gib);
-  // Sharded weights leave room to keep activations that replicated ones do not.
-  const auto mode_of = [&](const std::string& name) {
-    for (const Strategy& strategy : rich.strategies)
-      if (strategy.name() == name) return strategy.request.activation_checkpointing;
-    return ActivationCheckpointing::selective;
-  };
-  EXPECT_EQ(mode_of("FULL_SHARD"), ActivationCheckpointing::none);
-  EXPECT_EQ(mode_of("NO_SHARD"), ActivationCheckpointing::full);
-}
-
-TEST(AutomaticActivations, LeaveWhatTheDeckSays) {
-  PlanInput request = open_8b();
-  request.chooses_activations = false;
-  request.activation_checkpointing = ActivationCheckpointing::selective;
-  const tests::DecoderTable table(request.architecture);
-  const Site site = {shipped("h100-8"), Passes::composed, 75 * gib};
-  EXPECT_EQ(choose(request, table.table(), site).request.activation_checkpointing,
-            ActivationCheckpointing::selective);
-}
-
-/// LoRA of 131,072 tokens on two nodes of eight H100.
-struct LongSequence {
-  PlanInput request = open_8b();
-  tests::DecoderTable table{request.architecture, {.rank = 8}};
-  Site site{shipped("h100-8"), Passes::composed, 75 * gib};
-
-  LongSequence() { request.max_seq_length = 131072; }
-  Choice choose() const { return plan::choose(request, table.table(), site); }
-};
 
 TEST(AutomaticSharing, IsOfWhatDoesNotFitOtherwise) {
   const LongSequence run;

@@ -122,7 +122,7 @@ void require_same_optimizer(const RunIdentity& own, const checkpoint::FoundCheck
                 "Restore it, or set another train.output to begin a new run."});
   }
   require_same_blocks(own, found, "parallel.bucket", own.deck.bucket, found.state.bucket);
-  require_same_blocks(own, found, "parallel.tp and ep", own.deck.parts,
+  require_same_blocks(own, found, "parallel.tp, parallel.ep", own.deck.parts,
                       found.state.parts.value_or(name_of_parts(1, 1)));
 }
 
