@@ -132,6 +132,7 @@ struct CostSettings {
   core::DType compute = core::DType::bf16;
   /// Passes are put together from ATen's functions, in fp32: on GPUs, and of fp16.
   bool is_composed = false;
+  bool has_norms = false;  ///< but for norms, of which GPUs have one operation
   bool on_gpu = false;
   Recompute recompute = Recompute::nothing;
   double dropout = 0;  ///< of the inputs that an adapter drops

@@ -100,7 +100,7 @@ PassBytes pass_bytes(const CostSettings& settings) {
             .to_fp8 = bytes_to_fp8(settings)};
   // kernels::composed: casts, squares, products, casts back; each reads and writes fp32. Of norms
   // GPUs have one operation.
-  const bool is_fused = settings.on_gpu;
+  const bool is_fused = settings.has_norms;
   return {.norm = 2 * e + (is_fused ? 0 : 24),
           .norm_backward = 4 * e + (is_fused ? 0 : 48),
           .rope = 2 * e + 24,

@@ -12,8 +12,9 @@ namespace finetune::plan {
 
 /// How the passes other than products are computed.
 enum class Passes {
-  fused,     ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
-  composed,  ///< of ATen's operations, with intermediate results in fp32
+  fused,       ///< one kernel each: ours on the CPU, what a compiler for GPUs makes
+  composed,    ///< of ATen's operations, with intermediate results in fp32
+  operations,  ///< the same, but for what libtorch has as one operation on GPUs: norms, AdamW
 };
 
 /// Rates are those that a large transfer or product reaches, not those of a data sheet. 0: not

@@ -290,11 +290,10 @@ class StepPlan {
       const auto gradient = static_cast<double>(core::size_bytes(core::DType::f32));
       return elements * (own + passes.gradients * gradient + copy) / (1e9 * machine_.host_gb_per_s);
     }
-    const bool is_one_operation = passes.is_one_operation_in_fp32 &&
-                                  numbers_.master == core::DType::f32 &&
-                                  numbers_.moments == core::DType::f32;
-    const double beside =
-        passes_ == Passes::composed && !is_one_operation ? passes.composed_bytes : 0;
+    const bool is_one_operation =
+        passes_ == Passes::operations && passes.is_one_operation_in_fp32 &&
+        numbers_.master == core::DType::f32 && numbers_.moments == core::DType::f32;
+    const double beside = passes_ != Passes::fused && !is_one_operation ? passes.composed_bytes : 0;
     const auto rows = static_cast<double>(plan_.shards.units().size());
     return rates_.seconds(
         rates_.passes(elements * (own + (1 + passes.gradients) * sum + copy + beside), 4 * rows));
@@ -333,7 +332,7 @@ std::vector<std::string> missing_rates(const Machine& machine, const PlanInput& 
 }
 
 Passes passes_of(const PlanInput& request) {
-  return is_composed(request) ? Passes::composed : Passes::fused;
+  return own_passes(request);
 }
 
 TimePlan plan_time(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,

@@ -39,7 +39,7 @@ BlockBytes block_bytes(const StageCost& block, bool is_recomputed) {
 }  // namespace
 
 ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table) {
-  const OpsCost cost(request, table, is_composed(request));
+  const OpsCost cost(request, table, own_passes(request));
   const schedule::Blocks blocks = blocks_of(request);
   // Backward of a block runs while those before it wait for theirs.
   std::int64_t kept = 0, least_kept = 0;

@@ -7,10 +7,11 @@
 namespace finetune::plan {
 namespace {
 
-model::CostSettings settings_of(const PlanInput& request, bool is_composed) {
+model::CostSettings settings_of(const PlanInput& request, Passes passes) {
   const bool is_selective = request.activation_checkpointing == ActivationCheckpointing::selective;
   return {.compute = request.numbers.compute,
-          .is_composed = is_composed,
+          .is_composed = passes != Passes::fused,
+          .has_norms = passes == Passes::operations,
           .on_gpu = request.on_gpu,
           .recompute = is_selective ? model::Recompute::cheap : model::Recompute::nothing,
           .dropout = request.adapter_dropout,
@@ -43,18 +44,18 @@ std::int64_t tokens_of(const PlanInput& request) {
   return request.micro_batch * share(request.max_seq_length, request.parallel.num_cp());
 }
 
-bool is_composed(const PlanInput& request) {
-  return (request.on_gpu && !request.has_gpu_kernels) ||
-         request.numbers.compute == core::DType::f16;
+Passes own_passes(const PlanInput& request) {
+  if (request.on_gpu && !request.has_gpu_kernels) return Passes::operations;
+  return request.numbers.compute == core::DType::f16 ? Passes::composed : Passes::fused;
 }
 
-OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed)
+OpsCost::OpsCost(const PlanInput& request, const model::ParameterTable& table, Passes passes)
     : request_(request),
       own_table_(table.decoder.blocks.empty() ? model::part_of(model::lay_out(request.architecture),
                                                                share_of(request.parallel).place)
                                               : model::ParameterTable{}),
       table_(table.decoder.blocks.empty() ? own_table_ : table),
-      settings_(settings_of(request, is_composed)),
+      settings_(settings_of(request, passes)),
       tokens_(tokens_of(request)) {}
 
 model::CostOps OpsCost::ops() const {

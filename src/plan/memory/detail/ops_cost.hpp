@@ -7,6 +7,7 @@
 
 #include "model/cost/cost.hpp"
 #include "model/cost/cost_ops.hpp"
+#include "plan/machine/machine.hpp"
 #include "plan/plan.hpp"
 
 namespace finetune::plan {
@@ -17,8 +18,8 @@ model::RankShare share_of(const ParallelSettings& parallel);
 /// Tokens of a micro-batch of full sequences that a rank has its part of.
 std::int64_t tokens_of(const PlanInput& request);
 
-/// Kernels know fp32 and bf16 on the CPU; the rest is put together from ATen's functions, in fp32.
-bool is_composed(const PlanInput& request);
+/// How this program computes passes other than products.
+Passes own_passes(const PlanInput& request);
 
 /// A stage's ops, and the tensors that whoever runs it holds.
 struct StageCost {
@@ -29,9 +30,9 @@ struct StageCost {
 
 class OpsCost {
  public:
-  /// `table`: what the rank has of it (largest_table). `is_composed`: how passes other than
+  /// `table`: what the rank has of it (largest_table). `passes`: how those other than
   /// products are computed. Both outlive this.
-  OpsCost(const PlanInput& request, const model::ParameterTable& table, bool is_composed);
+  OpsCost(const PlanInput& request, const model::ParameterTable& table, Passes passes);
 
   std::int64_t num_blocks() const { return request_.architecture.num_layers; }
   StageCost embedding() const;

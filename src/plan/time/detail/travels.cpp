@@ -50,7 +50,7 @@ class Counter {
 }  // namespace
 
 std::vector<StageTravels> plan_travels(const PlanInput& request, const model::ParameterTable& own) {
-  const OpsCost cost(request, own, is_composed(request));
+  const OpsCost cost(request, own, own_passes(request));
   std::vector<StageTravels> stages(static_cast<std::size_t>(cost.num_blocks()) + 2);
   if (share_of(request.parallel).is_whole()) return stages;
   stages.front() = travels_of(cost.embedding().tape);

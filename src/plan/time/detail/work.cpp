@@ -43,7 +43,7 @@ double MicroBatchWork::model_flops() const {
 
 MicroBatchWork plan_work(const PlanInput& request, const model::ParameterTable& table,
                          const Rates& rates, Passes passes) {
-  const OpsCost cost(request, table, passes == Passes::composed);
+  const OpsCost cost(request, table, passes);
   MicroBatchWork work;
   work.embedding = timed(cost.embedding().tape, rates);
   for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
