@@ -73,7 +73,7 @@ std::optional<std::string> warning_of_fp8(const Numbers& numbers,
        fmt::format("{} matri{} of a rank stay{} in bf16, such as {}", names.size(),
                    names.size() == 1 ? "x" : "ces", names.size() == 1 ? "s" : "", names.front()),
        fmt::format("with precision.fp8_scaling = \"{}\" both sizes are multiples of {}",
-                   plan::name_of(numbers.fp8->scaling), model::fp8_multiple(numbers.fp8->scaling)),
+                   name_of(numbers.fp8->scaling), model::fp8_multiple(numbers.fp8->scaling)),
        numbers.fp8->scaling == model::Fp8Scaling::block
            ? "\"rowwise\" takes multiples of 16."
            : "Their products take as long as with \"bf16-mixed\"."});

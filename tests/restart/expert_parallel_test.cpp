@@ -113,7 +113,7 @@ TEST(SharedExpertsOfNobody, AreRefused) {
   const Job moe = family_job("qwen3_moe", "expert_parallel.many", short_run("32-true", 2));
   const Outcome many = moe.run(5, {"parallel.sharding=FULL_SHARD", "parallel.ep=5"});
   EXPECT_EQ(many.exit_code, exit_deck);
-  EXPECT_EQ(count(many.err, "Use 4 at most, of"), 1) << many.text();
+  EXPECT_EQ(count(many.err, "Use a number up to 4 that divides"), 1) << many.text();
 }
 
 }  // namespace

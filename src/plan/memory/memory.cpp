@@ -31,7 +31,7 @@ constexpr double gpu_gaps = 0.04;
 /// A communicator's buffers for 16 channels or more, each of a few MiB per peer and protocol.
 constexpr std::int64_t communicator_buffers_bytes = std::int64_t{512} << 20;
 
-std::string name_of(core::DType dtype) {
+std::string name_of_dtype(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
 }
 
@@ -97,7 +97,7 @@ class MemoryPlan {
       add(Category::weights,
           "frozen, " + (it->first == Kind::nf4    ? "NF4"
                         : it->first == Kind::gptq ? "GPTQ 4-bit"
-                                                  : name_of(numbers_.compute)),
+                                                  : name_of_dtype(numbers_.compute)),
           share);
       left -= share;
     }
@@ -116,14 +116,14 @@ class MemoryPlan {
     const std::int64_t shard = shards_.shard_elements();
     const Place optimizer =
         request_.offloads_optimizer && request_.on_gpu ? Place::host : Place::device;
-    add(Category::weights, "master copy, " + name_of(numbers_.master),
+    add(Category::weights, "master copy, " + name_of_dtype(numbers_.master),
         core::size_bytes(numbers_.master) * shard, optimizer);
     if (numbers_.compute != numbers_.master || optimizer == Place::host)
-      add(Category::weights, "copy to compute with, " + name_of(numbers_.compute),
+      add(Category::weights, "copy to compute with, " + name_of_dtype(numbers_.compute),
           core::size_bytes(numbers_.compute) * shard);
     const OptimizerFootprint& kept = request_.optimizer;
     add(Category::states,
-        kept.label + ", " + (kept.format.empty() ? name_of(numbers_.moments) : kept.format),
+        kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
         states_bytes(), optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);
@@ -162,10 +162,10 @@ class MemoryPlan {
          .alone = mesh_.alone});
     const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
     add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
-    add(Category::gathered, trained + name_of(numbers_.compute), element * buffers.gathered);
-    add(Category::gathered, "unpacked matrices, " + name_of(numbers_.compute),
+    add(Category::gathered, trained + name_of_dtype(numbers_.compute), element * buffers.gathered);
+    add(Category::gathered, "unpacked matrices, " + name_of_dtype(numbers_.compute),
         activations_.unpacked);
-    add(Category::gradients, "of open units, " + name_of(numbers_.compute),
+    add(Category::gradients, "of open units, " + name_of_dtype(numbers_.compute),
         element * buffers.gradients);
   }
 

@@ -96,6 +96,14 @@ bool Arena::is_device_address(const void* address) const {
   return at >= device_view_ && at < device_view_ + size_;
 }
 
+bool Arena::is_live_address(const void* address) const {
+  if (!is_device_address(address)) return false;
+  const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) - device_view_);
+  const std::lock_guard lock(mutex_);
+  const auto after = free_.upper_bound(offset);
+  return after == free_.begin() || offset >= std::prev(after)->first + std::prev(after)->second;
+}
+
 bool Arena::is_kernel_address(const void* address) const {
   const auto* at = static_cast<const char*>(address);
   return at >= kernel_view_ && at < kernel_view_ + size_;

@@ -32,6 +32,8 @@ class Arena {
   void release(void* device_address) noexcept;
 
   bool is_device_address(const void* address) const;
+  /// Of memory that was allocated and not released.
+  bool is_live_address(const void* address) const;
   bool is_kernel_address(const void* address) const;
   /// Where kernels find what is at this address. Throws: std::out_of_range if it is none of the
   /// device's.

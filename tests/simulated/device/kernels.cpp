@@ -71,9 +71,10 @@ std::shared_ptr<void> gpu_memory(std::size_t bytes) {
   return {memory, memory->get()};
 }
 
-// A functor is a struct of sizes and addresses. No size is as large as an address of the device, so
-// that whatever looks like one is one. How many bytes a kernel touches, and whether it writes them,
-// is not known: its first byte is read, which finds a collective that nobody waited for.
+// A functor is a struct of sizes and addresses. No size is as large as an address of the device;
+// what lies between a small member and the next may look like one, but hardly of memory in use. How
+// many bytes a kernel touches, and whether it writes them, is not known: its first byte is read,
+// which finds a collective that nobody waited for.
 void before_kernel(const std::type_info& functor, void* arguments, std::size_t bytes) {
   const std::string name = name_of(functor);
   simulated::Counters::here().launch(name);
@@ -82,7 +83,7 @@ void before_kernel(const std::type_info& functor, void* arguments, std::size_t b
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     void* word = nullptr;
     std::memcpy(&word, static_cast<char*>(arguments) + at, sizeof word);
-    if (!arena.is_device_address(word)) continue;
+    if (!arena.is_live_address(word)) continue;
     operation.touches(word, 1, simulated::Touch::reads, "its argument");
     word = arena.for_kernels(word);
     std::memcpy(static_cast<char*>(arguments) + at, &word, sizeof word);
