@@ -28,7 +28,7 @@ std::int64_t latest_begin(const Spacing& of, const Ranks& ranks) {
   return std::min(latest + std::min(of.stride, of.block()) - 1, node - 1);
 }
 
-std::int64_t most_nodes(const Spacing& of, const Ranks& ranks) {
+std::int64_t spanned_nodes(const Spacing& of, const Ranks& ranks) {
   if (of.stride >= ranks.ranks_per_node) return std::min(of.size, ranks.num_nodes);
   const std::int64_t span = (of.size - 1) * of.stride;
   return std::min((latest_begin(of, ranks) + span) / ranks.ranks_per_node + 1, ranks.num_nodes);
@@ -40,7 +40,7 @@ bool is_even(const Spacing& of, const Ranks& ranks) {
 }
 
 GroupShape shape_of(const Spacing& of, const Ranks& ranks) {
-  GroupShape shape{.size = of.size, .num_nodes = most_nodes(of, ranks)};
+  GroupShape shape{.size = of.size, .num_nodes = spanned_nodes(of, ranks)};
   const std::int64_t across = std::min(of.stride, ranks.ranks_per_node);
   if (shape.num_nodes == 1 || is_even(of, ranks)) {
     shape.groups_per_node = across * std::max<std::int64_t>(1, ranks.ranks_per_node / of.block());

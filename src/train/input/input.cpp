@@ -134,7 +134,8 @@ void require_blocks(const Input& input) {
              {input.deck_path.string(),
               fmt::format("train.recomputed_blocks = {}, and the model has {} block{}",
                           input.train.recomputed_blocks, blocks, blocks == 1 ? "" : "s"),
-              "", fmt::format("Use at most {}.", blocks)});
+              "they are counted from the first",
+              fmt::format("Use at most {}, or activation_checkpointing = \"full\".", blocks)});
 }
 
 /// What no single table can see.
