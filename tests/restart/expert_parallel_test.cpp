@@ -10,14 +10,8 @@
 namespace finetune::tests::expert_parallel_test {
 namespace {
 
-using Words = std::vector<std::string>;
 constexpr int exit_deck = 78;
 constexpr int exit_resubmit = 75;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 /// Experts that are tensors of their own, and experts in one tensor.
 class SharedExperts : public testing::TestWithParam<const char*> {

@@ -12,6 +12,15 @@
 
 namespace finetune::tests {
 
+/// Settings, or words of a command.
+using Words = std::vector<std::string>;
+
+/// `words`, and `more` behind them.
+inline Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 /// The small Llama of tests/golden with a tokenizer, and instructions that do not divide evenly
 /// into batches.
 class Job {

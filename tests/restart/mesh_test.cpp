@@ -14,15 +14,9 @@ namespace finetune::tests::mesh_test {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 constexpr int exit_deck = 78;
 constexpr int exit_resubmit = 75;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 void expect_success(const Outcome& outcome) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();

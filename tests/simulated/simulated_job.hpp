@@ -15,8 +15,6 @@
 
 namespace finetune::tests {
 
-using Words = std::vector<std::string>;
-
 /// The same words for the program that computes on simulated GPUs.
 inline Words on_simulated_gpus(Words words) {
   std::ranges::replace(words, (build_folder() / "finetune").string(),

@@ -40,11 +40,6 @@ double tolerance_of(const std::string& precision) {
   return precision == "32-true" ? 1e-4 : 2e-2;
 }
 
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 Job job_of(const Case& c, const std::string& device) {
   const std::string name = "simulated/" + c.name + "." + device;
   Words settings = with(short_run(c.precision, 6), c.settings);

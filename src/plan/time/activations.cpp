@@ -27,10 +27,6 @@ class Ways {
     return make(settled, table_).memory_bytes() <= comfortable_bytes(site_);
   }
 
-  double step_s(const PlanInput& settled) const {
-    return plan_time(make(settled, table_), settled, table_, site_.machine, site_.passes).step_s;
-  }
-
   WayToKeep way(const PlanInput& settled) const {
     const Plan plan = make(settled, table_);
     return {.mode = settled.activation_checkpointing,
@@ -88,7 +84,7 @@ PlanInput with_activations(const PlanInput& request, const model::ParameterTable
   const std::optional<PlanInput> cheap = ways.fewest_blocks(selective);
   if (!kept && !cheap) return ways.with(full, 0);
   if (!kept || !cheap) return kept ? *kept : *cheap;
-  return ways.step_s(*kept) <= ways.step_s(*cheap) ? *kept : *cheap;
+  return ways.way(*kept).step_s <= ways.way(*cheap).step_s ? *kept : *cheap;
 }
 
 std::string to_string(ActivationCheckpointing mode) {
