@@ -71,7 +71,7 @@ TEST(Defaults, AreNotWhatAnEarlierDeckStated) {
   ASSERT_EQ(first.exit_code, 75) << first.text();
   const Outcome second = train(2, output);
   EXPECT_EQ(second.exit_code, 0) << second.text();
-  EXPECT_EQ(count(second.out, "as at the start before"), 0) << second.out;
+  EXPECT_EQ(count(second.out, "as at the start before\n"), 0) << second.out;
   EXPECT_EQ(count(second.out, " tp 2 "), 0) << second.out;
   EXPECT_EQ(count(second.out, "(taken)"), 1) << second.out;
 }
@@ -99,18 +99,74 @@ TEST(Defaults, OfSharedMatricesAreKeptWhereThePlanChoseThem) {
   EXPECT_EQ(count(third.out, "as at the start before"), 0) << third.out;
 }
 
+/// The number that a line "  train.micro_batch  N" says was taken.
+std::string micro_batch_in(const std::string& out) {
+  static const std::regex line("  (?:train\\.micro_batch)? +([0-9]+) .*\\(taken\\)");
+  std::smatch match;
+  return std::regex_search(out, match, line) ? match[1].str() : "none";
+}
+
+TEST(Defaults, OfTheMicroBatchAreTheRunsOnAnyRanks) {
+  const fs::path output = empty_folder("defaults/micro_batch") / "output";
+  const Outcome first = train(1, output, {"train.stop_after_steps=1", "train.micro_batch=auto"});
+  ASSERT_EQ(first.exit_code, 75) << first.text();
+  const std::string taken = micro_batch_in(first.out);
+  ASSERT_NE(taken, "none") << first.out;
+  const std::string note = read(output / ".run.json");
+  EXPECT_NE(note.find("\"micro_batch\":" + taken), std::string::npos) << note;
+  EXPECT_NE(note.find("\"chosen\":[\"sharding\",\"micro_batch\"]"), std::string::npos) << note;
+  // Two ranks would have half of the sequences each.
+  const Outcome second = train(2, output, {"train.micro_batch=auto"});
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(count(second.out, "train.micro_batch          " + taken + ", as at the start before"),
+            1)
+      << second.out;
+  // It is the run's: stated, it is the same run, and another number is another run.
+  const Outcome same = train(2, output, {"train.micro_batch=" + taken});
+  EXPECT_EQ(same.exit_code, 0) << same.text();
+  const Outcome other =
+      train(2, output,
+            {"train.micro_batch=" + std::string(taken == "1" ? "2" : "1"), "train.max_steps=3"});
+  EXPECT_EQ(other.exit_code, 78) << other.text();
+  EXPECT_EQ(count(other.err, "train.micro_batch"), 1) << other.err;
+}
+
+TEST(Defaults, OfAStartThatLeftNothingAreForgotten) {
+  const fs::path output = empty_folder("defaults/forgotten") / "output";
+  const Outcome first = train(1, output, {"train.stop_after_steps=1", "train.micro_batch=auto"});
+  ASSERT_EQ(first.exit_code, 75) << first.text();
+  for (const auto& entry : fs::directory_iterator(output))
+    if (entry.path().filename().string().starts_with("step-")) fs::remove_all(entry.path());
+  const Outcome second = train(1, output, {"train.micro_batch=auto"});
+  EXPECT_EQ(second.exit_code, 0) << second.text();
+  EXPECT_EQ(count(second.out, "as at the start before\n"), 0) << second.out;
+}
+
+TEST(Defaults, OfTheMicroBatchAreRefusedWhereRanksMustNotMatter) {
+  const Outcome refused = run(1, {smoke, "train.micro_batch=auto", "train.determinism=topology"});
+  EXPECT_EQ(refused.exit_code, 78) << refused.text();
+  EXPECT_EQ(count(refused.err, "contradicts train.determinism = \"topology\""), 1) << refused.err;
+}
+
 TEST(Defaults, LeaveALogThatLaterStartsAppendTo) {
   const fs::path output = empty_folder("defaults/log") / "output";
   const Outcome first = train(1, output, {"train.stop_after_steps=1"});
   ASSERT_EQ(first.exit_code, 75) << first.text();
   const std::string log = read(output / "finetune.log");
-  for (const char* words : {"finetune inputs/smoke", "plan for ", "step 1/2", "stopped after step"})
+  for (const char* words : {"=== finetune inputs/smoke", "plan for ", "start 1 in this folder",
+                            "step 1/2", "stopped after step"})
     EXPECT_EQ(count(log, words), 1) << words << "\n" << log;
   const Outcome second = train(1, output);
   ASSERT_EQ(second.exit_code, 0) << second.text();
   const std::string both = read(output / "finetune.log");
   EXPECT_TRUE(both.starts_with(log));
   EXPECT_EQ(count(both, "continues from "), 1) << both;
+  EXPECT_EQ(
+      count(both,
+            "start 2 in this folder, at step 1 of 2; start 1: train.stop_after_steps are done "
+            "(after step 1, exit code 75)"),
+      1)
+      << both;
   EXPECT_EQ(count(both, "done: 1 step in"), 1) << both;
 }
 
@@ -184,12 +240,19 @@ TEST(PlanOfAMachine, ThatTheProgramHasNoCodeForSaysSo) {
   EXPECT_EQ(job.out, "");
 }
 
-TEST(PlanOfAMachine, WithGpusSaysThatNothingOfItWasMeasured) {
+TEST(PlanOfAMachine, SaysWhereItsRatesAreEstimates) {
   const std::string recipe = "inputs/recipes/llama-3.1-8b-lora-1x1.toml";
   const Outcome gpus = run(1, {"plan", recipe, "--machine", "h100-8", "--ranks", "1"});
-  EXPECT_EQ(count(gpus.out, "computed, not measured"), 1) << gpus.out;
+  EXPECT_EQ(count(gpus.out, "estimated rates: this program has not been timed on GPUs"), 1)
+      << gpus.out;
   const Outcome cpus = run(1, {"plan", smoke, "--machine", "cpu-spr-112", "--ranks", "1"});
-  EXPECT_EQ(count(cpus.out, "computed, not measured"), 0) << cpus.out;
+  EXPECT_EQ(count(cpus.out, "estimated rates: finetune check --save"), 1) << cpus.out;
+  const auto file = empty_folder("decks/measured") / "machine.toml";
+  std::ofstream(file) << "[machine]\ncores_per_node = 4\nbf16_tflops = 1\nmemory_gb_per_s = 10\n"
+                         "is_measured = true\n";
+  const Outcome measured = run(1, {"plan", smoke, "--machine", file.string(), "--ranks", "1"});
+  EXPECT_EQ(measured.exit_code, 0) << measured.text();
+  EXPECT_EQ(count(measured.out, "estimated rates"), 0) << measured.out;
 }
 
 TEST(PlanOfAMachine, ShowsTheChoiceThatItsOwnTableShows) {

@@ -42,6 +42,28 @@ std::vector<std::string> rows_of(const std::string& out, const std::string& titl
   return rows;
 }
 
+/// Seconds of a step.
+double step_s(const Outcome& outcome) {
+  std::smatch found;
+  const std::regex line("\n  step +([0-9.]+) s\n");
+  if (!std::regex_search(outcome.out, found, line)) ADD_FAILURE() << outcome.text();
+  return found.empty() ? 0 : std::stod(found[1].str());
+}
+
+// Links of PCIe: gathers of some blocks outlast others'.
+TEST(PlanOnAMachine, PrefetchesFurtherWhereThatIsFaster) {
+  const auto with = [](const std::string& depth) {
+    return plan("inputs/recipes/llama-3.3-70b-lora-1x8.toml",
+                {"--machine", "l40s-8", "--gpu-kernels", "parallel.prefetch=" + depth});
+  };
+  const Outcome left_open = with("auto"), one = with("1"), two = with("2");
+  EXPECT_EQ(
+      count(left_open.out, "  parallel.prefetch          2: blocks are gathered so many ahead"), 1)
+      << left_open.text();
+  EXPECT_EQ(step_s(left_open), step_s(two));
+  EXPECT_LT(step_s(two), step_s(one));
+}
+
 TEST(PlanOnAMachine, TellsTimeStrategiesTheRunAndCheckpoints) {
   const Outcome outcome =
       plan(recipe, {"--machine", "h100-8", "--nodes", "2", "train.max_steps=1000"});
@@ -109,7 +131,7 @@ TEST(PlanOnAMachine, DrawsItsScaling) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   const std::string svg = read(file);
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n")) << svg;
-  EXPECT_EQ(count(svg, "llama-3.3-70b-full-2x8.toml on 8 H100"), 1) << svg;
+  EXPECT_EQ(count(svg, ">llama-3.3-70b-full-2x8.toml on 8 H100"), 1) << svg;
 }
 
 TEST(PlanOnAMachine, DrawsItsScalingBesideAJob) {

@@ -366,7 +366,17 @@ def reshard_seeds():
         put("reshard", f"ranks_{i}", bytes((37 * i * k + 11 * k) % 256 for k in range(40 + 60 * i)))
 
 
+def jinja_seeds():
+    cases = json.loads((HERE.parent.parent / "golden/jinja/cases.json").read_text(encoding="utf-8"))["cases"]
+    for i, case in enumerate(cases):
+        if len(case["template"]) < 120:
+            put("jinja", f"case_{i}", case["template"])
+    put("jinja", "tools", "{%- for m in messages %}{%- if m.tool_calls %}{%- for c in m.tool_calls %}{{ c.function.arguments | tojson(indent=2) }}"
+        "{%- endfor %}{%- endif %}{{ m['role'] ~ m.content | trim }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}")
+
+
 safetensors_seeds()
+jinja_seeds()
 index_seeds()
 jsonl_seeds()
 deck_seeds()

@@ -3,6 +3,7 @@
 // Chat templates: the markup that a model expects around the messages of a conversation.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "data/tokens/detail/options.hpp"
 
 namespace finetune::data {
+
+class ModelChat;
 
 /// A template as its file says it (modules/README.md has the language). Texts may hold {bos} and
 /// {eos}, which stand for the tokenizer's begin and end tokens.
@@ -61,6 +64,10 @@ struct ChatTemplate {
   std::vector<std::string> marks;
   std::vector<std::string> other_marks;
   std::vector<std::string> known;
+
+  /// The model's own, which none of these stands for: it writes conversations, and all of the above
+  /// but name, text (its Jinja) and stop means nothing.
+  std::shared_ptr<const ModelChat> model = nullptr;
 
   /// Throws: ErrorKind::deck for a file that is not a template.
   static ChatTemplate parse(std::string name, std::string text);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "data/text/detail/white_space.hpp"
+
 namespace finetune::data {
 namespace {
 
@@ -51,6 +53,10 @@ std::optional<NamedRole> role_named(std::string_view name) {
   });
   if (found == names.end()) return std::nullopt;
   return found->role;
+}
+
+bool is_empty(const ChatMessage& message) {
+  return strip(message.text).empty() && message.calls.empty() && message.reasoning.empty();
 }
 
 std::string_view name_of(ChatRole role) {

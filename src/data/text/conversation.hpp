@@ -42,4 +42,7 @@ std::optional<NamedRole> role_named(std::string_view name);
 
 std::string_view name_of(ChatRole role);
 
+/// Whether it says nothing, calls nothing and has thought nothing.
+bool is_empty(const ChatMessage& message);
+
 }  // namespace finetune::data

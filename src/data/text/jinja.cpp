@@ -279,6 +279,7 @@ class JinjaText {
 }  // namespace
 
 std::string to_jinja(const ChatTemplate& chat) {
+  if (chat.model) return chat.text;
   return JinjaText(chat).write();
 }
 

@@ -8,10 +8,10 @@
 
 namespace finetune::data {
 
-/// Jinja text that writes conversations as `render` and `render_prompt` do with `chat`, whose {bos}
-/// and {eos} become bos_token and eos_token. Where `render` refuses a conversation it raises an
-/// exception, but for reasoning in a template without thoughts, which it leaves out: chat clients
-/// send back what a server said.
+/// The model's own text, where it wrote them; else Jinja text that writes conversations as `render`
+/// and `render_prompt` do with `chat`, whose {bos} and {eos} become bos_token and eos_token. Where
+/// `render` refuses a conversation it raises an exception, but for reasoning in a template without
+/// thoughts, which it leaves out: chat clients send back what a server said.
 std::string to_jinja(const ChatTemplate& chat);
 
 }  // namespace finetune::data

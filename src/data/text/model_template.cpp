@@ -13,6 +13,7 @@
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "data/text/detail/model_chat.hpp"
 #include "data/text/jinja.hpp"
 #include "deck/suggest.hpp"
 
@@ -72,8 +73,35 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
   return names;
 }
 
-const ChatTemplate& of_model(const std::filesystem::path& folder,
-                             std::span<const ChatTemplate> templates, const std::string& key) {
+/// The model's own, as it is: none of the known ones stands for it.
+ChatTemplate as_it_is(const std::string& jinja, const tokenizer::Tokenizer& tokenizer,
+                      const std::filesystem::path& folder, const std::string& known,
+                      const std::string& key) {
+  const auto written = [&](std::optional<std::int32_t> id) -> std::string {
+    if (!id) return "";
+    return tokenizer.decode(std::span<const std::int32_t>(&*id, 1), false);
+  };
+  ChatTemplate chat;
+  chat.name = "the model's own";
+  chat.text = jinja;
+  try {
+    chat.model = std::make_shared<const ModelChat>(jinja, written(tokenizer.bos_id()),
+                                                   written(tokenizer.find_eos_id()));
+  } catch (const jinja::Problem& problem) {
+    core::fail(
+        core::ErrorKind::input,
+        {folder.string(),
+         fmt::format("the model's chat template cannot be read: {}", problem.what()), "",
+         fmt::format("If one of {} writes conversations as the model expects, name it in {}.",
+                     known, key)});
+  }
+  chat.stop =
+      chat.model->stop([&](std::string_view text) { return tokenizer.names_special(text); });
+  return chat;
+}
+
+ChatTemplate of_model(const std::filesystem::path& folder, const tokenizer::Tokenizer& tokenizer,
+                      std::span<const ChatTemplate> templates, const std::string& key) {
   const auto jinja = model_template_text(folder, key);
   const std::string known = deck::list(names_of(templates), "\"", "\"");
   if (!jinja) {
@@ -83,13 +111,7 @@ const ChatTemplate& of_model(const std::filesystem::path& folder,
                                         fmt::format("Set {} to one of {}.", key, known)});
   }
   if (const ChatTemplate* found = recognise(*jinja, templates)) return *found;
-  core::fail(
-      core::ErrorKind::input,
-      {folder.string(), "the model's chat template is not one that is known",
-       fmt::format("known are {}", known),
-       fmt::format("If one of them writes conversations as the model expects, name it in {}; "
-                   "a new one is one file in modules/templates.",
-                   key)});
+  return as_it_is(*jinja, tokenizer, folder, known, key);
 }
 
 }  // namespace
@@ -138,13 +160,13 @@ ChatTemplate choose_template(const std::string& name, const std::filesystem::pat
                              std::span<const ChatTemplate> templates, const std::string& key) {
   const auto named = std::find_if(templates.begin(), templates.end(),
                                   [&](const ChatTemplate& chat) { return chat.name == name; });
-  const ChatTemplate& chosen =
-      named != templates.end() ? *named : of_model(model_folder, templates, key);
+  const ChatTemplate chosen =
+      named != templates.end() ? *named : of_model(model_folder, tokenizer, templates, key);
   const auto written = [&](std::int32_t id) {
     return tokenizer.decode(std::span<const std::int32_t>(&id, 1), false);
   };
   const auto bos = tokenizer.bos_id();
-  const bool needs_eos = chosen.text.find("{eos}") != std::string::npos;
+  const bool needs_eos = !chosen.model && chosen.text.find("{eos}") != std::string::npos;
   ChatTemplate chat =
       chosen.with_tokens(bos ? written(*bos) : "", needs_eos ? written(tokenizer.eos_id()) : "");
   if (!tokenizer.id(chat.stop)) {

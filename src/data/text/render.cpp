@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "data/text/chat_template.hpp"
+#include "data/text/detail/model_chat.hpp"
 #include "data/text/detail/white_space.hpp"
 #include "data/text/source.hpp"
 
@@ -185,9 +186,8 @@ class Writer {
   void assistant(std::size_t i) {
     const ChatMessage& message = messages_[i];
     const std::string text(stripped(message.text, chat_.assistant.strip));
-    const bool is_empty = strip(text).empty() && message.calls.empty() && message.reasoning.empty();
-    if (is_empty) add_bit(rendered_.oddities, Oddity::empty_answer);
-    const bool trained = message.trained && !is_empty;
+    if (is_empty(message)) add_bit(rendered_.oddities, Oddity::empty_answer);
+    const bool trained = message.trained && !is_empty(message);
     markup(chat_.prompt);
     add(chat_.assistant.before, trained, true);
     const std::string said = chat_.thinks ? thought(i, text, trained) : text;
@@ -249,6 +249,18 @@ void require_messages(const Conversation& conversation, const std::string& where
                                       "there is nothing to learn from it", "Remove this sample."});
 }
 
+/// By the model's own template.
+Rendered write_as_model(const ChatTemplate& chat, const Conversation& conversation,
+                        std::span<const ChatMessage> messages, const std::string& where) {
+  Rendered rendered;
+  for (const ChatMessage& message : messages)
+    if (message.role == ChatRole::assistant && is_empty(message))
+      add_bit(rendered.oddities, Oddity::empty_answer);
+  const Conversation own{{messages.begin(), messages.end()}, conversation.tools};
+  rendered.segments = chat.model->render(own, chat.stop, where);
+  return rendered;
+}
+
 }  // namespace
 
 Rendered render(const ChatTemplate& chat, const Conversation& conversation, TrainOn train_on,
@@ -262,7 +274,8 @@ Rendered render(const ChatTemplate& chat, const Conversation& conversation, Trai
     while (!answers(messages.back()))
       messages = messages.first(messages.size() - 1);
   }
-  Rendered rendered = Writer(chat, conversation.tools, messages, where).write();
+  Rendered rendered = chat.model ? write_as_model(chat, conversation, messages, where)
+                                 : Writer(chat, conversation.tools, messages, where).write();
   if (train_on == TrainOn::all) {
     for (Segment& segment : rendered.segments)
       segment.trained = true;
@@ -273,6 +286,7 @@ Rendered render(const ChatTemplate& chat, const Conversation& conversation, Trai
 std::vector<Segment> render_prompt(const ChatTemplate& chat, const Conversation& conversation,
                                    const std::string& where) {
   require_messages(conversation, where);
+  if (chat.model) return chat.model->prompt(conversation, where);
   Rendered rendered = Writer(chat, conversation.tools, conversation.messages, where).write();
   if (!chat.prompt.empty()) rendered.segments.push_back({chat.prompt, false, true});
   return std::move(rendered.segments);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.hpp"
 
@@ -69,6 +70,19 @@ std::vector<std::string> histogram(const DataReport& report) {
                                 std::string(static_cast<std::size_t>(bar), '#')));
   }
   return lines;
+}
+
+/// Of the histogram, whose classes count as samples of their middle: about the length of the sample
+/// that a token is in, on average over tokens. 0 without samples.
+std::int64_t tokens_around_a_token(const DataReport& report, std::int64_t max_seq_length) {
+  double tokens = 0, squares = 0;
+  for (std::size_t k = 0; k < report.lengths.size(); ++k) {
+    const double length =
+        std::min(1.5 * std::exp2(static_cast<double>(k)), static_cast<double>(max_seq_length));
+    tokens += length * static_cast<double>(report.lengths[k]);
+    squares += length * length * static_cast<double>(report.lengths[k]);
+  }
+  return tokens == 0 ? 0 : std::llround(squares / tokens);
 }
 
 std::int64_t number(const Json& json, const char* name) {
@@ -155,6 +169,9 @@ std::string to_string(const DataReport& report, const std::string& name,
     text += "\n" + indent + line;
   for (const std::string& line : histogram(report))
     text += "\n" + indent + line;
+  if (const std::int64_t around = tokens_around_a_token(report, max_seq_length); around > 0)
+    text += fmt::format("\n{}a token is in a sample of about {}, on average", indent,
+                        counted(around, "token"));
   if (!report.example_text.empty()) {
     text += fmt::format(
         "\n{}sample {} of {}; lines after + are trained, those after - are not, \\n is a new line",

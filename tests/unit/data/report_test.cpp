@@ -46,6 +46,7 @@ TEST(Report, SaysWhatWasReadCutDroppedAndFound) {
       "                         2 - 3                       1 ##############\n"
       "                         4 - 7                       3 "
       "########################################\n"
+      "               a token is in a sample of about 4 tokens, on average\n"
       "               sample 2 of 4; lines after + are trained, those after - are not, \\n is a "
       "new "
       "line\n"

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "data/steps/ahead.hpp"
+
 namespace finetune::data::stream_test {
 namespace {
 
@@ -46,6 +48,22 @@ TEST(Stream, RanksTogetherTrainExactlyTheTokensOfTheStep) {
       EXPECT_EQ(rows, num_samples);
       EXPECT_EQ(num_samples, step == 1 ? 3 : 4);
     }
+  }
+}
+
+TEST(StepsAhead, AreThoseOfTheStreamInAnyOrder) {
+  const Stream stream = stream_of(1, 2);
+  StepsAhead ahead(stream, 6);
+  for (const std::int64_t step : {0, 1, 2, 2, 5, 3, 4, 5, 0, 9}) {
+    const StepData data = ahead.take(step), expected = stream.step(step);
+    ASSERT_EQ(data.micro_steps.size(), expected.micro_steps.size());
+    for (std::size_t k = 0; k < data.micro_steps.size(); ++k) {
+      ASSERT_EQ(data.micro_steps[k].has_value(), expected.micro_steps[k].has_value());
+      if (!data.micro_steps[k]) continue;
+      EXPECT_EQ(data.micro_steps[k]->ids, expected.micro_steps[k]->ids) << step;
+      EXPECT_EQ(data.micro_steps[k]->first_row, expected.micro_steps[k]->first_row) << step;
+    }
+    EXPECT_EQ(data.num_trained_tokens, expected.num_trained_tokens);
   }
 }
 

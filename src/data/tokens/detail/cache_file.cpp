@@ -80,9 +80,9 @@ bool is_sound(const CacheLayout& layout, std::int64_t file_bytes) {
 }
 
 /// A file in memory until the last owner of its arrays is gone.
-class Mapping {
+class MappedFile {
  public:
-  Mapping(const fs::path& path, std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+  MappedFile(const fs::path& path, std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
     const core::File file(path, core::File::Mode::read, core::ErrorKind::io);
     // Beyond the end of a mapped file lies a signal, not an error.
     if (file.size_bytes() < bytes) fail_damaged(path, "is shorter than it was");
@@ -91,9 +91,9 @@ class Mapping {
     core::fail(core::ErrorKind::io, {path.string(), "cannot be mapped into memory",
                                      core::system_reason(), "Set data.cache = false."});
   }
-  ~Mapping() { ::munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
+  ~MappedFile() { ::munmap(data_, bytes_); }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
 
   template <typename T>
   std::span<const T> array(std::int64_t at, std::int64_t count) const {
@@ -179,7 +179,7 @@ void complete_cache_file(const fs::path& path, const CacheLayout& layout,
 }
 
 TokenArrays map_arrays(const fs::path& path, const CacheLayout& layout) {
-  const auto mapping = std::make_shared<const Mapping>(path, layout.file_bytes);
+  const auto mapping = std::make_shared<const MappedFile>(path, layout.file_bytes);
   return {mapping->array<PackedToken>(layout.tokens_at, layout.num_tokens),
           mapping->array<std::int64_t>(layout.bounds_at, layout.num_samples + 1),
           mapping->array<std::int32_t>(layout.targets_at, layout.num_samples), layout.overlap,

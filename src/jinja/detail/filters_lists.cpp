@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "jinja/detail/characters.hpp"
+#include "jinja/detail/filters.hpp"
+#include "jinja/detail/letters.hpp"
+
+namespace finetune::jinja::detail {
+namespace {
+
+Value length(const Filtering& f) {
+  if (f.value.is_string()) return num_characters(f.value.string());
+  return static_cast<std::int64_t>(f.elements().size());
+}
+
+Value fallback(const Filtering& f) {
+  const bool is_missing =
+      f.value.is_undefined() || (f.get(1, "boolean", false).is_true() && !f.value.is_true());
+  return is_missing ? f.get(0, "default_value", "") : f.value;
+}
+
+Value end_of(const Filtering& f, bool is_last) {
+  const std::vector<Value> all = f.elements();
+  if (all.empty()) return Value::Undefined{"the " + f.name + " element of nothing"};
+  return is_last ? all.back() : all.front();
+}
+
+Value join(const Filtering& f) {
+  const std::string between = to_text(f.get(0, "d", ""));
+  const Value path = f.get(1, "attribute");
+  std::string text;
+  bool is_first = true;
+  for (const Value& one : f.elements()) {
+    if (!is_first) text += between;
+    text += to_text(path.is_none() ? one : by_path(one, path, f.budget));
+    is_first = false;
+  }
+  f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
+  return text;
+}
+
+Value reverse(const Filtering& f) {
+  require_defined(f.value);
+  std::vector<Value> all = f.elements();
+  std::ranges::reverse(all);
+  if (!f.value.is_string()) return all;
+  std::string text;
+  for (const Value& one : all)
+    text += one.string();
+  return text;
+}
+
+Value pairs(const Filtering& f) {
+  if (f.value.is_undefined()) return std::vector<Value>();
+  if (!f.value.is_mapping()) throw Problem("items asks for a dict, not " + f.value.type_name());
+  return call(attribute_of(f.value, "items", f.budget), {}, "items");
+}
+
+/// As it is compared: strings in lower case unless the case counts.
+Value key_of(const Value& value, const Value& path, bool has_case, Budget& budget) {
+  const Value key = path.is_none() ? value : by_path(value, path, budget);
+  return key.is_string() && !has_case ? Value(lower(key.string())) : key;
+}
+
+void sort_by(std::vector<std::pair<Value, Value>>& keyed, bool is_reversed) {
+  std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
+    return is_reversed ? compare(b.first, a.first) < 0 : compare(a.first, b.first) < 0;
+  });
+}
+
+std::vector<Value> second_of(std::vector<std::pair<Value, Value>> keyed) {
+  std::vector<Value> values;
+  for (auto& [key, value] : keyed)
+    values.push_back(std::move(value));
+  return values;
+}
+
+Value sort(const Filtering& f) {
+  const bool is_reversed = f.get(0, "reverse", false).is_true();
+  const bool has_case = f.get(1, "case_sensitive", false).is_true();
+  const Value path = f.get(2, "attribute");
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& one : f.elements())
+    keyed.emplace_back(key_of(one, path, has_case, f.budget), one);
+  sort_by(keyed, is_reversed);
+  return second_of(std::move(keyed));
+}
+
+Value dict_sort(const Filtering& f) {
+  if (!f.value.is_mapping()) throw Problem("dictsort asks for a dict, not " + f.value.type_name());
+  const bool has_case = f.get(0, "case_sensitive", false).is_true();
+  const bool is_by_value = to_text(f.get(1, "by", "key")) == "value";
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const auto& [key, value] : f.value.mapping().items)
+    keyed.emplace_back(key_of(is_by_value ? value : key, Value(), has_case, f.budget),
+                       Value::tuple({key, value}));
+  sort_by(keyed, f.get(2, "reverse", false).is_true());
+  return second_of(std::move(keyed));
+}
+
+Value unique(const Filtering& f) {
+  const bool has_case = f.get(0, "case_sensitive", false).is_true();
+  const Value path = f.get(1, "attribute");
+  std::vector<Value> keys, kept;
+  for (const Value& one : f.elements()) {
+    Value key = key_of(one, path, has_case, f.budget);
+    f.budget.spend(static_cast<std::int64_t>(keys.size()));
+    if (std::ranges::find(keys, key) != keys.end()) continue;
+    keys.push_back(std::move(key));
+    kept.push_back(one);
+  }
+  return kept;
+}
+
+Value group(const Filtering& f) {
+  const Value path = f.get(0, "attribute", Value::Undefined{"groupby's attribute"});
+  require_defined(path);
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& one : f.elements())
+    keyed.emplace_back(key_of(one, path, false, f.budget), one);
+  sort_by(keyed, false);
+  std::vector<Value> groups;
+  for (std::size_t i = 0; i < keyed.size();) {
+    std::vector<Value> members;
+    const std::size_t first = i;
+    while (i < keyed.size() && keyed[i].first == keyed[first].first)
+      members.push_back(keyed[i++].second);
+    groups.push_back(Value::tuple({by_path(members.front(), path, f.budget), members}));
+  }
+  return groups;
+}
+
+Value batch(const Filtering& f) {
+  const std::int64_t size = f.integer(0, "linecount", 0);
+  if (size < 1) throw Problem("batch: a line has at least one element");
+  const Value filler = f.get(1, "fill_with");
+  std::vector<Value> rows, row;
+  for (Value& one : f.elements()) {
+    row.push_back(std::move(one));
+    if (static_cast<std::int64_t>(row.size()) == size) rows.emplace_back(std::exchange(row, {}));
+  }
+  if (row.empty()) return rows;
+  while (!filler.is_none() && static_cast<std::int64_t>(row.size()) < size) {
+    f.budget.spend();
+    row.push_back(filler);
+  }
+  rows.emplace_back(std::move(row));
+  return rows;
+}
+
+Value extreme(const Filtering& f) {
+  const bool has_case = f.get(0, "case_sensitive", false).is_true();
+  const Value path = f.get(1, "attribute");
+  const std::vector<Value> all = f.elements();
+  if (all.empty()) return Value::Undefined{"the " + f.name + " of nothing"};
+  const Value* best = &all.front();
+  for (const Value& one : all) {
+    const int order =
+        compare(key_of(one, path, has_case, f.budget), key_of(*best, path, has_case, f.budget));
+    if (f.name == "max" ? order > 0 : order < 0) best = &one;
+  }
+  return *best;
+}
+
+/// With the name of a filter, or with attribute=.
+Value map(const Filtering& f) {
+  std::vector<Value> made;
+  if (!f.value.is_true()) return made;
+  const Value* path = f.arguments.find(SIZE_MAX, "attribute");
+  Arguments rest = f.arguments;
+  if (path == nullptr) {
+    if (rest.positional.empty()) throw Problem("map asks for a filter, or for attribute=");
+    rest.positional.erase(rest.positional.begin());
+  }
+  for (const Value& one : f.elements()) {
+    f.budget.spend();
+    if (path == nullptr) {
+      made.push_back(filtered(to_text(f.arguments.positional[0]), one, rest, f.budget));
+      continue;
+    }
+    Value found = by_path(one, *path, f.budget);
+    const Value* other = f.arguments.find(SIZE_MAX, "default");
+    made.push_back(found.is_undefined() && other != nullptr ? *other : std::move(found));
+  }
+  return made;
+}
+
+/// select, reject and their twins that look at a field.
+Value choose(const Filtering& f) {
+  const bool has_path = f.name.ends_with("attr"), keeps = f.name.starts_with("select");
+  Arguments rest = f.arguments;
+  Value path;
+  if (has_path) {
+    if (rest.positional.empty()) throw Problem(f.name + " asks for a field");
+    path = rest.positional.front();
+    rest.positional.erase(rest.positional.begin());
+  }
+  std::string test;
+  if (!rest.positional.empty()) {
+    test = to_text(rest.positional.front());
+    rest.positional.erase(rest.positional.begin());
+    if (!is_test(test)) throw Problem("there is no test \"" + test + "\"");
+  }
+  std::vector<Value> kept;
+  if (!f.value.is_true()) return kept;
+  for (const Value& one : f.elements()) {
+    f.budget.spend();
+    const Value looked_at = has_path ? by_path(one, path, f.budget) : one;
+    const bool holds = test.empty() ? looked_at.is_true() : tested(test, looked_at, rest);
+    if (holds == keeps) kept.push_back(one);
+  }
+  return kept;
+}
+
+Value attribute(const Filtering& f) {
+  return attribute_of(f.value, to_text(f.get(0, "name", "")), f.budget);
+}
+
+}  // namespace
+
+Value by_path(const Value& value, const Value& path, Budget& budget) {
+  if (path.is_integer()) return item_of(value, path, budget);
+  Value found = value;
+  std::string rest = to_text(path);
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('.'), rest.size());
+    const std::string part = rest.substr(0, end);
+    rest.erase(0, end + 1);
+    const bool is_place = part.size() < 10 && is_all(part, is_digit);
+    found = item_of(found, is_place ? Value(std::int64_t{std::stoll(part)}) : Value(part), budget);
+  }
+  return found;
+}
+
+const FilterTable& filters_of_lists() {
+  static const FilterTable all = {
+      {"length", length},
+      {"count", length},
+      {"default", fallback},
+      {"d", fallback},
+      {"first", [](const Filtering& f) { return end_of(f, false); }},
+      {"last", [](const Filtering& f) { return end_of(f, true); }},
+      {"join", join},
+      {"reverse", reverse},
+      {"items", pairs},
+      {"list", [](const Filtering& f) -> Value { return f.elements(); }},
+      {"sort", sort},
+      {"dictsort", dict_sort},
+      {"unique", unique},
+      {"groupby", group},
+      {"batch", batch},
+      {"min", extreme},
+      {"max", extreme},
+      {"map", map},
+      {"select", choose},
+      {"reject", choose},
+      {"selectattr", choose},
+      {"rejectattr", choose},
+      {"attr", attribute},
+  };
+  return all;
+}
+
+}  // namespace finetune::jinja::detail

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "jinja/detail/characters.hpp"
+#include "jinja/detail/filters.hpp"
+#include "jinja/detail/letters.hpp"
+
+namespace finetune::jinja::detail {
+namespace {
+
+Value trim(const Filtering& f) {
+  const Value chars = f.get(0, "chars");
+  const std::string text = f.text();
+  return chars.is_none() ? stripped(text, Ends::both) : stripped(text, Ends::both, to_text(chars));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char c : text) {
+    if (c == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += c;
+  }
+  return lines;
+}
+
+Value indent(const Filtering& f) {
+  const Value width = f.get(0, "width", 4);
+  std::string indentation;
+  if (width.is_string())
+    indentation = width.string();
+  else
+    indentation.assign(static_cast<std::size_t>(
+                           std::clamp<std::int64_t>(integer_of(width, "indent: width"), 0, 10'000)),
+                       ' ');
+  const bool first = f.get(1, "first", false).is_true(), blank = f.get(2, "blank", false).is_true();
+  std::string text;
+  const std::vector<std::string> lines = lines_of(f.text());
+  f.budget.spend_bytes(static_cast<std::int64_t>(lines.size() * indentation.size()));
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) text += '\n';
+    const bool has_indentation = i == 0 ? first : blank || !lines[i].empty();
+    if (has_indentation) text += indentation;
+    text += lines[i];
+  }
+  return text;
+}
+
+Value escape(const Filtering& f) {
+  std::string text;
+  for (const char c : f.text()) {
+    switch (c) {
+      case '&':
+        text += "&amp;";
+        break;
+      case '<':
+        text += "&lt;";
+        break;
+      case '>':
+        text += "&gt;";
+        break;
+      case '\'':
+        text += "&#39;";
+        break;
+      case '"':
+        text += "&#34;";
+        break;
+      default:
+        text += c;
+    }
+  }
+  return text;
+}
+
+/// A word begins behind white space, a dash or an opening bracket.
+Value title(const Filtering& f) {
+  std::string text;
+  bool begins = true;
+  const std::string words = f.text();
+  for (const std::string_view c : characters_of(words)) {
+    const bool is_between =
+        is_space(code_point(c)) || c == "-" || c == "(" || c == "{" || c == "[" || c == "<";
+    text += begins ? upper(c) : lower(c);
+    begins = is_between;
+  }
+  return text;
+}
+
+Value truncate(const Filtering& f) {
+  const std::int64_t length = f.integer(0, "length", 255), leeway = f.integer(3, "leeway", 5);
+  const std::string end = to_text(f.get(2, "end", "..."));
+  const std::string text = f.text();
+  const auto characters = characters_of(text);
+  if (static_cast<std::int64_t>(characters.size()) <= length + leeway) return text;
+  const std::int64_t kept = length - num_characters(end);
+  if (kept < 0) throw Problem("truncate: the end is longer than what it ends");
+  std::string cut;
+  for (std::int64_t i = 0; i < kept; ++i)
+    cut += characters[static_cast<std::size_t>(i)];
+  if (!f.get(1, "killwords", false).is_true()) cut = cut.substr(0, cut.rfind(' '));
+  return cut + end;
+}
+
+Value word_count(const Filtering& f) {
+  std::int64_t number = 0;
+  bool is_inside = false;
+  const std::string text = f.text();
+  for (const std::string_view c : characters_of(text)) {
+    const char32_t code = code_point(c);
+    const bool is_word = is_letter(code) || is_digit(code) || code == '_';
+    if (is_word && !is_inside) ++number;
+    is_inside = is_word;
+  }
+  return number;
+}
+
+Value json(const Filtering& f) {
+  JsonStyle style;
+  style.is_ascii = f.get(0, "ensure_ascii", false).is_true();
+  const Value indent = f.get(1, "indent");
+  if (!indent.is_none())
+    style.indent = std::clamp<std::int64_t>(integer_of(indent, "tojson: indent"), 0, 100);
+  const Value separators = f.get(2, "separators");
+  if (!separators.is_none()) {
+    const std::vector<Value> both = elements_of(separators);
+    if (both.size() != 2) throw Problem("tojson: separators are two strings");
+    style.separators = {to_text(both[0]), to_text(both[1])};
+  }
+  style.sorts_keys = f.get(3, "sort_keys", false).is_true();
+  std::string text = to_json(f.value, style);
+  f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
+  return text;
+}
+
+Value replace(const Filtering& f) {
+  const Value old = f.get(0, "old", Value::Undefined{"replace's text"});
+  const Value by = f.get(1, "new", Value::Undefined{"replace's other text"});
+  require_defined(old);
+  require_defined(by);
+  const Value count = f.get(2, "count");
+  std::string text = replaced(f.text(), to_text(old), to_text(by),
+                              count.is_none() ? -1 : integer_of(count, "replace: count"));
+  f.budget.spend_bytes(static_cast<std::int64_t>(text.size()));
+  return text;
+}
+
+Value format(const Filtering& f) {
+  return compute("%", f.text(), Value::tuple(f.arguments.positional), f.budget);
+}
+
+Value center(const Filtering& f) {
+  const Value text = f.text();
+  return call(*method_of_string(text, "center", f.budget), {{f.integer(0, "width", 80)}}, "center");
+}
+
+}  // namespace
+
+const FilterTable& filters_of_text() {
+  static const FilterTable all = {
+      {"trim", trim},
+      {"indent", indent},
+      {"escape", escape},
+      {"e", escape},
+      {"safe", [](const Filtering& f) -> Value { return f.text(); }},
+      {"string", [](const Filtering& f) -> Value { return f.text(); }},
+      {"upper", [](const Filtering& f) -> Value { return upper(f.text()); }},
+      {"lower", [](const Filtering& f) -> Value { return lower(f.text()); }},
+      {"capitalize", [](const Filtering& f) -> Value { return capitalised(f.text()); }},
+      {"title", title},
+      {"truncate", truncate},
+      {"wordcount", word_count},
+      {"tojson", json},
+      {"replace", replace},
+      {"format", format},
+      {"center", center},
+  };
+  return all;
+}
+
+}  // namespace finetune::jinja::detail

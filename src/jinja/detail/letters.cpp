@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jinja/detail/letters.hpp"
+
+#include <utf8proc.h>
+
+namespace finetune::jinja::detail {
+namespace {
+
+template <typename F>
+std::string mapped(std::string_view text, const F& of) {
+  std::string made;
+  for (const std::string_view character : characters_of(text)) {
+    const auto code = static_cast<utf8proc_int32_t>(code_point(character));
+    const utf8proc_int32_t other = of(code);
+    if (other == code)
+      made += character;
+    else
+      made += utf8_of(static_cast<char32_t>(other));
+  }
+  return made;
+}
+
+utf8proc_category_t category_of(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+}  // namespace
+
+bool is_letter(char32_t c) {
+  switch (category_of(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_printable(char32_t c) {
+  switch (category_of(c)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return c == ' ';
+    default:
+      return true;
+  }
+}
+
+std::string upper(std::string_view text) {
+  return replaced(mapped(text, utf8proc_toupper), "\u1E9E", "SS", -1);
+}
+
+std::string lower(std::string_view text) {
+  return mapped(text, utf8proc_tolower);
+}
+
+std::string capitalised(std::string_view text) {
+  std::string made;
+  for (const std::string_view character : characters_of(text))
+    made += made.empty() ? upper(character) : lower(character);
+  return made;
+}
+
+std::string titled(std::string_view text) {
+  std::string made;
+  bool is_inside = false;
+  for (const std::string_view character : characters_of(text)) {
+    made += is_inside ? lower(character) : upper(character);
+    is_inside = is_letter(code_point(character));
+  }
+  return made;
+}
+
+std::string replaced(std::string_view text, std::string_view old, std::string_view by,
+                     std::int64_t most) {
+  std::string made;
+  if (old.empty()) {
+    for (const std::string_view character : characters_of(text)) {
+      if (most != 0) {
+        made += by;
+        --most;
+      }
+      made += character;
+    }
+    if (most != 0) made += by;
+    return made;
+  }
+  for (std::size_t at; most != 0 && (at = text.find(old)) != std::string_view::npos; --most) {
+    made += text.substr(0, at);
+    made += by;
+    text.remove_prefix(at + old.size());
+  }
+  made += text;
+  return made;
+}
+
+}  // namespace finetune::jinja::detail

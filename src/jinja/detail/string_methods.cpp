@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Methods of Python's str. Upper and lower case are those of ASCII.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "jinja/detail/characters.hpp"
+#include "jinja/detail/letters.hpp"
+#include "jinja/detail/library.hpp"
+
+namespace finetune::jinja::detail {
+namespace {
+
+/// What a method of `text` is called with.
+struct Asked {
+  const std::string& text;
+  const Arguments& arguments;
+  const std::string& name;
+
+  std::string string(std::size_t place, const char* key) const {
+    const Value* value = arguments.find(place, key);
+    if (value == nullptr) throw Problem(fmt::format("str.{} asks for a string", name));
+    require_defined(*value);
+    if (!value->is_string())
+      throw Problem(fmt::format("str.{} asks for a string, not {}", name, value->type_name()));
+    return value->string();
+  }
+  std::int64_t integer(std::size_t place, const char* key, std::int64_t fallback) const {
+    return integer_of(arguments.get(place, key, fallback), "str." + name);
+  }
+};
+
+Value strip(const Asked& asked, Ends ends) {
+  const Value chars = asked.arguments.get(0, "chars", Value());
+  if (chars.is_none()) return stripped(asked.text, ends);
+  return stripped(asked.text, ends, asked.string(0, "chars"));
+}
+
+/// At white space, at most `most` times.
+std::vector<Value> split_at_space(std::string_view text, std::int64_t most) {
+  std::vector<Value> parts;
+  text = stripped(text, Ends::left);
+  while (!text.empty()) {
+    std::size_t end = 0;
+    if (most != 0)
+      for (const std::string_view c : characters_of(text)) {
+        if (is_space(code_point(c))) break;
+        end += c.size();
+      }
+    else
+      end = stripped(text, Ends::right).size();
+    parts.emplace_back(text.substr(0, end));
+    if (most > 0) --most;
+    text = stripped(text.substr(end), Ends::left);
+  }
+  return parts;
+}
+
+std::vector<Value> split_at(std::string_view text, const std::string& separator,
+                            std::int64_t most) {
+  std::vector<Value> parts;
+  for (std::size_t at; most != 0 && (at = text.find(separator)) != std::string_view::npos; --most) {
+    parts.emplace_back(text.substr(0, at));
+    text.remove_prefix(at + separator.size());
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+std::vector<Value> split_from_right(std::string_view text, const std::string& separator,
+                                    std::int64_t most) {
+  std::vector<Value> parts;
+  for (std::size_t at; most != 0 && (at = text.rfind(separator)) != std::string_view::npos;
+       --most) {
+    parts.emplace_back(text.substr(at + separator.size()));
+    text = text.substr(0, at);
+  }
+  parts.emplace_back(text);
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+Value split(const Asked& asked) {
+  const std::int64_t most = asked.integer(1, "maxsplit", -1);
+  const bool is_from_right = asked.name == "rsplit";
+  if (asked.arguments.get(0, "sep", Value()).is_none()) {
+    if (is_from_right && most >= 0)
+      throw Problem("str.rsplit at white space takes no maxsplit here");
+    return split_at_space(asked.text, most);
+  }
+  const std::string separator = asked.string(0, "sep");
+  if (separator.empty()) throw Problem("str.split at an empty string");
+  return is_from_right ? split_from_right(asked.text, separator, most)
+                       : split_at(asked.text, separator, most);
+}
+
+Value split_lines(const Asked& asked) {
+  const bool keeps_ends = asked.arguments.get(0, "keepends", false).is_true();
+  std::vector<Value> lines;
+  std::string_view text = asked.text;
+  while (!text.empty()) {
+    const std::size_t at = text.find_first_of("\n\r\v\f\x1c\x1d\x1e");
+    const std::size_t end = std::min(at, text.size());
+    const std::size_t length = end == text.size()                     ? 0
+                               : text.substr(end).starts_with("\r\n") ? 2
+                                                                      : 1;
+    lines.emplace_back(text.substr(0, end + (keeps_ends ? length : 0)));
+    text.remove_prefix(end + length);
+  }
+  return lines;
+}
+
+/// Of one string, or of one among several.
+bool has_end(const Asked& asked, bool (*has)(std::string_view, std::string_view)) {
+  asked.arguments.require("str." + asked.name, 1);
+  const Value wanted = asked.arguments.get(0, "prefix", Value::Undefined{"what it asks for"});
+  if (!wanted.is_sequence()) return has(asked.text, asked.string(0, "prefix"));
+  return std::ranges::any_of(wanted.sequence().items, [&](const Value& one) {
+    return one.is_string() && has(asked.text, one.string());
+  });
+}
+
+Value join(const Asked& asked) {
+  const Value parts = asked.arguments.get(0, "iterable", Value::Undefined{"str.join's list"});
+  require_defined(parts);
+  std::string text;
+  bool is_first = true;
+  for (const Value& part : elements_of(parts)) {
+    if (!part.is_string()) throw Problem("str.join asks for strings, not " + part.type_name());
+    if (!is_first) text += asked.text;
+    text += part.string();
+    is_first = false;
+  }
+  return text;
+}
+
+/// In characters; -1 where it is not.
+std::int64_t find(const Asked& asked, bool is_from_right) {
+  const std::string wanted = asked.string(0, "sub");
+  if (asked.arguments.positional.size() > 1) throw Problem("str.find takes one argument here");
+  const std::size_t at = is_from_right ? asked.text.rfind(wanted) : asked.text.find(wanted);
+  return at == std::string::npos ? -1 : num_characters(std::string_view(asked.text).substr(0, at));
+}
+
+Value index(const Asked& asked, bool is_from_right) {
+  const std::int64_t at = find(asked, is_from_right);
+  if (at < 0) throw Problem("str.index: the substring is not there");
+  return at;
+}
+
+Value count(const Asked& asked) {
+  const std::string wanted = asked.string(0, "sub");
+  if (wanted.empty()) return num_characters(asked.text) + 1;
+  std::int64_t number = 0;
+  for (std::size_t at = asked.text.find(wanted); at != std::string::npos;
+       at = asked.text.find(wanted, at + wanted.size()))
+    ++number;
+  return number;
+}
+
+Value partition(const Asked& asked, bool is_from_right) {
+  const std::string separator = asked.string(0, "sep");
+  const std::size_t at = is_from_right ? asked.text.rfind(separator) : asked.text.find(separator);
+  if (at == std::string::npos)
+    return is_from_right ? Value::tuple({"", "", asked.text}) : Value::tuple({asked.text, "", ""});
+  return Value::tuple(
+      {asked.text.substr(0, at), separator, asked.text.substr(at + separator.size())});
+}
+
+Value padded(const Asked& asked) {
+  const std::int64_t width = asked.integer(0, "width", 0) - num_characters(asked.text);
+  if (width > 1'000'000) throw Problem("str." + asked.name + " of more than a million characters");
+  if (width <= 0) return asked.text;
+  if (asked.name == "zfill") {
+    const bool is_signed = asked.text.starts_with('-') || asked.text.starts_with('+');
+    return asked.text.substr(0, is_signed ? 1 : 0) +
+           std::string(static_cast<std::size_t>(width), '0') + asked.text.substr(is_signed ? 1 : 0);
+  }
+  const std::string fill =
+      asked.arguments.positional.size() > 1 ? asked.string(1, "fillchar") : " ";
+  std::string left, right;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const bool is_left = asked.name == "rjust" ||
+                         (asked.name == "center" &&
+                          i < width / 2 + (width & (width + num_characters(asked.text)) & 1));
+    (is_left ? left : right) += fill;
+  }
+  return left + asked.text + right;
+}
+
+/// "{} of {name}".format(...): places without a format of their own.
+Value format(const Asked& asked) {
+  std::string text;
+  std::size_t next = 0;
+  const std::string& format = asked.text;
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    const bool is_double = i + 1 < format.size() && format[i + 1] == format[i];
+    if ((format[i] == '{' || format[i] == '}') && is_double) {
+      text += format[i++];
+    } else if (format[i] != '{') {
+      text += format[i];
+    } else {
+      const std::size_t end = format.find('}', i);
+      if (end == std::string::npos) throw Problem("str.format: a { is not closed");
+      const std::string place = format.substr(i + 1, end - i - 1);
+      if (place.find_first_of(":!.[") != std::string::npos)
+        throw Problem("str.format: places with a format or a field are not known here");
+      const bool is_number =
+          place.size() < 10 && place.find_first_not_of("0123456789") == std::string::npos;
+      const Value* value =
+          is_number ? asked.arguments.find(place.empty() ? next++ : std::stoul(place), "")
+                    : asked.arguments.find(SIZE_MAX, place);
+      if (value == nullptr) throw Problem("str.format: there is no value for {" + place + "}");
+      text += to_text(*value);
+      i = end;
+    }
+  }
+  return text;
+}
+
+using Function = Value (*)(const Asked&);
+
+const std::unordered_map<std::string, Function>& functions() {
+  static const std::unordered_map<std::string, Function> all = {
+      {"strip", [](const Asked& a) { return strip(a, Ends::both); }},
+      {"lstrip", [](const Asked& a) { return strip(a, Ends::left); }},
+      {"rstrip", [](const Asked& a) { return strip(a, Ends::right); }},
+      {"split", split},
+      {"rsplit", split},
+      {"splitlines", split_lines},
+      {"startswith",
+       [](const Asked& a) -> Value {
+         return has_end(a, [](std::string_view t, std::string_view e) { return t.starts_with(e); });
+       }},
+      {"endswith",
+       [](const Asked& a) -> Value {
+         return has_end(a, [](std::string_view t, std::string_view e) { return t.ends_with(e); });
+       }},
+      {"upper", [](const Asked& a) -> Value { return upper(a.text); }},
+      {"lower", [](const Asked& a) -> Value { return lower(a.text); }},
+      {"casefold", [](const Asked& a) -> Value { return lower(a.text); }},
+      {"capitalize", [](const Asked& a) -> Value { return capitalised(a.text); }},
+      {"title", [](const Asked& a) -> Value { return titled(a.text); }},
+      {"replace",
+       [](const Asked& a) -> Value {
+         return replaced(a.text, a.string(0, "old"), a.string(1, "new"), a.integer(2, "count", -1));
+       }},
+      {"join", join},
+      {"find", [](const Asked& a) -> Value { return find(a, false); }},
+      {"rfind", [](const Asked& a) -> Value { return find(a, true); }},
+      {"index", [](const Asked& a) { return index(a, false); }},
+      {"rindex", [](const Asked& a) { return index(a, true); }},
+      {"count", count},
+      {"partition", [](const Asked& a) { return partition(a, false); }},
+      {"rpartition", [](const Asked& a) { return partition(a, true); }},
+      {"removeprefix",
+       [](const Asked& a) -> Value {
+         const std::string prefix = a.string(0, "prefix");
+         return a.text.starts_with(prefix) ? a.text.substr(prefix.size()) : a.text;
+       }},
+      {"removesuffix",
+       [](const Asked& a) -> Value {
+         const std::string suffix = a.string(0, "suffix");
+         return a.text.ends_with(suffix) ? a.text.substr(0, a.text.size() - suffix.size()) : a.text;
+       }},
+      {"zfill", padded},
+      {"center", padded},
+      {"ljust", padded},
+      {"rjust", padded},
+      {"format", format},
+      {"isdigit", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
+      {"isdecimal", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
+      {"isnumeric", [](const Asked& a) -> Value { return is_all(a.text, is_digit); }},
+      {"isalpha", [](const Asked& a) -> Value { return is_all(a.text, is_letter); }},
+      {"isalnum",
+       [](const Asked& a) -> Value {
+         return is_all(a.text, [](char32_t c) { return is_letter(c) || is_digit(c); });
+       }},
+      {"isspace", [](const Asked& a) -> Value { return is_all(a.text, is_space); }},
+      {"isupper",
+       [](const Asked& a) -> Value { return upper(a.text) == a.text && lower(a.text) != a.text; }},
+      {"islower",
+       [](const Asked& a) -> Value { return lower(a.text) == a.text && upper(a.text) != a.text; }},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::optional<Value> method_of_string(const Value& text, const std::string& name, Budget& budget) {
+  const auto found = functions().find(name);
+  if (found == functions().end()) return std::nullopt;
+  const Function function = found->second;
+  return Callable{name, [text, name, function, &budget](const Arguments& arguments) -> Value {
+                    budget.spend_bytes(static_cast<std::int64_t>(text.string().size()));
+                    Value made = function({text.string(), arguments, name});
+                    if (made.is_string())
+                      budget.spend_bytes(static_cast<std::int64_t>(made.string().size()));
+                    return made;
+                  }};
+}
+
+}  // namespace finetune::jinja::detail

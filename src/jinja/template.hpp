@@ -1,0 +1,60 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Templates in Jinja as models of the Hugging Face Hub bring them for conversations, and what they
+// make of values. Source: the language of Jinja 3.1, with the settings and the additions of
+// transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks, tojson,
+// raise_exception, strftime_now), in a sandbox: nothing can be changed but namespaces.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "jinja/value.hpp"
+
+namespace finetune::jinja {
+
+/// What a template may do before it is ended: those of models take some thousand steps.
+struct Limits {
+  std::int64_t most_steps = 10'000'000;
+  std::int64_t most_bytes = std::int64_t{64} << 20;
+};
+
+struct Rendered {
+  std::string text;
+  /// Bytes of {% generation %} blocks: begin and end in `text`.
+  std::vector<std::pair<std::size_t, std::size_t>> generations = {};
+};
+
+/// A template that calls raise_exception refuses what it was given; what() is its message.
+class Refusal : public Problem {
+ public:
+  using Problem::Problem;
+};
+
+namespace detail {
+struct Body;
+}
+
+class Template {
+ public:
+  /// Throws: Problem "line 3: ..." for what is no template, or beyond the part of Jinja that is
+  /// known here (inheritance, imports).
+  static Template parse(std::string_view text);
+
+  /// `names`: what the template knows by name beside Jinja's own. `now_s`: seconds since 1970, for
+  /// strftime_now, in local time. Throws: Refusal; Problem "line 3: ...".
+  Rendered render(const Mapping& names, std::int64_t now_s, const Limits& limits = {}) const;
+
+  /// Whether it marks what a model says ({% generation %}).
+  bool has_generation() const { return has_generation_; }
+
+ private:
+  std::shared_ptr<const detail::Body> body_;
+  bool has_generation_ = false;
+};
+
+}  // namespace finetune::jinja

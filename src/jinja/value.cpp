@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jinja/value.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "jinja/detail/characters.hpp"
+
+namespace finetune::jinja {
+
+const Value* Mapping::find(const Value& key) const {
+  for (const auto& [own, value] : items)
+    if (own == key) return &value;
+  return nullptr;
+}
+
+void Mapping::set(const Value& key, Value value) {
+  for (auto& [own, held] : items) {
+    if (!(own == key)) continue;
+    held = std::move(value);
+    return;
+  }
+  items.emplace_back(key, std::move(value));
+}
+
+void Budget::spend(std::int64_t steps) {
+  steps_ -= steps;
+  if (steps_ < 0) throw Problem("the template takes too many steps");
+}
+
+void Budget::spend_bytes(std::int64_t bytes) {
+  bytes_ -= bytes;
+  if (bytes_ < 0) throw Problem("the template writes too much text");
+}
+
+Value Value::from_json(const nlohmann::ordered_json& json) {
+  switch (json.type()) {
+    case nlohmann::ordered_json::value_t::boolean:
+      return json.get<bool>();
+    case nlohmann::ordered_json::value_t::number_integer:
+      return json.get<std::int64_t>();
+    case nlohmann::ordered_json::value_t::number_unsigned: {
+      const auto number = json.get<std::uint64_t>();
+      if (number > std::uint64_t{INT64_MAX}) return static_cast<double>(number);
+      return static_cast<std::int64_t>(number);
+    }
+    case nlohmann::ordered_json::value_t::number_float:
+      return json.get<double>();
+    case nlohmann::ordered_json::value_t::string:
+      return json.get_ref<const std::string&>();
+    case nlohmann::ordered_json::value_t::array: {
+      std::vector<Value> items;
+      for (const auto& item : json)
+        items.push_back(from_json(item));
+      return items;
+    }
+    case nlohmann::ordered_json::value_t::object: {
+      Mapping mapping;
+      for (const auto& [key, value] : json.items())
+        mapping.items.emplace_back(key, from_json(value));
+      return mapping;
+    }
+    default:
+      return {};
+  }
+}
+
+std::int64_t Value::integer() const {
+  return is_bool() ? (std::get<bool>(held_) ? 1 : 0) : std::get<std::int64_t>(held_);
+}
+
+double Value::number() const {
+  return is_float() ? std::get<double>(held_) : static_cast<double>(integer());
+}
+
+bool Value::is_true() const {
+  if (is_undefined() || is_none()) return false;
+  if (is_number()) return number() != 0;
+  if (is_string()) return !string().empty();
+  if (is_sequence()) return !sequence().items.empty();
+  if (is_mapping()) return mapping().is_namespace || !mapping().items.empty();
+  return true;
+}
+
+std::string Value::type_name() const {
+  if (is_undefined()) return "undefined value";
+  if (is_none()) return "NoneType";
+  if (is_bool()) return "bool";
+  if (is_integer()) return "int";
+  if (is_float()) return "float";
+  if (is_string()) return "str";
+  if (is_sequence()) return sequence().is_tuple ? "tuple" : "list";
+  if (is_mapping()) return mapping().is_namespace ? "namespace" : "dict";
+  return "function";
+}
+
+bool operator==(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number())
+    return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
+  if (a.held_.index() != b.held_.index()) return false;
+  if (a.is_undefined() || a.is_none()) return true;
+  if (a.is_string()) return a.string() == b.string();
+  if (a.is_sequence())
+    return a.sequence().is_tuple == b.sequence().is_tuple &&
+           a.sequence().items == b.sequence().items;
+  if (!a.is_mapping() || a.mapping().is_namespace) return a.is_same(b);
+  const Mapping &own = a.mapping(), &other = b.mapping();
+  return own.items.size() == other.items.size() &&
+         std::ranges::all_of(own.items, [&](const auto& item) {
+           const Value* held = other.find(item.first);
+           return held != nullptr && *held == item.second;
+         });
+}
+
+bool Value::is_same(const Value& other) const {
+  if (held_.index() != other.held_.index()) return false;
+  if (is_undefined() || is_none()) return true;
+  if (is_bool() || is_integer()) return integer() == other.integer();
+  if (is_float()) return number() == other.number();
+  if (is_string()) return get<const std::string>() == other.get<const std::string>();
+  if (is_sequence()) return get<const Sequence>() == other.get<const Sequence>();
+  if (is_mapping()) return get<Mapping>() == other.get<Mapping>();
+  return get<const Callable>() == other.get<const Callable>();
+}
+
+const Value* Arguments::find(std::size_t place, std::string_view name) const {
+  if (place < positional.size()) return &positional[place];
+  for (const auto& [own, value] : named)
+    if (own == name) return &value;
+  return nullptr;
+}
+
+Value Arguments::get(std::size_t place, std::string_view name, Value fallback) const {
+  const Value* found = find(place, name);
+  return found == nullptr ? std::move(fallback) : *found;
+}
+
+void Arguments::require(const std::string& function, std::size_t most,
+                        std::initializer_list<std::string_view> names) const {
+  if (positional.size() > most)
+    throw Problem(
+        fmt::format("{} takes at most {} arguments, not {}", function, most, positional.size()));
+  for (const auto& [name, value] : named)
+    if (std::ranges::find(names, name) == names.end())
+      throw Problem(fmt::format("{} has no argument \"{}\"", function, name));
+}
+
+int compare(const Value& a, const Value& b) {
+  const auto sign = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
+  if (a.is_number() && b.is_number())
+    return a.is_integer() && b.is_integer() ? sign(a.integer(), b.integer())
+                                            : sign(a.number(), b.number());
+  // Bytes of UTF-8 have the order of their characters.
+  if (a.is_string() && b.is_string()) return sign(a.string(), b.string());
+  if (!a.is_sequence() || !b.is_sequence() || a.sequence().is_tuple != b.sequence().is_tuple)
+    throw Problem(fmt::format("{} and {} have no order", a.type_name(), b.type_name()));
+  const auto &x = a.sequence().items, &y = b.sequence().items;
+  for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
+    if (!(x[i] == y[i])) return compare(x[i], y[i]);
+  return sign(x.size(), y.size());
+}
+
+bool contains(const Value& container, const Value& item) {
+  if (container.is_string()) {
+    if (!item.is_string())
+      throw Problem(fmt::format("\"in\" a string asks for a string, not {}", item.type_name()));
+    return container.string().find(item.string()) != std::string::npos;
+  }
+  if (container.is_mapping()) return container.mapping().find(item) != nullptr;
+  const std::vector<Value> all = elements_of(container);
+  return std::ranges::find(all, item) != all.end();
+}
+
+std::vector<Value> elements_of(const Value& value) {
+  if (value.is_undefined()) return {};
+  if (value.is_sequence()) return value.sequence().items;
+  std::vector<Value> all;
+  if (value.is_mapping() && !value.mapping().is_namespace) {
+    for (const auto& [key, held] : value.mapping().items)
+      all.push_back(key);
+    return all;
+  }
+  if (!value.is_string()) throw Problem(fmt::format("{} cannot be looped over", value.type_name()));
+  for (const std::string_view character : characters_of(value.string()))
+    all.emplace_back(character);
+  return all;
+}
+
+}  // namespace finetune::jinja

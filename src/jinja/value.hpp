@@ -1,0 +1,176 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// What a template computes with: the values of Python that chat templates see, and their texts.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace finetune::jinja {
+
+/// What a template does wrong: an operation that Python refuses, or a limit that it exceeds.
+class Problem : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Value;
+struct Arguments;
+
+struct Sequence {
+  std::vector<Value> items;
+  bool is_tuple = false;
+};
+
+/// In the order in which keys were added, as Python keeps them.
+struct Mapping {
+  std::vector<std::pair<Value, Value>> items;
+  bool is_namespace = false;  ///< {% set ns.key = ... %} may write to it
+
+  const Value* find(const Value& key) const;
+  void set(const Value& key, Value value);
+};
+
+/// Counts what a template does, and ends those that do too much.
+class Budget {
+ public:
+  explicit Budget(std::int64_t most_steps, std::int64_t most_bytes)
+      : steps_(most_steps), bytes_(most_bytes) {}
+
+  /// Of each node that is evaluated, and of each element that is made.
+  void spend(std::int64_t steps = 1);
+  /// Of text that is made.
+  void spend_bytes(std::int64_t bytes);
+
+ private:
+  std::int64_t steps_, bytes_;
+};
+
+/// Something that a template calls: a macro, a method that belongs to a value, a global function.
+struct Callable {
+  std::string name;
+  std::function<Value(const Arguments&)> call;
+  /// Of objects with fields, as `loop`; null: none.
+  std::function<std::optional<Value>(const std::string&)> field = nullptr;
+};
+
+/// Immutable but for namespaces; copies share lists and dicts.
+class Value {
+ public:
+  /// What has no value; `name` for messages: "message.tools".
+  struct Undefined {
+    std::string name;
+  };
+  struct None {};
+
+  Value() : held_(None{}) {}
+  Value(Undefined undefined) : held_(std::move(undefined)) {}
+  Value(bool value) : held_(value) {}
+  Value(std::int64_t value) : held_(value) {}
+  Value(int value) : held_(std::int64_t{value}) {}
+  Value(double value) : held_(value) {}
+  Value(std::string value) : held_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(std::string_view value) : Value(std::string(value)) {}
+  Value(const char* value) : Value(std::string(value)) {}
+  Value(Sequence value) : held_(std::make_shared<const Sequence>(std::move(value))) {}
+  Value(std::vector<Value> items) : Value(Sequence{std::move(items)}) {}
+  Value(Mapping value) : held_(std::make_shared<Mapping>(std::move(value))) {}
+  Value(Callable value) : held_(std::make_shared<const Callable>(std::move(value))) {}
+
+  /// Objects keep the order of their keys.
+  static Value from_json(const nlohmann::ordered_json& json);
+  static Value tuple(std::vector<Value> items) { return Sequence{std::move(items), true}; }
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(held_); }
+  bool is_none() const { return std::holds_alternative<None>(held_); }
+  bool is_bool() const { return std::holds_alternative<bool>(held_); }
+  bool is_float() const { return std::holds_alternative<double>(held_); }
+  bool is_string() const { return holds<const std::string>(); }
+  bool is_sequence() const { return holds<const Sequence>(); }
+  bool is_mapping() const { return holds<Mapping>(); }
+  bool is_callable() const { return holds<const Callable>(); }
+  /// Of Python's int, of which True and False are two.
+  bool is_integer() const { return std::holds_alternative<std::int64_t>(held_) || is_bool(); }
+  bool is_number() const { return is_integer() || is_float(); }
+
+  // What it is, which the caller knows.
+  const std::string& undefined_name() const { return std::get<Undefined>(held_).name; }
+  std::int64_t integer() const;
+  double number() const;  ///< of any number
+  const std::string& string() const { return *get<const std::string>(); }
+  const Sequence& sequence() const { return *get<const Sequence>(); }
+  const Mapping& mapping() const { return *get<Mapping>(); }
+  Mapping& shared_mapping() const { return *get<Mapping>(); }
+  const Callable& callable() const { return *get<const Callable>(); }
+
+  /// As Python's bool(). Throws: nothing; what is undefined is false.
+  bool is_true() const;
+  /// "str", "int", "dict"; for messages.
+  std::string type_name() const;
+  /// As Python's ==.
+  friend bool operator==(const Value& a, const Value& b);
+  /// Whether it is the same object, as Python's `is`.
+  bool is_same(const Value& other) const;
+
+ private:
+  template <typename T>
+  bool holds() const {
+    return std::holds_alternative<std::shared_ptr<T>>(held_);
+  }
+  template <typename T>
+  const std::shared_ptr<T>& get() const {
+    return std::get<std::shared_ptr<T>>(held_);
+  }
+
+  std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+               std::shared_ptr<const Sequence>, std::shared_ptr<Mapping>,
+               std::shared_ptr<const Callable>>
+      held_;
+};
+
+struct Arguments {
+  std::vector<Value> positional = {};
+  std::vector<std::pair<std::string, Value>> named = {};
+
+  /// The one at `place` or of that name; null if it was not given.
+  const Value* find(std::size_t place, std::string_view name) const;
+  Value get(std::size_t place, std::string_view name, Value fallback) const;
+  /// Throws: Problem if more than `most` were given by place, or one by a name not in `names`.
+  void require(const std::string& function, std::size_t most,
+               std::initializer_list<std::string_view> names = {}) const;
+};
+
+/// As Python's str(): how it is printed. Undefined: nothing.
+std::string to_text(const Value& value);
+/// As Python's repr().
+std::string to_repr(const Value& value);
+/// 1.0, 1e-05, inf: the shortest digits that read back, as Python writes them.
+std::string float_text(double value);
+
+struct JsonStyle {
+  std::optional<std::int64_t> indent = {};
+  bool sorts_keys = false;
+  bool is_ascii = false;  ///< other characters are written as \uXXXX
+  std::optional<std::pair<std::string, std::string>> separators = {};
+};
+/// As Python's json.dumps. Throws: Problem for what JSON does not have.
+std::string to_json(const Value& value, const JsonStyle& style = {});
+
+/// Negative, zero or positive: as Python's < between numbers, strings or sequences.
+/// Throws: Problem for what has no order.
+int compare(const Value& a, const Value& b);
+/// As Python's `in`. Throws: Problem.
+bool contains(const Value& container, const Value& item);
+/// What a loop over it yields: elements, keys of a dict, characters. Throws: Problem.
+std::vector<Value> elements_of(const Value& value);
+
+}  // namespace finetune::jinja

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates of people who mean harm, or who made a mistake: each ends with a problem, soon.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "jinja/template.hpp"
+
+namespace finetune::jinja::limits_test {
+namespace {
+
+constexpr Limits few = {.most_steps = 100'000, .most_bytes = 1 << 20};
+
+class Hostile : public testing::TestWithParam<const char*> {};
+
+TEST_P(Hostile, EndsWithAProblem) {
+  EXPECT_THROW(Template::parse(GetParam()).render({}, 0, few), Problem);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Templates, Hostile,
+    testing::Values(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 2000000000000 }}",
+        "{{ [1] * 2000000000000 }}", "{{ range(10 ** 12) }}", "{{ 9 ** 9 ** 9 }}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+        "{% endfor %}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
+        "{% endfor %}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(60) %}"
+        "{% set ns.x = ns.x|replace('a', 'aabb') %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+        "{% endfor %}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(200) %}{% set ns.x = [ns.x] %}"
+        "{% endfor %}{{ ns.x }}",
+        "{{ 'x'.center(1000000000) }}", "{{ '%99999999999d' % 1 }}",
+        "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}"));
+
+// Sanitizers count what is left; of one they may find a trace and say nothing.
+TEST(Hostile, NamespacesThatHoldThemselvesAreFreed) {
+  const Template once = Template::parse(
+      "{% set ns = namespace() %}{% set ns.x = ns %}{% set ns.y = [ns, namespace(of=ns)] %}x");
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(once.render({}, 0, few).text, "x");
+}
+
+TEST(Hostile, TextsThatNestWithoutEndAreNoTemplates) {
+  const auto repeated = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i)
+      all += text;
+    return all;
+  };
+  EXPECT_THROW(Template::parse("{{ " + repeated("(", 100'000)), Problem);
+  EXPECT_THROW(Template::parse("{{ " + repeated("-", 100'000) + "1 }}"), Problem);
+  EXPECT_THROW(Template::parse("{{ " + repeated("not ", 100'000) + "1 }}"), Problem);
+  EXPECT_THROW(Template::parse(repeated("{% if x %}", 100'000)), Problem);
+}
+
+}  // namespace
+}  // namespace finetune::jinja::limits_test
