@@ -23,12 +23,19 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t largest_record_bytes = 65536;
 
+constexpr const char *fp8_of_rows = "fp8, rows", *fp8_of_blocks = "fp8, blocks";
+
+std::string fp8_name(const model::Packing& packing) {
+  return packing.group_size == 0 ? fp8_of_rows : fp8_of_blocks;
+}
+
 /// How frozen weights are kept; they may be dense in part.
 std::string packing_of(const model::ParameterTable& table) {
   for (const model::Parameter& row : table.rows) {
     if (row.packing.kind == model::Packing::Kind::gptq) return "gptq";
     if (row.packing.kind == model::Packing::Kind::nf4)
       return row.packing.nests ? "nf4, nested" : "nf4";
+    if (row.packing.kind == model::Packing::Kind::fp8) return fp8_name(row.packing);
   }
   return "none";
 }
@@ -111,6 +118,12 @@ void warn_of_name(const fs::path& adapter, const AdaptedBase& base, const Told& 
 checkpoint::FrozenBase describe_base(const std::string& hash, core::DType compute,
                                      const model::ParameterTable& table) {
   return {.hash = hash, .dtype = std::string(core::name(compute)), .packing = packing_of(table)};
+}
+
+std::optional<model::Fp8Recipe> kept_in_fp8(const checkpoint::FrozenBase& base) {
+  if (base.packing == fp8_of_rows) return model::Fp8Recipe{model::Fp8Scaling::rowwise};
+  if (base.packing == fp8_of_blocks) return model::Fp8Recipe{model::Fp8Scaling::block};
+  return std::nullopt;
 }
 
 void require_adapter_base(const comm::Communicator& world, const fs::path& adapter,

@@ -4,11 +4,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "checkpoint/run_state.hpp"
 #include "comm/communicator.hpp"
 #include "core/dtype.hpp"
+#include "model/fp8.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::base {
@@ -20,6 +22,9 @@ inline constexpr const char* adapter_base_name = "finetune_base.json";
 /// with that of weights kept in the same way.
 checkpoint::FrozenBase describe_base(const std::string& hash, core::DType compute,
                                      const model::ParameterTable& table);
+
+/// How the frozen matrices of such a run were scaled, if it kept them in 8 bits.
+std::optional<model::Fp8Recipe> kept_in_fp8(const checkpoint::FrozenBase& base);
 
 /// The model that an adapter is to be used with.
 struct AdaptedBase {

@@ -102,9 +102,28 @@ std::string to_text(std::uint64_t sum) {
   return fmt::format("{:016x}", sum);
 }
 
+std::uint64_t sum_of_fp8(const weights::ModelFiles& files, const model::Parameter& row, int index) {
+  namespace at_plane = model::fp8_plane;
+  const auto bytes_of = [](const at::Tensor& tensor) {
+    return static_cast<const std::byte*>(tensor.const_data_ptr());
+  };
+  std::uint64_t sum = 0;
+  std::int64_t num_scales = 0;
+  for_each_quantised(
+      row, values_in(files, row), [&](std::int64_t first, const model::Quantised& rows) {
+        sum += mixed_sum({index, at_plane::values, core::DType::u8, first * row.shape[1],
+                          rows.values.numel(), bytes_of(rows.values)});
+        sum += mixed_sum({index, at_plane::scales, core::DType::f32, num_scales,
+                          rows.scales.numel(), bytes_of(rows.scales)});
+        num_scales += rows.scales.numel();
+      });
+  return sum;
+}
+
 /// The planes of a row that a run quantises while it reads.
 std::uint64_t sum_of_quantised(const weights::ModelFiles& files, const model::Parameter& row,
                                int index) {
+  if (row.packing.kind == model::Packing::Kind::fp8) return sum_of_fp8(files, row, index);
   namespace at_plane = model::nf4_plane;
   const Nf4Tensor tensor = quantise(row, values_in(files, row));
   std::uint64_t sum = 0;

@@ -7,8 +7,9 @@
 #include <type_traits>
 
 #include "core/error.hpp"
+#include "kernels/detail/adamw8bit_team.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/launch.hpp"
 #include "kernels/detail/moment_lookup.hpp"
 #include "kernels/detail/moment_table.hpp"
 #include "kernels/detail/rounding_bits.hpp"
@@ -17,17 +18,12 @@
 namespace finetune::kernels {
 namespace {
 
+using of_8_bits::Coefficients, of_8_bits::Scale;
+
 constexpr std::int64_t grain_blocks = grain_elements / moment_block;
 
-/// The scale of a block, and 1 / scale, or 0 for a block that becomes zero.
-struct Scale {
-  float scale, reciprocal;
-};
-
 KOKKOS_FORCEINLINE_FUNCTION Scale scale_of(const float* values, std::int64_t count) {
-  const float largest = lane_max(count, [&](std::int64_t i) { return std::abs(values[i]); });
-  const bool is_zero = !(largest >= 0x1p-126f);
-  return {is_zero ? 0.0f : largest, is_zero ? 0.0f : 1.0f / largest};
+  return Scale::from(lane_max(count, [&](std::int64_t i) { return std::abs(values[i]); }));
 }
 
 KOKKOS_FORCEINLINE_FUNCTION float encode_first(const MomentTable& table, const float* values,
@@ -84,10 +80,6 @@ struct Dequantize {
   }
 };
 
-struct Coefficients {
-  float gradient_scale, lerp1, beta2, rest2, root_correction2, epsilon, step_size;
-};
-
 /// A run that ends before `end`; its weights are multiplied by `keep` first.
 struct Run {
   std::int64_t first, end;
@@ -109,7 +101,8 @@ struct Step {
   RoundingBits rounding;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
-    std::int64_t run = first_run(first * moment_block);
+    std::int64_t run = of_8_bits::first_run(num_runs, first * moment_block,
+                                            [&](std::int64_t r) { return runs[r].end; });
     for (std::int64_t block = first; block < last; ++block) {
       const std::int64_t begin = block * moment_block, left = count - begin;
       const std::int64_t end = begin + (left < moment_block ? left : moment_block);
@@ -126,20 +119,6 @@ struct Step {
     }
   }
 
-  /// The first run that ends behind `begin`.
-  KOKKOS_INLINE_FUNCTION std::int64_t first_run(std::int64_t begin) const {
-    std::int64_t low = 0, high = num_runs;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (runs[middle].end <= begin) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-
   /// Elements [from, to) of a block; m and v receive their moments.
   KOKKOS_INLINE_FUNCTION void update(std::int64_t block, std::int64_t from, std::int64_t to,
                                      const Run& run, float* m, float* v) const {
@@ -151,11 +130,9 @@ struct Step {
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < length; ++i) {
       const float g = gradient[from + i] * by.gradient_scale;
-      const float before = levels1[i] * unit1;
-      m[i] = before + by.lerp1 * (g - before);
-      v[i] = levels2[i] * unit2 * by.beta2 + by.rest2 * g * g;
-      const float denominator = std::sqrt(v[i]) / by.root_correction2 + by.epsilon;
-      updated[i] = to_float(weight[from + i]) * run.keep - by.step_size * m[i] / denominator;
+      m[i] = by.first(levels1[i] * unit1, g);
+      v[i] = by.second(levels2[i] * unit2, g);
+      updated[i] = by.weight(to_float(weight[from + i]), run.keep, m[i], v[i]);
       if constexpr (!is_stochastic) weight[from + i] = round_to<Weight>(updated[i]);
     }
     if constexpr (is_stochastic) round(from, length, run.index + (from - run.first), updated);
@@ -196,30 +173,59 @@ std::int64_t num_blocks(std::int64_t count) {
   return (count + moment_block - 1) / moment_block;
 }
 
+template <class Weight>
+RoundingBits rounding_of(const AdamW8bitStep<Weight>& args) {
+  return args.rounding ? RoundingBits(*args.rounding) : RoundingBits();
+}
+
 template <bool is_stochastic, class Weight, class Copy>
-void launch_adamw8bit(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
+void start_on_gpu(const AdamW8bitStep<Weight>& args, std::span<Copy> copy, const Place& place) {
+  using Row = of_8_bits::StepOfTeam<Weight, Copy, is_stochastic>;
+  core::check(args.tables.size() == moment_tables().size(), "adamw8bit: a GPU has the tables");
+  const auto* tables = reinterpret_cast<const MomentTable*>(args.tables.data());
+  const std::int64_t count = std::ssize(args.weight);
+  const Row row{tables,
+                tables + 1,
+                args.weight.data(),
+                args.exp_avg.data(),
+                args.exp_avg_sq.data(),
+                args.exp_avg_scale.data(),
+                args.exp_avg_sq_scale.data(),
+                args.gradient.data(),
+                copy.empty() ? nullptr : copy.data(),
+                args.runs.data(),
+                std::ssize(args.runs),
+                count,
+                args.lr,
+                numbers(args),
+                rounding_of(args)};
+  Teams<Row>{num_blocks(count), row}.start(place);
+}
+
+template <bool is_stochastic, class Weight, class Copy>
+void launch_adamw8bit(const AdamW8bitStep<Weight>& args, std::span<Copy> copy, const Place& place) {
+  if (place.is_gpu()) return start_on_gpu<is_stochastic>(args, copy, place);
   const Scratch<Run> runs(std::ssize(args.runs));
   for (std::size_t i = 0; i < args.runs.size(); ++i) {
     const DecayRun& run = args.runs[i];
     runs.data()[i] = {run.first, run.first + run.count,
-                      static_cast<float>(1.0 - args.lr * run.weight_decay), run.index};
+                      of_8_bits::kept_part(args.lr, run.weight_decay), run.index};
   }
-  launch(
-      num_blocks(std::ssize(args.weight)), grain_blocks,
-      Step<Weight, Copy, is_stochastic>{
-          &moment_table(Moment::first), &moment_table(Moment::second), args.weight.data(),
-          args.exp_avg.data(), args.exp_avg_sq.data(), args.exp_avg_scale.data(),
-          args.exp_avg_sq_scale.data(), args.gradient.data(), copy.empty() ? nullptr : copy.data(),
-          runs.data(), std::ssize(args.runs), std::ssize(args.weight), numbers(args),
-          args.rounding ? RoundingBits(*args.rounding) : RoundingBits()});
+  launch(num_blocks(std::ssize(args.weight)), grain_blocks,
+         Step<Weight, Copy, is_stochastic>{
+             &moment_table(Moment::first), &moment_table(Moment::second), args.weight.data(),
+             args.exp_avg.data(), args.exp_avg_sq.data(), args.exp_avg_scale.data(),
+             args.exp_avg_sq_scale.data(), args.gradient.data(),
+             copy.empty() ? nullptr : copy.data(), runs.data(), std::ssize(args.runs),
+             std::ssize(args.weight), numbers(args), rounding_of(args)});
 }
 
 template <class Weight, class Copy>
-void step(const AdamW8bitStep<Weight>& args, std::span<Copy> copy) {
+void step(const AdamW8bitStep<Weight>& args, std::span<Copy> copy, const Place& place) {
   if constexpr (std::is_same_v<Weight, bf16>) {
-    if (args.rounding) return launch_adamw8bit<true>(args, copy);
+    if (args.rounding) return launch_adamw8bit<true>(args, copy, place);
   }
-  launch_adamw8bit<false>(args, copy);
+  launch_adamw8bit<false>(args, copy, place);
 }
 
 void check_runs(std::span<const DecayRun> runs, std::int64_t count) {
@@ -252,7 +258,7 @@ void dequantize_moment(Moment moment, std::span<const std::uint8_t> codes,
 }
 
 template <class Weight>
-void adamw8bit(const AdamW8bitStep<Weight>& args) {
+void adamw8bit(const AdamW8bitStep<Weight>& args, const Place& place) {
   const std::size_t count = args.weight.size();
   const auto blocks = static_cast<std::size_t>(num_blocks(std::ssize(args.weight)));
   core::check(args.exp_avg.size() == count && args.exp_avg_sq.size() == count &&
@@ -266,15 +272,15 @@ void adamw8bit(const AdamW8bitStep<Weight>& args) {
               "adamw8bit: the f16 copy has the size of the weight");
   core::check(args.weight_bf16.empty() || args.weight_f16.empty(), "adamw8bit: one copy at most");
   core::check(args.step >= 1, "adamw8bit: steps count from 1");
-  check_runs(args.runs, std::ssize(args.weight));
+  if (!place.is_gpu()) check_runs(args.runs, std::ssize(args.weight));
   if (args.weight_f16.empty()) {
-    step(args, args.weight_bf16);
+    step(args, args.weight_bf16, place);
   } else {
-    step(args, args.weight_f16);
+    step(args, args.weight_f16, place);
   }
 }
 
-template void adamw8bit(const AdamW8bitStep<float>&);
-template void adamw8bit(const AdamW8bitStep<bf16>&);
+template void adamw8bit(const AdamW8bitStep<float>&, const Place&);
+template void adamw8bit(const AdamW8bitStep<bf16>&, const Place&);
 
 }  // namespace finetune::kernels

@@ -3,14 +3,17 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <vector>
 
 #include "kernels/cross_entropy.hpp"
 #include "kernels/detail/composed_rounding.hpp"
 
 namespace finetune::kernels::composed {
+
+// What is added, subtracted or multiplied with a number in fp32 is fp32 by that, and is rounded as
+// it is written: copies in fp32 would be read and written in addition.
 
 namespace {
 
@@ -61,44 +64,60 @@ void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
   const at::Tensor c = cos.index_select(0, positions).unsqueeze(1);
   at::Tensor s = sin.index_select(0, positions).unsqueeze(1);
   if (rotation == Rotation::backward) s = -s;
-  const at::Tensor whole = part.to(at::kFloat);
-  if (heads.pairs == Pairs::neighbours) {
-    const auto both = whole.unflatten(-1, {heads.head_size / 2, 2}).unbind(-1);
-    part.copy_(at::stack({both[0] * c - both[1] * s, both[1] * c + both[0] * s}, -1).flatten(-2));
-    return;
-  }
-  const auto halves = whole.chunk(2, -1);
-  part.copy_(at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1));
+  const auto halves = heads.pairs == Pairs::halves
+                          ? part.chunk(2, -1)
+                          : part.unflatten(-1, {heads.head_size / 2, 2}).unbind(-1);
+  at::Tensor real = halves[0], imaginary = halves[1];
+  at::Tensor rotated_real = at::empty_like(real, at::MemoryFormat::Contiguous);
+  at::sub_out(rotated_real, real * c, imaginary * s);
+  at::add_out(imaginary, imaginary * c, real * s);
+  real.copy_(rotated_real);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
-  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
-  return (at::silu(halves[0]) * halves[1]).to(gate_up.scalar_type());
+  const auto halves = gate_up.chunk(2, -1);
+  at::Tensor activated = at::empty_like(halves[1], at::MemoryFormat::Contiguous);
+  at::mul_out(activated, at::silu(halves[0].to(at::kFloat)), halves[1]);
+  return activated;
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
-  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
-  const at::Tensor dy_f = dy.to(at::kFloat);
-  const at::Tensor d_gate = at::silu_backward(dy_f * halves[1], halves[0]);
-  return at::cat({d_gate, dy_f * at::silu(halves[0])}, -1).to(gate_up.scalar_type());
+  const auto halves = gate_up.chunk(2, -1);
+  const at::Tensor gate_f = halves[0].to(at::kFloat), dy_f = dy.to(at::kFloat);
+  const at::Tensor gradient = at::empty_like(gate_up, at::MemoryFormat::Contiguous);
+  auto gradients = gradient.chunk(2, -1);
+  at::silu_backward_out(gradients[0], dy_f * halves[1], gate_f);
+  at::mul_out(gradients[1], dy_f, at::silu(gate_f));
+  return gradient;
 }
 
-CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
-  const at::Tensor log_softmax = at::log_softmax(logits, -1, at::kFloat);
+namespace {
+
+/// Of each label, 0 where there is none: [N, 1].
+at::Tensor places_of(const at::Tensor& targets) {
+  return targets.masked_fill(targets == ignored_target, 0).unsqueeze(-1);
+}
+
+CrossEntropy losses_of(const at::Tensor& log_softmax, const at::Tensor& logits,
+                       const at::Tensor& targets) {
   const at::Tensor ignored = targets == ignored_target;
-  const at::Tensor index = targets.masked_fill(ignored, 0).unsqueeze(-1);
-  const at::Tensor losses = -log_softmax.gather(-1, index).squeeze(-1);
+  const at::Tensor losses = -log_softmax.gather(-1, places_of(targets)).squeeze(-1);
   return {losses.masked_fill(ignored, 0), (logits.argmax(-1) == targets) & ~ignored, {}};
+}
+
+}  // namespace
+
+CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  return losses_of(at::log_softmax(logits, -1, at::kFloat), logits, targets);
 }
 
 CrossEntropy cross_entropy_with_gradient(const at::Tensor& logits, const at::Tensor& targets,
                                          const at::Tensor& scales) {
-  CrossEntropy result = cross_entropy(logits, targets);
-  const at::Tensor ignored = targets == ignored_target;
-  const at::Tensor index = targets.masked_fill(ignored, 0).unsqueeze(-1);
-  at::Tensor gradient = at::softmax(logits, -1, at::kFloat);
-  gradient.scatter_add_(-1, index, at::full_like(index, -1, gradient.options()));
-  gradient.mul_(scales.unsqueeze(-1)).masked_fill_(ignored.unsqueeze(-1), 0);
+  at::Tensor gradient = at::log_softmax(logits, -1, at::kFloat);
+  CrossEntropy result = losses_of(gradient, logits, targets);
+  const at::Tensor places = places_of(targets);
+  gradient.exp_().scatter_add_(-1, places, at::full_like(places, -1, gradient.options()));
+  gradient.mul_(scales.masked_fill(targets == ignored_target, 0).unsqueeze(-1));
   result.gradient = gradient;
   return result;
 }
@@ -160,16 +179,29 @@ void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
   store(exp_avg_sq, v, RandomBits::exp_avg_sq);
 }
 
+namespace {
+
+/// One read of the values, and a few more operations on one number for each row of 65,536.
+at::Tensor squared_sum_by_rows(const at::Tensor& values) {
+  constexpr std::int64_t row = 1 << 16;
+  const std::int64_t whole = values.numel() / row * row;
+  std::vector<at::Tensor> norms;
+  if (whole > 0)
+    norms.push_back(at::linalg_vector_norm(values.narrow(0, 0, whole).view({-1, row}), 2, 1));
+  if (whole < values.numel())
+    norms.push_back(
+        at::linalg_vector_norm(values.narrow(0, whole, values.numel() - whole), 2, 0, true));
+  if (norms.empty()) return at::zeros({}, values.options().dtype(at::kDouble));
+  const at::Tensor wide = (norms.size() == 1 ? norms[0] : at::cat(norms)).to(at::kDouble);
+  return at::dot(wide, wide);
+}
+
+}  // namespace
+
 at::Tensor squared_sum(const at::Tensor& values) {
-  // In pieces: squares, and copies for the sum in fp64, are written on the way.
-  constexpr std::int64_t most_elements = 1 << 22;
-  at::Tensor sum = at::zeros({}, values.options().dtype(at::kDouble));
-  for (std::int64_t first = 0; first < values.numel(); first += most_elements) {
-    const at::Tensor piece =
-        values.narrow(0, first, std::min(most_elements, values.numel() - first)).to(at::kDouble);
-    sum.add_(piece.mul(piece).sum());
-  }
-  return sum;
+  if (has_fused(values) && is_fp32(values)) return squared_sum_by_rows(values);
+  const at::Tensor wide = values.to(at::kDouble);
+  return wide.mul(wide).sum();
 }
 
 }  // namespace finetune::kernels::composed

@@ -96,7 +96,7 @@ struct AdamWNumbers {
 void adamw_(at::Tensor& weight, at::Tensor& exp_avg, at::Tensor& exp_avg_sq,
             const at::Tensor& gradient, const AdamWNumbers& numbers);
 
-/// -> fp64 scalar tensor.
+/// values [N] -> fp64 scalar tensor. On a device rows of fp32 values are added up in fp32.
 at::Tensor squared_sum(const at::Tensor& values);
 
 /// Adds the squares of `values` (fp32) to `bins`, int64 [SquareBins::num_values]: the numbers that

@@ -88,4 +88,8 @@ void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor
   encode(Moment::second, v, moments.exp_avg_sq, moments.exp_avg_sq_scale);
 }
 
+at::Tensor moment_tables_on_device_of(const at::Tensor& like) {
+  return constant_on_device_of(like, moment_tables());
+}
+
 }  // namespace finetune::kernels::composed

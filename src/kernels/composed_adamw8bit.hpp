@@ -22,4 +22,7 @@ struct Moments8bit {
 void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor& gradient,
                 const AdamWNumbers& numbers, std::span<const DecayRun> runs);
 
+/// kernels::moment_tables on the device of `like`, bytes [N]: copied once.
+at::Tensor moment_tables_on_device_of(const at::Tensor& like);
+
 }  // namespace finetune::kernels::composed

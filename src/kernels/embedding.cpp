@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/embedding.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/launch.hpp"
 #include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
@@ -73,6 +75,24 @@ struct ScatterAdd {
   }
 };
 
+/// A column of a group, by a thread of a GPU; those of places that are not their group's first have
+/// nothing to do.
+template <class T, class Gradient>
+struct AddColumn {
+  ScatterAdd<T, Gradient> to;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t index) const {
+    const std::int64_t begin = index / to.dim, column = index % to.dim;
+    const std::int64_t id = to.ids[begin];
+    if (begin > 0 && id == to.ids[begin - 1]) return;
+    Gradient& target = to.dweight[id * to.dim + column];
+    float sum = to_float(target);
+    for (std::int64_t i = begin; i < to.count && to.ids[i] == id; ++i)
+      sum += to_float(to.dy[to.order[i] * to.dim + column]);
+    target = round_to<Gradient>(sum);
+  }
+};
+
 void check_sizes(std::size_t weight, std::size_t rows, std::span<const std::int64_t> ids,
                  std::int64_t dim) {
   core::check(dim > 0 && weight % static_cast<std::size_t>(dim) == 0,
@@ -99,20 +119,32 @@ void embedding(std::span<const T> weight, std::span<const std::int64_t> ids, std
 }
 
 template <class T, class Gradient>
+void embedding_backward_sorted(std::span<const T> dy, std::span<const std::int64_t> ids,
+                               std::span<const std::int64_t> order, std::int64_t dim,
+                               std::span<Gradient> dweight, const Place& place) {
+  check_sizes(dweight.size(), dy.size(), ids, dim);
+  core::check(order.size() == ids.size(), "embedding: as many places as ids");
+  const std::int64_t count = std::ssize(ids);
+  if (!place.is_gpu() && count > 0)
+    core::check(ids.front() >= 0 && ids.back() < static_cast<std::int64_t>(dweight.size()) / dim,
+                "embedding: every id lies in the vocabulary");
+  const ScatterAdd<T, Gradient> add{dy.data(),      ids.data(), order.data(),
+                                    dweight.data(), count,      dim};
+  launch(place, count, grain_rows(dim), add, Threads<AddColumn<T, Gradient>>{count * dim, {add}});
+}
+
+template <class T, class Gradient>
 void embedding_backward(std::span<const T> dy, std::span<const std::int64_t> ids, std::int64_t dim,
                         std::span<Gradient> dweight) {
-  check_sizes(dweight.size(), dy.size(), ids, dim);
-  check_ids(ids, static_cast<std::int64_t>(dweight.size()) / dim);
-  const auto count = static_cast<std::int64_t>(ids.size());
-  const Scratch<std::int64_t> order(count), sorted(count);
+  const std::size_t count = ids.size();
+  const Scratch<std::int64_t> order(std::ssize(ids)), sorted(std::ssize(ids));
   std::iota(order.data(), order.data() + count, std::int64_t{0});
   std::stable_sort(order.data(), order.data() + count,
                    [&](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
-  for (std::int64_t i = 0; i < count; ++i)
+  for (std::size_t i = 0; i < count; ++i)
     sorted.data()[i] = ids[order.data()[i]];
-  launch(
-      count, grain_rows(dim),
-      ScatterAdd<T, Gradient>{dy.data(), sorted.data(), order.data(), dweight.data(), count, dim});
+  embedding_backward_sorted(dy, std::span<const std::int64_t>(sorted.data(), count),
+                            std::span<const std::int64_t>(order.data(), count), dim, dweight);
 }
 
 template void embedding(std::span<const float>, std::span<const std::int64_t>, std::int64_t,
@@ -127,5 +159,18 @@ template void embedding_backward(std::span<const bf16>, std::span<const std::int
                                  std::span<float>);
 template void embedding_backward(std::span<const bf16>, std::span<const std::int64_t>, std::int64_t,
                                  std::span<bf16>);
+
+template void embedding_backward_sorted(std::span<const float>, std::span<const std::int64_t>,
+                                        std::span<const std::int64_t>, std::int64_t,
+                                        std::span<float>, const Place&);
+template void embedding_backward_sorted(std::span<const float>, std::span<const std::int64_t>,
+                                        std::span<const std::int64_t>, std::int64_t,
+                                        std::span<bf16>, const Place&);
+template void embedding_backward_sorted(std::span<const bf16>, std::span<const std::int64_t>,
+                                        std::span<const std::int64_t>, std::int64_t,
+                                        std::span<float>, const Place&);
+template void embedding_backward_sorted(std::span<const bf16>, std::span<const std::int64_t>,
+                                        std::span<const std::int64_t>, std::int64_t,
+                                        std::span<bf16>, const Place&);
 
 }  // namespace finetune::kernels

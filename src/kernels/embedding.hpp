@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/element.hpp"
+#include "kernels/place.hpp"
 
 namespace finetune::kernels {
 
@@ -26,5 +27,12 @@ void embedding(std::span<const T> weight, std::span<const std::int64_t> ids, std
 template <class T, class Gradient>
 void embedding_backward(std::span<const T> dy, std::span<const std::int64_t> ids, std::int64_t dim,
                         std::span<Gradient> dweight);
+
+/// The same of ids in rising order, where `place` is: ids[i] is that of dy[order[i]], and `order`
+/// rises among equal ids. On a GPU one launch, which does not look whether ids lie in [0, V).
+template <class T, class Gradient>
+void embedding_backward_sorted(std::span<const T> dy, std::span<const std::int64_t> ids,
+                               std::span<const std::int64_t> order, std::int64_t dim,
+                               std::span<Gradient> dweight, const Place& place = {});
 
 }  // namespace finetune::kernels

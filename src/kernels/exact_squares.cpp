@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/detail/arithmetic.hpp"
-#include "kernels/detail/host_threads.hpp"
+#include "kernels/detail/launch.hpp"
 #include "kernels/detail/scratch.hpp"
 
 namespace finetune::kernels {
@@ -90,6 +90,64 @@ struct SquareBlocks {
   }
 };
 
+/// A team adds up so many. Of each bin that is 59 bits: more than one fp64 holds, so that a thread
+/// adds integers.
+constexpr std::int64_t team_elements = 16384;
+
+/// Each element is read once. Bins are added up as integers, which have no order.
+struct SquaresOfTeam {
+  const float* values;
+  std::int64_t* bins;  // SquareBins::num_values
+  std::int64_t count;
+
+  struct Own {
+    std::int64_t bins[num_bins];
+    std::int64_t num_bad;
+  };
+
+  /// What is left of a square behind the part that `bin` has of it.
+  template <int bin>
+  static KOKKOS_FORCEINLINE_FUNCTION double put(double rest, Own& own) {
+    // Adding 1.5 * 2^52 units leaves whole units in the low bits of the mantissa.
+    constexpr double shift = 0x1.8p52 * unit_of(bin);
+    const double shifted = rest + shift;
+    own.bins[bin] += bits_of(shifted) - bits_of(shift);
+    return rest - (shifted - shift);
+  }
+
+  static KOKKOS_FORCEINLINE_FUNCTION void add(float value, Own& own) {
+    if (!(std::fabs(value) < limit)) {
+      ++own.num_bad;
+      return;
+    }
+    double rest = static_cast<double>(value) * static_cast<double>(value);
+    // A square up to half a unit rounds to none of it.
+    if (rest > 0.5 * unit_of(1)) {
+      if (rest > 0.5 * unit_of(0)) rest = put<0>(rest, own);
+      rest = put<1>(rest, own);
+    }
+    rest = put<2>(rest, own);
+    put<3>(rest, own);
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * team_elements, left = count - begin;
+    Own own{};
+    team.for_each(left < team_elements ? left : team_elements,
+                  [&](std::int64_t i) { add(values[begin + i], own); });
+    for (int bin = 0; bin < num_bins; ++bin) {
+      const std::int64_t sum = team.sum_of_threads(own.bins[bin]);
+      if (!team.is_first() || sum == 0) continue;
+      constexpr std::int64_t low_bits = (std::int64_t{1} << SquareBins::split_bits) - 1;
+      add_for_all(bins + bin, sum >> SquareBins::split_bits);
+      add_for_all(bins + num_bins + bin, sum & low_bits);
+    }
+    const std::int64_t num_bad = team.sum_of_threads(own.num_bad);
+    if (team.is_first() && num_bad != 0) add_for_all(bins + 2 * num_bins, num_bad);
+  }
+};
+
 // Limbs of any size and sign, to limbs of 40 bits.
 template <class Limb>
 void carry(const Limb (&from)[6], std::array<std::int64_t, 6>& to) {
@@ -151,20 +209,29 @@ double ExactSquares::value() const {
   return sum;
 }
 
-ExactSquares exact_squared_sum(std::span<const float> values) {
+void add_exact_squares(std::span<const float> values, SquareBins::Values bins, const Place& place) {
   const auto count = static_cast<std::int64_t>(values.size());
+  if (place.is_gpu()) {
+    const std::int64_t teams = (count + team_elements - 1) / team_elements;
+    return Teams<SquaresOfTeam>{teams, {values.data(), bins.data(), count}}.start(place);
+  }
   const std::int64_t num_blocks = (count + block - 1) / block;
   const Scratch<BlockSums> blocks(num_blocks);
   launch(num_blocks, grain_blocks, SquareBlocks{values.data(), blocks.data(), count});
-  ExactSquares result;
-  Wide bins[num_bins] = {};
+  constexpr std::int64_t low_bits = (std::int64_t{1} << SquareBins::split_bits) - 1;
   for (const BlockSums& sums : std::span(blocks.data(), static_cast<std::size_t>(num_blocks))) {
-    for (int bin = 0; bin < num_bins; ++bin)
-      bins[bin] += sums.bins[bin];
-    result.in_range = result.in_range && sums.in_range;
+    for (std::size_t bin = 0; bin < num_bins; ++bin) {
+      bins[bin] += sums.bins[bin] >> SquareBins::split_bits;
+      bins[num_bins + bin] += sums.bins[bin] & low_bits;
+    }
+    bins.back() += sums.in_range ? 0 : 1;
   }
-  set_limbs(bins, result);
-  return result;
+}
+
+ExactSquares exact_squared_sum(std::span<const float> values) {
+  std::array<std::int64_t, SquareBins::num_values> bins{};
+  add_exact_squares(values, bins);
+  return sum_of(SquareBins::from(bins));
 }
 
 }  // namespace finetune::kernels

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/place.hpp"
+
 namespace finetune::kernels {
 
 /// A non-negative integer times 2^-100, in limbs of 40 bits, the lowest first.
@@ -38,13 +40,20 @@ struct SquareBins {
 
   std::array<std::int64_t, num_bins> high{};
   std::array<std::int64_t, num_bins> low{};
-  std::int64_t num_bad = 0;  ///< elements that are not in range
+  std::int64_t num_bad = 0;  ///< not 0: elements are not in range
 
   /// Of as many numbers, in this order.
   static constexpr std::size_t num_values = 2 * num_bins + 1;
+  using Values = std::span<std::int64_t, num_values>;
   static SquareBins from(std::span<const std::int64_t, num_values> values);
 };
 ExactSquares sum_of(const SquareBins& bins);
+
+/// Adds the squares of `values` to `bins`, as SquareBins has them: in 2^28 blocks of 4096 elements
+/// at most. On a GPU one launch, which reads each element once; its integers may be added in any
+/// order.
+void add_exact_squares(std::span<const float> values, SquareBins::Values bins,
+                       const Place& place = {});
 
 /// The sum of the squares of `values`, each rounded to a multiple of 2^-100 on its own (so elements
 /// below 2^-50.5 add nothing). What is not in range is left out, with its neighbours.

@@ -70,6 +70,33 @@ struct RotatePair {
   }
 };
 
+/// A pack of the first half of a head's channels each, with that of the second half.
+template <class T>
+struct RotatePack {
+  Rotate<T> by;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    constexpr int size = Pack<T>::size, angles = Pack<float>::size;
+    const std::int64_t packs = by.half / size, j = i % packs * size, head = i / packs;
+    const std::int64_t token = head / by.rotated_heads;
+    const std::int64_t angle = by.positions[token] * by.half + j;
+    T* lower = by.qkv + token * by.row_size + head % by.rotated_heads * 2 * by.half + j;
+    Pack<T> low = load_pack(lower), high = load_pack(lower + by.half);
+    for (int first = 0; first < size; first += angles) {
+      const Pack<float> cosines = load_pack(by.cos + angle + first);
+      const Pack<float> sines = load_pack(by.sin + angle + first);
+      for (int k = 0; k < angles; ++k) {
+        const float a = to_float(low.at[first + k]), b = to_float(high.at[first + k]);
+        const float cosine = cosines.at[k], sine = by.sign * sines.at[k];
+        low.at[first + k] = round_to<T>(a * cosine - b * sine);
+        high.at[first + k] = round_to<T>(b * cosine + a * sine);
+      }
+    }
+    store_pack(lower, low);
+    store_pack(lower + by.half, high);
+  }
+};
+
 void check_positions(std::span<const std::int64_t> positions, std::int64_t length) {
   bool inside = true;
   for (const std::int64_t position : positions)
@@ -102,8 +129,13 @@ void rope(const Rope<T>& args, const Place& place) {
                          half,
                          args.rotation == Rotation::forward ? 1.0f : -1.0f,
                          args.pairs == Pairs::neighbours};
-  launch(place, tokens, grain_rows(row_size), rotate,
-         Threads<RotatePair<T>>{tokens * rotate.rotated_heads * half, {rotate}});
+  const std::int64_t pairs = tokens * rotate.rotated_heads * half;
+  if (!rotate.are_neighbours &&
+      are_packs<T>(half, args.qkv.data(), args.cos.data(), args.sin.data()))
+    launch(place, tokens, grain_rows(row_size), rotate,
+           Threads<RotatePack<T>>{pairs / Pack<T>::size, {rotate}});
+  else
+    launch(place, tokens, grain_rows(row_size), rotate, Threads<RotatePair<T>>{pairs, {rotate}});
 }
 
 template void rope(const Rope<float>&, const Place&);

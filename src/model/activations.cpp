@@ -184,15 +184,29 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
   });
 }
 
+namespace {
+
+/// On a GPU, where the ids are sorted, too.
+void add_embedding_rows(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
+                        const at::Tensor& gradient_VD) {
+  const auto [sorted, order] = at::sort(ids_N, /*stable=*/true, 0, /*descending=*/false);
+  const auto ids = span_of<const std::int64_t>(sorted), places = span_of<const std::int64_t>(order);
+  dispatch(gradient_VD, [&]<typename T>() {
+    kernels::embedding_backward_sorted<T, T>(span_of<const T>(d_x_ND), ids, places, d_x_ND.size(1),
+                                             span_of<T>(gradient_VD), place_of(gradient_VD));
+  });
+}
+
+}  // namespace
+
 void embedding_gradient(const at::Tensor& ids_N, const at::Tensor& d_x_ND,
                         const at::Tensor& gradient_VD, bool accumulate, Path path) {
   at::Tensor gradient = gradient_VD;
   if (!accumulate) gradient.zero_();
-  if (!has_kernels(gradient, path) || !gradient.is_cpu()) {
-    kernels::composed::embedding_backward_(gradient, d_x_ND, ids_N);
-    return;
-  }
+  if (!has_kernels(gradient, path))
+    return kernels::composed::embedding_backward_(gradient, d_x_ND, ids_N);
   const at::Tensor d_x = d_x_ND.contiguous();
+  if (!gradient.is_cpu()) return add_embedding_rows(ids_N, d_x, gradient);
   dispatch(gradient, [&]<typename T>() {
     kernels::embedding_backward<T, T>(span_of<const T>(d_x), span_of<const std::int64_t>(ids_N),
                                       d_x.size(1), span_of<T>(gradient));

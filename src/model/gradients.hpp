@@ -4,17 +4,25 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
+#include "model/fp8_products.hpp"
 #include "model/products.hpp"
 #include "model/weights.hpp"
 
 namespace finetune::model {
 
-/// dW = dy^T x, into the slot.
+/// dW = dy^T x, into the slot; `fp8`: of the product that it is the gradient of.
 inline void add_product(const GradientSlot& slot, const at::Tensor& dy_NF, const at::Tensor& x_ND,
-                        Path path) {
+                        Path path, const std::optional<Fp8Recipe>& fp8 = {}) {
   if (!slot.tensor.defined()) return;
   at::Tensor target = slot.tensor;
-  if (slot.accumulate) {
+  if (fp8 && fp8->weight_gradients) {
+    if (!slot.accumulate) return fp8_weight_gradient_out(target, dy_NF, x_ND, *fp8, path);
+    at::Tensor gradient = at::empty_like(target);
+    fp8_weight_gradient_out(gradient, dy_NF, x_ND, *fp8, path);
+    target.add_(gradient);
+  } else if (slot.accumulate) {
     product_add(target, dy_NF.t(), x_ND, path);
   } else {
     product_out(target, dy_NF.t(), x_ND, path);

@@ -25,7 +25,7 @@ const Projection& saved_projection(const AutogradContext* ctx) {
 void save_all(AutogradContext* ctx, variable_list first, const Projected& projected) {
   ctx->saved_data["own"] = static_cast<std::int64_t>(first.size());
   first.insert(first.end(), projected.kept.begin(), projected.kept.end());
-  ctx->save_for_backward(std::move(first));
+  keep(ctx, std::move(first));
 }
 /// How many tensors came first.
 std::size_t num_own(const AutogradContext* ctx) {
@@ -40,7 +40,7 @@ struct Linear : torch::autograd::Function<Linear> {
     return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     return {project_backward(saved_projection(ctx), d[0], saved[0], std::span(saved).subspan(1)),
             {}};
   }
@@ -76,13 +76,13 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row,
                           double eps, Path path) {
     auto [y, rstd] = rms_norm_forward(x, weights->weight({row, 1}), eps, path);
-    ctx->save_for_backward({x, rstd});
+    keep(ctx, {x, rstd});
     save_path(ctx, path);
     save_rows(ctx, *weights, {row, 1});
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     Weights& weights = saved_weights(ctx);
     return {norm_backward(weights, saved_rows(ctx), d[0], saved[0], saved[1], {}, saved_path(ctx)),
             {},
@@ -96,13 +96,13 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
                                Weights* weights, int row, double eps, Path path) {
     auto [h, y, rstd] = add_rms_norm_forward(x, residual, weights->weight({row, 1}), eps, path);
-    ctx->save_for_backward({h, rstd});
+    keep(ctx, {h, rstd});
     save_path(ctx, path);
     save_rows(ctx, *weights, {row, 1});
     return {h, y};
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     Weights& weights = saved_weights(ctx);
     const at::Tensor dx =
         norm_backward(weights, saved_rows(ctx), d[1], saved[0], saved[1], d[0], saved_path(ctx));
@@ -133,7 +133,7 @@ void save_norm_linear(AutogradContext* ctx, const NormedProjection& of, const at
 /// dh, with the gradient that reaches h by the residual, if any.
 at::Tensor norm_linear_backward(AutogradContext* ctx, const at::Tensor& dy_NF,
                                 const at::Tensor& d_residual_ND) {
-  const auto saved = ctx->get_saved_variables();
+  const auto saved = kept(ctx);
   const Projection& projection = saved_projection(ctx);
   Weights& weights = *projection.weights;
   const RowRange norm{static_cast<int>(ctx->saved_data.at("norm").toInt()), 1};
@@ -186,7 +186,7 @@ struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
     return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     const Projection& projection = saved_projection(ctx);
     at::Tensor activated = saved[1];
     if (!activated.defined() && projection.needs_input())
@@ -200,12 +200,12 @@ struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
 
 struct Swiglu : torch::autograd::Function<Swiglu> {
   static Variable forward(AutogradContext* ctx, const Variable& gate_up, Path path) {
-    ctx->save_for_backward({gate_up});
+    keep(ctx, {gate_up});
     save_path(ctx, path);
     return swiglu_forward(gate_up, path);
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {swiglu_backward(d[0], ctx->get_saved_variables()[0], saved_path(ctx)), {}};
+    return {swiglu_backward(d[0], kept(ctx)[0], saved_path(ctx)), {}};
   }
 };
 

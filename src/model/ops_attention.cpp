@@ -32,7 +32,7 @@ struct Attention : torch::autograd::Function<Attention> {
     if (attended.pieces.size() == 1 && attended.pieces[0].out.defined())
       kept[1] = attended.pieces[0].out;
     ctx->saved_data["is_whole"] = kept[1].dim() == 4;
-    ctx->save_for_backward(std::move(kept));
+    keep(ctx, std::move(kept));
     ctx->saved_data["kernels"] = std::move(kernels);
     carry(ctx, "shape", shape);
     carry(ctx, "sequence", sequence);
@@ -41,7 +41,7 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
     const Sequence& sequence = carried<Sequence>(ctx, "sequence");
     AttendedPass attended{saved[1], {}};
@@ -79,7 +79,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
     const auto [q_normed, q_rstd] =
         rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
     const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
-    ctx->save_for_backward({q, q_rstd, k, k_rstd});
+    keep(ctx, {q, q_rstd, k, k_rstd});
     carry(ctx, "rows", HeadNormRows{weights, {query_row, key_row}});
     carry(ctx, "shape", shape);
     save_path(ctx, path);
@@ -87,7 +87,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
     const auto& rows = carried<HeadNormRows>(ctx, "rows").rows;
     Weights& weights = *carried<HeadNormRows>(ctx, "rows").weights;
@@ -130,7 +130,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
 struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const at::Tensor& factor_N,
                           std::int64_t width) {
-    ctx->save_for_backward({factor_N});
+    keep(ctx, {factor_N});
     ctx->saved_data["width"] = width;
     ctx->mark_dirty({qkv});
     at::Tensor scaled = qkv;
@@ -139,8 +139,7 @@ struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     at::Tensor d_qkv = d[0];
-    d_qkv.narrow(1, 0, ctx->saved_data.at("width").toInt())
-        .mul_(ctx->get_saved_variables()[0].unsqueeze(1));
+    d_qkv.narrow(1, 0, ctx->saved_data.at("width").toInt()).mul_(kept(ctx)[0].unsqueeze(1));
     return {d_qkv, {}, {}};
   }
 };

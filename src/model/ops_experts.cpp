@@ -183,7 +183,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
         own_x, routing.probabilities_NE, routing.chosen_Nk, routing.weights_Nk, routing.order,
         hidden};
     if (recompute == Recompute::nothing) kept.push_back(activated);
-    ctx->save_for_backward(std::move(kept));
+    keep(ctx, std::move(kept));
     carry(ctx, "route", route);
     carry(ctx, "layer", layer);
     save_path(ctx, path);
@@ -191,7 +191,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = kept(ctx);
     const auto& layer = carried<ExpertLayer>(ctx, "layer");
     const ExpertRoute& route = *carried<Route>(ctx, "route");
     const Experts& experts = layer.experts;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "kernels/nf4.hpp"
@@ -44,6 +45,14 @@ std::vector<Plane> gptq_planes(const Parameter& parameter) {
           {".g_idx", DType::i32, {inputs}}};
 }
 
+std::vector<Plane> fp8_planes(const Parameter& parameter) {
+  const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
+  const std::int64_t side = parameter.packing.group_size;
+  const std::vector<std::int64_t> scales = side == 0 ? std::vector{outputs, std::int64_t{1}}
+                                                     : std::vector{outputs / side, inputs / side};
+  return {{"", DType::u8, parameter.shape}, {".scales", DType::f32, scales}};
+}
+
 }  // namespace
 
 std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
@@ -54,6 +63,8 @@ std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
       return nf4_planes(parameter);
     case Packing::Kind::gptq:
       return gptq_planes(parameter);
+    case Packing::Kind::fp8:
+      return fp8_planes(parameter);
     default:
       return {{"", compute, parameter.shape}};
   }
@@ -74,6 +85,8 @@ std::int64_t elements_together(const Packing& packing) {
       return kernels::nf4_block;
     case Packing::Kind::gptq:
       return codes_a_word;
+    case Packing::Kind::fp8:
+      return std::max<std::int64_t>(1, packing.group_size);
   }
   return 1;
 }
@@ -83,9 +96,12 @@ std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
   if (parameter.count() == 0) return "it has no elements";
   if (packing.kind == Packing::Kind::nf4) return "";
   if (parameter.shape.size() != 2) return "it is no matrix";
+  const std::int64_t together = elements_together(packing);
   for (const std::int64_t size : parameter.shape)
-    if (size % codes_a_word != 0)
-      return fmt::format("{} is no multiple of {} codes a word", size, codes_a_word);
+    if (size % together != 0)
+      return packing.kind == Packing::Kind::fp8
+                 ? fmt::format("{} is no multiple of {} numbers that share a scale", size, together)
+                 : fmt::format("{} is no multiple of {} codes a word", size, together);
   return "";
 }
 

@@ -28,9 +28,13 @@ enum { codes, maxima, nested_maxima, offset };  // the last two only where maxim
 namespace gptq_plane {
 enum { codes, zeros, scales, groups };
 }
+namespace fp8_plane {
+enum { values, scales };
+}
 
 /// The planes of a frozen tensor. nf4: codes u8 [n / 2], maxima u8 (not nested: f32) [n / 64],
-/// nested maxima f32 [n / 16384], their offset f32 [1]. gptq: as in the files.
+/// nested maxima f32 [n / 16384], their offset f32 [1]. gptq: as in the files. fp8: values u8 [out,
+/// in], scales f32 [out / rows of a tile, in / columns of a tile].
 std::vector<Plane> planes(const Parameter& parameter, core::DType compute);
 
 /// The beginning of the names of a packed tensor's planes in files: nf4 has the tensor's own name,

@@ -37,12 +37,15 @@ struct Packing {
     dense,  ///< in the computation's dtype
     nf4,    ///< 4-bit normal floats in blocks of 64 (Dettmers et al. 2023, arXiv 2305.14314)
     gptq,   ///< 4-bit integers with a scale and a zero a group (Frantar et al. 2022, 2210.17323)
+    fp8,    ///< e4m3 with a scale per row or block, as products of 8 bits read it (model/fp8.hpp)
   };
   Kind kind = Kind::dense;
-  bool in_files = false;        ///< the model's files have it packed like this
-  bool nests = true;            ///< nf4: the blocks' maxima are quantised as well
-  std::int64_t group_size = 0;  ///< gptq: inputs that share scale and zero; 0: all
-  int zero_offset = 1;          ///< gptq: what is to be added to a stored zero
+  bool in_files = false;  ///< the model's files have it packed like this
+  bool nests = true;      ///< nf4: the blocks' maxima are quantised as well
+  /// gptq: inputs that share scale and zero; fp8: the side of the blocks that share a scale. 0: all
+  /// inputs.
+  std::int64_t group_size = 0;
+  int zero_offset = 1;  ///< gptq: what is to be added to a stored zero
 
   bool is_dense() const { return kind == Kind::dense; }
 };
@@ -113,6 +116,8 @@ struct Parameter {
   /// In a rank's own table (model/part.hpp), whose shapes are those of the parts.
   std::optional<Part> held = {};
   Packing packing = {};
+  Packing published =
+      {};                ///< trained: how it is gathered, dense or fp8; the master weights are not
   Adapted adapted = {};  ///< what lies on top of it
   int adapts = -1;       ///< in a part of an adapter: the row that it adapts
 

@@ -183,7 +183,7 @@ std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int6
                      pieces.num * pieces.parts, pieces.size / pieces.parts, split_lines(row));
 }
 
-/// Blocks of 4-bit codes are not cut.
+/// Blocks of codes are not cut.
 std::string why_not_packed(const Parameter& row, std::int64_t tp) {
   if (row.packing.is_dense()) return "";
   const bool is_nf4 = row.packing.kind == Packing::Kind::nf4;
@@ -202,7 +202,7 @@ std::string why_not_packed(const Parameter& row, std::int64_t tp) {
                     0;
       if (is_cut)
         return fmt::format("{} is packed in {} of {} numbers, some of which would be cut", row.name,
-                           is_nf4 ? "blocks" : "words", whole);
+                           row.packing.kind == Packing::Kind::gptq ? "words" : "blocks", whole);
     }
   }
   return "";

@@ -29,14 +29,16 @@ at::Tensor pinned_empty(at::IntArrayRef shape, at::ScalarType dtype) {
     if (!is_of_memory(error)) throw;
     const std::int64_t bytes =
         c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
-    core::fail(core::ErrorKind::environment,
-               {"host memory of " + core::host_name(),
-                fmt::format("{} of it could not be pinned for copies to and from the GPU",
-                            core::human_bytes(bytes)),
-                "it is the host that lacks memory, not the GPU",
-                "Ask for more memory per node or start fewer ranks on each, leave "
-                "optimizer.offload = false where the GPUs have room, and look at ulimit -l; "
-                "`finetune plan` says how much host memory is needed."});
+    core::fail(
+        core::ErrorKind::environment,
+        {"host memory of " + core::host_name(),
+         fmt::format("{} of it could not be pinned for copies to and from the GPU",
+                     core::human_bytes(bytes)),
+         "it is the host that lacks memory, not the GPU",
+         "Ask for more memory per node or start fewer ranks on each, leave "
+         "optimizer.offload = false and train.offloaded_blocks = 0 where the GPUs have room, "
+         "and look at ulimit -l; "
+         "`finetune plan` says how much host memory is needed."});
   }
 }
 

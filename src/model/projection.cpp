@@ -41,12 +41,17 @@ at::Tensor project_backward_here(const Projection& projection, const at::Tensor&
   Weights& weights = *projection.weights;
   InputTravel ends(projection, x);
   const auto parts = projection.adapted();
-  if (parts.empty())
-    ends.give_gradient(matmul_backward(dy_NF, weights.matrix(projection.rows), projection.path));
-  else
+  std::optional<Fp8Recipe> fp8;
+  if (parts.empty()) {
+    const Weight weight = weights.matrix(projection.rows);
+    fp8 = weight.fp8;
+    ends.give_gradient(matmul_backward(dy_NF, weight, projection.path));
+  } else {
     math_of(parts).project_backward(projection, parts, dy_NF, ends, kept);
+  }
   for (const TrainedPart& part : weights.trained(projection.rows))
-    add_product(weights.gradient(part.rows), outputs(dy_NF, part), ends.input(), projection.path);
+    add_product(weights.gradient(part.rows), outputs(dy_NF, part), ends.input(), projection.path,
+                fp8);
   return ends.take_gradient();
 }
 

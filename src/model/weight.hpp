@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "model/fp8.hpp"
+#include "model/fp8_products.hpp"
 #include "model/parameter_table.hpp"
 #include "model/path.hpp"
 
@@ -22,14 +22,19 @@ struct MatrixPlanes {
 /// Neighbouring matrices, one below the other: [F, D]. A packing with a product of its own is a
 /// branch of `matmul` and nobody else's business.
 struct Weight {
-  at::Tensor dense;                       ///< [F, D]; undefined: `packed` says it
-  std::vector<MatrixPlanes> packed = {};  ///< some may be dense
-  at::ScalarType compute = at::kFloat;    ///< what it is unpacked to
-  std::optional<Fp8Recipe> fp8 = {};      ///< its products have operands of 8 bits
+  at::Tensor dense = {};                    ///< [F, D]; undefined: `packed` or `quantised`
+                                            ///< says it
+  std::vector<MatrixPlanes> packed = {};    ///< some may be dense
+  std::optional<Quantised> quantised = {};  ///< [F, D] as products of 8 bits read it: nothing else
+  at::ScalarType compute = at::kFloat;      ///< what it is unpacked to
+  std::optional<Fp8Recipe> fp8 = {};        ///< its products have operands of 8 bits
 };
 
-/// [F, D]: `dense`, or in fresh memory what is packed.
+/// [F, D]: `dense`, or in fresh memory what is packed or quantised.
 at::Tensor unpacked(const Weight& weight);
+
+/// F.
+std::int64_t num_outputs(const Weight& weight);
 
 /// x W^T. Shapes: [N, D] -> [N, F].
 at::Tensor matmul(const at::Tensor& x_ND, const Weight& weight, Path path);

@@ -63,11 +63,13 @@ class Weights {
   /// The slot of the gradient of rows that are all trained, or all frozen; marks it as written.
   virtual GradientSlot gradient(RowRange rows) = 0;
 
-  /// The matrices of a series as one view [num, out, in]; undefined where they are packed or do not
-  /// lie at one distance.
-  virtual at::Tensor series(const RowSeries&) const { return {}; }
+  /// The matrices of a series as views with a dim more, [num, ...]: `dense` or, in 8 bits,
+  /// `quantised`; neither where they are packed or do not lie at one distance.
+  virtual Weight series(const RowSeries&) const { return {}; }
 
-  /// As `gradient`, of all ranges of a series that `series` gives: [num, out, in].
+  /// Whether the gradients of a series lie at one distance, for `series_gradient`.
+  virtual bool has_series_gradient(const RowSeries&) const { return false; }
+  /// As `gradient`, of all ranges of such a series: [num, out, in].
   virtual GradientSlot series_gradient(const RowSeries&) {
     core::check(false, "a series without a view has no gradient of its own");
     return {};

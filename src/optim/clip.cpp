@@ -8,6 +8,8 @@
 
 #include "kernels/composed.hpp"
 #include "kernels/exact_squares.hpp"
+#include "kernels/gpu_kernels.hpp"
+#include "optim/detail/squares.hpp"
 #include "shard/host_copy.hpp"
 
 namespace finetune::optim {
@@ -64,15 +66,21 @@ double add_over_ranks(double sum, const shard::ModelShards& shards) {
   return shards.groups().tp->communicator().all_reduce(sum, comm::Reduce::sum);
 }
 
+/// Kernels add exactly, and so does everyone where gradients are summed exactly.
+bool is_exact_on_device(const shard::ModelShards& shards) {
+  return shards.options().numbers.is_fixed_point() || kernels::compute_on(shards.options().device);
+}
+
 /// On the device: fp64 [1], or exact, int64 [SquareBins::num_values].
-at::Tensor squares_by_device(shard::ModelShards& shards, bool is_exact) {
+at::Tensor squares_by_device(shard::ModelShards& shards) {
+  const bool is_exact = is_exact_on_device(shards);
   const auto options = at::TensorOptions(at::kDouble).device(shards.options().device);
   at::Tensor sum = is_exact ? at::zeros({kernels::SquareBins::num_values}, options.dtype(at::kLong))
                             : at::zeros({1}, options);
   for (const int unit : shards.trained_units()) {
     for_each_counted(shards, unit, [&](const at::Tensor& gradient) {
       if (is_exact)
-        kernels::composed::add_exact_squares_(sum, gradient);
+        add_exact_squares(gradient, sum);
       else
         sum.add_(kernels::composed::squared_sum(gradient));
     });
@@ -84,15 +92,14 @@ at::Tensor squares_by_device(shard::ModelShards& shards, bool is_exact) {
 
 GradientNorm::GradientNorm(shard::ModelShards& shards) : shards_(shards) {
   if (shards.options().device.is_cpu()) return;
-  squares_.emplace(squares_by_device(shards, shards.options().numbers.is_fixed_point()),
-                   shard::HostCopy::Contents::started);
+  squares_.emplace(squares_by_device(shards), shard::HostCopy::Contents::started);
 }
 
 double GradientNorm::wait() {
   double squares = 0;
   if (!squares_) {
     squares = add_over_ranks(squares_by_host(shards_), shards_);
-  } else if (squares_->wait(); shards_.options().numbers.is_fixed_point()) {
+  } else if (squares_->wait(); is_exact_on_device(shards_)) {
     constexpr std::size_t count = kernels::SquareBins::num_values;
     const std::span<const std::int64_t, count> bins(squares_->host().const_data_ptr<std::int64_t>(),
                                                     count);

@@ -9,10 +9,11 @@
 
 namespace finetune::optim {
 
-/// Euclidean norm of all gradients of the model. On the CPU, and everywhere if gradients are
-/// summed in fixed point, it is summed exactly, so that it does not depend on how the elements are
-/// split over ranks and threads; NaN if a gradient is not finite or beyond 2^38. Collective on the
-/// shards' fsdp, tp and dp_replicate.
+/// Euclidean norm of all gradients of the model. By kernels, on the CPU or a GPU, and everywhere if
+/// gradients are summed in fixed point, it is summed exactly, so that it does not depend on how the
+/// elements are split over ranks and threads; NaN if a gradient is not finite or beyond 2^38. By
+/// libtorch's operations on a GPU it is summed in fp32, and in fp64 over rows of 65,536. Collective
+/// on the shards' fsdp, tp and dp_replicate.
 class GradientNorm {
  public:
   /// On a GPU starts to add up; the gradients may still be computed.

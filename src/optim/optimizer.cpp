@@ -78,12 +78,12 @@ std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, in
 }
 
 void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
-                     double gradient_scale) {
+                     double gradient_scale, const std::vector<int>& next) {
   const bool offloads = shards.options().device != shards.options().state_device;
   timer_.begin();
   UnitMemory memory(shards, path_ == model::Path::kernels);
   for (const schedule::Event& event :
-       schedule::make_update(shards.trained_units(), {.offloads = offloads})) {
+       schedule::make_update(shards.trained_units(), {.offloads = offloads}, next)) {
     const int unit = event.index;
     switch (event.action) {
       case schedule::Action::fetch:
@@ -95,8 +95,11 @@ void Optimizer::step(shard::ModelShards& shards, std::int64_t step, double lr,
       case schedule::Action::publish:
         memory.publish(unit);
         break;
+      case schedule::Action::gather:
+        shards.gather(unit);
+        break;
       default:
-        core::check(false, "optimizers gather and compute nothing");
+        core::check(false, "optimizers compute nothing but new weights");
     }
   }
   timer_.end();

@@ -37,8 +37,10 @@ class Optimizer {
 
   /// Updates the master weights (fp32 or bf16) from the fp32 gradient sums and publishes them
   /// (fp32, bf16 or fp16). `step` counts from 0 over the whole run; gradients are multiplied by
-  /// `gradient_scale` first.
-  void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale);
+  /// `gradient_scale` first. Of `next`, units that the next pass begins with, starts to gather each
+  /// as soon as it is published: collective on fsdp.
+  void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale,
+            const std::vector<int>& next = {});
 
   /// Seconds that the last step took; on a GPU, where the host does not wait for it, the last one
   /// that is over, 0 before.

@@ -39,8 +39,7 @@ Projection of_row(const Projection& projection, int row) {
 }
 
 std::int64_t num_outputs(const Projection& projection, int row) {
-  const model::Weight weight = projection.weights->matrix({row, 1});
-  return weight.dense.defined() ? weight.dense.size(0) : weight.packed.front().row->shape.front();
+  return model::num_outputs(projection.weights->matrix({row, 1}));
 }
 
 /// Rows of a range whose inputs differ are read one by one. Calls

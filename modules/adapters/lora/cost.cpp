@@ -92,9 +92,22 @@ class LowRankCost final : public model::AdapterCost {
           {.among = model::Sharers::tp,
            .kind = model::Travel::Kind::all_reduce,
            .bytes = static_cast<double>(fp32_bytes * shape.num_outputs)});
-    cost.forward =
-        model::larger(cost.forward, {model::reduction_bytes(settings, shape.largest_matrix),
-                                     model::unpacked_bytes(shape, settings)});
+    const std::int64_t squares =
+        settings.is_composed ? model::reduction_bytes(settings, shape.largest_matrix) : 0;
+    cost.forward = model::larger(cost.forward, {squares, model::unpacked_bytes(shape, settings)});
+    add_passes(shape, settings, static_cast<double>(output), cost);
+  }
+
+  /// Norms read the weights; outputs are scaled. Backward reads the gradient with the sum, for one
+  /// number each, and then scales it.
+  static void add_passes(const ProjectionShape& shape, const CostSettings& settings, double output,
+                         ProjectionCost& cost) {
+    const auto weights = static_cast<double>(core::size_bytes(settings.compute)) *
+                         static_cast<double>(shape.num_inputs * shape.num_outputs);
+    const auto parts = static_cast<double>(shape.adapted.size());
+    const double of_a_part = settings.is_composed ? 20 : 7;
+    cost.forward_work.passes.push_back({weights + 2 * output, of_a_part * parts});
+    cost.backward_work.passes.push_back({6 * output, of_a_part * parts});
   }
 };
 

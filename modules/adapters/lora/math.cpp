@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/lora/magnitudes.hpp"
 #include "adapters/lora/parts.hpp"
 #include "core/error.hpp"
 #include "model/activations.hpp"
@@ -28,13 +29,6 @@ int a_of(const AdaptedPart& part) {
 int b_of(const AdaptedPart& part) {
   return part.adapted->parts[LowRank::b];
 }
-int magnitude_of(const AdaptedPart& part) {
-  return part.adapted->parts[LowRank::magnitude];
-}
-bool has_magnitude(const AdaptedPart& part) {
-  return LowRank::has_magnitude(*part.adapted);
-}
-
 /// Multiplies the columns of each part with its scale; all at once where they are equal.
 void scale_parts(at::Tensor& low_NR, const Weights& weights,
                  const std::vector<AdaptedPart>& parts) {
@@ -70,69 +64,6 @@ at::Tensor input_of_a(const Projection& projection, const at::Tensor& x_ND) {
   return projection.dropout ? dropped(projection, x_ND) : x_ND;
 }
 
-/// Factor of each output: magnitude / norm of the row of weights; 1 where there is none, and where
-/// the row is zero: it has no direction, and 0 / 0 would make every output of the model NaN.
-at::Tensor output_factors(const Weights& weights, const std::vector<AdaptedPart>& parts,
-                          const at::Tensor& norms_F) {
-  at::Tensor factors = at::ones_like(norms_F);
-  for (const AdaptedPart& part : parts) {
-    if (!has_magnitude(part)) continue;
-    const at::Tensor magnitude = weights.weight({magnitude_of(part), 1}).to(at::kFloat);
-    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
-    factors.narrow(0, part.first_output, part.num_outputs)
-        .copy_(at::where(norms > 0, magnitude / norms, 1));
-  }
-  return factors;
-}
-
-bool has_magnitudes(const std::vector<AdaptedPart>& parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const AdaptedPart& part) { return has_magnitude(part); });
-}
-
-/// Squared norms of the rows of W + scale B A, fp32 [out]: of this rank's inputs.
-at::Tensor adapted_row_squares(const at::Tensor& w_FD, const at::Tensor& a_RD,
-                               const at::Tensor& b_FR, double scale, Path path) {
-  // |w + s b A|^2 = |w|^2 + 2 s (w A^T) b + s^2 b (A A^T) b: no matrix of the weights' size.
-  const at::Tensor a = a_RD.to(at::kFloat), b = b_FR.to(at::kFloat);
-  const at::Tensor own = at::linalg_vector_norm(w_FD, 2, 1, /*keepdim=*/false, at::kFloat).square();
-  const at::Tensor mixed = model::product(w_FD, a_RD.t(), path).to(at::kFloat).mul_(b).sum(1);
-  const at::Tensor low = at::mm(b, at::mm(a, a.t())).mul_(b).sum(1);
-  return own + 2 * scale * mixed + scale * scale * low;
-}
-
-/// Norms of the rows of all parts, fp32 [out]; whoever has no part has some number.
-at::Tensor norms_of(const Projection& projection, const std::vector<AdaptedPart>& parts,
-                    const at::Tensor& w_FD) {
-  const Weights& weights = *projection.weights;
-  at::Tensor squares = at::ones({w_FD.size(0)}, w_FD.options().dtype(at::kFloat));
-  for (const AdaptedPart& part : parts) {
-    const at::Tensor a = weights.weight({a_of(part), 1}), b = weights.weight({b_of(part), 1});
-    squares.narrow(0, part.first_output, part.num_outputs)
-        .copy_(adapted_row_squares(w_FD.narrow(0, part.first_output, part.num_outputs), a, b,
-                                   part.adapted->scale, projection.path));
-  }
-  // Ranks that share the inputs have a part of every row each.
-  if (projection.travels == model::Travels::outputs) squares = projection.travel->sum(squares);
-  return squares.clamp_min_(0).sqrt_();
-}
-
-/// Gradients of magnitudes; returns that of the sum they scale.
-at::Tensor magnitude_backward(const Projection& projection, const std::vector<AdaptedPart>& parts,
-                              const at::Tensor& dy_NF, const at::Tensor& z_NF,
-                              const at::Tensor& norms_F) {
-  const at::Tensor d_factors = at::mul(dy_NF, z_NF).sum(0, /*keepdim=*/false, at::kFloat);
-  for (const AdaptedPart& part : parts) {
-    if (!has_magnitude(part)) continue;
-    const at::Tensor norms = norms_F.narrow(0, part.first_output, part.num_outputs);
-    const at::Tensor d_part = d_factors.narrow(0, part.first_output, part.num_outputs);
-    model::add_vector(projection.weights->gradient({magnitude_of(part), 1}),
-                      at::where(norms > 0, d_part / norms, 0));
-  }
-  // The norms count as constants (DoRA, part 4.3): one gradient through them costs a product more.
-  return dy_NF * output_factors(*projection.weights, parts, norms_F).to(dy_NF.scalar_type());
-}
-
 /// y = x W^T + scale (x A^T) B^T, and with a magnitude each output is scaled so that the sum's row
 /// of weights has that norm. What is kept: low [N, sum of ranks], and with magnitudes the sum
 /// before they scale it [N, F] and the norms of its weights' rows [F] in fp32.
@@ -153,7 +84,8 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   const Weights& weights = *projection.weights;
   Weight weight = weights.matrix(projection.rows);
   // Norms of its rows need it once more.
-  if (has_magnitudes(parts)) weight = {.dense = model::unpacked(weight), .fp8 = weight.fp8};
+  const at::Tensor unpacked = has_magnitudes(parts) ? model::unpacked(weight) : at::Tensor();
+  if (unpacked.defined() && !weight.quantised) weight = {.dense = unpacked, .fp8 = weight.fp8};
   Projected result{model::matmul(x_ND, weight, projection.path), {}};
   // Scaled here, while it is small: its gradient and that of B are then plain products.
   at::Tensor low = model::product(input_of_a(projection, x_ND), weights.weight(all_a(parts)).t(),
@@ -168,10 +100,10 @@ Projected LowRankMath::project(const Projection& projection, const std::vector<A
   }
   result.kept = {low};
   if (!has_magnitudes(parts)) return result;
-  const at::Tensor norms = norms_of(projection, parts, weight.dense);
+  const at::Tensor norms = row_norms(projection, parts, unpacked);
   result.kept.push_back(result.y_NF);
   result.kept.push_back(norms);
-  result.y_NF = result.y_NF * output_factors(weights, parts, norms).to(result.y_NF.scalar_type());
+  result.y_NF = result.y_NF * output_factors(projection, parts, norms);
   return result;
 }
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "kernels/adamw8bit.hpp"
 #include "kernels/composed_adamw8bit.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "optim/elements.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
@@ -49,13 +51,23 @@ AdamW8bit::Moments AdamW8bit::at(int unit) const {
   return {state(unit, 0), state(unit, 1), state(unit, 2), state(unit, 3)};
 }
 
+at::Tensor AdamW8bit::decay_runs(int unit, const std::vector<Run>& runs) {
+  at::Tensor& there = decay_runs_[unit];
+  if (there.defined()) return there;
+  std::vector<kernels::DecayRun> decays;
+  for (const Run& run : runs)
+    decays.push_back({run.offset, run.count, run.weight_decay, run.index});
+  const auto bytes = static_cast<std::int64_t>(decays.size() * sizeof(kernels::DecayRun));
+  const at::Tensor on_host = at::from_blob(decays.data(), {bytes}, at::kByte).clone();
+  return there = on_host.to(state(unit, 0).device());
+}
+
 void AdamW8bit::update_by_kernels(shard::ModelShards& shards, int unit,
                                   const std::vector<Run>& runs, const Step& step) {
   const at::Tensor master = shards.master(unit);
   const Moments moments = at(unit);
-  std::vector<kernels::DecayRun> decays;
-  for (const Run& run : runs)
-    decays.push_back({run.offset, run.count, run.weight_decay, run.index});
+  const at::Tensor decays = decay_runs(unit, runs);
+  const at::Tensor tables = kernels::composed::moment_tables_on_device_of(master);
   dispatch(master.scalar_type(), [&]<typename Weight>() {
     kernels::AdamW8bitStep<Weight> args{
         .weight = elements<Weight>(master),
@@ -66,16 +78,17 @@ void AdamW8bit::update_by_kernels(shard::ModelShards& shards, int unit,
         .gradient = elements<const float>(step.gradient),
         .weight_bf16 = {},
         .weight_f16 = {},
-        .runs = decays,
+        .runs = {static_cast<const kernels::DecayRun*>(decays.const_data_ptr()), runs.size()},
         .lr = step.lr,
         .beta1 = by_.beta1,
         .beta2 = by_.beta2,
         .epsilon = by_.epsilon,
         .step = step.number + 1,
         .gradient_scale = static_cast<float>(step.gradient_scale),
-        .rounding = rounding(step)};
+        .rounding = rounding(step),
+        .tables = std::as_bytes(elements<const std::uint8_t>(tables))};
     set_copies(step.copy, 0, master.size(0), args);
-    kernels::adamw8bit(args);
+    kernels::adamw8bit(args, kernels::place_on(master.device()));
   });
 }
 

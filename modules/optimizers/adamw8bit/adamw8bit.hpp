@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW whose moments take a byte each. Source: Dettmers et al. 2021 (arXiv 2110.02861).
 
+#include <map>
 #include <vector>
 
 #include "optim/optimizer.hpp"
@@ -32,7 +33,12 @@ class AdamW8bit : public optim::Optimizer {
   void update_by_compositions(shard::ModelShards& shards, int unit, const std::vector<Run>& runs,
                               const Step& step) override;
 
+  bool has_gpu_kernels() const override { return true; }
+  /// Of a unit's runs where its moments are, as kernels::DecayRun: they never change.
+  at::Tensor decay_runs(int unit, const std::vector<Run>& runs);
+
   adamw::Hyperparameters by_;
+  std::map<int, at::Tensor> decay_runs_;  ///< by unit
 };
 
 }  // namespace finetune::optimizers::adamw8bit

@@ -80,6 +80,16 @@ std::vector<float> unpack(const weights::ModelFiles& files, const model::Paramet
                                                  : dequantise_nf4(row, planes);
 }
 
+std::vector<float> rounded_to_fp8(const weights::ModelFiles& files, const model::Parameter& row) {
+  std::vector<float> values(size(row.count()));
+  const at::Tensor whole = at::from_blob(values.data(), row.shape, at::kFloat);
+  for_each_quantised(
+      row, values_in(files, row), [&](std::int64_t first, const model::Quantised& rows) {
+        whole.narrow(0, first, rows.values.size(0)).copy_(model::dequantised(rows, at::kFloat));
+      });
+  return values;
+}
+
 }  // namespace
 
 Nf4Tensor quantise(const model::Parameter& row, const ReadValues& read_values) {
@@ -110,6 +120,7 @@ ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& r
 
 std::vector<float> base_weight(const weights::ModelFiles& files, const model::Parameter& row) {
   if (row.packing.in_files) return unpack(files, row);
+  if (row.packing.kind == Packing::Kind::fp8) return rounded_to_fp8(files, row);
   if (!row.packing.is_dense()) return dequantise(quantise(row, values_in(files, row)), row.count());
   std::vector<float> values(size(row.count()));
   values_in(files, row)(0, values);

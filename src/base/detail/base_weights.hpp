@@ -26,7 +26,7 @@ struct Nf4Tensor {
 /// finite; what `values` throws.
 Nf4Tensor quantise(const model::Parameter& row, const ReadValues& values);
 
-/// A row of the base as fp32, whole: as in the files, or what the 4 bits mean that a run has of it.
+/// A row of the base as fp32, whole: as in the files, or what the bits mean that a run has of it.
 std::vector<float> base_weight(const weights::ModelFiles& files, const model::Parameter& row);
 
 /// The values of a row that is not packed in the files.

@@ -53,12 +53,31 @@ class UnitFiller {
         fill_directly(slice);
       note_maxima_of_files();
     });
-    for (const int row : rows_)
-      if (is_quantised_here(row) && !is_elsewhere(row)) quantise(row);
+    const auto is_own = [&](int row) { return is_quantised_here(row) && !is_elsewhere(row); };
+    const std::int64_t num_own = std::count_if(rows_.begin(), rows_.end(), is_own);
+    const std::int64_t most = most_of_ep(num_own);
+    for (const int row : rows_) {
+      if (!is_own(row)) continue;
+      if (is_fp8(row)) {
+        quantise_to_fp8(row);
+      } else {
+        quantise(row);
+      }
+    }
+    // Where experts do not divide, others have one more, and agree with all ranks on each matrix.
+    for (std::int64_t i = num_own; i < most; ++i)
+      agree_over_parts(shards_, ranks_, [] {});
     copy_.write_back();
   }
 
  private:
+  /// The most that any of the ranks that share experts has.
+  std::int64_t most_of_ep(std::int64_t own) const {
+    const auto& ep = shards_.groups().ep;
+    if (ep) ep->communicator().all_reduce(std::span(&own, 1), comm::Reduce::max);
+    return own;
+  }
+
   /// Of an expert that other ranks hold.
   bool is_elsewhere(int row) const {
     const model::Parameter& own = table_.row(row);
@@ -72,8 +91,9 @@ class UnitFiller {
 
   bool is_quantised_here(int row) const {
     const Packing& packing = table_.row(row).packing;
-    return packing.kind == Packing::Kind::nf4 && !packing.in_files;
+    return !packing.is_dense() && !packing.in_files;
   }
+  bool is_fp8(int row) const { return table_.row(row).packing.kind == Packing::Kind::fp8; }
 
   std::span<std::byte> bytes_of(const FrozenSlice& slice) {
     return copy_.bytes().subspan(
@@ -131,13 +151,78 @@ class UnitFiller {
           quantise_codes(slice, own);
     });
     // A slice of codes begins and ends with whole blocks: planes and shards are aligned.
-    std::vector<float> maxima;
-    for (const auto& part : ranks_.all_gather_bytes(std::as_bytes(std::span(own)))) {
-      const std::size_t before = maxima.size();
-      maxima.resize(before + part.size() / sizeof(float));
-      if (!part.empty()) std::memcpy(maxima.data() + before, part.data(), part.size());
+    fill_maxima(row, of_all_parts(row, of_all_ranks(own)));
+  }
+
+  /// What the ranks that share the unit have, in their order.
+  std::vector<float> of_all_ranks(std::span<const float> own) {
+    std::vector<float> all;
+    for (const auto& part : ranks_.all_gather_bytes(std::as_bytes(own))) {
+      const std::size_t before = all.size();
+      all.resize(before + part.size() / sizeof(float));
+      if (!part.empty()) std::memcpy(all.data() + before, part.data(), part.size());
     }
-    fill_maxima(row, of_all_parts(row, std::move(maxima)));
+    return all;
+  }
+
+  /// Values of what this rank keeps of a matrix. Rows, or blocks of them, may go on in another
+  /// rank's shard or part: who has some of one reads all of it. Its scale is that of the rank with
+  /// the first element.
+  void quantise_to_fp8(int row) {
+    namespace at_plane = model::fp8_plane;
+    std::vector<float> own;
+    agree_over_parts(shards_, ranks_, [&] {
+      for (const FrozenSlice& slice : slices_)
+        if (slice.plane.row == row && slice.plane.plane == at_plane::values)
+          quantise_values(slice, own);
+    });
+    const std::vector<float> scales = of_all_ranks(own);
+    for (const FrozenSlice& slice : slices_)
+      if (slice.plane.row == row && slice.plane.plane == at_plane::scales)
+        std::copy_n(scales.begin() + slice.first, slice.count, as<float>(bytes_of(slice)).begin());
+  }
+
+  void quantise_values(const FrozenSlice& slice, std::vector<float>& scales) {
+    const model::Parameter& own = table_.row(slice.plane.row);
+    const std::int64_t columns = own.shape[1], together = rows_of_a_scale(own.packing);
+    const std::int64_t all_columns = model::whole_of(own).shape[1];
+    const std::int64_t band = columns * together;
+    const std::int64_t step =
+        std::max<std::int64_t>(1, piece_elements / (all_columns * together)) * band;
+    const std::int64_t end = slice.first + slice.count;
+    const std::span<std::byte> target = bytes_of(slice);
+    for (std::int64_t at = slice.first / band * band; at < end; at += step) {
+      const std::int64_t last = std::min(at + step, (end + band - 1) / band * band);
+      const model::Quantised rows = quantised_rows(slice.plane.row, at / columns, last / columns);
+      const at::Tensor values = rows.values.view(at::kByte).contiguous();
+      const std::int64_t from = std::max(at, slice.first), to = std::min(last, end);
+      std::memcpy(target.data() + (from - slice.first),
+                  static_cast<const std::byte*>(values.const_data_ptr()) + (from - at),
+                  static_cast<std::size_t>(to - from));
+      const at::Tensor first_bands =
+          rows.scales.narrow(0, at < slice.first ? 1 : 0, rows.scales.size(0) - (at < slice.first));
+      const at::Tensor flat = first_bands.contiguous();
+      scales.insert(scales.end(), flat.const_data_ptr<float>(),
+                    flat.const_data_ptr<float>() + flat.numel());
+    }
+  }
+
+  /// Rows [first, last) of what this rank has of a matrix.
+  model::Quantised quantised_rows(int row, std::int64_t first, std::int64_t last) {
+    const model::Parameter& own = table_.row(row);
+    const model::Parameter whole = model::whole_of(own);
+    const std::int64_t columns = own.shape[1], all_columns = whole.shape[1];
+    if (columns == all_columns || own.packing.group_size > 0) {
+      values_.resize(static_cast<std::size_t>((last - first) * columns));
+      read(row, first * columns, values_);
+      return quantise_rows(own, first, values_);
+    }
+    // Ranks of tp share the inputs of each row, and its scale.
+    values_.resize(static_cast<std::size_t>((last - first) * all_columns));
+    source_.values(row, first * all_columns, values_);
+    model::Quantised rows = quantise_rows(whole, first, values_);
+    rows.values = rows.values.narrow(1, own.held->boxes.front().begin[1], columns);
+    return rows;
   }
 
   void quantise_codes(const FrozenSlice& slice, std::vector<float>& maxima) {

@@ -22,10 +22,10 @@ struct WeightSource {
       {};
 };
 
-/// Fills this rank's shards of the frozen units; what is to be in NF4 and is not so in the source
-/// is quantised, of which no more than a few MiB are in memory as fp32. The result does not depend
-/// on the number of ranks. Collective on fsdp. Throws: AgreedError with what the source threw on
-/// some rank of fsdp.
+/// Fills this rank's shards of the frozen units; what is to be in NF4 or 8 bits and is not so in
+/// the source is quantised, of which no more than a few MiB are in memory as fp32. The result does
+/// not depend on the number of ranks. Collective on fsdp. Throws: AgreedError with what the source
+/// threw on some rank of fsdp.
 void load_frozen(const WeightSource& source, shard::ModelShards& shards);
 
 }  // namespace finetune::base

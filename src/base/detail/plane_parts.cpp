@@ -22,6 +22,10 @@ bool is_gptq(const model::Parameter& row) {
   return row.packing.kind == Packing::Kind::gptq;
 }
 
+bool is_fp8(const model::Parameter& row) {
+  return row.packing.kind == Packing::Kind::fp8;
+}
+
 const core::Box& only_box(const model::Parameter& row) {
   core::check(row.held->boxes.size() == 1, "a packed matrix is held as one box");
   return row.held->boxes.front();
@@ -73,6 +77,27 @@ void for_each_gptq_run(const model::Parameter& row, int plane, std::int64_t firs
   }
 }
 
+/// Scales of a matrix in 8 bits are of rows, or of blocks of as many rows as columns.
+void for_each_fp8_run(const model::Parameter& row, int plane, std::int64_t first,
+                      std::int64_t count, const Runs& f) {
+  if (plane == model::fp8_plane::values) return model::for_each_run(row, first, count, f);
+  const std::int64_t side = row.packing.group_size, together = std::max<std::int64_t>(1, side);
+  const std::int64_t inputs = row.shape[1], all_inputs = row.held->shape[1];
+  const std::int64_t columns = side == 0 ? 1 : inputs / side;
+  const std::int64_t all_columns = side == 0 ? 1 : all_inputs / side;
+  while (count > 0) {
+    const std::int64_t i = first / columns, j = first % columns;
+    const std::int64_t size = std::min(count, columns - j);
+    model::for_each_run(
+        row, i * together * inputs + j * side, 1, [&](std::int64_t logical, std::int64_t) {
+          const std::int64_t in = logical % all_inputs;
+          f(logical / all_inputs / together * all_columns + (side == 0 ? 0 : in / side), size);
+        });
+    first += size;
+    count -= size;
+  }
+}
+
 /// Maxima of blocks of a tensor that has them nested, in fp32.
 void read_denested(const model::Parameter& row, std::int64_t first, std::span<float> target,
                    const ReadPlane& logical) {
@@ -112,6 +137,7 @@ void for_each_plane_run(const model::Parameter& row, int plane, std::int64_t fir
   if (!row.held) return f(first, count);
   if (row.packing.is_dense()) return model::for_each_run(row, first, count, f);
   if (is_gptq(row)) return for_each_gptq_run(row, plane, first, count, f);
+  if (is_fp8(row)) return for_each_fp8_run(row, plane, first, count, f);
   core::check(plane != model::nf4_plane::maxima || keeps_maxima(row),
               "maxima are those of the logical tensor");
   for_each_nf4_run(row, plane, first, count, f);
@@ -121,6 +147,11 @@ bool is_counted(const model::Parameter& row, int plane) {
   if (!row.held) return true;
   if (row.held->holder > 0) return false;
   if (row.packing.is_dense()) return true;
+  if (is_fp8(row)) {
+    // Of rows that ranks share each has the scale; they have the columns in order.
+    const bool is_of_rows = plane == model::fp8_plane::scales && row.packing.group_size == 0;
+    return !is_of_rows || row.held->boxes.empty() || row.held->boxes.front().begin[1] == 0;
+  }
   const core::Box& box = only_box(row);
   if (!is_gptq(row))
     return plane != model::nf4_plane::offset || (box.begin[0] == 0 && box.begin[1] == 0);

@@ -55,4 +55,33 @@ void quantise_run(const model::Parameter& row, std::int64_t first, std::int64_t 
   }
 }
 
+std::int64_t rows_of_a_scale(const model::Packing& packing) {
+  return std::max<std::int64_t>(1, packing.group_size);
+}
+
+model::Quantised quantise_rows(const model::Parameter& whole, std::int64_t first_row,
+                               std::span<float> values) {
+  const std::int64_t columns = whole.shape[1];
+  require_finite(whole.name, "element", whole.shape, first_row * columns, values);
+  const at::Tensor rows =
+      at::from_blob(values.data(), {std::ssize(values) / columns, columns}, at::kFloat);
+  // Rounded twice, as where what is gathered is quantised: the bits are the same.
+  return model::quantise(rows.to(at::kBFloat16), at::kFloat8_e4m3fn,
+                         {rows_of_a_scale(whole.packing), whole.packing.group_size});
+}
+
+void for_each_quantised(const model::Parameter& whole, const ReadValues& read,
+                        const std::function<void(std::int64_t, const model::Quantised&)>& f) {
+  const std::int64_t columns = whole.shape[1], together = rows_of_a_scale(whole.packing);
+  const std::int64_t step =
+      std::max<std::int64_t>(1, piece_elements / (columns * together)) * together;
+  std::vector<float> values;
+  for (std::int64_t row = 0; row < whole.shape[0]; row += step) {
+    const std::int64_t num = std::min(step, whole.shape[0] - row);
+    values.resize(static_cast<std::size_t>(num * columns));
+    read(row * columns, values);
+    f(row, quantise_rows(whole, row, values));
+  }
+}
+
 }  // namespace finetune::base

@@ -18,6 +18,12 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float value) {
   return bits;
 }
 
+KOKKOS_FORCEINLINE_FUNCTION std::int64_t bits_of(double value) {
+  std::int64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
 KOKKOS_FORCEINLINE_FUNCTION float float_of(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);

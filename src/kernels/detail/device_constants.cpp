@@ -10,14 +10,16 @@
 namespace finetune::kernels::composed {
 namespace {
 
-using Key = std::tuple<const void*, at::DeviceType, at::DeviceIndex>;
+// A table may begin with another.
+using Key = std::tuple<const void*, std::size_t, at::DeviceType, at::DeviceIndex>;
 
 at::Tensor cached(const at::Tensor& like, const void* values, const at::Tensor& on_host) {
   // Never freed: when the program ends, the device may be gone before them.
   static auto* const mutex = new std::mutex();
   static auto* const known = new std::map<Key, at::Tensor>();
   const std::lock_guard lock(*mutex);
-  at::Tensor& there = (*known)[{values, like.device().type(), like.device().index()}];
+  at::Tensor& there =
+      (*known)[{values, on_host.nbytes(), like.device().type(), like.device().index()}];
   if (!there.defined()) there = on_host.to(like.device());
   return there;
 }
@@ -36,6 +38,11 @@ at::Tensor constant_on_device_of(const at::Tensor& like, std::span<const float> 
 
 at::Tensor constant_on_device_of(const at::Tensor& like, std::span<const std::int64_t> values) {
   const at::Tensor on_host = view_of(values, at::kLong);
+  return like.is_cpu() ? on_host : cached(like, values.data(), on_host);
+}
+
+at::Tensor constant_on_device_of(const at::Tensor& like, std::span<const std::byte> values) {
+  const at::Tensor on_host = view_of(values, at::kByte);
   return like.is_cpu() ? on_host : cached(like, values.data(), on_host);
 }
 

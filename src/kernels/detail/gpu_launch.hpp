@@ -55,7 +55,15 @@ class RowTeam {
       const float candidate = value(i);
       own = candidate > own ? candidate : own;
     });
+    return max_of_threads(own);
+  }
+
+  KOKKOS_INLINE_FUNCTION float max_of_threads(float own) const {
     return combine(own, [](float a, float b) { return b > a ? b : a; });
+  }
+
+  KOKKOS_INLINE_FUNCTION std::int64_t sum_of_threads(std::int64_t own) const {
+    return combine(own, [](std::int64_t a, std::int64_t b) { return a + b; });
   }
 
   KOKKOS_INLINE_FUNCTION bool is_first() const { return lane_ == 0; }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <typeinfo>
 
 #include "core/error.hpp"
@@ -37,9 +38,32 @@ class LoneTeam {
   float max(std::int64_t count, const Value& value) const {
     return lane_max(count, value);
   }
+  /// The sum of what each thread has; integers, as threads of another number have other parts.
+  std::int64_t sum_of_threads(std::int64_t own) const { return own; }
+  /// The largest of what each thread has, none of it NaN.
+  float max_of_threads(float own) const { return own; }
   /// Whether this thread writes what there is one of.
   bool is_first() const { return true; }
 };
+
+// Threads of all teams may do these to one number at the same time. What becomes of it has no
+// order.
+
+KOKKOS_INLINE_FUNCTION void add_for_all(std::int64_t* sum, std::int64_t term) {
+#ifdef FINETUNE_FOR_GPUS
+  Kokkos::atomic_add(sum, term);
+#else
+  *sum += term;
+#endif
+}
+/// *least = min(*least, value).
+KOKKOS_INLINE_FUNCTION void lower_for_all(std::uint64_t* least, std::uint64_t value) {
+#ifdef FINETUNE_FOR_GPUS
+  Kokkos::atomic_min(least, value);
+#else
+  *least = value < *least ? value : *least;
+#endif
+}
 
 #ifdef FINETUNE_GPU_SHAPES_ON_HOST
 /// Of tests, before a kernel runs on the host in a GPU's place: `arguments` are a copy of its
@@ -92,6 +116,43 @@ struct Teams {
 #endif
   }
 };
+
+/// Neighbours that a GPU reads and writes by one instruction, of 16 bytes. Sums over rows have
+/// none: their terms are the host's, in its order.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int size = 16 / sizeof(T);
+  T at[size];
+};
+
+/// `from` is at a multiple of 16 bytes.
+template <class T>
+KOKKOS_INLINE_FUNCTION Pack<T> load_pack(const T* from) {
+#ifdef FINETUNE_FOR_GPUS
+  return *reinterpret_cast<const Pack<T>*>(from);
+#else
+  Pack<T> pack;
+  std::memcpy(&pack, from, sizeof pack);
+  return pack;
+#endif
+}
+template <class T>
+KOKKOS_INLINE_FUNCTION void store_pack(T* to, const Pack<T>& pack) {
+#ifdef FINETUNE_FOR_GPUS
+  *reinterpret_cast<Pack<T>*>(to) = pack;
+#else
+  std::memcpy(to, &pack, sizeof pack);
+#endif
+}
+
+/// Whether `count` neighbours are whole packs, and all of these addresses at multiples of 16 bytes.
+template <class T, class... Address>
+bool are_packs(std::int64_t count, const Address*... addresses) {
+  const auto is_aligned = [](const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % alignof(Pack<T>) == 0;
+  };
+  return count % Pack<T>::size == 0 && (is_aligned(addresses) && ...);
+}
 
 /// A functor over pieces, called for pieces of one.
 template <class Pieces>

@@ -46,11 +46,23 @@ MomentTable build(Moment moment) {
   return table;
 }
 
+struct MomentTables {
+  MomentTable first = build(Moment::first), second = build(Moment::second);
+};
+
+const MomentTables& tables() {
+  static const MomentTables both;
+  return both;
+}
+
 }  // namespace
 
 const MomentTable& moment_table(Moment moment) {
-  static const MomentTable first = build(Moment::first), second = build(Moment::second);
-  return moment == Moment::first ? first : second;
+  return moment == Moment::first ? tables().first : tables().second;
+}
+
+std::span<const std::byte> moment_tables() {
+  return std::as_bytes(std::span(&tables(), 1));
 }
 
 std::span<const float, 256> moment_levels(Moment moment) {

@@ -92,7 +92,7 @@ TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
   const auto element = static_cast<double>(element_);
   op.forward_work.passes = {pass(elements, 2 * element, 1)};
   if (table_.row(row).trainable)
-    op.backward_work.passes = {pass(elements, 2 * element + 8, bytes_.operations)};
+    op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
   tape_.record(std::move(op));
   return x;
 }
@@ -208,9 +208,10 @@ TensorSize CostOps::add_bias(const TensorSize& x_NF, RowRange) {
   return x_NF;
 }
 
-/// fp32 temporaries of kernels::composed::swiglu_backward.
+/// fp32 temporaries of kernels::composed::swiglu_backward; CPUs write them before they are rounded.
 std::int64_t CostOps::composed_swiglu_bytes(std::int64_t elements) const {
-  return settings_.is_composed ? 7 * fp32_bytes * elements : 0;
+  const std::int64_t copies = settings_.on_gpu ? 3 : 4;
+  return settings_.is_composed ? copies * fp32_bytes * elements : 0;
 }
 
 void CostOps::add_swiglu_work(OpCost& op, std::int64_t elements) const {

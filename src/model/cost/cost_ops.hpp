@@ -18,6 +18,8 @@ namespace finetune::model {
 struct SequenceSize {
   std::int64_t batch = 1;   ///< B
   std::int64_t length = 0;  ///< L
+  /// Of the samples packed into them, whose tokens see those of their own; 0: one fills each.
+  std::int64_t sample = 0;
 
   std::int64_t num_tokens() const { return batch * length; }
 };

@@ -176,7 +176,8 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,
   op.backward = {{has_band ? qkv.bytes / element_ * fp32_bytes + qkv.bytes : 2 * qkv.bytes}};
   op.gradients = {{qkv.number, qkv.bytes}};
 
-  const double visible = visible_tokens(shape, sequence.length);
+  const double visible =
+      visible_tokens(shape, sequence.sample > 0 ? sequence.sample : sequence.length);
   const double channels = static_cast<double>(qkv.rows) * visible *
                           static_cast<double>(shape.num_heads * shape.head_size);
   op.forward_work.attention = {{4 * channels, visible}};

@@ -15,7 +15,8 @@ constexpr std::int64_t int64_bytes = 8;
 std::int64_t fresh_gradient(const ProjectionShape& shape, std::int64_t num_experts,
                             const CostSettings& settings) {
   const bool is_aligned = shape.num_inputs % 8 == 0 && shape.num_outputs % 8 == 0;
-  if (!settings.on_gpu || settings.compute != core::DType::bf16 || !shape.is_trained || !is_aligned)
+  if (!settings.on_gpu || settings.compute != core::DType::bf16 || !shape.is_trained ||
+      !is_aligned || fp8_products(shape, settings).weight_gradient)
     return 0;
   return num_experts * shape.num_inputs * shape.num_outputs;
 }
@@ -66,8 +67,11 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   const std::int64_t whole = shares_tokens() ? output : 0;
   const std::int64_t elements = own.choices * own.d_ff;
   const std::int64_t activated = elements * element_;
-  const std::int64_t unpacked =
-      std::max(unpacked_bytes(own.gate_up, settings_), unpacked_bytes(own.down, settings_));
+  std::int64_t unpacked = 0;
+  for (const ProjectionShape& shape : {own.gate_up, own.down})
+    if (shape.is_packed(settings_)) unpacked = std::max(unpacked, unpacked_bytes(shape, settings_));
+  const Fp8Scratch of_gate_up = expert_scratch(own.gate_up, settings_, own.choices, own.num);
+  const Fp8Scratch of_down = expert_scratch(own.down, settings_, own.choices, own.num);
   const bool computes_again = settings_.recompute == Recompute::cheap;
   const std::int64_t again = computes_again ? activated : 0;
   const auto of_gradient = [&](const ProjectionShape& shape) {
@@ -75,7 +79,8 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   };
   // Before there is anything that is kept of gate, up and their product.
   op.forward = {{whole + there - (computes_again ? 2 : 3) * activated},
-                {whole + here + again, unpacked},
+                {whole + here + again + of_gate_up.forward, unpacked},
+                {here + again + of_down.forward, unpacked},
                 {back + again},
                 {2 * all + (experts.top_k > 1 ? output : 0) + again}};
   // Gradients of outputs with and without the choices' weights, whose own are sums in fp32.
@@ -83,12 +88,14 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
   const std::int64_t of_weights =
       experts.scales_input ? 0 : activated + reduction_bytes(settings_, elements);
   op.backward = {{whole + back},
-                 {d_outputs + activated + again, unpacked},
-                 {d_outputs + activated + again + std::max(of_weights, of_gradient(own.down))},
+                 {d_outputs + activated + again + of_down.backward, unpacked},
+                 {d_outputs + activated + again +
+                  std::max({of_weights, of_gradient(own.down), of_down.weight_gradient})},
                  {3 * activated + composed_swiglu_bytes(elements)},
                  {2 * activated + whole + there},
-                 {2 * activated + whole + 2 * here, unpacked},
-                 {2 * activated + whole + 2 * here + of_gradient(own.gate_up)},
+                 {2 * activated + whole + 2 * here + of_gate_up.backward, unpacked},
+                 {2 * activated + whole + 2 * here +
+                  std::max(of_gradient(own.gate_up), of_gate_up.weight_gradient)},
                  {whole + back},
                  {2 * all + 2 * output}};
   if (experts.scales_input)

@@ -22,8 +22,14 @@ struct ProjectionShape {
   std::int64_t largest_matrix = 0;  ///< elements
   std::int64_t num_unpacked = 0;    ///< elements that are unpacked to read it
   bool may_have_fp8 = false;        ///< model::may_have_fp8 of its rows
+  bool is_of_experts = false;       ///< of which a GPU computes all by one launch
 
-  bool is_packed() const { return packing != Packing::Kind::dense; }
+  /// Whether it is there in 8 bits, as products that have them read it.
+  bool is_in_fp8() const { return packing == Packing::Kind::fp8; }
+  /// Whether a product reads it after it was unpacked.
+  bool is_packed(const CostSettings& settings) const {
+    return packing != Packing::Kind::dense && !(is_in_fp8() && has_fp8(settings));
+  }
   /// Whether its product and the gradient of its input have operands of 8 bits.
   bool has_fp8(const CostSettings& settings) const;
   /// Whether backward needs its input.
@@ -36,6 +42,28 @@ ProjectionShape projection_shape(const ParameterTable& table, RowRange rows);
 /// Of the product with `rows` of one expert: its first rows, or those of all in one tensor
 /// [E, in, out].
 ProjectionShape expert_shape(const ParameterTable& table, RowRange rows);
+
+/// Which products of a projection with operands of 8 bits are multiplied as such. GPUs multiply all
+/// experts of a layer by one launch, which takes e4m3 with a scale per row alone; else it
+/// multiplies what the operands stand for (model/detail/fp8_grouped_products.hpp).
+struct Fp8Products {
+  bool forward = false;
+  bool backward = false;
+  bool weight_gradient = false;
+};
+Fp8Products fp8_products(const ProjectionShape& shape, const CostSettings& settings);
+
+/// What is quantised, and written on the way, at the worst moment of products of 8 bits of `tokens`
+/// tokens, without their outputs where these are there before. Of experts that are computed by one
+/// launch: of all of them, `num`, with so many rows.
+struct Fp8Scratch {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+  std::int64_t weight_gradient = 0;
+};
+/// Zeros if its products have none.
+Fp8Scratch expert_scratch(const ProjectionShape& shape, const CostSettings& settings,
+                          std::int64_t rows, std::int64_t num);
 
 /// What a projection of `tokens` tokens costs.
 struct ProjectionCost {
@@ -54,7 +82,8 @@ ProjectionCost projection_cost(const ProjectionShape& shape, const CostSettings&
 void add_projection_work(const ProjectionShape& shape, const CostSettings& settings, double tokens,
                          double copies, OpWork& forward, OpWork& backward);
 
-/// Bytes of the product's matrices with what is written on the way to unpack them; 0: not packed.
+/// Bytes of the product's matrices with what is written on the way to unpack them, if anything but
+/// a product reads them; 0: they are not packed.
 std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& settings);
 
 /// What kernels::composed writes, at most, next to what it works on in pieces.
@@ -75,6 +104,7 @@ struct PassBytes {
   double swiglu = 0;
   double swiglu_backward = 0;
   double logit = 0;
+  double embedding_backward = 0;
   double unpacked = 0;
   double to_fp8 = 0;
   double operations = 1;       ///< calls of the program for one of these

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "model/kept.hpp"
 #include "model/ops.hpp"
 #include "model/products.hpp"
 

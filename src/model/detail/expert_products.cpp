@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "model/detail/fp8_grouped_products.hpp"
 #include "model/detail/grouped_products.hpp"
 
 namespace finetune::model {
@@ -30,22 +31,30 @@ RowSeries ExpertProducts::series(Projection projection) const {
 }
 
 /// However the file keeps them.
-at::Tensor ExpertProducts::matrices(Projection projection) const {
+Weight ExpertProducts::matrices(Projection projection) const {
   if (held_.count() == 0) return {};
-  if (is_fused()) return weights_.weight(series(projection).first).transpose(1, 2);
-  return may_group_ ? weights_.series(series(projection)) : at::Tensor();
+  if (is_fused()) return {.dense = weights_.weight(series(projection).first).transpose(1, 2)};
+  return may_group_ ? weights_.series(series(projection)) : Weight();
 }
 
-Weight ExpertProducts::matrix(const at::Tensor& all, Projection projection, std::int64_t i) const {
-  if (all.defined()) return {all.select(0, i)};
+Weight ExpertProducts::matrix(const Weight& all, Projection projection, std::int64_t i) const {
+  if (is_fused()) return {.dense = all.dense.select(0, i)};
   return weights_.matrix(series(projection).at(i));
+}
+
+bool ExpertProducts::takes_together(const at::Tensor& rows, const Weight& all) const {
+  if (!may_group_) return false;
+  if (all.fp8) return all.quantised && takes_grouped(rows, all.quantised->values);
+  return all.dense.defined() && takes_grouped(rows, all.dense);
 }
 
 at::Tensor ExpertProducts::product(const at::Tensor& x, Projection projection,
                                    std::int64_t num_outputs) const {
-  const at::Tensor all = matrices(projection);
-  if (may_group_ && all.defined() && takes_grouped(x, all))
-    return grouped_product(x, all.transpose(1, 2), counts_.ends());
+  const Weight all = matrices(projection);
+  if (takes_together(x, all)) {
+    if (all.fp8) return fp8_grouped_product(x, *all.quantised, counts_.ends(), *all.fp8);
+    return grouped_product(x, all.dense.transpose(1, 2), counts_.ends());
+  }
   at::Tensor y = at::empty({x.size(0), num_outputs}, x.options());
   for_each_expert(counts_, y, x, [&](std::int64_t i, at::Tensor of_y, const at::Tensor& of_x) {
     matmul_out(of_y, of_x, matrix(all, projection, i), path_);
@@ -55,9 +64,11 @@ at::Tensor ExpertProducts::product(const at::Tensor& x, Projection projection,
 
 at::Tensor ExpertProducts::backward(const at::Tensor& dy, Projection projection,
                                     std::int64_t num_inputs) const {
-  const at::Tensor all = matrices(projection);
-  if (may_group_ && all.defined() && takes_grouped(dy, all))
-    return grouped_product(dy, all, counts_.ends());
+  const Weight all = matrices(projection);
+  if (takes_together(dy, all)) {
+    if (all.fp8) return fp8_grouped_product_backward(dy, *all.quantised, counts_.ends(), *all.fp8);
+    return grouped_product(dy, all.dense, counts_.ends());
+  }
   at::Tensor dx = at::empty({dy.size(0), num_inputs}, dy.options());
   for_each_expert(counts_, dx, dy, [&](std::int64_t i, at::Tensor of_dx, const at::Tensor& of_dy) {
     matmul_backward_out(of_dx, of_dy, matrix(all, projection, i), path_);
@@ -67,19 +78,24 @@ at::Tensor ExpertProducts::backward(const at::Tensor& dy, Projection projection,
 
 bool ExpertProducts::groups_gradients(const at::Tensor& dy, const at::Tensor& x,
                                       Projection projection) const {
-  return may_group_ && takes_grouped_outer(dy, x, held_.count()) &&
-         (is_fused() || weights_.series(series(projection)).defined());
+  if (!may_group_ || !takes_grouped_outer(dy, x, held_.count())) return false;
+  if (is_fused()) return true;
+  const RowSeries of = series(projection);
+  const std::optional<Fp8Recipe> fp8 = weights_.series(of).fp8;
+  return weights_.has_series_gradient(of) && !(fp8 && fp8->weight_gradients);
 }
 
 void ExpertProducts::add_gradients(const at::Tensor& dy, const at::Tensor& x,
                                    Projection projection) const {
-  if (dy.size(0) == 0) return;
+  // Frozen: nobody is to wait for counts.
+  if (dy.size(0) == 0 || weights_.trained(series(projection).first).empty()) return;
   if (groups_gradients(dy, x, projection)) return add_grouped(dy, x, projection);
   if (is_fused()) return add_fused(dy, x, projection);
-  for_each_expert(counts_, dy, x,
-                  [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
-                    add_product(weights_.gradient(series(projection).at(i)), of_dy, of_x, path_);
-                  });
+  for_each_expert(
+      counts_, dy, x, [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
+        const RowRange rows = series(projection).at(i);
+        add_product(weights_.gradient(rows), of_dy, of_x, path_, weights_.matrix(rows).fp8);
+      });
 }
 
 /// The kernel writes nowhere but into fresh memory.

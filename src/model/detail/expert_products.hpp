@@ -12,6 +12,7 @@
 #include "model/gradients.hpp"
 #include "model/part.hpp"
 #include "model/path.hpp"
+#include "model/weight.hpp"
 #include "model/weights.hpp"
 
 namespace finetune::model {
@@ -20,11 +21,12 @@ namespace finetune::model {
 /// `counts` says.
 ///
 /// One launch computes the rows of all experts, and nobody waits for `counts`, where all of this
-/// holds: the GPU has a kernel (has_grouped_products), the experts' matrices are dense and lie at
-/// one distance (Weights::series), or one tensor has them all, and everything is aligned as the
-/// kernel needs it (takes_grouped). Else there is a product for each expert that has rows: on the
-/// CPU, on older GPUs, in fp32 and fp16, of experts that are packed, each for itself, or split
-/// over units.
+/// holds: the GPU has a kernel (has_grouped_products), the experts' matrices are dense, or there in
+/// 8 bits, and lie at one distance (Weights::series), or one tensor has them all, and everything is
+/// aligned as the kernel needs it (takes_grouped). Else there is a product for each expert that has
+/// rows: on the CPU, on older GPUs, in fp32 and fp16, of experts that are packed, each for itself,
+/// or split over units, and for gradients of weights that have operands of 8 bits, which are scaled
+/// along the rows of one expert.
 ///
 /// An expert without rows gets no gradient from the products, or zeros.
 class ExpertProducts {
@@ -52,9 +54,10 @@ class ExpertProducts {
   bool is_fused() const { return rows_.stride == 0; }
   /// The rows of the experts held; where they are one tensor, its row.
   RowSeries series(Projection projection) const;
-  /// [E, out, in], or undefined: each is read for itself.
-  at::Tensor matrices(Projection projection) const;
-  Weight matrix(const at::Tensor& all, Projection projection, std::int64_t i) const;
+  /// [E, out, in], or neither dense nor quantised: each is read for itself.
+  Weight matrices(Projection projection) const;
+  Weight matrix(const Weight& all, Projection projection, std::int64_t i) const;
+  bool takes_together(const at::Tensor& rows, const Weight& all) const;
   bool groups_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_grouped(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_fused(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;

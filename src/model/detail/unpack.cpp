@@ -100,6 +100,16 @@ void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
   out.copy_(wide);
 }
 
+void unpack_fp8(const MatrixPlanes& matrix, at::Tensor target) {
+  namespace at_plane = fp8_plane;
+  const auto& shape = matrix.row->shape;
+  const std::int64_t side = matrix.row->packing.group_size;
+  target.copy_(
+      dequantised({matrix.planes.at(at_plane::values).view(at::kFloat8_e4m3fn).view(shape),
+                   matrix.planes.at(at_plane::scales).view({-1, side == 0 ? 1 : shape[1] / side})},
+                  target.scalar_type()));
+}
+
 bool is_gptq(const MatrixPlanes& matrix) {
   return matrix.row->packing.kind == Packing::Kind::gptq;
 }
@@ -127,6 +137,8 @@ at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtyp
       unpack_gptq(matrix, part.t());
     } else if (matrix.row->packing.is_dense()) {
       part.copy_(matrix.planes.front().view(matrix.row->shape));
+    } else if (matrix.row->packing.kind == Packing::Kind::fp8) {
+      unpack_fp8(matrix, part);
     } else {
       unpack_nf4(matrix, part);
     }

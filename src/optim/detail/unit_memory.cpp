@@ -22,7 +22,8 @@ at::Tensor UnitMemory::gradient(int unit) {
 
 bool UnitMemory::is_cast_by_kernel(int unit) const {
   const at::Tensor master = shards_.master(unit);
-  return by_kernels_ && master.is_cpu() && !shards_.published(unit).is_same(master);
+  return by_kernels_ && master.is_cpu() && !shards_.map().unit(unit).in_8_bits &&
+         !shards_.published(unit).is_same(master);
 }
 
 at::Tensor UnitMemory::copy(int unit) {

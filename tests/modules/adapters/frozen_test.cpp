@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
+#include "model/fp8.hpp"
+
 #include "modules/adapters/adapted_model.hpp"
 #include "modules/adapters/through_nf4.hpp"
 #include "modules/golden_steps.hpp"
@@ -52,9 +56,13 @@ struct Sent {
   std::int64_t shard_bytes = 0;
 };
 
-Sent send(const std::string& adapter, const world::World& mesh) {
-  tests::AdaptedModel model({.adapter = tests::golden_adapter(adapter)}, mesh,
-                            {.numbers = {.compute = core::DType::bf16}});
+Sent send(const std::string& adapter, const world::World& mesh,
+          const std::optional<model::Fp8Recipe>& fp8 = {}) {
+  const auto keep = [&](model::ParameterTable& table) {
+    if (fp8) model::keep_in_fp8(*fp8, table);
+  };
+  tests::AdaptedModel model({.adapter = tests::golden_adapter(adapter), .adjust = keep}, mesh,
+                            {.numbers = {.compute = core::DType::bf16, .fp8 = fp8}});
   const auto files = weights::ModelFiles::open(tests::golden("train/data.safetensors"));
   const data::StepData step = tests::step_data(files, 0, 2);
   const std::int64_t before = model.shards.groups().fsdp->traffic().sent_bytes;
@@ -78,6 +86,20 @@ TEST(Nf4, TravelsInAQuarterOfTheBytesOfBf16) {
   // 4 bits and the maxima of blocks of 64; norms stay as they are.
   EXPECT_GT(part, 0.25);
   EXPECT_LT(part, 0.28);
+}
+
+TEST(Fp8, TravelsInHalfTheBytesOfBf16) {
+  const auto& world = tests::world();
+  const world::World mesh = tests::mesh_of(world, world.size());
+  const Sent dense = send("lora", mesh), narrow = send("lora", mesh, model::Fp8Recipe{});
+  constexpr std::int64_t num_gathers = 3;
+  EXPECT_EQ(dense.bytes - narrow.bytes,
+            (world.size() - 1) * num_gathers * (dense.shard_bytes - narrow.shard_bytes));
+  const double part =
+      static_cast<double>(narrow.shard_bytes) / static_cast<double>(dense.shard_bytes);
+  // A scale per row of 64 numbers or more; norms stay as they are.
+  EXPECT_GT(part, 0.5);
+  EXPECT_LT(part, 0.54);
 }
 
 }  // namespace

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is written for the threads and teams of a GPU, run on the host one after the other: the bits
 // are those of the host's own kernels. Races between threads it cannot show.
+#include "unit/kernels/gpu_shapes.hpp"
 #include "kernels/adamw.hpp"
+#include "kernels/adamw8bit.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/detail/scratch.hpp"
 #include "kernels/dropout.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/exact_squares.hpp"
+#include "kernels/fixed_point.hpp"
 #include "kernels/gptq.hpp"
 #include "kernels/lion.hpp"
+#include "kernels/magnitudes.hpp"
 #include "kernels/nf4.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
-#include "unit/kernels/tensors.hpp"
 
 namespace finetune::kernels {
 
@@ -26,25 +31,6 @@ void before_kernel(const std::type_info&, void*, std::size_t) {}
 namespace test::gpu_shapes_test {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-/// f(tensors, place) changes tensors: by the host's kernel and by the GPU's shape to the same bits.
-template <class F>
-void expect_the_same(const Tensors& before, const F& f) {
-  const auto run = [&](const Place& place) {
-    Tensors all;
-    for (const at::Tensor& tensor : before)
-      all.push_back(tensor.clone());
-    f(all, place);
-    return all;
-  };
-  const Tensors host = run({}), gpu = run(Place::gpu(nullptr));
-  for (std::size_t i = 0; i < host.size(); ++i)
-    EXPECT_TRUE(at::equal(host[i], gpu[i])) << "tensor " << i;
-}
-
-template <class T>
-class GpuShape : public ::testing::Test {};
 TYPED_TEST_SUITE(GpuShape, ActivationTypes);
 
 TYPED_TEST(GpuShape, NormalisesAsTheHostDoes) {
@@ -230,6 +216,147 @@ TYPED_TEST(GpuShape, UpdatesAsTheHostDoes) {
                   .index = 5},
                  place);
     });
+  }
+}
+
+TYPED_TEST(GpuShape, AddsGradientsOfEmbeddingsAsTheHostDoes) {
+  using T = TypeParam;
+  const std::int64_t V = 11, N = 67, D = 131;
+  const at::Tensor dy = normal<T>({N, D}, 1);
+  at::Tensor ids = integers(V, N, 2);
+  ids.narrow(0, 20, 30).fill_(10);
+  const auto [sorted, order] = at::sort(ids, /*stable=*/true, 0, /*descending=*/false);
+  const auto rising = elements<const std::int64_t>(sorted);
+  const auto places = elements<const std::int64_t>(order);
+  expect_the_same({normal<T>({V, D}, 3)}, [&](Tensors& x, const Place& place) {
+    embedding_backward_sorted(elements<const T>(dy), rising, places, D, elements<T>(x[0]), place);
+  });
+}
+
+TYPED_TEST(GpuShape, TakesNormsAndFactorsOfRowsAsTheHostDoes) {
+  using T = TypeParam;
+  const std::int64_t F = 37, D = 131, R = 5;
+  const at::Tensor w = normal<T>({F, D}, 1), mixed = normal<T>({F, R}, 2), b = normal<T>({F, R}, 3);
+  const at::Tensor low = normal<float>({F, R}, 4), magnitude = normal<T>({F}, 5);
+  const at::Tensor d_factors = normal<float>({F}, 6), row = at::empty({F}, at::kFloat);
+  expect_the_same({row, row, at::empty({F}, w.options())}, [&](Tensors& x, const Place& place) {
+    adapted_row_squares<T>({.weight = elements<const T>(w),
+                            .mixed = elements<const T>(mixed),
+                            .b = elements<const T>(b),
+                            .low = elements<const float>(low),
+                            .scale = 0.7f,
+                            .squares = elements<float>(x[0])},
+                           place);
+    x[0][3] = 0;
+    row_factors<T>({.norms = elements<const float>(x[0]),
+                    .magnitude = elements<const T>(magnitude),
+                    .factors = elements<T>(x[2]),
+                    .d_factors = elements<const float>(d_factors),
+                    .d_magnitude = elements<float>(x[1])},
+                   place);
+  });
+}
+
+// Blocks with one run, with several, with padding, with none, with zeros and with a NaN.
+TYPED_TEST(GpuShape, UpdatesMomentsOfEightBitsAsTheHostDoes) {
+  using T = TypeParam;
+  const std::int64_t N = 6 * moment_block + 37, blocks = 7;
+  const at::Tensor gradient = normal<float>({N}, 4) * 1e-3;
+  gradient.narrow(0, 3 * moment_block, moment_block).zero_();
+  gradient[70] = std::nanf("");
+  const std::vector<DecayRun> runs = {{0, 300, 0.1, std::int64_t{1} << 33},
+                                      {300, 0, 0.5, 0},
+                                      {300, 100, 0.0, 7},
+                                      {410, 3 * moment_block, 0.1, 107},
+                                      {N - 30, 20, 0.2, 5000}};
+  const auto bytes = [&] { return at::zeros({N}, at::kByte); };
+  const Tensors before = {normal<T>({N}, 1),
+                          bytes(),
+                          bytes(),
+                          at::zeros({blocks}, at::kFloat),
+                          at::zeros({blocks}, at::kFloat),
+                          at::zeros({N}, at::kHalf)};
+  for (const bool is_stochastic : {false, true}) {
+    expect_the_same(before, [&](Tensors& x, const Place& place) {
+      for (std::int64_t step = 1; step <= 3; ++step)
+        adamw8bit<T>({.weight = elements<T>(x[0]),
+                      .exp_avg = elements<std::uint8_t>(x[1]),
+                      .exp_avg_sq = elements<std::uint8_t>(x[2]),
+                      .exp_avg_scale = elements<float>(x[3]),
+                      .exp_avg_sq_scale = elements<float>(x[4]),
+                      .gradient = elements<const float>(gradient),
+                      .weight_f16 = elements<f16>(x[5]),
+                      .runs = runs,
+                      .lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .epsilon = 1e-8,
+                      .step = step,
+                      .gradient_scale = 0.5f,
+                      .rounding = is_stochastic ? std::optional(RoundingKey{9, 77}) : std::nullopt,
+                      .tables = moment_tables()},
+                     place);
+      x[0][70] = x[5][70] = 0;  // NaN is equal to nothing
+      EXPECT_GT(x[1].ne(0).sum().item<std::int64_t>(), 900);
+    });
+  }
+}
+
+// Teams cut elsewhere than blocks do, so bins differ where their sum does not.
+TEST(GpuShapes, AddSquaresAsTheHostDoes) {
+  const auto sum = [](const at::Tensor& values, const Place& place) {
+    std::array<std::int64_t, SquareBins::num_values> bins{};
+    for (const at::Tensor& part : values.split(40000))
+      add_exact_squares(elements<const float>(part), bins, place);
+    return sum_of(SquareBins::from(bins));
+  };
+  const Place gpu = Place::gpu(nullptr);
+  for (const double size : {0x1p34, 1e3, 1.0, 1e-4, 1e-9, 1e-17}) {
+    const at::Tensor values = normal<float>({70001}, 1) * size;
+    const ExactSquares host = sum(values, {});
+    EXPECT_EQ(sum(values, gpu).limbs, host.limbs) << size;
+    EXPECT_EQ(host.limbs == ExactSquares().limbs, size == 1e-17);
+    EXPECT_TRUE(sum(values, gpu).in_range);
+  }
+  for (const float bad : {0x1p38f, -INFINITY, std::nanf("")}) {
+    at::Tensor values = at::ones({70001}, at::kFloat);
+    values[70000] = bad;
+    EXPECT_FALSE(sum(values, gpu).in_range) << bad;
+  }
+}
+
+TEST(GpuShapes, CountInFixedPointAsTheHostDoes) {
+  const std::int64_t N = 9001;
+  const FixedPoint format{.scale_bits = 40, .limit = 2048.0f};
+  for (const auto& [first, value] : {std::pair<std::int64_t, float>{-1, 0.0f},
+                                     {0, -2048.0f},
+                                     {4097, INFINITY},
+                                     {9000, std::nanf("")}}) {
+    at::Tensor wide = normal<float>({N}, 1) * 0x1p-30;
+    wide.narrow(0, 0, 100).mul_(0x1p33);
+    if (first >= 0) {
+      wide[N - 1] = 4096.0f;
+      wide[first] = value;
+    }
+    const at::Tensor narrow = wide.to(at::kBFloat16), half = wide.to(at::kHalf);
+    expect_the_same(
+        {at::zeros({N}, at::kLong), at::empty({N}, at::kFloat),
+         at::full({3}, FirstOutOfRange::none, at::kLong)},
+        [&, first = first, value = value](Tensors& x, const Place& place) {
+          const auto sum = elements<std::int64_t>(x[0]);
+          const auto found = elements<std::int64_t>(x[2]);
+          to_fixed(elements<const float>(wide), format, sum, found.first<1>(), place);
+          add_fixed(elements<const bf16>(narrow), format, sum, found.subspan<1, 1>(), place);
+          add_fixed(elements<const f16>(half), format, sum, found.subspan<2, 1>(), place);
+          from_fixed(sum, 40, elements<float>(x[1]), place);
+          for (const std::int64_t packed : found) {
+            const auto bad = FirstOutOfRange::from(packed);
+            ASSERT_EQ(bad.has_value(), first >= 0);
+            if (!bad) continue;
+            EXPECT_EQ(bad->element, first);
+            EXPECT_TRUE(bad->value == value || std::isnan(value));
+          }
+        });
   }
 }
 

@@ -230,10 +230,66 @@ TEST_P(Fp8Products, AreThoseOfTheirOperands) {
                  quantise(w_FD, at::kFloat8_e4m3fn, of_matrix()));
 }
 
-TEST_P(Fp8Products, OfGradientsScaleTheMatrixAlongItsOtherDim) {
-  expect_product(matmul_backward(dy_NF, weight(), GetParam().path),
-                 quantise(dy_NF, gradients(), of_tokens()),
-                 quantise(w_FD.t(), at::kFloat8_e4m3fn, of_matrix()));
+TEST_P(Fp8Products, OfGradientsReadTheMatrixOfTheForwardPass) {
+  const Quantised w = quantise(w_FD, at::kFloat8_e4m3fn, of_matrix());
+  const at::Tensor dx = matmul_backward(dy_NF, weight(), GetParam().path);
+  if (recipe().scaling == Fp8Scaling::block)
+    return expect_product(dx, quantise(dy_NF, gradients(), of_tokens()),
+                          {w.values.t(), w.scales.t()});
+  // What a row is scaled by is part of the gradients before they are rounded.
+  const at::Tensor scaled = (dy_NF.to(at::kDouble) * w.scales.to(at::kDouble).t());
+  EXPECT_TRUE(at::equal(scaled.to(at::kBFloat16).to(at::kDouble), scaled)) << "exact in bf16";
+  expect_product(dx, quantise(scaled.to(at::kBFloat16), gradients(), of_tokens()),
+                 {w.values.t(), at::ones({width, 1})});
+}
+
+TEST_P(Fp8Products, OfGradientsAreNoFurtherOffThanWithAMatrixRoundedForThem) {
+  const at::Tensor exact = at::mm(dy_NF.to(at::kDouble), w_FD.to(at::kDouble));
+  const Quantised dy = quantise(dy_NF, gradients(), of_tokens());
+  const Quantised again = quantise(w_FD.t(), at::kFloat8_e4m3fn, of_matrix());
+  const at::Tensor requantised =
+      at::mm(dequantised(dy, at::kDouble), dequantised(again, at::kDouble).t());
+  const auto off = [&](const at::Tensor& dx) {
+    return ((dx.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
+  };
+  const double of_this = off(matmul_backward(dy_NF, weight(), GetParam().path));
+  RecordProperty("off_by", std::to_string(of_this));
+  EXPECT_LT(of_this, 1.05 * off(requantised));
+  EXPECT_LT(of_this, gradients() == at::kFloat8_e5m2 ? 0.09 : 0.05);
+  EXPECT_GT(of_this, 0.01);
+}
+
+TEST_P(Fp8Products, OfGradientsOfWeightsAreScaledAlongTokens) {
+  // Tokens as many as GPUs multiply, and with zeros behind them.
+  for (const std::int64_t all : {std::int64_t{512}, tokens}) {
+    const at::Tensor x = normal({all, width}, 1).mul(at::exp(3 * normal({1, width}, 6)));
+    const at::Tensor dy = 1e-6 * normal({all, features}, 3) * at::exp(3 * normal({1, features}, 7));
+    const at::Tensor x_ND = x.to(at::kBFloat16), dy_NF = dy.to(at::kBFloat16);
+    at::Tensor dw = at::empty_like(w_FD);
+    fp8_weight_gradient_out(dw, dy_NF, x_ND, recipe(), GetParam().path);
+    const std::int64_t padding = fp8_padded_tokens(all, recipe().scaling) - all;
+    const auto over_tokens = [&](const at::Tensor& of) {
+      return at::constant_pad_nd(of, {0, 0, 0, padding}, 0).t().contiguous();
+    };
+    expect_product(dw, quantise(over_tokens(dy_NF), gradients(), of_tokens()),
+                   quantise(over_tokens(x_ND), at::kFloat8_e4m3fn, of_matrix()));
+  }
+}
+
+TEST_P(Fp8Products, TakeAMatrixThatIsKeptInEightBits) {
+  const Weight kept = {
+      .quantised = quantise_matrix(w_FD, recipe()), .compute = at::kBFloat16, .fp8 = recipe()};
+  EXPECT_EQ(num_outputs(kept), features);
+  EXPECT_TRUE(
+      at::equal(matmul(x_ND, kept, GetParam().path), matmul(x_ND, weight(), GetParam().path)));
+  EXPECT_TRUE(at::equal(matmul_backward(dy_NF, kept, GetParam().path),
+                        matmul_backward(dy_NF, weight(), GetParam().path)));
+  const at::Tensor dense = dequantised(*kept.quantised, at::kBFloat16);
+  EXPECT_TRUE(at::equal(unpacked(kept), dense));
+  Weight plain = kept;
+  plain.fp8.reset();
+  EXPECT_TRUE(at::equal(matmul(x_ND, plain, GetParam().path),
+                        matmul(x_ND, {.dense = dense}, GetParam().path)));
 }
 
 TEST_P(Fp8Products, WriteTheSameToMemoryThatIsThere) {
@@ -287,6 +343,21 @@ TEST_P(Fp8Products, LeaveTheGradientsOfWeightsToBf16) {
   EXPECT_TRUE(at::equal(dx, matmul_backward(dy_NF, weight(), GetParam().path)));
   EXPECT_FALSE(at::equal(y, y_wide));
   EXPECT_FALSE(at::equal(dx, dx_wide));
+}
+
+TEST_P(Fp8Products, AreAddedToTheGradientsOfWeightsWhereAskedFor) {
+  OfEightBits weights({w_FD});
+  weights.recipe = recipe();
+  weights.recipe->weight_gradients = true;
+  Ops ops(weights, GetParam().path);
+  const auto backward = [&] {
+    ops.linear(x_ND.clone().set_requires_grad(true), {0, 1}).backward(dy_NF);
+    return weights.gradient_of(0).clone();
+  };
+  at::Tensor expected = at::empty_like(w_FD);
+  fp8_weight_gradient_out(expected, dy_NF, x_ND, *weights.recipe, GetParam().path);
+  EXPECT_TRUE(at::equal(backward(), expected));
+  EXPECT_TRUE(at::equal(backward(), expected + expected)) << "of the next micro-batch";
 }
 
 std::string name_of_products(const testing::TestParamInfo<Products>& info) {

@@ -38,9 +38,10 @@ class ExpertsInAUnit : public Weights {
     written_[index(rows)] = true;
     return {one(gradient_, rows), was_written};
   }
-  at::Tensor series(const RowSeries& series) const override {
-    return only_together ? all(flat_, series) : at::Tensor();
+  Weight series(const RowSeries& series) const override {
+    return only_together ? Weight{.dense = all(flat_, series)} : Weight();
   }
+  bool has_series_gradient(const RowSeries&) const override { return only_together; }
   GradientSlot series_gradient(const RowSeries& series) override {
     const bool was_written = written_[index(series.first)];
     for (std::int64_t i = 0; i < series.num; ++i)
