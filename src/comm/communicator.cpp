@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "comm/activity.hpp"
 #include "comm/detail/broadcast.hpp"
 #include "comm/detail/handle.hpp"
+#include "comm/detail/waiting.hpp"
 #include "core/error.hpp"
 
 namespace finetune::comm {
@@ -32,6 +34,15 @@ int mpi_count(std::int64_t count) {
   return static_cast<int>(count);
 }
 
+template <typename T>
+void all_reduce_in_place(std::span<T> values, MPI_Datatype type, Reduce op, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), type,
+                           mpi_op(op), comm, &request),
+            "MPI_Iallreduce");
+  finish(request, "MPI_Iallreduce");
+}
+
 /// Types are only moved, never reduced, so their size is all that matters.
 MPI_Datatype mpi_type_of_size(std::int64_t bytes) {
   switch (bytes) {
@@ -49,12 +60,29 @@ MPI_Datatype mpi_type_of_size(std::int64_t bytes) {
 /// Without MPI there is nothing to wait for, and nobody to tell. Communicators of one rank tell,
 /// so that a node with one rank counts as many collectives as a node with several.
 template <typename Handle>
-Activity::Scope inside(const Handle& handle, const char* collective) {
-  return {handle ? handle->activity.get() : nullptr, Track::main, collective,
-          handle ? handle->name : name_of_one};
+Activity::Scope inside(const Handle& handle, const char* collective, std::int64_t bytes = 0) {
+  if (!handle) return {nullptr, Track::main, collective, name_of_one};
+  return {handle->activity.get(),
+          Track::main,
+          collective,
+          handle->name,
+          {.first_rank = handle->first_rank, .num_ranks = handle->size, .bytes = bytes}};
 }
 
 }  // namespace
+
+int lowest_world_rank(MPI_Comm comm, int size) {
+  MPI_Group own = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &own), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  std::vector<int> ranks(static_cast<std::size_t>(size)), of_world(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), world, of_world.data()),
+            "MPI_Group_translate_ranks");
+  MPI_Group_free(&own);
+  MPI_Group_free(&world);
+  return *std::min_element(of_world.begin(), of_world.end());
+}
 
 Communicator::Handle::~Handle() {
   int finalized = 0;
@@ -79,6 +107,14 @@ Activity* Communicator::activity() const {
   return handle_ ? handle_->activity.get() : nullptr;
 }
 
+Details Communicator::details(std::int64_t bytes) const {
+  if (!handle_) return {.bytes = bytes};
+  return {.first_rank = handle_->first_rank,
+          .num_ranks = handle_->size,
+          .bytes = bytes,
+          .subject = handle_->activity ? handle_->activity->subject() : Label()};
+}
+
 int Communicator::node() const {
   return handle_ ? handle_->node : 0;
 }
@@ -89,6 +125,7 @@ Communicator Communicator::split(int color, int key, std::string name, Watched w
   auto handle = std::make_shared<Handle>();
   if (watched == Watched::yes) handle->activity = handle_->activity;
   handle->node = handle_->node;
+  arrive(handle_->comm);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
   handle->complete(std::move(name));
   return Communicator(std::move(handle));
@@ -112,6 +149,7 @@ std::shared_ptr<Communicator::Handle> Communicator::duplicate(std::string name) 
   auto handle = std::make_shared<Handle>();
   handle->activity = handle_->activity;
   handle->node = handle_->node;
+  arrive(handle_->comm);
   check_mpi(MPI_Comm_dup(handle_->comm, &handle->comm), "MPI_Comm_dup");
   handle->complete(std::move(name));
   return handle;
@@ -119,12 +157,12 @@ std::shared_ptr<Communicator::Handle> Communicator::duplicate(std::string name) 
 
 void Communicator::barrier() const {
   const auto scope = inside(handle_, "barrier");
-  if (handle_) check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
+  if (handle_) arrive(handle_->comm);
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   if (!handle_) return;
-  const auto scope = inside(handle_, "broadcast");
+  const auto scope = inside(handle_, "broadcast", std::ssize(bytes));
   broadcast_inside(bytes, root);
 }
 
@@ -157,7 +195,7 @@ std::string Communicator::broadcast_text(std::string text, int root) const {
 
 void Communicator::all_gather(core::DType dtype, const void* shard, void* full,
                               std::int64_t count) const {
-  const auto scope = inside(handle_, "all_gather");
+  const auto scope = inside(handle_, "all_gather", count * size() * core::size_bytes(dtype));
   all_gather_inside(dtype, shard, full, count);
 }
 
@@ -173,17 +211,27 @@ void Communicator::all_gather_inside(core::DType dtype, const void* shard, void*
   }
   MPI_Datatype type = mpi_type_of_size(element_bytes);
   const int n = mpi_count(count);
-  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, n, type, full, n, type, handle_->comm),
-            "MPI_Allgather");
+  const void* own = in_place ? MPI_IN_PLACE : shard;
+  if (count * element_bytes * size() <= std::int64_t{short_broadcast_bytes}) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallgather(own, n, type, full, n, type, handle_->comm, &request),
+              "MPI_Iallgather");
+    finish(request, "MPI_Iallgather");
+    return;
+  }
+  arrive(handle_->comm);
+  check_mpi(MPI_Allgather(own, n, type, full, n, type, handle_->comm), "MPI_Allgather");
 }
 
 void Communicator::reduce_scatter(const float* full, float* shard, std::int64_t count) const {
-  const auto scope = inside(handle_, "reduce_scatter");
+  const auto scope =
+      inside(handle_, "reduce_scatter", count * size() * std::int64_t{sizeof(float)});
   if (!handle_ || size() == 1) {
     if (full != shard && count != 0)
       std::memcpy(shard, full, static_cast<std::size_t>(count) * sizeof(float));
     return;
   }
+  arrive(handle_->comm);
   check_mpi(
       MPI_Reduce_scatter_block(full, shard, mpi_count(count), MPI_FLOAT, MPI_SUM, handle_->comm),
       "MPI_Reduce_scatter_block");
@@ -191,26 +239,20 @@ void Communicator::reduce_scatter(const float* full, float* shard, std::int64_t 
 
 void Communicator::all_reduce(std::span<double> values, Reduce op) const {
   if (!handle_) return;
-  const auto scope = inside(handle_, "all_reduce");
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_DOUBLE,
-                          mpi_op(op), handle_->comm),
-            "MPI_Allreduce");
+  const auto scope = inside(handle_, "all_reduce", std::ssize(std::as_bytes(values)));
+  all_reduce_in_place(values, MPI_DOUBLE, op, handle_->comm);
 }
 
 void Communicator::all_reduce(std::span<float> values, Reduce op) const {
   if (!handle_) return;
-  const auto scope = inside(handle_, "all_reduce");
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_FLOAT,
-                          mpi_op(op), handle_->comm),
-            "MPI_Allreduce");
+  const auto scope = inside(handle_, "all_reduce", std::ssize(std::as_bytes(values)));
+  all_reduce_in_place(values, MPI_FLOAT, op, handle_->comm);
 }
 
 void Communicator::all_reduce(std::span<std::int64_t> values, Reduce op) const {
   if (!handle_) return;
-  const auto scope = inside(handle_, "all_reduce");
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(std::ssize(values)), MPI_INT64_T,
-                          mpi_op(op), handle_->comm),
-            "MPI_Allreduce");
+  const auto scope = inside(handle_, "all_reduce", std::ssize(std::as_bytes(values)));
+  all_reduce_in_place(values, MPI_INT64_T, op, handle_->comm);
 }
 
 std::int64_t Communicator::all_reduce(std::int64_t value, Reduce op) const {

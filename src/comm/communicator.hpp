@@ -15,15 +15,17 @@
 namespace finetune::comm {
 
 class Activity;
+struct Details;
 
 enum class Reduce { sum, min, max };
 
 /// A cheap handle to a communicator over MPI. Default-constructed it is a world of one rank that
 /// needs no MPI: every collective then copies its input.
 ///
-/// All functions but rank(), size(), is_root(), name(), activity() and node() are collective on the
-/// communicator: every rank calls them, in the same order. They block. Counts are elements. Throws:
-/// ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI cannot take.
+/// All functions but rank(), size(), is_root(), name(), activity(), details() and node() are
+/// collective on the communicator: every rank calls them, in the same order. They block. Counts are
+/// elements. Throws: ErrorKind::environment if MPI reports an error; ErrorKind::bug for counts MPI
+/// cannot take.
 class Communicator {
  public:
   Communicator() = default;
@@ -35,6 +37,8 @@ class Communicator {
   /// Where this rank records what it is doing; every blocking collective does, on Track::main.
   /// nullptr without MPI.
   Activity* activity() const;
+  /// What Activity records of a collective of this communicator, with what it is for.
+  Details details(std::int64_t bytes) const;
   /// The node of this rank, by its number in the job (Topology); 0 without MPI.
   int node() const;
 

@@ -22,6 +22,8 @@
 namespace finetune::comm {
 namespace {
 
+constexpr double longest_record_s = 5;
+
 Topology find_topology(const Communicator& world, const Communicator& node) {
   // A node is named after its lowest world rank: two nodes may carry the same host name in
   // containers, and one host name may hold two MPI nodes.
@@ -62,6 +64,7 @@ int share_of_cores(const Communicator& node) {
 }  // namespace
 
 Environment::Environment(int& argc, char**& argv) {
+  FlightRecorder::catch_signal();
   int provided = 0;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
 
@@ -84,9 +87,13 @@ Environment::Environment(int& argc, char**& argv) {
   topology_ = find_topology(world_, node_);
   world->node = node->node = topology_.node_of_rank[static_cast<std::size_t>(world_.rank())];
   cores_ = share_of_cores(node_);
+  flight_ =
+      std::make_unique<FlightRecorder>(*activity_, world_.rank(), world_.size(),
+                                       topology_.node_names[static_cast<std::size_t>(world->node)]);
 }
 
 Environment::~Environment() {
+  flight_.reset();
   node_ = Communicator();
   world_ = Communicator();
   if (std::uncaught_exceptions() == 0) MPI_Finalize();
@@ -106,6 +113,7 @@ int Environment::report(const std::exception& error) const {
                          topology_.node_names[static_cast<std::size_t>(
                              topology_.node_of_rank[static_cast<std::size_t>(world_.rank())])],
                          message_of(error)));
+  flight_->write_everywhere(message_of(error), longest_record_s);
   abort_job(code);
   return code;
 }

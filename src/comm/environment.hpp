@@ -9,6 +9,7 @@
 
 #include "comm/activity.hpp"
 #include "comm/communicator.hpp"
+#include "comm/watch/flight_recorder.hpp"
 
 namespace finetune::comm {
 
@@ -37,13 +38,16 @@ class Environment {
   /// What this rank is doing, recorded by all communicators that come from here.
   Activity& activity() const { return *activity_; }
 
+  /// Writes what this rank did last once something goes wrong.
+  FlightRecorder& flight() const { return *flight_; }
+
   /// Processor cores this rank may use: OMP_NUM_THREADS if it is set, those it is bound to, or its
   /// share of those it is bound to together with other ranks.
   int cores() const;
 
   /// Tells the user about `error` and returns its exit code. An error all ranks agreed on (see
   /// agree.hpp) is printed by the root; any other is printed by this rank, which then aborts the
-  /// job, because the others wait for it in some collective.
+  /// job, because the others wait for it in some collective; before that all write flight records.
   int report(const std::exception& error) const;
 
  private:
@@ -51,6 +55,7 @@ class Environment {
   Communicator world_;
   Communicator node_;
   Topology topology_;
+  std::unique_ptr<FlightRecorder> flight_;
   int cores_ = 1;
 };
 

@@ -5,6 +5,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/detail/handle.hpp"
+#include "comm/detail/waiting.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 
@@ -37,31 +38,33 @@ void add_receive(MPI_Comm comm, std::span<std::byte> bytes, int from,
   }
 }
 
-void wait(std::vector<MPI_Request>& requests) {
-  check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-            "MPI_Waitall");
-}
-
 Bytes copy(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-Activity::Scope inside(const char* collective, Activity* activity, const std::string& axis) {
-  return {activity, Track::main, collective, axis};
+template <typename Handle>
+Activity::Scope inside(const char* collective, const Handle& handle, const std::string& axis,
+                       std::int64_t bytes) {
+  if (!handle) return {nullptr, Track::main, collective, axis};
+  return {handle->activity.get(),
+          Track::main,
+          collective,
+          axis,
+          {.first_rank = handle->first_rank, .num_ranks = handle->size, .bytes = bytes}};
 }
 
 }  // namespace
 
 std::vector<Bytes> Communicator::gather_bytes(std::span<const std::byte> bytes) const {
   if (!handle_) return {copy(bytes)};
-  const auto scope = inside("gather", activity(), name());
+  const auto scope = inside("gather", handle_, name(), std::ssize(bytes));
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
   const std::int64_t own = std::ssize(bytes);
   all_gather_inside(core::DType::i64, &own, sizes.data(), 1);
   std::vector<MPI_Request> requests;
   if (!is_root()) {
     add_send(handle_->comm, bytes, 0, requests);
-    wait(requests);
+    finish(requests, "MPI_Testall");
     return {};
   }
   std::vector<Bytes> parts(sizes.size());
@@ -71,7 +74,7 @@ std::vector<Bytes> Communicator::gather_bytes(std::span<const std::byte> bytes) 
     part.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]));
     add_receive(handle_->comm, part, from, requests);
   }
-  wait(requests);
+  finish(requests, "MPI_Testall");
   return parts;
 }
 
@@ -86,18 +89,19 @@ Bytes Communicator::shift(std::span<const std::byte> bytes, int distance) const 
   const int to = ((rank() + distance) % size() + size()) % size();
   const int from = ((rank() - distance) % size() + size()) % size();
   // A communicator of one rank tells too: watchdogs compare how many collectives ranks entered.
-  const auto scope = inside("shift", activity(), name());
+  const auto scope = inside("shift", handle_, name(), std::ssize(bytes));
   if (to == rank()) return copy(bytes);
   const std::int64_t own = std::ssize(bytes);
   std::int64_t coming = 0;
-  check_mpi(MPI_Sendrecv(&own, 1, MPI_INT64_T, to, message_tag, &coming, 1, MPI_INT64_T, from,
-                         message_tag, handle_->comm, MPI_STATUS_IGNORE),
-            "MPI_Sendrecv");
-  Bytes received(static_cast<std::size_t>(coming));
   std::vector<MPI_Request> requests;
+  add_receive(handle_->comm, std::as_writable_bytes(std::span(&coming, 1)), from, requests);
+  add_send(handle_->comm, std::as_bytes(std::span(&own, 1)), to, requests);
+  finish(requests, "MPI_Testall");
+  Bytes received(static_cast<std::size_t>(coming));
+  requests.clear();
   add_receive(handle_->comm, received, from, requests);
   add_send(handle_->comm, bytes, to, requests);
-  wait(requests);
+  finish(requests, "MPI_Testall");
   return received;
 }
 
@@ -107,15 +111,15 @@ double Communicator::pass(std::span<const std::byte> out, int to, std::span<std:
     std::copy(out.begin(), out.end(), in.begin());
     return 0;
   }
-  const auto scope = inside("pass", activity(), name());
+  const auto scope = inside("pass", handle_, name(), std::ssize(out));
   const core::Stopwatch watch;
   std::vector<MPI_Request> receives;
   std::vector<MPI_Request> sends;
   if (from >= 0) add_receive(handle_->comm, in, from, receives);
   if (to >= 0) add_send(handle_->comm, out, to, sends);
-  wait(receives);
+  finish(receives, "MPI_Testall");
   const double seconds = watch.seconds();
-  wait(sends);
+  finish(sends, "MPI_Testall");
   return seconds;
 }
 
@@ -123,7 +127,7 @@ std::vector<Communicator::Delivery> Communicator::deliver(std::span<const std::b
                                                           int to) const {
   core::check(to >= 0 && to < size(), "bytes are delivered to a rank of the communicator");
   if (!handle_) return {{0, copy(bytes)}};
-  const auto scope = inside("deliver", activity(), name());
+  const auto scope = inside("deliver", handle_, name(), std::ssize(bytes));
   const std::int64_t own[] = {to, std::ssize(bytes)};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
   all_gather_inside(core::DType::i64, own, all.data(), 2);
@@ -137,7 +141,7 @@ std::vector<Communicator::Delivery> Communicator::deliver(std::span<const std::b
   for (Delivery& delivery : received)
     add_receive(handle_->comm, delivery.bytes, delivery.from, requests);
   add_send(handle_->comm, bytes, to, requests);
-  wait(requests);
+  finish(requests, "MPI_Testall");
   return received;
 }
 

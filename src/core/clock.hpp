@@ -1,6 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Monotonic seconds; wall-clock time is never used to measure or to time out.
+// Monotonic seconds; wall-clock time is for people and files, and never used to measure or to time
+// out.
 
 #include <chrono>
 
@@ -16,5 +17,10 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+/// Wall-clock seconds since 1970.
+inline double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace finetune::core

@@ -106,6 +106,10 @@ void File::write_at(std::int64_t offset, std::span<const std::byte> source) cons
   }
 }
 
+void File::cut(std::int64_t size_bytes) const {
+  if (::ftruncate(descriptor_, size_bytes) != 0) fail_io(path_, "cannot be cut");
+}
+
 void File::sync() const {
   if (::fsync(descriptor_) != 0) fail_io(path_, "cannot be synced to disk");
 }

@@ -38,6 +38,9 @@ class File {
   /// Writes all of `source` at `offset`. Throws: ErrorKind::io with the system's reason.
   void write_at(std::int64_t offset, std::span<const std::byte> source) const;
 
+  /// What is behind `size_bytes` goes. Throws: ErrorKind::io with the system's reason.
+  void cut(std::int64_t size_bytes) const;
+
   /// fsync. Never retried: after a failure the kernel may have dropped the pages.
   void sync() const;
 

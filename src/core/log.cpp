@@ -72,9 +72,21 @@ class Copy {
     return put(remembered);
   }
 
+  void open_later(const std::filesystem::path& path) {
+    const std::lock_guard lock(mutex_);
+    remembers_ = false;
+    remembered_.clear();
+    close();
+    path_ = path.string();
+    is_to_open_ = true;
+  }
+
   /// Returns why it could not be written, once, or nothing.
   std::string add(std::string_view text) {
     const std::lock_guard lock(mutex_);
+    if (std::exchange(is_to_open_, false))
+      descriptor_ =
+          ::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (descriptor_ < 0 && !remembers_) return "";
     const std::string line = now() + std::string(text);
     if (descriptor_ >= 0) return put(line);
@@ -103,6 +115,7 @@ class Copy {
   bool remembers_ = false;
   std::string remembered_;
   std::string path_;
+  bool is_to_open_ = false;  ///< for the first line
   int descriptor_ = -1;
 };
 
@@ -149,6 +162,10 @@ void warn(std::string_view line) {
   if (root) write(stderr, "warning: ", line);
 }
 
+void warn_of_rank(std::string_view line) {
+  write(stderr, "warning: ", line);
+}
+
 void error(std::string_view line) {
   write(stderr, "error: ", line);
 }
@@ -159,6 +176,10 @@ void remember() {
 
 void copy_to(const std::filesystem::path& path, mode_t mode) {
   warn_of_copy(copy().open(path, mode));
+}
+
+void copy_errors_to(const std::filesystem::path& path) {
+  copy().open_later(path);
 }
 
 void note(std::string_view line) {

@@ -16,6 +16,9 @@ void info(std::string_view line);
 /// One line `warning: ...` on stderr from the root; nothing elsewhere.
 void warn(std::string_view line);
 
+/// A warning that concerns the caller's rank alone, whichever it is.
+void warn_of_rank(std::string_view line);
+
 /// One line `error: ...` on stderr from whichever rank calls. Control characters are escaped.
 void error(std::string_view line);
 

@@ -17,6 +17,10 @@ void remember();
 /// printing goes on without it.
 void copy_to(const std::filesystem::path& path, mode_t mode);
 
+/// From now on appends errors of this process to `path`, which another process has made and writes.
+/// One that is not there is left alone.
+void copy_errors_to(const std::filesystem::path& path);
+
 /// One line for the file alone: what a terminal shows in another way.
 void note(std::string_view line);
 

@@ -7,7 +7,8 @@ shift
 options=(-n "$ranks" --oversubscribe --bind-to none)
 # Open MPI refuses to run as root unless told twice; in a container root is all there is.
 [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
-# Idle ranks yield their core: tests run more ranks than there are cores.
+# Tests run more ranks than there are cores. Where they wait for each other they sleep (src/comm/detail/waiting.hpp); the
+# rounds of messages in which Open MPI makes a communicator are short, and far quicker if it yields.
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 exec mpirun "${options[@]}" "$@"

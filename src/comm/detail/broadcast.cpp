@@ -4,10 +4,21 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/detail/waiting.hpp"
+
 namespace finetune::comm {
 
 void broadcast_pieces(MPI_Comm comm, std::span<std::byte> bytes, int root) {
+  if (bytes.size() <= short_broadcast_bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(
+        MPI_Ibcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, root, comm, &request),
+        "MPI_Ibcast");
+    finish(request, "MPI_Ibcast");
+    return;
+  }
   constexpr std::size_t piece = std::size_t{1} << 30;
+  arrive(comm);
   while (!bytes.empty()) {
     const std::size_t n = std::min(bytes.size(), piece);
     check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, root, comm), "MPI_Bcast");
@@ -20,6 +31,7 @@ std::unique_ptr<BroadcastLevels> BroadcastLevels::make(MPI_Comm comm, int node) 
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   std::vector<int> nodes(static_cast<std::size_t>(size));
+  arrive(comm);
   check_mpi(MPI_Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm), "MPI_Allgather");
   std::map<int, int> index_of_node;
   std::unique_ptr<BroadcastLevels> levels(new BroadcastLevels);

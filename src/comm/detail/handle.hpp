@@ -13,12 +13,16 @@
 
 namespace finetune::comm {
 
+/// Of the ranks of `comm`. Not collective.
+int lowest_world_rank(MPI_Comm comm, int size);
+
 struct Communicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
-  int node = 0;       ///< of this rank, in the job
-  bool owned = true;  ///< freed with the handle; false for MPI_COMM_WORLD
+  int first_rank = 0;  ///< the lowest of its ranks, in the world
+  int node = 0;        ///< of this rank, in the job
+  bool owned = true;   ///< freed with the handle; false for MPI_COMM_WORLD
   std::string name;
   /// For broadcasts of many bytes, of which the first makes them; nothing where they are of no use.
   mutable std::unique_ptr<BroadcastLevels> broadcast_levels;
@@ -35,6 +39,7 @@ struct Communicator::Handle {
     name = std::move(its_name);
     check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    first_rank = lowest_world_rank(comm, size);
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
 };

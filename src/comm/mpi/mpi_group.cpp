@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "comm/activity.hpp"
@@ -15,6 +16,7 @@
 #include "comm/mpi/detail/two_level.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "trace/recorder.hpp"
 
 namespace finetune::comm {
 namespace {
@@ -146,11 +148,20 @@ void MpiGroup::count(std::span<const std::int64_t> send_bytes) {
 
 Ticket MpiGroup::start(const char* name, std::function<void(const PointToPoint&)> work) {
   ++traffic_.collectives;
+  std::optional<trace::Span> span;
+  if (worker_->is_inline()) span.emplace(trace::main_row, "wait", comm_.name());
   const core::Stopwatch watch;
-  const Ticket ticket = worker_->post([this, name, work = std::move(work)] {
+  Details details =
+      comm_.details(traffic_.sent_bytes - std::exchange(told_bytes_, traffic_.sent_bytes));
+  details.posted_ns = now_ns();
+  const Ticket ticket = worker_->post([this, name, details, work = std::move(work)] {
     MPI_Comm comm = comm_.handle_ ? comm_.handle_->comm : MPI_COMM_NULL;
-    const Activity::Scope scope(comm_.activity(), Track::stream, name, comm_.name());
+    const Activity::Scope scope(comm_.activity(), Track::stream, name, comm_.name(), details);
+    const core::Stopwatch since_begin;
     work(PointToPoint(comm, *worker_, comm_.rank(), comm_.size()));
+    if (Activity* activity = comm_.activity())
+      activity->link_rates().add(comm_.name(), details.first_rank, details.num_ranks, details.bytes,
+                                 since_begin.seconds());
   });
   if (worker_->is_inline()) exposed_s_ += watch.seconds();
   return ticket;
@@ -219,12 +230,14 @@ Ticket MpiGroup::exchange(Exchange exchange) {
 
 void MpiGroup::wait(Ticket ticket) {
   if (ticket == nothing_started) return;
+  const trace::Span span(trace::main_row, "wait", comm_.name());
   const core::Stopwatch watch;
   worker_->wait(ticket);
   exposed_s_ += watch.seconds();
 }
 
 void MpiGroup::synchronize() {
+  const trace::Span span(trace::main_row, "wait", comm_.name());
   const core::Stopwatch watch;
   worker_->wait_all();
   exposed_s_ += watch.seconds();

@@ -78,6 +78,7 @@ class MpiGroup : public Group {
   Options::Levels levels_ = Options::Levels::cheapest;
   std::string why_one_level_;
   Traffic traffic_;
+  std::int64_t told_bytes_ = 0;  ///< of traffic_.sent_bytes: what Activity knows
   double exposed_s_ = 0;
 };
 

@@ -16,7 +16,7 @@ DeviceStream::~DeviceStream() = default;
 void* DeviceStream::stream() const {
   return nullptr;
 }
-Ticket DeviceStream::start(const char*, const Communicator&, std::function<void()>) {
+Ticket DeviceStream::start(const char*, const Communicator&, std::int64_t, std::function<void()>) {
   return nothing_started;
 }
 Ticket DeviceStream::hold_back(std::function<void()>) {

@@ -18,62 +18,18 @@
 
 #include "comm/detail/launcher.hpp"
 #include "comm/mpi/detail/mpi.hpp"
-#include "comm/watch/detail/hang.hpp"
+#include "comm/watch/detail/beat.hpp"
+#include "comm/watch/hang.hpp"
 #include "core/log.hpp"
 
 namespace finetune::comm {
 namespace {
 
 constexpr int beat_tag = 1;
-
-/// A heartbeat as it travels.
-struct Beat {
-  struct Part {
-    std::int64_t step = 0;
-    std::int64_t sequence = 0;
-    std::int64_t is_inside = 0;
-    double seconds = 0;
-    std::array<char, 24> collective{};
-    std::array<char, 24> axis{};
-  };
-  std::array<Part, 2> parts;
-  std::int64_t is_last = 0;
-};
-
-void put(const std::string& text, std::array<char, 24>& field) {
-  text.copy(field.data(), field.size() - 1);
-}
-
-Beat to_beat(const RankState& state) {
-  Beat beat;
-  for (std::size_t i = 0; i < state.tracks.size(); ++i) {
-    const Doing& doing = state.tracks[i];
-    Beat::Part& part = beat.parts[i];
-    part.step = doing.step;
-    part.sequence = doing.sequence;
-    part.is_inside = doing.is_inside ? 1 : 0;
-    part.seconds = doing.seconds;
-    put(doing.collective, part.collective);
-    put(doing.axis, part.axis);
-  }
-  beat.is_last = state.is_finished ? 1 : 0;
-  return beat;
-}
-
-RankState to_state(const Beat& beat) {
-  RankState state;
-  for (std::size_t i = 0; i < state.tracks.size(); ++i) {
-    const Beat::Part& part = beat.parts[i];
-    state.tracks[i] = {.step = part.step,
-                       .sequence = part.sequence,
-                       .is_inside = part.is_inside != 0,
-                       .collective = part.collective.data(),
-                       .axis = part.axis.data(),
-                       .seconds = part.seconds};
-  }
-  state.is_finished = beat.is_last != 0;
-  return state;
-}
+constexpr int call_tag = 2;    ///< write your flight record
+constexpr int answer_tag = 3;  ///< it is written
+constexpr double call_interval_s = 0.2;
+constexpr double longest_record_s = 5;
 
 /// Counts the time in which its owner runs: a pause longer than `longest_s` between two looks is
 /// one in which this process was stopped, and the others probably too.
@@ -112,13 +68,15 @@ struct Outbox {
 
 }  // namespace
 
-// Only the constructor, close() and abandon() run on the caller's thread, the first before and the
-// others after the watching thread. MPI's errors are left alone in between: a peer that cannot be
-// reached is silent, which is what the judgement is about.
+// The constructor, close() and abandon() run on the caller's thread, the first before and the
+// others after the watching thread; a recorder's call() on that of whoever fails, beside it. MPI's
+// errors are left alone in between: a peer that cannot be reached is silent, which is what the
+// judgement is about.
 class Watchdog::Guard {
  public:
   Guard(const Environment& environment, double timeout_s)
       : activity_(environment.activity()),
+        flight_(environment.flight()),
         rank_(environment.world().rank()),
         timeout_s_(timeout_s),
         interval_s_(std::clamp(timeout_s / 5, 0.05, 5.0)),
@@ -133,11 +91,13 @@ class Watchdog::Guard {
     for (const int monitor : {0, last_rank()})
       if (monitor != rank_) outboxes_.push_back({.rank = monitor});
     if (is_monitor()) receive_next();
+    flight_.set_call([this] { call({}); });
     thread_ = std::thread([this] { watch(); });
   }
 
   /// Collective. The thread goes on until every rank has come here.
   void close() {
+    flight_.set_call(nullptr);
     {
       const Activity::Scope scope(&activity_, Track::main, "finish", "world");
       ask(Wish::finish);
@@ -149,6 +109,7 @@ class Watchdog::Guard {
 
   /// Not collective. False if memory must stay, because a message is still leaving from it.
   bool abandon() {
+    flight_.set_call(nullptr);
     ask(Wish::abandon);
     thread_.join();
     const bool all_left = std::all_of(outboxes_.begin(), outboxes_.end(),
@@ -174,9 +135,59 @@ class Watchdog::Guard {
   Wish rest(Wish now) {
     // Nobody sees a run end 10 ms later, and the thread need not spin while others finish.
     const double seconds = now == Wish::finish ? std::min(interval_s_, 0.01) : interval_s_;
+    const core::Stopwatch resting;
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return wish_ != now; });
+    for (double left = seconds; wish_ == now && left > 0; left = seconds - resting.seconds()) {
+      wake_.wait_for(lock, std::chrono::duration<double>(std::min(left, call_interval_s)),
+                     [&] { return wish_ != now; });
+      lock.unlock();
+      answer_call();
+      lock.lock();
+    }
     return wish_;
+  }
+
+  /// Has every other rank write its flight record, and waits a little for those that are expected
+  /// to; empty: all of them.
+  void call(const std::vector<bool>& expected) const {
+    int num_expected = 0;
+    for (int rank = 0; rank <= last_rank(); ++rank) {
+      if (rank == rank_) continue;
+      if (expected.empty() || expected[static_cast<std::size_t>(rank)]) ++num_expected;
+      send_nothing(rank, call_tag);
+    }
+    const core::Stopwatch waiting;
+    while (num_expected > 0 && waiting.seconds() < longest_record_s) {
+      if (take_nothing(answer_tag) >= 0)
+        --num_expected;
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  void answer_call() {
+    const int caller = take_nothing(call_tag);
+    if (caller < 0) return;
+    // Who calls ends the job.
+    is_called_ = true;
+    flight_.write(fmt::format("{}{}, which ends the job", asked_by_rank, caller), longest_record_s);
+    send_nothing(caller, answer_tag);
+  }
+
+  void send_nothing(int to, int tag) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, comm_, &request) == MPI_SUCCESS)
+      MPI_Request_free(&request);
+  }
+
+  /// The rank that sent an empty message, -1 if there is none.
+  int take_nothing(int tag) const {
+    int is_there = 0;
+    MPI_Status status{};
+    if (MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &is_there, &status) != MPI_SUCCESS || is_there == 0)
+      return -1;
+    MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE);
+    return status.MPI_SOURCE;
   }
 
   void watch() {
@@ -245,7 +256,7 @@ class Watchdog::Guard {
   }
 
   void decide() {
-    if (clock_.seconds() < quiet_until_s_) return;
+    if (clock_.seconds() < quiet_until_s_ || is_called_) return;
     own_wait_s_ = 0;
     for (const Doing& doing : own().tracks)
       if (doing.is_inside) own_wait_s_ = std::max(own_wait_s_, doing.seconds);
@@ -288,8 +299,22 @@ class Watchdog::Guard {
             "Look at the nodes of these two ranks."};
   }
 
-  void end(const core::Message& message) const {
+  void end(core::Message message) const {
+    const std::filesystem::path folder = flight_.folder();
+    if (!folder.empty())
+      message.remedy += fmt::format(" What all ranks did last: finetune trace hang {}",
+                                    folder.parent_path().string());
     log::error(core::to_string(message));
+    std::vector<Heard> heard;
+    std::vector<bool> expected(ranks_.size(), true);
+    for (std::size_t rank = 0; is_monitor() && rank < ranks_.size(); ++rank) {
+      const RankState& state = ranks_[rank];
+      expected[rank] = !state.is_finished && !is_silent(state, timeout_s_);
+      if (is_silent(state, timeout_s_))
+        heard.push_back({static_cast<int>(rank), hosts_[rank], state.silent_s, state.tracks[0],
+                         state.tracks[1]});
+    }
+    if (flight_.write(asked_by_watchdog, longest_record_s, std::move(heard))) call(expected);
     abort_job(static_cast<int>(core::ErrorKind::io));
   }
 
@@ -303,6 +328,7 @@ class Watchdog::Guard {
   }
 
   Activity& activity_;
+  FlightRecorder& flight_;
   int rank_;
   double timeout_s_;
   double interval_s_;
@@ -322,6 +348,7 @@ class Watchdog::Guard {
   std::vector<double> heard_at_s_;
   Beat received_;
   MPI_Request receipt_ = MPI_REQUEST_NULL;
+  bool is_called_ = false;                ///< another rank ends the job
   std::optional<double> agreed_since_s_;  ///< on the clock, since when somebody is to blame
 
   std::thread thread_;

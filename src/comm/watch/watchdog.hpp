@@ -11,10 +11,11 @@ namespace finetune::comm {
 /// A thread next to the computation. It sends what this rank does (Environment::activity) to two
 /// ranks that judge it, over a communicator of its own: the first rank, and the last in case the
 /// first does not answer. Once a rank has been inside a collective for longer than the timeout,
-/// one of them prints who is late (see judge) and aborts the job with ErrorKind::io's exit code.
+/// one of them prints who is late (see judge), has all write their flight records, and aborts the
+/// job with ErrorKind::io's exit code.
 ///
 /// Time in which a rank does not run at all, for example a job suspended by its batch system, does
-/// not count as waiting. Costs two messages of 200 bytes per rank every fifth of the timeout, at
+/// not count as waiting. Costs two messages of 330 bytes per rank every fifth of the timeout, at
 /// most 5 s.
 class Watchdog {
  public:

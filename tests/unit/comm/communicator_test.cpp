@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <ctime>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "support/ranks.hpp"
@@ -43,6 +47,37 @@ TEST(Communicator, ReduceScatterSumsEachRanksPart) {
   const float ranks_sum = static_cast<float>(n * (n - 1)) / 2;
   EXPECT_EQ(shard[0], static_cast<float>(n * 2 * world.rank()) + ranks_sum);
   EXPECT_EQ(shard[1], static_cast<float>(n * (2 * world.rank() + 1)) + ranks_sum);
+}
+
+/// Of this thread, on cores.
+double core_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Else a core that a late rank needs is taken by those that wait for it.
+TEST(Communicator, SleepsWhileItWaitsForALateRank) {
+  const auto& world = tests::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody waits";
+  std::vector<std::byte> few(8), many(1 << 20);
+  std::int64_t value = 1;
+  std::vector<std::int64_t> values(static_cast<std::size_t>(world.size()));
+  const std::function<void()> collectives[] = {
+      [&] { world.barrier(); },
+      [&] { world.broadcast(few, 0); },
+      [&] { world.broadcast(many, 0); },
+      [&] { world.all_reduce(std::span(&value, 1), Reduce::max); },
+      [&] { world.all_gather(core::DType::i64, &value, values.data(), 1); },
+      [&] { world.gather_bytes(few); },
+      [&] { world.shift(few, 1); }};
+  for (const auto& collective : collectives) {
+    world.barrier();
+    if (world.is_root()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const double before = core_seconds();
+    collective();
+    EXPECT_LT(core_seconds() - before, 0.1);
+  }
 }
 
 TEST(Communicator, GathersTextsOfDifferentLength) {

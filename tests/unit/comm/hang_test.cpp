@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/watch/detail/hang.hpp"
+#include "comm/watch/hang.hpp"
 
 #include <gtest/gtest.h>
 

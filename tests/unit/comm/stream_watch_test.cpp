@@ -24,7 +24,12 @@ FakeEvent& as_fake(void* event) {
 StreamWatch::Device fake_device() {
   return {.use = [] {},
           .is_done = [](void* event) { return as_fake(event).is_done.load(); },
-          .give_back = [](void* event) { ++as_fake(event).given_back; }};
+          .time_s = [](const StreamWatch::Mark&) { return 0.5; },
+          .give_back =
+              [](const StreamWatch::Mark& mark) {
+                ++as_fake(mark.begin).given_back;
+                ++as_fake(mark.end).given_back;
+              }};
 }
 
 struct Collective {
@@ -77,6 +82,26 @@ TEST(StreamWatch, CountsCollectivesThatCameAndWentBetweenTwoLooks) {
   EXPECT_EQ(doing.collective, "late");
   EXPECT_EQ(watch.pending(2), std::nullopt);
   EXPECT_EQ(watch.pending(3), &all[2].end);
+}
+
+TEST(StreamWatch, TellsRatesByTheClockOfTheDevice) {
+  Activity activity;
+  std::array<Collective, 2> all;
+  StreamWatch watch(fake_device());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].begin.is_done = all[i].end.is_done = true;
+    StreamWatch::Mark mark = all[i].mark(static_cast<Ticket>(i + 1), activity);
+    mark.details = {.first_rank = 2, .num_ranks = 4, .bytes = (i == 0 ? 8 : 4) << 20};
+    mark.is_timed = i > 0;
+    watch.add(mark);
+  }
+  watch.look();
+  const std::vector<LinkRate> rates = activity.link_rates().take();
+  ASSERT_EQ(rates.size(), 1) << "the other has no times";
+  EXPECT_EQ(rates[0].axis, "fsdp");
+  EXPECT_EQ(rates[0].first_rank, 2);
+  EXPECT_EQ(rates[0].num_ranks, 4);
+  EXPECT_EQ(rates[0].bytes_per_s, 8 << 20);
 }
 
 TEST(StreamWatch, AbortsAllGroupsWhileTheComputingThreadIsBlocked) {

@@ -86,6 +86,31 @@ TEST_F(LogCopy, ThatCannotBeWrittenIsAWarningAndPrintingGoesOn) {
   }
 }
 
+TEST_F(LogCopy, OfErrorsAloneGoesBehindWhatAnotherProcessWrites) {
+  std::ofstream(folder_ / "finetune.log") << "of the first rank\n";
+  printed([&] {
+    copy_to(folder_ / "other.log", 0600);
+    remember();
+    error("before the folder was known");
+    copy_errors_to(folder_ / "finetune.log");
+    set_root(false);
+    info("no error");
+    warn("no error");
+    error("of another rank");
+    set_root(true);
+  });
+  EXPECT_EQ(lines(folder_ / "finetune.log"), "of the first rank\nerror: of another rank\n");
+}
+
+TEST_F(LogCopy, OfErrorsMakesNoFile) {
+  const std::string err = printed([&] {
+    copy_errors_to(folder_ / "finetune.log");
+    error("of another rank");
+  });
+  EXPECT_EQ(err, "error: of another rank\n");
+  EXPECT_FALSE(fs::exists(folder_ / "finetune.log"));
+}
+
 TEST_F(LogCopy, DoesNotFollowALink) {
   fs::create_symlink(folder_ / "elsewhere", folder_ / "finetune.log");
   const std::string err = printed([&] { copy_to(folder_ / "finetune.log", 0600); });

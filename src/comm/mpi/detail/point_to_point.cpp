@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/mpi/detail/point_to_point.hpp"
 
-#include <sched.h>
-#include <time.h>
-
 namespace finetune::comm {
 namespace {
 
 constexpr int tag_of_parts = 1;
 
 }  // namespace
-
-void Patience::wait() {
-  ++looks_;
-  if (looks_ < 20) return;
-  if (looks_ < 60) {
-    ::sched_yield();
-    return;
-  }
-  const timespec pause{.tv_sec = 0, .tv_nsec = 30'000};
-  ::nanosleep(&pause, nullptr);
-}
 
 MPI_Request PointToPoint::send(const void* data, std::int64_t bytes, int to) const {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -37,16 +23,7 @@ MPI_Request PointToPoint::receive(void* data, std::int64_t bytes, int from) cons
 }
 
 void PointToPoint::finish(std::span<MPI_Request> requests) const {
-  Patience patience;
-  for (;;) {
-    int is_done = 0;
-    check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &is_done,
-                          MPI_STATUSES_IGNORE),
-              "MPI_Testall");
-    if (is_done != 0) return;
-    check_wanted();
-    patience.wait();
-  }
+  comm::finish(requests, "MPI_Testall", [this] { check_wanted(); });
 }
 
 void PointToPoint::check_wanted() const {

@@ -8,20 +8,11 @@
 #include <memory>
 #include <span>
 
+#include "comm/detail/waiting.hpp"
 #include "comm/detail/worker.hpp"
 #include "comm/mpi/detail/mpi.hpp"
 
 namespace finetune::comm {
-
-/// Waits shorter and shorter on the processor: first looks again at once, then lets others run,
-/// then sleeps. The computation needs the core more than a message needs to be noticed.
-class Patience {
- public:
-  void wait();
-
- private:
-  int looks_ = 0;
-};
 
 /// Keeps what `owner` holds from being freed while an exception unwinds: MPI may still write to it.
 template <typename T>

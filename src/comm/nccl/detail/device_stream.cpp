@@ -93,6 +93,12 @@ class EventPool {
   std::vector<cudaEvent_t> kept_;
 };
 
+double seconds_between(void* begin, void* end) {
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, as_event(begin), as_event(end)), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(ms);
+}
+
 }  // namespace
 
 struct DeviceStream::Events {
@@ -119,7 +125,13 @@ struct DeviceStream::Events {
             [](void* event) {
               return comm::is_done(cudaEventQuery(as_event(event)), "cudaEventQuery");
             },
-        .give_back = [this](void* event) { plain.put(as_event(event)); }});
+        .time_s =
+            [](const StreamWatch::Mark& mark) { return seconds_between(mark.begin, mark.end); },
+        .give_back =
+            [this](const StreamWatch::Mark& mark) {
+              for (void* event : {mark.begin, mark.end})
+                pool(mark.is_timed).put(as_event(event));
+            }});
     launcher.post([device] { check_cuda(cudaSetDevice(device), "cudaSetDevice"); });
     launcher.wait(++last);
   }
@@ -128,6 +140,7 @@ struct DeviceStream::Events {
     watch.reset();
     cudaStreamDestroy(stream);
   }
+  EventPool& pool(bool is_timed) { return is_timed ? timed : plain; }
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
 };
@@ -141,25 +154,32 @@ void* DeviceStream::stream() const {
   return events_->stream;
 }
 
-Ticket DeviceStream::start(const char* collective, const Communicator& comm,
+Ticket DeviceStream::start(const char* collective, const Communicator& comm, std::int64_t bytes,
                            std::function<void()> enqueue) {
   release();
   events_->watch->throw_if_failed();
   cudaEvent_t ready = events_->plain.record(as_stream(compute_stream_()));
+  Details details = comm.details(bytes);
+  details.posted_ns = now_ns();
   events_->launcher.post(
       [=, this, axis = comm.name(), activity = comm.activity(), ticket = ++events_->last] {
         try {
           events_->watch->throw_if_failed();
           check_cuda(cudaStreamWaitEvent(events_->stream, ready, 0), "cudaStreamWaitEvent");
           events_->plain.put(ready);
-          cudaEvent_t begin = events_->plain.record(events_->stream);
+          // Timed events cost a little more: those that are too small for a rate do without.
+          const bool is_timed = details.bytes >= LinkRates::least_bytes;
+          EventPool& pool = events_->pool(is_timed);
+          cudaEvent_t begin = pool.record(events_->stream);
           enqueue();
           events_->watch->add({.ticket = ticket,
                                .begin = begin,
-                               .end = events_->plain.record(events_->stream),
+                               .end = pool.record(events_->stream),
                                .activity = activity,
                                .collective = collective,
-                               .axis = axis});
+                               .axis = axis,
+                               .details = details,
+                               .is_timed = is_timed});
         } catch (...) {
           events_->watch->give_up(std::current_exception());
         }
@@ -192,6 +212,7 @@ void DeviceStream::make_compute_wait(Ticket ticket, Stalls& stalls) {
   events_->watch->look();
   // The watch may find it done and give it back meanwhile.
   const EventPool::Keep keep(events_->plain);
+  const EventPool::Keep keep_timed(events_->timed);
   const auto pending = events_->watch->pending(ticket);
   if (!pending) return;
   const cudaStream_t compute = as_stream(compute_stream_());
@@ -208,9 +229,7 @@ double DeviceStream::take_s(Stalls& stalls) {
       open.emplace_back(begin, end);
       continue;
     }
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, as_event(begin), as_event(end)), "cudaEventElapsedTime");
-    seconds += 1e-3 * static_cast<double>(ms);
+    seconds += seconds_between(begin, end);
     events_->timed.put(as_event(begin));
     events_->timed.put(as_event(end));
   }

@@ -30,12 +30,13 @@ class DeviceStream {
   void* stream() const;
 
   /// Puts on the stream what `enqueue` puts there, behind what the computing stream holds now, and
-  /// names it: `collective` (a name that lives for ever) of the ranks of `comm`. A thread of the
-  /// stream calls `enqueue`, in the order of these calls: NCCL makes a thread for each call of a
-  /// communicator that does not block, and says when it is done only if it is asked, so that it
-  /// would hold the computation up for 0.1 ms and more. If `enqueue` throws, all groups are
-  /// aborted. Throws the first error that was found since the last call.
-  Ticket start(const char* collective, const Communicator& comm, std::function<void()> enqueue);
+  /// names it: `collective` (a name that lives for ever) of the ranks of `comm`, to whom this one
+  /// sends `bytes`. A thread of the stream calls `enqueue`, in the order of these calls: NCCL makes
+  /// a thread for each call of a communicator that does not block, and says when it is done only if
+  /// it is asked, so that it would hold the computation up for 0.1 ms and more. If `enqueue`
+  /// throws, all groups are aborted. Throws the first error that was found since the last call.
+  Ticket start(const char* collective, const Communicator& comm, std::int64_t bytes,
+               std::function<void()> enqueue);
 
   /// The ticket of what `release` will start: that is called before anything else is started or
   /// waited for.

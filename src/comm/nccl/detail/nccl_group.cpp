@@ -238,10 +238,13 @@ Ticket NcclGroup::start(Started what) {
 
 Ticket NcclGroup::launch(std::vector<Started> parts) {
   const char* name = parts.front().collective;
-  for (const Started& part : parts)
+  std::int64_t bytes = 0;
+  for (const Started& part : parts) {
     if (std::string_view(part.collective) != name) name = "gather with reduce";
+    bytes += part.sent_bytes;
+  }
   const auto stream = static_cast<cudaStream_t>(stream_->stream());
-  return stream_->start(name, comm_, [handle = handle_, stream, parts = std::move(parts)] {
+  return stream_->start(name, comm_, bytes, [handle = handle_, stream, parts = std::move(parts)] {
     if (parts.size() == 1) {
       return handle->call(parts.front().call,
                           [&](ncclComm_t comm) { return parts.front().enqueue(comm, stream); });

@@ -77,11 +77,8 @@ class NcclHandle {
   void call(std::string_view name, const Enqueue& enqueue) {
     begin(name, enqueue);
     while (!is_under_way(name)) {
-      if (began_.seconds() < spin_s) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(poll_interval);
-      }
+      // No yielding meanwhile: see comm/detail/waiting.hpp.
+      if (began_.seconds() >= spin_s) std::this_thread::sleep_for(poll_interval);
     }
   }
 

@@ -13,11 +13,12 @@ constexpr std::chrono::milliseconds look_interval{1};
 
 void enter(StreamWatch::Mark& mark) {
   mark.is_entered = true;
-  if (mark.activity != nullptr) mark.activity->enter(Track::stream, mark.collective, mark.axis);
+  if (mark.activity != nullptr)
+    mark.entry = mark.activity->enter(Track::stream, mark.collective, mark.axis, mark.details);
 }
 
 void leave(const StreamWatch::Mark& mark) {
-  if (mark.activity != nullptr) mark.activity->leave(Track::stream);
+  if (mark.activity != nullptr) mark.activity->leave(mark.entry);
 }
 
 }  // namespace
@@ -97,9 +98,13 @@ void StreamWatch::advance() {
       enter(oldest);
     }
     if (!device_.is_done(oldest.end)) return;
+    // By the device's clock: this thread looks too seldom to know.
+    if (oldest.is_timed && oldest.activity != nullptr)
+      oldest.activity->link_rates().add(oldest.axis, oldest.details.first_rank,
+                                        oldest.details.num_ranks, oldest.details.bytes,
+                                        device_.time_s(oldest));
     leave(oldest);
-    device_.give_back(oldest.begin);
-    device_.give_back(oldest.end);
+    device_.give_back(oldest);
     marks_.pop_front();
   }
 }

@@ -26,13 +26,6 @@ namespace finetune::comm {
 /// no CUDA: events are handles.
 class StreamWatch {
  public:
-  /// How the watch handles events and its thread. Each may be called on either thread.
-  struct Device {
-    std::function<void()> use;                   ///< first thing on each thread of the watch
-    std::function<bool(void* event)> is_done;    ///< may throw
-    std::function<void(void* event)> give_back;  ///< it is not needed any more
-  };
-
   /// A collective on the stream.
   struct Mark {
     Ticket ticket = nothing_started;
@@ -41,7 +34,18 @@ class StreamWatch {
     Activity* activity = nullptr;
     const char* collective = "";  ///< lives for ever
     std::string axis;
+    Details details = {};
+    bool is_timed = false;  ///< its events know when they were reached
     bool is_entered = false;
+    Activity::Entry entry = {};
+  };
+
+  /// How the watch handles events and its thread. Each may be called on either thread.
+  struct Device {
+    std::function<void()> use;                        ///< first thing on each thread of the watch
+    std::function<bool(void* event)> is_done;         ///< may throw
+    std::function<double(const Mark& mark)> time_s;   ///< from begin to end, if it is timed
+    std::function<void(const Mark& mark)> give_back;  ///< its events are not needed any more
   };
 
   explicit StreamWatch(Device device);

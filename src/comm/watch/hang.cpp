@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/watch/detail/hang.hpp"
+#include "comm/watch/hang.hpp"
 
 #include <fmt/format.h>
 
@@ -118,7 +118,8 @@ class Judge {
                             ? stream
                             : main;
     if (last.sequence == 0) return "busy without any collective so far";
-    return fmt::format("busy for {:.0f} s in step {} since {}", last.seconds, last.step,
+    return fmt::format("busy for {:.0f} s in {}step {} since {}", last.seconds,
+                       main.work.empty() ? std::string() : main.work + " of ", last.step,
                        where_in(last));
   }
 
