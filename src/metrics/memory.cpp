@@ -8,6 +8,7 @@
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace finetune::metrics {
 namespace {
@@ -36,6 +37,10 @@ class Uses {
     of(live_, use) += bytes;
     total_ += bytes;
     if (total_ > highest_) note_peak();
+    if (total_ > since_taken_) {
+      since_taken_ = total_;
+      at_since_taken_ = live_;
+    }
   }
   void remove(void* block, std::int64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -47,6 +52,11 @@ class Uses {
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     note_peak();
+  }
+  BytesByUse take_highest() {
+    const std::lock_guard lock(mutex_);
+    since_taken_ = total_;
+    return std::exchange(at_since_taken_, live_);
   }
   BytesByUse at_peak() {
     const std::lock_guard lock(mutex_);
@@ -61,8 +71,8 @@ class Uses {
 
   std::mutex mutex_;
   std::unordered_map<void*, MemoryUse> uses_;  ///< of blocks that are not for activations
-  BytesByUse live_ = {}, at_peak_ = {};
-  std::int64_t total_ = 0, highest_ = 0;
+  BytesByUse live_ = {}, at_peak_ = {}, at_since_taken_ = {};
+  std::int64_t total_ = 0, highest_ = 0, since_taken_ = 0;
 };
 
 /// Null: they are not told apart. Lives as long as the last tensor.
@@ -134,6 +144,11 @@ void reset_peak() {
 void tell_uses_apart() {
   static auto* apart = new Uses(tensor_bytes().live);
   uses = apart;
+}
+
+core::BytesByUse take_highest_by_use() {
+  Uses* const apart = uses;
+  return apart == nullptr ? core::BytesByUse{} : apart->take_highest();
 }
 
 core::BytesByUse peak_by_use() {

@@ -30,6 +30,10 @@ void reset_peak();
 /// before count as activations.
 void tell_uses_apart();
 
+/// What was for what in the moment since the last call in which there was most; zeros if uses are
+/// not told apart.
+core::BytesByUse take_highest_by_use();
+
 /// What of `peak` was for what, at that moment; zeros if uses are not told apart.
 core::BytesByUse peak_by_use();
 

@@ -12,6 +12,7 @@
 
 #include "core/log.hpp"
 #include "core/log_file.hpp"
+#include "core/text.hpp"
 
 namespace finetune::metrics {
 namespace {
@@ -37,9 +38,17 @@ std::int64_t terminal_columns() {
 
 std::string summary(const StepRecord& record, std::int64_t num_steps, double seconds_left) {
   const std::string epoch = record.epoch ? fmt::format("  epoch {:.2f}", *record.epoch) : "";
-  return fmt::format("step {}/{}{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  {} left", record.step,
-                     num_steps, epoch, record.loss, record.lr, record.tokens_per_s,
-                     human_seconds(seconds_left));
+  const std::string mfu = record.mfu ? fmt::format("  {:.1f} % MFU", 100 * *record.mfu) : "";
+  return fmt::format("step {}/{}{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s{}  {} left",
+                     record.step, num_steps, epoch, record.loss, record.lr, record.tokens_per_s,
+                     mfu, human_seconds(seconds_left));
+}
+
+/// For lines, which may be longer than a terminal.
+std::string totals(const StepRecord& record) {
+  if (!record.total_samples || !record.total_tokens) return "";
+  return fmt::format("  so far {} samples, {} tokens", core::with_commas(*record.total_samples),
+                     core::with_commas(*record.total_tokens));
 }
 
 }  // namespace
@@ -60,7 +69,7 @@ void Progress::step(const StepRecord& record) {
   const bool is_due = record.step % every_ == 0 || record.step == num_steps_ || record.step == 1;
   if (style_ == Style::silent || !is_due) return;
   const std::string line =
-      summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step));
+      summary(record, num_steps_, meter_.seconds_left(num_steps_ - record.step)) + totals(record);
   // A bar is for the terminal; the file gets what a job's output would have.
   if (style_ == Style::lines)
     log::info(line);

@@ -2,12 +2,12 @@
 #include "metrics/records.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/fault.hpp"
+#include "core/json.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 
@@ -17,6 +17,15 @@ namespace {
 /// JSON has no NaN or infinity.
 std::string number(double value) {
   return std::isfinite(value) ? core::round_trip(value) : "null";
+}
+
+/// An object by layer.
+std::string to_json(const std::vector<LayerNorm>& norms) {
+  std::string text;
+  for (const LayerNorm& norm : norms)
+    text += fmt::format(R"({}"{}": {{"weight": {}, "gradient": {}}})", text.empty() ? "{" : ", ",
+                        norm.layer, number(norm.weight), number(norm.gradient));
+  return text + "}";
 }
 
 core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
@@ -30,11 +39,7 @@ core::File open_at(const std::filesystem::path& path, std::int64_t keep_bytes) {
                     "missing in it",
                     path.string(), file.size_bytes(), keep_bytes));
   }
-  if (::ftruncate(file.descriptor(), std::min(keep_bytes, file.size_bytes())) != 0) {
-    core::fail(core::ErrorKind::io,
-               {path.string(), "cannot be cut to the checkpoint's length", core::system_reason(),
-                "Look at the file system and its quota."});
-  }
+  file.cut(std::min(keep_bytes, file.size_bytes()));
   return file;
 }
 
@@ -45,9 +50,22 @@ std::string to_json(const StepRecord& r) {
       R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_s": {}, "step_s": {}, "padding": {})",
       r.step, number(r.loss), number(r.grad_norm), number(r.lr), r.tokens, number(r.tokens_per_s),
       number(r.step_s), number(r.padding));
-  if (r.epoch) text += fmt::format(R"(, "epoch": {})", number(*r.epoch));
-  if (r.balance_loss) text += fmt::format(R"(, "balance_loss": {})", number(*r.balance_loss));
-  return r.times ? text + ", " + to_json_fields(*r.times) + "}" : text + "}";
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) text += fmt::format(R"(, "{}": {})", name, number(*value));
+  };
+  add("epoch", r.epoch);
+  add("balance_loss", r.balance_loss);
+  if (r.total_samples) text += fmt::format(R"(, "total_samples": {})", *r.total_samples);
+  if (r.total_tokens) text += fmt::format(R"(, "total_tokens": {})", *r.total_tokens);
+  add("tokens_per_s_per_rank", r.tokens_per_s_per_rank);
+  add("tflops_per_rank", r.tflops_per_rank);
+  add("mfu", r.mfu);
+  add("unix_time_s", r.unix_time_s);
+  if (!r.norms.empty()) text += R"(, "norms": )" + to_json(r.norms);
+  if (r.times) text += ", " + to_json_fields(*r.times);
+  if (r.devices && !r.devices->is_empty()) text += ", " + to_json_field(*r.devices);
+  if (r.links && !r.links->is_empty()) text += ", " + to_json_field(*r.links);
+  return text + "}";
 }
 
 std::string to_json(const ValidationRecord& r) {
@@ -67,6 +85,15 @@ std::string to_json(const CheckpointRecord& r) {
 std::string to_json(const ResumeRecord& r) {
   return fmt::format(R"({{"step": {}, "resume": {{"bytes": {}, "read_s": {}}}}})", r.step, r.bytes,
                      number(r.read_s));
+}
+
+std::string to_json(const AnswersRecord& r) {
+  core::Json answers = core::Json::array();
+  for (const Answer& a : r.answers)
+    answers.push_back({{"prompt", core::printable(a.prompt)},
+                       {"answer", core::printable(a.answer)},
+                       {"expected", core::printable(a.expected)}});
+  return fmt::format(R"({{"step": {}, "answers": {}}})", r.step, answers.dump());
 }
 
 RecordFile::RecordFile(const std::filesystem::path& path, std::int64_t keep_bytes)

@@ -6,11 +6,22 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/file.hpp"
+#include "metrics/device_use.hpp"
+#include "metrics/links.hpp"
 #include "metrics/step_times.hpp"
 
 namespace finetune::metrics {
+
+/// Of what is trained in a layer.
+struct LayerNorm {
+  int stage = 0;      ///< the embedding 0, block i 1 + i, the head last
+  std::string layer;  ///< "embedding", "block 3", "head"
+  double weight = 0;  ///< before the step's update
+  double gradient = 0;
+};
 
 struct StepRecord {
   std::int64_t step = 0;  ///< counts from 1: the number of updates done
@@ -20,10 +31,19 @@ struct StepRecord {
   std::int64_t tokens = 0;  ///< positions computed, padding left out
   double tokens_per_s = 0;
   double step_s = 0;
-  double padding = 0;                       ///< part of all positions computed
-  std::optional<double> epoch = {};         ///< passes over the data that are done: 1.25
-  std::optional<double> balance_loss = {};  ///< of experts, where it is part of the training
-  std::optional<TimeReport> times = {};     ///< of the steps since the last that had one
+  double padding = 0;                              ///< part of all positions computed
+  std::optional<double> epoch = {};                ///< passes over the data that are done: 1.25
+  std::optional<double> balance_loss = {};         ///< of experts, where it is part of the training
+  std::optional<std::int64_t> total_samples = {};  ///< trained on in all steps so far
+  std::optional<std::int64_t> total_tokens = {};   ///< the sum of `tokens`
+  std::optional<double> tokens_per_s_per_rank = {};
+  std::optional<double> tflops_per_rank = {};  ///< arithmetic of the model, 1e12 a second
+  std::optional<double> mfu = {};              ///< the same, as part of the device's peak
+  std::optional<double> unix_time_s = {};      ///< when the step was done
+  std::vector<LayerNorm> norms = {};           ///< by stage; empty: nobody asked
+  std::optional<TimeReport> times = {};        ///< of the steps since the last that had one
+  std::optional<DeviceReport> devices = {};    ///< likewise
+  std::optional<LinkReport> links = {};        ///< likewise
 };
 
 struct ValidationRecord {
@@ -51,10 +71,23 @@ struct ResumeRecord {
   double read_s = 0;
 };
 
+/// The model's answer to a question that it was not trained on.
+struct Answer {
+  std::string prompt;
+  std::string answer;
+  std::string expected;
+};
+
+struct AnswersRecord {
+  std::int64_t step = 0;
+  std::vector<Answer> answers;
+};
+
 std::string to_json(const StepRecord& record);
 std::string to_json(const ValidationRecord& record);
 std::string to_json(const CheckpointRecord& record);
 std::string to_json(const ResumeRecord& record);
+std::string to_json(const AnswersRecord& record);
 
 /// Appends lines to a file. Only the root rank has one.
 class RecordFile {

@@ -14,11 +14,6 @@ namespace {
 constexpr std::size_t num_parts = StepTimes::names.size();
 constexpr std::size_t exposed = 1;
 
-TimeReport::Spread spread_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return {values.front(), values[values.size() / 2], values.back()};
-}
-
 }  // namespace
 
 void StepTimes::add(const StepTimes& other) {
@@ -30,20 +25,30 @@ void StepTimes::add(const StepTimes& other) {
 }
 
 TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
-                        std::int64_t num_steps, const std::string& host) {
-  std::array<double, num_parts> mine = sum.values();
-  for (double& value : mine)
-    value /= static_cast<double>(std::max<std::int64_t>(1, num_steps));
-  std::vector<double> all(num_parts * static_cast<std::size_t>(world.size()));
-  world.all_gather(core::DType::f64, mine.data(), all.data(), num_parts);
+                        std::int64_t num_steps, const std::string& host, const PeakBytes& peak) {
+  // Bytes as fp64: exact up to 2^53.
+  constexpr std::size_t num_values = num_parts + 2;
+  std::vector<double> mine;
+  for (const double seconds : sum.values())
+    mine.push_back(seconds / static_cast<double>(std::max<std::int64_t>(1, num_steps)));
+  mine.push_back(static_cast<double>(peak.tensors));
+  mine.push_back(static_cast<double>(peak.process));
+  std::vector<double> all(num_values * static_cast<std::size_t>(world.size()));
+  world.all_gather(core::DType::f64, mine.data(), all.data(), num_values);
+  const auto of_ranks = [&](std::size_t value) {
+    std::vector<double> values;
+    for (std::size_t i = value; i < all.size(); i += num_values)
+      values.push_back(all[i]);
+    return values;
+  };
 
   TimeReport report;
   report.num_steps = num_steps;
+  report.peak = {static_cast<std::int64_t>(std::ranges::max(of_ranks(num_parts))),
+                 static_cast<std::int64_t>(std::ranges::max(of_ranks(num_parts + 1)))};
   std::vector<double> waits;
   for (std::size_t part = 0; part < num_parts; ++part) {
-    std::vector<double> values;
-    for (std::size_t i = part; i < all.size(); i += num_parts)
-      values.push_back(all[i]);
+    std::vector<double> values = of_ranks(part);
     if (part == exposed) waits = values;
     report.parts[part] = spread_of(std::move(values));
   }
@@ -69,19 +74,24 @@ std::string to_json_fields(const TimeReport& r) {
     comma = ", ";
   }
   text += "}";
-  if (r.exposed_s.empty()) return text;
-  text += R"(, "exposed_s": {)";
-  comma = "";
-  for (const auto& [axis, seconds] : r.exposed_s) {
-    text += fmt::format(R"({}"{}": {})", comma, axis, core::round_trip(seconds));
-    comma = ", ";
+  if (!r.exposed_s.empty()) {
+    text += R"(, "exposed_s": {)";
+    comma = "";
+    for (const auto& [axis, seconds] : r.exposed_s) {
+      text += fmt::format(R"({}"{}": {})", comma, axis, core::round_trip(seconds));
+      comma = ", ";
+    }
+    text += "}";
   }
-  return text + "}";
+  if (r.peak.process > 0)
+    text += fmt::format(R"(, "peak_bytes": {{"tensors": {}, "process": {}}})", r.peak.tensors,
+                        r.peak.process);
+  return text;
 }
 
 std::string to_string(const TimeReport& r) {
   const auto of = [&](std::size_t part, const char* name) {
-    const TimeReport::Spread& s = r.parts[part];
+    const Spread& s = r.parts[part];
     return fmt::format("{} {:.3f} s ({:.3f} to {:.3f})", name, s.median, s.min, s.max);
   };
   std::string text = "per step, median over ranks: " + of(0, "compute") + ", " +

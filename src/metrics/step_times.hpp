@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "metrics/detail/spread.hpp"
 
 namespace finetune::metrics {
 
@@ -32,13 +33,17 @@ struct StepTimes {
 /// NCCL knows.
 inline constexpr const char* to_other_nodes = "to_other_nodes";
 
+/// The most that a rank has used so far; 0: not looked at.
+struct PeakBytes {
+  std::int64_t tensors = 0;  ///< on the device that computes
+  std::int64_t process = 0;  ///< resident in main memory
+};
+
 /// Means a step of the ranks.
 struct [[nodiscard]] TimeReport {
-  struct Spread {
-    double min = 0, median = 0, max = 0;
-  };
   std::int64_t num_steps = 0;  ///< it covers
   std::array<Spread, 5> parts;
+  PeakBytes peak;  ///< of the rank that has used most
   /// The rank the others wait for: it waited least itself.
   int slowest_rank = 0;
   std::string slowest_host;
@@ -48,13 +53,14 @@ struct [[nodiscard]] TimeReport {
   std::vector<std::pair<std::string, double>> exposed_s;
 };
 
-/// `sum` over `num_steps` steps of this rank; `host` is where it is. Collective on `world`; the
-/// result is for the root.
+/// `sum` over `num_steps` steps of this rank; `host` is where it is, `peak` its memory. Collective
+/// on `world`; the result is for the root.
 TimeReport gather_times(const comm::Communicator& world, const StepTimes& sum,
-                        std::int64_t num_steps, const std::string& host);
+                        std::int64_t num_steps, const std::string& host,
+                        const PeakBytes& peak = {});
 
 /// Fields of a step's object in metrics.jsonl: "times": {...}, "sent_bytes": {...} and, with
-/// several axes, "exposed_s": {...}
+/// several axes, "exposed_s": {...}, and "peak_bytes": {...} where memory was looked at.
 std::string to_json_fields(const TimeReport& report);
 
 /// For people: "a step: compute 1.20 s, ...; slowest: rank 3 on node2".

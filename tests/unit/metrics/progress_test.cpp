@@ -44,6 +44,17 @@ TEST(Progress, SaysTheEpochBehindTheStep) {
   EXPECT_TRUE(text.starts_with("step 5/8  epoch 1.25  loss ")) << text;
 }
 
+TEST(Progress, SaysWhatWasTrainedSoFarAndTheMfuWhereItIsKnown) {
+  testing::internal::CaptureStdout();
+  Progress(Progress::Style::lines, 8, 1)
+      .step(
+          {.step = 5, .step_s = 1, .total_samples = 1200, .total_tokens = 3456789, .mfu = 0.4125});
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_NE(text.find(" tokens/s  41.2 % MFU  3 s left  so far 1,200 samples, 3,456,789 tokens\n"),
+            std::string::npos)
+      << text;
+}
+
 /// What jobscripts/local.sh says about the terminal, for as long as this lives.
 class Terminal {
  public:

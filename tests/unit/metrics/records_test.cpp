@@ -44,6 +44,47 @@ TEST(StepRecord, HasTheEpochBehindTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(to_json(StepRecord{.step = 5}).find("epoch"), std::string::npos);
 }
 
+TEST(StepRecord, SaysWhatWasTrainedSoFarAndHowFastWhereThatIsKnown) {
+  const core::Json json = core::parse_json(to_json(StepRecord{.step = 5,
+                                                              .total_samples = 640,
+                                                              .total_tokens = std::int64_t{1} << 60,
+                                                              .tokens_per_s_per_rank = 1.0 / 3,
+                                                              .tflops_per_rank = 0.1 + 0.2,
+                                                              .mfu = 0.41,
+                                                              .unix_time_s = 1790000000.25}),
+                                           "metrics.jsonl");
+  EXPECT_EQ(json["total_samples"], 640);
+  EXPECT_EQ(json["total_tokens"], std::int64_t{1} << 60);
+  expect_same_bits(json["tokens_per_s_per_rank"], 1.0 / 3);
+  expect_same_bits(json["tflops_per_rank"], 0.1 + 0.2);
+  expect_same_bits(json["mfu"], 0.41);
+  expect_same_bits(json["unix_time_s"], 1790000000.25);
+  const std::string without = to_json(StepRecord{.step = 5});
+  for (const char* name : {"total_", "per_rank", "tflops", "mfu", "unix"})
+    EXPECT_EQ(without.find(name), std::string::npos) << without;
+}
+
+TEST(StepRecord, HasTheNormsOfLayersByName) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const core::Json json = core::parse_json(
+      to_json(
+          StepRecord{.step = 5, .norms = {{0, "embedding", 1.0 / 3, 0.5}, {4, "block 3", 2, nan}}}),
+      "metrics.jsonl");
+  ASSERT_EQ(json["norms"].size(), 2u);
+  expect_same_bits(json["norms"]["embedding"]["weight"], 1.0 / 3);
+  EXPECT_EQ(json["norms"]["block 3"]["weight"], 2);
+  EXPECT_TRUE(json["norms"]["block 3"]["gradient"].is_null());
+}
+
+TEST(AnswersRecord, SurvivesWhateverAModelSays) {
+  const core::Json json = core::parse_json(
+      to_json(AnswersRecord{.step = 3, .answers = {{"a \"b\"", "\xff\x1b[2J\n", "c"}}}),
+      "metrics.jsonl");
+  EXPECT_EQ(json["step"], 3);
+  EXPECT_EQ(json["answers"][0]["prompt"], "a \"b\"");
+  EXPECT_EQ(json["answers"][0]["answer"], "\\xff\\x1b[2J\n");
+}
+
 TEST(StepRecord, WritesNullForWhatJsonCannotSay) {
   const core::Json json =
       core::parse_json(to_json(StepRecord{.step = 1,

@@ -18,7 +18,8 @@ TimeReport report() {
   const StepTimes sum{.compute_s = 2.0 * (world.rank() + 1),
                       .exposed_s = 2.0 * (world.size() - 1 - world.rank()),
                       .optimizer_s = 1.0};
-  return gather_times(world, sum, 2, "node" + std::to_string(world.rank()));
+  return gather_times(world, sum, 2, "node" + std::to_string(world.rank()),
+                      {.tensors = 100 + world.rank(), .process = 1000 - world.rank()});
 }
 
 TEST(StepTimes, AreMeansAStepOfTheFastestTheMiddleAndTheSlowestRank) {
@@ -38,6 +39,15 @@ TEST(StepTimes, NameTheRankThatWaitsForNobody) {
   const TimeReport r = report();
   EXPECT_EQ(r.slowest_rank, last);
   EXPECT_EQ(r.slowest_host, "node" + std::to_string(last));
+}
+
+TEST(StepTimes, HaveTheMemoryOfTheRankThatUsesMost) {
+  const TimeReport r = report();
+  EXPECT_EQ(r.peak.tensors, 100 + tests::world().size() - 1);
+  EXPECT_EQ(r.peak.process, 1000);
+  const core::Json json = core::parse_json("{" + to_json_fields(r) + "}", "metrics.jsonl");
+  EXPECT_EQ(json["peak_bytes"]["tensors"], r.peak.tensors);
+  EXPECT_EQ(json["peak_bytes"]["process"], 1000);
 }
 
 TEST(StepTimes, AreFieldsOfAStepsObject) {
