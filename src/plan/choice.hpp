@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// What a deck leaves to the plan: parallel.sharding = "AUTO", parallel.tp, cp and ep = 0, and
-// train.activation_checkpointing = "auto".
+// What a deck leaves to the plan: parallel.sharding = "AUTO", parallel.tp, cp and ep = 0,
+// parallel.prefetch and train.micro_batch = "auto", and train.activation_checkpointing = "auto".
 
 #include <cstdint>
 #include <optional>
@@ -29,17 +29,22 @@ bool is_sharding_open(const PlanInput& request);
 OpenAxes sharing_axes(const PlanInput& request, const model::ParameterTable& table);
 /// Whether anything is left to it.
 bool is_open(const PlanInput& request, const model::ParameterTable& table);
+/// Whether parallel.prefetch is.
+bool is_prefetch_open(const PlanInput& request);
 
 struct Choice {
   PlanInput request;  ///< with what was chosen
   /// Where ranks share matrices, sequences or experts by choice: what does not fit without that.
   std::optional<Strategy> without_sharing;
   std::vector<Strategy> strategies;  ///< compared, the chosen one first
+  std::vector<Strategy> batches;     ///< micro-batches of that one, if they were to be chosen
   std::vector<WayToKeep> ways;       ///< to keep activations, if they were to be chosen
+  double prefetch_saves_s = 0;       ///< of a step, where more than one block is gathered ahead
 };
 
-/// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, and the fastest
-/// way to keep activations that fits with it. Matrices, sequences and experts are shared
+/// Settles what `asked` leaves open: the fastest strategy that fits by `compare`, each with the
+/// fastest micro-batch and the fastest way to keep activations that fit with it. Matrices,
+/// sequences and experts are shared
 /// (`compare_meshes`) only where nothing fits otherwise. A tenth of the memory stays free where
 /// that is possible, because a plan may be wrong by a few percent. Where the memory is not known
 /// (0), everything stays as make_mesh does it, and nothing is recomputed. Where nothing fits, the

@@ -12,6 +12,7 @@
 #include "core/memory.hpp"
 #include "core/text.hpp"
 #include "plan/detail/sharing.hpp"
+#include "plan/time/activations.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -36,6 +37,7 @@ class Candidates {
     change_the_bucket();
     change_the_sharding();
     change_the_activations();
+    offload_the_activations();
     save_in_turn();
     offload_the_optimizer();
     change_the_optimizer();
@@ -89,6 +91,29 @@ class Candidates {
     if (request_.activation_checkpointing != full) checkpoint("full", full);
     if (request_.parallel.overlap)
       add("parallel.overlap = false", [](PlanInput& r) { r.parallel.overlap = false; });
+  }
+
+  /// The fewest blocks that are enough, or all but one; their inputs where all are recomputed.
+  void offload_the_activations() {
+    using enum ActivationCheckpointing;
+    if (!request_.on_gpu || request_.offloaded_blocks > 0) return;
+    const std::int64_t blocks = request_.architecture.num_layers - request_.recomputed_blocks;
+    const std::int64_t most = request_.activation_checkpointing == full ? blocks : blocks - 1;
+    if (most <= 0) return;
+    std::int64_t size = 1;
+    for (; size < most; size *= 2) {
+      PlanInput offloaded = request_;
+      offloaded.offloaded_blocks = size;
+      if (make(offloaded, table_).memory_bytes() <= available_bytes_) break;
+    }
+    size = std::min(size, most);
+    // Beside "auto" it would contradict.
+    add(fmt::format("train.offloaded_blocks = {}{}", size,
+                    request_.chooses_activations
+                        ? fmt::format(" with activation_checkpointing = \"{}\"",
+                                      to_string(request_.activation_checkpointing))
+                        : std::string()),
+        [&](PlanInput& r) { r.offloaded_blocks = size; });
   }
 
   void save_in_turn() {

@@ -169,6 +169,13 @@ std::int64_t Plan::tensor_bytes() const {
              [](const MemoryItem& item) { return item.place == Place::device && item.is_tensor; });
 }
 
+model::ParameterTable settled(const Plan& plan, model::ParameterTable own) {
+  const model::ParameterTable grouped = regroup(own, plan.bucket, plan.mesh.ep);
+  for (std::size_t i = 0; i < own.rows.size(); ++i)
+    own.rows[i].published = grouped.rows[i].published;
+  return own;
+}
+
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own) {
   return ShardMap(regroup(own, plan.bucket, plan.mesh.ep), plan.shards.num_shards(),
                   plan.shards.rules());
@@ -193,6 +200,17 @@ std::optional<std::string> warning_of_topology(const PlanInput& request, const M
        "ep to 1."});
 }
 
+/// Of activations, which need another memory than the one that is computed in.
+void require_offloadable(const PlanInput& request) {
+  if (request.offloaded_blocks == 0 || request.on_gpu) return;
+  core::fail(core::ErrorKind::deck,
+             {request.deck,
+              fmt::format("train.offloaded_blocks = {} needs ranks that compute on GPUs",
+                          request.offloaded_blocks),
+              "what ranks on CPUs keep is in the host's memory already",
+              "Remove it, and set train.activation_checkpointing = \"full\" to need less memory."});
+}
+
 }  // namespace
 
 model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
@@ -201,6 +219,7 @@ model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTabl
 }
 
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
+  require_offloadable(request);
   const Mesh mesh = mesh_of(request, table);
   const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,

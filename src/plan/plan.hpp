@@ -60,7 +60,9 @@ struct PlanInput {
   /// Whole, the first so many blocks; in addition to what activation_checkpointing says of the
   /// others. With `full` all are.
   std::int64_t recomputed_blocks = 0;
-  /// Whether `compare` and `choose` may set both; what only plans takes them as they are.
+  /// On a GPU: so many blocks keep their activations in host memory (schedule::Blocks).
+  std::int64_t offloaded_blocks = 0;
+  /// Whether `compare` and `choose` may set these; what only plans takes them as they are.
   bool chooses_activations = false;
   OptimizerFootprint optimizer;
   /// One that learns almost the same in less memory, where there is one.
@@ -76,7 +78,11 @@ struct PlanInput {
   Ranks ranks;
   std::int64_t global_batch = 1;
   std::int64_t micro_batch = 1;
+  /// Whether `compare` and `choose` may set it; what only plans takes it as it is.
+  bool chooses_micro_batch = false;
   std::int64_t max_seq_length = 1;
+  /// Of packed samples, as long as the one that a token is in on average; 0: one fills a sequence.
+  std::int64_t sample_tokens = 0;
   std::vector<OtherTable> other_tables;  ///< from what trains most to what trains least
 };
 
@@ -113,6 +119,9 @@ Plan make(const PlanInput& request, const model::ParameterTable& table);
 /// What the ranks with the largest parts hold of the family's table, in the units of `bucket`.
 model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
                                     Bucket bucket);
+
+/// A rank's own table, of which what travels in 8 bits is settled for the units of the plan.
+model::ParameterTable settled(const Plan& plan, model::ParameterTable own);
 
 /// The shards of one rank's own table (model::part_of) in the mesh of `plan`.
 ShardMap shards_of(const Plan& plan, const model::ParameterTable& own);

@@ -90,6 +90,7 @@ plan::Machine machine_of(const JobFacts& job, std::span<const Link> links,
   plan::Machine machine;
   const Facts& first = job.ranks.front();
   machine.name = job.nodes.front();
+  machine.is_measured = true;
   machine.gpus_per_node = first.num_gpus > 0 ? std::ssize(first.of_node.gpus) : 0;
   machine.cores_per_node = first.cpu.num_online;
   machine.ranks_per_node = std::ssize(job.by_node().front());
@@ -105,6 +106,8 @@ plan::Machine machine_of(const JobFacts& job, std::span<const Link> links,
                                  median_of(job, &MeasuredRates::bf16_size), half_size);
   machine.fp32_tflops = limit_of(median_of(job, &MeasuredRates::fp32_tflops),
                                  median_of(job, &MeasuredRates::fp32_size), half_size);
+  machine.fp8_tflops = limit_of(median_of(job, &MeasuredRates::fp8_tflops),
+                                median_of(job, &MeasuredRates::bf16_size), half_size);
   machine.memory_gb_per_s = median_of(job, &MeasuredRates::memory_gb_per_s);
   machine.product_least_side = median_of(job, &MeasuredRates::least_side);
   machine.attention_tflops = median_of(job, &MeasuredRates::attention_tflops);
@@ -113,6 +116,7 @@ plan::Machine machine_of(const JobFacts& job, std::span<const Link> links,
   machine.pass_gelements_per_s = median_of(job, &MeasuredRates::pass_gelements_per_s);
   machine.operation_us = median_of(job, &MeasuredRates::operation_us);
   machine.host_gb_per_s = median_of(job, &MeasuredRates::host_gb_per_s);
+  machine.host_link_gb_per_s = median_of(job, &MeasuredRates::host_link_gb_per_s);
   add_links(job, links, sweeps, machine);
   add_disks(job, machine);
   return machine;

@@ -16,4 +16,7 @@ struct PeakBytes {
 /// Of libtorch's CUDA allocator on `device`. Zeros on the CPU and in builds without CUDA.
 PeakBytes peak_device_bytes(at::Device device);
 
+/// Of tensors that live now, as the allocator handed them out. As above.
+std::int64_t live_device_bytes(at::Device device);
+
 }  // namespace finetune::shard

@@ -12,4 +12,9 @@ PeakBytes peak_device_bytes(at::Device device) {
   return {stats.allocated_bytes[0].peak, stats.reserved_bytes[0].peak};
 }
 
+std::int64_t live_device_bytes(at::Device device) {
+  if (!device.is_cuda()) return 0;
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[0].current;
+}
+
 }  // namespace finetune::shard

@@ -7,4 +7,8 @@ PeakBytes peak_device_bytes(at::Device) {
   return {};
 }
 
+std::int64_t live_device_bytes(at::Device) {
+  return 0;
+}
+
 }  // namespace finetune::shard

@@ -12,6 +12,7 @@
 #include "model/weights.hpp"
 #include "plan/layout/shard_map.hpp"
 #include "shard/detail/buffer_pool.hpp"
+#include "shard/detail/fp8_unit.hpp"
 #include "shard/detail/gradients.hpp"
 #include "shard/detail/remembered.hpp"
 #include "shard/detail/shared_rows.hpp"
@@ -55,14 +56,15 @@ class ModelShards : public model::Weights {
   /// What the loader of frozen units leaves for the hash of the base, of planes that no rank keeps.
   std::uint64_t& note_of_frozen() { return note_of_frozen_; }
   std::uint64_t note_of_frozen() const { return note_of_frozen_; }
-  /// What is gathered, [shard_size]: master weights in the computation's dtype, or the bytes of a
-  /// frozen unit. The optimizer may write it in the same pass that updates the master weights.
+  /// What is gathered, [shard_size]: master weights in the computation's dtype, which the optimizer
+  /// may write in the same pass that updates them, or bytes: of a frozen unit, or of one in 8 bits.
   at::Tensor published(int unit) const { return at(unit).published; }
   /// The gradient of the step, fp32 [shard_size], after `finish_gradients`; valid until asked for
   /// the next unit's.
   at::Tensor gradient(int unit) { return gradients_.gradient(unit); }
 
-  /// Casts the master shard to the computation's dtype, from which units are gathered.
+  /// Makes of the master shard what units are gathered from. Collective on `ranks_of(unit)` for a
+  /// unit in 8 bits, whose ranks agree on scales.
   void publish(int unit);
   /// The same where the host has written the cast shard: starts to copy it to `published`.
   void publish(int unit, HostCopy& written);
@@ -105,7 +107,8 @@ class ModelShards : public model::Weights {
   at::Tensor weight(model::RowRange rows) const override;
   model::Weight matrix(model::RowRange rows) const override;
   model::GradientSlot gradient(model::RowRange rows) override;
-  at::Tensor series(const model::RowSeries& series) const override;
+  model::Weight series(const model::RowSeries& series) const override;
+  bool has_series_gradient(const model::RowSeries& series) const override;
   model::GradientSlot series_gradient(const model::RowSeries& series) override;
   std::vector<model::TrainedPart> trained(model::RowRange rows) const override;
   std::vector<model::AdaptedPart> adapted(model::RowRange rows) const override;
@@ -115,8 +118,9 @@ class ModelShards : public model::Weights {
 
   struct Unit {
     at::Tensor master;
-    at::Tensor published;  ///< is `master` where the dtypes are the same
-    at::Tensor full;       ///< defined while gathered; is `published` where nobody gathers
+    at::Tensor published;        ///< is `master` where the dtypes are the same
+    std::optional<Fp8Unit> fp8;  ///< of what is gathered in 8 bits: all but its values
+    at::Tensor full;             ///< defined while gathered; is `published` where nobody gathers
     mutable comm::Ticket gathering = comm::nothing_started;
     int num_open = 0;
     at::Tensor full_gradient;  ///< defined while open
@@ -127,6 +131,8 @@ class ModelShards : public model::Weights {
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
   comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
   bool is_alone(int unit) const { return !groups_.gathers(map_.unit(unit)); }
+  /// Of neighbouring rows, one below the other.
+  std::vector<std::int64_t> shape_of(model::RowRange rows) const;
   at::Tensor view(const at::Tensor& flat, model::RowRange rows) const;
   std::int64_t distance_of(const model::RowSeries& series) const;
   at::Tensor view(const at::Tensor& flat, const model::RowSeries& series,
@@ -135,7 +141,15 @@ class ModelShards : public model::Weights {
   at::Tensor joined(model::RowRange rows) const;
   model::Weight dense_or_packed(model::RowRange rows) const;
   model::Weight frozen_matrix(const at::Tensor& bytes, model::RowRange rows) const;
-  BufferPool& pool_of(int unit) { return is_trained(unit) ? pool_ : frozen_pool_; }
+  /// Of rows that are all kept in 8 bits and lie as one.
+  std::optional<model::Quantised> quantised_matrix(const at::Tensor& bytes,
+                                                   model::RowRange rows) const;
+  std::optional<model::Quantised> quantised_series(const Unit& unit,
+                                                   const model::RowSeries& series) const;
+  /// How the product with such rows rounds its operands, if it does.
+  std::optional<model::Fp8Recipe> fp8_of(model::RowRange rows) const;
+  bool is_in_bytes(int unit) const { return map_.unit(unit).is_in_bytes(); }
+  BufferPool& pool_of(int unit) { return is_in_bytes(unit) ? byte_pool_ : pool_; }
   void wait_for(int unit) const;
   void zero_unwritten(int unit);
 
@@ -148,7 +162,7 @@ class ModelShards : public model::Weights {
   std::vector<char> written_;  ///< by row: its part of the open gradient buffer holds something
   Remembered published_;
   BufferPool pool_;
-  BufferPool frozen_pool_;  ///< bytes
+  BufferPool byte_pool_;  ///< of units that are gathered byte by byte
   Gradients gradients_;
   SharedRows shared_rows_;
   std::uint64_t note_of_frozen_ = 0;

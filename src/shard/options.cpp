@@ -41,7 +41,9 @@ std::shared_ptr<comm::Group> one_rank(const comm::Communicator& comm) {
 
 namespace {
 
-/// Over NCCL. Units are gathered and reduced on one stream, activations travel on another.
+/// Over NCCL. Units are gathered and reduced on one stream: both would take the same links. Sums
+/// over copies of the model, which take others where shards stay on nodes, have a second one, and
+/// activations a third.
 Groups device_groups(const world::World& world, plan::Alone alone) {
   const bool communicates = alone == plan::Alone::communicates;
   const auto make_stream = [&](bool is_needed) {
@@ -49,8 +51,8 @@ Groups device_groups(const world::World& world, plan::Alone alone) {
       return is_needed ? std::make_shared<comm::DeviceStream>(compute_stream) : nullptr;
     });
   };
-  const auto of_units =
-      make_stream(communicates || world.fsdp.size() > 1 || world.dp_replicate.size() > 1);
+  const auto of_units = make_stream(communicates || world.fsdp.size() > 1);
+  const auto of_copies = make_stream(communicates || world.dp_replicate.size() > 1);
   const bool shares = world.tp.size() > 1 || world.cp.size() > 1 || world.ep.size() > 1;
   const auto of_activations = shares ? make_stream(true) : nullptr;
   // All ranks of a communicator fail together; those of the others have to hear of it.
@@ -61,18 +63,19 @@ Groups device_groups(const world::World& world, plan::Alone alone) {
       return comm::make_nccl_group(comm, stream);
     });
   };
-  const auto unit_group = [&](const comm::Communicator& comm) {
-    return group(comm, of_units, comm.size() > 1 || communicates);
+  const auto unit_group = [&](const comm::Communicator& comm, const auto& stream) {
+    return group(comm, stream, comm.size() > 1 || communicates);
   };
   const auto activation_group =
       [&](const comm::Communicator& comm) -> std::shared_ptr<comm::Group> {
     return comm.size() > 1 ? group(comm, of_activations, true) : nullptr;
   };
-  Groups groups{.fsdp = unit_group(world.fsdp), .dp_replicate = unit_group(world.dp_replicate)};
+  Groups groups{.fsdp = unit_group(world.fsdp, of_units),
+                .dp_replicate = unit_group(world.dp_replicate, of_copies)};
   groups.tp = activation_group(world.tp);
   groups.cp = activation_group(world.cp);
   groups.ep = activation_group(world.ep);
-  if (groups.ep) groups.expert_fsdp = unit_group(world.expert_fsdp);
+  if (groups.ep) groups.expert_fsdp = unit_group(world.expert_fsdp, of_units);
   groups.alone = alone;
   return groups;
 }

@@ -73,10 +73,13 @@ struct Options {
   plan::Numbers numbers;
   plan::Sharding sharding = plan::Sharding::full_shard;
   bool overlap = true;  ///< communicate behind the computation
+  int prefetch = 1;     ///< and gather so many stages ahead
   plan::ContextMethod context = plan::ContextMethod::automatic;  ///< of the ranks of cp
   bool registers_buffers = false;  ///< the group is told of buffers that it uses again and again
   at::Device device = at::kCPU;    ///< of what is computed with
   at::Device state_device = at::kCPU;  ///< of master weights: the host's if the optimizer is there
+
+  int prefetch_depth() const { return overlap ? prefetch : 0; }
 };
 
 /// at:: name of a dtype to compute in.

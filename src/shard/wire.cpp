@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/fixed_point.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "kernels/packing.hpp"
 #include "shard/options.hpp"
 
@@ -115,6 +116,31 @@ std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, doubl
     kernels::add(part<T>(gradient, 0, n),
                  std::span(sum.data_ptr<float>(), static_cast<std::size_t>(n)));
     return -1;
+  });
+}
+
+namespace {
+
+template <typename T>
+std::span<T> all_of(at::Tensor& tensor) {
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+void pack_on_device(const at::Tensor& gradient, double limit, at::Tensor wire, at::Tensor found) {
+  dispatch(gradient.scalar_type(), [&]<typename T>() {
+    kernels::to_fixed(part<T>(gradient, 0, gradient.numel()), fixed_point(limit),
+                      all_of<std::int64_t>(wire), all_of<std::int64_t>(found).first<1>(),
+                      kernels::place_on(gradient.device()));
+  });
+}
+
+void add_on_device(const at::Tensor& gradient, double limit, at::Tensor sum, at::Tensor found) {
+  dispatch(gradient.scalar_type(), [&]<typename T>() {
+    kernels::add_fixed(part<T>(gradient, 0, gradient.numel()), fixed_point(limit),
+                       all_of<std::int64_t>(sum), all_of<std::int64_t>(found).first<1>(),
+                       kernels::place_on(gradient.device()));
   });
 }
 

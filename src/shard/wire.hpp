@@ -31,6 +31,11 @@ void add(const std::byte* wire, std::int64_t n, const plan::Numbers& numbers, st
 std::int64_t add(const at::Tensor& gradient, const plan::Numbers& numbers, double limit,
                  at::Tensor sum);
 
+/// On a device where kernels compute: `gradient` [N] as 64-bit fixed point to `wire`, or added to
+/// `sum`, by one launch. `found`, int64 [1] there, is kernels::FirstOutOfRange's.
+void pack_on_device(const at::Tensor& gradient, double limit, at::Tensor wire, at::Tensor found);
+void add_on_device(const at::Tensor& gradient, double limit, at::Tensor sum, at::Tensor found);
+
 /// The first element that fixed point cannot hold, if there is one: tensors [1] on the gradient's
 /// device, since asking for their values would stop it.
 struct FirstBad {

@@ -112,6 +112,16 @@ TEST(ABlock, DropsInputsOfAdaptersWithFourLaunchesMorePerMatrix) {
   EXPECT_LE(more, 4 * matrices_of_a_block);
 }
 
+// Norms: of A and B in fp32 (2), A A^T and B with it, W A^T, and their sum; then factors.
+TEST(ABlock, ScalesByMagnitudesWithSevenLaunchesMorePerMatrixAndFourPerProduct) {
+  constexpr int products_of_a_block = 4;
+  const Launches& lora = with_lora();
+  const Launches dora = Model({"adapter.name=lora", "adapter.use_dora=true"}).of_a_block();
+  EXPECT_GT(dora.forward, lora.forward);
+  EXPECT_LE(dora.forward - lora.forward, 7 * matrices_of_a_block + 4 * products_of_a_block);
+  EXPECT_LE(dora.backward - lora.backward, 3 * matrices_of_a_block + 4 * products_of_a_block);
+}
+
 TEST(ABlock, UnpacksWithOneLaunchPerMatrixAndPass) {
   const Launches& lora = with_lora();
   for (const char* nested : {"false", "true"}) {

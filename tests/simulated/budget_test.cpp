@@ -64,6 +64,34 @@ TEST_P(Step, AsksForWhatCudaHasAndAnswersAlike) {
   }
 }
 
+/// Launches of a kernel in three steps, whatever its types.
+std::int64_t launches_of(const std::string& kernel, const Asked& asked) {
+  std::int64_t sum = 0;
+  for (const auto& [name, count] : asked.launches)
+    if (name == "kernel:" + kernel || name.starts_with("kernel:" + kernel + "<")) sum += count;
+  return sum;
+}
+
+// An embedding, two blocks and a head; steps of two micro-batches.
+TEST(Kernels, OfAStepAreOneLaunchPerUnit) {
+  constexpr std::int64_t steps = 3, units = 4, passes = 2;
+  const Setting kernels("FINETUNE_SIMULATED_KERNELS", "1");
+  const Job job("simulated/kernels",
+                {"train.max_steps=3", "checkpoint.save_steps=0", "precision.mode=bf16-mixed",
+                 "train.global_batch=4", "train.micro_batch=2", "optimizer.name=adamw8bit",
+                 "train.determinism=topology"});
+  const Outcome outcome = run_on_simulated_gpus(job, 1);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  Asked asked = report_of(job);
+  EXPECT_EQ(launches_of("SquaresOfTeam", asked), steps * units);
+  EXPECT_EQ(launches_of("of_8_bits::StepOfTeam", asked), steps * units);
+  EXPECT_EQ(launches_of("ElementToFixed", asked), steps * units * passes);
+  // For the norm, and for the step.
+  EXPECT_EQ(launches_of("OfOne<FromFixed>", asked), 2 * steps * units);
+  EXPECT_EQ(launches_of("AddColumn", asked), steps * passes);
+  EXPECT_EQ(asked.launches["aten::bucketize.Tensor"], 0);
+}
+
 // Weights and two moments of every trained unit are what a checkpoint copies to the host; a new run
 // has none to read.
 TEST(Start, CopiesNoStatesToTheHostBeforeACheckpointIsWritten) {
@@ -111,6 +139,12 @@ const std::vector<Case>& cases() {
       {"experts", {}, 1050, 1, "qwen3_moe"},
       {"fused_experts", {}, 950, 1, "llama4"},
       {"frozen_experts", {"adapter.name=lora"}, 1100, 1, "qwen3_moe"},
+      {"fp8_experts", {"precision.mode=fp8-mixed"}, 2000, 1, "qwen3_moe"},
+      {"fp8_frozen_experts",
+       {"precision.mode=fp8-mixed", "adapter.name=lora"},
+       2000,
+       1,
+       "qwen3_moe"},
       // Without the kernel a layer's counts are waited for in each pass.
       {"experts_fp32", {"precision.mode=32-true"}, 4000, 3, "qwen3_moe"},
       {"lora", {"adapter.name=lora"}, 780},
@@ -122,6 +156,10 @@ const std::vector<Case>& cases() {
       // The optimizer computes on the host, and waits for each of four units' gradients, which is
       // on its way while another unit is updated.
       {"offload", {"optimizer.offload=true"}, 720, 5},
+      // Copies to the host and back, which nobody waits for.
+      {"offloaded_blocks",
+       {"train.activation_checkpointing=none", "train.offloaded_blocks=2"},
+       820},
       // The exact norm is many small sums of integers.
       {"topology", {"train.determinism=topology"}, 1050},
       {"tp", {"parallel.tp=2"}, 830, 1, {}, 2},

@@ -5,8 +5,10 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "kernels/composed.hpp"
+#include "model/detail/fp8_grouped_products.hpp"
 #include "model/device.hpp"
 #include "model/fp8_products.hpp"
 #include "model/gpu_attention.hpp"
@@ -161,6 +163,9 @@ TEST_P(Fp8OnADevice, MultipliesAsTheCpuDoes) {
   const at::Tensor w = waves(1024, 512, 1.3).to(at::kBFloat16);
   const at::Tensor dy = waves(40, 1024, 0.9).to(at::kBFloat16) * 1e-5;
   const auto path = model::Path::kernels;
+  const auto of = [](const at::Tensor& matrix) {
+    return model::quantise_matrix(matrix, GetParam());
+  };
   const auto expect_near = [](const at::Tensor& there, const at::Tensor& here) {
     EXPECT_TRUE(there.device() == gpu());
     EXPECT_TRUE(at::allclose(there.cpu().to(at::kFloat), here.to(at::kFloat), 0x1p-7,
@@ -170,13 +175,70 @@ TEST_P(Fp8OnADevice, MultipliesAsTheCpuDoes) {
   const std::int64_t before = asked().launches["aten::_scaled_mm"];
   at::Tensor y, dx;
   EXPECT_EQ(waits_in([&] {
-              y = model::fp8_product(x_there, w_there, GetParam(), path);
-              dx = model::fp8_product_backward(dy_there, w_there, GetParam(), path);
+              y = model::fp8_product(x_there, of(w_there), GetParam(), path);
+              dx = model::fp8_product_backward(dy_there, of(w_there), GetParam(), path);
             }),
             0);
   EXPECT_EQ(asked().launches["aten::_scaled_mm"] - before, 2);
-  expect_near(y, model::fp8_product(x, w, GetParam(), path));
-  expect_near(dx, model::fp8_product_backward(dy, w, GetParam(), path));
+  expect_near(y, model::fp8_product(x, of(w), GetParam(), path));
+  expect_near(dx, model::fp8_product_backward(dy, of(w), GetParam(), path));
+}
+
+/// Nobody waits to know how many rows each expert has. What the kernel of 8 bits does not take is
+/// multiplied in bf16, as what it stands for.
+TEST_P(Fp8OnADevice, MultipliesAllExpertsInOneLaunch) {
+  constexpr std::int64_t num = 3, out = 1024, in = 512;
+  const at::Tensor x = waves(40, in, 0.7).to(at::kBFloat16);
+  const at::Tensor dy = waves(40, out, 0.9).to(at::kBFloat16) * 1e-5;
+  const at::Tensor ends = at::tensor({11, 11, 40}, at::kInt);
+  std::vector<model::Quantised> experts;
+  std::vector<at::Tensor> values, scales;
+  for (std::int64_t i = 0; i < num; ++i) {
+    const at::Tensor matrix = waves(out, in, 1.3 + static_cast<double>(i));
+    experts.push_back(model::quantise_matrix(
+        (matrix * at::exp(waves(out, 1, 2) * 2)).to(at::kBFloat16), GetParam()));
+    // Something lies between neighbours, as down lies behind gate and up.
+    values.push_back(
+        at::cat({experts.back().values.view(at::kByte).flatten(), at::zeros({32}, at::kByte)}));
+    scales.push_back(experts.back().scales);
+  }
+  const model::Quantised all{at::stack(values)
+                                 .to(gpu())
+                                 .view(at::kFloat8_e4m3fn)
+                                 .as_strided({num, out, in}, {out * in + 32, in, 1}),
+                             at::stack(scales).to(gpu())};
+  const at::Tensor x_there = x.to(gpu()), dy_there = dy.to(gpu()), ends_there = ends.to(gpu());
+  const Asked before = asked();
+  const auto launches = [&](const char* name) {
+    Asked now = asked(), then = before;
+    return now.launches[name] - then.launches[name];
+  };
+  at::Tensor y, dx;
+  EXPECT_EQ(waits_in([&] {
+              y = model::fp8_grouped_product(x_there, all, ends_there, GetParam());
+              dx = model::fp8_grouped_product_backward(dy_there, all, ends_there, GetParam());
+            }),
+            0);
+  const bool is_rowwise = GetParam().scaling == model::Fp8Scaling::rowwise;
+  const bool is_e4m3 = GetParam().gradients == model::Fp8Gradients::e4m3;
+  const int narrow = is_rowwise ? 1 + (is_e4m3 ? 1 : 0) : 0;
+  EXPECT_EQ(launches("aten::_scaled_grouped_mm"), narrow);
+  EXPECT_EQ(launches("aten::_grouped_mm"), 2 - narrow);
+  const struct {
+    std::size_t expert;
+    std::int64_t first, count;
+  } own_rows[] = {{0, 0, 11}, {2, 11, 29}};
+  for (const auto& own : own_rows) {
+    const auto path = model::Path::kernels;
+    const auto rows = [&](const at::Tensor& of) { return of.narrow(0, own.first, own.count); };
+    const auto expect_near = [&](const at::Tensor& there, const at::Tensor& here) {
+      EXPECT_TRUE(at::allclose(rows(there.cpu()).to(at::kFloat), here.to(at::kFloat), 0x1p-7,
+                               1e-4 * here.abs().max().item<double>()));
+    };
+    const model::Quantised& of = experts[own.expert];
+    expect_near(y, model::fp8_product(rows(x), of, GetParam(), path));
+    expect_near(dx, model::fp8_product_backward(rows(dy), of, GetParam(), path));
+  }
 }
 
 TEST_P(Fp8OnADevice, RoundsToTheBitsOfTheCpu) {
@@ -194,6 +256,7 @@ TEST_P(Fp8OnADevice, RoundsToTheBitsOfTheCpu) {
 INSTANTIATE_TEST_SUITE_P(
     Recipes, Fp8OnADevice,
     testing::Values(model::Fp8Recipe{},
+                    model::Fp8Recipe{model::Fp8Scaling::rowwise, model::Fp8Gradients::e4m3},
                     model::Fp8Recipe{model::Fp8Scaling::block, model::Fp8Gradients::e4m3},
                     model::Fp8Recipe{model::Fp8Scaling::block, model::Fp8Gradients::e5m2}));
 

@@ -48,7 +48,23 @@ std::vector<Case> cases() {
   };
   const Words replicas = {"parallel.sharding=NO_SHARD"};
   const std::string copy = "the host touches pinned memory of [0-9]+ bytes that copy to the host ";
+  // Of a block's waits: that copies to the host follow what is computed, and memory is given back
+  // behind them; that copies from it follow what is computed, and what reads them behind them.
+  const auto offloaded_without = [](const std::string& name, int wait, const std::string& found) {
+    return Case{name,
+                "block#" + std::to_string(wait),
+                found,
+                1,
+                {"train.activation_checkpointing=none", "train.offloaded_blocks=1"}};
+  };
+  const std::string copies = " of stream [0-9]+\\)";
+  const std::string to_host = "copy to the host \\(operation [0-9]+" + copies;
+  const std::string to_device = "copy to the device \\(operation [0-9]+" + copies;
   return {
+      offloaded_without("offload_follows", 1, to_host + " reads .*" + computed),
+      offloaded_without("drop", 2, ".* which " + to_host + " may still be reading"),
+      offloaded_without("bring_back_follows", 3, to_device + " writes .*" + computed),
+      offloaded_without("arrive", 4, ".* reads .*which " + to_device + " may still be writing"),
       {"gather_follows", "all_gather.follow", follows("all_gather")},
       {"gather", "all_gather.wait", waits("all_gather")},
       {"one_gather", "all_gather.wait#9", waits("all_gather")},

@@ -26,6 +26,7 @@ inline Words on_simulated_gpus(Words words) {
 struct Asked {
   std::map<std::string, std::int64_t> launches;  ///< by operation
   std::map<std::string, std::int64_t> syncs;     ///< by what made the host wait
+  std::map<std::string, std::int64_t> bytes;     ///< read and written by operations, not kernels
   std::int64_t num_launches = 0;
   std::int64_t num_syncs = 0;
   std::int64_t peak_bytes = 0;
@@ -45,6 +46,7 @@ inline Asked read_report(const std::filesystem::path& path) {
     if (kind == "peak_bytes") asked.peak_bytes = number;
     if (kind == "launch") asked.launches[name] = number;
     if (kind == "sync") asked.syncs[name] = number;
+    if (kind == "bytes") asked.bytes[name] = number;
   }
   return asked;
 }

@@ -80,6 +80,15 @@ TEST_P(OnSimulatedGpus, TrainsAsOnTheCpu) {
       const double wanted = expected[i][field].get<double>();
       EXPECT_NEAR(value, wanted, tolerance * std::abs(wanted)) << field << " in row " << i;
     }
+    if (!expected[i].contains("norms")) continue;
+    ASSERT_EQ(rows[i].at("norms").size(), expected[i]["norms"].size());
+    for (const auto& [layer, norms] : expected[i]["norms"].items())
+      for (const char* kind : {"weight", "gradient"}) {
+        const double wanted = norms.at(kind);
+        EXPECT_NEAR(rows[i]["norms"][layer][kind].get<double>(), wanted,
+                    2 * tolerance * std::abs(wanted))
+            << kind << " of " << layer << " in row " << i;
+      }
   }
 }
 
@@ -98,7 +107,11 @@ std::vector<Case> cases() {
        1,
        {"precision.fp8_gradients=e4m3", "train.activation_checkpointing=selective"},
        "fp8-mixed"},
+      {"fp8_weight_gradients", 2, {"precision.fp8_weight_gradients=fp8"}, "fp8-mixed"},
       {"fp8_experts", 1, {}, "fp8-mixed", "qwen3_moe"},
+      {"fp8_experts_e4m3", 2, {"precision.fp8_gradients=e4m3"}, "fp8-mixed", "qwen3_moe"},
+      {"fp8_experts_frozen", 1, lora, "fp8-mixed", "qwen3_moe"},
+      {"fp8_experts_ep", 2, {"parallel.ep=2"}, "fp8-mixed", "qwen3_moe"},
       {"fp8_lora", 1, lora, "fp8-mixed"},
       {"fp8_tp", 2, {"parallel.tp=2"}, "fp8-mixed"},
       {"full_shard", 2, sharded("FULL_SHARD")},
@@ -117,9 +130,10 @@ std::vector<Case> cases() {
       {"chunks", 1, {}, "32-true", "llama4"},
       {"experts", 2, {}, "32-true", "qwen3_moe"},
       {"experts_grouped", 2, {}, "bf16-mixed", "qwen3_moe"},
+      // Random bits for a piece of the weights would be more than all activations.
       {"experts_grouped_recompute",
        1,
-       {"train.activation_checkpointing=full"},
+       {"train.activation_checkpointing=full", "optimizer.rounding=nearest"},
        "bf16-true",
        "qwen3_moe"},
       {"experts_grouped_frozen", 1, lora, "bf16-mixed", "qwen3_moe"},
@@ -148,6 +162,10 @@ std::vector<Case> cases() {
       {"adamw8bit", 2, {"optimizer.name=adamw8bit"}},
       {"lion", 1, {"optimizer.name=lion"}},
       {"offload", 2, {"optimizer.offload=true"}, "bf16-mixed"},
+      {"norms", 2, with(sharded("FULL_SHARD"), {"metrics.norms_steps=1"})},
+      {"norms_bf16_true", 1, {"metrics.norms_steps=2"}, "bf16-true"},
+      {"norms_fp16", 1, {"metrics.norms_steps=1"}, "16-mixed"},
+      {"norms_offload", 1, {"optimizer.offload=true", "metrics.norms_steps=1"}},
       {"kernels", 2, sharded("FULL_SHARD"), "bf16-mixed", {}, true},
       {"kernels_fp32", 1, {}, "32-true", "qwen3", true},
       {"kernels_rounding", 1, {}, "bf16-true", {}, true},
@@ -159,6 +177,10 @@ std::vector<Case> cases() {
        "bf16-mixed",
        {},
        true},
+      {"kernels_topology", 1, {"train.determinism=topology"}, "bf16-mixed", {}, true},
+      {"kernels_topology_fp32", 2, {"train.determinism=topology"}, "32-true", {}, true},
+      {"kernels_adamw8bit", 2, {"optimizer.name=adamw8bit"}, "32-true", {}, true},
+      {"kernels_adamw8bit_rounding", 1, {"optimizer.name=adamw8bit"}, "bf16-true", {}, true},
       {"kernels_experts", 2, {}, "bf16-mixed", "qwen3_moe", true},
       {"kernels_tp", 2, {"parallel.tp=2"}, "bf16-mixed", {}, true},
       {"offload_topology", 1, {"optimizer.offload=true", "train.determinism=topology"}},
@@ -191,12 +213,16 @@ TEST(SimulatedGpus, ACheckpointContinuesOnTheCpuAndBack) {
   EXPECT_EQ(job.steps().size(), 12u);
 }
 
+/// With AdamW of our own: libtorch's on the processor that simulates computes the last few elements
+/// of a shard in another way than the others, and shards end where ranks say.
 TEST(SimulatedGpus, TheTopologyOfGpusDoesNotChangeTheWeights) {
+  const Setting kernels("FINETUNE_SIMULATED_KERNELS", "1");
   const Words settings = with(short_run("bf16-mixed", 6), {"train.determinism=topology"});
   const Job alone("simulated/topology_alone", settings);
   const Job three("simulated/topology_three", settings);
   EXPECT_EQ(run_on_simulated_gpus(alone, 1).exit_code, 0);
   EXPECT_EQ(run_on_simulated_gpus(three, 3).exit_code, 0);
+  expect_same_metrics(three, alone);
   EXPECT_TRUE(alone.exported() == three.exported());
 }
 
@@ -204,9 +230,10 @@ TEST(SimulatedGpus, TheTopologyOfGpusDoesNotChangeTheWeights) {
 TEST(SimulatedGpus, OneThatCommunicatesAloneTrainsTheSameBits) {
   for (const Words& more : {Words{}, Words{"train.determinism=topology"}}) {
     const std::string name = more.empty() ? "run" : "topology";
-    const Job alone("simulated/alone_" + name, with(short_run("bf16-mixed", 4), more));
-    const Job communicating("simulated/communicating_" + name,
-                            with(short_run("bf16-mixed", 4), more));
+    // The head computes what is trained; a plan, which knows no data, takes that to be all.
+    const Words settings = with(with(short_run("bf16-mixed", 4), more), {"data.train_on=all"});
+    const Job alone("simulated/alone_" + name, settings);
+    const Job communicating("simulated/communicating_" + name, settings);
     const Outcome expected = run_on_simulated_gpus(alone, 1);
     ASSERT_EQ(expected.exit_code, 0) << expected.text();
     const Setting communicates("FINETUNE_COMMUNICATE_ALONE", "1");
@@ -231,7 +258,11 @@ TEST(SimulatedGpus, NameAGradientThatFixedPointCannotHoldAsTheCpuDoes) {
   };
   const std::string on_cpu = problem(Job("simulated/beyond.cpu", settings).run(1));
   EXPECT_EQ(count(on_cpu, "the gradient of "), 1);
-  EXPECT_EQ(problem(run_on_simulated_gpus(Job("simulated/beyond.gpu", settings), 1)), on_cpu);
+  for (const char* has_kernels : {"0", "1"}) {
+    const Setting kernels("FINETUNE_SIMULATED_KERNELS", has_kernels);
+    const Job job(std::string("simulated/beyond.gpu") + has_kernels, settings);
+    EXPECT_EQ(problem(run_on_simulated_gpus(job, 1)), on_cpu) << has_kernels;
+  }
 }
 
 TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
@@ -244,24 +275,6 @@ TEST(SimulatedGpus, OlderOnesTrainInFp16AndRefuseBf16WithAReason) {
   const Outcome outcome = run_on_simulated_gpus(job, 1);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_GT(report_of(job).launches["aten::_efficient_attention_forward"], 0);
-}
-
-TEST(SimulatedGpus, WithoutProductsOfEightBitsRefuseThemWithAReason) {
-  const auto refusal = [](const char* capability, const std::string& scaling) {
-    const Setting old("FINETUNE_SIMULATED_CAPABILITY", capability);
-    const Job job(std::string("simulated/fp8_on_") + capability,
-                  with(short_run("fp8-mixed", 2), {"precision.fp8_scaling=" + scaling}));
-    const Outcome outcome = run_on_simulated_gpus(job, 2);
-    EXPECT_EQ(outcome.exit_code, 69) << outcome.text();
-    return outcome.err;
-  };
-  EXPECT_EQ(count(refusal("80", "rowwise"),
-                  "its GPU has compute capability 8.0 (products of 8 bits need 8.9). Set "
-                  "precision.mode = \"bf16-mixed\"."),
-            1);
-  EXPECT_EQ(count(refusal("89", "block"),
-                  "with a scale per block need 9.x). Set precision.fp8_scaling = \"rowwise\"."),
-            1);
 }
 
 TEST(SimulatedGpus, AreNotReplacedByTheCpuWithoutAWord) {

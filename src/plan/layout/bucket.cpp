@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "model/fp8.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -78,11 +79,15 @@ model::ParameterTable regroup(model::ParameterTable table, Bucket bucket, std::i
     case Bucket::block:
       break;
     case Bucket::layer:
-      return by_kind(by_part(std::move(table)), ep > 1);
+      table = by_part(std::move(table));
+      break;
     case Bucket::whole:
-      return by_kind(as_one(std::move(table)), ep > 1);
+      table = as_one(std::move(table));
+      break;
   }
-  return by_kind(std::move(table), ep > 1);
+  table = by_kind(std::move(table), ep > 1);
+  model::settle_published(table);
+  return table;
 }
 
 }  // namespace finetune::plan

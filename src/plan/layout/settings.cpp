@@ -33,11 +33,13 @@ const deck::Choices<model::Fp8Scaling> fp8_scalings = {{"rowwise", model::Fp8Sca
                                                        {"block", model::Fp8Scaling::block}};
 const deck::Choices<model::Fp8Gradients> fp8_gradients = {{"e5m2", model::Fp8Gradients::e5m2},
                                                           {"e4m3", model::Fp8Gradients::e4m3}};
+const deck::Choices<bool> fp8_weight_gradients = {{"bf16", false}, {"fp8", true}};
 const deck::Choices<core::DType> reduce_dtypes = {
     {"fp32", core::DType::f32}, {"bf16", core::DType::bf16}, {"fp16", core::DType::f16}};
 
 /// Beyond any machine, and small enough to multiply.
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+constexpr std::int64_t most_prefetched = 64;
 
 }  // namespace
 
@@ -70,8 +72,9 @@ std::string name_of(model::Fp8Scaling scaling) {
 }
 
 std::string describe(const model::Fp8Recipe& recipe) {
-  return fmt::format("{}, {}", name_of(recipe.scaling),
-                     deck::name_in(fp8_gradients, recipe.gradients));
+  return fmt::format("{}, {}{}", name_of(recipe.scaling),
+                     deck::name_in(fp8_gradients, recipe.gradients),
+                     recipe.weight_gradients ? ", gradients of weights too" : "");
 }
 
 std::string name_of_reduce(core::DType dtype) {
@@ -149,6 +152,15 @@ void ParallelSettings::bind(deck::Table& table) {
                  .sentence = "Communicate behind the computation: gather the next weights early "
                              "and reduce gradients during the backward pass."},
                 overlap);
+  table.integer(
+      {.name = "prefetch",
+       .restart = Restart::free,
+       .sentence = "With overlap, else without meaning: how many blocks ahead weights are "
+                   "gathered. More may take more memory, and help where gathers take longer than "
+                   "some of the "
+                   "blocks. auto: 1, or more where the plan finds that faster.",
+       .unit = "blocks"},
+      prefetch, {.min = 1, .max = most_prefetched, .zero_is_auto = true});
   table.real({.name = "memory_gib",
               .restart = Restart::free,
               .sentence = "Memory a rank may use: a run that needs more is rejected before weights "
@@ -184,8 +196,9 @@ void PrecisionSettings::bind(deck::Table& table) {
        .sentence =
            "bf16-mixed: bfloat16 products with fp32 master weights, moments and gradient sums; "
            "bf16-true: master weights and moments are bfloat16 too; fp8-mixed: as bf16-mixed, but "
-           "products of the blocks' matrices, forward and for the gradients of activations, have "
-           "operands of 8 bits, on GPUs from compute capability 8.9 on; 16-mixed: float16 products "
+           "products of the blocks' matrices and of experts, forward and for the gradients of "
+           "activations, have operands of 8 bits, on GPUs from compute capability 8.9 on; "
+           "16-mixed: float16 products "
            "with fp32 master weights and dynamic loss scaling; 32-true: everything in fp32."},
       mode, precision_modes);
   table.choice(
@@ -210,10 +223,18 @@ void PrecisionSettings::bind(deck::Table& table) {
        .sentence =
            "Format of gradients in products of fp8-mixed: e5m2 has range, e4m3 is twice as exact."},
       fp8.gradients, fp8_gradients);
+  table.choice(
+      {.name = "fp8_weight_gradients",
+       .restart = deck::Restart::free,
+       .sentence =
+           "What the gradients of weights are multiplied from in fp8-mixed: bf16, or fp8, a third "
+           "of a step's products, with scales along the tokens of a micro-batch."},
+      fp8.weight_gradients, fp8_weight_gradients);
   if (mode == PrecisionMode::fp8_mixed) return;
   for (const auto& [key, is_set] :
        {std::pair("fp8_scaling", fp8.scaling != model::Fp8Recipe{}.scaling),
-        std::pair("fp8_gradients", fp8.gradients != model::Fp8Recipe{}.gradients)})
+        std::pair("fp8_gradients", fp8.gradients != model::Fp8Recipe{}.gradients),
+        std::pair("fp8_weight_gradients", fp8.weight_gradients)})
     if (is_set)
       table.problem(
           key, fmt::format("precision.{} is set, but precision.mode is \"{}\"", key, name_of(mode)),

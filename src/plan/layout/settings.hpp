@@ -50,6 +50,7 @@ struct ParallelSettings {
   Bucket bucket = Bucket::block;
   core::DType reduce_dtype = core::DType::f32;
   bool overlap = true;
+  std::int64_t prefetch = 0;               ///< blocks; 0: one, or what the plan chooses
   Alone alone = Alone::keeps;              ///< of the environment, not of the deck
   double memory_gib = 0;                   ///< 0: what the node or the GPU has
   std::int64_t expect_nodes = 0;           ///< 0: any
@@ -60,6 +61,9 @@ struct ParallelSettings {
   std::int64_t num_tp() const { return tp > 0 ? tp : 1; }
   std::int64_t num_cp() const { return cp > 0 ? cp : 1; }
   std::int64_t num_ep() const { return ep > 0 ? ep : 1; }
+  int num_prefetched() const { return prefetch > 0 ? static_cast<int>(prefetch) : 1; }
+  /// schedule::Rules::prefetch_depth.
+  int prefetch_depth() const { return overlap ? num_prefetched() : 0; }
 
   void bind(deck::Table& table);
 };

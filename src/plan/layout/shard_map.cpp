@@ -59,25 +59,46 @@ void ShardMap::add_row(const model::Parameter& parameter, int row) {
   unit_of_row_.push_back(parameter.unit);
   unit.rows.push_back(row);
   if (!unit.trainable) return;
+  unit.in_8_bits = unit.in_8_bits || !parameter.published.is_dense();
   offset_of_row_[static_cast<std::size_t>(row)] = unit.count;
   unit.offsets.push_back(unit.count);
   unit.count += parameter.count();
 }
 
 void ShardMap::lay_out_frozen(const model::ParameterTable& table, UnitLayout& unit) {
-  for (const bool is_dense : {true, false}) {
+  using Kind = model::Packing::Kind;
+  const auto add = [&](int row, int i, const model::Plane& plane) {
+    if (i == 0) offset_of_row_[static_cast<std::size_t>(row)] = unit.count;
+    unit.planes.push_back({row, i, plane.dtype, plane.count(), unit.count});
+    unit.count += plane.size_bytes();
+  };
+  const auto for_each_plane = [&](auto is_meant, const auto& f) {
     for (const int row : unit.rows) {
-      const model::Parameter& parameter = table.row(row);
-      if (parameter.packing.is_dense() != is_dense) continue;
+      if (!is_meant(table.row(row).packing.kind)) continue;
       int i = 0;
-      for (const model::Plane& plane : model::planes(parameter, rules_.compute)) {
-        if (!is_dense) unit.count = round_up(unit.count, alignment_bytes);
-        if (i == 0) offset_of_row_[static_cast<std::size_t>(row)] = unit.count;
-        unit.planes.push_back({row, i++, plane.dtype, plane.count(), unit.count});
-        unit.count += plane.size_bytes();
-      }
+      for (const model::Plane& plane : model::planes(table.row(row), rules_.compute))
+        f(row, i++, plane);
     }
+  };
+  const auto is_dense = [](Kind kind) { return kind == Kind::dense; };
+  const auto is_fp8 = [](Kind kind) { return kind == Kind::fp8; };
+  const auto is_other = [&](Kind kind) { return !is_dense(kind) && !is_fp8(kind); };
+  for_each_plane(is_dense, add);
+  // Values of neighbours follow each other, and so do their scales: products read them as one.
+  for (const int kept : {model::fp8_plane::values, model::fp8_plane::scales}) {
+    bool is_first = true;
+    for_each_plane(is_fp8, [&](int row, int i, const model::Plane& plane) {
+      if (i != kept) return;
+      if (is_first || i == model::fp8_plane::values)
+        unit.count = round_up(unit.count, alignment_bytes);
+      is_first = false;
+      add(row, i, plane);
+    });
   }
+  for_each_plane(is_other, [&](int row, int i, const model::Plane& plane) {
+    unit.count = round_up(unit.count, alignment_bytes);
+    add(row, i, plane);
+  });
 }
 
 std::vector<ShardSlice> ShardMap::slices(int unit, std::int64_t i_shard) const {

@@ -38,12 +38,15 @@ struct FrozenSlice {
 
 /// One unit's flat buffer, then padding to a multiple of the shards. Of a trainable unit: elements
 /// of its rows one after the other. Of a frozen one: bytes; first the tensors that are not packed,
-/// without gaps, then the planes of those that are, each at a multiple of 64 bytes.
+/// without gaps, then the values of those in 8 bits and their scales, then the planes of others
+/// that are packed; values and planes each at a multiple of 64 bytes.
 struct UnitLayout {
   std::string name;
   bool trainable = true;
   /// Read by many stages and small: gathered once a step and not let go before its end.
   bool stays_gathered = false;
+  /// Trained, and gathered in e4m3, an element a byte; plan::Fp8Layout says what else travels.
+  bool in_8_bits = false;
   std::vector<int> rows;
   std::vector<std::int64_t> offsets;  ///< trainable: of each row within the flat buffer
   std::vector<FrozenPlane> planes;    ///< frozen: in the order of the buffer
@@ -54,6 +57,12 @@ struct UnitLayout {
   std::int64_t num_shards = 1;
 
   std::int64_t padded_count() const { return shard_size * num_shards; }
+  /// Whether it is gathered byte by byte.
+  bool is_in_bytes() const { return !trainable || in_8_bits; }
+  /// Bytes of an element as it is gathered.
+  std::int64_t gathered_bytes(core::DType compute) const {
+    return is_in_bytes() ? 1 : core::size_bytes(compute);
+  }
 };
 
 /// Elements of a trained unit's gradient that ranks of tensor parallelism add up among themselves:

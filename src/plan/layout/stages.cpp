@@ -33,19 +33,23 @@ schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& m
   return {std::move(of_stages), std::move(units)};
 }
 
-schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks) {
+schedule::Rules rules_of(Sharding sharding, int prefetch_depth, schedule::Blocks blocks) {
   return {.keeps_gathered = sharding == Sharding::shard_grad_op,
-          .prefetches = overlaps,
+          .prefetch_depth = prefetch_depth,
           .blocks = blocks};
 }
 
-schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks) {
-  if (mode == ActivationCheckpointing::full) return schedule::Blocks::recomputed;
-  return {static_cast<int>(recomputed_blocks)};
+schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks,
+                           std::int64_t offloaded_blocks) {
+  schedule::Blocks blocks{static_cast<int>(recomputed_blocks), static_cast<int>(offloaded_blocks)};
+  if (mode == ActivationCheckpointing::full)
+    blocks.num_recomputed = schedule::Blocks::recomputed.num_recomputed;
+  return blocks;
 }
 
 schedule::Blocks blocks_of(const PlanInput& request) {
-  return blocks_of(request.activation_checkpointing, request.recomputed_blocks);
+  return blocks_of(request.activation_checkpointing, request.recomputed_blocks,
+                   request.offloaded_blocks);
 }
 
 int head_row(const model::Architecture& architecture, const model::ParameterTable& table) {

@@ -15,11 +15,12 @@ namespace finetune::plan {
 /// The units of `map` by the stages of their rows. `head_row`: the embedding's if tied.
 schedule::Stages stages_of(const model::ParameterTable& table, const ShardMap& map, int head_row);
 
-/// `overlaps`: communication runs behind computation.
-schedule::Rules rules_of(Sharding sharding, bool overlaps, schedule::Blocks blocks);
+/// `prefetch_depth`: ParallelSettings::prefetch_depth.
+schedule::Rules rules_of(Sharding sharding, int prefetch_depth, schedule::Blocks blocks);
 
-/// Which blocks are computed again whole.
-schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks);
+/// Which blocks are computed again whole, and which are offloaded.
+schedule::Blocks blocks_of(ActivationCheckpointing mode, std::int64_t recomputed_blocks,
+                           std::int64_t offloaded_blocks = 0);
 schedule::Blocks blocks_of(const PlanInput& request);
 
 /// The head's matrix, which is the embedding's if tied.

@@ -21,6 +21,11 @@ void Machine::bind_nodes(deck::Table& table) {
   using deck::Restart;
   table.text({.name = "name", .restart = Restart::free, .sentence = "What the machine is called."},
              name);
+  table.boolean({.name = "is_measured",
+                 .restart = Restart::free,
+                 .sentence = "Whether finetune check --save has measured the rates; else they are "
+                             "estimates, and the plan says so."},
+                is_measured);
   table.integer({.name = "gpus_per_node",
                  .restart = Restart::free,
                  .sentence = "GPUs per node; 0: ranks compute on the CPU."},
@@ -121,6 +126,12 @@ void Machine::bind_rates(deck::Table& table) {
                           "optimizer and for copies to be saved.",
               .unit = "GB/s"},
              host_gb_per_s, {.min = 0, .max = most_rate});
+  table.real({.name = "host_link_gb_per_s",
+              .restart = Restart::free,
+              .sentence = "For a rank with a GPU: copies to or from pinned host memory while all "
+                          "ranks of the node copy, for offloaded activations; 0: host_gb_per_s.",
+              .unit = "GB/s"},
+             host_link_gb_per_s, {.min = 0, .max = most_rate});
 }
 
 void Machine::bind_links(deck::Table& table) {

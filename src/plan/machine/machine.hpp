@@ -21,6 +21,7 @@ enum class Passes {
 /// known; what needs it is then not planned. 1 GB is 1e9 bytes.
 struct Machine {
   std::string name;
+  bool is_measured = false;  ///< by finetune check --save; else its rates are estimates
 
   std::int64_t gpus_per_node = 0;  ///< 0: ranks compute on the CPU
   std::string gpu_vendor = "nvidia";
@@ -46,6 +47,8 @@ struct Machine {
   double pass_gelements_per_s = 0;
   double operation_us = 0;   ///< a rank's program needs to start one operation
   double host_gb_per_s = 0;  ///< of a rank with a GPU: passes over the host's memory
+  /// The same, between its GPU and pinned memory of the host, in one direction; 0: host_gb_per_s.
+  double host_link_gb_per_s = 0;
 
   double intra_gb_per_s = 0;    ///< a rank sends to its neighbour in a node while all ranks do
   double intra_latency_us = 0;  ///< of a step of a collective inside a node
@@ -60,6 +63,10 @@ struct Machine {
   double max_walltime_hours = 0;  ///< of a job
 
   void bind(deck::Table& table);
+
+  double link_to_host_gb_per_s() const {
+    return host_link_gb_per_s > 0 ? host_link_gb_per_s : host_gb_per_s;
+  }
 
   /// Whether this program can compute there: its GPU code is CUDA.
   bool is_supported() const { return gpus_per_node == 0 || gpu_vendor == "nvidia"; }

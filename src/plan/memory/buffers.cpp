@@ -35,11 +35,11 @@ class Pool {
 };
 
 /// What shard::ModelShards and shard::Gradients take of their pools as a step's events say.
-class Ledger {
+class BufferLedger {
  public:
-  Ledger(const ShardMap& shards, const BufferRules& rules)
+  BufferLedger(const ShardMap& shards, const BufferRules& rules)
       : shards_(shards),
-        overlaps_(rules.schedule.prefetches),
+        overlaps_(rules.schedule.overlaps()),
         sums_in_place_(rules.sums_in_place),
         alone_(rules.alone) {}
 
@@ -48,7 +48,7 @@ class Ledger {
       run(event);
   }
 
-  BufferSizes sizes() const { return {weights_.total(), frozen_.total(), gradients_.total()}; }
+  BufferSizes sizes() const { return {weights_.total(), bytes_.total(), gradients_.total()}; }
 
  private:
   void run(const schedule::Event& event) {
@@ -72,6 +72,9 @@ class Ledger {
       case again:
       case loss:
       case backward:
+      case offload:
+      case drop:
+      case bring_back:
       case fetch:
       case update:
       case publish:
@@ -79,12 +82,12 @@ class Ledger {
     }
   }
 
-  /// Elements; bytes of a frozen unit.
+  /// Elements; bytes of a unit that is gathered byte by byte.
   std::int64_t padded(int unit) const { return shards_.unit(unit).padded_count(); }
   bool gathers(int unit) const {
     return shards_.unit(unit).num_shards > 1 || alone_ == Alone::communicates;
   }
-  Pool& pool_of(int unit) { return shards_.unit(unit).trainable ? weights_ : frozen_; }
+  Pool& pool_of(int unit) { return shards_.unit(unit).is_in_bytes() ? bytes_ : weights_; }
 
   void gather(int unit) {
     if (gathers(unit) && !gathered_.contains(unit))
@@ -129,7 +132,7 @@ class Ledger {
   bool sums_in_place_;
   Alone alone_;
   Pool weights_;
-  Pool frozen_;
+  Pool bytes_;
   Pool gradients_;
   std::map<int, std::int64_t> gathered_;        ///< by unit, its buffer
   std::map<int, std::int64_t> open_gradients_;  ///< likewise
@@ -161,6 +164,11 @@ std::int64_t pinned_bytes(std::int64_t bytes) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
 }
 
+std::int64_t offloaded_host_bytes(std::int64_t bytes) {
+  const std::int64_t rest = bytes % offloaded_piece_bytes;
+  return bytes - rest + (rest > 0 ? pinned_bytes(rest) : 0);
+}
+
 HostBuffers count_host_buffers(const ShardMap& shards, std::int64_t compute_bytes) {
   std::vector<int> trained;
   for (int unit = 0; unit < std::ssize(shards.units()); ++unit)
@@ -168,16 +176,17 @@ HostBuffers count_host_buffers(const ShardMap& shards, std::int64_t compute_byte
   PinnedPool gradients, weights;
   std::deque<std::int64_t> fetched, published;
   for (const schedule::Event& event : schedule::make_update(trained, {.offloads = true})) {
-    const std::int64_t count = shards.unit(event.index).shard_size;
+    const UnitLayout& unit = shards.unit(event.index);
+    const std::int64_t count = unit.shard_size;
     if (event.action == schedule::Action::fetch) {
       fetched.push_back(gradients.take(count * std::int64_t{sizeof(float)}));
-    } else if (event.action == schedule::Action::update) {
+    } else if (event.action == schedule::Action::update && !unit.in_8_bits) {
       while (published.size() >= schedule::units_on_their_way) {
         weights.put(published.front());
         published.pop_front();
       }
       published.push_back(weights.take(count * compute_bytes));
-    } else {
+    } else if (event.action == schedule::Action::publish) {
       gradients.put(fetched.front());
       fetched.pop_front();
     }
@@ -198,16 +207,14 @@ bool is_used_for(std::int64_t free_size, std::int64_t count) {
 
 BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
                           const BufferRules& rules) {
-  using schedule::Pass;
-  const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
-  const auto last = make_pass(stages, rules.schedule, Pass::last);
-  const auto end = make_end(stages, rules.schedule);
-  Ledger ledger(shards, rules);
+  const schedule::StepEvents events = make_step(stages, rules.schedule);
+  BufferLedger ledger(shards, rules);
   // Later passes and steps find what earlier ones left in the pools.
   for (int step = 0; step < 2; ++step) {
-    if (rules.accumulation > 1) ledger.run(pass);
-    ledger.run(last);
-    ledger.run(end);
+    if (rules.accumulation > 1) ledger.run(events.pass);
+    ledger.run(events.last);
+    ledger.run(events.end);
+    ledger.run(events.update);
   }
   return ledger.sizes();
 }

@@ -21,9 +21,9 @@ struct BufferRules {
 
 /// What all buffers have together; they are used again and never returned.
 struct BufferSizes {
-  std::int64_t gathered = 0;         ///< elements of trained units
-  std::int64_t gathered_frozen = 0;  ///< bytes of frozen units
-  std::int64_t gradients = 0;        ///< elements
+  std::int64_t gathered = 0;        ///< elements of units in the computation's dtype
+  std::int64_t gathered_bytes = 0;  ///< of units that are gathered byte by byte
+  std::int64_t gradients = 0;       ///< elements
 };
 
 /// How a pool of such buffers gives them out. A new one is up to 1/32 larger than asked for: the
@@ -33,7 +33,8 @@ std::int64_t pooled_size(std::int64_t count);
 /// the head without one.
 bool is_used_for(std::int64_t free_size, std::int64_t count);
 
-/// Host memory that an offloaded optimizer's units pass through, once a step has run.
+/// Host memory that an offloaded optimizer's units pass through, once a step has run. New weights
+/// of units in 8 bits are copied without waiting for others.
 struct HostBuffers {
   std::int64_t gradients = 0;  ///< bytes, of fp32
   std::int64_t weights = 0;    ///< bytes, of the computation's dtype
@@ -43,6 +44,12 @@ HostBuffers count_host_buffers(const ShardMap& shards, std::int64_t compute_byte
 /// What libtorch takes for a tensor of so many bytes in pinned memory, which it keeps for the next
 /// of this size.
 std::int64_t pinned_bytes(std::int64_t bytes);
+
+/// Pieces of host memory in which what offloaded blocks keep lies: large ones, because the last of
+/// a block is a power of two.
+inline constexpr std::int64_t offloaded_piece_bytes = std::int64_t{32} << 20;
+/// Host memory for one block that keeps `bytes`.
+std::int64_t offloaded_host_bytes(std::int64_t bytes);
 
 BufferSizes count_buffers(const ShardMap& shards, const schedule::Stages& stages,
                           const BufferRules& rules);

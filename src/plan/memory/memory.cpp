@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "core/message_size.hpp"
 #include "model/cost/scratch.hpp"
+#include "plan/layout/fp8_layout.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/buffers.hpp"
@@ -97,6 +99,7 @@ class MemoryPlan {
       add(Category::weights,
           "frozen, " + (it->first == Kind::nf4    ? "NF4"
                         : it->first == Kind::gptq ? "GPTQ 4-bit"
+                        : it->first == Kind::fp8  ? "FP8"
                                                   : name_of_dtype(numbers_.compute)),
           share);
       left -= share;
@@ -118,9 +121,10 @@ class MemoryPlan {
         request_.offloads_optimizer && request_.on_gpu ? Place::host : Place::device;
     add(Category::weights, "master copy, " + name_of_dtype(numbers_.master),
         core::size_bytes(numbers_.master) * shard, optimizer);
+    const std::int64_t in_8_bits = add_shards_in_8_bits();
     if (numbers_.compute != numbers_.master || optimizer == Place::host)
       add(Category::weights, "copy to compute with, " + name_of_dtype(numbers_.compute),
-          core::size_bytes(numbers_.compute) * shard);
+          core::size_bytes(numbers_.compute) * (shard - in_8_bits));
     const OptimizerFootprint& kept = request_.optimizer;
     add(Category::states,
         kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
@@ -129,6 +133,22 @@ class MemoryPlan {
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
       add(Category::gradients, "sums of a unit, fp32", 4 * largest_shard_);
+  }
+
+  /// What units in 8 bits are gathered from, and what stays of them. -> Their elements of a shard.
+  std::int64_t add_shards_in_8_bits() {
+    std::int64_t elements = 0, kept = 0;
+    std::set<const Fp8Layout*> different;
+    const auto layouts = fp8_layouts(table_, shards_);
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      if (!layouts[i]) continue;
+      elements += shards_.units()[i].shard_size;
+      kept += layouts[i]->kept_bytes(numbers_.compute);
+      if (different.insert(layouts[i].get()).second) kept += layouts[i]->index_bytes();
+    }
+    add(Category::weights, "copy to compute with, FP8", elements);
+    add(Category::weights, "scales, and what is not in FP8", kept);
+    return elements;
   }
 
   /// What is on a GPU is copied anyway, see add_host_of_gpu.
@@ -154,14 +174,18 @@ class MemoryPlan {
 
   void add_buffers() {
     const std::int64_t element = core::size_bytes(numbers_.compute);
-    const BufferSizes buffers = count_buffers(
-        shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
-        {.schedule = rules_of(mesh_.sharding, request_.parallel.overlap, blocks_of(request_)),
-         .accumulation = accumulation(),
-         .sums_in_place = sums_in_place(),
-         .alone = mesh_.alone});
-    const std::string trained = shards_.has_frozen() ? "whole trained units, " : "whole units, ";
-    add(Category::gathered, "whole frozen units, as they are kept", buffers.gathered_frozen);
+    const BufferSizes buffers =
+        count_buffers(shards_, stages_of(table_, shards_, head_row(request_.architecture, table_)),
+                      {.schedule = rules_of(mesh_.sharding, request_.parallel.prefetch_depth(),
+                                            blocks_of(request_)),
+                       .accumulation = accumulation(),
+                       .sums_in_place = sums_in_place(),
+                       .alone = mesh_.alone});
+    const bool has_bytes = buffers.gathered_bytes > 0;
+    const std::string trained = has_bytes ? "whole other units, " : "whole units, ";
+    add(Category::gathered,
+        shards_.has_frozen() ? "whole frozen units, as they are kept" : "whole units, FP8",
+        buffers.gathered_bytes);
     add(Category::gathered, trained + name_of_dtype(numbers_.compute), element * buffers.gathered);
     add(Category::gathered, "unpacked matrices, " + name_of_dtype(numbers_.compute),
         activations_.unpacked);
@@ -175,6 +199,10 @@ class MemoryPlan {
         activations_.worst_is_head ? "in flight, at the head with its loss"
                                    : "in flight, at the backward pass of a block",
         activations_.in_flight);
+    add(Category::activations, "of offloaded blocks, between host and device",
+        activations_.travelling);
+    add(Category::activations, "kept for backward by offloaded blocks", activations_.on_host,
+        Place::host);
   }
 
   /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.
@@ -252,11 +280,13 @@ class MemoryPlan {
     add_untracked(Category::communication, "shared with the node's other ranks", windows);
   }
 
-  /// Units as they are sent; fixed point is made by way of fp64.
+  /// Units as they are sent. Fixed point is made by way of fp64 where no kernel makes it.
   void add_wire_on_gpu() {
     if (sums_in_place()) return;
-    const bool has_copy = numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
     const bool is_alone = !mesh_.communicates(groups::fsdp);
+    const bool is_composed = numbers_.is_fixed_point() && !request_.has_gpu_kernels;
+    const bool has_copy =
+        is_alone ? is_composed : numbers_.is_fixed_point() || numbers_.reduce != numbers_.compute;
     const auto trained = std::count_if(shards_.units().begin(), shards_.units().end(),
                                        [](const UnitLayout& unit) { return unit.trainable; });
     // One unit alone meets another's gradient only if it is its own, of the pass before.
@@ -264,7 +294,7 @@ class MemoryPlan {
     const std::int64_t at_once = is_alone || !request_.parallel.overlap || !meets_another ? 1 : 2;
     const std::int64_t wire = has_copy ? numbers_.wire_bytes() * shards_.largest_unit() : 0;
     const std::int64_t terms = is_alone ? 0 : numbers_.wire_bytes() * largest_shard_;
-    const std::int64_t fp64 = numbers_.is_fixed_point() ? 8 * shards_.largest_unit() : 0;
+    const std::int64_t fp64 = is_composed ? 8 * shards_.largest_unit() : 0;
     add(Category::communication, "gradients of units as they are sent",
         at_once * (wire + terms) + fp64);
   }

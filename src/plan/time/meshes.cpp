@@ -56,8 +56,8 @@ class Meshes {
     return sizes;
   }
 
-  /// Whether a mesh of this tp and ep fits with room to spare and computes nothing twice: then
-  /// longer parts of sequences are faster.
+  /// Whether a mesh of this tp and ep fits with room to spare, computes nothing twice and offloads
+  /// nothing: then longer parts of sequences are faster.
   bool add(std::int64_t tp, std::int64_t cp, std::int64_t ep) {
     std::optional<Strategy> best;
     for (const std::optional<Sharding> sharding : shardings()) {
@@ -82,9 +82,8 @@ class Meshes {
     const PlanInput& settled = best->request;
     const bool recomputes = request_.chooses_activations &&
                             (settled.activation_checkpointing != ActivationCheckpointing::none ||
-                             settled.recomputed_blocks > 0);
-    const bool is_enough =
-        best->fits && best->memory_bytes <= comfortable_bytes(site_) && !recomputes;
+                             settled.recomputed_blocks > 0 || settled.offloaded_blocks > 0);
+    const bool is_enough = best->is_comfortable && !recomputes;
     all_.push_back(*std::move(best));
     return is_enough;
   }

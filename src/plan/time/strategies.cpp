@@ -54,7 +54,7 @@ std::string instead(double s, double other_s) {
 }
 
 double computing_s(const TimePlan& time) {
-  return time.step_s - time.exposed_s - time.optimizer_s;
+  return time.step_s - time.exposed_s - time.held_up_s - time.optimizer_s;
 }
 
 bool recomputes_more(const Strategy& a, const Strategy& b) {
@@ -74,7 +74,11 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
                                  next.name(), seconds(more_s));
   const double waits_s = next.time.exposed_s - best.time.exposed_s;
   const double updates_s = next.time.optimizer_s - best.time.optimizer_s;
-  const double computes_s = more_s - waits_s - updates_s;
+  const double held_up_s = next.time.held_up_s - best.time.held_up_s;
+  const double computes_s = more_s - waits_s - held_up_s - updates_s;
+  if (held_up_s > std::max({waits_s, updates_s, computes_s}))
+    return text + ", because it waits " + instead(next.time.held_up_s, best.time.held_up_s) +
+           " for activations on their way to or from the host";
   if (computes_s > std::max(waits_s, updates_s))
     return text + ", because its ranks compute for " +
            instead(computing_s(next.time), computing_s(best.time)) +
@@ -91,8 +95,36 @@ std::string compare_times(const Strategy& best, const Strategy& next) {
   return text;
 }
 
+std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
 bool fits_host(const Plan& plan, const Site& site) {
   return site.available_host_bytes <= 0 || plan.host_bytes() <= site.available_host_bytes;
+}
+
+Strategy plan_micro_batch(const PlanInput& request, const model::ParameterTable& table,
+                          const Site& site) {
+  Strategy strategy;
+  strategy.request = with_activations(request, table, site);
+  const Plan plan = make(strategy.request, table);
+  strategy.mesh = plan.mesh;
+  strategy.memory_bytes = plan.memory_bytes();
+  strategy.host_bytes = plan.host_bytes();
+  strategy.fits_device = site.available_bytes <= 0 || strategy.memory_bytes <= site.available_bytes;
+  strategy.fits = strategy.fits_device && fits_host(plan, site);
+  strategy.is_comfortable = strategy.fits && leaves_room(plan, site);
+  strategy.time = plan_time(plan, strategy.request, table, site.machine, site.passes);
+  return strategy;
+}
+
+/// One, two, four and so on, and `most`.
+std::vector<std::int64_t> micro_batches(std::int64_t most) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size < most; size *= 2)
+    sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
 }
 
 /// Of those that take as long as the first, the one that needs least memory comes first.
@@ -146,22 +178,35 @@ std::string Strategy::name() const {
   return text;
 }
 
-std::int64_t comfortable_bytes(const Site& site) {
-  return static_cast<std::int64_t>(comfortable * static_cast<double>(site.available_bytes));
+bool leaves_room(const Plan& plan, const Site& site) {
+  if (site.available_bytes <= 0) return true;
+  const std::int64_t bytes = plan.memory_bytes();
+  return static_cast<double>(bytes) <= comfortable * static_cast<double>(site.available_bytes) &&
+         bytes + plan.uneven_router_bytes / 2 <= site.available_bytes;
+}
+
+std::vector<Strategy> with_micro_batches(const PlanInput& request,
+                                         const model::ParameterTable& table, const Site& site) {
+  std::vector<Strategy> batches;
+  const std::int64_t data_ranks = mesh_of(request, table).size(groups::batch);
+  for (const std::int64_t size : micro_batches(divide_up(request.global_batch, data_ranks))) {
+    PlanInput sized = request;
+    sized.micro_batch = size;
+    batches.push_back(plan_micro_batch(sized, table, site));
+    if (!batches.back().fits) break;
+  }
+  return batches;
 }
 
 Strategy plan_strategy(const PlanInput& request, const model::ParameterTable& table,
                        const Site& site) {
-  Strategy strategy;
-  strategy.request = with_activations(request, table, site);
-  const Plan plan = make(strategy.request, table);
-  strategy.mesh = plan.mesh;
-  strategy.memory_bytes = plan.memory_bytes();
-  strategy.host_bytes = plan.host_bytes();
-  strategy.fits_device = site.available_bytes <= 0 || strategy.memory_bytes <= site.available_bytes;
-  strategy.fits = strategy.fits_device && fits_host(plan, site);
-  strategy.time = plan_time(plan, strategy.request, table, site.machine, site.passes);
-  return strategy;
+  if (!request.chooses_micro_batch) return plan_micro_batch(request, table, site);
+  std::vector<Strategy> batches = with_micro_batches(request, table, site);
+  auto best = batches.begin();
+  for (auto batch = batches.begin(); batch != batches.end(); ++batch)
+    if (batch->is_comfortable && batch->time.step_s < (1 - same_time) * best->time.step_s)
+      best = batch;
+  return std::move(*best);
 }
 
 std::vector<Strategy> compare(const PlanInput& request, const model::ParameterTable& table,

@@ -4,8 +4,10 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "plan/layout/fp8_layout.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
+#include "plan/memory/detail/activations.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 #include "plan/memory/memory.hpp"
 #include "plan/time/detail/timeline.hpp"
@@ -14,6 +16,14 @@
 
 namespace finetune::plan {
 namespace {
+
+/// `work` is that of a micro-batch on one rank.
+double flops_per_token(const MicroBatchWork& work, const Plan& plan) {
+  const auto tokens = static_cast<double>(plan.batch.micro_batch * plan.batch.max_seq_length);
+  // Of a sequence that ranks share each computes its part.
+  const auto sharing = static_cast<double>(plan.mesh.size() / plan.mesh.size(groups::batch));
+  return work.model_flops() / tokens * sharing;
+}
 
 class StepPlan {
  public:
@@ -33,21 +43,29 @@ class StepPlan {
         traffic_(plan_traffic(plan, request, table)) {}
 
   TimePlan make() const {
+    schedule::Rules rules =
+        rules_of(plan_.mesh.sharding, request_.parallel.prefetch_depth(), blocks_of(request_));
+    rules.offloads = offloads();
     const StepSeconds step =
         play(plan_.shards, stages_, times(),
-             {rules_of(plan_.mesh.sharding, request_.parallel.overlap, blocks_of(request_)),
-              plan_.batch.accumulation, plan_.mesh.alone});
+             {.schedule = rules,
+              .accumulation = plan_.batch.accumulation,
+              .alone = plan_.mesh.alone,
+              .gathers_ahead = request_.on_gpu,
+              .has_links_to_copies = request_.on_gpu && shards_stay_on_nodes()});
     const auto accumulation = static_cast<double>(plan_.batch.accumulation);
     const Work all = accumulation * work_.total();
     TimePlan time;
-    time.optimizer_s = optimizer_s();
+    time.optimizer_s = step.optimizer;
     time.exposed_s = step.exposed;
+    time.held_up_s = step.held_up;
+    time.copying_s = step.copying;
     time.products_s = all.products_s;
     time.attention_s = all.attention_s;
     time.memory_s = all.memory_s + accumulation * adding_s();
-    time.program_s = std::max(
-        0.0, step.total - step.exposed - time.products_s - time.attention_s - time.memory_s);
-    time.step_s = step.total + time.optimizer_s;
+    time.program_s = std::max(0.0, step.total - step.optimizer - step.exposed - step.held_up -
+                                       time.products_s - time.attention_s - time.memory_s);
+    time.step_s = step.total;
     time.communication_s = step.communication;
     time.sent_by_node_bytes = step.sent_bytes;
     add_groups(time);
@@ -59,14 +77,9 @@ class StepPlan {
   void add_throughput(TimePlan& time) const {
     const auto ranks = static_cast<double>(plan_.ranks.world_size);
     const auto tokens = static_cast<double>(plan_.batch.max_tokens_per_step());
-    const auto micro_batch = static_cast<double>(plan_.batch.micro_batch);
     time.tokens_per_s = tokens / time.step_s;
     time.tokens_per_s_of_rank = time.tokens_per_s / ranks;
-    const double flops_a_token =
-        work_.model_flops() / (micro_batch * static_cast<double>(plan_.batch.max_seq_length));
-    // Of a sequence that ranks share each computes its part.
-    const auto sharing = static_cast<double>(plan_.mesh.size() / plan_.mesh.size(groups::batch));
-    time.flops_per_s_of_rank = flops_a_token * time.tokens_per_s_of_rank * sharing;
+    time.flops_per_s_of_rank = flops_per_token(work_, plan_) * time.tokens_per_s_of_rank;
     if (machine_.peak_tflops > 0)
       time.mfu = time.flops_per_s_of_rank / (1e12 * machine_.peak_tflops);
   }
@@ -93,7 +106,17 @@ class StepPlan {
         std::max(stages_.num_stages(), static_cast<int>(times.stages.size()))));
     for (const UnitLayout& unit : plan_.shards.units())
       times.units.push_back(times_of(unit));
+    times.updates = updates();
+    add_copies(times);
     return times;
+  }
+
+  void add_copies(PlannedTimes& times) const {
+    if (request_.offloaded_blocks == 0) return;
+    const std::vector<std::int64_t> kept = kept_by_blocks(request_, table_);
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      times.stages[static_cast<std::size_t>(stages_.block(static_cast<std::int64_t>(i)))].offload =
+          static_cast<double>(kept[i]) / (1e9 * machine_.link_to_host_gb_per_s());
   }
 
   GroupShape shape_of(const model::Travel& travel) const {
@@ -176,10 +199,14 @@ class StepPlan {
       }
   }
 
+  /// Then sums over copies of the model go over other links than shards do.
+  bool shards_stay_on_nodes() const {
+    return plan::shape_of(groups::fsdp, plan_.mesh, plan_.ranks).num_nodes == 1;
+  }
+
   double whole(const UnitLayout& unit) const { return static_cast<double>(unit.padded_count()); }
   double gathered_bytes(const UnitLayout& unit) const {
-    return whole(unit) *
-           (unit.trainable ? static_cast<double>(core::size_bytes(numbers_.compute)) : 1);
+    return whole(unit) * static_cast<double>(unit.gathered_bytes(numbers_.compute));
   }
   double wire_bytes(const UnitLayout& unit) const {
     return whole(unit) * static_cast<double>(numbers_.wire_bytes());
@@ -189,10 +216,14 @@ class StepPlan {
   }
   double memory_s(double bytes) const { return rates_.passes(bytes).memory_s; }
 
+  /// Of the ranks that have shards of a unit.
+  GroupShape shape_of_shards(const UnitLayout& unit) const {
+    return unit.is_of_experts ? shape_of_expert_shards(plan_.mesh, plan_.ranks)
+                              : plan::shape_of(groups::fsdp, plan_.mesh, plan_.ranks);
+  }
+
   UnitTimes times_of(const UnitLayout& unit) const {
-    const GroupShape shards = unit.is_of_experts
-                                  ? shape_of_expert_shards(plan_.mesh, plan_.ranks)
-                                  : plan::shape_of(groups::fsdp, plan_.mesh, plan_.ranks);
+    const GroupShape shards = shape_of_shards(unit);
     const GroupShape replicas = plan::shape_of(groups::dp_replicate, plan_.mesh, plan_.ranks);
     const double gathered = gathered_bytes(unit), wire = wire_bytes(unit);
     const Summed summed = {.element_bytes = numbers_.wire_bytes(),
@@ -253,27 +284,40 @@ class StepPlan {
     return sum;
   }
 
-  double optimizer_s() const {
-    const bool offloads = request_.offloads_optimizer && request_.on_gpu;
+  bool offloads() const { return request_.offloads_optimizer && request_.on_gpu; }
+
+  /// By unit.
+  std::vector<UpdateSeconds> updates() const {
     const auto elements = static_cast<double>(plan_.shards.shard_elements());
-    const double all_s = updates_s(offloads);
+    const double all_s = updates_s();
+    const auto in_8_bits = fp8_layouts(table_, plan_.shards);
     std::vector<UpdateSeconds> times;
     for (const UnitLayout& unit : plan_.shards.units()) {
+      UpdateSeconds& of = times.emplace_back();
       if (!unit.trainable) continue;
       const auto count = static_cast<double>(unit.shard_size);
-      UpdateSeconds& of = times.emplace_back();
       of.update = all_s * count / elements;
-      if (!offloads) continue;
+      if (const auto& layout = in_8_bits[times.size() - 1]) of.update += rounding_s(unit, *layout);
+      if (!offloads()) continue;
       const double per_byte_s = count / (1e9 * machine_.host_gb_per_s);
       of.fetch = static_cast<double>(core::size_bytes(core::DType::f32)) * per_byte_s;
       of.publish = static_cast<double>(core::size_bytes(numbers_.compute)) * per_byte_s;
     }
-    return play_update(times, {.offloads = offloads});
+    return times;
+  }
+
+  /// Largest magnitudes are found and exchanged, then values are divided and rounded.
+  double rounding_s(const UnitLayout& unit, const Fp8Layout& layout) const {
+    const auto element = static_cast<double>(core::size_bytes(numbers_.compute));
+    const double own_s = memory_s(static_cast<double>(unit.shard_size) * (2 * element + 1));
+    if (!plan_.mesh.communicates(groups::fsdp)) return own_s;
+    const std::int64_t messages = unit.num_shards * layout.message_bytes(numbers_.compute);
+    return own_s + links_.all_gather_s(shape_of_shards(unit), static_cast<double>(messages));
   }
 
   /// Of all units. The norm of the gradients is one more pass over them, and the copy to compute
   /// with is written.
-  double updates_s(bool offloads) const {
+  double updates_s() const {
     const OptimizerPasses& passes = request_.optimizer.passes;
     const auto elements = static_cast<double>(plan_.shards.shard_elements());
     const auto master = static_cast<double>(core::size_bytes(numbers_.master));
@@ -286,7 +330,7 @@ class StepPlan {
     const auto copy = numbers_.compute == numbers_.master
                           ? 0.0
                           : static_cast<double>(core::size_bytes(numbers_.compute));
-    if (offloads) {
+    if (offloads()) {
       const auto gradient = static_cast<double>(core::size_bytes(core::DType::f32));
       return elements * (own + passes.gradients * gradient + copy) / (1e9 * machine_.host_gb_per_s);
     }
@@ -328,6 +372,7 @@ std::vector<std::string> missing_rates(const Machine& machine, const PlanInput& 
   if (request.ranks.ranks_per_node > 1) need("intra_gb_per_s", machine.intra_gb_per_s);
   if (request.ranks.num_nodes > 1) need("inter_gb_per_s", machine.inter_gb_per_s);
   if (request.offloads_optimizer && request.on_gpu) need("host_gb_per_s", machine.host_gb_per_s);
+  if (request.offloaded_blocks > 0) need("host_link_gb_per_s", machine.link_to_host_gb_per_s());
   return missing;
 }
 
@@ -339,6 +384,14 @@ TimePlan plan_time(const Plan& plan, const PlanInput& request, const model::Para
                    const Machine& machine, Passes passes) {
   core::check(missing_rates(machine, request).empty(), "the machine tells the rates of this job");
   return StepPlan(plan, request, table, machine, passes).make();
+}
+
+double model_flops_per_token(const Plan& plan, const PlanInput& request,
+                             const model::ParameterTable& table) {
+  const model::ParameterTable own = largest_table(plan.mesh, table, request.parallel.bucket);
+  // Rates give seconds, which do not matter here.
+  const Rates rates(Machine(), request.numbers.compute);
+  return flops_per_token(plan_work(request, own, rates, own_passes(request)), plan);
 }
 
 }  // namespace finetune::plan

@@ -27,10 +27,12 @@ struct TimePlan {
   double memory_s = 0;   ///< passes over memory
   double program_s = 0;  ///< operations cannot be started faster
   double exposed_s = 0;  ///< waiting for communication
+  double held_up_s = 0;  ///< waiting for activations on their way to or from the host
   double optimizer_s = 0;
 
   double communication_s = 0;     ///< links are busy, hidden or not
   double sent_by_node_bytes = 0;  ///< to other nodes
+  double copying_s = 0;           ///< the link to the host is busy with activations
   std::vector<GroupTime> groups;  ///< those of several ranks
   double tokens_per_s = 0;        ///< over all ranks
   double tokens_per_s_of_rank = 0;
@@ -50,5 +52,10 @@ Passes passes_of(const PlanInput& request);
 /// needs may be missing.
 TimePlan plan_time(const Plan& plan, const PlanInput& request, const model::ParameterTable& table,
                    const Machine& machine, Passes passes);
+
+/// Arithmetic of the model per token, forward and backward, over all ranks that share it: products
+/// and attention of full sequences, nothing twice. Tokens per second times this is what MFU counts.
+double model_flops_per_token(const Plan& plan, const PlanInput& request,
+                             const model::ParameterTable& table);
 
 }  // namespace finetune::plan

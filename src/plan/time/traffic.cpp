@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/layout/fp8_layout.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/memory.hpp"
@@ -29,8 +30,12 @@ class StepTraffic {
   std::vector<GroupTraffic> make() && {
     const auto stages = stages_of(own_, plan_.shards, head_row(request_.architecture, own_));
     const auto counts = count_collectives(plan_, request_, stages);
-    for (std::size_t i = 0; i < counts.size(); ++i)
+    const auto in_8_bits = fp8_layouts(own_, plan_.shards);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
       add_unit(plan_.shards.units()[i], counts[i]);
+      if (in_8_bits[i])
+        add_scales(plan_.shards.units()[i], in_8_bits[i]->message_bytes(plan_.numbers.compute));
+    }
     for (const StageTravels& stage : plan_travels(request_, own_))
       for (const auto* travels : {&stage.forward, &stage.backward, &stage.again})
         for (const model::Travel& travel : *travels)
@@ -46,14 +51,17 @@ class StepTraffic {
   }
 
  private:
+  GroupTraffic& group_of(const UnitLayout& unit) {
+    return unit.is_of_experts ? expert_fsdp_ : fsdp_;
+  }
+
   void add_unit(const UnitLayout& unit, const UnitCounts& counts) {
-    GroupTraffic& group = unit.is_of_experts ? expert_fsdp_ : fsdp_;
+    GroupTraffic& group = group_of(unit);
     const Numbers& numbers = plan_.numbers;
     const double whole = static_cast<double>(unit.padded_count());
     const double others = static_cast<double>(unit.num_shards - 1);
     const auto shard = static_cast<double>(unit.shard_size);
-    const double element =
-        unit.trainable ? static_cast<double>(core::size_bytes(numbers.compute)) : 1;
+    const auto element = static_cast<double>(unit.gathered_bytes(numbers.compute));
     const auto gathers = static_cast<double>(counts.gathers);
     group.sent_bytes += gathers * others * shard * element;
     group.by_node_bytes += gathers * links_.gathered_by_node(group.shape, whole * element);
@@ -72,6 +80,15 @@ class StepTraffic {
     if (const std::int64_t elements = elements_in_common(own_, unit); elements > 0)
       add({.kind = model::Travel::Kind::all_reduce, .bytes = 4 * static_cast<double>(elements)},
           sums_in_place(plan_.mesh, numbers) ? over : reductions);
+  }
+
+  /// Of a unit, once a step.
+  void add_scales(const UnitLayout& unit, std::int64_t message_bytes) {
+    GroupTraffic& group = group_of(unit);
+    const auto message = static_cast<double>(message_bytes);
+    const auto ranks = static_cast<double>(group.shape.size);
+    group.sent_bytes += (ranks - 1) * message;
+    group.by_node_bytes += links_.gathered_by_node(group.shape, ranks * message);
   }
 
   void add(const model::Travel& travel, double times) {

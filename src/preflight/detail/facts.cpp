@@ -25,7 +25,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, is_from_leader, disk, gpus, has_nv
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredRates, bf16_tflops, fp32_tflops, memory_gb_per_s,
                                    bf16_size, fp32_size, half_size, least_side, attention_tflops,
                                    attention_half_length, fp32_attention_tflops,
-                                   pass_gelements_per_s, operation_us, host_gb_per_s)
+                                   pass_gelements_per_s, operation_us, host_gb_per_s,
+                                   host_link_gb_per_s, fp8_tflops)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, node, program, mpi, nccl, memory_bytes,
                                    host_memory_bytes, num_gpus, gpu, nccl_variables, cpu, rates,
                                    of_node)

@@ -90,6 +90,8 @@ struct MeasuredRates {
   double pass_gelements_per_s = 0;
   double operation_us = 0;
   double host_gb_per_s = 0;
+  double host_link_gb_per_s = 0;
+  double fp8_tflops = 0;
 };
 
 /// The better of two measurements in each.

@@ -19,16 +19,4 @@ struct NvmlAnswer {
 /// that any process computing on one is foreign. Calls no CUDA.
 NvmlAnswer ask_nvml();
 
-/// Why clocks are low, in words, without what is no trouble.
-struct SlowReasons {
-  std::vector<std::string> by_hardware;
-  std::vector<std::string> by_limits;
-};
-/// Of NVML's bits of reasons.
-SlowReasons slow_reasons(unsigned long long bits);
-
-/// What NVML's error says of a GPU that it lists and cannot reach; empty if it is no fault of the
-/// GPU, but another job's.
-std::string lost_by(int nvml_error);
-
 }  // namespace finetune::preflight

@@ -11,6 +11,8 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
 #include "model/device.hpp"
+#include "model/fp8_products.hpp"
+#include "model/pinned.hpp"
 #include "model/products.hpp"
 #include "preflight/detail/rates.hpp"
 #include "preflight/detail/timing.hpp"
@@ -83,6 +85,23 @@ class Kernels {
     });
   }
 
+  /// Of square matrices [n, n] with operands of 8 bits and a scale per row, as training has them; 0
+  /// on devices without such products.
+  double fp8_tflops(std::int64_t n) const {
+    if (device_.is_cpu() || n % model::fp8_multiple(model::Fp8Scaling::rowwise) != 0 ||
+        !model::has_fp8_products(model::compute_capability(device_), model::Fp8Scaling::rowwise))
+      return 0;
+    const at::Tensor a = random({n, n}).to(at::kFloat8_e4m3fn), b = random({n, n}).to(a.dtype());
+    const at::Tensor scales = at::ones({n, 1}, at::TensorOptions().device(device_));
+    at::Tensor y;
+    const double seconds = seconds_of(scales, timing_, [&] {
+      y = at::_scaled_mm(a, b.t(), scales, scales.t(), {}, {}, at::kBFloat16,
+                         /*use_fast_accum=*/true);
+    });
+    const auto side = static_cast<double>(n);
+    return 2 * side * side * side / seconds / 1e12;
+  }
+
   /// Seconds that a program needs for one operation with hardly anything to compute.
   double operation_s() const {
     constexpr int repeats = 32;
@@ -97,6 +116,20 @@ class Kernels {
                         finish(last);
                       }) /
            (3 * repeats);
+  }
+
+  /// GB/s between a GPU and pinned memory of the host, in the slower direction; 0 without a GPU.
+  double host_link_gb_per_s(std::int64_t most_bytes) const {
+    constexpr std::int64_t enough = std::int64_t{64} << 20;
+    const std::int64_t count = std::min(most_bytes, enough) / std::int64_t{sizeof(float)};
+    if (device_.is_cpu() || count == 0) return 0;
+    const at::Tensor there = random({count}, at::kFloat);
+    const at::Tensor here = model::pinned_empty({count}, at::kFloat);
+    const double to_host_s =
+        seconds_of(there, Timing::wall, [&] { here.copy_(there, /*non_blocking=*/true); });
+    const double to_device_s =
+        seconds_of(there, Timing::wall, [&] { there.copy_(here, /*non_blocking=*/true); });
+    return static_cast<double>(there.nbytes()) / std::max(to_host_s, to_device_s) / 1e9;
   }
 
  private:
@@ -208,7 +241,9 @@ void measure_kernels(const Measuring& how, MeasuredRates& rates) {
   const auto side = static_cast<std::int64_t>(rates.bf16_size);
   if (side > rank)
     rates.least_side = least_side_of(rank, kernels.low_rank_s(side, rank) / 6, rates);
+  if (side > 0) rates.fp8_tflops = kernels.fp8_tflops(side);
   if (how.device.index >= 0) rates.host_gb_per_s = measure_memory({}, how.most_bytes, Timing::wall);
+  rates.host_link_gb_per_s = kernels.host_link_gb_per_s(how.most_bytes);
 }
 
 }  // namespace finetune::preflight

@@ -35,7 +35,8 @@ MeasuredRates measure_rates(const Measuring& how);
 
 /// What a plan needs in addition (plan::Machine), into `rates` that measure_rates has begun:
 /// attention, passes over activations, thin products, single operations, and, of a rank with a GPU,
-/// passes over the host's memory. Takes some seconds. Does not communicate.
+/// passes over the host's memory and copies to and from it. Takes some seconds. Does not
+/// communicate.
 void measure_kernels(const Measuring& how, MeasuredRates& rates);
 
 /// GB/s of sums of long vectors.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/activations.hpp"
+#include "model/kept.hpp"
 
 namespace finetune::shard {
 namespace {
@@ -37,13 +38,13 @@ struct ContextAttention : torch::autograd::Function<ContextAttention> {
     at::Tensor rotated = qkv;  // in place, as on one rank
     layer->rotate(rotated, model::RotateBy::angle);
     const model::ContextOutput output = layer->way->attend(rotated, layer->shape, layer->path);
-    ctx->save_for_backward({rotated, output.out_NF, output.logsumexp_NH});
+    model::keep(ctx, {rotated, output.out_NF, output.logsumexp_NH});
     ctx->saved_data["layer"] = c10::IValue::make_capsule(layer);
     return output.out_NF;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = model::kept(ctx);
     const auto holder = ctx->saved_data.at("layer").toCapsule();
     const auto& layer = static_cast<const Layer&>(*holder);
     at::Tensor d_qkv = layer.way->attend_backward(

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/detail/gradients.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "core/memory_use.hpp"
 #include "kernels/fixed_point.hpp"
+#include "kernels/gpu_kernels.hpp"
 #include "shard/wire.hpp"
 
 namespace finetune::shard {
@@ -30,7 +33,9 @@ Gradients::Gradients(const plan::ShardMap& map, const Groups& groups, const Opti
       sums_(map.units().size()),
       has_sum_(map.units().size(), 0),
       pool_(to_aten(options.numbers.compute), options.device,
-            groups.told_of_buffers(options.registers_buffers)) {
+            groups.told_of_buffers(options.registers_buffers)),
+      packs_by_kernels_(!options.device.is_cpu() && options.numbers.is_fixed_point() &&
+                        kernels::compute_on(options.device)) {
   limit_ = largest_term(1);
 }
 
@@ -75,12 +80,14 @@ void Gradients::reduce(int unit, at::Tensor buffer, Pass pass) {
 }
 
 void Gradients::add_alone(int unit, const at::Tensor& buffer) {
-  if (!options_.device.is_cpu()) {
-    sum(unit).add_(to_wire_on_device(unit, buffer));
-    return;
-  }
+  if (!options_.device.is_cpu()) return add_alone_on_device(unit, buffer);
   const std::int64_t bad = add(buffer, options_.numbers, limit_, sum(unit));
   if (bad >= 0) note(unit, bad, buffer[bad].item<float>());
+}
+
+void Gradients::add_alone_on_device(int unit, const at::Tensor& buffer) {
+  if (packs_by_kernels_) return add_on_device(buffer, limit_, sum(unit), found(unit));
+  sum(unit).add_(options_.numbers.is_fixed_point() ? to_wire_on_device(unit, buffer) : buffer);
 }
 
 void Gradients::start_on_host(int unit, at::Tensor buffer) {
@@ -106,6 +113,11 @@ void Gradients::start_on_host(int unit, at::Tensor buffer) {
 
 at::Tensor Gradients::to_wire_on_device(int unit, const at::Tensor& gradient) {
   if (!options_.numbers.is_fixed_point()) return gradient.to(to_aten(options_.numbers.reduce));
+  if (packs_by_kernels_) {
+    at::Tensor wire = at::empty(gradient.sizes(), gradient.options().dtype(at::kLong));
+    pack_on_device(gradient, limit_, wire, found(unit));
+    return wire;
+  }
   const at::Tensor scaled = gradient.to(at::kDouble).mul_(std::ldexp(1.0, fixed_point_bits));
   // Looked at when the step ends, and the host has waited.
   checks_.emplace_back(unit, find_bad(gradient, scaled, std::ldexp(limit_, fixed_point_bits)));
@@ -162,7 +174,17 @@ void Gradients::finish() {
   start_checks();
 }
 
+at::Tensor Gradients::found(int unit) {
+  if (!found_.defined())
+    found_ = at::full({std::ssize(sums_)}, kernels::FirstOutOfRange::none,
+                      at::TensorOptions(at::kLong).device(options_.device));
+  if (std::ranges::find(packed_units_, unit) == packed_units_.end()) packed_units_.push_back(unit);
+  found_copy_.reset();  // what a copy has is not all
+  return found_.narrow(0, unit, 1);
+}
+
 void Gradients::start_checks() {
+  if (found_.defined() && !found_copy_) found_copy_.emplace(found_, HostCopy::Contents::started);
   if (checks_.empty()) return;
   std::vector<int> units;
   std::vector<at::Tensor> good, element, value;
@@ -180,6 +202,13 @@ void Gradients::start_checks() {
 }
 
 void Gradients::look_at_checks() {
+  if (found_copy_) {
+    found_copy_->wait();
+    for (const int unit : packed_units_)
+      if (const auto first = kernels::FirstOutOfRange::from(
+              found_copy_->host().const_data_ptr<std::int64_t>()[unit]))
+        note(unit, first->element, first->value);
+  }
   for (StartedChecks& checks : started_checks_) {
     for (HostCopy* copy : {&checks.is_good, &checks.element, &checks.value})
       copy->wait();
@@ -198,6 +227,9 @@ void Gradients::reset(std::int64_t num_terms) {
   std::fill(has_sum_.begin(), has_sum_.end(), 0);
   limit_ = largest_term(num_terms);
   started_checks_.clear();
+  found_copy_.reset();
+  found_ = at::Tensor();
+  packed_units_.clear();
   const std::lock_guard lock(mutex_);
   out_of_range_.reset();
 }
@@ -210,10 +242,10 @@ at::Tensor Gradients::gradient(int unit) {
   if (!scratch_.defined() || scratch_.numel() < count)
     scratch_ = at::empty({count}, at::TensorOptions().dtype(at::kFloat).device(options_.device));
   at::Tensor gradient = scratch_.narrow(0, 0, count);
-  if (options_.device.is_cpu()) {
+  if (kernels::compute_on(options_.device)) {
     const auto n = static_cast<std::size_t>(count);
     kernels::from_fixed({sum(unit).const_data_ptr<std::int64_t>(), n}, fixed_point_bits,
-                        {gradient.data_ptr<float>(), n});
+                        {gradient.data_ptr<float>(), n}, kernels::place_on(options_.device));
   } else {
     gradient.copy_(sum(unit).to(at::kDouble).mul_(std::ldexp(1.0, -fixed_point_bits)));
   }

@@ -73,7 +73,7 @@ class Gradients {
     bool is_last = false;
   };
 
-  /// On their way to the host.
+  /// On their way to the host, of compositions.
   struct StartedChecks {
     std::vector<int> units;
     HostCopy is_good, element, value;
@@ -84,11 +84,13 @@ class Gradients {
   comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
   void make_sum(int unit);
   void add_alone(int unit, const at::Tensor& buffer);
+  void add_alone_on_device(int unit, const at::Tensor& buffer);
   at::Tensor to_wire_on_device(int unit, const at::Tensor& gradient);
   void start_on_host(int unit, at::Tensor buffer);
   void start_on_device(int unit, at::Tensor buffer);
   void start_over_replicas(int unit);
   void arrive();
+  at::Tensor found(int unit);
   void start_checks();
   void look_at_checks();
   void note(int unit, std::int64_t element, float value);
@@ -106,6 +108,10 @@ class Gradients {
   std::vector<OnItsWay> over_replicas_;
   std::vector<std::pair<int, FirstBad>> checks_;  ///< device: of units that were sent
   std::vector<StartedChecks> started_checks_;
+  bool packs_by_kernels_;          ///< fixed point on a device
+  at::Tensor found_;               ///< int64 [units], of kernels: what of them is out of range
+  std::vector<int> packed_units_;  ///< of found_, in the order of their passes
+  std::optional<HostCopy> found_copy_;
   std::mutex mutex_;  ///< of out_of_range_, which the stream's thread writes
   std::optional<OutOfRange> out_of_range_;
 };

@@ -120,6 +120,11 @@ std::int64_t Arena::bytes() const {
   return bytes_;
 }
 
+void Arena::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  peak_bytes_ = bytes_;
+}
+
 std::int64_t Arena::peak_bytes() const {
   const std::lock_guard lock(mutex_);
   return peak_bytes_;

@@ -42,6 +42,7 @@ class Arena {
   /// Bytes of live blocks: now, and the most there were at one time since the last reset.
   std::int64_t bytes() const;
   std::int64_t peak_bytes() const;
+  void reset_peak();
   std::size_t size_bytes() const { return size_; }
 
  private:

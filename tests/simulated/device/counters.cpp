@@ -54,6 +54,16 @@ void Counters::sync(const std::string& operation) {
   if (traced_ == "sync") fmt::print(stderr, "sync {}\n{}\n", operation, c10::get_backtrace());
 }
 
+void Counters::move(const std::string& operation, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_[operation] += bytes;
+}
+
+Totals Counters::totals() const {
+  const std::lock_guard lock(mutex_);
+  return {total(launches_), total(bytes_)};
+}
+
 void Counters::write(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   std::ofstream file(path);
@@ -63,6 +73,8 @@ void Counters::write(const std::string& path) const {
     file << fmt::format("launch {} {}\n", name, count);
   for (const auto& [name, count] : syncs_)
     file << fmt::format("sync {} {}\n", name, count);
+  for (const auto& [name, count] : bytes_)
+    file << fmt::format("bytes {} {}\n", name, count);
 }
 
 }  // namespace finetune::simulated

@@ -23,12 +23,36 @@
 namespace finetune::simulated {
 namespace {
 
+/// Memory of its elements, each once however often it is repeated.
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  auto bytes = static_cast<std::int64_t>(tensor.element_size());
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.stride(i) != 0) bytes *= tensor.size(i);
+  return bytes;
+}
+
+/// What an operation changes in place it reads and writes; what it only fills it writes.
+bool reads_what_it_writes(const std::string& operation) {
+  return operation.find("_.") != std::string::npos || operation.ends_with('_')
+             ? !operation.starts_with("aten::copy_") && !operation.starts_with("aten::fill_") &&
+                   !operation.starts_with("aten::zero_")
+             : false;
+}
+
+/// One element of each row.
+bool picks(const std::string& operation) {
+  return operation.starts_with("aten::gather") || operation.starts_with("aten::scatter_add");
+}
+
 /// From the first element to the last; what lies between them is taken along.
 void note(const at::Tensor& tensor, Touch touch) {
   if (tensor.numel() == 0 || Operation::current() == nullptr) return;
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < tensor.dim(); ++i)
     last += (tensor.size(i) - 1) * tensor.stride(i);
+  const std::string& operation = Operation::current()->name();
+  const int times = touch == Touch::writes && reads_what_it_writes(operation) ? 2 : 1;
+  if (!picks(operation)) Counters::here().move(operation, times * bytes_of(tensor));
   const auto element = static_cast<std::int64_t>(tensor.element_size());
   const char* begin = static_cast<const char*>(tensor.storage().data());
   Operation::current()->touches(

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -108,11 +109,12 @@ class SimulatedGroup : public comm::Group {
 namespace comm {
 
 CudaState cuda_state() {
+  const char* built_for = std::getenv("FINETUNE_SIMULATED_CUDA");
   return {.is_built = true,
           .usable = simulated::num_devices(),
           .problem = "there is none",
           .driver_for = "0.0",
-          .built_for = "0.0"};
+          .built_for = built_for == nullptr ? "13.0" : built_for};
 }
 
 GpuName gpu_name(int device) {
@@ -162,6 +164,10 @@ shard::PeakBytes shard::peak_device_bytes(at::Device device) {
   if (device.is_cpu()) return {};
   const std::int64_t peak = simulated::Arena::here().peak_bytes();
   return {peak, peak};
+}
+
+std::int64_t shard::live_device_bytes(at::Device device) {
+  return device.is_cpu() ? 0 : simulated::Arena::here().bytes();
 }
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "simulated/device/kernel.hpp"
@@ -86,9 +87,67 @@ at::Tensor scaled_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
   return to_device(out.to(at::kBFloat16), a.device());
 }
 
+at::Tensor& scaled_mm_out(const at::Tensor& a, const at::Tensor& b, const at::Tensor& scales_a,
+                          const at::Tensor& scales_b, const std::optional<at::Tensor>& bias,
+                          const std::optional<at::Tensor>& scale_of_result,
+                          std::optional<at::ScalarType> dtype, bool use_fast_accum,
+                          at::Tensor& out) {
+  const at::Tensor product =
+      scaled_mm(a, b, scales_a, scales_b, bias, scale_of_result, dtype, use_fast_accum);
+  TORCH_CHECK(out.sizes() == product.sizes() && out.scalar_type() == product.scalar_type() &&
+                  out.is_contiguous(),
+              "simulated: the product goes to memory that fits it");
+  of_device(out).copy_(of_device(product));
+  return out;
+}
+
+/// Rows of each expert times its matrix, all of e4m3 with a scale per row: [M, K], and [E, K, N]
+/// of which the columns lie one after the other -> [M, N]. What is not written is not a number.
+/// Source: _scaled_grouped_mm_cuda of libtorch 2.11.
+at::Tensor scaled_grouped_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& scales_a,
+                             const at::Tensor& scales_b, const std::optional<at::Tensor>& ends,
+                             const std::optional<at::Tensor>& bias,
+                             const std::optional<at::Tensor>& scale_of_result,
+                             std::optional<at::ScalarType> dtype, bool use_fast_accum) {
+  const Operation operation = launched("aten::_scaled_grouped_mm");
+  TORCH_CHECK(capability() / 10 == 9, "simulated: only Hopper's kernel takes scales of rows");
+  TORCH_CHECK(!bias && !scale_of_result && dtype == at::kBFloat16 && use_fast_accum && ends,
+              "simulated: rows of experts to bf16, and nothing else");
+  const at::Tensor bt = b.transpose(1, 2);
+  check_operand(a);
+  TORCH_CHECK(is_e4m3(a) && is_e4m3(bt) && bt.stride(2) == 1 && bt.stride(1) >= bt.size(2),
+              "operands are of e4m3, and columns of b lie one after the other");
+  TORCH_CHECK(reinterpret_cast<std::uintptr_t>(bt.data_ptr()) % multiple == 0 &&
+                  bt.stride(0) % multiple == 0 && bt.stride(1) % multiple == 0,
+              "what is loaded does not begin at multiples of 16 bytes: strides ", bt.strides());
+  TORCH_CHECK(a.size(1) == bt.size(2) && a.size(1) % multiple == 0 && bt.size(1) % multiple == 0,
+              "sizes of operands are multiples of 16");
+  TORCH_CHECK(scales_a.dim() == 1 && scales_a.is_contiguous() && scales_a.size(0) == a.size(0) &&
+                  scales_b.dim() == 2 && scales_b.stride(1) == 1 &&
+                  scales_b.size(0) == bt.size(0) && scales_b.size(1) == bt.size(1),
+              "invalid scales: sizes ", scales_a.sizes(), " and ", scales_b.sizes());
+  TORCH_CHECK(ends->scalar_type() == at::kInt && ends->dim() == 1 && ends->numel() == bt.size(0) &&
+                  ends->numel() < 1024,
+              "ends are int32, of 1023 experts at most");
+  const at::Tensor on_host = of_device(*ends).contiguous();
+  const auto* end = on_host.const_data_ptr<std::int32_t>();
+  const at::Tensor rows = widened(of_device(a), of_device(scales_a).unsqueeze(1));
+  at::Tensor out =
+      at::full({a.size(0), bt.size(1)}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16);
+  for (std::int64_t i = 0, begin = 0; i < bt.size(0); begin = end[i++]) {
+    TORCH_CHECK(begin <= end[i] && end[i] <= a.size(0), "ends of experts come in order");
+    const at::Tensor matrix = widened(of_device(bt)[i], of_device(scales_b)[i].unsqueeze(1));
+    out.narrow(0, begin, end[i] - begin)
+        .copy_(at::mm(rows.narrow(0, begin, end[i] - begin), matrix.t()));
+  }
+  return to_device(out, a.device());
+}
+
 }  // namespace
 }  // namespace finetune::simulated
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_scaled_mm", finetune::simulated::scaled_mm);
+  m.impl("_scaled_mm.out", finetune::simulated::scaled_mm_out);
+  m.impl("_scaled_grouped_mm", finetune::simulated::scaled_grouped_mm);
 }

@@ -37,10 +37,12 @@ TEST(AutomaticRecomputation, ComputesAsFewBlocksAgainAsFit) {
     ++num_partial;
     EXPECT_GT(bytes_with(choice, taken.activation_checkpointing, taken.recomputed_blocks - 1),
               limit);
-    // The other ways that fit are no faster.
+    // The other ways that fit are no faster, or offload and are not clearly so.
+    const double clearly = taken.offloaded_blocks > 0 ? 1 : 0.98;
     for (const WayToKeep& way : choice.ways) {
       if (way.fits) {
-        EXPECT_GE(way.step_s, choice.strategies.front().time.step_s * 0.999);
+        EXPECT_GE(way.step_s, choice.strategies.front().time.step_s *
+                                  (way.offloaded_blocks > 0 ? clearly : 1) * 0.999);
       }
     }
   }

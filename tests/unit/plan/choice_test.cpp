@@ -95,6 +95,24 @@ TEST(AutomaticSharding, OfRanksThatShareAllMatricesHasNothingToChoose) {
   EXPECT_NE(text().find("FULL_SHARD: there is nothing to choose on one rank"), std::string::npos);
 }
 
+TEST(AutomaticSharing, LeavesRoomForExpertsThatAreChosenMoreOften) {
+  const PlanInput request = open_8b();
+  const tests::DecoderTable table(request.architecture);
+  Plan plan = make(request, table.table());
+  plan.memory = {{.category = Category::weights, .name = "all", .bytes = 80 * gib}};
+  const auto leaves = [&](std::int64_t uneven_bytes, std::int64_t available_bytes) {
+    plan.uneven_router_bytes = uneven_bytes;
+    Site site;
+    site.available_bytes = available_bytes;
+    return leaves_room(plan, site);
+  };
+  EXPECT_TRUE(leaves(0, 89 * gib));
+  EXPECT_FALSE(leaves(0, 88 * gib));
+  EXPECT_TRUE(leaves(18 * gib, 89 * gib));
+  EXPECT_FALSE(leaves(19 * gib, 89 * gib));
+  EXPECT_TRUE(leaves(100 * gib, 0)) << "where nobody knows";
+}
+
 TEST(AutomaticSharing, IsOfWhatDoesNotFitOtherwise) {
   const LongSequence run;
   const Choice choice = run.choose();
@@ -105,7 +123,7 @@ TEST(AutomaticSharing, IsOfWhatDoesNotFitOtherwise) {
   ASSERT_TRUE(choice.without_sharing);
   EXPECT_FALSE(choice.without_sharing->fits);
   for (const Strategy& other : choice.strategies)
-    if (other.fits && other.memory_bytes <= comfortable_bytes(run.site)) {
+    if (other.is_comfortable) {
       EXPECT_LE(choice.strategies.front().time.step_s, other.time.step_s) << other.name();
     }
   const std::string text = to_string(choice, run.request, run.site);
@@ -126,6 +144,7 @@ TEST(AutomaticSharing, LeavesWhatTheDeckSays) {
   EXPECT_EQ(run.choose().request.parallel.tp, 1);
   EXPECT_GT(run.choose().request.parallel.cp, 1);
   run.request.parallel.cp = 1;
+  run.request.max_seq_length *= 8;
   const Choice choice = run.choose();
   EXPECT_FALSE(choice.without_sharing);
   EXPECT_FALSE(choice.strategies.front().fits);

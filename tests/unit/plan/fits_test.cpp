@@ -100,6 +100,24 @@ TEST(Remedies, OfAGpuIncludeItsHost) {
   EXPECT_FALSE(names(remedies(request, block_table(32), 1), "optimizer.offload = true"));
 }
 
+TEST(Remedies, OfAGpuHaveActivationsOnTheHostWhereThatIsEnough) {
+  PlanInput request = tests::request(1);
+  request.on_gpu = true;
+  request.architecture.num_layers = 32;
+  request.micro_batch = request.global_batch = 64;
+  request.max_seq_length = 512;
+  PlanInput offloaded = request;
+  offloaded.offloaded_blocks = 16;
+  const std::int64_t enough = make(offloaded, block_table(32)).memory_bytes();
+  const std::string remedy = "train.offloaded_blocks = 16";
+  EXPECT_TRUE(names(remedies(request, block_table(32), enough), remedy));
+  request.chooses_activations = true;
+  EXPECT_TRUE(names(remedies(request, block_table(32), enough),
+                    remedy + " with activation_checkpointing = \"none\""));
+  request.on_gpu = false;
+  EXPECT_FALSE(names(remedies(request, block_table(32), enough), remedy));
+}
+
 TEST(RequireFits, AcceptsWhatFitsExactly) {
   const PlanInput request = replicas();
   const Plan plan = make(request, block_table(4));

@@ -5,22 +5,26 @@
 // Sources, and what was assumed where they do not say it:
 // - IBM FSDP: pytorch.org blog of 2024-03-13, table 1: 128 A100 with 400 Gb/s a node, 96 H100 with
 //   800 Gb/s. Its 13B row checkpoints some blocks only and is left out.
-// - torchtitan: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3. Selective
-// checkpointing
-//   there computes some products again.
+// - torchtitan: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 to 3; of tp
+//   asyncTP_llama3_h100_2025-06 (vanilla) and docs/performance.md (405B); of H200
+//   llama3_8b_h200_2025-06. Selective checkpointing there computes some products again. Its FP8 has
+//   one scale per tensor, gathers in FP8, and all three products of a matrix.
 // - MLPerf, HF + DeepSpeed: training_results_v4.0, JuniperNetworks, llama2_70b_lora.
 // - torchtune: its multi-node tutorial (16 H100), README (8 A100) and documentation of memory
 //   optimisations (3B, one A100; batch 4 of 4,096 assumed).
 // - Qwen: QwenLM/Qwen, README, profiling: one sequence, 8 micro-batches a step; ZeRO-3 on several.
 // - NeMo: performance_summary.html of 24.12; Megatron-Bridge: performance-summary-archive.md. FP8;
-//   the optimizer sharded, micro-batches of one, 4 and 16 a step assumed.
+//   the optimizer sharded, micro-batches of one, 4 and 16 a step assumed. NeMo's samples, of SQuAD,
+//   are packed: of 240 tokens, assumed.
 // - fsdp_qlora: benchmarks_03_2024.md, its last table.
 // - llm.c: its discussions 481 and 677; micro-batches of 64 and 16 assumed.
 // A first guess of the machines' rates was 15 to 35 % too fast nearly everywhere; they were lowered
 // until the rows marked `rate` came out, with the others in sight. What is missed: short sequences
 // of Python programs, which start operations too slowly to keep a GPU busy; one node of DeepSpeed,
-// which is slower a GPU than four; two GPUs of ZeRO-3; one sequence a GPU on two A100 of 40 GB.
-// Rows of tensor or pipeline parallelism are not here: the program has neither.
+// which is slower a GPU than four; two GPUs of ZeRO-3; one sequence a GPU on two A100 of 40 GB;
+// context parallelism over 4 and 8 ranks and tensor parallelism of an 8B in torchtitan, which wait
+// for messages that this program sends beside computation. Rows of pipeline parallelism are not
+// here: the program has none.
 
 #include <vector>
 
@@ -53,6 +57,9 @@ struct Published {
   double inter_gb_per_s;  ///< 94 % of the network that the source names; 0: the machine's
   double tokens_per_s;    ///< of a rank
   Use use = predicted;
+  std::int64_t tp = 1, cp = 1;
+  std::int64_t sample_tokens = 0;  ///< of packed samples, see plan::PlanInput
+  bool is_fp8 = false;             ///< precision.mode = "fp8-mixed"
 };
 
 inline const std::vector<Published>& published_rows() {
@@ -65,6 +72,7 @@ inline const std::vector<Published>& published_rows() {
   constexpr Size llama_3_3b = {28, 3072, 24, 8, 128, 8192, 128256};
   constexpr Size llama_3_8b = {32, 4096, 32, 8, 128, 14336, 128256};
   constexpr Size llama_3_70b = {80, 8192, 64, 8, 128, 28672, 128256};
+  constexpr Size llama_3_405b = {126, 16384, 128, 8, 128, 53248, 128256};
   constexpr Size qwen_7b = {32, 4096, 32, 32, 128, 11008, 151936};
   constexpr Size qwen_14b = {40, 5120, 40, 40, 128, 13696, 152064};
   constexpr Size qwen_72b = {80, 8192, 64, 64, 128, 24576, 152064};
@@ -94,6 +102,26 @@ inline const std::vector<Published>& published_rows() {
        composed, "FULL_SHARD", 0, 5605},
       {"torchtitan", "8B, compiled", "h100-96-8", llama_3_8b, full_training, 128, 2, 8192, 1,
        selective, fused, "FULL_SHARD", 0, 6514},
+      {"torchtitan", "70B, compiled, tp", "h100-96-8", llama_3_70b, full_training, 256, 16, 8192, 1,
+       full, fused, "FULL_SHARD", 0, 597.3, predicted, 8},
+      {"torchtitan", "8B, compiled, tp", "h100-96-8", llama_3_8b, full_training, 64, 12, 8192, 1,
+       selective, fused, "FULL_SHARD", 0, 4378, missed(1.27), 8},
+      {"torchtitan", "405B, tp", "h100-96-8", llama_3_405b, full_training, 128, 2, 8192, 1, full,
+       composed, "FULL_SHARD", 0, 109, predicted, 8},
+      {"torchtitan", "8B, compiled, FP8", "h100-96-8", llama_3_8b, full_training, 8, 2, 8192, 1,
+       selective, fused, "FULL_SHARD", 0, 8532, predicted, 1, 1, 0, true},
+      {"torchtitan", "8B, compiled, FP8", "h100-96-8", llama_3_8b, full_training, 128, 2, 8192, 1,
+       selective, fused, "FULL_SHARD", 0, 8380, predicted, 1, 1, 0, true},
+      {"torchtitan", "8B, 32K, FP8", "h100-96-8", llama_3_8b, full_training, 8, 1, 32768, 1, full,
+       fused, "FULL_SHARD", 0, 3890, predicted, 1, 1, 0, true},
+      {"torchtitan", "8B, 64K, cp, FP8", "h100-96-8", llama_3_8b, full_training, 8, 1, 65536, 1,
+       full, fused, "FULL_SHARD", 0, 2540, predicted, 1, 2, 0, true},
+      {"torchtitan", "8B, 128K, cp, FP8", "h100-96-8", llama_3_8b, full_training, 8, 1, 131072, 1,
+       full, fused, "FULL_SHARD", 0, 1071, missed(1.37), 1, 4, 0, true},
+      {"torchtitan", "8B, 256K, cp, FP8", "h100-96-8", llama_3_8b, full_training, 8, 1, 262144, 1,
+       full, fused, "FULL_SHARD", 0, 548, missed(1.46), 1, 8, 0, true},
+      {"torchtitan", "8B, FP8", "h200-8", llama_3_8b, full_training, 32, 2, 8192, 1, selective,
+       fused, "FULL_SHARD", 0, 10938, predicted, 1, 1, 0, true},
       {"MLPerf, HF + DeepSpeed", "70B LoRA", "h100-8", llama_2_70b, lora_attention, 8, 1, 8192, 1,
        full, composed, "FULL_SHARD", 0, 646, missed(1.44)},
       {"MLPerf, HF + DeepSpeed", "70B LoRA", "h100-8", llama_2_70b, lora_attention, 32, 1, 8192, 1,
@@ -133,9 +161,9 @@ inline const std::vector<Published>& published_rows() {
       {"Qwen", "7B full", "a100-80-8", qwen_7b, full_training, 2, 1, 1024, 8, full, composed,
        "FULL_SHARD", 0, 1820.4, missed(1.47)},
       {"NeMo", "7B SFT", "fp8", llama_2_7b, full_training, 8, 1, 4096, 4, none, fused,
-       "SHARD_GRAD_OP", 0, 16891, rate},
+       "SHARD_GRAD_OP", 0, 16891, rate, 1, 1, 240},
       {"NeMo", "7B LoRA", "fp8", llama_2_7b, lora_attention, 8, 1, 4096, 4, none, fused,
-       "SHARD_GRAD_OP", 0, 24824},
+       "SHARD_GRAD_OP", 0, 24824, predicted, 1, 1, 240},
       {"Megatron-Bridge", "8B", "fp8", llama_3_8b, full_training, 8, 1, 8192, 16, none, fused,
        "SHARD_GRAD_OP", 0, 14451},
       {"fsdp_qlora", "70B", "h100-8", llama_2_70b, qlora_64, 4, 8, 2048, 1, full, composed,

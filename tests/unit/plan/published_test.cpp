@@ -37,7 +37,11 @@ TimePlan planned(const Published& row) {
   request.ranks = tests::ranks_on_nodes(row.ranks, 8);
   request.micro_batch = row.micro_batch;
   request.max_seq_length = row.length;
-  request.global_batch = row.micro_batch * row.ranks * row.accumulation;
+  request.global_batch = row.micro_batch * row.ranks / (row.tp * row.cp) * row.accumulation;
+  request.parallel.tp = row.tp;
+  request.parallel.cp = row.cp;
+  request.sample_tokens = row.sample_tokens;
+  if (row.is_fp8) request.numbers.fp8 = model::Fp8Recipe{};
   const tests::DecoderTable table(request.architecture, row.training);
   return plan_time(make(request, table.table()), request, table.table(), machine, row.passes);
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/nvml.hpp"
 #include "jobs.hpp"
 #include "preflight/judge.hpp"
 
@@ -61,10 +62,10 @@ TEST(Gpus, WithATroubleAreNamed) {
   gpu.pending_pages = 1;
   expect_told(job, Grade::bad, "n1: GPU 1 (GPU-1): has memory that is to be taken out of use");
   gpu = healthy_gpu(1);
-  gpu.slowed_by_hardware = slow_reasons(0x1 | 0x4 | 0x40).by_hardware;
+  gpu.slowed_by_hardware = core::slow_reasons(0x1 | 0x4 | 0x40).by_hardware;
   expect_told(job, Grade::warning, "is slowed down: heat (hardware)");
   gpu = healthy_gpu(1);
-  gpu.slowed_by_limits = slow_reasons(0x1 | 0x4 | 0x40).by_limits;
+  gpu.slowed_by_limits = core::slow_reasons(0x1 | 0x4 | 0x40).by_limits;
   expect_told(job, Grade::note, "keeps to a limit: power cap");
   gpu = healthy_gpu(1);
   gpu.foreign = {"77 (python)"};
@@ -129,11 +130,11 @@ TEST(Gpus, OfWhichOnlyPartsAreUsedAllCount) {
 
 TEST(Gpus, ThatAreLostAreAFaultOfTheNodeWhoeverUsesThem) {
   JobFacts job = job_on_some();
-  job.ranks[2].of_node.gpus.push_back({.index = 2, .lost = lost_by(15)});
+  job.ranks[2].of_node.gpus.push_back({.index = 2, .lost = core::lost_by(15)});
   expect_told(job, Grade::bad, "n1: GPU 2: has fallen off the bus");
-  EXPECT_EQ(lost_by(16), "needs a reset");
-  EXPECT_EQ(lost_by(4), "") << "another job's";
-  EXPECT_EQ(lost_by(999), "does not answer (NVML error 999)");
+  EXPECT_EQ(core::lost_by(16), "needs a reset");
+  EXPECT_EQ(core::lost_by(4), "") << "another job's";
+  EXPECT_EQ(core::lost_by(999), "does not answer (NVML error 999)");
 }
 
 TEST(Gpus, AreJudgedBeforeAnythingIsChosenAlsoIfNoRankSeesThem) {

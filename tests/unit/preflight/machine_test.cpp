@@ -43,6 +43,7 @@ TEST(Machine, OfHybridShardTellsBothLevels) {
   EXPECT_EQ(machine.cores_per_node, 5);
   EXPECT_EQ(machine.ranks_per_node, 4);
   EXPECT_DOUBLE_EQ(machine.node_memory_gib, 32);
+  EXPECT_TRUE(machine.is_measured);
   EXPECT_DOUBLE_EQ(machine.bf16_tflops, 1);
 }
 
@@ -68,6 +69,7 @@ TEST(Machine, TellsTheRatesOfItsKernels) {
     facts.rates.pass_gelements_per_s = 4;
     facts.rates.operation_us = 5;
     facts.rates.host_gb_per_s = 10;
+    facts.rates.host_link_gb_per_s = 20;
     facts = facts_from_text(to_text(facts));
   }
   const auto machine = machine_of(job, {}, {});
@@ -78,6 +80,7 @@ TEST(Machine, TellsTheRatesOfItsKernels) {
   EXPECT_DOUBLE_EQ(machine.pass_gelements_per_s, 4);
   EXPECT_DOUBLE_EQ(machine.operation_us, 5);
   EXPECT_DOUBLE_EQ(machine.host_gb_per_s, 10);
+  EXPECT_DOUBLE_EQ(machine.host_link_gb_per_s, 20);
 }
 
 TEST(Machine, WhoseShardGroupSpansNodesTakesTheLinks) {
@@ -110,6 +113,7 @@ TEST(Machine, IsReadBackAsItWasWritten) {
   deck.finish();
   EXPECT_EQ(read.name, machine.name);
   EXPECT_EQ(read.cores_per_node, 64);
+  EXPECT_FALSE(read.is_measured);
   EXPECT_EQ(read.bf16_tflops, 0.125);
   EXPECT_EQ(read.inter_gb_per_s, 0);
 }

@@ -2,6 +2,7 @@
 #include "plan/memory/detail/activations.hpp"
 
 #include "plan/layout/stages.hpp"
+#include "plan/memory/buffers.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
 #include <algorithm>
@@ -36,30 +37,115 @@ BlockBytes block_bytes(const StageCost& block, bool is_recomputed) {
   return bytes;
 }
 
+std::vector<BlockBytes> all_blocks(const PlanInput& request, const OpsCost& cost) {
+  const schedule::Blocks blocks = blocks_of(request);
+  std::vector<BlockBytes> all;
+  for (std::int64_t i = 0; i < cost.num_blocks(); ++i)
+    all.push_back(block_bytes(cost.block(i), blocks.is_recomputed(static_cast<int>(i))));
+  return all;
+}
+
+/// What of the blocks' activations is on the device as the events of a pass say, and the worst
+/// moment.
+class Ledger {
+ public:
+  Ledger(const std::vector<BlockBytes>& bytes, std::int64_t head_bytes, schedule::Blocks blocks)
+      : bytes_(bytes), head_bytes_(head_bytes), blocks_(blocks) {}
+
+  void run(const schedule::Stages& stages) {
+    for (const schedule::Event& event : make_pass(stages, {.blocks = blocks_})) {
+      const bool is_block = event.index > stages.embedding() && event.index < stages.head();
+      if (is_block || event.action == schedule::Action::loss) run(event);
+    }
+  }
+
+  std::int64_t kept() const { return kept_by_others_; }
+  /// In addition to what stays on the device.
+  const model::BytesHeld& worst() const { return worst_; }
+  std::int64_t travelling() const { return worst_travelling_; }
+  bool worst_is_head() const { return worst_is_head_; }
+
+ private:
+  void run(const schedule::Event& event) {
+    using enum schedule::Action;
+    const std::size_t i = static_cast<std::size_t>(event.index - 1);
+    switch (event.action) {
+      case forward:
+      case forward_kept:
+        held(event) += bytes_[i].kept;
+        return meet(bytes_[i].worst, false);
+      case bring_back:
+        travelling_ += bytes_[i].kept;
+        return;
+      case drop:
+        travelling_ -= bytes_[i].kept;
+        return;
+      case loss:
+        return meet({.bytes = head_bytes_}, true);
+      case backward:
+        meet(bytes_[i].worst, false);
+        held(event) -= bytes_[i].kept;
+        return;
+      default:
+        return;
+    }
+  }
+
+  std::int64_t& held(const schedule::Event& event) {
+    return blocks_.is_offloaded(event.index - 1, static_cast<int>(bytes_.size())) ? travelling_
+                                                                                  : stays_;
+  }
+
+  void meet(const model::BytesHeld& in_flight, bool is_head) {
+    kept_by_others_ = std::max(kept_by_others_, stays_);
+    const model::BytesHeld moment = in_flight + (stays_ + travelling_);
+    // Of moments that are as bad, a block's is the one that is told.
+    if (moment.total() < worst_.total() || (is_head && moment.total() == worst_.total())) return;
+    worst_ = moment;
+    worst_travelling_ = travelling_;
+    worst_is_head_ = is_head;
+  }
+
+  const std::vector<BlockBytes>& bytes_;
+  std::int64_t head_bytes_;
+  schedule::Blocks blocks_;
+  std::int64_t stays_ = 0;       ///< until backward
+  std::int64_t travelling_ = 0;  ///< of offloaded blocks, on the device
+  std::int64_t kept_by_others_ = 0;
+  model::BytesHeld worst_;
+  std::int64_t worst_travelling_ = 0;
+  bool worst_is_head_ = false;
+};
+
 }  // namespace
+
+std::vector<std::int64_t> kept_by_blocks(const PlanInput& request,
+                                         const model::ParameterTable& table) {
+  std::vector<std::int64_t> kept;
+  for (const BlockBytes& block : all_blocks(request, OpsCost(request, table, own_passes(request))))
+    kept.push_back(block.kept);
+  return kept;
+}
 
 ActivationBytes plan_activations(const PlanInput& request, const model::ParameterTable& table) {
   const OpsCost cost(request, table, own_passes(request));
-  const schedule::Blocks blocks = blocks_of(request);
-  // Backward of a block runs while those before it wait for theirs.
-  std::int64_t kept = 0, least_kept = 0;
-  model::BytesHeld worst;
-  for (std::int64_t i = 0; i < cost.num_blocks(); ++i) {
-    const BlockBytes block = block_bytes(cost.block(i), blocks.is_recomputed(static_cast<int>(i)));
-    kept += block.kept;
-    least_kept = i == 0 ? block.kept : std::min(least_kept, block.kept);
-    const model::BytesHeld moment = block.worst + kept;
-    if (moment.total() >= worst.total()) worst = moment;
-  }
+  const std::vector<BlockBytes> blocks = all_blocks(request, cost);
   const StageCost head = cost.head();
-  const std::int64_t at_head =
-      kept + head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total();
+  Ledger ledger(blocks, head.tape.kept_bytes() + head.tape.worst(head.input, head.output).total(),
+                blocks_of(request));
+  const std::vector<std::vector<int>> without_units(blocks.size() + 2);
+  ledger.run(schedule::Stages(without_units, {}));
   ActivationBytes bytes;
-  bytes.kept = kept;
-  bytes.least_kept = least_kept;
-  bytes.worst_is_head = at_head > worst.total();
-  bytes.unpacked = bytes.worst_is_head ? 0 : worst.unpacked;
-  bytes.in_flight = (bytes.worst_is_head ? at_head : worst.bytes) - kept + sequence_bytes(request);
+  bytes.kept = ledger.kept();
+  bytes.worst_is_head = ledger.worst_is_head();
+  bytes.unpacked = bytes.worst_is_head ? 0 : ledger.worst().unpacked;
+  bytes.travelling = ledger.travelling();
+  bytes.in_flight = ledger.worst().bytes - bytes.kept - bytes.travelling + sequence_bytes(request);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    bytes.least_kept = i == 0 ? blocks[i].kept : std::min(bytes.least_kept, blocks[i].kept);
+    if (blocks_of(request).is_offloaded(static_cast<int>(i), static_cast<int>(blocks.size())))
+      bytes.on_host += offloaded_host_bytes(blocks[i].kept);
+  }
   return bytes;
 }
 

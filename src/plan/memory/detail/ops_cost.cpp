@@ -76,7 +76,8 @@ StageCost OpsCost::embedding() const {
 StageCost OpsCost::block(std::int64_t i_layer) const {
   model::CostOps ops = this->ops();
   const model::TensorSize x = activations(ops);
-  const model::SequenceSize sequence = {request_.micro_batch, request_.max_seq_length};
+  const model::SequenceSize sequence = {request_.micro_batch, request_.max_seq_length,
+                                        std::min(request_.sample_tokens, request_.max_seq_length)};
   const model::TensorSize y = model::pre_norm_block(
       ops, request_.architecture, table_.decoder.blocks[static_cast<std::size_t>(i_layer)], x,
       sequence, i_layer);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
+#include <map>
 
 namespace finetune::plan {
 namespace {
@@ -14,16 +14,23 @@ class Clock {
         const TimelineRules& rules)
       : stages_(stages),
         times_(times),
-        overlaps_(rules.schedule.prefetches),
+        overlaps_(rules.schedule.overlaps()),
+        offloads_(rules.schedule.offloads),
         shards_(shards),
         alone_(rules.alone),
-        ready_s_(shards.units().size(), not_gathered) {}
+        has_links_to_copies_(rules.has_links_to_copies),
+        ready_s_(shards.units().size(), not_gathered),
+        copied_s_(times.stages.size(), 0) {}
 
   void run(const std::vector<schedule::Event>& events) {
     for (const schedule::Event& event : events)
       run(event);
   }
-  StepSeconds seconds() const { return {now_s_, exposed_s_, busy_s_, sent_bytes_}; }
+  /// What was published has to be there before it is computed with.
+  void all_published() { optimize_until(host_link_s_); }
+  StepSeconds seconds() const {
+    return {now_s_, optimizer_s_, exposed_s_, busy_s_, sent_bytes_, held_up_s_, copying_s_};
+  }
 
  private:
   static constexpr double not_gathered = -1;
@@ -63,30 +70,61 @@ class Clock {
       case forward_kept:
         return compute(index, of_stage(index).forward, of_stage(index).forward_waits);
       case again:
+        wait_for_copy(index);
         return compute(index, of_stage(index).again, of_stage(index).again_waits);
       case loss:
         return compute(index, of_stage(index).forward + of_stage(index).backward,
                        of_stage(index).forward_waits + of_stage(index).backward_waits);
       case backward:
+        wait_for_copy(index);
         return compute(index, of_stage(index).backward, of_stage(index).backward_waits);
       case finish:
         return all_arrive();
-      case close:
+      case offload:
+      case bring_back:
+        return copy(index);
+      case drop:
+        return wait_for_copy(index);
       case fetch:
+        arrived_s_[index] = carry(times_.updates[static_cast<std::size_t>(index)].fetch);
+        return;
       case update:
+        return this->update(index);
       case publish:
+        if (offloads_)
+          published_s_.push_back(carry(times_.updates[static_cast<std::size_t>(index)].publish));
+        return;
+      case close:
         return;
     }
   }
 
+  /// When the link to the host has carried what begins now.
+  double carry(double seconds) { return host_link_s_ = std::max(host_link_s_, now_s_) + seconds; }
+  void optimize_until(double time_s) {
+    if (time_s <= now_s_) return;
+    optimizer_s_ += time_s - now_s_;
+    now_s_ = time_s;
+  }
+  void update(int unit) {
+    if (const auto found = arrived_s_.find(unit); found != arrived_s_.end())
+      optimize_until(found->second);
+    for (; published_s_.size() >= schedule::units_on_their_way; published_s_.pop_front())
+      optimize_until(published_s_.front());
+    optimize_until(now_s_ + times_.updates[static_cast<std::size_t>(unit)].update);
+  }
+
   /// When a collective that is started now is done.
-  double start(const Transfer& transfer) {
-    link_s_ = std::max(link_s_, now_s_) + transfer.seconds;
+  double start(const Transfer& transfer, double from_s = 0) {
+    return start(transfer, link_s_, from_s);
+  }
+  double start(const Transfer& transfer, double& link_s, double from_s) {
+    link_s = std::max({link_s, now_s_, from_s}) + transfer.seconds;
     now_s_ += transfer.processor_s;
     exposed_s_ += transfer.processor_s;
     busy_s_ += transfer.seconds;
     sent_bytes_ += transfer.sent_bytes;
-    return link_s_;
+    return link_s;
   }
   void wait_until(double time_s) {
     if (time_s <= now_s_) return;
@@ -94,8 +132,22 @@ class Clock {
     now_s_ = time_s;
   }
 
+  double& copied_s(int stage) { return copied_s_[static_cast<std::size_t>(stage)]; }
+  void copy(int stage) {
+    copied_s(stage) = carry(of_stage(stage).offload);
+    copying_s_ += of_stage(stage).offload;
+  }
+  void wait_for_copy(int stage) {
+    const double waits_s = copied_s(stage) - now_s_;
+    if (waits_s <= 0) return;
+    held_up_s_ += waits_s;
+    now_s_ += waits_s;
+  }
+
   void gather(int unit) {
-    if (gathers(unit) && ready_s(unit) == not_gathered) ready_s(unit) = start(of(unit).gather);
+    if (!gathers(unit) || ready_s(unit) != not_gathered) return;
+    // Weights may still be on their way from the host.
+    ready_s(unit) = start(of(unit).gather, published_s_.empty() ? 0 : published_s_.back());
   }
   void compute(int stage, double seconds, double waits_s) {
     for (const int unit : stages_.units(stage))
@@ -113,7 +165,8 @@ class Clock {
     wait_until(oldest.done_s);
     now_s_ += of(oldest.unit).add_s;
     if (oldest.is_last && of(oldest.unit).over_replicas.seconds > 0)
-      replicas_done_s_ = start(of(oldest.unit).over_replicas);
+      replicas_done_s_ =
+          start(of(oldest.unit).over_replicas, has_links_to_copies_ ? to_copies_s_ : link_s_, 0);
   }
   void all_arrive() {
     while (!on_their_way_.empty())
@@ -140,65 +193,69 @@ class Clock {
   const schedule::Stages& stages_;
   const PlannedTimes& times_;
   bool overlaps_;
+  bool offloads_;
   const ShardMap& shards_;
   Alone alone_;
+  bool has_links_to_copies_;
   std::vector<double> ready_s_;
+  std::vector<double> copied_s_;  ///< of stages, when their last copy is done
   std::deque<OnItsWay> on_their_way_;
   double now_s_ = 0;
-  double link_s_ = 0;  ///< links are busy until then
+  double link_s_ = 0;       ///< links are busy until then
+  double to_copies_s_ = 0;  ///< and those to copies of the model, if they are others
   double busy_s_ = 0;
   double sent_bytes_ = 0;
   double exposed_s_ = 0;
   double replicas_done_s_ = 0;
+  std::map<int, double> arrived_s_;  ///< gradients, in the host's memory
+  std::deque<double> published_s_;   ///< weights, on the device
+  double host_link_s_ = 0;           ///< busy until then
+  double optimizer_s_ = 0;
+  double held_up_s_ = 0;
+  double copying_s_ = 0;
 };
+
+StepSeconds operator*(double factor, const StepSeconds& a) {
+  return {factor * a.total,      factor * a.optimizer, factor * a.exposed, factor * a.communication,
+          factor * a.sent_bytes, factor * a.held_up,   factor * a.copying};
+}
+StepSeconds operator+(const StepSeconds& a, const StepSeconds& b) {
+  return {a.total + b.total,           a.optimizer + b.optimizer,
+          a.exposed + b.exposed,       a.communication + b.communication,
+          a.sent_bytes + b.sent_bytes, a.held_up + b.held_up,
+          a.copying + b.copying};
+}
+StepSeconds operator-(const StepSeconds& a, const StepSeconds& b) {
+  return a + -1 * b;
+}
 
 }  // namespace
 
-double play_update(const std::vector<UpdateSeconds>& times, const schedule::Rules& rules) {
-  std::vector<int> units(times.size());
-  std::iota(units.begin(), units.end(), 0);
-  std::vector<double> arrived_s(times.size(), 0);
-  std::deque<double> published_s;
-  double now_s = 0, link_s = 0;
-  const auto carry = [&](double seconds) { return link_s = std::max(link_s, now_s) + seconds; };
-  for (const schedule::Event& event : make_update(units, rules)) {
-    const auto unit = static_cast<std::size_t>(event.index);
-    if (event.action == schedule::Action::fetch) {
-      arrived_s[unit] = carry(times[unit].fetch);
-    } else if (event.action == schedule::Action::update) {
-      now_s = std::max(now_s, arrived_s[unit]);
-      for (; published_s.size() >= schedule::units_on_their_way; published_s.pop_front())
-        now_s = std::max(now_s, published_s.front());
-      now_s += times[unit].update;
-    } else if (rules.offloads) {
-      published_s.push_back(carry(times[unit].publish));
-    }
-  }
-  return std::max(now_s, link_s);
-}
-
 StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
                  const TimelineRules& rules) {
-  using schedule::Pass;
   constexpr std::int64_t played = 3;
-  const auto pass = make_pass(stages, rules.schedule, Pass::more_follow);
-  const auto last = make_pass(stages, rules.schedule, Pass::last);
-  const auto end = make_end(stages, rules.schedule);
+  schedule::StepEvents events = make_step(stages, rules.schedule);
+  if (!rules.gathers_ahead)
+    std::erase_if(events.update,
+                  [](const auto& event) { return event.action == schedule::Action::gather; });
+  // The second step finds what the first one left.
   const auto run = [&](std::int64_t passes) {
     Clock clock(shards, stages, times, rules);
-    for (std::int64_t i = 1; i < passes; ++i)
-      clock.run(pass);
-    clock.run(last);
-    clock.run(end);
-    return clock.seconds();
+    StepSeconds first;
+    for (int step = 0; step < 2; ++step) {
+      first = clock.seconds();
+      for (std::int64_t i = 1; i < passes; ++i)
+        clock.run(events.pass);
+      clock.run(events.last);
+      clock.run(events.end);
+      clock.run(events.update);
+      clock.all_published();
+    }
+    return clock.seconds() - first;
   };
   if (rules.accumulation <= played) return run(rules.accumulation);
-  const StepSeconds three = run(played), two = run(played - 1);
-  const auto more = static_cast<double>(rules.accumulation - played);
-  return {three.total + more * (three.total - two.total),
-          three.exposed + more * (three.exposed - two.exposed),
-          three.communication + more * (three.communication - two.communication),
-          three.sent_bytes + more * (three.sent_bytes - two.sent_bytes)};
+  const StepSeconds three = run(played);
+  return three + static_cast<double>(rules.accumulation - played) * (three - run(played - 1));
 }
 
 }  // namespace finetune::plan

@@ -20,6 +20,7 @@ struct StageSeconds {
   double forward_waits = 0;
   double backward_waits = 0;
   double again_waits = 0;
+  double offload = 0;  ///< what it keeps, on the link to the host, in one direction
 };
 
 /// A collective: how long, and what a node sends to others meanwhile.
@@ -37,24 +38,6 @@ struct UnitTimes {
   Transfer over_replicas;  ///< the sums, over all copies of the model
 };
 
-struct PlannedTimes {
-  std::vector<StageSeconds> stages;
-  std::vector<UnitTimes> units;
-};
-
-struct TimelineRules {
-  schedule::Rules schedule;
-  std::int64_t accumulation = 1;
-  Alone alone = Alone::keeps;  ///< of a single shard
-};
-
-struct StepSeconds {
-  double total = 0;          ///< without the optimizer
-  double exposed = 0;        ///< of it: the computation waits for communication
-  double communication = 0;  ///< how long links are busy
-  double sent_bytes = 0;     ///< by a node to others
-};
-
 /// Seconds of a trained unit in the optimizer's part of a step.
 struct UpdateSeconds {
   double fetch = 0;  ///< on the link between device and host, as is `publish`
@@ -62,14 +45,38 @@ struct UpdateSeconds {
   double publish = 0;
 };
 
-/// A clock over the events of the optimizer's part: a unit is updated when its gradient is there;
-/// the link carries one thing at a time, in the order of their start. `times`: of the trained
-/// units.
-double play_update(const std::vector<UpdateSeconds>& times, const schedule::Rules& rules);
+struct PlannedTimes {
+  std::vector<StageSeconds> stages;
+  std::vector<UnitTimes> units;
+  std::vector<UpdateSeconds> updates;  ///< by unit
+};
 
-/// A clock over the events of a step: a stage waits for its units; gradients leave behind it, two
-/// at most; sums go over the copies of the model in the last pass. One collective runs at a time,
-/// in the order of their start. Of many passes the first, one in between and the last are played.
+struct TimelineRules {
+  schedule::Rules schedule;
+  std::int64_t accumulation = 1;
+  Alone alone = Alone::keeps;  ///< of a single shard
+  /// What a step begins with is gathered behind the optimizer of the step before, as on GPUs.
+  bool gathers_ahead = true;
+  /// Sums over copies of the model have a stream, and links, of their own.
+  bool has_links_to_copies = false;
+};
+
+struct StepSeconds {
+  double total = 0;
+  double optimizer = 0;      ///< of it, with what it waits for the host's link
+  double exposed = 0;        ///< of it: the computation waits for communication
+  double communication = 0;  ///< how long links between ranks are busy
+  double sent_bytes = 0;     ///< by a node to others
+  double held_up = 0;        ///< of the total: the computation waits for copies to or from the host
+  double copying = 0;        ///< how long the link to the host is busy with activations
+};
+
+/// A clock over the events of a step that follows others: a stage waits for its units; gradients
+/// leave behind it, two at most; sums go over the copies of the model in the last pass; a unit is
+/// updated when its gradient is there. One collective runs at a time, in the order of their start,
+/// or one of those over copies of the model next to one of the others, and the link between device
+/// and host carries one thing at a time. Of many passes the first, one in between and the last are
+/// played.
 StepSeconds play(const ShardMap& shards, const schedule::Stages& stages, const PlannedTimes& times,
                  const TimelineRules& rules);
 

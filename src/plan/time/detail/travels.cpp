@@ -32,7 +32,7 @@ class Counter {
         case reduce:
         case reduce_last:
           counts_[unit].reductions += times;
-          if (event.action == reduce_last) ++counts_[unit].over_replicas;
+          if (event.action == reduce_last) counts_[unit].over_replicas += times;
           break;
         default:
           break;
@@ -94,17 +94,20 @@ double by_node_bytes(const model::Travel& travel, const GroupShape& group, const
 
 std::vector<UnitCounts> count_collectives(const Plan& plan, const PlanInput& request,
                                           const schedule::Stages& stages) {
-  using schedule::Pass;
-  const schedule::Rules rules =
-      rules_of(plan.mesh.sharding, request.parallel.overlap, blocks_of(request));
-  // The first pass may find nothing gathered that later ones find, and the end lets everything go.
+  const schedule::StepEvents events = make_step(
+      stages, rules_of(plan.mesh.sharding, request.parallel.prefetch_depth(), blocks_of(request)));
+  // A pass may find nothing gathered that later ones find, and a step what the one before left.
   const std::int64_t before_last = plan.batch.accumulation - 1;
   Counter counter(plan.shards.units().size());
-  const auto pass = make_pass(stages, rules, Pass::more_follow);
-  if (before_last > 0) counter.run(pass, 1);
-  if (before_last > 1) counter.run(pass, before_last - 1);
-  counter.run(make_pass(stages, rules, Pass::last), 1);
-  counter.run(make_end(stages, rules), 1);
+  const auto run_step = [&](std::int64_t times) {
+    if (before_last > 0) counter.run(events.pass, times);
+    if (before_last > 1) counter.run(events.pass, times * (before_last - 1));
+    counter.run(events.last, times);
+    counter.run(events.end, times);
+    counter.run(events.update, times);
+  };
+  run_step(0);
+  run_step(1);
   return std::move(counter).counts();
 }
 
