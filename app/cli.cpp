@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "core/error.hpp"
+#include "report/pictures.hpp"
 #include "train/input/settings.hpp"
 #include "verbs.hpp"
 
@@ -28,13 +29,18 @@ commands:
   finetune export CHECKPOINT OUT           write a Hugging Face folder, or a PEFT adapter
   finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters on
   finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
+  finetune report RUN [RUN...] -o OUT.html curves, times, memory, starts and data of runs, in one page
+  finetune watch RUN                       how a run is now; the exit code says it, too (--once)
+  finetune trace hang RUN                  who kept whom waiting, of a run that hung or failed
+  finetune trace merge RUN                 profiles of all ranks in one file, and the critical path
   finetune --reference                     every deck key
   finetune --version                       how this binary was built
 )";
 
 bool is_command(const std::string& word) {
   return word == "plan" || word == "check" || word == "tokenize" || word == "generate" ||
-         word == "export" || word == "quantize" || word == "verify";
+         word == "export" || word == "quantize" || word == "verify" || word == "report" ||
+         word == "watch" || word == "trace";
 }
 
 bool is_there(const std::string& file) {
@@ -111,6 +117,11 @@ void add_plan(CLI::App& app, Arguments& arguments) {
                    "Samples to train on (with packing: sequences); together with train.epochs they "
                    "give the number of steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}))
+      ->needs(machine);
+  plan->add_option("--sample-tokens", arguments.sample_tokens,
+                   "With packing: the length of the sample that a token is in, on average, as "
+                   "--data prints it; without it attention is timed as of whole sequences")
+      ->check(CLI::Range(1, 1 << 30))
       ->needs(machine);
   plan->add_flag("--meshes", arguments.compares_meshes,
                  "Compare meshes of tensor, context and expert parallelism, too")
@@ -222,6 +233,53 @@ void add_quantize(CLI::App& app, Arguments& arguments) {
                        "Largest file, for example 5GB");
 }
 
+void add_report(CLI::App& app, Arguments& arguments) {
+  CLI::App* report = app.add_subcommand(
+      "report",
+      "Write what runs left in their output folders as one HTML page that needs no other file.");
+  report->add_option("runs", arguments.runs, "Output folders (train.output)")->required();
+  report->add_option("-o,--out", arguments.second,
+                     "The file to write; default: report.html, and with --csv and --svg the "
+                     "terminal");
+  CLI::Option* csv = report->add_flag("--csv", arguments.is_csv,
+                                      "Steps and validations as a table of numbers instead");
+  report->add_option("--svg", arguments.picture, "One picture instead, for a paper")
+      ->check(CLI::IsMember(report::picture_names()))
+      ->excludes(csv);
+  report->add_flag("--log", arguments.is_logarithmic, "Losses on an axis of powers of ten")
+      ->excludes(csv);
+}
+
+void add_watch(CLI::App& app, Arguments& arguments) {
+  CLI::App* watch = app.add_subcommand(
+      "watch",
+      "Show how a run is, from its output folder alone: progress, loss, rates, memory, time left. "
+      "Exit code: 0 finished, 10 running, 11 starting, 12 waiting, 13 hung, 14 dead, 15 failed.");
+  watch->add_option("run", arguments.path, "Output folder (train.output)")->required();
+  watch->add_flag("--once", arguments.is_once, "Print it once, for scripts");
+  watch->add_option("--every", arguments.interval_s, "Seconds between two looks")
+      ->check(CLI::Range(0.1, 3600.0));
+}
+
+void add_trace(CLI::App& app, Arguments& arguments) {
+  CLI::App* trace = app.add_subcommand("trace", "What ranks did, by what they wrote down.");
+  CLI::App* hang = trace->add_subcommand(
+      "hang",
+      "Say in two lines who is where: of a run that hung or failed, or whose ranks got SIGUSR2.");
+  hang->add_option("run", arguments.path, "Output folder (train.output), or a folder of records")
+      ->required();
+  CLI::App* merge = trace->add_subcommand(
+      "merge",
+      "Join what [profile] wrote into one file, clocks aligned, and print the critical path: which "
+      "rank, which collective, how long.");
+  merge->add_option("run", arguments.path, "Output folder (train.output), or a folder of traces")
+      ->required();
+  merge->add_option("-o,--output", arguments.second,
+                    "The file; without it merged.json beside theirs");
+  merge->callback([&arguments] { arguments.is_merge = true; });
+  trace->require_subcommand(1);
+}
+
 Arguments parse_command(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("finetune: fine-tunes large language models on MPI ranks", "finetune");
@@ -231,6 +289,9 @@ Arguments parse_command(int argc, char** argv) {
   add_generate(app, arguments);
   add_export(app, arguments);
   add_quantize(app, arguments);
+  add_report(app, arguments);
+  add_watch(app, arguments);
+  add_trace(app, arguments);
   CLI::App* verify = app.add_subcommand(
       "verify", "Check a checkpoint: checksums, sizes, completeness, finite numbers.");
   verify
@@ -251,6 +312,9 @@ Arguments parse_command(int argc, char** argv) {
                       : name == "generate" ? Command::generate
                       : name == "export"   ? Command::export_weights
                       : name == "quantize" ? Command::quantize
+                      : name == "report"   ? Command::report
+                      : name == "watch"    ? Command::watch
+                      : name == "trace"    ? Command::trace
                                            : Command::verify;
   return arguments;
 }

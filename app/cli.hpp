@@ -20,6 +20,9 @@ enum class Command {
   export_weights,
   quantize,
   verify,
+  report,
+  watch,
+  trace,
   reference,
   version
 };
@@ -44,6 +47,7 @@ struct Arguments {
   std::string queue;                           ///< plan --jobscript: or partition
   std::vector<std::string> job_options;        ///< plan --jobscript: more directives
   std::optional<std::int64_t> cores_per_rank;  ///< plan --jobscript, where no machine says it
+  std::int64_t sample_tokens = 0;              ///< plan: of packed samples; 0: of whole sequences
   std::optional<std::int64_t> samples;         ///< plan: to train on; of packed data sequences
   bool is_about_data = false;                  ///< plan: the data report alone
 
@@ -69,6 +73,14 @@ struct Arguments {
   std::string merge_into = "trained";  ///< export: or "original"
   comm::UseOfGpus merges_on = comm::UseOfGpus::never;  ///< export --merge
   bool is_single = false;                              ///< quantize: the maxima of blocks are not
+  bool is_merge = false;                               ///< trace: merge, not hang
+  std::vector<std::string> runs;                       ///< report: output folders
+  bool is_csv = false;                                 ///< report: numbers instead of a page
+  std::string picture;                                 ///< report: one instead of a page
+  bool is_logarithmic = false;                         ///< report: losses
+  bool is_once = false;                                ///< watch: say how it is, and end
+  double interval_s = 2;                               ///< watch: between two looks
+
   bool is_best = false;  ///< export: the lowest validation loss, not the newest
 };
 

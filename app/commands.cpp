@@ -28,6 +28,12 @@ int run(const Arguments& arguments) {
       return run_quantize(arguments, registry);
     case Command::verify:
       return run_verify(arguments, registry);
+    case Command::report:
+      return run_report(arguments);
+    case Command::watch:
+      return run_watch(arguments);
+    case Command::trace:
+      return run_trace(arguments);
     case Command::reference:
       std::fputs(train::reference_deck(registry).c_str(), stdout);
       break;

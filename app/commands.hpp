@@ -23,6 +23,10 @@ int run_generate(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments, const train::Registry& registry);
 int run_quantize(const Arguments& arguments, const train::Registry& registry);
 int run_verify(const Arguments& arguments, const train::Registry& registry);
+int run_report(const Arguments& arguments);
+/// The exit code says how the run is (report::exit_code).
+int run_watch(const Arguments& arguments);
+int run_trace(const Arguments& arguments);
 
 /// "80GiB", "5GB", "512 MiB" or a plain number of bytes. Throws: ErrorKind::command_line.
 std::int64_t parse_bytes(const std::string& text);

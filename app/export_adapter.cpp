@@ -54,6 +54,9 @@ model::AdapterSettings settings_of(const ExportJob& job) {
 train::DescribedModel describe(const ExportJob& job) {
   train::DescribedModel model = train::describe_model({}, job.model_folder, job.registry);
   train::rewrite_for(settings_of(job), state_path(job).string(), job.registry, model.parameters);
+  const auto& base = job.found.state.base;
+  if (const auto recipe = base ? base::kept_in_fp8(*base) : std::nullopt)
+    model::keep_in_fp8(*recipe, model.parameters);
   for (const model::Parameter& row : model.parameters.rows) {
     if (!row.trainable) continue;
     const auto i = job.found.manifest.find(train::kind_master, row.name);

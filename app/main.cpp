@@ -22,6 +22,7 @@
 #include "metrics/memory.hpp"
 #include "plan/plan.hpp"
 #include "registry.hpp"
+#include "report/starts.hpp"
 #include "shard/options.hpp"
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
@@ -40,6 +41,7 @@ int train_on_ranks(int argc, char** argv) {
   // Before MPI starts: a scheduler's warning may come early.
   train::watch_signals();
   log::remember();
+  log::note(report::opening_line(argc, argv));
   comm::Environment env(argc, argv);
   try {
     const auto& registry = modules::registry();

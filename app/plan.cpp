@@ -75,16 +75,17 @@ void print_memory(const train::Input& input, const plan::Plan& plan) {
 void print_choice(const plan::Choice& choice, const plan::PlanInput& asked,
                   const plan::Site& site) {
   // What is shared is mentioned where it has to be.
-  if (!plan::is_sharding_open(asked) && !asked.chooses_activations && !choice.without_sharing)
-    return;
+  const bool is_open =
+      plan::is_sharding_open(asked) || asked.chooses_activations || asked.chooses_micro_batch;
+  if (!is_open && !choice.without_sharing && choice.prefetch_saves_s <= 0) return;
   const std::string text = plan::to_string(choice, asked, site);
   if (!text.empty())
     log::info(fmt::format("left to the plan ({})\n{}", site.machine.name, text));
-  else if (asked.ranks.world_size > 1 || asked.chooses_activations)
-    log::info(
+  else if (asked.ranks.world_size > 1 || is_open)
+    log::info(fmt::format(
         "what AUTO and auto take depends on the memory per rank, which --memory or --machine "
-        "gives. "
-        "This plan recomputes nothing");
+        "gives. This plan recomputes nothing{}",
+        asked.chooses_micro_batch ? ", and takes sequences one by one" : ""));
 }
 
 /// A file of the user's needs no file of the program's.
@@ -142,6 +143,7 @@ int run_plan(const Arguments& arguments, const train::Registry& registry) {
   asked.on_gpu = arguments.on_gpu || input.train.device == comm::UseOfGpus::always ||
                  site.machine.gpus_per_node > 0;
   asked.has_gpu_kernels = arguments.has_gpu_kernels || kernels::has_kernels_for_gpus();
+  asked.sample_tokens = arguments.sample_tokens;
   asked.threads = has_machine
                       ? plan::cores_per_rank(site.machine, asked.ranks)
                       : std::max<std::int64_t>(1, asked.threads / asked.ranks.ranks_per_node);

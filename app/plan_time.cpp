@@ -69,6 +69,30 @@ std::string group_text(const plan::GroupTime& group) {
   return text;
 }
 
+bool is_of(const plan::Strategy& strategy, const plan::Mesh& mesh) {
+  return strategy.mesh.axes == mesh.axes && strategy.mesh.ep == mesh.ep &&
+         strategy.mesh.sharding == mesh.sharding;
+}
+
+/// Of the longest name.
+std::size_t width_of(const std::vector<plan::Strategy>& strategies) {
+  std::size_t width = 0;
+  for (const plan::Strategy& strategy : strategies)
+    width = std::max(width, strategy.name().size());
+  return width;
+}
+
+std::string row_text(const plan::Strategy& strategy, std::size_t name_width, bool is_own) {
+  return fmt::format("{:<{}} {:>9} per step  {:>6} waiting  {:>9} per rank{}{}", strategy.name(),
+                     name_width, duration(strategy.time.step_s),
+                     percent(strategy.time.exposed_share()),
+                     core::human_bytes(strategy.memory_bytes),
+                     !strategy.fits            ? "  does not fit"
+                     : strategy.is_comfortable ? ""
+                                               : "  leaves less memory free than choices do",
+                     is_own ? "  (this plan)" : "");
+}
+
 }  // namespace
 
 std::string duration(double seconds) {
@@ -102,13 +126,20 @@ std::string time_text(const plan::Plan& plan, const plan::PlanInput& request,
                      time.sent_by_node_bytes > 0 ? fmt::format(", {} per node to others",
                                                                gigabytes(time.sent_by_node_bytes))
                                                  : std::string()));
+  if (request.offloaded_blocks > 0)
+    part("  waiting for the host", time.held_up_s,
+         fmt::format("  of {} in which activations are on their way to and from it",
+                     duration(time.copying_s)));
   if (plan.mesh.shares_computation())
     for (const plan::GroupTime& group : time.groups)
       text += line(&group == time.groups.data() ? "groups" : "", group_text(group));
   text += line("speed", fmt::format("{} tokens/s, {} per rank", rounded(time.tokens_per_s),
                                     rounded(time.tokens_per_s_of_rank)));
-  if (machine.gpus_per_node > 0)
-    text += line("", "computed, not measured: this program has not been timed on GPUs yet");
+  if (!machine.is_measured)
+    text += line("", std::string("computed from estimated rates") +
+                         (machine.gpus_per_node > 0
+                              ? ": this program has not been timed on GPUs yet"
+                              : ": finetune check --save FILE measures those of the machine"));
   if (time.mfu > 0)
     text += line("", fmt::format("{:.1f} TFLOP/s per rank, {} of its peak (MFU)",
                                  time.flops_per_s_of_rank / 1e12, percent(time.mfu)));
@@ -116,35 +147,25 @@ std::string time_text(const plan::Plan& plan, const plan::PlanInput& request,
 }
 
 std::string meshes_text(const std::vector<plan::Strategy>& meshes, const plan::Mesh& own) {
-  constexpr int most = 6;
+  constexpr std::size_t most = 6;
+  std::vector<plan::Strategy> shown;
+  for (const plan::Strategy& mesh : meshes)
+    if (is_of(mesh, own) || (shown.size() < most && mesh.fits)) shown.push_back(mesh);
+  if (shown.empty()) return line("meshes", "none of them fits");
   std::string text;
-  int num = 0;
-  for (const plan::Strategy& mesh : meshes) {
-    const bool is_own =
-        mesh.mesh.axes == own.axes && mesh.mesh.ep == own.ep && mesh.mesh.sharding == own.sharding;
-    if (!is_own && (num >= most || !mesh.fits)) continue;
-    ++num;
-    text += line(text.empty() ? "meshes" : "",
-                 fmt::format("{:<28}{:>9} per step  {:>5} waiting  {:>9} per rank{}{}", mesh.name(),
-                             duration(mesh.time.step_s), percent(mesh.time.exposed_share()),
-                             core::human_bytes(mesh.memory_bytes),
-                             mesh.fits ? "" : "  does not fit", is_own ? "  (this plan)" : ""));
+  for (const plan::Strategy& mesh : shown) {
+    text += line(text.empty() ? "meshes" : "", row_text(mesh, width_of(shown), is_of(mesh, own)));
     text += line("", "  a rank sends " + sent_text(mesh.time));
   }
-  return text.empty() ? line("meshes", "none of them fits") : text;
+  return text;
 }
 
 std::string strategies_text(const std::vector<plan::Strategy>& strategies, const plan::Mesh& own) {
   if (strategies.size() < 2) return "";
   std::string text;
-  for (const plan::Strategy& s : strategies) {
-    const bool is_own = s.mesh.sharding == own.sharding && s.mesh.axes == own.axes;
+  for (const plan::Strategy& strategy : strategies)
     text += line(text.empty() ? "strategies" : "",
-                 fmt::format("{:<17}{:>9} per step  {:>5} waiting  {:>9} per rank{}{}", s.name(),
-                             duration(s.time.step_s), percent(s.time.exposed_share()),
-                             core::human_bytes(s.memory_bytes), s.fits ? "" : "  does not fit",
-                             is_own ? "  (this plan)" : ""));
-  }
+                 row_text(strategy, width_of(strategies), is_of(strategy, own)));
   return text + line("", reason(strategies) + ".");
 }
 
@@ -181,22 +202,26 @@ std::string saving_text(const plan::SavingPlan& saving, const plan::SavingRules&
 
 std::string scaling_text(const std::vector<plan::ScalingRow>& rows, plan::Scaling scaling,
                          double num_tokens) {
+  std::size_t width = std::string("strategy").size();
+  for (const plan::ScalingRow& row : rows)
+    width = std::max(width, row.strategy.name().size());
   std::string text = fmt::format(
-      "{}\n  {:>7} {:>8} {:>9}  {:<17} {:>9} {:>13} {:>11} {:>8} {:>9}\n",
+      "{}\n  {:>7} {:>8} {:>9}  {:<{}} {:>9} {:>13} {:>11} {:>8} {:>9}\n",
       scaling == plan::Scaling::weak
           ? "weak scaling: the global batch grows with the nodes (more of it needs more samples to "
             "the same loss)"
           : "strong scaling: the global batch stays; micro-batches shrink before ranks have none",
-      "nodes", "ranks", "batch", "strategy", "step", "tokens/s", "efficiency", "waiting",
+      "nodes", "ranks", "batch", "strategy", width, "step", "tokens/s", "efficiency", "waiting",
       num_tokens > 0 ? "run" : "");
   for (const plan::ScalingRow& row : rows) {
     const plan::TimePlan& time = row.strategy.time;
-    text += fmt::format("  {:>7} {:>8} {:>9}  {:<17} {:>9} {:>13} {:>11} {:>8} {:>9}{}\n",
-                        row.num_nodes, row.strategy.request.ranks.world_size, row.global_batch,
-                        row.strategy.name(), duration(time.step_s), rounded(time.tokens_per_s),
-                        percent(row.efficiency), percent(time.exposed_share()),
-                        num_tokens > 0 ? duration(num_tokens / time.tokens_per_s) : std::string(),
-                        row.has_idle_ranks ? "  ranks idle" : "");
+    text +=
+        fmt::format("  {:>7} {:>8} {:>9}  {:<{}} {:>9} {:>13} {:>11} {:>8} {:>9}{}\n",
+                    row.num_nodes, row.strategy.request.ranks.world_size, row.global_batch,
+                    row.strategy.name(), width, duration(time.step_s), rounded(time.tokens_per_s),
+                    percent(row.efficiency), percent(time.exposed_share()),
+                    num_tokens > 0 ? duration(num_tokens / time.tokens_per_s) : std::string(),
+                    row.has_idle_ranks ? "  ranks idle" : "");
   }
   return without_end(text);
 }

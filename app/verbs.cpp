@@ -26,6 +26,9 @@ constexpr std::string_view planning =
     "it takes, with --data what would be trained on.";
 constexpr std::string_view serving =
     "Servers such as vLLM read what finetune export CHECKPOINT OUT writes.";
+constexpr std::string_view reporting =
+    "finetune report RUN -o report.html draws curves, finetune watch RUN shows how a run is.";
+constexpr std::string_view watching = "finetune watch RUN shows how a run is.";
 constexpr std::string_view fetching =
     "Nothing is downloaded: bring the model's folder along and name it in model.path.";
 
@@ -61,6 +64,9 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"memory", planning},
     {"merge", exporting},
     {"merge_lora", exporting},
+    {"monitor", watching},
+    {"plot", reporting},
+    {"plot_loss", reporting},
     {"predict", trying},
     {"prepare", tokenizing},
     {"preprocess", tokenizing},
@@ -74,13 +80,17 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"run", train_it},
     {"serve", serving},
     {"sft", train_it},
+    {"status", watching},
+    {"tail", watching},
+    {"tensorboard", reporting},
     {"test", validating},
     {"upload", exporting},
     {"validate", validating},
 });
 
-constexpr auto own_commands = std::to_array<std::string_view>(
-    {"train", "plan", "check", "tokenize", "generate", "export", "quantize", "verify"});
+constexpr auto own_commands =
+    std::to_array<std::string_view>({"train", "plan", "check", "tokenize", "generate", "export",
+                                     "quantize", "verify", "report", "watch", "trace"});
 
 }  // namespace
 

@@ -109,6 +109,10 @@ core::Json noted_choice(const fs::path& root) {
   }
 }
 
+bool has_checkpoints(const fs::path& root) {
+  return !list_steps(root).empty();
+}
+
 std::vector<std::string> foreign_entries(const fs::path& root) {
   std::vector<std::string> names;
   std::error_code error;

@@ -18,6 +18,9 @@ namespace finetune::checkpoint {
 /// before the folder is held: a choice that comes from elsewhere is only as good as none.
 core::Json noted_choice(const std::filesystem::path& root);
 
+/// Whether there are checkpoints in `root`, good or not.
+bool has_checkpoints(const std::filesystem::path& root);
+
 /// What lies in `root` and is no part of a run, in order, where no run of ours was there before;
 /// nothing in a folder that is missing.
 std::vector<std::string> foreign_entries(const std::filesystem::path& root);

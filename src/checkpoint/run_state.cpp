@@ -39,6 +39,8 @@ void visit_fields(State& state, const Visit& visit) {
   visit("build", state.build, OnRestart::ignored);
   visit("adapter", state.adapter, OnRestart::ignored);
   visit("validation_loss", state.validation_loss, OnRestart::ignored);
+  visit("total_samples", state.total_samples, OnRestart::ignored);
+  visit("total_tokens", state.total_tokens, OnRestart::ignored);
 }
 
 template <typename Base, typename Visit>

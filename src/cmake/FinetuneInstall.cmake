@@ -40,7 +40,7 @@ endif()
 # As they lie in the sources, without what only the sources can use. Their documents are in share/doc.
 install(DIRECTORY inputs jobscripts DESTINATION share/finetune USE_SOURCE_PERMISSIONS
   PATTERN .gitignore EXCLUDE
-  PATTERN README.md EXCLUDE
+  PATTERN *.md EXCLUDE
   PATTERN local.sh EXCLUDE
   PATTERN setup.sh EXCLUDE)
 install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MATCHING PATTERN *.toml)

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::string_view no_network =
     "nothing is sent anywhere; upload what finetune export wrote";
-constexpr std::string_view no_tracker = "train.output/metrics.jsonl has one line per step";
+constexpr std::string_view no_tracker =
+    "train.output has metrics.jsonl with one line per step, and event files for TensorBoard "
+    "(metrics.tensorboard)";
 constexpr std::string_view job_ranks = "ranks and nodes are those that srun or mpirun starts";
 constexpr std::string_view one_cache =
     "samples are tokenized once, into a cache that all ranks map";
@@ -287,6 +289,8 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"enable_activation_checkpointing", R"(train.activation_checkpointing = "full")"},
     {"activation_checkpoint", R"(train.activation_checkpointing = "full")"},
     {"fsdp_activation_checkpointing", R"(train.activation_checkpointing = "full")"},
+    {"activation_offloading", "train.offloaded_blocks"},
+    {"enable_activation_offloading", "train.offloaded_blocks"},
     {"full_determinism", "train.determinism"},
     {"deterministic", "train.determinism"},
     {"torch_compile", "", "nothing is compiled while it runs"},

@@ -28,6 +28,7 @@ struct Range {
   std::optional<T> max = {};
   std::optional<T> above = {};
   std::optional<T> below = {};
+  bool zero_is_auto = false;  ///< 0 is written "auto": others find the value
 };
 
 enum class Type { integer, real, boolean, text, choice, texts, reals };
@@ -40,6 +41,7 @@ struct Row {
   std::string sentence;
   std::string unit;
   bool required = false;
+  bool may_be_auto = false;  ///< besides a number: "auto"
   Type type = Type::text;
   std::string allowed;  ///< "from 0 to 1", "one of ..."; empty where every value of the type is
   std::string default_value;

@@ -64,6 +64,10 @@ std::string remedy_for_choice(const Row& row, const Value& value) {
   return fmt::format("Write {}.", row.allowed);
 }
 
+std::string expected(const Row& row) {
+  return fmt::format("{}{}", expected(row.type), row.may_be_auto ? " or \"auto\"" : "");
+}
+
 std::string remedy_for_type(const Row& row, const Value& value) {
   const bool wants_number = row.type == Type::integer || row.type == Type::real;
   if (wants_number && value.kind == ValueKind::text) {
@@ -86,9 +90,8 @@ std::string remedy_for_type(const Row& row, const Value& value) {
   if (row.type == Type::texts)
     return fmt::format("Write {0} = \"...\" or {0} = [\"...\", \"...\"].", row.key);
   if (row.type == Type::reals) return fmt::format("Write {} = [1.0, 2.0].", row.key);
-  if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row.type));
-  return fmt::format("Write {}, for example {} = {}.", expected(row.type), row.key,
-                     row.default_value);
+  if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row));
+  return fmt::format("Write {}, for example {} = {}.", expected(row), row.key, row.default_value);
 }
 
 }  // namespace
@@ -130,20 +133,27 @@ const Value* Table::given(const Row& row) {
 
 void Table::integer(const Key& key, std::int64_t& value, Range<std::int64_t> range) {
   Row row = this->row(key, Type::integer);
+  const auto written = [&](std::int64_t number) {
+    return range.zero_is_auto && number == 0 ? to_toml(std::string_view("auto")) : to_toml(number);
+  };
   row.allowed = describe(range);
-  row.default_value = to_toml(value);
+  row.may_be_auto = range.zero_is_auto;
+  row.default_value = written(value);
   require_default(row, contains(range, value));
   if (const Value* found = given(row)) {
     const auto number = parse_integer(found->written);
-    if (found->kind != ValueKind::integer) {
+    const bool is_hidden = range.zero_is_auto && number == 0;
+    if (range.zero_is_auto && found->kind == ValueKind::text && found->text == "auto") {
+      value = 0;
+    } else if (found->kind != ValueKind::integer) {
       wrong_type(row, *found);
-    } else if (!number || !contains(range, *number)) {
+    } else if (!number || is_hidden || !contains(range, *number)) {
       out_of_range(row, *found);
     } else {
       value = *number;
     }
   }
-  row.value = to_toml(value);
+  row.value = written(value);
   contents_->rows.push_back(std::move(row));
 }
 
@@ -251,7 +261,7 @@ void Table::wrong_type(const Row& row, const Value& value) {
   contents_->problems.add({value.place,
                            fmt::format("{}.{} = {} is {}", row.table, row.key, shown(value),
                                        deck::describe(value.kind)),
-                           fmt::format("{} is expected", expected(row.type)),
+                           fmt::format("{} is expected", expected(row)),
                            remedy_for_type(row, value)});
 }
 

@@ -107,6 +107,8 @@ TEST(CommandLine, NeedsMpiForTrainingAlone) {
   EXPECT_FALSE(trains({"generate"}));
   EXPECT_FALSE(trains({"export"}));
   EXPECT_FALSE(trains({"verify"}));
+  EXPECT_FALSE(trains({"report"}));
+  EXPECT_FALSE(trains({"watch"}));
   EXPECT_FALSE(trains({"--version"}));
   EXPECT_FALSE(trains({""}));
   EXPECT_FALSE(trains({}));
@@ -168,6 +170,21 @@ TEST(CommandLine, ReadsExportAndVerify) {
   EXPECT_EQ(verify.path, "run/step-1");
 }
 
+TEST(CommandLine, ReadsReportAndWatch) {
+  const Arguments report = parsed({"report", "runs/a", "runs/b", "-o", "out.html", "--log"});
+  EXPECT_EQ(report.command, Command::report);
+  EXPECT_EQ(report.runs, (std::vector<std::string>{"runs/a", "runs/b"}));
+  EXPECT_EQ(report.second, "out.html");
+  EXPECT_TRUE(report.is_logarithmic);
+  EXPECT_FALSE(report.is_csv);
+  EXPECT_EQ(parsed({"report", "runs/a", "--svg", "loss"}).picture, "loss");
+  EXPECT_TRUE(parsed({"report", "runs/a", "--csv"}).is_csv);
+  const Arguments watch = parsed({"watch", "runs/a", "--once"});
+  EXPECT_EQ(watch.command, Command::watch);
+  EXPECT_EQ(watch.path, "runs/a");
+  EXPECT_TRUE(watch.is_once);
+}
+
 TEST(CommandLine, TakesAPromptThatBeginsWithADash) {
   EXPECT_EQ(parsed({"generate", "model", "--", "- one\n- two"}).second, "- one\n- two");
 }
@@ -192,6 +209,11 @@ TEST(CommandLine, RefusesWhatItDoesNotKnow) {
   expect_refusal({"generate", "model", "x", "--seed", "-1"}, "--seed");
   expect_refusal({"export", "a", "b", "--dtype", "int8"}, "--dtype");
   expect_refusal({"verify", "a", "b"}, "b");
+  expect_refusal({"report"}, "runs is required");
+  expect_refusal({"report", "a", "--svg", "moss"}, "--svg");
+  expect_refusal({"report", "a", "--svg", "loss", "--csv"}, "--csv");
+  expect_refusal({"watch"}, "run is required");
+  expect_refusal({"status", "a"}, "finetune watch RUN");
 }
 
 TEST(CommandLineDeathTest, HelpIsNoError) {

@@ -11,12 +11,8 @@ quarters, on which other work on the machine weighs less. Both must end with the
 Needs no Python packages; mpirun, and as many cores as ranks.
 """
 import argparse
-import json
-import os
 import pathlib
-import shutil
 import statistics
-import subprocess
 import tempfile
 
 import material
@@ -47,20 +43,8 @@ def parse():
 
 def run(args, build, folder, ranks, threads, overrides):
     """Seconds of each step but the first two, which fill buffers and caches; and the last loss."""
-    shutil.rmtree(folder / "out", ignore_errors=True)
-    command = ["bash", str(ROOT / "tests/support/mpirun.sh"), str(ranks), f"{build}/finetune", str(folder / "deck.toml"),
-               f"train.max_steps={args.steps}", "train.micro_batch=2", f"train.global_batch={2 * ranks}",
-               "checkpoint.save_steps=0"] + overrides
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    rows = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
-    rows = [row for row in rows if "loss" in row]
+    rows = material.train(build, folder, ranks, threads, args.steps, overrides)
     return [row["step_s"] for row in rows][2:], rows[-1]["loss"]
-
-
-def quickest_quarter(seconds):
-    return statistics.mean(sorted(seconds)[:max(1, len(seconds) // 4)])
 
 
 def main():
@@ -84,7 +68,7 @@ def main():
             before, now = steps[args.before], steps[args.build]
             print(f"{name:26} {statistics.median(before):9.4f} {statistics.median(now):9.4f}"
                   f" {statistics.median(now) / statistics.median(before):9.3f}"
-                  f" {quickest_quarter(now) / quickest_quarter(before):9.3f}", flush=True)
+                  f" {material.quickest_quarter(now) / material.quickest_quarter(before):9.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@
 #include "kernels/detail/elementwise.hpp"
 #include "kernels/detail/reduce.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/exact_squares.hpp"
+#include "kernels/fixed_point.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
@@ -284,6 +286,21 @@ void squared_sum_kernel(benchmark::State& state) {
   set_bytes(state, values.numel() * 4);
 }
 
+void exact_squared_sum_kernel(benchmark::State& state) {
+  const at::Tensor values = wide({state.range(0)});
+  for (auto _ : state)
+    benchmark::DoNotOptimize(exact_squared_sum(elements<float>(values)));
+  set_bytes(state, values.numel() * 4);
+}
+
+void add_fixed_kernel(benchmark::State& state) {
+  const at::Tensor values = wide({state.range(0)});
+  const at::Tensor sum = at::zeros({state.range(0)}, at::kLong);
+  for (auto _ : state)
+    add_fixed<float>(elements<float>(values), {}, elements<std::int64_t>(sum));
+  set_bytes(state, values.numel() * 20);
+}
+
 void squared_sum_composed(benchmark::State& state) {
   const at::Tensor values = wide({state.range(0)});
   for (auto _ : state)
@@ -369,6 +386,8 @@ BENCHMARK(embedding_backward_composed)->Apply(model_dims);
 BENCHMARK(adamw_kernel)->Apply(flat);
 BENCHMARK(adamw_composed)->Apply(flat);
 BENCHMARK(squared_sum_kernel)->Apply(flat);
+BENCHMARK(exact_squared_sum_kernel)->Apply(flat);
+BENCHMARK(add_fixed_kernel)->Apply(flat);
 BENCHMARK(squared_sum_composed)->Apply(flat);
 BENCHMARK(all_finite_kernel)->Apply(flat);
 BENCHMARK(all_finite_composed)->Apply(flat);

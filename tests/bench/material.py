@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks of the whole program train: models without weights and text, from the quickstart's."""
 import json
+import os
 import pathlib
 import shutil
+import statistics
+import subprocess
 
 WIDE, BLOCKS, FORWARD, SEQUENCE = 512, 8, 1408, 512
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "inputs/quickstart"
@@ -35,3 +38,20 @@ def make_run(folder):
         f'[model]\npath = "{model}"\ninit = "random"\n[data]\npath = "{folder}/text.txt"\nformat = "text"\n'
         f'max_seq_length = {SEQUENCE}\n[train]\noutput = "{folder}/out"\n[metrics]\nlog_steps = 1000000\n')
     return config["vocab_size"]
+
+
+def train(build, folder, ranks, threads, steps, overrides):
+    """Trains folder/deck.toml with the program of `build`, two samples a rank and step. Returns the rows of its steps."""
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    command = ["bash", str(SOURCE.parents[1] / "tests/support/mpirun.sh"), str(ranks), f"{build}/finetune",
+               str(folder / "deck.toml"), f"train.max_steps={steps}", "train.micro_batch=2",
+               f"train.global_batch={2 * ranks}", "checkpoint.save_steps=0"] + overrides
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    rows = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "loss" in row]
+
+
+def quickest_quarter(seconds):
+    return statistics.mean(sorted(seconds)[:max(1, len(seconds) // 4)])

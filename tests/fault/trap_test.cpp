@@ -72,7 +72,7 @@ TEST_F(Trap, OfAFileInACheckpointMakesItNone) {
 
 TEST_F(Trap, OfTheFilesOfARunIsNotWrittenThrough) {
   const std::vector<std::string> names = {"metrics.jsonl", "input.resolved.toml", ".lock",
-                                          ".run.json"};
+                                          ".run.json",     "starts.jsonl",        "report.html"};
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     material().restore();

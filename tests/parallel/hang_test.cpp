@@ -4,12 +4,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <chrono>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <thread>
 
 #include "support/folders.hpp"
@@ -74,12 +76,21 @@ class LongRun {
     return found != pids_.end() && ::kill(found->second, signal) == 0;
   }
   Process& process() { return process_; }
+  const fs::path& output() const { return output_; }
 
  private:
   fs::path output_;
   Process process_;
   std::map<int, pid_t> pids_;
 };
+
+/// What finetune trace hang says of a run.
+std::string trace(const fs::path& folder) {
+  const Outcome outcome =
+      run_program({build_folder() / "finetune", "trace", "hang", folder.string()}, source_folder());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  return outcome.out;
+}
 
 class StoppedRank : public testing::TestWithParam<int> {};
 
@@ -93,9 +104,43 @@ TEST_P(StoppedRank, IsNamedAndTheJobEnds) {
       count(outcome.err, "rank " + std::to_string(GetParam()) + " on " + host() + " is late in "),
       1)
       << outcome.text();
+  // What all did last is written down: by the stopped rank nothing, and it is named.
+  EXPECT_EQ(count(outcome.err, "finetune trace hang " + run.output().string()), 1);
+  const std::string told = trace(run.output());
+  EXPECT_EQ(std::ranges::count(told, '\n'), 2) << told;
+  const std::string rank = "rank " + std::to_string(GetParam()) + " on " + host();
+  EXPECT_TRUE(std::regex_search(told, std::regex("^step [0-9]+: " + rank + " is late in ")))
+      << told;
+  EXPECT_EQ(count(told, "no answer for "), 1) << told;
+  EXPECT_TRUE(std::regex_search(told, std::regex("\nrank [0-2] on .+ has been inside it for ")))
+      << told;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StoppedRank, testing::Values(0, 1));
+
+TEST(FlightRecords, AreWrittenOnASignalAndTheRunGoesOn) {
+  LongRun run("signal", "600");
+  for (int rank = 0; rank < ranks; ++rank)
+    EXPECT_TRUE(run.send(rank, SIGUSR2));
+  const auto is_written = [&](int rank) {
+    return fs::exists(run.output() / "flight" / ("rank-0000" + std::to_string(rank) + ".jsonl"));
+  };
+  bool is_running = true;
+  while (is_running && !(is_written(0) && is_written(1) && is_written(2)))
+    is_running = run.process().read_for(10);
+  EXPECT_TRUE(is_running) << "SIGUSR2 ends nothing";
+  const std::string told = trace(run.output() / "flight");
+  EXPECT_EQ(std::ranges::count(told, '\n'), 2) << told;
+  EXPECT_EQ(count(told, "no rank had waited for longer than 1 s when this was written (SIGUSR2)"),
+            1)
+      << told;
+  EXPECT_TRUE(std::regex_search(told, std::regex("\nrank 0 on .+ was in step [0-9]+"))) << told;
+  const std::string record = read(run.output() / "flight/rank-00001.jsonl");
+  EXPECT_GT(std::ranges::count(record, '\n'), 50) << "one line for each of the last collectives";
+  EXPECT_NE(record.find("\"subject\": \"layers."), std::string::npos) << record;
+  run.send(0, SIGTERM);
+  EXPECT_FALSE(run.process().wait(run_limit).timed_out);
+}
 
 TEST(KilledRank, EndsTheJob) {
   LongRun run("killed", "600");

@@ -168,6 +168,26 @@ TEST(Narrow, StaysWithinItsOwnRounding) {
   }
 }
 
+/// Rounding is a matter of rows and of matrices, whichever rank has them: ranks that share experts
+/// out, or matrices, train as one does, as far as 8 bits let them.
+TEST(Narrow, LearnsWithExpertsOfEightBits) {
+  plan::Numbers fp8 = numbers(core::DType::bf16, Determinism::off);
+  const Trajectory wide = Trainer({}, {.numbers = fp8, .kind = TinyKind::wide_experts}).train(40);
+  fp8.fp8 = model::Fp8Recipe{};
+  const Arrangement setup = {.numbers = fp8, .kind = TinyKind::wide_experts};
+  const Trajectory alone = Trainer({}, setup).train(40);
+  EXPECT_NE(alone.losses, wide.losses);
+  EXPECT_LT(alone.losses.back(), 0.8 * alone.losses.front());
+  EXPECT_LT(alone.validation_loss, wide.validation_loss + 0.3);
+  const double first_spread = std::abs(alone.losses[0] - wide.losses[0]);
+  for (const Arrangement& of : meshes(fp8, TinyKind::wide_experts)) {
+    const Trajectory got = Trainer(world(), of).train(40);
+    EXPECT_NEAR(got.losses[0], alone.losses[0], first_spread + 1e-3) << name_of(of);
+    EXPECT_LT(got.losses.back(), 0.8 * got.losses.front()) << name_of(of);
+    EXPECT_NEAR(got.validation_loss, alone.validation_loss, 0.3) << name_of(of);
+  }
+}
+
 TEST(Run, GivesTheSameBitsOnTheSameMesh) {
   for (const auto determinism : {Determinism::run, Determinism::topology}) {
     for (const Arrangement& setup : meshes(numbers(core::DType::bf16, determinism))) {

@@ -81,12 +81,15 @@ void expect_planned(const Arrangement& setup) {
   const model::ParameterTable table = table_of(setup);
   const plan::Plan plan = plan::make(wanted, table);
   Trainer trainer(world(), setup);
-  // What was sent to find the first values of magnitudes is not a step's.
+  // What was sent to find the first values of magnitudes is not a step's, and the first step finds
+  // nothing of one before.
+  const data::StepData data = full_sequences(setup, trainer.world().batch.size());
+  trainer.step(0, data, 0.0, true);
   const auto counts = plan::plan_traffic(plan, wanted, table);
   std::vector<std::int64_t> before;
   for (const plan::GroupTraffic& group : counts)
     before.push_back(sent_in(trainer.groups(), group.name));
-  trainer.step(0, full_sequences(setup, trainer.world().batch.size()), 0.0);
+  trainer.step(1, data, 0.0, true);
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const plan::GroupTraffic& group = counts[i];
     const Sent sent = over_ranks(sent_in(trainer.groups(), group.name) - before[i]);
@@ -125,6 +128,28 @@ TEST(TrafficOfAdapters, IsWhatAPlanCounts) {
       setup.adapter.of<adapters::lora::Settings>().use_dora = use_dora;
       setup.recompute = use_dora ? model::Recompute::cheap : model::Recompute::nothing;
       expect_planned(setup);
+    }
+  }
+}
+
+TEST(TrafficOfEightBits, IsWhatAPlanCounts) {
+  plan::Numbers eight_bits = numbers(core::DType::bf16, plan::Determinism::off);
+  eight_bits.fp8 = model::Fp8Recipe{};
+  for (const TinyKind kind : {TinyKind::wide, TinyKind::wide_experts}) {
+    int units_in_8_bits = 0, units_of_experts = 0;
+    for (Arrangement setup : meshes(eight_bits, kind)) {
+      // All experts of every token: then none gets more than another.
+      if (kind == TinyKind::wide_experts) setup.top_k = 4;
+      const plan::Plan plan = plan::make(request(setup), table_of(setup));
+      for (const plan::UnitLayout& unit : plan.shards.units()) {
+        units_in_8_bits += unit.in_8_bits ? 1 : 0;
+        units_of_experts += unit.in_8_bits && unit.is_of_experts ? 1 : 0;
+      }
+      expect_planned(setup);
+    }
+    EXPECT_GT(units_in_8_bits, 0);
+    if (kind == TinyKind::wide_experts && world().size() > 1) {
+      EXPECT_GT(units_of_experts, 0) << "where ranks share them out";
     }
   }
 }

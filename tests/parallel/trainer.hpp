@@ -28,6 +28,7 @@ struct Arrangement {
   plan::Sharding sharding = plan::Sharding::full_shard;
   plan::Numbers numbers = {};
   bool overlap = true;
+  int prefetch = 1;
   train::Blocks blocks = train::Blocks::kept;
   model::Recompute recompute = model::Recompute::nothing;
   TinyKind kind = TinyKind::own_head;
@@ -61,9 +62,10 @@ inline model::Architecture architecture_of(const Arrangement& setup) {
 
 /// In units.
 inline model::ParameterTable table_of(const Arrangement& setup) {
-  return plan::regroup(
-      adapted(tiny_family(setup.kind).describe(architecture_of(setup)), setup.adapter),
-      plan::bucket_named(setup.bucket), setup.parts.ep);
+  model::ParameterTable table =
+      adapted(tiny_family(setup.kind).describe(architecture_of(setup)), setup.adapter);
+  if (setup.numbers.fp8) model::keep_in_fp8(*setup.numbers.fp8, table);
+  return plan::regroup(table, plan::bucket_named(setup.bucket), setup.parts.ep);
 }
 
 /// Everything that a number of ranks may not change.
@@ -81,6 +83,12 @@ inline optim::LossScale modest_scale() {
   return {{{"scale", 0x1p9}, {"good_steps", 0}, {"skipped", 0}, {"skipped_in_all", 0}}, "test"};
 }
 
+/// A rank's own table, of which what travels in 8 bits is settled.
+inline model::ParameterTable settled(model::ParameterTable own) {
+  model::settle_published(own);
+  return own;
+}
+
 class Trainer {
  public:
   Trainer(const comm::Communicator& all, const Arrangement& setup)
@@ -89,7 +97,7 @@ class Trainer {
         groups_(shard::make_groups(world_, setup.overlap, setup.alone)),
         architecture_(architecture_of(setup)),
         table_(table_of(setup)),
-        own_(model::part_of(table_, groups_.part_place())),
+        own_(settled(model::part_of(table_, groups_.part_place()))),
         map_(own_, world_.fsdp.size(), {.compute = setup.numbers.compute, .ep = setup.parts.ep}),
         model_(tiny_family(setup.kind).build(architecture_)),
         shards_(own_, map_, groups_, options(setup)),
@@ -118,12 +126,15 @@ class Trainer {
   train::StepResult step(std::int64_t number, double lr = usual_lr) {
     return step(number, data(number), lr);
   }
-  train::StepResult step(std::int64_t number, const data::StepData& data, double lr = usual_lr) {
+  /// `more_follow`: steps.
+  train::StepResult step(std::int64_t number, const data::StepData& data, double lr = usual_lr,
+                         bool more_follow = false) {
     return train::run_step(engine(), world_.loss, data, optimizer_,
                            {.step = number,
                             .lr = lr,
                             .max_grad_norm = 1.0,
-                            .loss_scale = setup_.numbers.scales_loss ? &loss_scale_ : nullptr});
+                            .loss_scale = setup_.numbers.scales_loss ? &loss_scale_ : nullptr,
+                            .more_follow = more_follow});
   }
   optim::LossScale& loss_scale() { return loss_scale_; }
   optimizers::adamw::AdamW& optimizer() { return optimizer_; }
@@ -132,7 +143,7 @@ class Trainer {
   Trajectory train(std::int64_t num_steps, double lr = usual_lr) {
     Trajectory trajectory;
     for (std::int64_t i = 0; i < num_steps; ++i) {
-      const train::StepResult result = step(i, lr);
+      const train::StepResult result = step(i, data(i), lr, i + 1 < num_steps);
       trajectory.losses.push_back(result.loss);
       trajectory.norms.push_back(result.grad_norm);
     }
@@ -179,6 +190,7 @@ class Trainer {
     return {.numbers = setup.numbers,
             .sharding = setup.sharding,
             .overlap = setup.overlap,
+            .prefetch = setup.prefetch,
             .context = setup.context};
   }
   /// Where the rows of the whole model begin, one after the other.
@@ -293,6 +305,7 @@ inline std::vector<Arrangement> arrangements(int world_size, const plan::Numbers
        .dp_shard = world_size,
        .numbers = numbers,
        .overlap = false},
+      {.name = "FULL_SHARD, two ahead", .dp_shard = world_size, .numbers = numbers, .prefetch = 2},
       {.name = "FULL_SHARD, LAYER", .dp_shard = world_size, .numbers = numbers, .bucket = "LAYER"},
       {.name = "FULL_SHARD, NONE", .dp_shard = world_size, .numbers = numbers, .bucket = "NONE"},
       {.name = "FULL_SHARD, blocks again",

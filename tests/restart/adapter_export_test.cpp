@@ -106,6 +106,41 @@ TEST(AdapterExportOfQlora, MergesIntoWhatItWasTrainedBesideUnlessTold) {
   EXPECT_GT(largest_difference(logits_of(job.folder() / "original"), adapted), 1e-2);
 }
 
+TEST(AdapterExportOfFp8, MergesIntoWhatItWasTrainedBesideUnlessTold) {
+  const Job job("adapter_export.fp8", settings({"precision.mode=fp8-mixed"}));
+  must(job.run(2));
+  must(command(job, {"verify", "output"}));
+  const Outcome trained = command(job, {"export", "output", "trained", "--merge"});
+  must(trained);
+  EXPECT_EQ(count(trained.out, "merged into the quantised ones"), 1) << trained.out;
+  const Outcome original =
+      command(job, {"export", "output", "original", "--merge", "--merge-into", "original"});
+  must(original);
+  EXPECT_EQ(count(original.out, "on which it was not trained"), 1) << original.out;
+  must(command(job, {"export", "output", "adapter"}));
+  EXPECT_EQ(count(read_file(job.folder() / "adapter/finetune_base.json"), "fp8, rows"), 1);
+  // The adapter goes on the files' weights; 8 bits are far nearer to them than 4.
+  const at::Tensor adapted = logits_of(job.model(), job.folder() / "adapter");
+  EXPECT_LT(largest_difference(logits_of(job.folder() / "original"), adapted), 3e-5);
+  const double moved = largest_difference(logits_of(job.folder() / "trained"), adapted);
+  EXPECT_GT(moved, 1e-4);
+}
+
+TEST(AdapterExportOfFp8, WhereTheBaseIsKeptOtherwiseARestartSaysSo) {
+  const Job job("adapter_export.fp8_base", settings({"precision.mode=fp8-mixed"}));
+  EXPECT_EQ(job.run(2, {"train.stop_after_steps=1"}).exit_code, 75);
+  const Outcome same = job.run(3, {"train.stop_after_steps=1"});
+  EXPECT_EQ(same.exit_code, 75) << same.text();
+  EXPECT_EQ(count(same.err, "cannot be checked"), 0) << same.err;
+  const Outcome other = job.run(2, {"precision.mode=bf16-mixed"});
+  EXPECT_EQ(other.exit_code, 0) << other.text();
+  EXPECT_EQ(count(other.err,
+                  "was trained on weights in BF16 (fp8, rows), this start has them in "
+                  "BF16: whether they are the same model cannot be checked"),
+            1)
+      << other.err;
+}
+
 class Quantize : public testing::TestWithParam<bool> {};
 
 TEST_P(Quantize, ARunFromFourBitFilesIsTheSameRun) {

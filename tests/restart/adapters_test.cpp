@@ -37,6 +37,9 @@ const Kind kinds[] = {
     {"Qlora",
      {"adapter.name=qlora", "adapter.use_dora=true", "adapter.lora_dropout=0.1",
       "precision.mode=bf16-mixed", "train.activation_checkpointing=selective"}},
+    {"DoraInFp8",
+     {"adapter.name=lora", "adapter.use_dora=true", "adapter.lora_dropout=0.1",
+      "precision.mode=fp8-mixed"}},
     {"LoraOnGptq", {"adapter.name=lora", "precision.mode=bf16-mixed"}, true}};
 
 std::vector<std::string> settings_of(const Kind& kind) {

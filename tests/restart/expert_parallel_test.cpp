@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "restart/job.hpp"
 
@@ -98,6 +99,41 @@ TEST_P(SharedExperts, KeepQuantisedMoments) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedExperts, testing::Values("qwen3_moe", "llama4"));
+
+/// Matrices of experts in 8 bits are the same on any ranks: those of a frozen base have the hash
+/// that a checkpoint says, and trained ones are made of the masters that it has.
+TEST(SharedExpertsInEightBits, StopAndContinueOnOtherRanks) {
+  for (const Words& settings : {Words{}, Words{"adapter.name=lora", "optimizer.lr=2e-2"}}) {
+    const auto job = [&](const std::string& name) {
+      return family_job("qwen3_moe", "expert_parallel.fp8." + name,
+                        with(with(short_run("fp8-mixed", 6),
+                                  {"train.validate_steps=3", "checkpoint.save_steps=3"}),
+                             settings));
+    };
+    const Words two = {"parallel.sharding=FULL_SHARD", "parallel.ep=2"};
+    const Job reference = job("one"), shared = job("two"), to_one = job("to_one");
+    for (const auto& [run, ranks, words] :
+         {std::tuple(&reference, 1, Words{}), std::tuple(&shared, 2, two)}) {
+      const Outcome outcome = run->run(ranks, words);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+      EXPECT_EQ(count(outcome.text(), "stay in bf16"), 0) << outcome.text();
+    }
+    EXPECT_EQ(to_one.run(2, with(two, {"train.stop_after_steps=3"})).exit_code, exit_resubmit);
+    const Outcome outcome = to_one.run(1);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    const auto expected = reference.metrics();
+    for (const Job* other : {&shared, &to_one}) {
+      const auto rows = other->metrics();
+      ASSERT_EQ(rows.size(), expected.size());
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        for (const char* field : {"loss", "validation_loss"}) {
+          if (!expected[i].contains(field)) continue;
+          const double wanted = expected[i][field].get<double>();
+          EXPECT_NEAR(rows[i][field].get<double>(), wanted, 1e-2 * wanted) << field << " " << i;
+        }
+    }
+  }
+}
 
 TEST(SharedExpertsOfNobody, AreRefused) {
   const Job dense("expert_parallel.dense", with(short_run("32-true", 2), {"parallel.ep=2"}));

@@ -30,7 +30,8 @@ std::string instructions() {
 }
 
 bool is_time(const std::string& field) {
-  return field == "tokens_per_s" || field == "step_s";
+  return field == "tokens_per_s" || field == "step_s" || field == "tokens_per_s_per_rank" ||
+         field == "tflops_per_rank" || field == "mfu" || field == "unix_time_s";
 }
 
 /// The bits of every number of `row` by name, times and what tells about them left out.

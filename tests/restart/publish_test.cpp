@@ -77,12 +77,12 @@ TEST(Publish, GenerationConfigOfTheSourceIsKept) {
   EXPECT_EQ(read_file(job.folder() / "out/generation_config.json"), "{ \"top_k\": 3 }\n");
 }
 
-/// A base model with tokens for a chat, and a template that nobody trained on.
+/// A base model with tokens for a chat, and a template that nobody can read.
 void make_chat_model(const Job& job) {
   fs::copy_file(source_folder() / "tests/golden/tokenizers/qwen2/tokenizer.json",
                 job.model() / "tokenizer.json", fs::copy_options::overwrite_existing);
   write_file(job.model() / "tokenizer_config.json",
-             R"({"eos_token": "<|endoftext|>", "chat_template": "another", "a": 1})");
+             R"({"eos_token": "<|endoftext|>", "chat_template": "{% another %}", "a": 1})");
 }
 
 std::int64_t id_of(const Job& job, const std::string& token) {

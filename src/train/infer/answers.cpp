@@ -23,8 +23,11 @@ std::string shown(const std::string& prompt) {
 
 }  // namespace
 
-void print_answers(const Engine& engine, const tokenizer::Tokenizer& tokenizer,
-                   const Questions& questions, const MetricsSettings& settings) {
+std::vector<metrics::Answer> print_answers(const Engine& engine,
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           const Questions& questions,
+                                           const MetricsSettings& settings) {
+  std::vector<metrics::Answer> answers;
   const std::int64_t count = std::min(settings.answers, questions.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const auto question = questions.question(i * questions.size() / count);
@@ -32,11 +35,14 @@ void print_answers(const Engine& engine, const tokenizer::Tokenizer& tokenizer,
     const Sampling greedy{.max_tokens = settings.answer_tokens,
                           .stop = questions.stop_ids(),
                           .vocab_size = tokenizer.vocab_size()};
-    const auto answer = generate(engine, question->prompt, greedy);
-    log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", shown(question->shown),
-                          tokenizer.decode(answer), question->expected));
+    const auto ids = generate(engine, question->prompt, greedy);
+    const metrics::Answer& one = answers.emplace_back(
+        metrics::Answer{shown(question->shown), tokenizer.decode(ids), question->expected});
+    log::info(fmt::format("  {}\n    answer:   {}\n    expected: {}", one.prompt, one.answer,
+                          one.expected));
   }
   engine.shards.release_all();
+  return answers;
 }
 
 }  // namespace finetune::train

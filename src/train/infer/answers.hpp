@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model's answers to held-out questions, for people to read.
 
+#include <vector>
+
+#include "metrics/records.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "train/corpus/sources.hpp"
 #include "train/input/settings.hpp"
@@ -9,9 +12,11 @@
 
 namespace finetune::train {
 
-/// Prints prompt, answer and expected answer of the first `settings.answers` samples, spread
-/// evenly. Collective on the shards' fsdp.
-void print_answers(const Engine& engine, const tokenizer::Tokenizer& tokenizer,
-                   const Questions& questions, const MetricsSettings& settings);
+/// Prints prompt, answer and expected answer of `settings.answers` samples, spread evenly, and
+/// returns them. Collective on the shards' fsdp.
+std::vector<metrics::Answer> print_answers(const Engine& engine,
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           const Questions& questions,
+                                           const MetricsSettings& settings);
 
 }  // namespace finetune::train

@@ -27,13 +27,17 @@ core::Json ranks_json(const plan::Ranks& ranks) {
   return {ranks.world_size, ranks.ranks_per_node, ranks.num_nodes};
 }
 
+/// What parallel.machine names.
+plan::Machine read_named(const std::string& name) {
+  return plan::read_machine(name, plan::is_machine_file(name) ? std::filesystem::path()
+                                                              : core::shipped("inputs/machines"));
+}
+
 /// Rates that strategies are compared with: the deck's machine, and usual ones for what it lacks.
 plan::Machine machine_of(const Input& input, bool on_gpu, std::int64_t cores) {
   const std::string& name = input.parallel.machine;
   if (name.empty()) return plan::usual_machine(on_gpu, cores);
-  const plan::Machine machine =
-      plan::read_machine(name, plan::is_machine_file(name) ? std::filesystem::path()
-                                                           : core::shipped("inputs/machines"));
+  const plan::Machine machine = read_named(name);
   if ((machine.gpus_per_node > 0) == on_gpu) return plan::with_usual_rates(machine, on_gpu, cores);
   log::warn(
       fmt::format("parallel.machine = \"{}\" computes on {}, these ranks on {}: AUTO compares "
@@ -43,6 +47,7 @@ plan::Machine machine_of(const Input& input, bool on_gpu, std::int64_t cores) {
 }
 
 constexpr const char* sharding_key = "sharding";
+constexpr const char* micro_batch_key = "micro_batch";
 struct AxisKey {
   const char* name;
   std::int64_t plan::ParallelSettings::*num;
@@ -114,11 +119,35 @@ std::optional<plan::PlanInput> earlier(const Input& input, const plan::PlanInput
   }
 }
 
+/// The micro-batch that an earlier start of the run chose, on whatever ranks; of one that left
+/// nothing to continue, maybe for want of memory, nothing.
+std::optional<std::int64_t> earlier_micro_batch(const Input& input) {
+  if (input.checkpoint.resume == "never" || input.train.micro_batch > 0) return {};
+  try {
+    const core::Json choice = checkpoint::noted_choice(input.train.output);
+    if (choice.is_null() || !was_chosen(choice, micro_batch_key)) return {};
+    // Checkpoints on disks of nodes are not this rank's to see.
+    if (!input.checkpoint.has_local_level() && !checkpoint::has_checkpoints(input.train.output))
+      return {};
+    const auto noted = choice.at(micro_batch_key).get<std::int64_t>();
+    if (noted < 1 || noted > input.train.global_batch) return {};
+    return noted;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 /// What the root decides.
 class Decision {
  public:
   Decision(const Input& input, const plan::PlanInput& asked, const plan::Site& site)
-      : input_(input), asked_(asked), site_(site) {}
+      : input_(input), asked_(asked), site_(site) {
+    const auto noted = earlier_micro_batch(input);
+    if (!noted) return;
+    asked_.micro_batch = *noted;
+    asked_.chooses_micro_batch = false;
+    kept_ = fmt::format("  {:<26} {}, as at the start before\n", "train.micro_batch", *noted);
+  }
 
   plan::PlanInput make() const {
     if (const auto same = earlier(input_, asked_)) {
@@ -143,14 +172,17 @@ class Decision {
 
  private:
   void tell(const std::string& first, const std::string& second) const {
-    if (first.empty()) return;
-    log::info(fmt::format("left to the plan by {} ({}):\n{}{}{}", input_.deck_path.string(),
-                          site_.machine.name, first, second.empty() ? "" : "\n", second));
+    std::string text = kept_ + first + (first.empty() || second.empty() ? "" : "\n") + second;
+    if (text.ends_with('\n')) text.pop_back();
+    if (text.empty()) return;
+    log::info(fmt::format("left to the plan by {} ({}):\n{}", input_.deck_path.string(),
+                          site_.machine.name, text));
   }
 
   const Input& input_;
-  const plan::PlanInput& asked_;
+  plan::PlanInput asked_;
   const plan::Site& site_;
+  std::string kept_;  ///< a line on what an earlier start decided
 };
 
 core::Json to_json(const plan::PlanInput& request) {
@@ -160,8 +192,19 @@ core::Json to_json(const plan::PlanInput& request) {
           {"tp", request.parallel.num_tp()},
           {"cp", request.parallel.num_cp()},
           {"ep", request.parallel.num_ep()},
+          {"prefetch", request.parallel.num_prefetched()},
+          {micro_batch_key, request.micro_batch},
           {"activations", static_cast<int>(request.activation_checkpointing)},
-          {"recomputed_blocks", request.recomputed_blocks}};
+          {"recomputed_blocks", request.recomputed_blocks},
+          {"offloaded_blocks", request.offloaded_blocks}};
+}
+
+/// It is fixed for the run from now on.
+void take_micro_batch(std::int64_t micro_batch, Input& input) {
+  input.train.micro_batch = micro_batch;
+  input.chosen.micro_batch = true;
+  for (auto& [key, value] : input.fixed_values)
+    if (key == "train.micro_batch") value = std::to_string(micro_batch);
 }
 
 void take(const core::Json& decision, const plan::PlanInput& asked, Input& input) {
@@ -177,10 +220,14 @@ void take(const core::Json& decision, const plan::PlanInput& asked, Input& input
   input.chosen.sharding = plan::is_sharding_open(asked);
   for (const AxisKey& key : axis_keys)
     input.chosen.axes.*key.is_open = asked.parallel.*key.num == 0 && input.parallel.*key.num > 1;
+  if (plan::is_prefetch_open(asked))
+    input.parallel.prefetch = decision.at("prefetch").get<std::int64_t>();
+  if (asked.chooses_micro_batch) take_micro_batch(decision.at(micro_batch_key), input);
   if (asked.chooses_activations) {
     input.train.activation_checkpointing =
         static_cast<plan::ActivationCheckpointing>(decision.at("activations").get<int>());
     input.train.recomputed_blocks = decision.at("recomputed_blocks").get<std::int64_t>();
+    input.train.offloaded_blocks = decision.at("offloaded_blocks").get<std::int64_t>();
   }
 }
 
@@ -198,15 +245,28 @@ bool can_plan(const plan::PlanInput& request, const model::ParameterTable& table
 
 }  // namespace
 
-core::Json describe_choice(const plan::Mesh& mesh, const plan::Ranks& ranks,
-                           const ChosenMesh& chosen) {
-  core::Json choice = mesh_json(mesh);
-  choice["ranks"] = ranks_json(ranks);
+core::Json describe_choice(const plan::Plan& plan, const ChosenKeys& chosen) {
+  core::Json choice = mesh_json(plan.mesh);
+  choice["ranks"] = ranks_json(plan.ranks);
+  choice[micro_batch_key] = plan.batch.micro_batch;
   core::Json& keys = choice["chosen"] = core::Json::array();
   if (chosen.sharding) keys.push_back(sharding_key);
   for (const AxisKey& key : axis_keys)
     if (chosen.axes.*key.is_open) keys.push_back(key.name);
+  if (chosen.micro_batch) keys.push_back(micro_batch_key);
   return choice;
+}
+
+double peak_flops(const Input& input, bool on_gpu) {
+  if (input.parallel.machine.empty()) return 0;
+  try {
+    const plan::Machine machine = read_named(input.parallel.machine);
+    return (machine.gpus_per_node > 0) == on_gpu ? 1e12 * machine.peak_tflops : 0;
+  } catch (const core::Error& error) {
+    // Where nothing is left to choose, nobody else has read it.
+    log::warn(fmt::format("MFU is not known: {}", error.what()));
+    return 0;
+  }
 }
 
 void settle_choices(const comm::Environment& environment, const comm::Device& device,

@@ -79,6 +79,13 @@ void require_arithmetic(int capability, const plan::Numbers& numbers, int rank) 
              ? "Set precision.fp8_scaling = \"rowwise\"."
              : "Set precision.mode = \"bf16-mixed\"."});
   }
+  const std::string cuda = comm::cuda_state().built_for;
+  if (numbers.fp8 && numbers.fp8->scaling == model::Fp8Scaling::block &&
+      !model::has_fp8_blocks(cuda))
+    core::fail(core::ErrorKind::environment,
+               {fmt::format("rank {}", rank), fmt::format("libtorch was built for CUDA {}", cuda),
+                "products of 8 bits with a scale per block came with CUDA 12.9",
+                "Set precision.fp8_scaling = \"rowwise\", or build with a newer libtorch."});
   if (numbers.compute != core::DType::bf16 || has_bf16) return;
   core::fail(core::ErrorKind::environment,
              {fmt::format("rank {}", rank),

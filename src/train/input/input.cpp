@@ -15,6 +15,7 @@
 #include "core/file.hpp"
 #include "core/log.hpp"
 #include "deck/value.hpp"
+#include "model/fp8.hpp"
 #include "train/input/described_model.hpp"
 
 namespace finetune::train {
@@ -55,6 +56,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
   table("train", "Batches, length and output of the run.", input.train);
   table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
   table("metrics", "What a run reports.", input.metrics);
+  table("profile", "Which steps are recorded as Chrome traces; without active none.",
+        input.profile);
   table("nccl",
         "Environment variables for NCCL, set before it starts. In addition to the keys below, any "
         "NCCL_* variable may be given, as it is or in lower case without the prefix: socket_ifname "
@@ -129,13 +132,22 @@ void require_adapter_for_its_keys(const model::AdapterSettings& given, const Reg
 /// Of the key alone: "auto" chooses no more than there are.
 void require_blocks(const Input& input) {
   const std::int64_t blocks = input.architecture.num_layers;
-  if (input.train.recomputed_blocks <= blocks) return;
-  core::fail(core::ErrorKind::deck,
-             {input.deck_path.string(),
-              fmt::format("train.recomputed_blocks = {}, and the model has {} block{}",
-                          input.train.recomputed_blocks, blocks, blocks == 1 ? "" : "s"),
-              "they are counted from the first",
-              fmt::format("Use at most {}, or activation_checkpointing = \"full\".", blocks)});
+  const std::int64_t recomputed = input.train.recomputed_blocks;
+  if (recomputed > blocks)
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("train.recomputed_blocks = {}, and the model has {} block{}",
+                            recomputed, blocks, blocks == 1 ? "" : "s"),
+                "they are counted from the first",
+                fmt::format("Use at most {}, or activation_checkpointing = \"full\".", blocks)});
+  const std::int64_t kept = recomputed == blocks ? blocks : blocks - recomputed;
+  if (input.train.offloaded_blocks > kept)
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("train.offloaded_blocks = {}, and the model has {} block{}{}",
+                            input.train.offloaded_blocks, kept, kept == 1 ? "" : "s",
+                            kept < blocks ? " that are not recomputed" : ""),
+                "each is offloaded once", fmt::format("Use at most {}.", kept)});
 }
 
 /// What no single table can see.
@@ -162,9 +174,10 @@ std::vector<plan::OtherTable> with_adapters(const Input& input, const Registry& 
     settings.name = adapter.name;
     settings.target_modules = adapter.usual_targets;
     tables.push_back({fmt::format("adapter.name = \"{}\"", adapter.name),
-                      [settings, &adapter, table = input.parameters] {
+                      [settings, &adapter, table = input.parameters, fp8 = input.numbers().fp8] {
                         model::ParameterTable changed = table;
                         model::put_on(adapter, settings, "", changed);
+                        if (fp8) model::keep_in_fp8(*fp8, changed);
                         return changed;
                       }});
   }
@@ -275,6 +288,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   input.quantization = described.quantization;
   input.parameters = std::move(described.parameters);
   adapt(world, registry, input);
+  if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
   comm::agree_all(world, [&] {
     input.other_tables = with_adapters(input, registry);
     if (const auto* lighter =
@@ -309,6 +323,7 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.threads = computing.threads;
   request.activation_checkpointing = train.recomputation();
   request.recomputed_blocks = train.recomputed_blocks;
+  request.offloaded_blocks = train.offloaded_blocks;
   request.chooses_activations = !train.activation_checkpointing;
   request.optimizer = optimizer.kind->footprint;
   request.lighter_optimizer = lighter_optimizer;
@@ -318,7 +333,8 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.has_partner_copies = checkpoint.has_local_level();
   request.ranks = ranks;
   request.global_batch = train.global_batch;
-  request.micro_batch = train.micro_batch;
+  request.micro_batch = std::max<std::int64_t>(1, train.micro_batch);
+  request.chooses_micro_batch = train.micro_batch == 0;
   request.max_seq_length = data.max_seq_length;
   request.adapter_dropout = model::dropout_of(adapter);
   request.other_tables = other_tables;

@@ -24,12 +24,13 @@
 
 namespace finetune::train {
 
-/// Which keys of [parallel] the plan chose.
-struct ChosenMesh {
+/// Which keys the plan chose that later starts are to keep: of [parallel], and train.micro_batch.
+struct ChosenKeys {
   bool sharding = false;  ///< and dp_shard
   plan::OpenAxes axes;
+  bool micro_batch = false;
 
-  bool any() const { return sharding || axes.any(); }
+  bool any() const { return sharding || axes.any() || micro_batch; }
 };
 
 struct Input {
@@ -42,6 +43,7 @@ struct Input {
   TrainSettings train;
   checkpoint::CheckpointSettings checkpoint;
   MetricsSettings metrics;
+  ProfileSettings profile;
   NcclTable nccl;
 
   std::filesystem::path deck_path;
@@ -62,9 +64,8 @@ struct Input {
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
-  /// What of the mesh was left to the plan, and has become what that chose
-  /// (train/input/choices.hpp).
-  ChosenMesh chosen;
+  /// What was left to the plan, and has become what that chose (train/input/choices.hpp).
+  ChosenKeys chosen;
 
   /// What the ranks agreed on; before that, and in a plan, what this process would do.
   std::optional<Arithmetic> arithmetic;

@@ -46,11 +46,12 @@ void ModelSettings::bind(deck::Table& table) {
 }
 
 void TrainSettings::bind(deck::Table& table) {
-  table.text({.name = "output",
-              .restart = Restart::free,
-              .sentence = "Folder for checkpoints, metrics.jsonl, finetune.log and the resolved "
-                          "deck; the same command continues what it finds there."},
-             output);
+  table.text(
+      {.name = "output",
+       .restart = Restart::free,
+       .sentence = "Folder for checkpoints, metrics.jsonl, event files, finetune.log and the "
+                   "resolved deck; the same command continues what it finds there."},
+      output);
   bind_length(table);
   bind_batch(table);
   bind_stops(table);
@@ -58,6 +59,10 @@ void TrainSettings::bind(deck::Table& table) {
   if (output.empty()) {
     table.problem("output", "train.output is empty", "checkpoints need a folder", "Name one.");
   }
+  refuse_contradictions(table);
+}
+
+void TrainSettings::refuse_contradictions(deck::Table& table) const {
   const bool is_open = !activation_checkpointing;
   if (recomputed_blocks > 0 && (is_open || recomputation() == plan::ActivationCheckpointing::full))
     table.problem("recomputed_blocks",
@@ -66,12 +71,22 @@ void TrainSettings::bind(deck::Table& table) {
                       (is_open ? "auto" : "full") + "\"",
                   is_open ? "auto chooses the number of blocks" : "full recomputes all blocks",
                   "Write \"none\" or \"selective\" there, or remove recomputed_blocks.");
-  if (micro_batch > global_batch) {
+  if (offloaded_blocks > 0 && is_open)
+    table.problem("offloaded_blocks",
+                  "train.offloaded_blocks = " + std::to_string(offloaded_blocks) +
+                      " contradicts train.activation_checkpointing = \"auto\"",
+                  "auto chooses the number of blocks",
+                  "Write \"none\", \"selective\" or \"full\" there, or remove offloaded_blocks.");
+  if (micro_batch > global_batch)
     table.problem("micro_batch",
                   "train.micro_batch = " + std::to_string(micro_batch) +
                       " exceeds train.global_batch = " + std::to_string(global_batch),
                   "a pass is a part of a step", "Lower micro_batch or raise global_batch.");
-  }
+  if (micro_batch == 0 && determinism == plan::Determinism::topology)
+    table.problem("micro_batch",
+                  "train.micro_batch = \"auto\" contradicts train.determinism = \"topology\"",
+                  "what fits differs between machines, and sums with it",
+                  "Write a number: finetune plan says what auto would take.");
 }
 
 void TrainSettings::bind_length(deck::Table& table) {
@@ -98,9 +113,10 @@ void TrainSettings::bind_batch(deck::Table& table) {
   table.integer({.name = "micro_batch",
                  .restart = Restart::fixed,
                  .sentence = "Sequences per rank and pass; the number of accumulated passes "
-                             "follows from it and the number of ranks.",
+                             "follows from it and the number of ranks. auto: what is fastest of "
+                             "what fits; later starts keep it, on any ranks.",
                  .unit = "sequences"},
-                micro_batch, {.min = 1});
+                micro_batch, {.min = 1, .zero_is_auto = true});
   table.integer({.name = "seed",
                  .restart = Restart::fixed,
                  .sentence = "Seed of the data order, dropout and random weights."},
@@ -144,24 +160,7 @@ void TrainSettings::bind_method(deck::Table& table) {
       {{"off", plan::Determinism::off},
        {"run", plan::Determinism::run},
        {"topology", plan::Determinism::topology}});
-  table.choice(
-      {.name = "activation_checkpointing",
-       .restart = Restart::free,
-       .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
-                   "and activation functions (selective), or whole blocks (full); auto: the "
-                   "fastest way that fits into memory, which may be whole blocks for some of "
-                   "them."},
-      activation_checkpointing,
-      {{"auto", std::nullopt},
-       {"none", plan::ActivationCheckpointing::none},
-       {"selective", plan::ActivationCheckpointing::selective},
-       {"full", plan::ActivationCheckpointing::full}});
-  table.integer({.name = "recomputed_blocks",
-                 .restart = Restart::free,
-                 .sentence = "With none or selective: so many blocks, the first ones, are "
-                             "recomputed whole.",
-                 .unit = "blocks"},
-                recomputed_blocks, {.min = 0, .max = 100'000});
+  bind_activations(table);
   table.boolean({.name = "check_replicas",
                  .restart = Restart::free,
                  .sentence = "Compare a hash of the weights of all copies of the model after each "
@@ -193,6 +192,34 @@ void TrainSettings::bind_method(deck::Table& table) {
        {"full", PreflightLevel::full}});
 }
 
+void TrainSettings::bind_activations(deck::Table& table) {
+  table.choice(
+      {.name = "activation_checkpointing",
+       .restart = Restart::free,
+       .sentence = "What the backward pass recomputes instead of keeping it: nothing (none), norms "
+                   "and activation functions (selective), or whole blocks (full); auto: the "
+                   "fastest way that fits into memory, which may be whole blocks for some of "
+                   "them, or host memory (offloaded_blocks)."},
+      activation_checkpointing,
+      {{"auto", std::nullopt},
+       {"none", plan::ActivationCheckpointing::none},
+       {"selective", plan::ActivationCheckpointing::selective},
+       {"full", plan::ActivationCheckpointing::full}});
+  table.integer({.name = "recomputed_blocks",
+                 .restart = Restart::free,
+                 .sentence = "With none or selective: so many blocks, the first ones, are "
+                             "recomputed whole.",
+                 .unit = "blocks"},
+                recomputed_blocks, {.min = 0, .max = 100'000});
+  table.integer({.name = "offloaded_blocks",
+                 .restart = Restart::free,
+                 .sentence = "On GPUs: so many of the blocks that are not recomputed, evenly "
+                             "spread, have what they keep in pinned host memory between forward "
+                             "and backward; with full so many blocks' inputs.",
+                 .unit = "blocks"},
+                offloaded_blocks, {.min = 0, .max = 100'000});
+}
+
 void MetricsSettings::bind(deck::Table& table) {
   table.integer({.name = "log_steps",
                  .restart = Restart::free,
@@ -210,6 +237,79 @@ void MetricsSettings::bind(deck::Table& table) {
                  .sentence = "Longest of these answers.",
                  .unit = "tokens"},
                 answer_tokens, {.min = 1});
+  table.integer({.name = "norms_steps",
+                 .restart = Restart::free,
+                 .sentence = "Every so many steps, the norms of each layer's trained weights and "
+                             "of their gradients, in metrics.jsonl and as histograms for "
+                             "TensorBoard. 0: never.",
+                 .unit = "steps"},
+                norms_steps, {.min = 0});
+  table.real(
+      {.name = "devices_every_s",
+       .restart = Restart::free,
+       .sentence = "How often a thread looks at GPUs (use, power, temperature, clocks, links, "
+                   "errors), cores and memory, for metrics.jsonl and TensorBoard; slow GPUs "
+                   "are warned of. 0: never.",
+       .unit = "s"},
+      devices_every_s, {.min = 0, .max = 3600});
+  table.boolean({.name = "report",
+                 .restart = Restart::free,
+                 .sentence = "Write report.html into train.output, at each validation and at the "
+                             "end: curves, times, memory, starts and data in one page."},
+                report);
+  table.boolean({.name = "tensorboard",
+                 .restart = Restart::free,
+                 .sentence = "Write event files for TensorBoard to train.output, in addition to "
+                             "metrics.jsonl."},
+                tensorboard);
+}
+
+void ProfileSettings::bind(deck::Table& table) {
+  // So that sums of them are numbers, too.
+  constexpr std::int64_t most_profiled = 1'000'000'000'000;
+  const auto steps = [&](const char* name, const char* sentence, std::int64_t& value) {
+    table.integer({.name = name, .restart = Restart::free, .sentence = sentence, .unit = "steps"},
+                  value, {.min = 0, .max = most_profiled});
+  };
+  steps("wait", "Steps of each cycle that pass first, counted from the start.", wait);
+  steps("warmup", "Steps that are recorded then, and forgotten.", warmup);
+  steps("active",
+        "Steps that are recorded then, and written: a file per rank for Perfetto. 0: none, and "
+        "nothing is profiled.",
+        active);
+  table.integer({.name = "repeat",
+                 .restart = Restart::free,
+                 .sentence = "Cycles of wait, warmup and active. 0: to the end of the run.",
+                 .unit = "cycles"},
+                repeat, {.min = 0});
+  table.reals(
+      {.name = "ranks", .restart = Restart::free, .sentence = "Ranks that are recorded. []: all."},
+      ranks, {.min = 0.0});
+  for (const double rank : ranks) {
+    if (rank == static_cast<double>(static_cast<std::int64_t>(rank))) continue;
+    table.problem("ranks", "is not a list of ranks", "ranks are whole numbers",
+                  "Write for example ranks = [0, 1].");
+    break;
+  }
+  table.text({.name = "dir",
+              .restart = Restart::free,
+              .sentence = "Folder of these files; a relative one lies in train.output."},
+             dir);
+  table.boolean(
+      {.name = "memory",
+       .restart = Restart::free,
+       .sentence = "Also what tensors were held as steps go on; on CPUs by what they are for."},
+      memory);
+  table.boolean({.name = "stacks",
+                 .restart = Restart::free,
+                 .sentence = "Each span says from where in the program it was reached."},
+                stacks);
+  table.choice({.name = "operators",
+                .restart = Restart::free,
+                .sentence = "Also libtorch's operators, and on GPUs their kernels. auto: on GPUs."},
+               operators, {"auto", "on", "off"});
+  if (dir.empty())
+    table.problem("dir", "is empty", "files need a folder", "Leave it out, or name one.");
 }
 
 void NcclTable::bind(deck::Table& table) {

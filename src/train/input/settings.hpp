@@ -1,11 +1,12 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// The tables [model], [train], [metrics] and [nccl].
+// The tables [model], [train], [metrics], [profile] and [nccl].
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/device.hpp"
 #include "deck/deck.hpp"
@@ -41,7 +42,7 @@ struct TrainSettings {
   std::int64_t max_steps = -1;
   std::int64_t epochs = 1;
   std::int64_t global_batch = 8;
-  std::int64_t micro_batch = 1;
+  std::int64_t micro_batch = 1;  ///< 0: the plan's
   std::int64_t seed = 42;
   std::int64_t validate_steps = 0;
   std::int64_t stop_after_steps = 0;
@@ -49,6 +50,7 @@ struct TrainSettings {
   plan::Determinism determinism = plan::Determinism::run;
   std::optional<plan::ActivationCheckpointing> activation_checkpointing;  ///< none: the plan's
   std::int64_t recomputed_blocks = 0;
+  std::int64_t offloaded_blocks = 0;
   bool check_replicas = false;
   double hang_timeout_s = 600;
   comm::UseOfGpus device = comm::UseOfGpus::automatic;
@@ -64,12 +66,37 @@ struct TrainSettings {
   void bind_batch(deck::Table& table);
   void bind_stops(deck::Table& table);
   void bind_method(deck::Table& table);
+  void bind_activations(deck::Table& table);
+  void refuse_contradictions(deck::Table& table) const;
 };
 
 struct MetricsSettings {
   std::int64_t log_steps = 10;
   std::int64_t answers = 0;
   std::int64_t answer_tokens = 64;
+  std::int64_t norms_steps = 0;
+  double devices_every_s = 1;
+  bool report = true;
+  bool tensorboard = true;
+
+  /// Whether the layers' norms are due in `step`, counted from 1.
+  bool wants_norms(std::int64_t step) const { return norms_steps > 0 && step % norms_steps == 0; }
+  void bind(deck::Table& table);
+};
+
+/// When steps are recorded: after `wait` and `warmup` of them `active`, so often.
+struct ProfileSettings {
+  std::int64_t wait = 5;
+  std::int64_t warmup = 3;
+  std::int64_t active = 0;
+  std::int64_t repeat = 1;
+  std::vector<double> ranks;  ///< empty: all
+  std::string dir = "profile";
+  bool memory = true;
+  bool stacks = false;
+  std::string operators = "auto";
+
+  std::int64_t cycle() const { return wait + warmup + active; }
 
   void bind(deck::Table& table);
 };

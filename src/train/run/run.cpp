@@ -19,9 +19,9 @@
 #include "core/text.hpp"
 #include "metrics/memory.hpp"
 #include "model/device.hpp"
-#include "model/gpu_attention.hpp"
 #include "optim/schedule.hpp"
 #include "shard/device_memory.hpp"
+#include "trace/recorder.hpp"
 #include "train/infer/answers.hpp"
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
@@ -45,15 +45,9 @@ double first_save_s(const State& state, const world::World& world) {
                  slow_bytes_per_s;
 }
 
-/// Sharded over all ranks, each pass gathers weights from all of them.
-StopVote::Passes passes_of(const world::World& world) {
-  return world.fsdp.size() == world.world.size() ? StopVote::Passes::in_step
-                                                 : StopVote::Passes::apart;
-}
-
 /// What later starts in the folder are to go by; null where the deck said it all.
 core::Json choice_of(const Input& input, const plan::Plan& plan) {
-  return input.chosen.any() ? describe_choice(plan.mesh, plan.ranks, input.chosen) : core::Json();
+  return input.chosen.any() ? describe_choice(plan, input.chosen) : core::Json();
 }
 
 Corpus corpus_of(const Input& input, const Registry& registry, const plan::BatchPlan& plan,
@@ -68,13 +62,6 @@ Corpus corpus_of(const Input& input, const Registry& registry, const plan::Batch
             : "metrics.answers is set, but running text asks no questions: nothing is answered");
   }
   return corpus;
-}
-
-/// The same on every rank of a job whose GPUs are alike; of the others rank 0 speaks for itself.
-std::string describe_gpu_attention(const Input& input, const comm::Device& device) {
-  return model::gpu_attention_text(model::compute_capability(model::compute_device(device.index)),
-                                   shard::to_aten(input.numbers().compute),
-                                   input.architecture.head_size);
 }
 
 double run_clock_s() {
@@ -92,8 +79,12 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       arithmetic_(describe_arithmetic(plan.numbers, world.device.index >= 0)),
       output_(input.train.output, input.checkpoint, choice_of(input, plan), world),
       corpus_(corpus_of(input, registry, plan.batch, world)),
+      profiler_(input.profile, output_.root(), world.world, world.host,
+                model::compute_device(world.device.index)),
       state_(state_input(input), plan, world, groups),
       times_(world.world, state_.shards().groups(), world.host),
+      devices_(world, input.metrics.devices_every_s),
+      links_(world, run_clock_s),
       checkpoints_(
           input.checkpoint, output_.root(), output_.local_root(), world, state_,
           output_.run_folder(),
@@ -104,22 +95,27 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
           [this](const auto& report, checkpoint::Level level) { saved(report, level); }),
       time_limit_(input.train.max_seconds, first_save_s(state_, world)),
       vote_(
-          world.world, passes_of(world),
+          world.world, StopVote::passes_of(world.world, world.fsdp),
           [this] { return stop_is_asked() || time_limit_.is_overdue(process_age_s()); },
           run_clock_s),
       num_steps_(count_steps(input, corpus_.training.sampler())),
       start_(Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
                      output_, state_)
                  .restore_or_initialise()),
+      ahead_(corpus_.training, num_steps_),
       reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
                                       : metrics::Progress::Style::silent,
-                num_steps_, input.metrics.log_steps, std::move(start_.metrics)),
+                num_steps_, input.metrics.log_steps, std::move(start_.files)),
+      starts_(output_.root(), world.world.is_root()),
+      page_(output_.root(), world.world.is_root() && input.metrics.report),
+      tally_(yardstick_of(input, plan, world), {start_.total_samples, start_.total_tokens}),
       steps_done_(start_.step),
       validation_loss_(start_.validation_loss) {
   if (world.device.index >= 0) log::info(describe_gpu_attention(input, world.device));
   if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
   output_.write_deck(input.resolved_deck);
+  reporter_.show("deck", start_.step, metrics::as_code(input.resolved_deck));
 }
 
 checkpoint::RunState Run::describe() const {
@@ -134,6 +130,8 @@ checkpoint::RunState Run::describe() const {
        .arithmetic = arithmetic_,
        .run_id = start_.run_id,
        .validation_loss = validation_loss_,
+       .total_samples = tally_.totals().samples,
+       .total_tokens = tally_.totals().tokens,
        .base = start_.base});
 }
 
@@ -146,32 +144,44 @@ void Run::saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
 
 void Run::validate(const std::string& when) {
   if (!corpus_.validation) return;
+  const trace::Span span(trace::main_row, "validation");
   reporter_.pause();
   const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
   validation_loss_ = result.loss;
   reporter_.validated(when, steps_done_, result, corpus_.has_answers);
+  page_.write_soon();
 }
 
 void Run::print_answers() {
   if (input_.metrics.answers == 0 || !corpus_.questions) return;
   reporter_.pause();
-  train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+  const auto answers =
+      train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+  reporter_.answered({.step = steps_done_, .answers = answers});
 }
 
 bool Run::step() {
   if (comm::Activity* activity = world_.world.activity()) activity->set_step(steps_done_ + 1);
+  Profiler::Step profiled(profiler_, steps_done_ + 1);
   const core::Stopwatch watch;
   const optim::Schedule schedule(input_.optimizer, num_steps_);
+  trace::Span taking(trace::main_row, "data");
   core::fault::hit("data.next");
-  const data::StepData data = corpus_.training.step(steps_done_);
+  const data::StepData data = ahead_.take(steps_done_);
+  taking.end();
   const double data_s = watch.seconds();
   const double lr = schedule.lr(steps_done_);
-  const StepResult result = run_step(state_.engine(), world_.loss, data, state_.optimizer(),
-                                     {.step = steps_done_,
-                                      .lr = lr,
-                                      .max_grad_norm = input_.optimizer.max_grad_norm,
-                                      .loss_scale = state_.loss_scale(),
-                                      .vote = &vote_});
+  // On CPUs the thread of MPI would work while others save, on the same cores.
+  const bool gathers_ahead = world_.device.index >= 0;
+  const StepResult result =
+      run_step(state_.engine(), world_.loss, data, state_.optimizer(),
+               {.step = steps_done_,
+                .lr = lr,
+                .max_grad_norm = input_.optimizer.max_grad_norm,
+                .loss_scale = state_.loss_scale(),
+                .wants_layer_norms = input_.metrics.wants_norms(steps_done_ + 1),
+                .vote = &vote_,
+                .more_follow = gathers_ahead && steps_done_ + 1 < num_steps_});
   if (result.left_after > 0) {
     report_stop(world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0,
                 fmt::format("step {} is left after {} of its {} micro-batches, ", steps_done_ + 1,
@@ -181,24 +191,21 @@ bool Run::step() {
   ++steps_done_;
   validation_loss_.reset();
   const double step_s = watch.seconds();
+  profiled.done();
+  const trace::Span reporting(trace::main_row, "report");
   times_.add({.compute_s = step_s - data_s - result.exposed_s - result.optimizer_s,
               .exposed_s = result.exposed_s,
               .data_s = data_s,
               .optimizer_s = result.optimizer_s},
              result.exposed_by_axis);
-  std::optional<metrics::TimeReport> times;
-  if (steps_done_ % input_.metrics.log_steps == 0) times = times_.report();
-  const metrics::StepRecord record{.step = steps_done_,
-                                   .loss = result.loss,
-                                   .grad_norm = result.grad_norm,
-                                   .lr = lr,
-                                   .tokens = data.num_tokens,
-                                   .tokens_per_s = static_cast<double>(data.num_tokens) / step_s,
-                                   .step_s = step_s,
-                                   .padding = data.padding(),
-                                   .epoch = corpus_.training.sampler().epochs_after(steps_done_),
-                                   .balance_loss = result.balance_loss,
-                                   .times = times};
+  metrics::StepRecord record = tally_.add(steps_done_, data, result, step_s);
+  record.lr = lr;
+  record.epoch = corpus_.training.sampler().epochs_after(steps_done_);
+  if (steps_done_ % input_.metrics.log_steps == 0) {
+    record.times = times_.report(own_peak());
+    record.devices = devices_.report(reporter_);
+    record.links = links_.report(reporter_);
+  }
   reporter_.step(record);
   if (result.is_skipped) {
     reporter_.warn(
@@ -214,48 +221,25 @@ bool Run::step() {
 
 /// Once a start knows how long its steps take.
 void Run::warn_of_saves() {
-  constexpr std::int64_t known_after = 5;
-  if (steps_done_ - start_.step != known_after) return;
+  if (constexpr std::int64_t known_after = 5; steps_done_ - start_.step != known_after) return;
   const auto advice =
       advice_on_saves(input_.checkpoint, reporter_.median_step_s(), num_steps_ - steps_done_);
   if (advice) reporter_.warn(*advice);
 }
 
-void Run::report_memory() {
+metrics::PeakBytes Run::own_peak() {
   const at::Device device = state_.shards().options().device;
-  const std::int64_t tensors = world_.world.all_reduce(
-      device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device).tensors,
-      comm::Reduce::max);
-  const std::int64_t process =
-      world_.world.all_reduce(core::peak_resident_bytes(), comm::Reduce::max);
-  log::info(
-      fmt::format("memory of the rank that needed most: planned {}, of which tensors {}; used by "
-                  "tensors {}, by the process {}",
-                  core::human_bytes(plan_.memory_bytes()), core::human_bytes(plan_.tensor_bytes()),
-                  core::human_bytes(tensors), core::human_bytes(process)));
+  return {device.is_cpu() ? metrics::tensor_bytes().peak : shard::peak_device_bytes(device).tensors,
+          core::peak_resident_bytes()};
 }
 
 bool Run::is_validation_due() const {
   return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
 }
 
-void Run::report_stop(bool by_signal, const std::string& left) {
-  if (!by_signal) {
-    return reporter_.info(fmt::format(
-        "train.max_seconds = {:.0f}: {:.0f} s are left, {}{:.0f} s are reserved for the "
-        "last checkpoint",
-        input_.train.max_seconds, input_.train.max_seconds - process_age_s(), left,
-        time_limit_.margin_s()));
-  }
-  reporter_.info(fmt::format(
-      "a signal asks to stop: {}{}; a second {}, 3 s later or more, ends the run at once", left,
-      steps_done_ == 0 ? std::string("there is no checkpoint yet")
-                       : fmt::format("the last checkpoint is from step {}", steps_done_),
-      second_signals()));
-}
-
 bool Run::between_steps() {
   using checkpoint::Level;
+  const trace::Span span(trace::main_row, "checkpoint");
   checkpoints_.advance();
   // Clocks differ and a signal may reach one rank only, or the ranks in different steps: what one
   // rank sees, all do.
@@ -289,32 +273,13 @@ bool Run::save_last() {
   }
 }
 
-int Run::end_stopped(bool has_checkpoint) {
-  const bool goes_on = input_.checkpoint.resume == "auto";
-  // A jobscript continues by itself, or says what to do.
-  const char* next = !goes_on ? "; set checkpoint.resume = \"auto\" and start again to continue"
-                     : std::getenv("FINETUNE_JOBSCRIPT") != nullptr
-                         ? ""
-                         : "; start the same command again to continue";
-  log::info(fmt::format("stopped after step {} of {}{}", steps_done_, num_steps_, next));
-  const bool is_new = has_checkpoint && steps_done_ > start_.step;
-  return is_new ? core::exit_resubmit : core::exit_resubmit_older;
-}
-
-void Run::end_finished(double train_s) {
-  // A finished run needs them no more, and others need the space.
-  output_.remove_local_of_others("");
-  const std::int64_t steps = steps_done_ - start_.step;
-  if (steps == 0 && start_.step > 0)
-    return log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
-  log::info(fmt::format("done: {} step{} in {}", steps, steps == 1 ? "" : "s",
-                        metrics::human_seconds(train_s)));
-}
-
 int Run::loop(const comm::Environment& environment) {
   try {
-    return train();
+    environment.flight().write_to(output_.flight_folder());
+    return train(environment.topology());
   } catch (const std::exception& error) {
+    // Where another rank fails alone, and ends the job, there is no time for this.
+    end(comm::exit_code(error), comm::message_of(error));
     return environment.report(error);
   }
 }
@@ -339,17 +304,24 @@ void Run::train_steps() {
   }
 }
 
-int Run::train() {
+int Run::train(const comm::Topology& topology) {
   tell_signals(checkpoints_.has_any());
+  profiler_.announce(num_steps_ - start_.step);
   const core::Stopwatch watch;
   const std::int64_t first = start_.step;
   if (world_.world.all_reduce(std::int64_t{stop_is_asked()}, comm::Reduce::max) != 0) {
     log::info("a signal asked to stop before the first step");
+    stop_reason_ = signal_reason;
     return end_stopped(checkpoints_.has_any());
   }
-  if (first < num_steps_)
+  if (first < num_steps_) {
     output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
                        input_.checkpoint.max_starts);
+    metrics::StartRecord record = describe_start(input_, plan_, world_, topology, num_steps_);
+    record.step = first;
+    record.run_id = start_.run_id;
+    reporter_.show("start", first, metrics::as_code(starts_.begin(std::move(record))));
+  }
   if (first == 0) {
     validate("before training");
     print_answers();
@@ -363,13 +335,9 @@ int Run::train() {
   // A start that was left in its first step has nothing new.
   const bool has_news = steps_done_ > first || is_finished;
   const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();
-  if (steps_done_ > first) {
-    log::info(metrics::to_string(times_.total()));
-    report_memory();
-  }
+  if (steps_done_ > first) report_use();
   if (!is_finished) return end_stopped(has_checkpoint);
-  end_finished(watch.seconds());
-  return core::exit_done;
+  return end_finished(watch.seconds());
 }
 
 }  // namespace finetune::train

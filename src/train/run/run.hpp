@@ -9,13 +9,20 @@
 #include "checkpoint/run_state.hpp"
 #include "checkpoint/save/save.hpp"
 #include "comm/environment.hpp"
+#include "data/steps/ahead.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/input/input.hpp"
 #include "train/run/detail/checkpoints.hpp"
+#include "train/run/detail/device_keeper.hpp"
+#include "train/run/detail/link_keeper.hpp"
 #include "train/run/detail/output_folder.hpp"
+#include "train/run/detail/page_writer.hpp"
+#include "train/run/detail/profiler.hpp"
 #include "train/run/detail/reporter.hpp"
 #include "train/run/detail/resumer.hpp"
+#include "train/run/detail/start_notes.hpp"
 #include "train/run/detail/state.hpp"
+#include "train/run/detail/tally.hpp"
 #include "train/run/detail/time_keeper.hpp"
 #include "train/run/stop.hpp"
 #include "train/run/stop_vote.hpp"
@@ -39,7 +46,7 @@ class Run {
   int loop(const comm::Environment& environment);
 
  private:
-  int train();
+  int train(const comm::Topology& topology);
   void train_steps();
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
@@ -50,15 +57,20 @@ class Run {
   bool between_steps();
   /// The checkpoint that a run ends with. Returns whether there is one.
   bool save_last();
-  void end_finished(double train_s);
+  int end_finished(double train_s);
   int end_stopped(bool has_checkpoint);
+  /// Every start ends here, whatever ended it: starts.jsonl, events and report say so. Returns the
+  /// code. Not collective.
+  int end(int code, const std::string& reason);
 
   checkpoint::RunState describe() const;
   void saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void warn_of_saves();
   /// Why the run stops; `left` says so where a step was left for it.
   void report_stop(bool by_signal, const std::string& left);
-  void report_memory();
+  metrics::PeakBytes own_peak();
+  /// Of time and memory, in all steps of this start.
+  void report_use();
 
   const Input& input_;
   const plan::Plan& plan_;
@@ -66,16 +78,24 @@ class Run {
   std::string arithmetic_;  ///< how products are computed
   OutputFolder output_;     ///< before the data: who cannot write should hear it at once
   Corpus corpus_;
+  Profiler profiler_;  ///< before tensors that it is to know
   State state_;
   TimeKeeper times_;
+  DeviceKeeper devices_;
+  LinkKeeper links_;
   Checkpoints checkpoints_;
   TimeLimit time_limit_;
   StopVote vote_;
   std::int64_t num_steps_;
   StartingPoint start_;
+  data::StepsAhead ahead_;
   Reporter reporter_;
+  StartNotes starts_;
+  PageWriter page_;
+  Tally tally_;
   std::int64_t steps_done_;
-  std::optional<double> validation_loss_;  ///< of the weights as they are
+  std::string stop_reason_ = "train.stop_after_steps are done";  ///< unless something else asks
+  std::optional<double> validation_loss_;                        ///< of the weights as they are
 };
 
 }  // namespace finetune::train

@@ -48,6 +48,9 @@ std::string second_signals();
 /// Whether one has come to this rank.
 bool stop_is_asked();
 
+/// Why a run ends then.
+inline constexpr const char* signal_reason = "a signal asked to stop";
+
 /// Tells when the last checkpoint has to be begun, from how long steps and saves have taken.
 class TimeLimit {
  public:

@@ -22,6 +22,10 @@ class StopVote {
  public:
   /// Whether ranks go through their passes in step.
   enum class Passes { in_step, apart };
+  /// Sharded over all ranks, each pass gathers weights from all of them.
+  static Passes passes_of(const comm::Communicator& world, const comm::Communicator& fsdp) {
+    return fsdp.size() == world.size() ? Passes::in_step : Passes::apart;
+  }
   using Asked = std::function<bool()>;
   using Clock = std::function<double()>;  ///< seconds
 

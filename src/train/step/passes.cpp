@@ -6,11 +6,16 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <memory>
+#include <string_view>
 #include <vector>
 
+#include "comm/activity.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "model/kept.hpp"
 #include "plan/layout/stages.hpp"
+#include "train/step/detail/events.hpp"
 #include "train/step/detail/pass_input.hpp"
 
 namespace finetune::train {
@@ -26,59 +31,21 @@ Stages stages_of(const Engine& engine) {
 
 schedule::Rules rules_of(const Engine& engine) {
   const shard::Options& options = engine.shards.options();
-  return plan::rules_of(options.sharding, options.overlap, engine.blocks);
-}
-
-/// Does what an event says of a unit.
-void run_on_shards(shard::ModelShards& shards, const Event& event) {
-  switch (event.action) {
-    case Action::gather:
-      return shards.gather(event.index);
-    case Action::open:
-      return shards.open(event.index);
-    case Action::close:
-      return shards.close(event.index);
-    case Action::release:
-      return shards.release(event.index);
-    case Action::open_gradient:
-      return shards.open_gradient(event.index);
-    case Action::reduce:
-      return shards.reduce_gradient(event.index, Pass::more_follow);
-    case Action::reduce_last:
-      return shards.reduce_gradient(event.index, Pass::last);
-    case Action::finish:
-      return shards.finish_gradients();
-    default:
-      core::check(false, "shards compute nothing");
-  }
-}
-
-/// Runs `compute(event)` for each event of a stage, if this rank has something to compute; the
-/// others' weights are among this rank's shards all the same. An exception leaves units open:
-/// releasing them waits for other ranks.
-template <typename Compute>
-void run_events(const Engine& engine, const std::vector<Event>& events, bool computes,
-                const Compute& compute) {
-  for (auto event = events.begin(); event != events.end();) {
-    const auto of_stage =
-        std::find_if(event, events.end(), [](const Event& e) { return is_of_stage(e.action); });
-    // What comes and goes between two computations.
-    engine.shards.together([&] {
-      for (; event != of_stage; ++event)
-        run_on_shards(engine.shards, *event);
-    });
-    if (event == events.end()) return;
-    if (computes) compute(*event);
-    if (event->action == Action::loss) core::fault::hit("step.bwd");
-    ++event;
-  }
+  return plan::rules_of(options.sharding, options.prefetch_depth(), engine.blocks);
 }
 
 /// A block's ends in the autograd graph that backward needs.
 struct Saved {
   at::Tensor input;
   at::Tensor output;
+  std::unique_ptr<shard::OffloadedBlock> offloaded = {};  ///< null: all stays where it is
+  std::optional<model::KeptTensor> input_away = {};       ///< of a block that is recomputed
 };
+
+/// Leaves the tensor its place in the graph, which is all that backward needs of a block's ends.
+void let_go_of_memory(const at::Tensor& tensor) {
+  if (tensor.defined()) tensor.set_data(at::empty({0}, tensor.options()));
+}
 
 at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
   return torch::autograd::grad({saved.output}, {saved.input}, {d_output})[0];
@@ -103,11 +70,15 @@ class Computation {
       case Action::forward:
         return is_embedding ? embed() : forward_block(event.index);
       case Action::forward_kept:
-        x_ND_ = keep(event.index, x_ND_).output;
-        return;
+        return forward_kept(event.index);
       case Action::again:
-        keep(event.index, saved(event.index).input);
-        return;
+        return compute_again(event.index);
+      case Action::offload:
+        return offload(event.index);
+      case Action::drop:
+        return drop(event.index);
+      case Action::bring_back:
+        return engine_.offload->bring_back(*saved(event.index).offloaded);
       case Action::loss:
         return run_loss();
       case Action::backward:
@@ -141,6 +112,57 @@ class Computation {
     return block;
   }
 
+  bool is_offloaded(int stage) const {
+    return engine_.blocks.is_offloaded(static_cast<int>(stages_.layer(stage)),
+                                       static_cast<int>(saved_.size()));
+  }
+
+  /// Its ops keep what they need where `offload` finds it.
+  void forward_kept(int stage) {
+    std::optional<model::KeepIn> collecting;
+    if (is_offloaded(stage)) collecting.emplace(begin_to_offload(stage).kept);
+    x_ND_ = keep(stage, x_ND_).output;
+  }
+
+  shard::OffloadedBlock& begin_to_offload(int stage) {
+    core::check(engine_.offload != nullptr, "somebody moves what offloaded blocks keep");
+    return *(saved(stage).offloaded =
+                 std::make_unique<shard::OffloadedBlock>(engine_.shards.options().device));
+  }
+
+  void offload(int stage) {
+    Saved& block = saved(stage);
+    // Of a block that is recomputed its input alone.
+    if (!block.offloaded) block.input_away = begin_to_offload(stage).kept.add(block.input);
+    engine_.offload->offload(*block.offloaded);
+  }
+
+  void drop(int stage) {
+    Saved& block = saved(stage);
+    engine_.offload->drop(*block.offloaded);
+    if (block.input_away) {
+      block.input.reset();
+      return;
+    }
+    let_go_of_memory(block.input);
+    // The same memory: autograd's graph holds both ends.
+    if (stages_.layer(stage) > 0) let_go_of_memory(saved(stage - 1).output);
+  }
+
+  void arrive(int stage) {
+    Saved& block = saved(stage);
+    if (!block.offloaded) return;
+    if (block.input_away) block.input = block.input_away->tensor();
+    engine_.offload->arrive(*block.offloaded);
+    block.input_away.reset();
+    block.offloaded.reset();
+  }
+
+  void compute_again(int stage) {
+    arrive(stage);
+    keep(stage, saved(stage).input);
+  }
+
   /// Final norm, head and loss, with the gradient of the norm's input.
   void run_loss() {
     balance_.is_counting = false;
@@ -158,6 +180,7 @@ class Computation {
   }
 
   void backward_block(int stage) {
+    arrive(stage);
     d_x_ND_ = pull_back(saved(stage), d_x_ND_);
     saved(stage) = {};
   }
@@ -209,7 +232,7 @@ void run_forward(const Engine& engine, const at::Tensor* ids_N, const model::Seq
   const AdapterSwitch adapter(engine);
   const Stages stages = stages_of(engine);
   at::Tensor x_ND;
-  run_events(engine, make_forward(stages, rules_of(engine)), ids_N != nullptr,
+  run_events(engine, stages, make_forward(stages, rules_of(engine)), ids_N != nullptr,
              [&](const Event& event) {
                if (event.index == stages.embedding())
                  x_ND = engine.ops.embedding(*ids_N, engine.model.embedding_row());
@@ -249,7 +272,7 @@ PendingPass start_forward_backward(const Engine& engine, const std::optional<dat
   }
   std::optional<Computation> computation;
   if (tokens) computation.emplace(engine, stages, *batch, *tokens, scale.loss, balance);
-  run_events(engine, make_pass(stages, rules_of(engine), pass), computation.has_value(),
+  run_events(engine, stages, make_pass(stages, rules_of(engine), pass), computation.has_value(),
              [&](const Event& event) { computation->run(event); });
   PendingPass pending{.loss = computation ? computation->loss() : PendingLoss()};
   if (balance.sum.defined())
@@ -257,8 +280,13 @@ PendingPass start_forward_backward(const Engine& engine, const std::optional<dat
   return pending;
 }
 
+std::vector<int> first_units(const Engine& engine) {
+  return schedule::first_units(stages_of(engine), rules_of(engine));
+}
+
 void end_passes(const Engine& engine) {
-  run_events(engine, make_end(stages_of(engine), rules_of(engine)), false, [](const Event&) {});
+  const Stages stages = stages_of(engine);
+  run_events(engine, stages, make_end(stages, rules_of(engine)), false, [](const Event&) {});
 }
 
 LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& own) {

@@ -11,6 +11,7 @@
 #include "model/family.hpp"
 #include "model/model.hpp"
 #include "schedule/pass.hpp"
+#include "shard/activation_offload.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 #include "train/step/objective.hpp"
@@ -27,7 +28,8 @@ struct Engine {
   model::Ops& ops;
   shard::ModelShards& shards;
   Blocks blocks = Blocks::kept;
-  double dropout = 0;  ///< of adapters, in forward_backward
+  shard::ActivationOffload* offload = nullptr;  ///< who moves what offloaded blocks keep
+  double dropout = 0;                           ///< of adapters, in forward_backward
   std::uint64_t dropout_seed = 0;
   /// The load of an expert is that of a micro-batch, all layers together; else of a sample and
   /// layer.
@@ -71,6 +73,9 @@ PendingPass start_forward_backward(const Engine& engine,
 /// The same, done when it returns.
 PassResult forward_backward(const Engine& engine, const std::optional<data::MicroBatch>& batch,
                             const Scale& scale, Pass pass = Pass::last);
+
+/// What the next step's first pass begins with: for Optimizer::step.
+std::vector<int> first_units(const Engine& engine);
 
 /// What follows the passes of a step, all of them or those that were begun: gradients are summed,
 /// what stayed gathered is released. Collective on fsdp and dp_replicate.

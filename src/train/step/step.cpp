@@ -13,6 +13,7 @@
 #include "optim/clip.hpp"
 #include "shard/compute_stream.hpp"
 #include "shard/wire.hpp"
+#include "trace/recorder.hpp"
 #include "train/step/loss_total.hpp"
 
 namespace finetune::train {
@@ -132,6 +133,8 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   core::fault::hit("step.allreduce");
   end_passes(engine);
   optim::GradientNorm norm(shards);
+  std::optional<optim::LayerNormSums> layer_norms;
+  if (settings.wants_layer_norms) layer_norms.emplace(shards);
   // The only time in a step that the host waits for a GPU.
   shard::wait_for_compute(shards.options().device);
   for (PendingPass& each : passes) {
@@ -142,15 +145,20 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
 
   StepResult result;
   const core::Stopwatch waiting;
+  trace::Span waiting_span(trace::main_row, "wait", "loss");
   const auto out_of_range = agreed_out_of_range(shards, loss_ranks);
   result.loss = total.all_reduce(loss_ranks) * per_token;
   if (coefficient > 0) result.balance_loss = balance.all_reduce(loss_ranks) * per_router;
   // Whoever was faster has waited for the others here.
   result.exposed_s = waiting.seconds();
+  waiting_span.end();
   result.exposed_by_axis = take_exposed_s(shards);
   for (const auto& [axis, seconds] : result.exposed_by_axis)
     result.exposed_s += seconds;
   result.grad_norm = norm.wait() / loss_scale;
+  if (layer_norms) result.layer_norms = layer_norms->wait();
+  for (optim::LayerNorm& each : result.layer_norms)
+    each.gradient /= loss_scale;
 
   if (settings.loss_scale != nullptr) {
     result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);
@@ -164,8 +172,11 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   core::fault::hit("step.optim");
   const std::int64_t skipped =
       settings.loss_scale != nullptr ? settings.loss_scale->skipped_in_all() : 0;
+  trace::Span span(trace::main_row, "optimizer");
   optimizer.step(shards, settings.step - skipped, settings.lr,
-                 optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale);
+                 optim::clip_factor(result.grad_norm, settings.max_grad_norm) / loss_scale,
+                 settings.more_follow ? first_units(engine) : std::vector<int>());
+  span.end();
   if (settings.loss_scale != nullptr) settings.loss_scale->step_taken();
   result.optimizer_s = optimizer.step_s();
   return result;

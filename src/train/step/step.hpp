@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "data/steps/stream.hpp"
+#include "optim/layer_norms.hpp"
 #include "optim/loss_scale.hpp"
 #include "optim/optimizer.hpp"
 #include "train/run/stop_vote.hpp"
@@ -20,6 +22,7 @@ struct StepResult {
   /// With experts that are balanced: E * (sum over experts of share in choices * mean probability),
   /// the mean over tokens and layers. Top-k when the load is even. Not part of `loss`.
   std::optional<double> balance_loss = {};
+  std::vector<optim::LayerNorm> layer_norms = {};  ///< if asked for; gradients before clipping
   bool is_skipped = false;  ///< 16-mixed: gradients overflowed, the weights are as before
   /// The step was left after so many passes, on every rank, and the weights are as before; nothing
   /// else of this result holds. 0: it is whole.
@@ -34,7 +37,9 @@ struct StepSettings {
   double lr = 0;
   double max_grad_norm = 0;
   optim::LossScale* loss_scale = nullptr;  ///< of 16-mixed
-  StopVote* vote = nullptr;                ///< whether to leave the step between passes
+  bool wants_layer_norms = false;
+  StopVote* vote = nullptr;  ///< whether to leave the step between passes
+  bool more_follow = false;  ///< steps: what the next begins with is gathered
 };
 
 /// Loss and gradient are sums over all trained tokens divided by their exact count, so any split of

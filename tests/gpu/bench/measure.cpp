@@ -124,6 +124,10 @@ void Bench::report(const std::string& name, double value, const std::string& uni
           << "\n";
 }
 
+double Bench::of_plan(double median_ms, const Work& work) const {
+  return work.planned_bytes > 0 ? median_ms * copied_gb_per_s_ * 1e6 / work.planned_bytes : 0;
+}
+
 void Bench::write(const std::string& name, double median_ms, double least_ms, double most_ms,
                   const Work& work) {
   ++num_figures_;
@@ -136,6 +140,11 @@ void Bench::write(const std::string& name, double median_ms, double least_ms, do
   } else if (work.bytes > 0) {
     row["gb_per_s"] = work.bytes / median_ms / 1e6;
     rate = fmt::format("{:>9.0f} GB/s", work.bytes / median_ms / 1e6);
+    if (name == device_copy) copied_gb_per_s_ = work.bytes / median_ms / 1e6;
+  }
+  if (const double times = of_plan(median_ms, work); times > 0) {
+    row["of_plan"] = times;
+    rate += fmt::format(", {:.2f} of the planned time", times);
   }
   std::cout << fmt::format("{:<44} {:>10.4f} ms ({:.4f} to {:.4f}) {}\n", name, median_ms, least_ms,
                            most_ms, rate);

@@ -26,7 +26,10 @@ struct BenchOptions {
 /// What a call of the timed function does.
 struct Work {
   double flops = 0;
-  double bytes = 0;
+  double bytes = 0;  ///< that have to be read and written once
+  /// That the plan counts; the figure says how many times as long it takes as copying them, which
+  /// is what the plan takes it for. 0: it is not a pass of the plan's.
+  double planned_bytes = 0;
 };
 
 /// Where only CUDA has an operation, a rehearsal on another device leaves it out.
@@ -61,6 +64,8 @@ class Bench {
 
  private:
   bool is_due(const std::string& name, Where where);
+  /// Times as long as a copy of what is planned, at the rate of copies of this run; 0: not known.
+  double of_plan(double median_ms, const Work& work) const;
   void write(const std::string& name, double median_ms, double least_ms, double most_ms,
              const Work& work);
   /// Runs `f`; a failure is a line and counts.
@@ -70,8 +75,12 @@ class Bench {
   core::Stopwatch watch_;
   std::ofstream json_;
   std::string date_;
+  double copied_gb_per_s_ = 0;
   int num_figures_ = 0, num_failures_ = 0;
 };
+
+/// The copy on the device, beside which passes are judged.
+inline constexpr const char* device_copy = "copy/on_device";
 
 void bench_products(Bench& bench);
 void bench_attention(Bench& bench);

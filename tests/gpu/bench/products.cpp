@@ -47,7 +47,7 @@ void copies(Bench& bench) {
   const std::int64_t count = bench.size(std::int64_t{1} << 30, 1 << 12);
   const auto bytes = static_cast<double>(count);
   const at::TensorOptions there = at::TensorOptions(at::kByte).device(device());
-  bench.time("copy/on_device", {.bytes = 2 * bytes}, [=]() -> Bench::Timed {
+  bench.time(device_copy, {.bytes = 2 * bytes}, [=]() -> Bench::Timed {
     at::Tensor to = at::empty({count}, there);
     return [to, from = at::zeros({count}, there)]() mutable { to.copy_(from); };
   });

@@ -60,6 +60,8 @@ recomputed() {
     train "recompute_$way" gpu 0 "train.max_steps=$few" "train.activation_checkpointing=$way"
     same_bits recompute_none "recompute_$way"
   done
+  train offloaded gpu 0 "train.max_steps=$few" train.activation_checkpointing=none train.offloaded_blocks=2
+  same_bits recompute_none offloaded
 }
 
 communicates_alone() {

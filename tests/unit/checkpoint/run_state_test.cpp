@@ -26,7 +26,9 @@ core::Json whole() {
           {"bucket", "BLOCK"},
           {"adapter", {{"name", "lora"}, {"double_quant", true}, {"config", {{"r", 8}}}}},
           {"rounding", "stochastic"},
-          {"validation_loss", 1.25}};
+          {"validation_loss", 1.25},
+          {"total_samples", 640},
+          {"total_tokens", 5000000000}};
 }
 
 std::string refusal(const core::Json& json) {
@@ -51,7 +53,7 @@ TEST(RunState, ReadsEveryFieldThatItWrites) {
 TEST(RunState, OfAnEarlierVersionLacksWhatCameLater) {
   core::Json json = whole();
   for (const char* field : {"threads", "arithmetic", "precision", "run_id", "bucket", "rounding",
-                            "base", "adapter", "validation_loss"})
+                            "base", "adapter", "validation_loss", "total_samples", "total_tokens"})
     json.erase(field);
   const RunState state = RunState::from_json(json);
   EXPECT_EQ(state.to_json(), json);

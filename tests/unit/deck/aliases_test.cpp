@@ -80,8 +80,8 @@ TEST(Aliases, RepeatAValueOnlyIfOurKeyTakesIt) {
 
 TEST(Aliases, WithoutAKeyOfOursSayHowItIsDone) {
   EXPECT_EQ(first_line(refusal("[model]\npath = \"m\"\nreport_to = \"wandb\"")),
-            "input.toml:3: [model] has no key 'report_to' (train.output/metrics.jsonl has one line "
-            "per step). Remove it.");
+            "input.toml:3: [model] has no key 'report_to' (train.output has metrics.jsonl with one "
+            "line per step, and event files for TensorBoard (metrics.tensorboard)). Remove it.");
   EXPECT_EQ(first_line(refusal_of("parallel.pipeline_parallel_degree = 8")),
             "input.toml:2: [parallel] has no key 'pipeline_parallel_degree' (layers are not dealt "
             "out: sharding, parallel.tp and parallel.cp serve instead). Write 'sharding' instead.");

@@ -67,6 +67,40 @@ TEST(DeckValues, AnIntegerIsAcceptedWhereARealIsExpectedButNotTheReverse) {
   EXPECT_NE(refusal_of("parallel.tp = 2.0"), "");
 }
 
+/// What [a] x = ... of the deck, or `overrides`, gives a key whose 0 is "auto".
+struct AutoKey {
+  AutoKey(const std::string& text, const std::vector<std::string>& overrides = {})
+      : deck("[a]\n" + text, "input.toml", overrides) {
+    deck.table("a", "A.").integer({"x", Restart::fixed, "X."}, value,
+                                  {.min = 2, .max = 9, .zero_is_auto = true});
+    deck.finish();
+  }
+  Deck deck;
+  std::int64_t value = 3;
+};
+
+TEST(DeckValues, AutoIsAnIntegerWhereTheKeySaysSo) {
+  EXPECT_EQ(AutoKey("x = \"auto\"").value, 0);
+  EXPECT_EQ(AutoKey("", {"a.x=auto"}).value, 0);
+  EXPECT_EQ(AutoKey("x = 2").value, 2);
+  EXPECT_THROW(AutoKey("x = 1"), core::Error);
+  EXPECT_NE(AutoKey("x = \"auto\"").deck.resolved().find("x = \"auto\""), std::string::npos);
+  EXPECT_EQ(AutoKey("x = \"auto\"").deck.fixed_values().front().second, "\"auto\"");
+  const auto told = [](const std::string& text) -> std::string {
+    try {
+      const AutoKey key(text);
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(told("x = 0").find("Use a value from 2 to 9, or \"auto\"."), std::string::npos)
+      << "what stands for it inside the program is not for decks: " << told("x = 0");
+  EXPECT_NE(told("x = \"automatic\"").find("an integer or \"auto\" is expected"), std::string::npos)
+      << told("x = \"automatic\"");
+  EXPECT_NE(refusal_of("parallel.tp = \"auto\""), "") << "where 0 is not allowed";
+}
+
 TEST(DeckValues, ATableMayBeBoundByTwoOwners) {
   Deck deck("[a]\nx = 1\ny = 2\n", "input.toml", {});
   std::int64_t x = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "core/dtype.hpp"
+#include "model/fp8.hpp"
 #include "model/packing.hpp"
 #include "model/quantization.hpp"
 #include "models/llama/llama.hpp"
@@ -25,7 +27,7 @@ namespace {
 using core::DType;
 using plan::ActivationCheckpointing;
 
-enum class Base { dense, nf4, nf4_single, gptq };
+enum class Base { dense, nf4, nf4_single, gptq, fp8, fp8_blocks };
 
 struct Kind {
   const char* name;
@@ -49,6 +51,12 @@ struct Case {
   plan::Determinism determinism = plan::Determinism::off;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   std::int64_t accumulation = 1;
+
+  std::optional<model::Fp8Recipe> fp8() const {
+    if (kind.base == Base::fp8) return model::Fp8Recipe{};
+    if (kind.base == Base::fp8_blocks) return model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
+    return std::nullopt;
+  }
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -57,7 +65,7 @@ void PrintTo(const Case& run, std::ostream* out) {
 
 constexpr std::int64_t group_size = 64;
 
-model::Architecture architecture() {
+model::Architecture architecture(const Case& run) {
   model::Architecture a;
   a.family = "llama";
   a.num_layers = 6;
@@ -69,12 +77,18 @@ model::Architecture architecture() {
   a.d_ff = 704;
   a.max_positions = 256;
   a.qkv_bias = true;
+  if (run.kind.base == Base::fp8_blocks) {
+    a.d_model = 512;
+    a.num_heads = 8;
+    a.head_size = 64;
+    a.d_ff = 1024;
+  }
   return a;
 }
 
 plan::PlanInput request(const Case& run) {
   plan::PlanInput request = tests::adamw_request();
-  request.architecture = architecture();
+  request.architecture = architecture(run);
   request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.dp_shard = run.dp_shard;
   request.parallel.bucket = plan::bucket_named(run.bucket);
@@ -82,6 +96,7 @@ plan::PlanInput request(const Case& run) {
   request.numbers.compute = run.compute;
   request.numbers.master = request.numbers.moments = run.state;
   request.numbers.determinism = run.determinism;
+  request.numbers.fp8 = run.fp8();
   request.numbers.scales_loss = run.compute == DType::f16;
   request.activation_checkpointing = run.checkpointing;
   request.adapter_dropout = run.kind.dropout;
@@ -94,7 +109,7 @@ plan::PlanInput request(const Case& run) {
 }
 
 model::ParameterTable table_of(const Case& run) {
-  model::ParameterTable table = models::llama::family().describe(architecture());
+  model::ParameterTable table = models::llama::family().describe(architecture(run));
   model::AdapterSettings settings;
   settings.of<adapters::lora::Settings>().use_dora = run.kind.has_magnitudes;
   settings.double_quant = run.kind.base != Base::nf4_single;
@@ -110,12 +125,13 @@ model::ParameterTable table_of(const Case& run) {
   const model::Adapter adapter = is_nf4 ? adapters::qlora::adapter(&adapters::lora::math())
                                         : adapters::lora::adapter(&adapters::lora::math());
   model::put_on(adapter, settings, "deck", table);
+  if (run.fp8()) model::keep_in_fp8(*run.fp8(), table);
   return plan::regroup(table, plan::bucket_named(run.bucket));
 }
 
 /// Random weights; words of GPTQ whose scales are small and whose groups follow each other.
-base::WeightSource source_of(const model::ParameterTable& table) {
-  base::WeightSource source = base::random_source(architecture(), table, 1);
+base::WeightSource source_of(const Case& run, const model::ParameterTable& table) {
+  base::WeightSource source = base::random_source(architecture(run), table, 1);
   source.plane = [](int row, int plane, std::int64_t first, std::span<std::byte> target) {
     for (std::size_t i = 0; i < target.size(); ++i)
       target[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(row)) % 251);
@@ -145,7 +161,7 @@ TEST_P(MemoryOfAdapters, IsWithinFivePercentOfThePlan) {
   const model::ParameterTable table = table_of(run);
   const plan::Plan plan = plan::make(wanted, table);
   tests::expect_as_planned(
-      plan, tests::measure(models::llama::family(), wanted, plan, table, source_of(table)));
+      plan, tests::measure(models::llama::family(), wanted, plan, table, source_of(run, table)));
 }
 
 const std::vector<Kind>& kinds() {
@@ -159,7 +175,10 @@ const std::vector<Kind>& kinds() {
       {.name = "Nf4Single", .base = Base::nf4_single},
       {.name = "Nf4WithDoraAndDropout", .base = Base::nf4, .has_magnitudes = true, .dropout = 0.1},
       {.name = "Gptq", .base = Base::gptq},
-      {.name = "GptqOfAttention", .base = Base::gptq, .attention_only = true}};
+      {.name = "GptqOfAttention", .base = Base::gptq, .attention_only = true},
+      {.name = "Fp8", .base = Base::fp8},
+      {.name = "Fp8WithDora", .base = Base::fp8, .has_magnitudes = true},
+      {.name = "Fp8Blocks", .base = Base::fp8_blocks}};
   return all;
 }
 
@@ -211,6 +230,7 @@ std::vector<Case> all_runs() {
   add(runs, "TrueBf16", false, [](Case& run) { run.state = DType::bf16; });
   add(runs, "FixedPoint", false, [](Case& run) { run.determinism = plan::Determinism::topology; });
   add(runs, "SeveralMicroSteps", false, [](Case& run) { run.accumulation = 2; });
+  std::erase_if(runs, [](const Case& run) { return run.fp8() && run.compute != DType::bf16; });
   return runs;
 }
 

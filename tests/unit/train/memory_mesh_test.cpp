@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "adapters/lora/math.hpp"
 #include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
+#include "model/fp8.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
@@ -48,6 +50,7 @@ struct Case {
   bool has_long_sequences = false;  ///< full of activations; else of weights
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   Rows rows = Rows::whole;
+  std::optional<model::Fp8Recipe> fp8 = {};
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -109,6 +112,7 @@ plan::PlanInput request(const Case& run) {
   request.parallel.ep = run.mesh.ep;
   request.parallel.cp_method = run.mesh.method;
   request.numbers.compute = core::DType::bf16;
+  request.numbers.fp8 = run.fp8;
   request.activation_checkpointing = run.checkpointing;
   request.adapter_dropout = dropout_of(run);
   request.ranks = {.world_size = run.mesh.ranks, .ranks_per_node = run.mesh.ranks};
@@ -131,6 +135,7 @@ model::ParameterTable table_of(const Case& run) {
                                               : adapters::lora::adapter(&adapters::lora::math()),
                   settings, "deck", table);
   }
+  if (run.fp8) model::keep_in_fp8(*run.fp8, table);
   return plan::regroup(table, plan::Bucket::block, run.mesh.ep);
 }
 
@@ -253,11 +258,28 @@ std::vector<Case> all_runs() {
   return runs;
 }
 
+/// Experts in 8 bits, trained and frozen.
+std::vector<Case> narrow_runs() {
+  std::vector<Case> runs;
+  for (const Mesh& mesh : meshes(true))
+    for (const Trains trains : {Trains::all, Trains::lora})
+      runs.push_back({.name = std::string(mesh.name) + "ExpertsInFp8" + name_of(trains),
+                      .mesh = mesh,
+                      .kind = Kind::experts,
+                      .trains = trains,
+                      .has_long_sequences = trains == Trains::all,
+                      .fp8 = model::Fp8Recipe{}});
+  return runs;
+}
+
 /// All with FINETUNE_ALL_MEMORY_CASES set; else of each few the one that a number chooses.
 std::vector<Case> runs() {
   const std::vector<Case> all = all_runs();
-  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) return all;
-  std::vector<Case> some;
+  std::vector<Case> some = narrow_runs();
+  if (std::getenv("FINETUNE_ALL_MEMORY_CASES") != nullptr) {
+    some.insert(some.end(), all.begin(), all.end());
+    return some;
+  }
   for (std::size_t i = 0; i < all.size(); i += 7)
     some.push_back(all[i]);
   return some;

@@ -4,9 +4,11 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/initial_weights.hpp"
+#include "model/fp8.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
@@ -33,6 +35,7 @@ struct Case {
   std::int64_t recomputed_blocks = 0;
   const char* bucket = "BLOCK";
   bool overlap = true;
+  std::int64_t prefetch = 1;
   core::DType state = core::DType::f32;  ///< master weights and moments
   core::DType reduce = core::DType::f32;
   std::int64_t accumulation = 1;
@@ -103,6 +106,7 @@ plan::PlanInput request(const Case& run) {
   request.parallel.sharding = plan::sharding_named(run.sharding);
   request.parallel.bucket = plan::bucket_named(run.bucket);
   request.parallel.overlap = run.overlap;
+  request.parallel.prefetch = run.prefetch;
   request.parallel.alone = run.alone;
   request.numbers.determinism = run.determinism;
   request.activation_checkpointing = run.checkpointing;
@@ -130,8 +134,9 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   if (GetParam().dp_shard > 0 && tests::world().size() % GetParam().dp_shard != 0)
     GTEST_SKIP() << "the ranks do not form copies of " << GetParam().dp_shard;
   const plan::PlanInput wanted = request(GetParam());
-  const auto table =
-      plan::regroup(family(GetParam()).describe(wanted.architecture), wanted.parallel.bucket);
+  model::ParameterTable described = family(GetParam()).describe(wanted.architecture);
+  if (GetParam().fp8) model::keep_in_fp8(*GetParam().fp8, described);
+  const auto table = plan::regroup(std::move(described), wanted.parallel.bucket);
   const plan::Plan plan = plan::make(wanted, table);
   tests::expect_as_planned(plan,
                            tests::measure(family(GetParam()), wanted, plan, table,
@@ -173,6 +178,7 @@ std::vector<Case> strategies() {
     }));
   };
   add("FullShard", [](Case&) {});
+  add("FullShardThreeAhead", [](Case& run) { run.prefetch = 3; });
   add("WeightsKept", [](Case& run) { run.sharding = "SHARD_GRAD_OP"; });
   add("TiedWeightsKept", [](Case& run) {
     run.sharding = "SHARD_GRAD_OP";
@@ -248,6 +254,25 @@ std::vector<Case> numbers() {
     rowwise(run);
     run.kind = Case::Kind::shared_experts;
   }));
+  for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+    const bool is_full = checkpointing == ActivationCheckpointing::full;
+    runs.push_back(with(is_full ? weights : activations, "Fp8Experts", [&](Case& run) {
+      rowwise(run);
+      run.kind = Case::Kind::experts;
+      run.checkpointing = checkpointing;
+    }));
+  }
+  runs.push_back(with(weights, "Fp8ExpertsOfReplicas", [&](Case& run) {
+    rowwise(run);
+    run.kind = Case::Kind::experts;
+    run.sharding = "NO_SHARD";
+  }));
+  runs.push_back(with(activations, "Fp8OfWeightGradientsOfExperts", [](Case& run) {
+    run.fp8 = model::Fp8Recipe{.weight_gradients = true};
+    run.kind = Case::Kind::experts;
+  }));
+  runs.push_back(with(activations, "Fp8OfWeightGradientsToo",
+                      [](Case& run) { run.fp8 = model::Fp8Recipe{.weight_gradients = true}; }));
   runs.push_back(with(activations, "Fp8ByBlocks", [](Case& run) {
     run.fp8 = model::Fp8Recipe{.scaling = model::Fp8Scaling::block};
     run.scale = 4;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace finetune::train::reporter_test {
 namespace {
@@ -25,6 +26,8 @@ class ReporterTest : public testing::Test {
   }
   ~ReporterTest() override { fs::remove(path_); }
 
+  ReportFiles files() const { return {.metrics = metrics::RecordFile(path_, 0)}; }
+
   std::string rows() const {
     std::ostringstream all;
     all << std::ifstream(path_).rdbuf();
@@ -35,7 +38,7 @@ class ReporterTest : public testing::Test {
 };
 
 TEST_F(ReporterTest, WritesARowForEverythingItReports) {
-  Reporter reporter(Progress::Style::silent, 4, 1, metrics::RecordFile(path_, 0));
+  Reporter reporter(Progress::Style::silent, 4, 1, files());
   reporter.step({.step = 1, .loss = 2.5});
   testing::internal::CaptureStdout();
   reporter.validated("step 1", 1, {.loss = 1.5, .exact_match = 0.25, .num_samples = 8}, true);
@@ -53,13 +56,36 @@ TEST_F(ReporterTest, WritesARowForEverythingItReports) {
 }
 
 TEST_F(ReporterTest, WithoutAFileOrAnswersSaysLess) {
-  Reporter reporter(Progress::Style::silent, 4, 1, std::nullopt);
+  Reporter reporter(Progress::Style::silent, 4, 1, {});
   reporter.sync_metrics();
   testing::internal::CaptureStdout();
   reporter.validated("before training", 0, {.loss = 1.5}, false);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "before training: validation loss 1.5000\n");
   EXPECT_EQ(reporter.metrics_bytes(), 0);
   EXPECT_FALSE(fs::exists(path_));
+}
+
+TEST_F(ReporterTest, WritesAnEventForEverythingItReports) {
+  const fs::path folder = tests::build_folder() / "tests/train.reporter.events";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  ReportFiles files;
+  files.events.emplace(folder, 1);
+  const fs::path path = files.events->path();
+  Reporter reporter(Progress::Style::silent, 4, 1, std::move(files));
+  reporter.show("deck", 0, "a deck");
+  reporter.step({.step = 1, .loss = 2.5});
+  testing::internal::CaptureStdout();
+  reporter.validated("step 1", 1, {.loss = 1.5, .exact_match = 0.25, .num_samples = 8}, true);
+  reporter.answered({.step = 1, .answers = {{"a question", "an answer", "another"}}});
+  reporter.saved({.folder = "out/step-0000000001", .step = 1}, checkpoint::Level::local);
+  testing::internal::GetCapturedStdout();
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  for (const char* part : {"a deck", "train/loss", "validation/loss", "validation/exact_match",
+                           "an answer", "checkpoint_local/write_s"})
+    EXPECT_NE(bytes.str().find(part), std::string::npos) << part;
+  fs::remove_all(folder);
 }
 
 /// No file may grow while this lives, as with a full disk.
@@ -101,7 +127,7 @@ std::string said_through_a_pipe(const F& f) {
 }
 
 TEST_F(ReporterTest, SaysOnceThatRowsAreLost) {
-  Reporter reporter(Progress::Style::silent, 4, 1, metrics::RecordFile(path_, 0));
+  Reporter reporter(Progress::Style::silent, 4, 1, files());
   const std::string said = said_through_a_pipe([&] {
     const FullDisk full;
     reporter.step({.step = 1});
@@ -109,6 +135,24 @@ TEST_F(ReporterTest, SaysOnceThatRowsAreLost) {
   });
   EXPECT_TRUE(said.starts_with("warning: rows of metrics.jsonl are lost: ")) << said;
   EXPECT_EQ(said.find("rows of"), said.rfind("rows of")) << said;
+}
+
+TEST_F(ReporterTest, GoesOnWithoutEventsAndSaysSoOnce) {
+  const fs::path folder = tests::build_folder() / "tests/train.reporter.full";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  ReportFiles files;
+  files.events.emplace(folder, 1);
+  Reporter reporter(Progress::Style::silent, 4, 1, std::move(files));
+  const std::string said = said_through_a_pipe([&] {
+    const FullDisk full;
+    reporter.step({.step = 1});
+    reporter.step({.step = 2});
+    reporter.sync_metrics();
+  });
+  EXPECT_TRUE(said.starts_with("warning: events for TensorBoard are lost: ")) << said;
+  EXPECT_EQ(said.find("are lost"), said.rfind("are lost")) << said;
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "optimizers/adamw/adamw.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/plan.hpp"
+#include "shard/activation_offload.hpp"
 #include "shard/parallel_ops.hpp"
 #include "support/ranks.hpp"
 #include "train/step/passes.hpp"
@@ -63,15 +65,13 @@ struct Measured {
   core::BytesByUse by_use = {};
 };
 
-/// The most bytes that tensors take in the second step, by which every buffer is there, and what
-/// they were for at that moment. `table` is the family's, in the plan's units.
-inline Measured measure(const model::ModelFamily& family, const plan::PlanInput& request,
-                        const plan::Plan& plan, const model::ParameterTable& table,
-                        const base::WeightSource& weights,
-                        const std::vector<data::RowPart>& samples = {}) {
-  metrics::reset_peak();
-  const std::int64_t before = metrics::tensor_bytes().live;
-  const core::BytesByUse by_use_before = metrics::peak_by_use();
+/// Runs two steps, by which every buffer is there; `before_step` is called before each. `table` is
+/// the family's, in the plan's units.
+template <typename F>
+void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& request,
+                   const plan::Plan& plan, const model::ParameterTable& table,
+                   const base::WeightSource& weights, const std::vector<data::RowPart>& samples,
+                   at::Device device, const F& before_step) {
   const auto model = family.build(request.architecture);
   const world::World world = world::make(tests::mpi(), plan);
   const shard::Groups groups =
@@ -80,7 +80,9 @@ inline Measured measure(const model::ModelFamily& family, const plan::PlanInput&
   options.numbers = request.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = request.parallel.overlap;
+  options.prefetch = request.parallel.num_prefetched();
   options.context = request.parallel.cp_method;
+  options.device = options.state_device = device;
   const model::ParameterTable own = model::part_of(table, groups.part_place());
   const plan::ShardMap map = plan::shards_of(plan, own);
   shard::ModelShards shards(own, map, groups, options);
@@ -93,21 +95,35 @@ inline Measured measure(const model::ModelFamily& family, const plan::PlanInput&
   base::load_weights(weights, shards);
   base::set_magnitudes(shards);
   train::Engine engine{request.architecture, *model, *ops, shards, plan::blocks_of(request)};
+  std::optional<shard::ActivationOffload> offload;
+  if (request.offloaded_blocks > 0) engine.offload = &offload.emplace(device);
   engine.dropout = request.adapter_dropout;
   optim::LossScale loss_scale;
   const data::StepData data = step_data(request, plan, samples);
   for (std::int64_t step = 0; step < 2; ++step) {
-    metrics::reset_peak();
+    before_step();
     train::run_step(engine, world.loss, data, optimizer,
                     {.step = step,
                      .lr = 1e-4,
                      .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr});
   }
+}
+
+/// The most bytes that tensors take in the second of two steps on the CPU, and what they were for
+/// at that moment.
+inline Measured measure(const model::ModelFamily& family, const plan::PlanInput& request,
+                        const plan::Plan& plan, const model::ParameterTable& table,
+                        const base::WeightSource& weights,
+                        const std::vector<data::RowPart>& samples = {}) {
+  metrics::reset_peak();
+  const std::int64_t before = metrics::tensor_bytes().live;
+  const core::BytesByUse by_use_before = metrics::peak_by_use();
+  run_two_steps(family, request, plan, table, weights, samples, at::kCPU, metrics::reset_peak);
   Measured measured{.all = metrics::tensor_bytes().peak - before, .by_use = metrics::peak_by_use()};
-  measured.all = world.world.all_reduce(measured.all, comm::Reduce::max);
+  const comm::Communicator& world = tests::world();
+  measured.all = world.all_reduce(measured.all, comm::Reduce::max);
   for (std::size_t i = 0; i < core::num_memory_uses; ++i)
-    measured.by_use[i] =
-        world.world.all_reduce(measured.by_use[i] - by_use_before[i], comm::Reduce::max);
+    measured.by_use[i] = world.all_reduce(measured.by_use[i] - by_use_before[i], comm::Reduce::max);
   return measured;
 }
 

@@ -26,7 +26,9 @@ enum class TinyKind {
   experts,        ///< the first layer sees a window, the second has experts; heads are normed
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
   chunks,         ///< the first layer sees chunks, the second tunes its queries
-  wide            ///< all sizes of matrices are multiples of 16
+  wide,           ///< all sizes of matrices are multiples of 16
+  wide_experts,   ///< and so are those of the second layer's experts
+  wider           ///< multiples of 512, as products with a scale per block take them
 };
 
 inline model::Architecture tiny_architecture(TinyKind kind) {
@@ -42,10 +44,23 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
   a.max_positions = 24;
   a.tied_embeddings = kind == TinyKind::tied;
   a.init_std = 0.7;
-  if (kind == TinyKind::wide) {
+  if (kind == TinyKind::wide || kind == TinyKind::wide_experts) {
     a.d_model = a.d_ff = 16;
     a.head_size = 8;
     a.init_std = 0.35;
+  }
+  if (kind == TinyKind::wider) {
+    a.d_model = a.d_ff = 512;
+    a.num_heads = a.num_kv_heads = 8;
+    a.head_size = 64;
+    a.init_std = 0.06;
+  }
+  if (kind == TinyKind::wide_experts) {
+    a.layers.resize(2);
+    for (model::Layer& layer : a.layers)
+      layer.head_norm = model::HeadNorm::weighted;
+    a.layers[1].has_experts = true;
+    a.experts = {.num = 4, .top_k = 2, .d_ff = 32, .balance = 0.2};
   }
   if (kind == TinyKind::fused_experts) {
     a.layers.resize(2);

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <utility>
 
+#include "trace/recorder.hpp"
+
 namespace finetune::checkpoint {
 namespace {
 
@@ -22,6 +24,7 @@ void leave_signals_to_others() {
 Background::Background(Work work) : state_(std::make_shared<State>()) {
   thread_ = std::jthread([state = state_, work = std::move(work)](const std::stop_token& stop) {
     leave_signals_to_others();
+    const trace::Span span("checkpoint", "write");
     try {
       work(stop);
     } catch (...) {

@@ -13,6 +13,7 @@
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/load/local.hpp"
 #include "comm/agree.hpp"
+#include "comm/watch/flight_recorder.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
@@ -22,6 +23,8 @@ namespace finetune::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* log_name = "finetune.log";
 
 /// A link, or a slip of the pen, may lead to a folder that is not meant for a run.
 std::string foreign_text(const fs::path& output, const std::vector<std::string>& names) {
@@ -69,9 +72,10 @@ void OutputFolder::claim(const checkpoint::CheckpointSettings& settings, core::J
     const auto others = checkpoint::foreign_entries(root_);
     folder_ = std::make_unique<checkpoint::RunFolder>(root_, access);
     if (!choice.is_null()) folder_->set_choice(std::move(choice));
-    log::copy_to(root_ / "finetune.log", checkpoint::file_mode(access));
+    log::copy_to(root_ / log_name, checkpoint::file_mode(access));
     if (!others.empty()) log::warn(foreign_text(root_, others));
   });
+  if (!world_.world.is_root()) log::copy_errors_to(root_ / log_name);
 }
 
 std::string OutputFolder::run_id() const {
@@ -115,6 +119,17 @@ void OutputFolder::note_start(std::int64_t step, const std::string& fingerprint,
   comm::agree_all(world_.world, [&] {
     if (folder_) folder_->begin(step, fingerprint, max_starts);
   });
+}
+
+fs::path OutputFolder::flight_folder() const {
+  const fs::path folder = root_ / comm::flight_folder_name;
+  std::error_code error;
+  if (world_.world.is_root() && fs::exists(folder, error)) {
+    const fs::path before = root_ / comm::earlier_flight_folder_name;
+    fs::remove_all(before, error);
+    fs::rename(folder, before, error);
+  }
+  return folder;
 }
 
 void OutputFolder::remove_local_of_others(const std::string& run_id) const {

@@ -20,8 +20,9 @@ namespace finetune::train {
 /// AgreedError of ErrorKind::create unless they say otherwise.
 class OutputFolder {
  public:
-  /// Makes and locks the folder, and copies the log to finetune.log there. `choice` is what this
-  /// start chose where the deck left it open; null if it chose nothing. Collective.
+  /// Makes and locks the folder, and copies the log, and errors of other ranks, to finetune.log
+  /// there. `choice` is what this start chose where the deck left it open; null if it chose
+  /// nothing. Collective.
   OutputFolder(std::filesystem::path root, const checkpoint::CheckpointSettings& settings,
                core::Json choice, const world::World& world);
 
@@ -50,6 +51,10 @@ class OutputFolder {
   /// Notes a start from `step` with deck and program of this fingerprint. Collective.
   /// Throws: ErrorKind::no_progress if `max_starts` before it ended without a checkpoint.
   void note_start(std::int64_t step, const std::string& fingerprint, std::int64_t max_starts);
+
+  /// Where flight records go; those of an earlier start are in flight.before from now on: the
+  /// root moves them.
+  std::filesystem::path flight_folder() const;
 
   /// Removes node-local checkpoints of other runs than `run_id` ("": all).
   void remove_local_of_others(const std::string& run_id) const;

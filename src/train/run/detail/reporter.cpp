@@ -8,12 +8,13 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "metrics/tensorboard/record_events.hpp"
 
 namespace finetune::train {
 
 Reporter::Reporter(metrics::Progress::Style style, std::int64_t num_steps, std::int64_t log_steps,
-                   std::optional<metrics::RecordFile> metrics)
-    : progress_(style, num_steps, log_steps), metrics_(std::move(metrics)) {}
+                   ReportFiles files)
+    : progress_(style, num_steps, log_steps), files_(std::move(files)) {}
 
 void Reporter::info(const std::string& text) {
   progress_.pause();
@@ -27,7 +28,15 @@ void Reporter::warn(const std::string& text) {
 
 void Reporter::step(const metrics::StepRecord& record) {
   progress_.step(record);
-  write_row(metrics::to_json(record));
+  write(record);
+}
+
+void Reporter::answered(const metrics::AnswersRecord& record) {
+  write(record);
+}
+
+void Reporter::show(const std::string& tag, std::int64_t step, const std::string& text) {
+  if (files_.events) write_event({.step = step, .texts = {{tag, text}}});
 }
 
 void Reporter::saved(const checkpoint::SaveReport& report, checkpoint::Level level) {
@@ -38,13 +47,13 @@ void Reporter::saved(const checkpoint::SaveReport& report, checkpoint::Level lev
   if (report.read_back_s > 0) text += fmt::format(", read back in {:.2f} s", report.read_back_s);
   info(text + fmt::format(", {:.2f} s in all", report.total_s));
   const bool is_shared = level == checkpoint::Level::shared;
-  write_row(metrics::to_json(metrics::CheckpointRecord{.step = report.step,
-                                                       .level = is_shared ? "shared" : "local",
-                                                       .bytes = report.payload_bytes,
-                                                       .blocked_s = report.blocked_s,
-                                                       .write_s = report.write_s,
-                                                       .read_back_s = report.read_back_s,
-                                                       .total_s = report.total_s}));
+  write(metrics::CheckpointRecord{.step = report.step,
+                                  .level = is_shared ? "shared" : "local",
+                                  .bytes = report.payload_bytes,
+                                  .blocked_s = report.blocked_s,
+                                  .write_s = report.write_s,
+                                  .read_back_s = report.read_back_s,
+                                  .total_s = report.total_s});
 }
 
 void Reporter::validated(const std::string& when, std::int64_t step, const Evaluation& result,
@@ -58,21 +67,36 @@ void Reporter::validated(const std::string& when, std::int64_t step, const Evalu
         fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
   }
   info(text);
-  write_row(metrics::to_json(record));
+  write(record);
 }
 
-void Reporter::sync_metrics() const {
-  if (metrics_) metrics_->sync();
+void Reporter::sync_metrics() {
+  if (files_.metrics) files_.metrics->sync();
+  if (files_.events)
+    attempt("events for TensorBoard", events_are_lost_, [&] { files_.events->sync(); });
 }
 
-void Reporter::write_row(const std::string& row) {
-  if (!metrics_) return;
+template <typename Record>
+void Reporter::write(const Record& record) {
+  if (files_.metrics)
+    attempt("rows of metrics.jsonl", rows_are_lost_,
+            [&] { files_.metrics->append(metrics::to_json(record)); });
+  if (files_.events) write_event(metrics::event_of(record));
+}
+
+void Reporter::write_event(metrics::Event event) {
+  attempt("events for TensorBoard", events_are_lost_,
+          [&] { files_.events->add(std::move(event)); });
+}
+
+template <typename Append>
+void Reporter::attempt(const char* what, bool& is_lost, const Append& append) {
   try {
-    metrics_->append(row);
+    append();
   } catch (const core::Error& error) {
-    // A full disk must not end a run that could go on without these rows.
-    if (std::exchange(rows_are_lost_, true)) return;
-    warn(fmt::format("rows of metrics.jsonl are lost: {}", error.what()));
+    // A full disk must not end a run that could go on without these.
+    if (std::exchange(is_lost, true)) return;
+    warn(fmt::format("{} are lost: {}", what, error.what()));
   }
 }
 

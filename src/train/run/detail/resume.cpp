@@ -191,25 +191,31 @@ void warn_of_other_arithmetic(const RunIdentity& own, const std::string& arithme
       found.folder.string(), before, arithmetic));
 }
 
-void require_same_base(const RunIdentity& own, const std::string& base_hash,
+void require_same_base(const RunIdentity& own, const checkpoint::FrozenBase& own_base,
                        const checkpoint::FoundCheckpoint& found) {
-  if (base_hash.empty()) return;
+  if (own_base.hash.empty()) return;
   if (!found.state.base) return;
   const checkpoint::FrozenBase& base = *found.state.base;
-  const std::string_view dtype = core::name(own.compute);
-  if (!base.dtype.empty() && base.dtype != dtype) {
+  const auto differs = [](const std::string& before, const std::string& now) {
+    return !before.empty() && before != now;
+  };
+  if (differs(base.dtype, own_base.dtype) || differs(base.packing, own_base.packing)) {
+    const auto kept = [](const checkpoint::FrozenBase& of) {
+      return of.packing.empty() || of.packing == "none" ? of.dtype
+                                                        : of.dtype + " (" + of.packing + ")";
+    };
     log::warn(
         fmt::format("{} was trained on weights in {}, this start has them in {}: whether they are "
                     "the same model cannot be checked",
-                    found.folder.string(), base.dtype, dtype));
+                    found.folder.string(), kept(base), kept(own_base)));
     return;
   }
-  if (base.hash.empty() || base.hash == base_hash) return;
+  if (base.hash.empty() || base.hash == own_base.hash) return;
   core::fail(
       core::ErrorKind::input,
       {own.deck.model_folder,
        fmt::format("is not the model that {} was trained on", found.folder.string()),
-       fmt::format("its frozen weights have the hash {}, those were {}", base_hash, base.hash),
+       fmt::format("its frozen weights have the hash {}, those were {}", own_base.hash, base.hash),
        "Restore the model's files, or set another train.output to begin a new run."});
 }
 

@@ -47,9 +47,10 @@ void require_same_run(const RunIdentity& own, const std::string& data_fingerprin
 void warn_of_other_arithmetic(const RunIdentity& own, const std::string& arithmetic,
                               const checkpoint::FoundCheckpoint& found);
 
-/// An adapter means nothing on other weights. `base_hash` is that of the weights as read.
-/// Throws: ErrorKind::input if the checkpoint's was another.
-void require_same_base(const RunIdentity& own, const std::string& base_hash,
+/// An adapter means nothing on other weights. `own_base` describes those that were read. Warns
+/// where they are kept in another way, and cannot be compared. Throws: ErrorKind::input if the
+/// checkpoint's was another.
+void require_same_base(const RunIdentity& own, const checkpoint::FrozenBase& own_base,
                        const checkpoint::FoundCheckpoint& found);
 
 }  // namespace finetune::train

@@ -18,6 +18,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "metrics/tensorboard/record_events.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
@@ -31,7 +32,8 @@ ResumeInput resume_input(const Input& input) {
                       .adapter_folder = input.adapter_folder,
                       .adapter = input.adapter.kind,
                       .architecture = input.architecture,
-                      .parameters = input.parameters}};
+                      .parameters = input.parameters},
+          .writes_events = input.metrics.tensorboard};
 }
 
 Resumer::Resumer(ResumeInput input, const plan::Numbers& numbers, const world::World& world,
@@ -80,13 +82,15 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   state_.take_wanted();
   if (input_.identity.deck.adapter) load_base();
   hash_base();
-  comm::agree_all(world_.world, [&] { require_same_base(input_.identity, base_hash_, found); });
+  comm::agree_all(world_.world, [&] { require_same_base(input_.identity, own_base(), found); });
   state_.shards().publish_all();
   warn_of_other_results(found);
   start_.step = found.step;
   start_.level = found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared;
   start_.source_dtypes = found.state.source_dtypes;
   start_.validation_loss = found.state.validation_loss;
+  start_.total_samples = found.state.total_samples;
+  start_.total_tokens = found.state.total_tokens;
   const core::Json& scale = found.state.loss_scale;
   if (state_.loss_scale() != nullptr && !scale.is_null())
     *state_.loss_scale() = optim::LossScale(scale, found.folder.string());
@@ -117,21 +121,36 @@ void Resumer::continue_run(const std::optional<checkpoint::FoundCheckpoint>& fou
   comm::agree_all(world_.world, [&] {
     if (!world_.world.is_root()) return;
     start_.run_id = output_.set_run_id(start_.run_id);
-    if (!found) {
-      start_.metrics.emplace(output_.begin_metrics());
-      for (const std::string& record : corpus_.records)
-        start_.metrics->append(record);
-      return;
-    }
-    // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
-    const bool is_finished = start_.step >= num_steps_;
-    start_.metrics.emplace(output_.continue_metrics(found->state.metrics_bytes, is_finished));
-    if (is_finished) return;  // it stays as it is
-    start_.metrics->append(metrics::to_json(
-        metrics::ResumeRecord{.step = found->step, .bytes = bytes_read, .read_s = read_s}));
+    if (found)
+      continue_files(*found, bytes_read, read_s);
+    else
+      begin_files();
   });
   start_.run_id = world_.world.broadcast_text(start_.run_id);
   output_.remove_local_of_others(start_.run_id);
+}
+
+void Resumer::begin_files() {
+  start_.files.metrics.emplace(output_.begin_metrics());
+  for (const std::string& record : corpus_.records)
+    start_.files.metrics->append(record);
+  metrics::set_aside_event_files(output_.root());
+  if (input_.writes_events) start_.files.events.emplace(output_.root(), start_.step + 1);
+}
+
+void Resumer::continue_files(const checkpoint::FoundCheckpoint& found, std::int64_t bytes_read,
+                             double read_s) {
+  // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
+  const bool is_finished = start_.step >= num_steps_;
+  start_.files.metrics.emplace(output_.continue_metrics(found.state.metrics_bytes, is_finished));
+  if (is_finished) return;  // they stay as they are
+  const metrics::ResumeRecord record{.step = found.step, .bytes = bytes_read, .read_s = read_s};
+  start_.files.metrics->append(metrics::to_json(record));
+  // Also where no more are written: those of earlier starts would show lost steps.
+  metrics::cut_event_files(output_.root(), start_.step);
+  if (!input_.writes_events) return;
+  start_.files.events.emplace(output_.root(), start_.step + 1);
+  start_.files.events->add(metrics::event_of(record));
 }
 
 /// Calls `load(source)` on every rank with what the deck names.
@@ -172,6 +191,8 @@ void Resumer::with_source(const Load& load_from) {
 }
 
 void Resumer::initialise() {
+  start_.total_samples = 0;
+  start_.total_tokens = 0;
   with_source([&](const base::WeightSource& source) {
     base::load_weights(source, state_.shards());
     if (input_.weights.adapter_folder.empty()) base::set_magnitudes(state_.shards());
@@ -200,14 +221,16 @@ void Resumer::load_base() {
       [&](const base::WeightSource& source) { base::load_frozen(source, state_.shards()); });
 }
 
+checkpoint::FrozenBase Resumer::own_base() const {
+  return base::describe_base(base_hash_, input_.identity.compute, input_.weights.parameters);
+}
+
 void Resumer::hash_base() {
   base_hash_ = base::frozen_hash(state_.shards());
   const auto hashes = world_.world.all_gather_text(base_hash_);
   const auto other = std::ranges::find_if(hashes, [&](const auto& h) { return h != hashes[0]; });
   if (other == hashes.end()) {
-    if (!base_hash_.empty())
-      start_.base =
-          base::describe_base(base_hash_, input_.identity.compute, input_.weights.parameters);
+    if (!base_hash_.empty()) start_.base = own_base();
     return;
   }
   throw comm::AgreedError(core::ErrorKind::input,

@@ -11,10 +11,10 @@
 #include "checkpoint/load/find.hpp"
 #include "checkpoint/load/load.hpp"
 #include "checkpoint/run_state.hpp"
-#include "metrics/records.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/input/input.hpp"
 #include "train/run/detail/output_folder.hpp"
+#include "train/run/detail/reporter.hpp"
 #include "train/run/detail/resume.hpp"
 #include "train/run/detail/state.hpp"
 #include "world/world.hpp"
@@ -29,7 +29,9 @@ struct StartingPoint {
   checkpoint::Texts source_dtypes = {};             ///< by tensor: how an export writes it
   std::optional<checkpoint::FrozenBase> base = {};  ///< of frozen weights; none without any
   std::string run_id = {};
-  std::optional<metrics::RecordFile> metrics = {};  ///< on the root
+  std::optional<std::int64_t> total_samples = {};  ///< trained on; none: not known
+  std::optional<std::int64_t> total_tokens = {};   ///< the same
+  ReportFiles files = {};
 };
 
 /// Where the first weights of a run come from.
@@ -48,6 +50,7 @@ struct ResumeInput {
   RunIdentity identity;
   checkpoint::CheckpointSettings checkpoint;
   FirstWeights weights;
+  bool writes_events = false;  ///< for TensorBoard
 };
 ResumeInput resume_input(const Input& input);
 
@@ -60,7 +63,8 @@ class Resumer {
           OutputFolder& output, State& state);
 
   /// Loads the checkpoint that checkpoint.resume asks for and that fits this run, or the weights
-  /// and adapter that the deck names where there is none; opens metrics.jsonl behind it.
+  /// and adapter that the deck names where there is none; opens metrics.jsonl and a
+  /// file of events behind it.
   /// Collective on the world. Throws: comm::AgreedError; see checkpoint::find_and_load,
   /// require_same_keys, require_same_run, require_same_base, require_adapter_base.
   StartingPoint restore_or_initialise();
@@ -71,10 +75,15 @@ class Resumer {
   std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
   void initialise();
   void load_base();
+  checkpoint::FrozenBase own_base() const;
   void hash_base();
   void restore(const checkpoint::FoundCheckpoint& found);
   void warn_of_other_results(const checkpoint::FoundCheckpoint& found) const;
-  /// The run's id and its metrics. `read_s`: how long the start has taken so far.
+  void begin_files();
+  /// `read_s`: how long the start has taken so far.
+  void continue_files(const checkpoint::FoundCheckpoint& found, std::int64_t bytes_read,
+                      double read_s);
+  /// The run's id and its files. `read_s`: how long the start has taken so far.
   void continue_run(const std::optional<checkpoint::FoundCheckpoint>& found,
                     std::int64_t bytes_read, double read_s);
 

@@ -9,6 +9,7 @@
 
 #include "core/fault.hpp"
 #include "model/device.hpp"
+#include "model/gpu_attention.hpp"
 #include "model/part.hpp"
 #include "model/products.hpp"
 #include "plan/layout/stages.hpp"
@@ -43,6 +44,7 @@ shard::Options shard_options(const StateInput& input, const plan::Plan& plan,
   options.numbers = plan.numbers;
   options.sharding = plan.mesh.sharding;
   options.overlap = input.overlap;
+  options.prefetch = input.prefetch;
   options.context = input.cp_method;
   options.registers_buffers = input.registers_buffers;
   options.device = model::compute_device(world.device.index);
@@ -58,10 +60,12 @@ StateInput state_input(const Input& input) {
           .parameters = input.parameters,
           .optimizer = input.optimizer,
           .overlap = input.parallel.overlap,
+          .prefetch = input.parallel.num_prefetched(),
           .cp_method = input.parallel.cp_method,
           .registers_buffers = input.nccl.register_buffers,
           .recomputation = input.train.recomputation(),
           .recomputed_blocks = input.train.recomputed_blocks,
+          .offloaded_blocks = input.train.offloaded_blocks,
           .dropout = model::dropout_of(input.adapter),
           .seed = static_cast<std::uint64_t>(input.train.seed),
           .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
@@ -71,7 +75,7 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
              const shard::Groups& groups)
     : input_(input),
       model_(input.family.build(input.architecture)),
-      table_(model::part_of(input.parameters, groups.part_place())),
+      table_(plan::settled(plan, model::part_of(input.parameters, groups.part_place()))),
       map_(plan::shards_of(plan, table_)),
       shards_(table_, map_, groups, shard_options(input, plan, world)),
       ops_(shard::make_ops(shards_, model::path_of(plan.numbers.widens),
@@ -81,6 +85,7 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
       optimizer_(input.optimizer.kind->make(input.optimizer, table_, shards_,
                                             {plan.numbers.moments, input.seed})) {
   if (plan.numbers.scales_loss) loss_scale_.emplace();
+  if (input.offloaded_blocks > 0) offload_.emplace(shards_.options().device);
 }
 
 Engine State::engine() {
@@ -88,7 +93,9 @@ Engine State::engine() {
           .model = *model_,
           .ops = *ops_,
           .shards = shards_,
-          .blocks = plan::blocks_of(input_.recomputation, input_.recomputed_blocks),
+          .blocks = plan::blocks_of(input_.recomputation, input_.recomputed_blocks,
+                                    input_.offloaded_blocks),
+          .offload = offload_ ? &*offload_ : nullptr,
           .dropout = input_.dropout,
           .dropout_seed = input_.seed,
           .balances_micro_batch = input_.balances_micro_batch};
@@ -168,6 +175,12 @@ void State::take_wanted() {
   for (const PartOnHost& part : parts_on_host_)
     on_host_[part.copy].write_back(part.first, part.count);
   release();
+}
+
+std::string describe_gpu_attention(const Input& input, const comm::Device& device) {
+  return model::gpu_attention_text(model::compute_capability(model::compute_device(device.index)),
+                                   shard::to_aten(input.numbers().compute),
+                                   input.architecture.head_size);
 }
 
 }  // namespace finetune::train

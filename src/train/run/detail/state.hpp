@@ -14,6 +14,7 @@
 #include "optim/loss_scale.hpp"
 #include "optim/optimizer.hpp"
 #include "plan/plan.hpp"
+#include "shard/activation_offload.hpp"
 #include "shard/host_copy.hpp"
 #include "shard/model_shards.hpp"
 #include "train/input/input.hpp"
@@ -30,10 +31,12 @@ struct StateInput {
   const model::ParameterTable& parameters;
   const optim::OptimizerSettings& optimizer;
   bool overlap = true;  ///< communication with computation
+  int prefetch = 1;     ///< stages
   plan::ContextMethod cp_method = plan::ContextMethod::automatic;
   bool registers_buffers = false;  ///< with NCCL
   plan::ActivationCheckpointing recomputation = plan::ActivationCheckpointing::none;
   std::int64_t recomputed_blocks = 0;  ///< whole, in addition
+  std::int64_t offloaded_blocks = 0;   ///< their activations are in host memory
   double dropout = 0;                  ///< of an adapter's inputs
   std::uint64_t seed = 0;              ///< of dropout and of stochastic rounding
   bool balances_micro_batch = false;
@@ -94,9 +97,14 @@ class State {
   std::unique_ptr<model::Ops> ops_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LossScale> loss_scale_;
+  std::optional<shard::ActivationOffload> offload_;
   std::vector<shard::HostCopy> on_host_;
   std::vector<PartOnHost> parts_on_host_;
   at::Tensor snapshot_;  ///< bytes
 };
+
+/// How GPUs attend, in words. The same on every rank of a job whose GPUs are alike; of the others
+/// rank 0 speaks for itself.
+std::string describe_gpu_attention(const Input& input, const comm::Device& device);
 
 }  // namespace finetune::train

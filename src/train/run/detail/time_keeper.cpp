@@ -63,8 +63,8 @@ void TimeKeeper::add(const metrics::StepTimes& step, const ExposedTimes& by_axis
   ++num_steps_;
 }
 
-metrics::TimeReport TimeKeeper::report() {
-  metrics::TimeReport report = metrics::gather_times(world_, sum_, num_steps_, host_);
+metrics::TimeReport TimeKeeper::report(const metrics::PeakBytes& peak) {
+  metrics::TimeReport report = metrics::gather_times(world_, sum_, num_steps_, host_, peak);
   SentBytes now = sent_bytes();
   report.sent_bytes = per_step(now, sent_before_, num_steps_);
   sent_before_ = std::move(now);
@@ -75,11 +75,11 @@ metrics::TimeReport TimeKeeper::report() {
   return report;
 }
 
-metrics::TimeReport TimeKeeper::total() {
+metrics::TimeReport TimeKeeper::total(const metrics::PeakBytes& peak) {
   metrics::StepTimes sum = total_;
   sum.add(sum_);
   const std::int64_t num_steps = total_steps_ + num_steps_;
-  metrics::TimeReport report = metrics::gather_times(world_, sum, num_steps, host_);
+  metrics::TimeReport report = metrics::gather_times(world_, sum, num_steps, host_, peak);
   report.sent_bytes = per_step(sent_bytes(), sent_at_first_, num_steps);
   ExposedTimes exposed = total_exposed_;
   add_to(exposed, exposed_);

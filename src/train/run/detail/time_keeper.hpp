@@ -22,11 +22,12 @@ class TimeKeeper {
   /// A save or another thing that is no part of a step, until the next report.
   void add_checkpoint_s(double seconds) { sum_.checkpoint_s += seconds; }
 
-  /// Means of the steps since the last report. Collective on the world.
-  metrics::TimeReport report();
+  /// Means of the steps since the last report; `peak` is this rank's memory. Collective on the
+  /// world.
+  metrics::TimeReport report(const metrics::PeakBytes& peak);
 
-  /// Means of all steps so far. Collective on the world.
-  metrics::TimeReport total();
+  /// The same of all steps so far.
+  metrics::TimeReport total(const metrics::PeakBytes& peak);
 
  private:
   using SentBytes = std::vector<std::pair<std::string, std::int64_t>>;

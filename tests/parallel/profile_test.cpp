@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// [profile] of real runs: what traces hold, that their sums are those of metrics.jsonl, and that a
+// slow rank is found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "support/folders.hpp"
+#include "support/run_program.hpp"
+#include "trace/critical_path.hpp"
+
+namespace finetune::tests::profile_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Ranks train 10 steps, and profile 6 to 9.
+fs::path train(const std::string& name, const std::vector<std::string>& words,
+               const std::vector<std::string>& before = {}, int num_ranks = 2) {
+  const fs::path output = empty_folder("profile/" + name);
+  std::vector<std::string> all = mpirun(num_ranks);
+  all.insert(all.end(), before.begin(), before.end());
+  for (const std::string& word :
+       {(build_folder() / "finetune").string(),
+        (source_folder() / "inputs/smoke/pretraining.toml").string(),
+        std::string("train.max_steps=10"), std::string("metrics.log_steps=1"),
+        std::string("profile.wait=4"), std::string("profile.warmup=1"),
+        std::string("profile.active=4"), "train.output=" + output.string()})
+    all.push_back(word);
+  all.insert(all.end(), words.begin(), words.end());
+  const Outcome outcome = run_program(all, output, std::chrono::seconds(300));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  return output;
+}
+
+std::vector<core::Json> steps_of(const fs::path& output) {
+  std::vector<core::Json> rows;
+  std::ifstream file(output / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    core::Json row = core::Json::parse(line);
+    if (row.contains("loss") && row["step"] >= 6 && row["step"] <= 9)
+      rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+/// Of spans whose names begin with one of `kinds`.
+double seconds_of(const trace::RankTrace& rank, const std::vector<std::string>& kinds) {
+  std::int64_t sum = 0;
+  for (const trace::Event& event : rank.events)
+    for (const std::string& kind : kinds)
+      if (!event.is_counter && event.row == trace::main_row &&
+          event.name.starts_with(kind + (kind == "step" || kind == "wait" ? " " : "")) &&
+          !trace::is_collective(event))
+        sum += event.end_ns - event.begin_ns;
+  return static_cast<double>(sum) * 1e-9;
+}
+
+/// Each span of a row lies inside those that are open, or behind them.
+void expect_nested(const trace::RankTrace& rank) {
+  std::map<std::string, std::vector<const trace::Event*>> open;
+  for (const trace::Event& event : rank.events) {
+    if (event.is_counter) continue;
+    auto& outer = open[event.row];
+    while (!outer.empty() && outer.back()->end_ns <= event.begin_ns)
+      outer.pop_back();
+    if (!outer.empty()) {
+      EXPECT_LE(event.end_ns, outer.back()->end_ns)
+          << event.name << " and " << outer.back()->name << " on " << event.row;
+    }
+    outer.push_back(&event);
+  }
+}
+
+TEST(Profile, NestsAndAddsUpToTheMetrics) {
+  const fs::path output =
+      train("sums", {"checkpoint.save_steps=7"}, {"env", "FINETUNE_FAULT=data.next:*:*:slow=20"});
+  const trace::Profile profile = trace::read_profile(output);
+  ASSERT_EQ(profile.ranks.size(), 2u);
+  double waited = 0, took_data = 0, optimized = 0;
+  for (const trace::RankTrace& rank : profile.ranks) {
+    EXPECT_EQ(rank.first_step, 6);
+    EXPECT_EQ(rank.last_step, 9);
+    expect_nested(rank);
+    waited += seconds_of(rank, {"wait"});
+    took_data += seconds_of(rank, {"data"});
+    optimized += seconds_of(rank, {"optimizer"});
+  }
+  const auto rows = steps_of(output);
+  ASSERT_EQ(rows.size(), 4u);
+  double steps = 0, exposed = 0, data = 0, optimizer = 0;
+  for (const core::Json& row : rows) {
+    steps += row["step_s"].get<double>();
+    // Of two ranks the least and the most are both.
+    const auto both = [&](const char* part) {
+      return row["times"][part][0].get<double>() + row["times"][part][2].get<double>();
+    };
+    exposed += both("exposed_s");
+    data += both("data_s");
+    optimizer += both("optimizer_s");
+  }
+  EXPECT_NEAR(seconds_of(profile.ranks[0], {"step"}), steps, 0.03 * steps);
+  EXPECT_GT(data, 2 * 4 * 0.02);
+  EXPECT_NEAR(took_data, data, 0.03 * data);
+  // Of what takes microseconds, what it takes to note it is more.
+  EXPECT_NEAR(waited, exposed, 0.03 * exposed + 2e-3);
+  EXPECT_NEAR(optimized, optimizer, 0.03 * optimizer + 2e-3);
+}
+
+TEST(Profile, HoldsStagesCollectivesMemoryAndThreads) {
+  const fs::path output = train("parts", {"checkpoint.save_steps=7", "profile.stacks=true",
+                                          "profile.operators=on", "parallel.sharding=FULL_SHARD"});
+  const trace::RankTrace rank = trace::read_profile(output).ranks.at(0);
+  std::map<std::string, int> names, rows;
+  double highest_mib = 0;
+  for (const trace::Event& event : rank.events) {
+    ++names[event.name];
+    ++rows[event.row];
+    if (event.is_counter) {
+      double sum = 0;
+      for (const auto& [use, mib] : event.args.items())
+        sum += mib.get<double>();
+      highest_mib = std::max(highest_mib, sum);
+    }
+    if (trace::is_collective(event)) {
+      EXPECT_TRUE(event.args.contains("bytes"));
+      EXPECT_FALSE(event.args["stack"].empty());
+    }
+  }
+  for (const char* name : {"forward of layers.0", "backward of layers.0", "optimizer", "data",
+                           "wait of fsdp", "all_gather fsdp", "reduce_scatter fsdp", "checkpoint"})
+    EXPECT_GE(names[name], 1) << name;
+  for (const char* row : {"main", "data", "stream of fsdp", "checkpoint"})
+    EXPECT_GE(rows[row], 1) << row;
+  EXPECT_GT(highest_mib, 0.1);
+  int products = 0;
+  for (const core::Json& each : rank.more)
+    products += each.value("name", "").find("mm") != std::string::npos;
+  EXPECT_GT(products, 0);
+}
+
+/// Units and activations travel on threads of their own: none of their collectives is lost.
+TEST(Profile, HasEachCollectiveOfTwoStreamsOnce) {
+  const fs::path output =
+      train("streams", {"parallel.tp=2", "parallel.sharding=FULL_SHARD"}, {}, 4);
+  for (const trace::RankTrace& rank : trace::read_profile(output).ranks) {
+    std::map<std::string, std::vector<std::int64_t>> numbers;
+    for (const trace::Event& event : rank.events)
+      if (trace::is_collective(event))
+        numbers[event.row + event.args["axis"].get<std::string>()].push_back(
+            event.args["number"].get<std::int64_t>());
+    EXPECT_TRUE(numbers.contains("stream of tptp"));
+    EXPECT_TRUE(numbers.contains("stream of fsdpfsdp"));
+    for (auto& [row, all] : numbers) {
+      std::ranges::sort(all);
+      for (std::size_t i = 1; i < all.size(); ++i)
+        ASSERT_EQ(all[i], all[i - 1] + 1) << row << " of rank " << rank.rank;
+    }
+  }
+}
+
+TEST(Profile, NamesTheSlowRank) {
+  const fs::path output = train("slow", {}, {"env", "FINETUNE_FAULT=step.bwd:1:*:slow=30"});
+  const Outcome merged =
+      run_program({(build_folder() / "finetune").string(), "trace", "merge", output.string()},
+                  output, run_limit);
+  EXPECT_EQ(merged.exit_code, 0) << merged.text();
+  EXPECT_NE(merged.out.find("longest wait: rank 0 for rank 1"), std::string::npos) << merged.out;
+  std::vector<trace::RankTrace> ranks = trace::read_profile(output).ranks;
+  const trace::CriticalPath path = trace::critical_path(ranks, trace::align_clocks(ranks));
+  double of_slow = 0;
+  for (const auto& [kind, seconds] : path.work_s.at(1))
+    of_slow += seconds;
+  EXPECT_GT(of_slow, 4 * 0.03);
+  EXPECT_GT(of_slow, 0.5 * path.seconds);
+  const core::Json file = core::Json::parse(std::ifstream(output / "profile/merged.json"));
+  EXPECT_EQ(file["finetune"].size(), 2u);
+}
+
+TEST(Profile, LeavesTheRunAsItIs) {
+  const auto losses = [](const fs::path& output) {
+    std::vector<double> all;
+    for (const core::Json& row : steps_of(output))
+      all.push_back(row["loss"].get<double>());
+    return all;
+  };
+  const fs::path with = train("with", {"profile.repeat=0"});
+  const fs::path without = train("without", {"profile.active=0"});
+  EXPECT_FALSE(fs::exists(without / "profile"));
+  EXPECT_EQ(losses(with), losses(without));
+}
+
+/// The run ends in the midst of a window, and of one that is only warming up.
+TEST(Profile, WritesTheStepsThatThereAre) {
+  const fs::path output = train("short", {"profile.active=20"});
+  EXPECT_EQ(trace::read_profile(output).ranks.at(1).last_step, 10);
+  EXPECT_TRUE(fs::is_empty(train("warm", {"profile.warmup=20"}) / "profile"));
+}
+
+TEST(Profile, OfOneRankIsWrittenByIt) {
+  const fs::path output = train("one", {"profile.ranks=[1]"});
+  const auto ranks = trace::read_profile(output).ranks;
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0].rank, 1);
+}
+
+TEST(Profile, OfARankThatThereIsNotIsRefused) {
+  const fs::path output = empty_folder("profile/refused");
+  std::vector<std::string> words = mpirun(2);
+  for (const std::string& word :
+       {(build_folder() / "finetune").string(),
+        (source_folder() / "inputs/smoke/pretraining.toml").string(),
+        "train.output=" + output.string(), std::string("profile.active=1"),
+        std::string("profile.ranks=[2]")})
+    words.push_back(word);
+  const Outcome outcome = run_program(words, output, run_limit);
+  EXPECT_EQ(count(outcome.err, "profile.ranks: there is no rank 2"), 1) << outcome.text();
+}
+
+}  // namespace
+}  // namespace finetune::tests::profile_test
