@@ -85,8 +85,11 @@ void end(ncclComm* comm) {
   library().changed.notify_all();
 }
 
-void start(ncclComm* comm, std::unique_lock<std::mutex>& lock) {
-  const auto calls = std::exchange(comm->to_start, {});
+namespace {
+
+/// What a stream is to do, with the numbers that it has from now on.
+std::function<void()> work_of(ncclComm* comm,
+                              const std::vector<std::pair<Collective, Queue*>>& calls) {
   std::vector<std::pair<Collective, std::int64_t>> work;
   Collective messages{.kind = Kind::messages};
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
@@ -102,21 +105,23 @@ void start(ncclComm* comm, std::unique_lock<std::mutex>& lock) {
   }
   // They have no number that ranks could compare: others may have none.
   if (!messages.messages.empty()) work.emplace_back(messages, library().num_collectives++);
-  if (!calls.empty()) {
-    ++comm->num_put;
-    comm->is_putting = true;
-    // There may be no room on the stream.
-    lock.unlock();
-    calls.front().second->put([comm, work = std::move(work)] { run_all(comm, work); });
-    lock.lock();
-    comm->is_putting = false;
+  ++comm->num_put;
+  return [comm, work = std::move(work)] { run_all(comm, work); };
+}
+
+}  // namespace
+
+void start(ncclComm* comm) {
+  if (!comm->to_start.empty()) {
+    Queue* const queue = comm->to_start.front().second;
+    if (!queue->put_if_room([&] { return work_of(comm, comm->to_start); })) return;
+    comm->to_start.clear();
   }
-  // An error may have come meanwhile.
-  if (comm->state == ncclInProgress) comm->state = ncclSuccess;
+  comm->state = ncclSuccess;
 }
 
 ncclResult_t begin(ncclComm* comm, std::vector<std::pair<Collective, Queue*>> calls) {
-  std::unique_lock lock(comm->mutex);
+  const std::lock_guard lock(comm->mutex);
   if (comm->state == ncclInProgress) {
     report_violation("a communicator is used before its last call is under way");
     return ncclInvalidArgument;
@@ -128,11 +133,8 @@ ncclResult_t begin(ncclComm* comm, std::vector<std::pair<Collective, Queue*>> ca
   comm->to_start = std::move(calls);
   comm->state = ncclInProgress;
   comm->num_in_progress = settings().num_in_progress;
-  if (comm->blocks || comm->num_in_progress == 0) {
-    start(comm, lock);
-    return comm->state;
-  }
-  return ncclInProgress;
+  if (comm->num_in_progress == 0) start(comm);
+  return comm->state;
 }
 
 void connect_ranks(ncclComm* comm, ncclUniqueId id, int rank, int size) {

@@ -18,13 +18,11 @@ struct ncclComm {
   std::condition_variable changed;
   finetune::fake::Ranks ranks;
   int device = 0;
-  bool blocks = true;
   ncclResult_t state = ncclInProgress;
   int num_in_progress = 0;  ///< so often it is still asked in vain
   bool is_connected = false;
   std::vector<std::pair<finetune::fake::Collective, finetune::fake::Queue*>> to_start;
   std::string error;
-  bool is_putting = false;
   bool is_finalized = false;
   bool is_ended = false;
   std::atomic<bool> is_aborted = false;
@@ -53,9 +51,10 @@ Library& library();
 ncclComm* alive(ncclComm_t comm, const char* call);
 void end(ncclComm* comm);
 
-/// Puts what `comm` has to start on its stream, as one piece of work; `lock` is of its mutex. NCCL
-/// may do what belongs together in any order: here the last goes first.
-void start(ncclComm* comm, std::unique_lock<std::mutex>& lock);
+/// Puts what `comm`, whose mutex is held, has to start on its stream, as one piece of work; it is
+/// in progress until there is room: no call of NCCL waits for that. What belongs together NCCL may
+/// do in any order: here the last goes first.
+void start(ncclComm* comm);
 
 /// Tells `comm` to do these together.
 ncclResult_t begin(ncclComm* comm, std::vector<std::pair<Collective, Queue*>> calls);

@@ -80,6 +80,14 @@ void Queue::put(std::function<void()> work) {
   work_.push_back(std::move(work));
   changed_.notify_all();
 }
+bool Queue::put_if_room(const std::function<std::function<void()>()>& make) {
+  const std::size_t most = settings().most_in_queue;
+  const std::lock_guard lock(mutex_);
+  if (work_.size() >= most) return false;
+  work_.push_back(make());
+  changed_.notify_all();
+  return true;
+}
 bool Queue::is_empty() {
   const std::lock_guard lock(mutex_);
   return work_.empty() && !is_busy_;

@@ -2,6 +2,7 @@
 // Ranks that are lost, that never come or cannot be reached; and the end of groups in every order.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
 
 #include <atomic>
 #include <functional>
@@ -188,6 +189,45 @@ TEST_F(Failure, GroupsEndInAnyOrderWithWorkOnTheirStream) {
       (first_goes_first ? other : one).reset();
     }
   }
+}
+
+/// Asks a communicator `count` times whether what was begun is under way.
+ncclResult_t asked(ncclComm_t comm, int count) {
+  ncclResult_t state = ncclInProgress;
+  for (int i = 0; i < count; ++i)
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+  return state;
+}
+
+/// Whoever watches asks too, and would never learn that a rank was lost.
+TEST(Fake, NoCallOfNcclWaitsForRoomOnAFullDevice) {
+  const auto stream = std::make_shared<comm::DeviceStream>(compute_stream);
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+  while (asked(comm, 1) == ncclInProgress) {
+  }
+  const DeviceArray<float> values(std::vector<float>(8, 1.0f));
+  fake::set({.num_in_progress = 0, .most_in_queue = 1});
+  const auto room = static_cast<cudaStream_t>(stream->stream());
+  {
+    fake::Gate gate;
+    gate.hold(room);
+    gate.wait_until_reached();
+    fake::put(room, [] {});
+    EXPECT_EQ(ncclAllReduce(values.get(), values.get(), 8, ncclFloat32, ncclSum, comm, room),
+              ncclInProgress);
+    EXPECT_EQ(asked(comm, 10), ncclInProgress);
+  }
+  EXPECT_EQ(cudaStreamSynchronize(room), cudaSuccess);
+  EXPECT_EQ(asked(comm, 1), ncclSuccess);
+  EXPECT_EQ(ncclCommFinalize(comm), ncclInProgress);
+  while (asked(comm, 1) == ncclInProgress) {
+  }
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
 class Connecting : public tests::OnFakeGpus {};

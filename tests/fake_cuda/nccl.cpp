@@ -93,29 +93,24 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId i
   if (settings().cannot_connect) return ncclSystemError;
   auto* const comm = new ncclComm();
   comm->device = current_device();
-  comm->blocks = config->blocking != 0;
+  if (config->blocking != 0) report_violation("a communicator whose calls block");
   {
     const std::lock_guard lock(library().mutex);
     library().all.insert(comm);
     ++library().num_alive;
   }
   *handle = comm;
-  std::thread thread([=] { connect_ranks(comm, id, rank, size); });
-  if (!comm->blocks) {
-    thread.detach();
-    return ncclInProgress;
-  }
-  thread.join();
-  return comm->state;
+  std::thread([=] { connect_ranks(comm, id, rank, size); }).detach();
+  return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   ncclComm* comm = alive(handle, "ncclCommGetAsyncError");
   if (comm == nullptr) return ncclInvalidArgument;
-  std::unique_lock lock(comm->mutex);
-  if (comm->state == ncclInProgress && comm->is_connected && !comm->is_putting) {
+  const std::lock_guard lock(comm->mutex);
+  if (comm->state == ncclInProgress && comm->is_connected) {
     const bool waits_for_work = comm->is_finalized && comm->num_done < comm->num_put;
     const bool is_asked = settings().defect != Defect::under_way_at_once || comm->is_finalized;
-    if (is_asked && --comm->num_in_progress < 0 && !waits_for_work) start(comm, lock);
+    if (is_asked && --comm->num_in_progress < 0 && !waits_for_work) start(comm);
   }
   const bool is_believed =
       settings().defect == Defect::under_way_at_once && !comm->to_start.empty();
@@ -125,15 +120,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   ncclComm* comm = alive(handle, "ncclCommFinalize");
   if (comm == nullptr) return ncclInvalidArgument;
-  std::unique_lock lock(comm->mutex);
+  const std::lock_guard lock(comm->mutex);
   if (comm->state == ncclInProgress)
     report_violation("a communicator is finalized before its last call is under way");
   if (comm->state != ncclSuccess) return comm->state;
   comm->is_finalized = true;
-  if (comm->blocks) {
-    comm->changed.wait(lock, [&] { return comm->num_done == comm->num_put; });
-    return ncclSuccess;
-  }
   comm->state = ncclInProgress;
   comm->num_in_progress = settings().num_in_progress;
   return ncclInProgress;
@@ -163,8 +154,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
     comm->is_aborted = true;
     comm->changed.notify_all();
     // What has not begun finds it aborted.
-    comm->changed.wait(
-        lock, [&] { return comm->num_running == 0 && (comm->is_connected || comm->blocks); });
+    comm->changed.wait(lock, [&] { return comm->num_running == 0 && comm->is_connected; });
     for (const auto& [data, bytes] : comm->registered)
       note_registered(data, bytes, false);
     comm->registered.clear();

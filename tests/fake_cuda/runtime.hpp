@@ -42,6 +42,8 @@ class Queue {
 
   /// Waits while there is no room.
   void put(std::function<void()> work);
+  /// Does not wait: false where there is none.
+  bool put_if_room(const std::function<std::function<void()>()>& make);
   bool is_empty();
   void wait_until_empty();
   /// Work that waits for a moment; and whether it does, once nothing else is to be done.
