@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "core/error.hpp"
+#include "options.hpp"
 #include "report/pictures.hpp"
 #include "train/input/settings.hpp"
 #include "verbs.hpp"
@@ -153,40 +154,6 @@ void add_tokenize(CLI::App& app, Arguments& arguments) {
       "tokenize", "Fill the token cache and print the data report. Needs no MPI job.");
   tokenize->add_option("deck", arguments.path, "The deck")->required();
   tokenize->add_option("overrides", arguments.overrides, "table.key=value");
-}
-
-void add_generate(CLI::App& app, Arguments& arguments) {
-  CLI::App* generate = app.add_subcommand("generate", "Continue a prompt with a model folder.");
-  generate->add_option("model", arguments.path, "Hugging Face folder")->required();
-  generate->add_option("prompt", arguments.second, "The text to continue")->required();
-  generate->add_flag("--instruction", arguments.is_instruction,
-                     "The prompt is an instruction: wrap it as Alpaca data does");
-  generate->add_option("--adapter", arguments.adapter, "Folder of a PEFT adapter for the model");
-  CLI::Option* chat =
-      generate->add_flag("--chat", arguments.is_chat,
-                         "The prompt is a user's message: wrap it in the model's chat template");
-  chat->excludes("--instruction");
-  generate
-      ->add_option("--template", arguments.chat_template,
-                   "With --chat: name of a template, if the model's own is not known")
-      ->needs(chat);
-  generate->add_option("--system", arguments.system, "With --chat: the system message")
-      ->needs(chat);
-  generate
-      ->add_option("--temperature", arguments.temperature, "0: always take the most likely token")
-      ->check(CLI::Range(0.0, 100.0));
-  generate
-      ->add_option("--top-p", arguments.top_p,
-                   "Sample from the most likely tokens that together have this probability")
-      ->check(CLI::Range(0.0, 1.0));
-  generate->add_option("--max-tokens", arguments.max_tokens, "Longest answer")
-      ->check(CLI::Range(1, 1 << 24));
-  generate->add_option("--seed", arguments.seed, "Seed of the sampling")
-      ->check(CLI::NonNegativeNumber);
-  generate
-      ->add_option("--device", arguments.device,
-                   "auto: the first GPU if there is any; gpu: that or nothing; cpu")
-      ->transform(CLI::CheckedTransformer(train::device_choices()).description("auto|gpu|cpu"));
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {
@@ -355,9 +322,12 @@ Arguments parse_train(const std::vector<std::string>& words) {
 
 }  // namespace
 
-bool is_training(int argc, char** argv) {
+bool needs_ranks(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first == "check") return std::none_of(argv + 2, argv + argc, is_flag);
+  const auto asks = [&] { return std::any_of(argv + 2, argv + argc, is_flag); };
+  if (first == "check") return !asks();
+  // Alone they start where there is no launcher, as on login nodes.
+  if (first == "generate") return has_companions() && !asks();
   if (is_command(first) || is_flag(first) || asks_for_help(argc, argv)) return false;
   return (!first.empty() && !first.starts_with("-")) || has_companions();
 }

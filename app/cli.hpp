@@ -84,9 +84,10 @@ struct Arguments {
   bool is_best = false;  ///< export: the lowest validation loss, not the newest
 };
 
-/// Whether MPI is needed: to train with the deck that the command line names, to check the job, or,
-/// if the command line is wrong and several ranks were started with it, to say so once.
-bool is_training(int argc, char** argv);
+/// Whether MPI is needed: to train with the deck that the command line names, to check the job, for
+/// what several ranks were started with and can share, or, if the command line is wrong, to say so
+/// once.
+bool needs_ranks(int argc, char** argv);
 
 /// Throws: core::Error of kind command_line; its message holds the usage where that helps. Asking
 /// for help prints it and exits with 0.

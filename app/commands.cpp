@@ -21,7 +21,7 @@ int run(const Arguments& arguments) {
     case Command::tokenize:
       return run_tokenize(arguments, registry);
     case Command::generate:
-      return run_generate(arguments, registry);
+      return run_generate(nullptr, arguments, registry);
     case Command::export_weights:
       return run_export(arguments, registry);
     case Command::quantize:
@@ -42,6 +42,19 @@ int run(const Arguments& arguments) {
         log::info(fmt::format("{:<10} {}", name, value));
   }
   return core::exit_done;
+}
+
+int run(const comm::Environment& environment, const Arguments& arguments) {
+  const auto& registry = modules::registry();
+  switch (arguments.command) {
+    case Command::check:
+      return run_check(environment, arguments, registry);
+    case Command::generate:
+      return run_generate(&environment, arguments, registry);
+    default:
+      core::check(false, "the command runs on ranks");
+      return core::exit_done;
+  }
 }
 
 }  // namespace finetune::app

@@ -11,15 +11,22 @@ namespace finetune::app {
 /// Runs the command that `arguments` name; not training, which needs ranks.
 int run(const Arguments& arguments);
 
+/// The same on the ranks of a job (needs_ranks). Collective on the environment's world.
+int run(const comm::Environment& environment, const Arguments& arguments);
+
 /// Whether the job is fit to train. Collective on the environment's world.
 int run_check(const comm::Environment& environment, const Arguments& arguments,
               const train::Registry& registry);
+
+/// `environment`: the ranks that share the model; null: this process has it alone. Collective on
+/// the environment's world.
+int run_generate(const comm::Environment* environment, const Arguments& arguments,
+                 const train::Registry& registry);
 
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);
 int run_tokenize(const Arguments& arguments, const train::Registry& registry);
 int run_data_report(const Arguments& arguments, const train::Registry& registry);
-int run_generate(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments, const train::Registry& registry);
 int run_quantize(const Arguments& arguments, const train::Registry& registry);
 int run_verify(const Arguments& arguments, const train::Registry& registry);

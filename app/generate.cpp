@@ -105,11 +105,14 @@ void require_no_run(const std::filesystem::path& folder) {
 
 }  // namespace
 
-int run_generate(const Arguments& arguments, const train::Registry& registry) {
+int run_generate(const comm::Environment* environment, const Arguments& arguments,
+                 const train::Registry& registry) {
+  const comm::Communicator world =
+      environment != nullptr ? environment->world() : comm::Communicator();
   for (const auto& folder : {arguments.path, arguments.adapter})
     require_no_run(folder);
   const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(arguments.path);
-  train::LoadedModel loaded(arguments.path, registry, {}, core::DType::f32, arguments.adapter,
+  train::LoadedModel loaded(arguments.path, registry, world, core::DType::f32, arguments.adapter,
                             arguments.device);
   train::require_vocabulary(tokenizer, loaded.architecture());
   const Prompt prompt = prompt_of(arguments, tokenizer, registry);

@@ -37,7 +37,7 @@
 namespace finetune {
 namespace {
 
-int train_on_ranks(int argc, char** argv) {
+int run_on_ranks(int argc, char** argv) {
   // Before MPI starts: a scheduler's warning may come early.
   train::watch_signals();
   log::remember();
@@ -49,7 +49,7 @@ int train_on_ranks(int argc, char** argv) {
     comm::require_equal(env.world(), "command line",
                         fmt::format("{}", fmt::join(argv + 1, argv + argc, " ")));
     at::set_num_threads(env.cores());
-    if (arguments.command == app::Command::check) return app::run_check(env, arguments, registry);
+    if (arguments.command != app::Command::train) return app::run(env, arguments);
     comm::require_equal(env.world(), "program", core::build_stamp() + registry.names());
 
     // What the deck says of patience is not known before it is read, and devices may start slowly.
@@ -91,7 +91,7 @@ int train_on_ranks(int argc, char** argv) {
 int main(int argc, char** argv) {
   finetune::app::keep_freed_memory();
   finetune::metrics::count_tensor_bytes();
-  if (finetune::app::is_training(argc, argv)) return finetune::train_on_ranks(argc, argv);
+  if (finetune::app::needs_ranks(argc, argv)) return finetune::run_on_ranks(argc, argv);
   try {
     return finetune::app::run(finetune::app::parse(argc, argv));
   } catch (const std::exception& error) {

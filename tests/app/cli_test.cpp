@@ -34,7 +34,7 @@ Arguments parsed(std::initializer_list<std::string> list) {
 
 bool trains(std::initializer_list<std::string> list) {
   Words words(list);
-  return is_training(words.count(), words.pointers());
+  return needs_ranks(words.count(), words.pointers());
 }
 
 std::string refusal(std::initializer_list<std::string> list) {
@@ -100,11 +100,16 @@ TEST(CommandLine, TakesHelpAndVersionWithoutDashes) {
   EXPECT_FALSE(trains({"help"}));
 }
 
-TEST(CommandLine, NeedsMpiForTrainingAlone) {
+TEST(CommandLine, NeedsMpiForTrainingAndForWhatRanksShare) {
   EXPECT_TRUE(trains({"input.toml"}));
   EXPECT_TRUE(trains({"./plan"}));
   EXPECT_FALSE(trains({"plan", "input.toml"}));
   EXPECT_FALSE(trains({"generate"}));
+  ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  EXPECT_TRUE(trains({"generate", "model", "prompt"})) << "ranks share the model";
+  EXPECT_FALSE(trains({"generate", "--help"}));
+  EXPECT_FALSE(trains({"export", "run", "out"}));
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
   EXPECT_FALSE(trains({"export"}));
   EXPECT_FALSE(trains({"verify"}));
   EXPECT_FALSE(trains({"report"}));

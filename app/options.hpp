@@ -1,0 +1,15 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The options of commands that have many: each adds its subcommand to the command line.
+
+#include "cli.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace finetune::app {
+
+void add_generate(CLI::App& app, Arguments& arguments);
+
+}  // namespace finetune::app
