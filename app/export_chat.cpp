@@ -33,7 +33,7 @@ const data::ChatTemplate* template_of(const ExportJob& job) {
 /// Whether the model's folder says the same already.
 bool is_of_model(const ExportJob& job, const data::ChatTemplate& chat) {
   try {
-    const auto text = data::model_template_text(job.model_folder);
+    const auto text = data::model_templates(job.model_folder).standard;
     return text && data::recognise(*text, job.registry.templates) == &chat;
   } catch (const core::Error&) {
     return false;  // what cannot be read is replaced

@@ -97,6 +97,12 @@ void bind_manner(deck::Table& table, DataSettings& data,
                             "(alpaca, completion), otherwise as the model does; model: as the "
                             "model's tokenizer_config.json says, for any format."},
                data.chat_template, choices);
+  table.text({.name = "model_template",
+              .restart = Restart::fixed,
+              .sentence = "Of a model with several chat templates, the name of the one that "
+                          "data.template takes for the model's. Empty: its default, and "
+                          "\"tool_use\" for conversations with tools, if it has that."},
+             data.model_template);
   table.choice({.name = "train_on",
                 .restart = Restart::fixed,
                 .sentence = "Which tokens are trained: the model's answers including the token "
@@ -228,6 +234,11 @@ void DataSettings::bind(deck::Table& table, const std::vector<std::string>& form
   bind_limits(table, *this);
   require_splits(table, *this);
   require_lengths(table, *this);
+  if (!model_template.empty() && chat_template != "auto" && chat_template != "model") {
+    table.problem("model_template",
+                  fmt::format("data.template is \"{}\", none of the model's", chat_template),
+                  "it chooses among the templates that the model has", "Remove one.");
+  }
   if (validation_fraction > 0 && !validation_paths.empty()) {
     table.problem("validation_fraction", "data.validation_path is given too",
                   "validation data come from one of the two", "Remove one.");

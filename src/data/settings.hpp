@@ -22,6 +22,7 @@ struct DataSettings {
   std::string validation_split = "validation";
   Columns columns;
   std::string chat_template = "auto";
+  std::string model_template;  ///< of those that the model has; empty: its default
   TrainOn train_on = TrainOn::answers;
   SpecialNameMeaning special_names = SpecialNameMeaning::text;
   double validation_fraction = 0;

@@ -23,22 +23,36 @@ namespace {
 // Templates with descriptions of tools in them make these files long.
 constexpr std::int64_t limit_bytes = 16 << 20;
 
-std::optional<std::string> template_in(const core::Json& config, const std::string& file,
-                                       const std::string& key) {
+/// "chat_template" of a file's JSON; nothing if it has none.
+std::optional<ModelTemplates> templates_in(const core::Json& config, const std::string& file,
+                                           const std::string& key) {
   const auto found = config.is_object() ? config.find("chat_template") : config.end();
   if (!config.is_object() || found == config.end() || found->is_null()) return std::nullopt;
-  if (found->is_string()) return found->get<std::string>();
-  if (found->is_array()) {
-    for (const core::Json& each : *found) {
-      if (!each.is_object() || each.value("name", core::Json()) != "default") continue;
-      const auto text = each.find("template");
-      if (text != each.end() && text->is_string()) return text->get<std::string>();
-    }
-  }
+  ModelTemplates all;
+  if (found->is_string()) all.standard = found->get<std::string>();
+  const auto is_text = [](const core::Json& each, const char* field) {
+    return each.is_object() && each.contains(field) && each.at(field).is_string();
+  };
+  for (const core::Json& each : found->is_array() ? *found : core::Json::array())
+    if (is_text(each, "name") && is_text(each, "template"))
+      all.named[each.at("name").get<std::string>()] = each.at("template").get<std::string>();
+  if (auto standard = all.named.extract("default")) all.standard = std::move(standard.mapped());
+  if (all.standard || !all.named.empty()) return all;
   core::fail(
       core::ErrorKind::input,
-      {file, "\"chat_template\" is neither a text nor a list with one named \"default\"",
+      {file, "\"chat_template\" is neither a text nor a list of named ones",
        "it says how a conversation is written for the model", "Name a template in " + key + "."});
+}
+
+/// Those of a folder, which are named by their files.
+std::map<std::string, std::string> named_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> named;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator i(folder, ignored), end; !ignored && i != end;
+       i.increment(ignored))
+    if (i->path().extension() == ".jinja")
+      named[i->path().stem().string()] = core::read_text(i->path(), limit_bytes);
+  return named;
 }
 
 /// One way to write what can be written in several.
@@ -73,24 +87,31 @@ std::vector<std::string> names_of(std::span<const ChatTemplate> templates) {
   return names;
 }
 
+/// What a model's own template is made from.
+struct Published {
+  std::filesystem::path folder;
+  std::string text;
+  std::string for_tools;  ///< empty: the same
+};
+
 /// The model's own, as it is: none of the known ones stands for it.
-ChatTemplate as_it_is(const std::string& jinja, const tokenizer::Tokenizer& tokenizer,
-                      const std::filesystem::path& folder, const std::string& known,
-                      const std::string& key) {
+ChatTemplate as_it_is(const Published& published, const tokenizer::Tokenizer& tokenizer,
+                      const std::string& known, const std::string& key) {
   const auto written = [&](std::optional<std::int32_t> id) -> std::string {
     if (!id) return "";
     return tokenizer.decode(std::span<const std::int32_t>(&*id, 1), false);
   };
   ChatTemplate chat;
   chat.name = "the model's own";
-  chat.text = jinja;
+  chat.text = published.text + published.for_tools;
   try {
-    chat.model = std::make_shared<const ModelChat>(jinja, written(tokenizer.bos_id()),
-                                                   written(tokenizer.find_eos_id()));
+    chat.model =
+        std::make_shared<const ModelChat>(published.text, written(tokenizer.bos_id()),
+                                          written(tokenizer.find_eos_id()), published.for_tools);
   } catch (const jinja::Problem& problem) {
     core::fail(
         core::ErrorKind::input,
-        {folder.string(),
+        {published.folder.string(),
          fmt::format("the model's chat template cannot be read: {}", problem.what()), "",
          fmt::format("If one of {} writes conversations as the model expects, name it in {}.",
                      known, key)});
@@ -100,34 +121,62 @@ ChatTemplate as_it_is(const std::string& jinja, const tokenizer::Tokenizer& toke
   return chat;
 }
 
-ChatTemplate of_model(const std::filesystem::path& folder, const tokenizer::Tokenizer& tokenizer,
-                      std::span<const ChatTemplate> templates, const std::string& key) {
-  const auto jinja = model_template_text(folder, key);
-  const std::string known = deck::list(names_of(templates), "\"", "\"");
-  if (!jinja) {
+/// The one that is called `name`; "": what stands without a name.
+Published choose(const ModelTemplates& all, const std::string& name,
+                 const std::filesystem::path& folder, const std::string& known,
+                 const std::string& key) {
+  if (name.empty() && all.standard) {
+    const auto for_tools = all.named.find("tool_use");
+    return {folder, *all.standard, for_tools == all.named.end() ? "" : for_tools->second};
+  }
+  if (name == "default" && all.standard) return {folder, *all.standard, ""};
+  if (const auto found = all.named.find(name); found != all.named.end())
+    return {folder, found->second, ""};
+  if (!all.standard && all.named.empty()) {
     core::fail(core::ErrorKind::input, {folder.string(), "the model has no chat template",
                                         "a conversation needs markup that says who speaks; models "
                                         "that were not trained on conversations have none",
                                         fmt::format("Set {} to one of {}.", key, known)});
   }
-  if (const ChatTemplate* found = recognise(*jinja, templates)) return *found;
-  return as_it_is(*jinja, tokenizer, folder, known, key);
+  std::vector<std::string> names;
+  if (all.standard) names.emplace_back("default");
+  for (const auto& [each, text] : all.named)
+    names.push_back(each);
+  core::fail(core::ErrorKind::input,
+             {folder.string(),
+              name.empty() ? "none of the model's chat templates is called \"default\""
+                           : fmt::format("the model has no chat template \"{}\"", name),
+              fmt::format("it has {}", deck::list(names, "\"", "\"")),
+              key == "data.template" ? "Name one of these in data.model_template."
+                                     : fmt::format("Write {} model:NAME.", key)});
+}
+
+ChatTemplate of_model(const std::string& name, const std::filesystem::path& folder,
+                      const tokenizer::Tokenizer& tokenizer,
+                      std::span<const ChatTemplate> templates, const std::string& key) {
+  const std::string known = deck::list(names_of(templates), "\"", "\"");
+  const Published published = choose(model_templates(folder, key), name, folder, known, key);
+  // A known template writes tools in its own way.
+  if (published.for_tools.empty())
+    if (const ChatTemplate* found = recognise(published.text, templates)) return *found;
+  return as_it_is(published, tokenizer, known, key);
 }
 
 }  // namespace
 
-std::optional<std::string> model_template_text(const std::filesystem::path& model_folder,
-                                               const std::string& key) {
+ModelTemplates model_templates(const std::filesystem::path& model_folder, const std::string& key) {
   std::error_code ignored;
   const auto jinja = model_folder / "chat_template.jinja";
-  if (std::filesystem::exists(jinja, ignored)) return core::read_text(jinja, limit_bytes);
+  if (std::filesystem::exists(jinja, ignored))
+    return {core::read_text(jinja, limit_bytes),
+            named_in(model_folder / "additional_chat_templates")};
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const auto path = model_folder / name;
     if (!std::filesystem::exists(path, ignored)) continue;
-    if (auto text = template_in(core::read_json(path, limit_bytes), path.string(), key))
-      return text;
+    if (auto all = templates_in(core::read_json(path, limit_bytes), path.string(), key))
+      return *std::move(all);
   }
-  return std::nullopt;
+  return {};
 }
 
 std::string template_fingerprint(std::string_view jinja) {
@@ -160,8 +209,12 @@ ChatTemplate choose_template(const std::string& name, const std::filesystem::pat
                              std::span<const ChatTemplate> templates, const std::string& key) {
   const auto named = std::find_if(templates.begin(), templates.end(),
                                   [&](const ChatTemplate& chat) { return chat.name == name; });
+  constexpr std::string_view of_model_prefix = "model:";
   const ChatTemplate chosen =
-      named != templates.end() ? *named : of_model(model_folder, tokenizer, templates, key);
+      named != templates.end()
+          ? *named
+          : of_model(name.starts_with(of_model_prefix) ? name.substr(of_model_prefix.size()) : "",
+                     model_folder, tokenizer, templates, key);
   const auto written = [&](std::int32_t id) {
     return tokenizer.decode(std::span<const std::int32_t>(&id, 1), false);
   };

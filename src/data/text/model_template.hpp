@@ -3,6 +3,7 @@
 // Which of the known chat templates a model was published with.
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,11 +13,18 @@
 
 namespace finetune::data {
 
-/// The Jinja text of a model's chat template: chat_template.jinja of its folder, else
-/// "chat_template" of tokenizer_config.json or chat_template.json (of several there the one called
-/// "default"). Nothing if there is none. `key` is where a template can be named instead.
-std::optional<std::string> model_template_text(const std::filesystem::path& model_folder,
-                                               const std::string& key = "data.template");
+/// The chat templates that a model was published with, as Jinja texts.
+struct ModelTemplates {
+  std::optional<std::string> standard;       ///< the one that is called "default", or alone
+  std::map<std::string, std::string> named;  ///< the others; "tool_use" is for those with tools
+};
+
+/// Those of a model's folder: chat_template.jinja and additional_chat_templates/NAME.jinja, else
+/// "chat_template" of tokenizer_config.json or chat_template.json, a text or a list of named ones.
+/// Where there is none, both are empty. `key` is where a template can be named instead. Throws:
+/// ErrorKind::input.
+ModelTemplates model_templates(const std::filesystem::path& model_folder,
+                               const std::string& key = "data.template");
 
 /// The one of `templates` that a Jinja text stands for, by its fingerprint or its marks; nullptr if
 /// none does, or more than one; also what to_jinja wrote. White space, kinds of quotes and ways to
@@ -26,9 +34,10 @@ const ChatTemplate* recognise(std::string_view jinja, std::span<const ChatTempla
 /// Fingerprint of a Jinja text as `recognise` compares it: for `known` in a template's file.
 std::string template_fingerprint(std::string_view jinja);
 
-/// The template named `name`, or the model's if `name` is "model", with the tokenizer's begin and
-/// end tokens in it. Throws: ErrorKind::input if the model has none or none that is known (with the
-/// list of those that are), or if the token that ends an answer is not one token of the tokenizer.
+/// The template named `name`, or the model's if `name` is "model" (its default, and for
+/// conversations with tools its "tool_use" if it has one) or "model:NAME" (the one of that name),
+/// with the tokenizer's begin and end tokens in it. Throws: ErrorKind::input if the model has none,
+/// or none of that name, or if the token that ends an answer is not one token of the tokenizer.
 /// Messages tell users to choose another by `key`: of the deck, or "--template" of a command.
 ChatTemplate choose_template(const std::string& name, const std::filesystem::path& model_folder,
                              const tokenizer::Tokenizer& tokenizer,

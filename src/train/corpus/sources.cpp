@@ -88,8 +88,9 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
       [&](const std::string& name) { return format_named(name, registry).needs_template; });
   // Ids without a tokenizer are written already.
   if ((policy.rewrites && !tokenizer.has_ids_only()) || needs_template) {
-    policy.chat = data::choose_template(policy.rewrites ? settings.chat_template : "model",
-                                        input.model_folder, tokenizer, registry.templates);
+    std::string name = policy.rewrites ? settings.chat_template : "model";
+    if (name == "model" && !settings.model_template.empty()) name += ":" + settings.model_template;
+    policy.chat = data::choose_template(name, input.model_folder, tokenizer, registry.templates);
   }
   return policy;
 }

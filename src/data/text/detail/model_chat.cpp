@@ -121,8 +121,15 @@ std::vector<Segment> segments_of(const std::vector<Piece>& pieces,
 
 }  // namespace
 
-ModelChat::ModelChat(std::string_view jinja, std::string bos, std::string eos)
-    : template_(jinja::Template::parse(jinja)), bos_(std::move(bos)), eos_(std::move(eos)) {}
+ModelChat::ModelChat(std::string_view jinja, std::string bos, std::string eos,
+                     std::string_view for_tools)
+    : template_(jinja::Template::parse(jinja)), bos_(std::move(bos)), eos_(std::move(eos)) {
+  if (!for_tools.empty()) for_tools_.emplace(jinja::Template::parse(for_tools));
+}
+
+const jinja::Template& ModelChat::template_of(const Conversation& conversation) const {
+  return for_tools_ && !conversation.tools.empty() ? *for_tools_ : template_;
+}
 
 jinja::Rendered ModelChat::written(const Conversation& conversation, std::size_t num_messages,
                                    Prompt prompt, bool marks, std::int64_t now_s,
@@ -140,7 +147,7 @@ jinja::Rendered ModelChat::written(const Conversation& conversation, std::size_t
   if (!bos_.empty()) names.set("bos_token", bos_);
   if (!eos_.empty()) names.set("eos_token", eos_);
   try {
-    return template_.render(names, now_s);
+    return template_of(conversation).render(names, now_s);
   } catch (const jinja::Refusal& refusal) {
     core::fail(
         core::ErrorKind::input,
@@ -171,6 +178,7 @@ std::string ModelChat::behind_an_answer() const {
 std::vector<Segment> ModelChat::render(const Conversation& conversation, const std::string& stop,
                                        const std::string& where) const {
   const std::size_t num = conversation.messages.size();
+  const bool marks_answers = template_of(conversation).has_generation();
   const jinja::Rendered whole =
       written(conversation, num, Prompt::none, false, day_of_training_s, where);
   const std::string& text = whole.text;
@@ -180,7 +188,7 @@ std::vector<Segment> ModelChat::render(const Conversation& conversation, const s
   for (std::size_t i = 0; i < num; ++i) {
     const ChatMessage& message = conversation.messages[i];
     if (message.role != ChatRole::assistant || !message.trained) continue;
-    if (template_.has_generation()) continue;
+    if (marks_answers) continue;
     const std::string before =
         written(conversation, i, Prompt::for_answer, false, day_of_training_s, where).text;
     if (!text.starts_with(before)) refuse_unclear(i, where);
@@ -189,7 +197,7 @@ std::vector<Segment> ModelChat::render(const Conversation& conversation, const s
     // An empty answer still teaches that the turn ends there.
     trained.emplace_back(is_empty(message) ? end : before.size(), end + stop.size());
   }
-  if (template_.has_generation()) trained = whole.generations;
+  if (marks_answers) trained = whole.generations;
   return segments_of(pieces_of(with_marks, text), trained);
 }
 

@@ -4,6 +4,7 @@
 // templates of this program stands for.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,10 @@ namespace finetune::data {
 class ModelChat {
  public:
   /// `bos`, `eos`: the tokenizer's begin and end tokens as text, which templates know by
-  /// bos_token and eos_token; empty: it has none. Throws: jinja::Problem.
-  ModelChat(std::string_view jinja, std::string bos, std::string eos);
+  /// bos_token and eos_token; empty: it has none. `for_tools`: the template of conversations with
+  /// tools; empty: the same. Throws: jinja::Problem.
+  ModelChat(std::string_view jinja, std::string bos, std::string eos,
+            std::string_view for_tools = {});
 
   /// What ends an answer: the text from behind it to `end` of the special token that follows.
   /// `is_special(text)`: whether it holds the name of a special token.
@@ -54,8 +57,10 @@ class ModelChat {
   jinja::Rendered written(const Conversation& conversation, std::size_t num_messages, Prompt prompt,
                           bool marks, std::int64_t now_s, const std::string& where) const;
   std::string behind_an_answer() const;
+  const jinja::Template& template_of(const Conversation& conversation) const;
 
   jinja::Template template_;
+  std::optional<jinja::Template> for_tools_;
   std::string bos_, eos_;
 };
 
