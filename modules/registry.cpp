@@ -11,10 +11,18 @@
 #include "formats/completion/completion.hpp"
 #include "formats/text/text.hpp"
 #include "formats/tokens/tokens.hpp"
+#include "models/ernie/ernie.hpp"
+#include "models/exaone/exaone.hpp"
+#include "models/glm/glm.hpp"
+#include "models/granite/granite.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
+#include "models/olmo/olmo.hpp"
+#include "models/phi/phi.hpp"
 #include "models/qwen/qwen.hpp"
+#include "models/seed/seed.hpp"
+#include "models/smollm/smollm.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
 #include "optimizers/lion/kind.hpp"
@@ -24,43 +32,47 @@ namespace finetune::modules {
 
 // Alphabetical, one line a module. A list and not self-registration: it is the same on every rank.
 const train::Registry& registry() {
-  static const train::Registry all{.adapters =
-                                       {
-                                           adapters::ia3::adapter(&adapters::ia3::math()),
-                                           adapters::lora::adapter(&adapters::lora::math()),
-                                           adapters::qlora::adapter(&adapters::lora::math()),
-                                       },
-                                   .families =
-                                       {
-                                           models::llama::family(),
-                                           models::llama::llama4(),
-                                           models::llama::llama4_text(),
-                                           models::mistral::mistral(),
-                                           models::mistral::mixtral(),
-                                           models::qwen::qwen1(),
-                                           models::qwen::qwen2(),
-                                           models::qwen::qwen3(),
-                                           models::qwen::qwen3_moe(),
-                                       },
-                                   .formats =
-                                       {
-                                           formats::alpaca::format(),
-                                           formats::chat::format(),
-                                           formats::completion::format(),
-                                           formats::chat::messages(),
-                                           formats::chat::qwen(),
-                                           formats::chat::sharegpt(),
-                                           formats::text::format(),
-                                           formats::tokens::documents(),
-                                           formats::tokens::format(),
-                                       },
-                                   .optimizers =
-                                       {
-                                           optimizers::adamw::kind(),
-                                           optimizers::adamw8bit::kind(),
-                                           optimizers::lion::kind(),
-                                       },
-                                   .templates = templates::all()};
+  static const train::Registry all{
+      .adapters =
+          {
+              adapters::ia3::adapter(&adapters::ia3::math()),
+              adapters::lora::adapter(&adapters::lora::math()),
+              adapters::qlora::adapter(&adapters::lora::math()),
+          },
+      .families =
+          {
+              models::ernie::ernie4_5(),    models::exaone::exaone4(),
+              models::glm::glm(),           models::glm::glm4(),
+              models::granite::granite(),   models::llama::family(),
+              models::llama::llama4(),      models::llama::llama4_text(),
+              models::mistral::mistral(),   models::mistral::mistral3(),
+              models::mistral::mixtral(),   models::olmo::olmo2(),
+              models::olmo::olmo3(),        models::phi::phi3(),
+              models::qwen::mimo(),         models::qwen::qwen1(),
+              models::qwen::qwen2(),        models::qwen::qwen3(),
+              models::qwen::qwen3_moe(),    models::qwen::qwen3_vl(),
+              models::qwen::qwen3_vl_moe(), models::seed::seed_oss(),
+              models::smollm::smollm3(),
+          },
+      .formats =
+          {
+              formats::alpaca::format(),
+              formats::chat::format(),
+              formats::completion::format(),
+              formats::chat::messages(),
+              formats::chat::qwen(),
+              formats::chat::sharegpt(),
+              formats::text::format(),
+              formats::tokens::documents(),
+              formats::tokens::format(),
+          },
+      .optimizers =
+          {
+              optimizers::adamw::kind(),
+              optimizers::adamw8bit::kind(),
+              optimizers::lion::kind(),
+          },
+      .templates = templates::all()};
   return all;
 }
 

@@ -59,14 +59,15 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const
 void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
            const at::Tensor& positions, const RopeHeads& heads, Rotation rotation) {
   const std::int64_t rotated = heads.query_heads + heads.key_heads;
-  at::Tensor part =
-      qkv.narrow(1, 0, rotated * heads.head_size).view({-1, rotated, heads.head_size});
+  at::Tensor part = qkv.narrow(1, 0, rotated * heads.head_size)
+                        .view({-1, rotated, heads.head_size})
+                        .narrow(-1, 0, 2 * cos.size(1));
   const at::Tensor c = cos.index_select(0, positions).unsqueeze(1);
   at::Tensor s = sin.index_select(0, positions).unsqueeze(1);
   if (rotation == Rotation::backward) s = -s;
   const auto halves = heads.pairs == Pairs::halves
                           ? part.chunk(2, -1)
-                          : part.unflatten(-1, {heads.head_size / 2, 2}).unbind(-1);
+                          : part.unflatten(-1, {cos.size(1), 2}).unbind(-1);
   at::Tensor real = halves[0], imaginary = halves[1];
   at::Tensor rotated_real = at::empty_like(real, at::MemoryFormat::Contiguous);
   at::sub_out(rotated_real, real * c, imaginary * s);

@@ -31,7 +31,8 @@ struct RopeHeads {
   Pairs pairs = Pairs::halves;
 };
 
-/// qkv [N, (query_heads + 2 key_heads) * K], in place; cos, sin [L, K/2] fp32; positions [N] int64.
+/// qkv [N, (query_heads + 2 key_heads) * K], in place; cos, sin [L, R/2] fp32, for the first R of
+/// K channels; positions [N] int64.
 void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
            const at::Tensor& positions, const RopeHeads& heads, Rotation rotation);
 

@@ -13,7 +13,7 @@ struct Rotate {
   T* qkv;
   const float *cos, *sin;
   const std::int64_t* positions;
-  std::int64_t row_size, rotated_heads, half;
+  std::int64_t row_size, rotated_heads, head_size, half;
   float sign;
   bool are_neighbours;
 
@@ -24,9 +24,9 @@ struct Rotate {
       T* row = qkv + token * row_size;
       for (std::int64_t head = 0; head < rotated_heads; ++head) {
         if (are_neighbours) {
-          turn_neighbours(row + head * 2 * half, c, s);
+          turn_neighbours(row + head * head_size, c, s);
         } else {
-          turn(row + head * 2 * half, c, s);
+          turn(row + head * head_size, c, s);
         }
       }
     }
@@ -60,7 +60,7 @@ struct RotatePair {
     const std::int64_t j = i % by.half, head = i / by.half;
     const std::int64_t token = head / by.rotated_heads;
     const std::int64_t angle = by.positions[token] * by.half + j;
-    T* channels = by.qkv + token * by.row_size + head % by.rotated_heads * 2 * by.half;
+    T* channels = by.qkv + token * by.row_size + head % by.rotated_heads * by.head_size;
     T& lower = channels[by.are_neighbours ? 2 * j : j];
     T& upper = channels[by.are_neighbours ? 2 * j + 1 : j + by.half];
     const float a = to_float(lower), b = to_float(upper);
@@ -80,7 +80,7 @@ struct RotatePack {
     const std::int64_t packs = by.half / size, j = i % packs * size, head = i / packs;
     const std::int64_t token = head / by.rotated_heads;
     const std::int64_t angle = by.positions[token] * by.half + j;
-    T* lower = by.qkv + token * by.row_size + head % by.rotated_heads * 2 * by.half + j;
+    T* lower = by.qkv + token * by.row_size + head % by.rotated_heads * by.head_size + j;
     Pack<T> low = load_pack(lower), high = load_pack(lower + by.half);
     for (int first = 0; first < size; first += angles) {
       const Pack<float> cosines = load_pack(by.cos + angle + first);
@@ -108,16 +108,18 @@ void check_positions(std::span<const std::int64_t> positions, std::int64_t lengt
 
 template <class T>
 void rope(const Rope<T>& args, const Place& place) {
-  core::check(args.head_size > 0 && args.head_size % 2 == 0, "rope: the head size is even");
+  const std::int64_t rotary_size = args.rotary_size > 0 ? args.rotary_size : args.head_size;
+  core::check(rotary_size > 0 && rotary_size % 2 == 0 && rotary_size <= args.head_size,
+              "rope: the size of what turns is even");
   core::check(args.query_heads >= 0 && args.key_heads >= 0, "rope: head counts are not negative");
   const std::int64_t row_size = (args.query_heads + 2 * args.key_heads) * args.head_size;
-  const std::int64_t half = args.head_size / 2;
+  const std::int64_t half = rotary_size / 2;
   const auto tokens = static_cast<std::int64_t>(args.positions.size());
   core::check(static_cast<std::int64_t>(args.qkv.size()) == tokens * row_size,
               "rope: qkv is [N, (query_heads + 2 key_heads) * K]");
   core::check(
       args.cos.size() == args.sin.size() && static_cast<std::int64_t>(args.cos.size()) % half == 0,
-      "rope: cos and sin are [L, K/2]");
+      "rope: cos and sin are [L, R/2]");
   if (!place.is_gpu())
     check_positions(args.positions, static_cast<std::int64_t>(args.cos.size()) / half);
   const Rotate<T> rotate{args.qkv.data(),
@@ -126,11 +128,12 @@ void rope(const Rope<T>& args, const Place& place) {
                          args.positions.data(),
                          row_size,
                          args.query_heads + args.key_heads,
+                         args.head_size,
                          half,
                          args.rotation == Rotation::forward ? 1.0f : -1.0f,
                          args.pairs == Pairs::neighbours};
   const std::int64_t pairs = tokens * rotate.rotated_heads * half;
-  if (!rotate.are_neighbours &&
+  if (!rotate.are_neighbours && args.head_size % Pack<T>::size == 0 &&
       are_packs<T>(half, args.qkv.data(), args.cos.data(), args.sin.data()))
     launch(place, tokens, grain_rows(row_size), rotate,
            Threads<RotatePack<T>>{pairs / Pack<T>::size, {rotate}});

@@ -178,6 +178,7 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
                                    .query_heads = shape.num_heads,
                                    .key_heads = shape.num_kv_heads,
                                    .head_size = shape.head_size,
+                                   .rotary_size = 2 * sequence.cos.size(1),
                                    .rotation = rotation,
                                    .pairs = pairs},
                   place_of(qkv));

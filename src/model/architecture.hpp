@@ -13,7 +13,7 @@ namespace finetune::model {
 
 /// How rotary frequencies are stretched for long contexts.
 struct RopeScaling {
-  enum class Kind { none, linear, llama3, yarn };
+  enum class Kind { none, linear, llama3, yarn, longrope };
   Kind kind = Kind::none;
   double factor = 1;
   double low_freq_factor = 1;   ///< llama3: wavelengths above original / low are divided by factor
@@ -23,7 +23,9 @@ struct RopeScaling {
   double beta_fast = 32;     ///< yarn: with so many turns over that context, frequencies stay
   double beta_slow = 1;      ///< yarn: with fewer than these, they are divided by factor
   bool is_truncated = true;  ///< yarn: the bounds between are whole pairs of channels
-  double amplitude = 1;      ///< yarn: of turned queries and keys
+  /// longrope: each pair of channels is divided by its own.
+  std::vector<double> factors = {};
+  double amplitude = 1;  ///< of turned queries and keys
 };
 
 /// How a head's channels are paired for rotary positions.
@@ -33,11 +35,19 @@ enum class Rotary {
   pairs,   ///< channel 2 i with 2 i + 1
 };
 
-/// Norm of each query and key head before positions.
+/// Norm of queries and keys before positions.
 enum class HeadNorm {
   none,
-  weighted,    ///< with a weight a channel
-  weightless,  ///< only divided by the root mean square
+  weighted,    ///< each head, with a weight a channel
+  weightless,  ///< each head, only divided by the root mean square
+  together,    ///< all heads as one vector, with a weight a channel
+};
+
+/// Where a block has its norms.
+enum class Norms {
+  before,  ///< of what attention and feed-forward read
+  after,   ///< of what they add
+  around,  ///< both
 };
 
 /// What layers of one model may differ in.
@@ -85,7 +95,14 @@ struct Architecture {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
+  std::int64_t rotary_size = 0;  ///< so many channels of a head turn, the first; 0: all
+  Norms norms = Norms::before;
   bool qkv_bias = false;
+  bool attention_out_bias = false;
+  bool feed_forward_bias = false;  ///< of layers without experts
+  double embedding_scale = 1;      ///< of what the first block reads
+  double residual_scale = 1;       ///< of what attention and feed-forward add
+  double head_scale = 1;           ///< of what the head reads
   bool tied_embeddings = false;
   Experts experts;
   Temperature temperature;
@@ -97,6 +114,7 @@ struct Architecture {
     return std::count_if(layers.begin(), layers.end(),
                          [](const Layer& layer) { return layer.has_experts; });
   }
+  std::int64_t turned_channels() const { return rotary_size > 0 ? rotary_size : head_size; }
   Layer layer(std::int64_t i) const {
     return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];
   }

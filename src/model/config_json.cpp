@@ -79,6 +79,31 @@ std::vector<std::int64_t> ConfigReader::numbers(const char* key) const {
   return result;
 }
 
+std::vector<double> ConfigReader::reals(const char* key) const {
+  const core::Json* value = find(key);
+  std::vector<double> result;
+  if (value == nullptr) return result;
+  if (!value->is_array()) fail(key, "is no list", "a list of numbers is expected");
+  for (const core::Json& each : *value) {
+    if (!each.is_number() || !std::isfinite(each.get<double>()))
+      fail(key, "holds " + each.dump(), "finite numbers are expected");
+    result.push_back(each.get<double>());
+  }
+  return result;
+}
+
+std::vector<std::string> ConfigReader::texts(const char* key) const {
+  const core::Json* value = find(key);
+  std::vector<std::string> result;
+  if (value == nullptr) return result;
+  if (!value->is_array()) fail(key, "is no list", "a list of texts is expected");
+  for (const core::Json& each : *value) {
+    if (!each.is_string()) fail(key, "holds " + each.dump(), "texts are expected");
+    result.push_back(each.get<std::string>());
+  }
+  return result;
+}
+
 void ConfigReader::require_text(const char* key, const std::string& fallback,
                                 std::initializer_list<const char*> accepted) const {
   const std::string value = text(key, fallback);
@@ -106,7 +131,6 @@ void read_decoder(const ConfigReader& config, Architecture& a,
   a.init_std = config.real("initializer_range", 0.02);
   a.tied_embeddings = config.boolean("tie_word_embeddings", false);
   a.file_dtype = read_dtype(config);
-  read_rope(config, a);
   config.require_text("hidden_act", "silu", {"silu", "swish"});
   if (!config.has("head_dim") && !default_head_size && a.d_model % a.num_heads != 0) {
     config.fail("hidden_size", "is not a multiple of num_attention_heads",
@@ -119,6 +143,50 @@ void read_decoder(const ConfigReader& config, Architecture& a,
     config.fail("num_key_value_heads", "does not divide num_attention_heads",
                 "query heads share keys in groups");
   }
+  read_rope(config, a);
+}
+
+void read_biases(const ConfigReader& config, Architecture& a) {
+  a.qkv_bias = a.attention_out_bias = config.boolean("attention_bias", false);
+  a.feed_forward_bias = config.boolean("mlp_bias", false);
+}
+
+std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t num_layers,
+                                      std::int64_t pattern) {
+  std::vector<bool> slides;
+  for (const std::string& type : config.texts("layer_types")) {
+    if (type != "sliding_attention" && type != "full_attention")
+      config.fail_unsupported("layer_types", fmt::format("holds \"{}\"", type),
+                              "known: full_attention, sliding_attention");
+    slides.push_back(type == "sliding_attention");
+  }
+  if (!config.has("layer_types"))
+    for (std::int64_t i = 0; i < num_layers; ++i)
+      slides.push_back(pattern > 0 && (i + 1) % pattern != 0);
+  if (std::ssize(slides) != num_layers)
+    config.fail("layer_types", "has another length than num_hidden_layers",
+                "it says of each layer what it attends to");
+  return slides;
+}
+
+std::vector<bool> read_rotation(const ConfigReader& config, std::int64_t num_layers) {
+  std::vector<std::int64_t> list = config.numbers("no_rope_layers");
+  const std::int64_t interval = config.size("no_rope_layer_interval", 4);
+  if (list.empty()) {
+    for (std::int64_t i = 0; i < num_layers; ++i)
+      list.push_back((i + 1) % interval == 0 ? 0 : 1);
+  }
+  if (std::ssize(list) != num_layers)
+    config.fail("no_rope_layers", "has another length than num_hidden_layers",
+                "it says 0 or 1 for each layer");
+  return {list.begin(), list.end()};
+}
+
+ConfigReader text_config(const core::Json& config, const std::string& where) {
+  if (!config.contains("text_config") || !config["text_config"].is_object())
+    ConfigReader(config, where)
+        .fail("text_config", "is missing", "it describes the part that is trained");
+  return {config["text_config"], where + ": text_config"};
 }
 
 double read_balance(const ConfigReader& config) {
@@ -127,78 +195,6 @@ double read_balance(const ConfigReader& config) {
     config.fail("router_aux_loss_coef", "is negative",
                 "it punishes experts that are used unevenly");
   return config.boolean("output_router_logits", false) ? coefficient : 0;
-}
-
-namespace {
-
-/// What turned queries and keys are multiplied by for so much longer contexts.
-double yarn_amplitude(double factor, double scale) {
-  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
-}
-
-void read_yarn(const ConfigReader& rope, const Architecture& architecture, RopeScaling& scaling) {
-  scaling.kind = RopeScaling::Kind::yarn;
-  std::optional<std::int64_t> original;
-  if (architecture.max_positions > 0) original = architecture.max_positions;
-  scaling.original_max_positions = rope.size("original_max_position_embeddings", original);
-  scaling.beta_fast = rope.real("beta_fast", scaling.beta_fast);
-  scaling.beta_slow = rope.real("beta_slow", scaling.beta_slow);
-  scaling.is_truncated = rope.boolean("truncate", true);
-  const double scale = rope.real("mscale", 0), of_all = rope.real("mscale_all_dim", 0);
-  const bool has_scales = scale != 0 && of_all != 0;
-  scaling.amplitude =
-      rope.real("attention_factor", yarn_amplitude(scaling.factor, has_scales ? scale : 1) /
-                                        yarn_amplitude(scaling.factor, has_scales ? of_all : 0));
-  if (scaling.beta_slow <= 0)
-    rope.fail("beta_slow", "is not positive", "it counts turns of a pair of channels");
-  if (scaling.beta_fast < scaling.beta_slow)
-    rope.fail("beta_fast", "is below beta_slow", "the frequencies between are blended");
-  if (!(scaling.amplitude > 0))
-    rope.fail("attention_factor", "is not positive", "queries and keys are multiplied by it");
-  if (architecture.rope_theta <= 1)
-    rope.fail("rope_theta", "is not above 1", "yarn goes by how fast frequencies fall");
-}
-
-}  // namespace
-
-void read_rope(const ConfigReader& config, Architecture& architecture) {
-  const bool new_style = config.has("rope_parameters");
-  const char* key = new_style ? "rope_parameters" : "rope_scaling";
-  const auto base = [](const ConfigReader& reader, double fallback) {
-    const double theta = reader.real("rope_theta", fallback);
-    if (theta <= 0) reader.fail("rope_theta", "is not positive", "angles are powers of it");
-    return theta;
-  };
-  architecture.rope_theta = base(config, architecture.rope_theta);
-  if (!config.has(key)) return;
-  const ConfigReader rope(config.object().at(key), config.where() + ": " + key);
-  if (!rope.object().is_object())
-    config.fail(key, "is " + rope.object().dump(), "an object is expected");
-  if (new_style) architecture.rope_theta = base(rope, architecture.rope_theta);
-
-  RopeScaling& scaling = architecture.rope_scaling;
-  const std::string kind = rope.text("rope_type", rope.text("type", "default"));
-  if (kind == "default") return;
-  scaling.factor = rope.real("factor");
-  if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
-  if (kind == "linear") {
-    scaling.kind = RopeScaling::Kind::linear;
-  } else if (kind == "llama3") {
-    scaling.kind = RopeScaling::Kind::llama3;
-    scaling.low_freq_factor = rope.real("low_freq_factor");
-    scaling.high_freq_factor = rope.real("high_freq_factor");
-    scaling.original_max_positions = rope.size("original_max_position_embeddings");
-  } else if (kind == "yarn") {
-    read_yarn(rope, architecture, scaling);
-  } else {
-    rope.fail_unsupported("rope_type", fmt::format("is \"{}\"", kind),
-                          "known: default, linear, llama3, yarn");
-  }
-  if (scaling.kind == RopeScaling::Kind::llama3 &&
-      scaling.high_freq_factor < scaling.low_freq_factor) {
-    rope.fail("high_freq_factor", "is below low_freq_factor",
-              "the frequencies between are blended");
-  }
 }
 
 core::DType read_dtype(const ConfigReader& config) {

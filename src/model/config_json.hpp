@@ -26,6 +26,8 @@ class ConfigReader {
   std::string text(const char* key, const std::string& fallback) const;
   /// Whole numbers from 0 to 2^40; empty if the key is not there.
   std::vector<std::int64_t> numbers(const char* key) const;
+  std::vector<double> reals(const char* key) const;
+  std::vector<std::string> texts(const char* key) const;
   bool has(const char* key) const;
   /// Whether the key is there, be it as null: what is not there has the family's own default.
   bool names(const char* key) const { return object_.contains(key); }
@@ -58,12 +60,28 @@ inline constexpr std::int64_t most_layers = 100'000;
 void read_decoder(const ConfigReader& config, Architecture& architecture,
                   std::optional<std::int64_t> default_head_size = std::nullopt);
 
+/// attention_bias: of queries, keys, values and the output; mlp_bias.
+void read_biases(const ConfigReader& config, Architecture& architecture);
+
+/// Which layers slide: layer_types ("sliding_attention" or "full_attention" each), or where it is
+/// not told every layer but each `pattern`-th (0: none). Throws: ErrorKind::input.
+std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t num_layers,
+                                      std::int64_t pattern);
+
+/// Which layers have positions: no_rope_layers (0 or 1 each), or where it is not told every layer
+/// but each no_rope_layer_interval-th (4).
+std::vector<bool> read_rotation(const ConfigReader& config, std::int64_t num_layers);
+
+/// "text_config" of a model that also sees or hears: the part that is trained.
+ConfigReader text_config(const core::Json& config, const std::string& where);
+
 /// The coefficient of the load-balancing term: router_aux_loss_coef where output_router_logits asks
 /// for it, else 0.
 double read_balance(const ConfigReader& config);
 
-/// rope_theta and rope_scaling (transformers 4) or rope_parameters (transformers 5); a theta that
-/// is not told stays as it is.
+/// rope_theta, rope_scaling and partial_rotary_factor (transformers 4) or rope_parameters
+/// (transformers 5); what is not told stays as it is. Of heads and positions that were read before.
+/// Scalings that begin beyond some position ("dynamic", "longrope") limit the positions to it.
 void read_rope(const ConfigReader& config, Architecture& architecture);
 
 /// torch_dtype (transformers 4) or dtype (transformers 5).

@@ -30,27 +30,28 @@ void for_each_rectangle(const MatrixRun& run, const F& f) {
   take(1, end - at);
 }
 
-std::int64_t down(std::int64_t value, std::int64_t multiple) {
+std::int64_t multiple_below(std::int64_t value, std::int64_t multiple) {
   return value / multiple * multiple;
 }
 
-std::int64_t up(std::int64_t value, std::int64_t multiple) {
-  return down(value + multiple - 1, multiple);
+std::int64_t multiple_above(std::int64_t value, std::int64_t multiple) {
+  return multiple_below(value + multiple - 1, multiple);
 }
 
 /// The tiles that a rectangle is in: `grid` is [F / rows, D / columns].
 at::Tensor tiles_of(const Rectangle& at, const Tile& tile, const at::Tensor& grid) {
   const std::int64_t top = at.row / tile.rows, left = at.column / tile.columns;
-  const std::int64_t bottom = up(at.row + at.height, tile.rows) / tile.rows;
-  const std::int64_t right = up(at.column + at.width, tile.columns) / tile.columns;
+  const std::int64_t bottom = multiple_above(at.row + at.height, tile.rows) / tile.rows;
+  const std::int64_t right = multiple_above(at.column + at.width, tile.columns) / tile.columns;
   return grid.narrow(0, top, bottom - top).narrow(1, left, right - left);
 }
 
 /// x [height, width] with zeros around it, so that it consists of whole tiles.
 at::Tensor padded_to_tiles(const at::Tensor& x, const Rectangle& at, const Tile& tile) {
   const std::int64_t left = at.column % tile.columns, top = at.row % tile.rows;
-  const std::int64_t right = up(at.column + at.width, tile.columns) - at.column - at.width;
-  const std::int64_t bottom = up(at.row + at.height, tile.rows) - at.row - at.height;
+  const std::int64_t right =
+      multiple_above(at.column + at.width, tile.columns) - at.column - at.width;
+  const std::int64_t bottom = multiple_above(at.row + at.height, tile.rows) - at.row - at.height;
   if (left + right + top + bottom == 0) return x;
   return at::constant_pad_nd(x, {left, right, top, bottom}, 0);
 }

@@ -58,7 +58,7 @@ class Builder {
   int norm(const std::string& name, std::int64_t size) {
     return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
   }
-  int bias(const std::string& name, std::int64_t size, TensorSplit split) {
+  int bias(const std::string& name, std::int64_t size, std::optional<TensorSplit> split) {
     return add({.name = name + ".bias",
                 .shape = {size},
                 .decayed = false,
@@ -73,15 +73,18 @@ class Builder {
     rows.all.first = static_cast<int>(table_.rows.size());
     add_attention(a_.layer(i_layer), rows);
     part_ = 1;
-    rows.feed_forward_norm = norm(names_.feed_forward_norm, a_.d_model);
+    if (a_.norms != Norms::after)
+      rows.feed_forward_norm = norm(names_.feed_forward_norm, a_.d_model);
     if (!a_.layer(i_layer).has_experts) {
-      rows.feed_forward = feed_forward(names_.gate, names_.up, names_.down, a_.d_ff);
+      rows.feed_forward = dense_feed_forward();
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
         rows.feed_forward = feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down,
                                          a_.experts.d_shared);
     }
+    if (a_.norms != Norms::before)
+      rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm, a_.d_model);
     rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
     table_.decoder.blocks.push_back(rows);
   }
@@ -91,7 +94,7 @@ class Builder {
     const std::int64_t kv = a_.num_kv_heads * a_.head_size;
     const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
     const Pieces keys{a_.num_kv_heads, a_.head_size};
-    rows.attention_norm = norm(names_.attention_norm, a_.d_model);
+    if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm, a_.d_model);
     if (!names_.qkv.empty()) {
       const TensorSplit split{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
@@ -110,8 +113,39 @@ class Builder {
     if (layer.head_norm == HeadNorm::weighted) {
       rows.query_norm = norm(names_.query_norm, a_.head_size);
       rows.key_norm = norm(names_.key_norm, a_.head_size);
+    } else if (layer.head_norm == HeadNorm::together) {
+      rows.query_norm = norm_of_all(names_.query_norm, q);
+      rows.key_norm = norm_of_all(names_.key_norm, kv);
     }
     rows.attention_out = matrix(names_.attention_out, a_.d_model, q, TensorSplit{1, {queries}});
+    if (a_.attention_out_bias)
+      rows.attention_out_bias = bias(names_.attention_out, a_.d_model, std::nullopt);
+    if (a_.norms != Norms::before)
+      rows.attention_added_norm = norm(names_.attention_added_norm, a_.d_model);
+  }
+
+  int norm_of_all(const std::string& name, std::int64_t size) {
+    const int row = norm(name, size);
+    table_.rows.back().reads_all_heads = true;
+    return row;
+  }
+
+  FeedForwardRows dense_feed_forward() {
+    const std::int64_t width = a_.d_ff;
+    FeedForwardRows rows;
+    if (!names_.gate_up.empty()) {
+      const TensorSplit by_outputs{0, {channels(width), channels(width)}};
+      rows.gate_up = {matrix(names_.gate_up, 2 * width, a_.d_model, by_outputs), 1};
+      rows.down = matrix(names_.down, a_.d_model, width, TensorSplit{1, {channels(width)}});
+      return rows;
+    }
+    rows = feed_forward(names_.gate, names_.up, names_.down, width);
+    if (!a_.feed_forward_bias) return rows;
+    const TensorSplit by_outputs{0, {channels(width)}};
+    rows.gate_up_bias = {bias(names_.gate, width, by_outputs), 2};
+    bias(names_.up, width, by_outputs);
+    rows.down_bias = bias(names_.down, a_.d_model, std::nullopt);
+    return rows;
   }
 
   FeedForwardRows feed_forward(const std::string& gate, const std::string& up,

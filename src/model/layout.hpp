@@ -26,7 +26,10 @@ struct TensorNames {
   std::string query_norm = "self_attn.q_norm";
   std::string key_norm = "self_attn.k_norm";
   std::string attention_out = "self_attn.o_proj";
+  std::string attention_added_norm;  ///< of blocks that norm what they add
   std::string feed_forward_norm = "post_attention_layernorm";
+  std::string feed_forward_added_norm;
+  std::string gate_up;  ///< one tensor of both; empty: two
   std::string gate = "mlp.gate_proj";
   std::string up = "mlp.up_proj";
   std::string down = "mlp.down_proj";
@@ -43,6 +46,14 @@ struct TensorNames {
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;
+
+  /// The same of a model that is a part of another one: all begin with `prefix`.
+  TensorNames below(const std::string& prefix) const {
+    TensorNames all = *this;
+    for (std::string* name : {&all.embedding, &all.layers, &all.final_norm, &all.head})
+      *name = prefix + *name;
+    return all;
+  }
 };
 
 /// Units: the embedding, each block, the final norm with the head (unless tied). Within a block q,

@@ -267,6 +267,10 @@ at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
   return Swiglu::apply(gate_up, path_);
 }
 
+at::Tensor Ops::scale(const at::Tensor& x_ND, double factor) {
+  return x_ND * factor;
+}
+
 at::Tensor Ops::add(const at::Tensor& x_ND, const at::Tensor& y_ND) {
   return x_ND + y_ND;
 }

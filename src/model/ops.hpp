@@ -74,6 +74,7 @@ class Ops : public BasicOps<OnDevice> {
   at::Tensor swiglu_linear(const at::Tensor& gate_up, RowRange rows) override;
   at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
                        std::int64_t i_layer) override;
+  at::Tensor scale(const at::Tensor& x_ND, double factor) override;
   at::Tensor add(const at::Tensor& x_ND, const at::Tensor& y_ND) override;
 
   /// silu(gate) * up. gate_up [N, 2 F], gate first -> [N, F].

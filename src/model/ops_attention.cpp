@@ -65,17 +65,16 @@ struct HeadNormRows {
   std::array<int, 2> rows;
 };
 
-/// Norm of query heads and of key heads, each as one list of vectors.
+/// Norm of query heads and of key heads, each as one list of vectors: of a head's channels, or of
+/// as many as their weights have.
 struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
                           Weights* weights, int query_row, int key_row, double eps, Path path) {
-    const auto part = [&](std::int64_t first_head, std::int64_t num_heads) {
-      return qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
-          .reshape({-1, shape.head_size})
-          .contiguous();
+    const auto part = [&](std::int64_t first_head, std::int64_t num_heads, int row) {
+      return vectors(qkv, first_head, num_heads, size_of(*weights, row, shape), shape);
     };
-    const at::Tensor q = part(0, shape.num_heads);
-    const at::Tensor k = part(shape.num_heads, shape.num_kv_heads);
+    const at::Tensor q = part(0, shape.num_heads, query_row);
+    const at::Tensor k = part(shape.num_heads, shape.num_kv_heads, key_row);
     const auto [q_normed, q_rstd] =
         rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
     const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
@@ -95,9 +94,7 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
     const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {
       const int row = rows[i];
       const at::Tensor dy =
-          d_qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
-              .reshape({-1, shape.head_size})
-              .contiguous();
+          vectors(d_qkv, first_head, num_heads, size_of(weights, row, shape), shape);
       auto [dx, dw] = rms_norm_backward(dy, saved[2 * i], weight_of(weights, row, dy),
                                         saved[2 * i + 1], {}, saved_path(ctx));
       if (row >= 0) add_vector(weights.gradient({row, 1}), dw);
@@ -109,6 +106,18 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   }
 
  private:
+  static std::int64_t size_of(const Weights& weights, int row, const AttentionShape& shape) {
+    return row >= 0 ? weights.weight({row, 1}).numel() : shape.head_size;
+  }
+
+  /// Some heads of qkv [N, C] as [N heads K / size, size].
+  static at::Tensor vectors(const at::Tensor& qkv, std::int64_t first_head, std::int64_t num_heads,
+                            std::int64_t size, const AttentionShape& shape) {
+    return qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
+        .reshape({-1, size})
+        .contiguous();
+  }
+
   static at::Tensor weight_of(const Weights& weights, int row, const at::Tensor& like) {
     return row >= 0 ? weights.weight({row, 1}) : at::ones({like.size(1)}, like.options());
   }

@@ -112,6 +112,7 @@ struct Parameter {
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
   std::optional<TensorSplit> split = {};  ///< nothing: every rank of tensor parallelism holds it
+  bool reads_all_heads = false;           ///< a norm over them, which ranks of tp cannot share out
   std::optional<OfExperts> of_experts = {};
   /// In a rank's own table (model/part.hpp), whose shapes are those of the parts.
   std::optional<Part> held = {};

@@ -276,6 +276,7 @@ Parameter whole_of(const Parameter& row) {
 std::string why_not(const ParameterTable& table, std::int64_t tp) {
   if (tp == 1) return "";
   for (const Parameter& row : table.rows) {
+    if (row.reads_all_heads) return fmt::format("{} norms all heads as one", row.name);
     if (!row.split || is_fused(row)) continue;
     for (const Pieces& pieces : row.split->matrices)
       if (std::string why = why_not_pieces(row, pieces, tp); !why.empty()) return why;

@@ -32,7 +32,7 @@ struct YarnBounds {
 
 YarnBounds yarn_bounds(const Architecture& architecture) {
   const RopeScaling& scaling = architecture.rope_scaling;
-  const auto size = static_cast<double>(architecture.head_size);
+  const auto size = static_cast<double>(architecture.turned_channels());
   const auto original = static_cast<double>(scaling.original_max_positions);
   // The pair that turns so often over the original context.
   const auto pair_of = [&](double turns) {
@@ -53,6 +53,11 @@ float yarn_scaled(float frequency, std::int64_t pair, const YarnBounds& bounds,
   const auto divided = static_cast<float>(std::clamp(
       (static_cast<double>(pair) - bounds.first) / (bounds.last - bounds.first), 0.0, 1.0));
   return frequency / factor * divided + frequency * (1 - divided);
+}
+
+/// Published models were trained with the factor inside of the division.
+float longrope_scaled(double factor, float exponent, double theta) {
+  return 1.0f / (static_cast<float>(factor) * std::pow(static_cast<float>(theta), exponent));
 }
 
 void fill_tables(const Architecture& architecture, std::int64_t first, std::int64_t length,
@@ -79,11 +84,15 @@ std::vector<float> rope_frequencies(const Architecture& architecture) {
   const bool is_yarn = scaling.kind == RopeScaling::Kind::yarn;
   const YarnBounds bounds = is_yarn ? yarn_bounds(architecture) : YarnBounds{};
   std::vector<float> frequencies;
-  for (std::int64_t i = 0; i < architecture.head_size / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(architecture.head_size);
+  const std::int64_t size = architecture.turned_channels();
+  for (std::int64_t i = 0; i < size / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(size);
     float frequency = 1.0f / std::pow(static_cast<float>(architecture.rope_theta), exponent);
     if (scaling.kind == RopeScaling::Kind::linear) frequency /= static_cast<float>(scaling.factor);
     if (scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_scaled(frequency, scaling);
+    if (scaling.kind == RopeScaling::Kind::longrope)
+      frequency = longrope_scaled(scaling.factors[static_cast<std::size_t>(i)], exponent,
+                                  architecture.rope_theta);
     if (is_yarn) frequency = yarn_scaled(frequency, i, bounds, scaling);
     frequencies.push_back(frequency);
   }

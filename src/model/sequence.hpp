@@ -56,8 +56,8 @@ struct Sequence {
   std::int64_t batch = 1;           ///< B
   std::int64_t length = 0;          ///< L
   at::Tensor positions;             ///< [N] int64
-  at::Tensor cos;                   ///< [positions, K / 2] fp32
-  at::Tensor sin;                   ///< [positions, K / 2] fp32
+  at::Tensor cos;                   ///< [positions, turned channels / 2] fp32
+  at::Tensor sin;                   ///< [positions, turned channels / 2] fp32
   KvCache* cache = nullptr;         ///< null while training
   std::int64_t first_position = 0;  ///< of the tables' first row
   /// Cover all B L tokens in order; empty: every row is one.

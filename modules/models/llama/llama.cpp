@@ -11,8 +11,7 @@ model::Architecture read(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader(config, where);
   model::Architecture a;
   model::read_decoder(reader, a);
-  reader.require_false("attention_bias");
-  reader.require_false("mlp_bias");
+  model::read_biases(reader, a);
   return a;
 }
 

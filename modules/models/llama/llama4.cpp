@@ -12,20 +12,6 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-/// Every fourth layer has no positions, unless a list says 0 or 1 a layer.
-std::vector<bool> read_rotation(const ConfigReader& config, std::int64_t num_layers) {
-  std::vector<std::int64_t> list = config.numbers("no_rope_layers");
-  const std::int64_t interval = config.size("no_rope_layer_interval", 4);
-  if (list.empty()) {
-    for (std::int64_t i = 0; i < num_layers; ++i)
-      list.push_back((i + 1) % interval == 0 ? 0 : 1);
-  }
-  if (std::ssize(list) != num_layers)
-    config.fail("no_rope_layers", "has another length than num_hidden_layers",
-                "it says 0 or 1 for each layer");
-  return {list.begin(), list.end()};
-}
-
 std::vector<bool> read_experts_of_layers(const ConfigReader& config, std::int64_t num_layers) {
   std::vector<bool> result(static_cast<std::size_t>(num_layers), false);
   std::vector<std::int64_t> list = config.numbers("moe_layers");
@@ -53,7 +39,7 @@ void read_experts(const ConfigReader& config, Architecture& a) {
 }
 
 void read_layers(const ConfigReader& config, Architecture& a) {
-  const std::vector<bool> rotates = read_rotation(config, a.num_layers);
+  const std::vector<bool> rotates = model::read_rotation(config, a.num_layers);
   const std::vector<bool> has_experts = read_experts_of_layers(config, a.num_layers);
   const bool has_norm = config.boolean("use_qk_norm", true);
   const bool tunes = config.boolean("attn_temperature_tuning", true);
@@ -69,8 +55,7 @@ void read_layers(const ConfigReader& config, Architecture& a) {
   }
 }
 
-Architecture read_text(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
+Architecture read_from(const ConfigReader& reader) {
   Architecture a;
   a.rope_theta = 500000;
   model::read_decoder(reader, a, 128);
@@ -85,12 +70,13 @@ Architecture read_text(const core::Json& config, const std::string& where) {
   return a;
 }
 
-/// A model that sees, too: its text part lies in "text_config".
+Architecture read_text(const core::Json& config, const std::string& where) {
+  return read_from({config, where});
+}
+
+/// A model that sees, too.
 Architecture read_whole(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
-  if (!config.contains("text_config") || !config["text_config"].is_object())
-    reader.fail("text_config", "is missing", "it describes the part that is trained");
-  return read_text(config["text_config"], where + ": text_config");
+  return read_from(model::text_config(config, where));
 }
 
 model::TensorNames names() {
@@ -107,19 +93,12 @@ model::TensorNames names() {
   return names;
 }
 
-model::TensorNames names_in_whole() {
-  model::TensorNames all = names();
-  for (std::string* name : {&all.embedding, &all.layers, &all.final_norm, &all.head})
-    *name = "language_model." + *name;
-  return all;
-}
-
 model::ParameterTable describe_text(const Architecture& a) {
   return model::lay_out(a, names());
 }
 
 model::ParameterTable describe_whole(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a, names_in_whole());
+  model::ParameterTable table = model::lay_out(a, names().below("language_model."));
   table.foreign = {"multi_modal_projector.", "vision_model."};
   return table;
 }

@@ -18,13 +18,23 @@ void read_window(const model::ConfigReader& reader, std::int64_t unsaid, Archite
     layer.window = window;
 }
 
-Architecture read_mistral(const core::Json& config, const std::string& where) {
-  const model::ConfigReader reader(config, where);
+Architecture read_plain(const model::ConfigReader& reader) {
   Architecture a;
   model::read_decoder(reader, a);
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
   read_window(reader, 4096, a);
   return a;
+}
+
+Architecture read_mistral(const core::Json& config, const std::string& where) {
+  return read_plain({config, where});
+}
+
+/// A model that sees, too: Mistral Small 3.1 and 3.2, Magistral and Devstral with vision.
+Architecture read_mistral3(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader = model::text_config(config, where);
+  reader.require_text("model_type", "mistral", {"mistral"});
+  return read_plain(reader);
 }
 
 Architecture read_mixtral(const core::Json& config, const std::string& where) {
@@ -60,6 +70,12 @@ model::ParameterTable describe(const Architecture& a) {
   return model::lay_out(a, names());
 }
 
+model::ParameterTable describe_mistral3(const Architecture& a) {
+  model::ParameterTable table = model::lay_out(a, model::TensorNames().below("language_model."));
+  table.foreign = {"multi_modal_projector.", "vision_tower."};
+  return table;
+}
+
 model::ModelPtr build(const Architecture& a) {
   return model::make_decoder(a, model::lay_out(a, names()).decoder);
 }
@@ -68,6 +84,10 @@ model::ModelPtr build(const Architecture& a) {
 
 model::ModelFamily mistral() {
   return {"mistral", {"mistral"}, read_mistral, describe, build};
+}
+
+model::ModelFamily mistral3() {
+  return {"mistral3", {"mistral3"}, read_mistral3, describe_mistral3, build};
 }
 
 model::ModelFamily mixtral() {

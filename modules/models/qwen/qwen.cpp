@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen 2, 2.5 and 3.
 #include "models/qwen/qwen.hpp"
+#include "models/qwen/read.hpp"
 
 #include <algorithm>
 
@@ -34,14 +35,6 @@ Architecture read_qwen2(const core::Json& config, const std::string& where) {
   return a;
 }
 
-void read_normed(const ConfigReader& reader, Architecture& a) {
-  model::read_decoder(reader, a, 128);
-  reader.require_false("attention_bias");
-  a.layers.resize(static_cast<std::size_t>(a.num_layers));
-  for (model::Layer& layer : a.layers)
-    layer.head_norm = model::HeadNorm::weighted;
-}
-
 Architecture read_qwen3(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
@@ -51,7 +44,35 @@ Architecture read_qwen3(const core::Json& config, const std::string& where) {
 }
 
 Architecture read_qwen3_moe(const core::Json& config, const std::string& where) {
-  const ConfigReader reader(config, where);
+  return read_experts({config, where});
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a);
+}
+
+/// Its heads for several tokens at once are not trained.
+model::ParameterTable describe_mimo(const Architecture& a) {
+  model::ParameterTable table = model::lay_out(a);
+  table.foreign = {"model.mtp_layers."};
+  return table;
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a).decoder);
+}
+
+}  // namespace
+
+void read_normed(const ConfigReader& reader, Architecture& a) {
+  model::read_decoder(reader, a, 128);
+  reader.require_false("attention_bias");
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  for (model::Layer& layer : a.layers)
+    layer.head_norm = model::HeadNorm::weighted;
+}
+
+Architecture read_experts(const ConfigReader& reader) {
   Architecture a;
   read_normed(reader, a);
   reader.require_false("use_sliding_window");
@@ -71,15 +92,9 @@ Architecture read_qwen3_moe(const core::Json& config, const std::string& where) 
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
+model::ModelFamily mimo() {
+  return {"mimo", {"mimo"}, read_qwen2, describe_mimo, build};
 }
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
-}  // namespace
 
 model::ModelFamily qwen2() {
   return {"qwen2", {"qwen2"}, read_qwen2, describe, build};

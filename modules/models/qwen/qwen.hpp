@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Qwen 1, 2 and 2.5, 3, and 3 with experts.
+// Qwen 1, 2 and 2.5, 3, 3 with experts, the text part of 3 VL; and MiMo.
 
 #include "model/family.hpp"
 
@@ -10,8 +10,12 @@ namespace finetune::models::qwen {
 /// nor its logarithmic attention act.
 model::ModelFamily qwen1();
 
+/// Qwen 2 with more heads, which are left as they are.
+model::ModelFamily mimo();
 model::ModelFamily qwen2();
 model::ModelFamily qwen3();
 model::ModelFamily qwen3_moe();
+model::ModelFamily qwen3_vl();
+model::ModelFamily qwen3_vl_moe();
 
 }  // namespace finetune::models::qwen

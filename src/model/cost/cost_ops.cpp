@@ -208,6 +208,15 @@ TensorSize CostOps::add_bias(const TensorSize& x_NF, RowRange) {
   return x_NF;
 }
 
+TensorSize CostOps::scale(const TensorSize& x_ND, double) {
+  const TensorSize y = tensor(x_ND.rows, x_ND.columns);
+  OpCost op{.inputs = {x_ND}, .gradients = {{x_ND.number, x_ND.bytes}}, .outputs = {y.number}};
+  op.forward_work.passes = {pass(y.rows * y.columns, 2 * static_cast<double>(element_), 1)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return y;
+}
+
 /// fp32 temporaries of kernels::composed::swiglu_backward; CPUs write them before they are rounded.
 std::int64_t CostOps::composed_swiglu_bytes(std::int64_t elements) const {
   const std::int64_t copies = settings_.on_gpu ? 3 : 4;

@@ -55,6 +55,7 @@ class CostOps final : public BasicOps<OnSizes> {
                                                  double eps) override;
   TensorSize norm_linear(const TensorSize& x_ND, int norm_row, RowRange rows, double eps) override;
   TensorSize add_bias(const TensorSize& x_NF, RowRange rows) override;
+  TensorSize scale(const TensorSize& x_ND, double factor) override;
   TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape, int query_row,
                        int key_row, double eps) override;
   TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,

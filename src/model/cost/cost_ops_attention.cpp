@@ -16,15 +16,18 @@ AttentionShape CostOps::own_heads(AttentionShape shape) const {
   return shape;
 }
 
-TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all, int, int, double) {
+TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all, int query_row, int,
+                              double) {
   const AttentionShape shape = own_heads(all);
+  const bool norms_together =
+      query_row >= 0 && table_.row(query_row).shape.front() != shape.head_size;
   const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
   const TensorSize normed = tensor(qkv.rows, qkv.columns);
   const TensorSize before = tensor(qkv.rows, heads * shape.head_size);
   OpCost op = norm_cost(before);
   op.inputs = {qkv};
   // Queries and keys as they were.
-  op.kept = {before, tape_.tensor(qkv.rows, heads, fp32_bytes)};
+  op.kept = {before, tape_.tensor(qkv.rows, norms_together ? 2 : heads, fp32_bytes)};
   op.forward = {{before.bytes + normed.bytes}};
   op.backward = {{before.bytes + qkv.bytes}};
   op.gradients = {{qkv.number, qkv.bytes}};
@@ -184,7 +187,7 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,
   op.backward_work.attention = {{10 * channels, visible}};
   if (shape.rotary != Rotary::none) {
     const std::int64_t rotated =
-        qkv.rows * (shape.num_heads + shape.num_kv_heads) * shape.head_size;
+        qkv.rows * (shape.num_heads + shape.num_kv_heads) * shape.rotary_size;
     op.forward_work.passes = {pass(rotated, bytes_.rope, bytes_.operations)};
     op.backward_work.passes = op.forward_work.passes;
   }

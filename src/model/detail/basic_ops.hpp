@@ -19,8 +19,9 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;  ///< Hkv
   std::int64_t head_size = 0;     ///< K
   Rotary rotary = Rotary::halves;
-  std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
-  std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
+  std::int64_t rotary_size = 0;  ///< channels of a head that turn
+  std::int64_t window = 0;       ///< a token sees itself and the window - 1 before it; 0: all
+  std::int64_t chunk = 0;        ///< a token sees its own chunk of positions only; 0: all
 
   std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
 };
@@ -102,6 +103,9 @@ class BasicOps {
   /// [N, (H + 2 Hkv) K] -> [N, H K]. With a cache, appends to the layer's keys and values.
   virtual Tensor attention(const Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
                            std::int64_t i_layer) = 0;
+
+  /// factor * x.
+  virtual Tensor scale(const Tensor& x_ND, double factor) = 0;
 
   /// x + y. Shapes: equal.
   virtual Tensor add(const Tensor& x_ND, const Tensor& y_ND) = 0;

@@ -20,11 +20,11 @@ class Decoder : public Model {
 
   at::Tensor block(Ops& ops, std::int64_t i_layer, const at::Tensor& x_ND,
                    const Sequence& sequence) const override {
-    return pre_norm_block(ops, architecture_, at(i_layer), x_ND, sequence, i_layer);
+    return decoder_block(ops, architecture_, at(i_layer), x_ND, sequence, i_layer);
   }
 
   at::Tensor final_norm(Ops& ops, const at::Tensor& x_ND) const override {
-    return ops.rms_norm(x_ND, rows_.final_norm, architecture_.norm_eps);
+    return model::final_norm(ops, architecture_, rows_.final_norm, x_ND);
   }
 
  private:

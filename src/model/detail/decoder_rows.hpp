@@ -21,23 +21,28 @@ struct ExpertRows {
   int stride = 0;    ///< from an expert's rows to the next one's; 0: one row holds all experts
 };
 
-/// A feed-forward part with gate and up next to each other.
+/// A feed-forward part with gate and up next to each other, or in one row [2 F, D].
 struct FeedForwardRows {
   RowRange gate_up;
   int down = 0;
+  RowRange gate_up_bias = {-1, 0};
+  int down_bias = -1;
 };
 
 /// Rows of one block with fused neighbours: q, k, v and gate, up each lie next to each other.
 /// -1: the model has no such row.
 struct BlockRows {
   RowRange all = {};
-  int attention_norm = 0;
+  int attention_norm = -1;
   RowRange qkv = {};
   RowRange qkv_bias = {-1, 0};
   int query_norm = -1;
   int key_norm = -1;
   int attention_out = 0;
-  int feed_forward_norm = 0;
+  int attention_out_bias = -1;
+  int attention_added_norm = -1;  ///< of what attention adds
+  int feed_forward_norm = -1;
+  int feed_forward_added_norm = -1;
   FeedForwardRows feed_forward =
       {};  ///< of a layer without experts; else of the shared expert, if any
   ExpertRows experts = {};

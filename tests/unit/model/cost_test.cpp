@@ -134,7 +134,7 @@ Bytes measured(const Case& of) {
     const tests::Allocations allocations;
     const at::Tensor x =
         at::ones({tokens, a.d_model}, at::TensorOptions(dtype)).set_requires_grad(true);
-    const at::Tensor y = pre_norm_block(ops, a, table.decoder.blocks.front(), x, sequence, 0);
+    const at::Tensor y = decoder_block(ops, a, table.decoder.blocks.front(), x, sequence, 0);
     const auto output = static_cast<std::int64_t>(y.nbytes());
     const std::int64_t kept = allocations.live_bytes() - output;
     torch::autograd::grad({y}, {x}, {dy});
@@ -152,7 +152,7 @@ Bytes counted(const Case& of) {
   const Architecture a = architecture(of);
   const TensorSize x = ops.tensor(tokens, a.d_model);
   const TensorSize y =
-      pre_norm_block(ops, a, table.decoder.blocks.front(), x, SequenceSize{batch, length}, 0);
+      decoder_block(ops, a, table.decoder.blocks.front(), x, SequenceSize{batch, length}, 0);
   return {ops.tape().kept_bytes(), ops.tape().worst(x, y).total()};
 }
 

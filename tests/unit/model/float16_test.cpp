@@ -51,7 +51,7 @@ struct Pass {
     const at::Tensor ids = at::tensor({1, 5, 2, 1, 10, 3, 3, 0, 7, 4}, at::kLong);
     const at::Tensor labels = at::tensor({5, 2, -100, 10, 3, 3, 0, 7, 4, 1}, at::kLong);
     const at::Tensor x = ops.embedding(ids, 6).set_requires_grad(true);
-    const at::Tensor y = pre_norm_block(ops, a, rows, x, make_sequence(a, 2, 5), 0);
+    const at::Tensor y = decoder_block(ops, a, rows, x, make_sequence(a, 2, 5), 0);
     at::Tensor d_y;
     sum = tests::loss_and_gradient(ops, y.detach(), labels, 6, 1.0, d_y);
     d_x = torch::autograd::grad({y}, {x}, {d_y})[0];

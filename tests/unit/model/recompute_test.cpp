@@ -49,7 +49,7 @@ at::Tensor block(Ops& ops, const at::Tensor& x_ND) {
                        .feed_forward_norm = 3,
                        .feed_forward = {{4, 1}, 5}};
   const Sequence sequence = make_sequence(architecture(), batch, length);
-  return pre_norm_block(ops, architecture(), rows, x_ND, sequence, 0);
+  return decoder_block(ops, architecture(), rows, x_ND, sequence, 0);
 }
 
 /// The same of ops that keep all they need.

@@ -261,8 +261,8 @@ TEST(TensorParallelGeneration, HasTheLogitsOfOneRankTokenByToken) {
       const model::Sequence sequence = model::make_sequence(a, length, cache);
       at::Tensor x = by.embedding(ids, by_table.decoder.embedding);
       for (std::size_t i = 0; i < 2; ++i)
-        x = model::pre_norm_block(by, a, by_table.decoder.blocks[i], x, sequence,
-                                  static_cast<std::int64_t>(i));
+        x = model::decoder_block(by, a, by_table.decoder.blocks[i], x, sequence,
+                                 static_cast<std::int64_t>(i));
       x = by.rms_norm(by.all_tokens(x), by_table.decoder.final_norm, a.norm_eps);
       logits.push_back(by.logits(x, by_table.decoder.head));
       cache.length += length;

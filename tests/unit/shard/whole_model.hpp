@@ -101,8 +101,8 @@ inline PassResults run_pass(model::Ops& ops, const model::ParameterTable& table,
   std::vector<at::Tensor> inputs = {ops.embedding(ids, table.decoder.embedding)}, outputs;
   for (std::size_t i = 0; i < table.decoder.blocks.size(); ++i) {
     inputs.back() = inputs.back().detach().set_requires_grad(true);
-    outputs.push_back(model::pre_norm_block(ops, a, table.decoder.blocks[i], inputs.back(),
-                                            sequence, static_cast<std::int64_t>(i)));
+    outputs.push_back(model::decoder_block(ops, a, table.decoder.blocks[i], inputs.back(), sequence,
+                                           static_cast<std::int64_t>(i)));
     inputs.push_back(outputs.back());
   }
   balance.is_counting = false;

@@ -78,7 +78,7 @@ StageCost OpsCost::block(std::int64_t i_layer) const {
   const model::TensorSize x = activations(ops);
   const model::SequenceSize sequence = {request_.micro_batch, request_.max_seq_length,
                                         std::min(request_.sample_tokens, request_.max_seq_length)};
-  const model::TensorSize y = model::pre_norm_block(
+  const model::TensorSize y = model::decoder_block(
       ops, request_.architecture, table_.decoder.blocks[static_cast<std::size_t>(i_layer)], x,
       sequence, i_layer);
   return {ops.tape(), x, y};
@@ -88,7 +88,7 @@ StageCost OpsCost::head() const {
   model::CostOps ops = this->ops();
   const model::TensorSize x = activations(ops);
   const model::TensorSize normed =
-      ops.rms_norm(x, table_.decoder.final_norm, request_.architecture.norm_eps);
+      model::final_norm(ops, request_.architecture, table_.decoder.final_norm, x);
   const model::TensorSize of_tokens = {.rows = tokens_, .columns = 1};
   model::TensorSize d_normed = normed;
   ops.pull_back_label_scores(normed, of_tokens, table_.decoder.head, of_tokens, d_normed);

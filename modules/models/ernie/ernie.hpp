@@ -1,0 +1,10 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+
+#include "model/family.hpp"
+
+namespace finetune::models::ernie {
+
+model::ModelFamily ernie4_5();
+
+}  // namespace finetune::models::ernie

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXAONE 4: norms behind, and where some layers slide the others have no positions.
+#include "models/exaone/exaone.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::exaone {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+Architecture read(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.norms = model::Norms::after;
+  const std::int64_t window = reader.has("sliding_window")     ? reader.size("sliding_window")
+                              : reader.names("sliding_window") ? 0
+                                                               : 4096;
+  const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 4);
+  for (const bool is_sliding : slides) {
+    model::Layer layer{.head_norm = model::HeadNorm::weighted};
+    if (window > 0 && is_sliding) layer.window = window;
+    if (window > 0 && !is_sliding) layer.rotary = model::Rotary::none;
+    a.layers.push_back(layer);
+  }
+  return a;
+}
+
+model::TensorNames names() {
+  model::TensorNames names;
+  names.attention_added_norm = "post_attention_layernorm";
+  names.feed_forward_added_norm = "post_feedforward_layernorm";
+  return names;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a, names());
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily exaone4() {
+  return {"exaone4", {"exaone4"}, read, describe, build};
+}
+
+}  // namespace finetune::models::exaone

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// GLM-4, those without experts: half of a head's channels turn, in pairs.
+#include "models/glm/glm.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::glm {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+Architecture read_glm(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  a.rotary_size = reader.size("head_dim", 128) / 2;
+  model::read_decoder(reader, a, 128);
+  a.qkv_bias = reader.boolean("attention_bias", true);
+  a.layers.assign(static_cast<std::size_t>(a.num_layers), {.rotary = model::Rotary::pairs});
+  return a;
+}
+
+Architecture read_glm4(const core::Json& config, const std::string& where) {
+  Architecture a = read_glm(config, where);
+  a.norms = model::Norms::around;
+  return a;
+}
+
+model::TensorNames names() {
+  model::TensorNames names;
+  names.gate_up = "mlp.gate_up_proj";
+  names.attention_added_norm = "post_self_attn_layernorm";
+  names.feed_forward_added_norm = "post_mlp_layernorm";
+  return names;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a, names());
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily glm() {
+  return {"glm", {"glm"}, read_glm, describe, build};
+}
+
+model::ModelFamily glm4() {
+  return {"glm4", {"glm4"}, read_glm4, describe, build};
+}
+
+}  // namespace finetune::models::glm

@@ -1,0 +1,11 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+
+#include "model/family.hpp"
+
+namespace finetune::models::glm {
+
+model::ModelFamily glm();
+model::ModelFamily glm4();
+
+}  // namespace finetune::models::glm

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// OLMo 2 and 3: norms behind attention and feed-forward, and of all heads together.
+#include "models/olmo/olmo.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::olmo {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+Architecture read_normed(const ConfigReader& reader) {
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", false);
+  a.norms = model::Norms::after;
+  a.layers.assign(static_cast<std::size_t>(a.num_layers), {.head_norm = model::HeadNorm::together});
+  return a;
+}
+
+Architecture read_olmo2(const core::Json& config, const std::string& where) {
+  return read_normed({config, where});
+}
+
+Architecture read_olmo3(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a = read_normed(reader);
+  const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 4);
+  const std::int64_t window = reader.size("sliding_window", 4096);
+  for (std::size_t i = 0; i < slides.size(); ++i)
+    if (slides[i]) a.layers[i].window = window;
+  // Layers that slide are not scaled: there are two sorts of positions then.
+  if (a.rope_scaling.kind != model::RopeScaling::Kind::none)
+    reader.fail_unsupported("rope_scaling", "scales positions of some layers",
+                            "all layers have the same positions here");
+  return a;
+}
+
+model::TensorNames names() {
+  model::TensorNames names;
+  names.attention_added_norm = "post_attention_layernorm";
+  names.feed_forward_added_norm = "post_feedforward_layernorm";
+  return names;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a, names());
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a, names()).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily olmo2() {
+  return {"olmo2", {"olmo2"}, read_olmo2, describe, build};
+}
+
+model::ModelFamily olmo3() {
+  return {"olmo3", {"olmo3"}, read_olmo3, describe, build};
+}
+
+}  // namespace finetune::models::olmo

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Qwen 3 VL: what reads and writes text, which is Qwen 3. What it sees is not trained.
+#include "model/layout.hpp"
+#include "models/qwen/qwen.hpp"
+#include "models/qwen/read.hpp"
+
+namespace finetune::models::qwen {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+/// Whether head and embedding are one is said of the whole.
+void read_ties(const core::Json& config, const std::string& where, Architecture& a) {
+  a.tied_embeddings = ConfigReader(config, where).boolean("tie_word_embeddings", a.tied_embeddings);
+}
+
+Architecture read_vl(const core::Json& config, const std::string& where) {
+  Architecture a;
+  a.rope_theta = 500000;
+  read_normed(model::text_config(config, where), a);
+  read_ties(config, where, a);
+  return a;
+}
+
+Architecture read_vl_moe(const core::Json& config, const std::string& where) {
+  Architecture a = read_experts(model::text_config(config, where));
+  a.experts.normalizes = true;
+  read_ties(config, where, a);
+  return a;
+}
+
+model::TensorNames vl_names() {
+  model::TensorNames names;
+  names.embedding = "model.language_model.embed_tokens";
+  names.layers = "model.language_model.layers.";
+  names.final_norm = "model.language_model.norm";
+  names.fused_gate_up = "mlp.experts.gate_up_proj";
+  names.fused_down = "mlp.experts.down_proj";
+  return names;
+}
+
+model::ParameterTable describe_vl(const Architecture& a) {
+  model::ParameterTable table = model::lay_out(a, vl_names());
+  table.foreign = {"model.visual."};
+  return table;
+}
+
+model::ModelPtr build_vl(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a, vl_names()).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily qwen3_vl() {
+  return {"qwen3_vl", {"qwen3_vl"}, read_vl, describe_vl, build_vl};
+}
+
+model::ModelFamily qwen3_vl_moe() {
+  return {"qwen3_vl_moe", {"qwen3_vl_moe"}, read_vl_moe, describe_vl, build_vl};
+}
+
+}  // namespace finetune::models::qwen

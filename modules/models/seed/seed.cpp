@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seed-OSS.
+#include "models/seed/seed.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::seed {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+Architecture read(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a, 128);
+  a.qkv_bias = reader.boolean("attention_bias", true);
+  a.attention_out_bias = reader.boolean("attention_out_bias", false);
+  a.feed_forward_bias = reader.boolean("mlp_bias", false);
+  return a;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a);
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily seed_oss() {
+  return {"seed_oss", {"seed_oss"}, read, describe, build};
+}
+
+}  // namespace finetune::models::seed

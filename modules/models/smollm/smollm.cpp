@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SmolLM 3: some layers have no positions.
+#include "models/smollm/smollm.hpp"
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+
+namespace finetune::models::smollm {
+namespace {
+
+using model::Architecture;
+using model::ConfigReader;
+
+Architecture read(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  a.rope_theta = 2e6;
+  model::read_decoder(reader, a);
+  model::read_biases(reader, a);
+  const std::vector<bool> rotates = model::read_rotation(reader, a.num_layers);
+  const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 0);
+  const bool uses_window = reader.boolean("use_sliding_window", false);
+  for (std::size_t i = 0; i < rotates.size(); ++i) {
+    model::Layer layer;
+    if (!rotates[i]) layer.rotary = model::Rotary::none;
+    if (uses_window && slides[i]) layer.window = reader.size("sliding_window");
+    a.layers.push_back(layer);
+  }
+  return a;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  return model::lay_out(a);
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, model::lay_out(a).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily smollm3() {
+  return {"smollm3", {"smollm3"}, read, describe, build};
+}
+
+}  // namespace finetune::models::smollm

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tiny models of many families with random weights, and what transformers computes with them.
+
+    python make_families.py [NAME ...]        # next to this file, and ../cases; made with transformers 5.23 and torch 2.11
+
+models/NAME is a Hugging Face folder as save_pretrained writes it. cases/NAME.safetensors has input_ids and labels [2, 32],
+logits [2, 32, V], loss (mean over the targets), grad.TENSOR for every tensor of the folder that is trained here, and
+generated_ids [2, 24]: 8 tokens of the input and 16 greedy ones. All in fp32 with plain attention, on one thread.
+Of some draws the first is taken in which no greedy choice is a near tie.
+"""
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+VOCABULARY, BATCH, LENGTH, PROMPT, NEW = 512, 2, 32, 8, 16
+SMALL = dict(
+    vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=512, tie_word_embeddings=False,
+    bos_token_id=None, eos_token_id=None, pad_token_id=None,
+)
+SEES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+
+# name: (class, settings that differ from SMALL, seed). `text`: they are of its text part.
+FAMILIES = {
+    "llama_biased": ("LlamaForCausalLM", dict(attention_bias=True, mlp_bias=True), 1),
+    "ernie4_5": ("Ernie4_5ForCausalLM", dict(), 2),
+    "exaone4": ("Exaone4ForCausalLM", dict(sliding_window=8, num_hidden_layers=3,
+                layer_types=["sliding_attention", "sliding_attention", "full_attention"]), 3),
+    "glm": ("GlmForCausalLM", dict(rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 4),
+    "glm4": ("Glm4ForCausalLM", dict(rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 5),
+    "granite": ("GraniteForCausalLM", dict(embedding_multiplier=3.0, residual_multiplier=0.5, logits_scaling=2.0,
+                attention_multiplier=0.25), 6),
+    "mistral3": ("Mistral3ForConditionalGeneration", dict(text=True, model_type="mistral"), 7),
+    "olmo2": ("Olmo2ForCausalLM", dict(), 8),
+    "olmo3": ("Olmo3ForCausalLM", dict(sliding_window=8, layer_types=["sliding_attention", "full_attention"]), 9),
+    "phi3": ("Phi3ForCausalLM", dict(original_max_position_embeddings=64, rope_parameters=dict(
+                rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.5, 2.0], long_factor=[2.0, 3.0, 4.0])), 10),
+    "qwen3_vl": ("Qwen3VLForConditionalGeneration", dict(text=True, rope_parameters=dict(
+                rope_type="default", rope_theta=500000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)), 11),
+    "qwen3_vl_moe": ("Qwen3VLMoeForConditionalGeneration", dict(text=True, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, rope_parameters=dict(
+                rope_type="default", rope_theta=500000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)), 12),
+    "seed_oss": ("SeedOssForCausalLM", dict(residual_dropout=0.0, attention_dropout=0.0), 13),
+    "smollm3": ("SmolLM3ForCausalLM", dict(no_rope_layers=[1, 0]), 14),
+}
+FOREIGN = ("vision", "visual", "multi_modal")
+
+
+def configuration(name):
+    cls, settings, _ = FAMILIES[name]
+    settings = dict(SMALL, **settings)
+    model_class = getattr(transformers, cls)
+    config_class = model_class.config_class
+    if not settings.pop("text", False):
+        return model_class, config_class(**settings)
+    sees = dict(SEES)
+    if name.startswith("qwen"):
+        sees = dict(hidden_size=16, intermediate_size=16, depth=1, num_heads=2, patch_size=2, out_hidden_size=32,
+                    deepstack_visual_indexes=[0], num_position_embeddings=16)
+    return model_class, config_class(text_config=settings, vision_config=sees, tie_word_embeddings=False)
+
+
+def draw(model, seed):
+    """Far enough from a fresh model's weights that every tensor matters."""
+    g = torch.Generator().manual_seed(20261126 + seed)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=g)
+            if p.dim() == 1:
+                p.copy_(("norm" in key and "bias" not in key) + 0.2 * noise)
+            else:
+                p.copy_(noise * (0.7 if "embed" in key else p.shape[-1] ** -0.5))
+
+
+def as_published(tensors):
+    """Experts as Qwen's folders have them, [E, D, 2 F] and [E, F, D]; transformers 5 saves them the other way round."""
+    return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k else v for k, v in tensors.items()}
+
+
+def as_saved(model):
+    """Parameters under the names and shapes of the folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, max_shard_size="1GB")
+        return as_published(load_file(pathlib.Path(folder) / "model.safetensors"))
+
+
+def gradients(model):
+    parameters = list(model.parameters())
+    values = [p.detach().clone() for p in parameters]
+    with torch.no_grad():
+        for p in parameters:
+            p.copy_(torch.zeros_like(p) if p.grad is None else p.grad)
+        grads = as_saved(model)
+        for p, value in zip(parameters, values):
+            p.copy_(value)
+    return {k: v for k, v in grads.items() if not any(part in k for part in FOREIGN)}
+
+
+def greedy(model, tokens):
+    """The tokens with NEW more, and how near the nearest choice was."""
+    margin = float("inf")
+    with torch.no_grad():
+        for _ in range(NEW):
+            best = model(input_ids=tokens).logits[:, -1].topk(2)
+            margin = min(margin, (best.values[:, 0] - best.values[:, 1]).min().item())
+            tokens = torch.cat([tokens, best.indices[:, :1]], 1)
+    return tokens, margin
+
+
+def write(name):
+    model_class, config = configuration(name)
+    config._attn_implementation = "eager"
+    model = model_class(config).eval().float()
+    model.set_attn_implementation("eager")
+    seed = FAMILIES[name][2]
+    g = torch.Generator().manual_seed(77 + seed)
+    ids = torch.randint(VOCABULARY, (BATCH, LENGTH), generator=g)
+    for attempt in range(100):
+        draw(model, seed + 100 * attempt)
+        tokens, margin = greedy(model, ids[:, :PROMPT])
+        if margin > 4e-3:
+            break
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, max_shard_size="1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_file(as_saved(model), folder / "model.safetensors", metadata={"format": "pt"})
+    labels = ids.clone()
+    labels[0, :10] = -100
+    labels[1, -5:] = -100
+    labels[1, 7] = -100
+    result = model(input_ids=ids, labels=labels)
+    result.loss.backward()
+    grads = gradients(model)
+    model.zero_grad()
+    tensors = {"grad." + k: v for k, v in grads.items()}
+    tensors |= dict(input_ids=ids, labels=labels, logits=result.logits, loss=result.loss, generated_ids=tokens)
+    save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, HERE.parent / "cases" / f"{name}.safetensors")
+    print(f"{name}: loss {result.loss.item():.4f}, logits {result.logits.std().item():.2f}, margin {margin:.4f}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for each in sys.argv[1:] or FAMILIES:
+        write(each)
