@@ -164,21 +164,24 @@ void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequen
       direction == RotateBy::angle ? kernels::Rotation::forward : kernels::Rotation::backward;
   const auto pairs =
       shape.rotary == Rotary::pairs ? kernels::Pairs::neighbours : kernels::Pairs::halves;
+  const RotaryTables& tables = shape.window > 0 && sequence.window_tables.cos.defined()
+                                   ? sequence.window_tables
+                                   : sequence.tables;
   if (!has_kernels(qkv, path)) {
-    kernels::composed::rope_(qkv, sequence.cos, sequence.sin, sequence.positions,
+    kernels::composed::rope_(qkv, tables.cos, tables.sin, sequence.positions,
                              {shape.num_heads, shape.num_kv_heads, shape.head_size, pairs},
                              rotation);
     return;
   }
   dispatch(qkv, [&]<typename T>() {
     kernels::rope(kernels::Rope<T>{.qkv = span_of<T>(qkv),
-                                   .cos = span_of<const float>(sequence.cos),
-                                   .sin = span_of<const float>(sequence.sin),
+                                   .cos = span_of<const float>(tables.cos),
+                                   .sin = span_of<const float>(tables.sin),
                                    .positions = span_of<const std::int64_t>(sequence.positions),
                                    .query_heads = shape.num_heads,
                                    .key_heads = shape.num_kv_heads,
                                    .head_size = shape.head_size,
-                                   .rotary_size = 2 * sequence.cos.size(1),
+                                   .rotary_size = 2 * tables.cos.size(1),
                                    .rotation = rotation,
                                    .pairs = pairs},
                   place_of(qkv));

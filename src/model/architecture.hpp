@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct RopeScaling {
   /// longrope: each pair of channels is divided by its own.
   std::vector<double> factors = {};
   double amplitude = 1;  ///< of turned queries and keys
+};
+
+/// Angles by position.
+struct Positions {
+  double theta = 10000;
+  RopeScaling scaling = {};
 };
 
 /// How a head's channels are paired for rotary positions.
@@ -95,6 +102,7 @@ struct Architecture {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
+  std::optional<Positions> window_positions;  ///< of layers with a window, where they differ
   std::int64_t rotary_size = 0;  ///< so many channels of a head turn, the first; 0: all
   Norms norms = Norms::before;
   bool qkv_bias = false;
@@ -114,6 +122,7 @@ struct Architecture {
     return std::count_if(layers.begin(), layers.end(),
                          [](const Layer& layer) { return layer.has_experts; });
   }
+  Positions positions() const { return {rope_theta, rope_scaling}; }
   std::int64_t turned_channels() const { return rotary_size > 0 ? rotary_size : head_size; }
   Layer layer(std::int64_t i) const {
     return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];

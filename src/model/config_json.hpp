@@ -84,6 +84,10 @@ double read_balance(const ConfigReader& config);
 /// Scalings that begin beyond some position ("dynamic", "longrope") limit the positions to it.
 void read_rope(const ConfigReader& config, Architecture& architecture);
 
+/// Where layers with a window have angles of their own: those of rope_parameters, else the others'
+/// without their scaling. After read_rope.
+void read_window_rope(const ConfigReader& config, Architecture& architecture);
+
 /// torch_dtype (transformers 4) or dtype (transformers 5).
 core::DType read_dtype(const ConfigReader& config);
 

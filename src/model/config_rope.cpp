@@ -73,6 +73,23 @@ void read_turned_channels(const ConfigReader& reader, Architecture& a) {
 
 }  // namespace
 
+void read_window_rope(const ConfigReader& config, Architecture& architecture) {
+  Architecture other = architecture;
+  other.rope_scaling = {};
+  const char* key = "rope_parameters";
+  if (config.has(key)) {
+    const core::Json& all = config.object().at(key);
+    if (!all.is_object() || !all.contains("full_attention") || !all.contains("sliding_attention"))
+      return;
+    const core::Json of_windows = {{key, all.at("sliding_attention")}};
+    read_rope(ConfigReader(of_windows, config.where()), other);
+  }
+  const bool differs = other.rope_theta != architecture.rope_theta ||
+                       other.rope_scaling.kind != RopeScaling::Kind::none ||
+                       architecture.rope_scaling.kind != RopeScaling::Kind::none;
+  if (differs) architecture.window_positions = other.positions();
+}
+
 void read_rope(const ConfigReader& config, Architecture& architecture) {
   const bool new_style = config.has("rope_parameters");
   const char* key = new_style ? "rope_parameters" : "rope_scaling";
@@ -84,7 +101,9 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
   architecture.rope_theta = base(config, architecture.rope_theta);
   read_turned_channels(config, architecture);
   if (!config.has(key)) return;
-  const ConfigReader rope(config.object().at(key), config.where() + ": " + key);
+  const core::Json& all = config.object().at(key);
+  const bool by_layers = all.is_object() && all.contains("full_attention");
+  const ConfigReader rope(by_layers ? all.at("full_attention") : all, config.where() + ": " + key);
   if (!rope.object().is_object())
     config.fail(key, "is " + rope.object().dump(), "an object is expected");
   if (new_style) architecture.rope_theta = base(rope, architecture.rope_theta);

@@ -30,14 +30,14 @@ struct YarnBounds {
   double first = 0, last = 0;
 };
 
-YarnBounds yarn_bounds(const Architecture& architecture) {
-  const RopeScaling& scaling = architecture.rope_scaling;
-  const auto size = static_cast<double>(architecture.turned_channels());
+YarnBounds yarn_bounds(const Positions& positions, std::int64_t channels) {
+  const RopeScaling& scaling = positions.scaling;
+  const auto size = static_cast<double>(channels);
   const auto original = static_cast<double>(scaling.original_max_positions);
   // The pair that turns so often over the original context.
   const auto pair_of = [&](double turns) {
     return size * std::log(original / (turns * 2 * std::numbers::pi)) /
-           (2 * std::log(architecture.rope_theta));
+           (2 * std::log(positions.theta));
   };
   YarnBounds bounds{pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)};
   if (scaling.is_truncated) bounds = {std::floor(bounds.first), std::ceil(bounds.last)};
@@ -60,39 +60,47 @@ float longrope_scaled(double factor, float exponent, double theta) {
   return 1.0f / (static_cast<float>(factor) * std::pow(static_cast<float>(theta), exponent));
 }
 
-void fill_tables(const Architecture& architecture, std::int64_t first, std::int64_t length,
-                 at::Device device, Sequence& sequence) {
-  const std::vector<float> frequencies = rope_frequencies(architecture);
+RotaryTables tables_of(const Positions& positions, std::int64_t channels, std::int64_t first,
+                       std::int64_t length, at::Device device) {
+  const std::vector<float> frequencies = rope_frequencies(positions, channels);
   const auto half = static_cast<std::int64_t>(frequencies.size());
   const at::Tensor frequency =
       upload(at::from_blob(const_cast<float*>(frequencies.data()), {1, half}, at::kFloat), device);
   const at::Tensor position =
       at::arange(first, first + length, at::TensorOptions(at::kFloat).device(device)).unsqueeze(1);
   const at::Tensor angle = position * frequency;
-  sequence.cos = angle.cos();
-  sequence.sin = angle.sin();
-  const double amplitude = architecture.rope_scaling.amplitude;
-  if (amplitude == 1) return;
-  sequence.cos.mul_(amplitude);
-  sequence.sin.mul_(amplitude);
+  RotaryTables tables{angle.cos(), angle.sin()};
+  const double amplitude = positions.scaling.amplitude;
+  if (amplitude == 1) return tables;
+  tables.cos.mul_(amplitude);
+  tables.sin.mul_(amplitude);
+  return tables;
+}
+
+void fill_tables(const Architecture& architecture, std::int64_t first, std::int64_t length,
+                 at::Device device, Sequence& sequence) {
+  const std::int64_t channels = architecture.turned_channels();
+  sequence.tables = tables_of(architecture.positions(), channels, first, length, device);
+  if (architecture.window_positions)
+    sequence.window_tables =
+        tables_of(*architecture.window_positions, channels, first, length, device);
 }
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const Architecture& architecture) {
-  const RopeScaling& scaling = architecture.rope_scaling;
+std::vector<float> rope_frequencies(const Positions& positions, std::int64_t channels) {
+  const RopeScaling& scaling = positions.scaling;
   const bool is_yarn = scaling.kind == RopeScaling::Kind::yarn;
-  const YarnBounds bounds = is_yarn ? yarn_bounds(architecture) : YarnBounds{};
+  const YarnBounds bounds = is_yarn ? yarn_bounds(positions, channels) : YarnBounds{};
   std::vector<float> frequencies;
-  const std::int64_t size = architecture.turned_channels();
-  for (std::int64_t i = 0; i < size / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(size);
-    float frequency = 1.0f / std::pow(static_cast<float>(architecture.rope_theta), exponent);
+  for (std::int64_t i = 0; i < channels / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(channels);
+    float frequency = 1.0f / std::pow(static_cast<float>(positions.theta), exponent);
     if (scaling.kind == RopeScaling::Kind::linear) frequency /= static_cast<float>(scaling.factor);
     if (scaling.kind == RopeScaling::Kind::llama3) frequency = llama3_scaled(frequency, scaling);
     if (scaling.kind == RopeScaling::Kind::longrope)
-      frequency = longrope_scaled(scaling.factors[static_cast<std::size_t>(i)], exponent,
-                                  architecture.rope_theta);
+      frequency =
+          longrope_scaled(scaling.factors[static_cast<std::size_t>(i)], exponent, positions.theta);
     if (is_yarn) frequency = yarn_scaled(frequency, i, bounds, scaling);
     frequencies.push_back(frequency);
   }

@@ -10,11 +10,11 @@
 
 namespace finetune::model {
 
-/// Angle per position of each pair of channels that turn, [turned_channels / 2], after scaling.
+/// Angle per position of each pair of `channels`, [channels / 2], after scaling.
 /// Source: Su et al. 2021 (arXiv 2104.09864); the llama3 scaling: Llama 3.1's published
 /// configuration; yarn: Peng et al. 2023 (arXiv 2309.00071); longrope: Ding et al. 2024 (arXiv
 /// 2402.13753). Computed in fp32, as the models were trained with.
-std::vector<float> rope_frequencies(const Architecture& architecture);
+std::vector<float> rope_frequencies(const Positions& positions, std::int64_t channels);
 
 /// A training sequence of [batch, length] tokens at positions 0 .. length - 1, whose
 /// activations are on `device`.

@@ -12,6 +12,11 @@
 
 namespace finetune::model {
 
+/// [positions, turned channels / 2] fp32 each.
+struct RotaryTables {
+  at::Tensor cos, sin;
+};
+
 /// Keys and values of earlier tokens, for generation; one sequence.
 struct KvCache {
   /// A layer's [length, 2 * num_kv_heads * head_size], keys first; grown by the attention op.
@@ -53,11 +58,11 @@ class ContextLayout;
 
 /// The tensors are where the activations are.
 struct Sequence {
-  std::int64_t batch = 1;           ///< B
-  std::int64_t length = 0;          ///< L
-  at::Tensor positions;             ///< [N] int64
-  at::Tensor cos;                   ///< [positions, turned channels / 2] fp32
-  at::Tensor sin;                   ///< [positions, turned channels / 2] fp32
+  std::int64_t batch = 1;   ///< B
+  std::int64_t length = 0;  ///< L
+  at::Tensor positions;     ///< [N] int64
+  RotaryTables tables;
+  RotaryTables window_tables = {};  ///< of layers with a window, where they differ
   KvCache* cache = nullptr;         ///< null while training
   std::int64_t first_position = 0;  ///< of the tables' first row
   /// Cover all B L tokens in order; empty: every row is one.

@@ -11,8 +11,9 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-Architecture read_normed(const ConfigReader& reader) {
+Architecture read_normed(const ConfigReader& reader, double rope_theta) {
   Architecture a;
+  a.rope_theta = rope_theta;
   model::read_decoder(reader, a);
   a.qkv_bias = a.attention_out_bias = reader.boolean("attention_bias", false);
   a.norms = model::Norms::after;
@@ -21,20 +22,18 @@ Architecture read_normed(const ConfigReader& reader) {
 }
 
 Architecture read_olmo2(const core::Json& config, const std::string& where) {
-  return read_normed({config, where});
+  return read_normed({config, where}, 10000);
 }
 
 Architecture read_olmo3(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  Architecture a = read_normed(reader);
+  Architecture a = read_normed(reader, 500000);
   const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 4);
   const std::int64_t window = reader.size("sliding_window", 4096);
   for (std::size_t i = 0; i < slides.size(); ++i)
     if (slides[i]) a.layers[i].window = window;
-  // Layers that slide are not scaled: there are two sorts of positions then.
-  if (a.rope_scaling.kind != model::RopeScaling::Kind::none)
-    reader.fail_unsupported("rope_scaling", "scales positions of some layers",
-                            "all layers have the same positions here");
+  // Layers that slide are not scaled.
+  model::read_window_rope(reader, a);
   return a;
 }
 

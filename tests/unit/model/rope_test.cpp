@@ -30,7 +30,7 @@ Architecture llama31() {
 
 TEST(Rope, FrequenciesFallFromOneByEqualFactors) {
   const Architecture a = tests::rotary(64, 10000);
-  const auto frequencies = rope_frequencies(a);
+  const auto frequencies = rope_frequencies(a.positions(), a.turned_channels());
   ASSERT_EQ(frequencies.size(), 32u);
   EXPECT_EQ(frequencies[0], 1.0f);
   for (std::size_t pair = 0; pair < 32; ++pair)
@@ -39,9 +39,9 @@ TEST(Rope, FrequenciesFallFromOneByEqualFactors) {
 
 TEST(Rope, LinearScalingDividesEveryFrequency) {
   Architecture a = tests::rotary(8, 10000);
-  const auto before = rope_frequencies(a);
+  const auto before = rope_frequencies(a.positions(), a.turned_channels());
   a.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 4};
-  const auto after = rope_frequencies(a);
+  const auto after = rope_frequencies(a.positions(), a.turned_channels());
   for (std::size_t pair = 0; pair < 4; ++pair)
     EXPECT_EQ(after[pair], before[pair] / 4);
 }
@@ -50,7 +50,7 @@ TEST(Rope, LinearScalingDividesEveryFrequency) {
 /// between them the part that is kept grows with the turns.
 TEST(Rope, Llama3ScalingKeepsShortWavesAndStretchesLongOnes) {
   const Architecture a = llama31();
-  const auto frequencies = rope_frequencies(a);
+  const auto frequencies = rope_frequencies(a.positions(), a.turned_channels());
   int num_blended = 0;
   for (std::size_t pair = 0; pair < 64; ++pair) {
     const double turns = 8192 * plain(a, pair) / (2 * std::numbers::pi);
@@ -70,7 +70,7 @@ TEST(Rope, Llama3FrequenciesAreThoseOfTransformers) {
       {30, 0.0013718936825171113}, {31, 0.0008567514596506953}, {32, 0.0005248460220173001},
       {33, 0.0003126936499029398}, {34, 0.0001785077911335975}, {35, 9.556212171446532e-05},
       {63, 3.068925877869333e-07}};
-  const auto frequencies = rope_frequencies(llama31());
+  const auto frequencies = rope_frequencies(llama31().positions(), llama31().turned_channels());
   for (const auto& [pair, expected] : golden)
     EXPECT_NEAR(frequencies[pair], expected, 2e-6 * expected) << "pair " << pair;
 }
@@ -81,7 +81,7 @@ TEST(Rope, YarnScalingKeepsFastTurnsAndDividesSlowOnes) {
   Architecture a = tests::rotary(128, 1e6);
   a.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4, .original_max_positions = 32768};
   const auto expect = [&](const std::map<std::size_t, double>& golden) {
-    const auto frequencies = rope_frequencies(a);
+    const auto frequencies = rope_frequencies(a.positions(), a.turned_channels());
     for (const auto& [pair, expected] : golden)
       EXPECT_NEAR(frequencies[pair], expected, 2e-6 * expected) << "pair " << pair;
   };
@@ -112,19 +112,19 @@ TEST(Rope, TablesAreAsLargeAsTheScalingSays) {
   const Sequence plain = make_sequence(a, 1, 3);
   a.rope_scaling.amplitude = 1.25;
   const Sequence larger = make_sequence(a, 1, 3);
-  EXPECT_TRUE(at::allclose(larger.cos, plain.cos * 1.25));
-  EXPECT_TRUE(at::allclose(larger.sin, plain.sin * 1.25));
+  EXPECT_TRUE(at::allclose(larger.tables.cos, plain.tables.cos * 1.25));
+  EXPECT_TRUE(at::allclose(larger.tables.sin, plain.tables.sin * 1.25));
 }
 
 TEST(Rope, TablesHoldTheAngleOfEachPosition) {
   const Architecture a = tests::rotary(4, 100);
   const Sequence sequence = make_sequence(a, 2, 3);
-  ASSERT_EQ(sequence.cos.sizes(), (at::IntArrayRef{3, 2}));
+  ASSERT_EQ(sequence.tables.cos.sizes(), (at::IntArrayRef{3, 2}));
   for (std::int64_t position = 0; position < 3; ++position) {
     for (std::int64_t pair = 0; pair < 2; ++pair) {
       const double angle = static_cast<double>(position) * (pair == 0 ? 1 : 0.1);
-      EXPECT_NEAR(sequence.cos[position][pair].item<float>(), std::cos(angle), 1e-6);
-      EXPECT_NEAR(sequence.sin[position][pair].item<float>(), std::sin(angle), 1e-6);
+      EXPECT_NEAR(sequence.tables.cos[position][pair].item<float>(), std::cos(angle), 1e-6);
+      EXPECT_NEAR(sequence.tables.sin[position][pair].item<float>(), std::sin(angle), 1e-6);
     }
   }
   EXPECT_TRUE(at::equal(sequence.positions, at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
@@ -136,8 +136,8 @@ TEST(Rope, TablesGoOnWhereTheCacheEnds) {
   cache.length = 2;
   const Sequence whole = make_sequence(a, 1, 5);
   const Sequence rest = make_sequence(a, 3, cache);
-  EXPECT_TRUE(at::equal(rest.cos, whole.cos.narrow(0, 2, 3)));
-  EXPECT_TRUE(at::equal(rest.sin, whole.sin.narrow(0, 2, 3)));
+  EXPECT_TRUE(at::equal(rest.tables.cos, whole.tables.cos.narrow(0, 2, 3)));
+  EXPECT_TRUE(at::equal(rest.tables.sin, whole.tables.sin.narrow(0, 2, 3)));
   EXPECT_TRUE(at::equal(rest.positions, at::tensor({0, 1, 2}, at::kLong)));
 }
 

@@ -18,8 +18,9 @@ constexpr std::int64_t index_bytes = 8;
 std::int64_t sequence_bytes(const PlanInput& request) {
   const std::int64_t tokens = tokens_of(request);
   const std::int64_t numbers = request.adapter_dropout > 0 ? 5 : 4;
-  return numbers * index_bytes * tokens +
-         float_bytes * request.architecture.turned_channels() * request.max_seq_length;
+  return numbers * index_bytes * tokens + (request.architecture.window_positions ? 2 : 1) *
+                                              float_bytes * request.architecture.turned_channels() *
+                                              request.max_seq_length;
 }
 
 /// What a block keeps until its backward pass, and the worst moment in addition.
