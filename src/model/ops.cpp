@@ -50,6 +50,8 @@ struct Linear : torch::autograd::Function<Linear> {
 struct AddBias : torch::autograd::Function<AddBias> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const Projection& projection) {
     save_projection(ctx, projection);
+    // A part of what ranks have summed up: autograd lets nobody change it.
+    if (x.is_view()) return x + bias_of(projection);
     // Else what is returned counts as a view, which no later op may change in place.
     ctx->mark_dirty({x});
     at::Tensor sum = x;

@@ -199,13 +199,19 @@ std::pair<TensorSize, TensorSize> CostOps::add_norm_linear(const TensorSize& x_N
   return {h, y};
 }
 
-TensorSize CostOps::add_bias(const TensorSize& x_NF, RowRange) {
+TensorSize CostOps::add_bias(const TensorSize& x_NF, RowRange rows) {
   OpCost op{.inputs = {x_NF}};
+  TensorSize y = x_NF;
+  // Of own tokens, whose sums are a part of a larger tensor.
+  if (shares_tokens() && !table_.row(rows.first).split) {
+    y = tensor(x_NF.rows, x_NF.columns);
+    op.outputs = {y.number};
+  }
   const auto element = static_cast<double>(element_);
   op.forward_work.passes = {pass(x_NF.rows * x_NF.columns, 2 * element, 1)};
   op.backward_work.passes = {pass(x_NF.rows * x_NF.columns, element, 1)};
   tape_.record(std::move(op));
-  return x_NF;
+  return y;
 }
 
 TensorSize CostOps::scale(const TensorSize& x_ND, double) {

@@ -186,8 +186,8 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,
   op.forward_work.attention = {{4 * channels, visible}};
   op.backward_work.attention = {{10 * channels, visible}};
   if (shape.rotary != Rotary::none) {
-    const std::int64_t rotated =
-        qkv.rows * (shape.num_heads + shape.num_kv_heads) * shape.rotary_size;
+    const std::int64_t rotated = qkv.rows * (shape.num_heads + shape.num_kv_heads) *
+                                 (shape.rotary_size > 0 ? shape.rotary_size : shape.head_size);
     op.forward_work.passes = {pass(rotated, bytes_.rope, bytes_.operations)};
     op.backward_work.passes = op.forward_work.passes;
   }

@@ -19,7 +19,7 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;  ///< Hkv
   std::int64_t head_size = 0;     ///< K
   Rotary rotary = Rotary::halves;
-  std::int64_t rotary_size = 0;  ///< channels of a head that turn
+  std::int64_t rotary_size = 0;  ///< channels of a head that turn; 0: all
   std::int64_t window = 0;       ///< a token sees itself and the window - 1 before it; 0: all
   std::int64_t chunk = 0;        ///< a token sees its own chunk of positions only; 0: all
 

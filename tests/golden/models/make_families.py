@@ -121,6 +121,7 @@ def greedy(model, tokens):
 def write(name):
     model_class, config = configuration(name)
     config._attn_implementation = "eager"
+    config.eos_token_id = None  # some classes have their own
     model = model_class(config).eval().float()
     model.set_attn_implementation("eager")
     seed = FAMILIES[name][2]

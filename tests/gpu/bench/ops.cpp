@@ -91,7 +91,7 @@ void rope(Bench& bench) {
   bench.time("rope/ours", work, [&]() -> Bench::Timed {
     at::Tensor qkv = bench.numbers({n, (heads + 2 * kv) * 128});
     model::Sequence sequence;
-    sequence.cos = sequence.sin = bench.numbers({n, 64}, at::kFloat);
+    sequence.tables.cos = sequence.tables.sin = bench.numbers({n, 64}, at::kFloat);
     sequence.positions = at::arange(n, at::TensorOptions(at::kLong).device(device()));
     const model::AttentionShape shape{.num_heads = heads, .num_kv_heads = kv, .head_size = 128};
     return [=]() mutable {

@@ -74,8 +74,8 @@ TEST_P(AttentionOf, IsASoftmaxOverEarlierTokens) {
   const at::Tensor input = qkv(6);
   TinyWeights weights({});
   Sequence still = make_sequence(architecture, 1, 6);
-  still.cos.fill_(1);
-  still.sin.fill_(0);
+  still.tables.cos.fill_(1);
+  still.tables.sin.fill_(0);
   expect_within(Ops(weights, path()).attention(input.clone(), shape_, still, 0),
                 plain(input, shape_), 1e-6);
 }

@@ -145,8 +145,10 @@ TEST(ReadRope, RefusesWhatHasNoMeaning) {
               "config.json: rope_scaling: \"factor\" is missing");
   expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear", "factor": 0}})"),
               "\"factor\" is not positive");
-  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2}})"),
-              "known: default, linear, llama3, yarn");
+  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "proportional", "factor": 2}})"),
+              "known: default, linear, dynamic, llama3, yarn, longrope");
+  expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "longrope"}})"),
+              "\"short_factor\" has not");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,
                   "low_freq_factor": 4, "high_freq_factor": 3,
                   "original_max_position_embeddings": 64}})"),
