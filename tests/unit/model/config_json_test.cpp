@@ -147,7 +147,7 @@ TEST(ReadRope, RefusesWhatHasNoMeaning) {
               "\"factor\" is not positive");
   expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "proportional", "factor": 2}})"),
               "known: default, linear, dynamic, llama3, yarn, longrope");
-  expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "longrope"}})"),
+  expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1]}})"),
               "\"short_factor\" has not");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,
                   "low_freq_factor": 4, "high_freq_factor": 3,
