@@ -2,6 +2,9 @@
 // Attention of a whole pass, where samples lie one after the other and layers may see only what is
 // near: cut into pieces that a fused kernel computes without looking at what nobody sees.
 
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
 #include "model/activations.hpp"
 #include "model/context.hpp"
 #include "model/detail/attention_pieces.hpp"
@@ -178,29 +181,81 @@ std::int64_t first_seen(const AttentionShape& shape, std::int64_t total) {
   return std::max(of_window, of_chunk);
 }
 
+/// Writes what is new behind the first `length` rows of what is kept, in place where it fits.
+void append(at::Tensor& kept, std::int64_t length, const at::Tensor& added) {
+  const std::int64_t total = length + added.size(0);
+  if (!kept.defined() || kept.size(0) < total) {
+    // Twice as much as there was: over a text each token is moved once.
+    constexpr std::int64_t least = 64;
+    const std::int64_t capacity =
+        kept.defined() ? std::max(total, 2 * kept.size(0)) : total + least;
+    at::Tensor larger = at::empty({capacity, added.size(1)}, added.options());
+    if (kept.defined()) larger.narrow(0, 0, length).copy_(kept.narrow(0, 0, length));
+    kept = larger;
+  }
+  kept.narrow(0, length, added.size(0)).copy_(added);
+}
+
+/// New tokens of one text [n, (H + 2 Hkv) K], of which `kept` has all keys and values, the first
+/// `total` rows.
+at::Tensor attend_text(const at::Tensor& qkv, const at::Tensor& kept, std::int64_t total,
+                       const AttentionShape& shape, Path path) {
+  const std::int64_t q_size = shape.num_heads * shape.head_size;
+  const std::int64_t kv_size = shape.num_kv_heads * shape.head_size;
+  const std::int64_t length = qkv.size(0);
+  const bool is_single = length == 1;
+  const std::int64_t first = is_single ? first_seen(shape, total) : 0;
+  const auto heads = [&](const at::Tensor& x, std::int64_t begin, std::int64_t end) {
+    return heads_of_run(x, begin, end - begin, shape.head_size);
+  };
+  const QkvViews views{heads(qkv.narrow(1, 0, q_size), 0, length),
+                       heads(kept.narrow(1, 0, kv_size), first, total),
+                       heads(kept.narrow(1, kv_size, kv_size), first, total)};
+  Visible visible;
+  if (!is_single && total == length && sees_all(shape, length))
+    visible.is_causal = true;
+  else if (!is_single)
+    visible.mask = mask_of_new(shape, length, total, qkv.device());
+  return merge_heads(attend(views, visible, path).out);
+}
+
 }  // namespace
 
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
                          const Sequence& sequence, std::int64_t i_layer, Path path) {
   const std::int64_t q_size = shape.num_heads * shape.head_size;
-  const std::int64_t kv_size = shape.num_kv_heads * shape.head_size;
-  const at::Tensor kv = qkv.narrow(1, q_size, 2 * kv_size);
-  at::Tensor& cached = sequence.cache->layers.at(static_cast<std::size_t>(i_layer));
-  cached = cached.defined() ? at::cat({cached, kv}, 0) : kv.clone();
-  const std::int64_t total = cached.size(0), length = sequence.length;
-  // New tokens of a prompt see each other.
-  if (total == length) return attend_pass(qkv, shape, sequence, path).out;
-
-  const bool is_single = length == 1;
-  const std::int64_t first = is_single ? first_seen(shape, total) : 0;
-  const auto part = [&](const at::Tensor& x, std::int64_t begin) {
-    return heads_of_run(x, begin, x.size(0) - begin, shape.head_size);
+  const at::Tensor kv = qkv.narrow(1, q_size, 2 * shape.num_kv_heads * shape.head_size);
+  const auto num_texts = std::ssize(sequence.caches);
+  const auto kept_of = [&](std::int64_t i) -> at::Tensor& {
+    return sequence.caches[static_cast<std::size_t>(i)]->layers[static_cast<std::size_t>(i_layer)];
   };
-  const QkvViews views{part(qkv.narrow(1, 0, q_size), 0), part(cached.narrow(1, 0, kv_size), first),
-                       part(cached.narrow(1, kv_size, kv_size), first)};
-  Visible visible;
-  if (!is_single) visible.mask = mask_of_new(shape, length, total, qkv.device());
-  return merge_heads(attend(views, visible, path).out);
+  bool is_first_pass = true;
+  for (std::int64_t i = 0; i < num_texts; ++i) {
+    const Stretch& stretch = sequence.stretches[static_cast<std::size_t>(i)];
+    const std::int64_t length = sequence.caches[static_cast<std::size_t>(i)]->length;
+    append(kept_of(i), length, kv.narrow(0, stretch.begin, stretch.length));
+    is_first_pass = is_first_pass && length == 0;
+  }
+  // New tokens of a prompt see each other.
+  if (is_first_pass) return attend_pass(qkv, shape, sequence, path).out;
+  const at::Tensor out = at::empty({qkv.size(0), q_size}, qkv.options());
+  const auto attend_to = [&](std::int64_t begin, std::int64_t end) {
+    const at::NoGradGuard no_autograd;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Stretch& stretch = sequence.stretches[static_cast<std::size_t>(i)];
+      const std::int64_t total =
+          sequence.caches[static_cast<std::size_t>(i)]->length + stretch.length;
+      out.narrow(0, stretch.begin, stretch.length)
+          .copy_(attend_text(qkv.narrow(0, stretch.begin, stretch.length), kept_of(i), total, shape,
+                             path));
+    }
+  };
+  // A token of one text is too little for all cores.
+  if (qkv.is_cpu() && num_texts > 1)
+    at::parallel_for(0, num_texts, 1, attend_to);
+  else
+    attend_to(0, num_texts);
+  return out;
 }
 
 }  // namespace finetune::model

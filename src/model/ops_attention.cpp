@@ -157,7 +157,7 @@ struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
 
 at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
                           const Sequence& sequence, std::int64_t i_layer) {
-  if (sequence.cache == nullptr) return Attention::apply(qkv, shape, sequence, path_);
+  if (sequence.caches.empty()) return Attention::apply(qkv, shape, sequence, path_);
   at::Tensor rotated = qkv;
   if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path_);
   return attend_cached(rotated, shape, sequence, i_layer, path_);

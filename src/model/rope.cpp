@@ -137,10 +137,36 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t length, Kv
                        at::Device device) {
   Sequence sequence;
   sequence.length = length;
-  sequence.cache = &cache;
+  sequence.caches = {&cache};
+  sequence.stretches = {{0, length, false}};
   sequence.first_position = cache.length;
   sequence.positions = at::arange(length, at::TensorOptions(at::kLong).device(device));
   fill_tables(architecture, cache.length, length, device, sequence);
+  return sequence;
+}
+
+Sequence make_sequence(const Architecture& architecture, std::span<const std::int64_t> lengths,
+                       std::vector<KvCache*> caches, const Sequence& earlier, at::Device device) {
+  core::check(lengths.size() == caches.size(), "new tokens continue a text each");
+  Sequence sequence;
+  std::vector<std::int64_t> positions;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    sequence.stretches.push_back({sequence.length, lengths[i], false});
+    sequence.length += lengths[i];
+    for (std::int64_t j = 0; j < lengths[i]; ++j)
+      positions.push_back(caches[i]->length + j);
+  }
+  sequence.caches = std::move(caches);
+  sequence.positions = upload(at::tensor(at::ArrayRef<std::int64_t>(positions), at::kLong), device);
+  const std::int64_t last = positions.empty() ? 0 : *std::ranges::max_element(positions);
+  if (earlier.tables.cos.defined() && earlier.tables.cos.size(0) > last) {
+    sequence.tables = earlier.tables;
+    sequence.window_tables = earlier.window_tables;
+  } else {
+    // For some more tokens of each text.
+    constexpr std::int64_t least = 256;
+    fill_tables(architecture, 0, std::max(least, 2 * (last + 1)), device, sequence);
+  }
   return sequence;
 }
 

@@ -3,6 +3,7 @@
 // Rotary position tables.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/architecture.hpp"
@@ -28,6 +29,12 @@ Sequence make_sequence(const Architecture& architecture, std::int64_t batch, std
 
 /// One sequence of `length` tokens that continues `cache`.
 Sequence make_sequence(const Architecture& architecture, std::int64_t length, KvCache& cache,
+                       at::Device device = at::kCPU);
+
+/// New tokens of several texts at once, `lengths` of each, which continue `caches`. Tables that
+/// reach far enough are taken over from `earlier`, a sequence like this one.
+Sequence make_sequence(const Architecture& architecture, std::span<const std::int64_t> lengths,
+                       std::vector<KvCache*> caches, const Sequence& earlier,
                        at::Device device = at::kCPU);
 
 }  // namespace finetune::model

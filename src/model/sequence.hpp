@@ -17,9 +17,9 @@ struct RotaryTables {
   at::Tensor cos, sin;
 };
 
-/// Keys and values of earlier tokens, for generation; one sequence.
+/// Keys and values of the earlier tokens of a text, for generation.
 struct KvCache {
-  /// A layer's [length, 2 * num_kv_heads * head_size], keys first; grown by the attention op.
+  /// A layer's [capacity, 2 * num_kv_heads * head_size], keys first; grown by the attention op.
   std::vector<at::Tensor> layers;
   std::int64_t length = 0;  ///< tokens already seen; advanced by the caller after a pass
 };
@@ -62,9 +62,9 @@ struct Sequence {
   std::int64_t length = 0;  ///< L
   at::Tensor positions;     ///< [N] int64
   RotaryTables tables;
-  RotaryTables window_tables = {};  ///< of layers with a window, where they differ
-  KvCache* cache = nullptr;         ///< null while training
-  std::int64_t first_position = 0;  ///< of the tables' first row
+  RotaryTables window_tables = {};    ///< of layers with a window, where they differ
+  std::vector<KvCache*> caches = {};  ///< of each stretch the text that it continues; else empty
+  std::int64_t first_position = 0;    ///< of the tables' first row
   /// Cover all B L tokens in order; empty: every row is one.
   std::vector<Stretch> stretches;
   Balance* balance = nullptr;  ///< null: no such term

@@ -4,34 +4,56 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "train/infer/sampling.hpp"
 #include "train/step/passes.hpp"
 
 namespace finetune::train {
 
-struct Sampling {
-  double temperature = 0;  ///< 0: always the most likely token
-  double top_p = 1;        ///< sample from the smallest set of tokens with this probability
-  std::uint64_t seed = 0;
-  std::int64_t max_tokens = 128;
-  std::vector<std::int32_t> stop;  ///< tokens that end the text; not part of it
-  /// Ids from here on are never chosen, 0: all may be. An embedding has often more rows than the
-  /// tokenizer has tokens.
-  std::int64_t vocab_size = 0;
+/// A text that is to be continued.
+struct TextRequest {
+  std::int64_t id = 0;  ///< which random numbers are its own
+  std::vector<std::int32_t> prompt = {};
+  Sampling sampling = {};
+  /// Whether the new tokens end here, beside `sampling.stop`: they stay. None: they do not.
+  std::function<bool(std::span<const std::int32_t>)> is_complete = {};
 };
 
+struct GeneratedText {
+  std::vector<std::int32_t> tokens = {};  ///< the new ones
+  std::vector<float> log_probs = {};      ///< of each, by the model alone: without any sampling
+  bool is_complete = false;               ///< it ended before it was too long
+};
+
+struct GenerateOptions {
+  std::int64_t batch = 16;            ///< texts that a rank computes at once
+  std::int64_t prompt_tokens = 4096;  ///< of prompts that begin at once, unless it is only one
+  bool wants_log_probs = false;
+  /// Sees each new token of a text as it comes: the text's place in `requests`.
+  std::function<void(std::size_t, std::int32_t)> on_token = {};
+  /// A text is whole.
+  std::function<void(std::size_t, const GeneratedText&)> on_text = {};
+  /// All ranks have the same requests, and follow the first one's choices: ranks with other
+  /// processors may round a near tie otherwise.
+  bool same_on_all_ranks = false;
+  /// Asked between two tokens, on all ranks: true on any ends it, and what is not whole is dropped.
+  std::function<bool()> should_stop = {};
+};
+
+/// Continues texts, each rank its own ones (perhaps none), until all are whole: in the order of
+/// `requests`, and what each becomes depends neither on the others nor on the rank, but for how a
+/// product of several rows rounds. Stops at the model's last position. Collective on fsdp; ranks of
+/// tp pass the same. Throws: ErrorKind::bug for a prompt without tokens.
+std::vector<GeneratedText> generate_texts(const Engine& engine,
+                                          std::span<const TextRequest> requests,
+                                          const GenerateOptions& options = {});
+
 /// Continues `prompt` (at least one token) and returns the new tokens. `on_token`, if there is one,
-/// sees each as it comes. Stops at the model's last position.
-/// Collective on the shards' fsdp: every rank passes the same and gets the same.
+/// sees each as it comes. Collective on fsdp: every rank passes the same and gets the same.
 std::vector<std::int32_t> generate(const Engine& engine, std::span<const std::int32_t> prompt,
                                    const Sampling& sampling,
                                    const std::function<void(std::int32_t)>& on_token = {});
-
-/// The token that `sampling` chooses from logits [V] fp32; `index` numbers the choices of a text.
-/// Source of top-p: Holtzman et al. 2020 (arXiv 1904.09751).
-std::int32_t choose(std::span<const float> logits, const Sampling& sampling, std::uint64_t index);
 
 }  // namespace finetune::train

@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "model/kept.hpp"
+#include "model/upload.hpp"
 #include "plan/layout/stages.hpp"
 #include "train/step/detail/events.hpp"
 #include "train/step/detail/pass_input.hpp"
@@ -310,6 +311,22 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
     if (positions == Positions::last) x_ND = x_ND.narrow(0, x_ND.size(0) - 1, 1);
     logits = engine.ops.logits(engine.model.final_norm(engine.ops, x_ND), engine.model.head_row());
   });
+  return logits;
+}
+
+at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tokens) {
+  at::Tensor logits;
+  run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
+              [&](at::Tensor x_ND) {
+                std::vector<std::int64_t> last;
+                for (const model::Stretch& stretch : tokens->sequence.stretches)
+                  last.push_back(stretch.begin + stretch.length - 1);
+                x_ND = engine.ops.all_tokens(x_ND).index_select(
+                    0, model::upload(at::tensor(at::ArrayRef<std::int64_t>(last), at::kLong),
+                                     x_ND.device()));
+                logits = engine.ops.logits(engine.model.final_norm(engine.ops, x_ND),
+                                           engine.model.head_row());
+              });
   return logits;
 }
 

@@ -92,4 +92,15 @@ enum class Positions { last, all };
 at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
                   Positions positions);
 
+/// What one rank computes in `last_logits`.
+struct NewTokens {
+  at::Tensor ids_N;  ///< where the activations are
+  model::Sequence sequence;
+};
+
+/// Logits [number of stretches, V] fp32 of the last token of each stretch. Collective on fsdp, as
+/// `forward`: a rank with nothing takes part, and gets an undefined tensor. Ranks of tp pass the
+/// same.
+at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tokens);
+
 }  // namespace finetune::train

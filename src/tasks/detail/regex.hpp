@@ -1,0 +1,28 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Regular expressions of task files, as Python's `re` reads the common ones.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune::tasks {
+
+/// Immutable; a match that needs too many steps is none.
+class Regex {
+ public:
+  /// Throws: ErrorKind::input beginning with `where` for what is no expression.
+  Regex(const std::string& pattern, bool ignores_case, const std::string& where);
+
+  /// Of each match in turn its first group that took part, or all of it where there is no group.
+  std::vector<std::string> find_all(std::string_view text) const;
+  /// Text without what matches.
+  std::string removed_from(std::string_view text) const;
+
+ private:
+  struct Code;
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace finetune::tasks
