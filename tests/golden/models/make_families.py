@@ -43,7 +43,7 @@ FAMILIES = {
                 "full_attention": dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=16,
                                        beta_fast=2.0, beta_slow=1.0, attention_factor=1.2),
                 "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), 9),
-    "phi3": ("Phi3ForCausalLM", dict(original_max_position_embeddings=64, rope_parameters=dict(
+    "phi3": ("Phi3ForCausalLM", dict(original_max_position_embeddings=256, rope_parameters=dict(
                 rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
                 short_factor=[1.0, 1.5, 2.0], long_factor=[2.0, 3.0, 4.0])), 10),
     "qwen3_vl": ("Qwen3VLForConditionalGeneration", dict(text=True, rope_parameters=dict(
