@@ -27,6 +27,7 @@ commands:
   finetune check DECK.toml [key=value ...] on the ranks of a job: is it ready to train? 69 if not
   finetune tokenize DECK.toml              fill the token cache, for example on a login node
   finetune generate MODEL "prompt"         try a model folder
+  finetune evaluate MODEL... --tasks FILE... -o OUT   ask models questions, and compare them
   finetune export CHECKPOINT OUT           write a Hugging Face folder, or a PEFT adapter
   finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters on
   finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
@@ -40,8 +41,8 @@ commands:
 
 bool is_command(const std::string& word) {
   return word == "plan" || word == "check" || word == "tokenize" || word == "generate" ||
-         word == "export" || word == "quantize" || word == "verify" || word == "report" ||
-         word == "watch" || word == "trace";
+         word == "evaluate" || word == "export" || word == "quantize" || word == "verify" ||
+         word == "report" || word == "watch" || word == "trace";
 }
 
 bool is_there(const std::string& file) {
@@ -254,6 +255,7 @@ Arguments parse_command(int argc, char** argv) {
   add_check(app, arguments);
   add_tokenize(app, arguments);
   add_generate(app, arguments);
+  add_evaluate(app, arguments);
   add_export(app, arguments);
   add_quantize(app, arguments);
   add_report(app, arguments);
@@ -277,6 +279,7 @@ Arguments parse_command(int argc, char** argv) {
                       : name == "check"    ? Command::check
                       : name == "tokenize" ? Command::tokenize
                       : name == "generate" ? Command::generate
+                      : name == "evaluate" ? Command::evaluate
                       : name == "export"   ? Command::export_weights
                       : name == "quantize" ? Command::quantize
                       : name == "report"   ? Command::report
@@ -327,7 +330,7 @@ bool needs_ranks(int argc, char** argv) {
   const auto asks = [&] { return std::any_of(argv + 2, argv + argc, is_flag); };
   if (first == "check") return !asks();
   // Alone they start where there is no launcher, as on login nodes.
-  if (first == "generate") return has_companions() && !asks();
+  if (first == "generate" || first == "evaluate") return has_companions() && !asks();
   if (is_command(first) || is_flag(first) || asks_for_help(argc, argv)) return false;
   return (!first.empty() && !first.starts_with("-")) || has_companions();
 }

@@ -11,12 +11,27 @@
 
 namespace finetune::app {
 
+/// finetune evaluate.
+struct EvaluateArguments {
+  std::vector<std::string> models;    ///< folders; the others are compared with the first
+  std::vector<std::string> adapters;  ///< folders of adapters for the first
+  std::vector<std::string> tasks;     ///< files
+  std::string data;                   ///< folder of the tasks' data; empty: beside their files
+  std::string output;                 ///< folder
+  std::string dtype = "auto";
+  std::int64_t limit = 0;  ///< questions a task; 0: all
+  std::int64_t batch_tokens = 2048;
+  std::int64_t batch = 16;
+  std::int64_t seed = 0;
+};
+
 enum class Command {
   train,
   plan,
   check,
   tokenize,
   generate,
+  evaluate,
   export_weights,
   quantize,
   verify,
@@ -65,6 +80,7 @@ struct Arguments {
   std::string system;                   ///< generate: the system message, if there is one
 
   std::string adapter;  ///< generate: a PEFT folder
+  EvaluateArguments evaluate = {};
 
   std::string model;                   ///< export: model folder, if not the one of the run
   std::string dtype;                   ///< export: of all tensors, if not that of the source

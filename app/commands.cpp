@@ -22,6 +22,8 @@ int run(const Arguments& arguments) {
       return run_tokenize(arguments, registry);
     case Command::generate:
       return run_generate(nullptr, arguments, registry);
+    case Command::evaluate:
+      return run_evaluate(nullptr, arguments, registry);
     case Command::export_weights:
       return run_export(arguments, registry);
     case Command::quantize:
@@ -51,6 +53,8 @@ int run(const comm::Environment& environment, const Arguments& arguments) {
       return run_check(environment, arguments, registry);
     case Command::generate:
       return run_generate(&environment, arguments, registry);
+    case Command::evaluate:
+      return run_evaluate(&environment, arguments, registry);
     default:
       core::check(false, "the command runs on ranks");
       return core::exit_done;

@@ -22,6 +22,8 @@ int run_check(const comm::Environment& environment, const Arguments& arguments,
 /// the environment's world.
 int run_generate(const comm::Environment* environment, const Arguments& arguments,
                  const train::Registry& registry);
+int run_evaluate(const comm::Environment* environment, const Arguments& arguments,
+                 const train::Registry& registry);
 
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);

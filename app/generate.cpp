@@ -15,6 +15,7 @@
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
+#include "model_folders.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -90,17 +91,6 @@ Prompt prompt_of(const Arguments& arguments, const tokenizer::Tokenizer& tokeniz
                                ? formats::alpaca::alpaca_prompt(arguments.second)
                                : arguments.second;
   return {data::encode_prompt(tokenizer, text), {tokenizer.eos_id()}};
-}
-
-/// A run's output holds checkpoints; what is read here are exports.
-void require_no_run(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  // No adapter is an empty path, which must not name the current folder.
-  if (folder.empty() || !std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
-  core::fail(core::ErrorKind::input,
-             {folder.string(), "is the output of a run, not a model or an adapter",
-              "its checkpoints are for restarts",
-              fmt::format("Write what is read here: finetune export {} OUT.", folder.string())});
 }
 
 }  // namespace

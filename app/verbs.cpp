@@ -18,6 +18,8 @@ constexpr std::string_view trying = "finetune generate MODEL \"prompt\" continue
 constexpr std::string_view validating =
     "A run validates on data.validation_path every train.validate_steps, and metrics.answers shows "
     "answers; finetune generate MODEL \"prompt\" tries a model.";
+constexpr std::string_view evaluating =
+    "finetune evaluate MODEL... --tasks FILE... -o OUT asks models questions, and compares them.";
 constexpr std::string_view exporting =
     "finetune export CHECKPOINT OUT writes a Hugging Face folder, with --merge an adapter in it.";
 constexpr std::string_view tokenizing = "finetune tokenize DECK.toml fills the token cache.";
@@ -48,8 +50,7 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"dryrun", planning},
     {"env", "finetune --version says how this program was built."},
     {"estimate", planning},
-    {"eval", validating},
-    {"evaluate", validating},
+    {"eval", evaluating},
     {"fetch", fetching},
     {"finetune", train_it},
     {"finetune_full", train_it},
@@ -89,8 +90,8 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
 });
 
 constexpr auto own_commands =
-    std::to_array<std::string_view>({"train", "plan", "check", "tokenize", "generate", "export",
-                                     "quantize", "verify", "report", "watch", "trace"});
+    std::to_array<std::string_view>({"train", "plan", "check", "tokenize", "generate", "evaluate",
+                                     "export", "quantize", "verify", "report", "watch", "trace"});
 
 }  // namespace
 

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
-#include <set>
 #include <optional>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/records.hpp"
+#include "data/text/prompt.hpp"
 #include "jinja/template.hpp"
 
 namespace finetune::tasks {
@@ -40,10 +41,10 @@ class Line {
     try {
       return template_->render(names, day_s, limits).text;
     } catch (const jinja::Problem& problem) {
-      core::fail(core::ErrorKind::input,
-                 {where, fmt::format("task.{} cannot be written: {}", key_, problem.what()),
-                  fmt::format("it is a template of {}", file_),
-                  "Correct the template, or the question."});
+      core::fail(
+          core::ErrorKind::input,
+          {where, fmt::format("task.{} cannot be written: {}", key_, problem.what()),
+           fmt::format("it is a template of {}", file_), "Correct the template, or the question."});
     }
   }
 
@@ -97,10 +98,11 @@ class Asker {
   jinja::Mapping names_of(const data::Records& records, std::int64_t i,
                           const std::string& where) const {
     records.object(i);  // which checks it
+    const data::OrderedJson record = records.ordered(i);
+    require_fields(record, where);
     jinja::Mapping names;
-    for (const auto& [key, value] : records.ordered(i).items())
+    for (const auto& [key, value] : record.items())
       names.set(key, jinja::Value::from_json(value));
-    require_fields(records.ordered(i), where);
     return names;
   }
 
@@ -110,8 +112,8 @@ class Asker {
       for (std::size_t at = text->find("{{"); at != std::string::npos;
            at = text->find("{{", at + 2)) {
         std::size_t begin = text->find_first_not_of("-+ ", at + 2), end = begin;
-        while (end < text->size() && (std::isalnum(static_cast<unsigned char>((*text)[end])) != 0 ||
-                                      (*text)[end] == '_'))
+        while (end < text->size() &&
+               (std::isalnum(static_cast<unsigned char>((*text)[end])) != 0 || (*text)[end] == '_'))
           ++end;
         const std::string name = text->substr(begin, end - begin);
         if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ||
@@ -122,11 +124,11 @@ class Asker {
         std::vector<std::string> there;
         for (const auto& [key, value] : record.items())
           there.push_back(core::one_line(key));
-        core::fail(core::ErrorKind::input,
-                   {where, fmt::format("there is no field \"{}\"", name),
-                    fmt::format("{} reads it, and there are {}", task_.file,
-                                fmt::join(there, ", ")),
-                    "Correct the template, or use the data that the task is for."});
+        core::fail(
+            core::ErrorKind::input,
+            {where, fmt::format("there is no field \"{}\"", name),
+             fmt::format("{} reads it, and there are {}", task_.file, fmt::join(there, ", ")),
+             "Correct the template, or use the data that the task is for."});
       }
     }
   }
@@ -171,12 +173,12 @@ class Asker {
       question.right = json.get<std::int64_t>();
     }
     if (question.right < 0 || question.right >= count)
-      core::fail(core::ErrorKind::input,
-                 {where,
-                  fmt::format("the right choice is \"{}\"", core::one_line(core::trimmed(text))),
-                  fmt::format("it is a number from 0 to {}, or a list of {} times 0 or 1",
-                              count - 1, count),
-                  "Correct task.answer, or the question."});
+      core::fail(
+          core::ErrorKind::input,
+          {where, fmt::format("the right choice is \"{}\"", core::one_line(core::trimmed(text))),
+           fmt::format("it is a number from 0 to {}, or a list of {} times 0 or 1", count - 1,
+                       count),
+           "Correct task.answer, or the question."});
   }
 
   static jinja::Value strings(const std::vector<std::string>& texts) {
@@ -185,9 +187,9 @@ class Asker {
   }
 
   const Task& task_;
-  const std::set<std::string> known_ = {"choice",    "index", "choices_written", "range",
-                                        "namespace", "dict",  "strftime_now",    "true",
-                                        "false",     "none",  "not",             "loop"};
+  const std::set<std::string> known_ = {
+      "choice",       "index", "choices_written", "range", "namespace", "dict",
+      "strftime_now", "true",  "false",           "none",  "not",       "loop"};
   Line prompt_, continuation_, answer_;
   std::vector<Line> choices_;
 };
@@ -256,11 +258,10 @@ Pair encode_pair(const tokenizer::Tokenizer& tokenizer, std::string prompt,
   const std::size_t kept = end == std::string::npos ? 0 : end + 1;
   continuation = prompt.substr(kept) + continuation;
   prompt.resize(kept);
-  constexpr auto how = tokenizer::Encode::no_ends;
-  std::vector<std::int32_t> whole = tokenizer.encode(prompt + continuation, how);
-  if (prompt.empty()) return {{begin}, std::move(whole)};
+  if (prompt.empty()) return {{begin}, tokenizer.encode(continuation, tokenizer::Encode::no_ends)};
+  const std::vector<std::int32_t> whole = data::encode_prompt(tokenizer, prompt + continuation);
   const auto num = static_cast<std::ptrdiff_t>(
-      std::min(tokenizer.encode(prompt, how).size(), whole.size()));
+      std::min(data::encode_prompt(tokenizer, prompt).size(), whole.size()));
   return {{whole.begin(), whole.begin() + num}, {whole.begin() + num, whole.end()}};
 }
 

@@ -13,9 +13,9 @@ namespace finetune::tasks {
 
 /// A question.
 struct Question {
-  std::int64_t index = 0;  ///< in the file, from 0
-  std::string prompt;      ///< with description and examples; of a text: the text
-  std::vector<std::string> prompts = {};        ///< of choices: in front of each
+  std::int64_t index = 0;                 ///< in the file, from 0
+  std::string prompt;                     ///< with description and examples; of a text: the text
+  std::vector<std::string> prompts = {};  ///< of choices: in front of each
   std::vector<std::string> continuations = {};  ///< of choices, with the delimiter
   std::vector<std::string> choices = {};        ///< as the task writes them
   std::int64_t right = -1;                      ///< of choices
@@ -28,9 +28,9 @@ struct Question {
 /// a right choice that there is not.
 std::vector<Question> questions_of(const Task& task, std::int64_t limit);
 
-/// Tokens of a prompt and of what follows it: those of both together, cut where the prompt's own
-/// end. Spaces at a prompt's end belong to what follows, as tokens begin with them. An empty prompt
-/// is `begin`.
+/// Tokens of a prompt and of what follows it: those of both together, as the tokenizer begins a
+/// document, cut where the prompt's own end. Spaces at a prompt's end belong to what follows, as
+/// tokens begin with them. An empty prompt is `begin`.
 struct Pair {
   std::vector<std::int32_t> prompt, continuation;
 };

@@ -13,17 +13,14 @@ namespace finetune::tasks {
 namespace {
 
 deck::Key key(std::string_view name, std::string_view sentence, bool required = false) {
-  return {.name = name,
-          .restart = deck::Restart::fixed,
-          .sentence = sentence,
-          .required = required};
+  return {
+      .name = name, .restart = deck::Restart::fixed, .sentence = sentence, .required = required};
 }
 
 void bind_task(deck::Table& table, Task& task, std::string& data) {
-  table.choice(key("kind", "What the model is asked.", true), task.kind,
-               {{"choices", Kind::choices},
-                {"generate", Kind::generate},
-                {"perplexity", Kind::perplexity}});
+  table.choice(
+      key("kind", "What the model is asked.", true), task.kind,
+      {{"choices", Kind::choices}, {"generate", Kind::generate}, {"perplexity", Kind::perplexity}});
   table.text(key("name", "What the task is called. Empty: as its file."), task.name);
   table.text(key("data", "File of the questions: JSON, JSONL or Parquet.", true), data);
   table.text(key("prompt", "Template over a question's fields.", true), task.prompt);
@@ -50,8 +47,7 @@ void bind_generation(deck::Table& table, Generation& generation) {
              {.min = 0.0});
   table.real(key("top_p", "Sample from tokens with this probability."), generation.top_p,
              {.min = 0.0, .max = 1.0});
-  table.text(key("extract", "Regular expression of what counts of an answer."),
-             generation.extract);
+  table.text(key("extract", "Regular expression of what counts of an answer."), generation.extract);
   table.choice(key("take", "Of several matches."), generation.take, {"first", "last"});
   table.texts(key("drop", "Regular expressions of what does not count."), generation.drop);
   table.boolean(key("ignore_case", "Whether capitals count as small letters."),
@@ -96,13 +92,11 @@ std::filesystem::path found(const std::string& name, const std::filesystem::path
 const std::vector<std::string>& metrics_of(Kind kind) {
   static const std::vector<std::string> of_choices = {"accuracy", "accuracy_normalised",
                                                       "true_mass"};
-  static const std::vector<std::string> of_answers = {"exact_match", "numeric", "f1", "rouge_l",
-                                                      "contains", "json"};
+  static const std::vector<std::string> of_answers = {"exact_match", "numeric",  "f1",
+                                                      "rouge_l",     "contains", "json"};
   static const std::vector<std::string> of_texts = {"token_perplexity", "word_perplexity",
                                                     "byte_perplexity", "bits_per_byte"};
-  return kind == Kind::choices    ? of_choices
-         : kind == Kind::generate ? of_answers
-                                  : of_texts;
+  return kind == Kind::choices ? of_choices : kind == Kind::generate ? of_answers : of_texts;
 }
 
 Task Task::read(const std::filesystem::path& file, const std::filesystem::path& data_folder) {

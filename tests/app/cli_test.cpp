@@ -72,8 +72,8 @@ TEST(CommandLine, TakesTrainForACommand) {
 }
 
 TEST(CommandLine, SaysWhatACommandOfOtherProgramsIsHere) {
-  EXPECT_EQ(refusal({"evaluate", "input.toml"}),
-            "finetune: there is no command 'evaluate' (and no file of that name). A run validates "
+  EXPECT_EQ(refusal({"validate", "input.toml"}),
+            "finetune: there is no command 'validate' (and no file of that name). A run validates "
             "on data.validation_path every train.validate_steps, and metrics.answers shows "
             "answers; finetune generate MODEL \"prompt\" tries a model.");
   expect_refusal({"chat", "model"}, "finetune generate MODEL \"prompt\" --chat");

@@ -67,8 +67,8 @@ TEST_P(OnRanks, RefuseADeckThatIsNotThere) {
 
 TEST_P(OnRanks, TakeTrainForACommandAndNoOtherWord) {
   expect_refused(run({"train", "bad/unknown_key.toml"}), 78, "Did you mean 'sharding'?");
-  expect_refused(run({"evaluate", "bad/unknown_key.toml"}), 64,
-                 "error: finetune: there is no command 'evaluate' (and no file of that name). ");
+  expect_refused(run({"validate", "bad/unknown_key.toml"}), 64,
+                 "error: finetune: there is no command 'validate' (and no file of that name). ");
 }
 
 TEST_P(OnRanks, RefuseAFolderForADeck) {

@@ -22,6 +22,8 @@ set(may_world core comm plan)
 set(may_preflight core deck comm model kernels plan)
 set(may_tokenizer core)
 set(may_data core hdf5 deck trace comm jinja tokenizer)
+# What a model is asked: no tensors, no ranks.
+set(may_tasks core data deck jinja tokenizer)
 set(may_shard core kernels comm model plan schedule world)
 # The table of parameters tells which of them decay.
 set(may_optim core kernels deck model plan schedule shard)
@@ -31,7 +33,7 @@ set(may_weights core comm model)
 set(may_base core checkpoint comm deck kernels model plan shard weights)
 # Reads what a run left, and nothing of the run itself.
 set(may_report core plot deck metrics checkpoint)
-set(folders core plot hdf5 kernels deck trace comm schedule jinja model metrics plan world preflight tokenizer data shard optim checkpoint weights base report)
+set(folders core plot hdf5 kernels deck trace comm schedule jinja model metrics plan world preflight tokenizer data tasks shard optim checkpoint weights base report)
 set(may_train ${folders})
 list(REMOVE_ITEM may_train hdf5)
 list(APPEND folders train)

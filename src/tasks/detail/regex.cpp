@@ -55,8 +55,8 @@ Regex::Regex(const std::string& pattern, bool ignores_case, const std::string& w
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
-  const std::uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE |
-                                (ignores_case ? PCRE2_CASELESS : 0u);
+  const std::uint32_t options =
+      PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE | (ignores_case ? PCRE2_CASELESS : 0u);
   code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(at(pattern)), pattern.size(), options,
                              &error, &offset, nullptr);
   if (code->code == nullptr) {
@@ -71,9 +71,8 @@ Regex::Regex(const std::string& pattern, bool ignores_case, const std::string& w
 
 std::vector<std::string> Regex::find_all(std::string_view text) const {
   std::vector<std::string> found;
-  code_->for_each(text, [&](std::size_t, std::size_t, std::string_view group) {
-    found.emplace_back(group);
-  });
+  code_->for_each(
+      text, [&](std::size_t, std::size_t, std::string_view group) { found.emplace_back(group); });
   return found;
 }
 

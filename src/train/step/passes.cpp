@@ -303,6 +303,18 @@ LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& own
   return loss.wait();
 }
 
+model::LabelScores label_scores(const Engine& engine, const std::optional<data::MicroBatch>& own) {
+  const std::optional<data::MicroBatch>& batch = computed_of(engine, own);
+  const std::optional<PassTokens> tokens = prepare(engine, batch);
+  model::LabelScores scores;
+  run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
+              [&](const at::Tensor& x_ND) {
+                const at::Tensor normed = engine.model.final_norm(engine.ops, x_ND);
+                scores = engine.ops.label_scores(normed, tokens->labels_N, engine.model.head_row());
+              });
+  return scores;
+}
+
 at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Sequence& sequence,
                   Positions positions) {
   at::Tensor logits;

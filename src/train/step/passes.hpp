@@ -86,6 +86,10 @@ void end_passes(const Engine& engine);
 /// before is nowhere.
 LossSum forward(const Engine& engine, const std::optional<data::MicroBatch>& batch);
 
+/// What the model says of the labels of a micro-batch; undefined without one. Collective on fsdp,
+/// as above.
+model::LabelScores label_scores(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+
 /// Logits of the last position (or of all) of ids [B * L], with or without a cache; fp32.
 /// Collective on fsdp: every rank passes the same sequence.
 enum class Positions { last, all };

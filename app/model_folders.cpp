@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_folders.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "core/error.hpp"
+
+namespace finetune::app {
+
+void require_no_run(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  // No adapter is an empty path, which must not name the current folder.
+  if (folder.empty() || !std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
+  core::fail(core::ErrorKind::input,
+             {folder.string(), "is the output of a run, not a model or an adapter",
+              "its checkpoints are for restarts",
+              fmt::format("Write what is read here: finetune export {} OUT.", folder.string())});
+}
+
+}  // namespace finetune::app

@@ -1,0 +1,12 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Folders that commands take for models.
+
+#include <filesystem>
+
+namespace finetune::app {
+
+/// A run's output holds checkpoints; what is read here are exports. Throws: ErrorKind::input.
+void require_no_run(const std::filesystem::path& folder);
+
+}  // namespace finetune::app

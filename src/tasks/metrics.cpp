@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/metrics.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/text.hpp"
+#include "tasks/detail/regex.hpp"
+
+namespace finetune::tasks {
+namespace {
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::int64_t num_characters(const std::string& text) {
+  return std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+std::string small(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) {
+    return c < 0x80 ? static_cast<char>(std::tolower(c)) : static_cast<char>(c);
+  });
+  return text;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (const char c : text + " ") {
+    const bool is_space = std::isspace(static_cast<unsigned char>(c)) != 0;
+    if (is_space) {
+      if (!words.empty() && !words.back().empty()) words.emplace_back();
+      continue;
+    }
+    if (words.empty()) words.emplace_back();
+    words.back() += c;
+  }
+  if (!words.empty() && words.back().empty()) words.pop_back();
+  return words;
+}
+
+std::string without_punctuation(const std::string& text) {
+  std::string kept;
+  for (const char c : text)
+    if (std::ispunct(static_cast<unsigned char>(c)) == 0) kept += c;
+  return kept;
+}
+
+std::vector<std::string> words_of_answer(const std::string& text) {
+  std::vector<std::string> words = words_of(without_punctuation(small(text)));
+  std::erase_if(
+      words, [](const std::string& word) { return word == "a" || word == "an" || word == "the"; });
+  return words;
+}
+
+std::vector<std::string> words_of_summary(const std::string& text) {
+  std::string spaced = small(text);
+  for (char& c : spaced)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = ' ';
+  return words_of(spaced);
+}
+
+double f_measure(double common, std::size_t answered, std::size_t right) {
+  if (common == 0) return 0;
+  const double precision = common / static_cast<double>(answered);
+  const double recall = common / static_cast<double>(right);
+  return 2 * precision * recall / (precision + recall);
+}
+
+double value_of(const std::string& metric, const Task& task, const std::string& answer,
+                const std::string& right) {
+  if (metric == "exact_match") return answer == counted(task, right);
+  if (metric == "numeric") {
+    const std::string number = last_number(answer);
+    return !number.empty() && number == last_number(right);
+  }
+  if (metric == "f1") return token_f1(answer, right);
+  if (metric == "rouge_l") return rouge_l(answer, right);
+  if (metric == "contains")
+    return !right.empty() && small(answer).find(small(core::trimmed(right))) != std::string::npos;
+  core::check(metric == "json", "a task's metrics are known");
+  return is_json(answer, right);
+}
+
+}  // namespace
+
+std::size_t likeliest(const std::vector<ScoredChoice>& scores) {
+  return static_cast<std::size_t>(
+      std::ranges::max_element(scores, {}, &ScoredChoice::log_likelihood) - scores.begin());
+}
+
+Values judge_choices(const Task& task, const Question& question,
+                     const std::vector<ScoredChoice>& scores) {
+  Values values;
+  const auto is_right = [&](std::size_t choice) {
+    return question.all_right.empty() ? static_cast<std::int64_t>(choice) == question.right
+                                      : question.all_right[choice] != 0;
+  };
+  if (has(task.metrics, "accuracy")) values["accuracy"] = is_right(likeliest(scores));
+  if (has(task.metrics, "accuracy_normalised")) {
+    std::vector<ScoredChoice> of_length = scores;
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      of_length[i].log_likelihood /=
+          std::max<double>(1, static_cast<double>(num_characters(question.choices[i])));
+    values["accuracy_normalised"] = is_right(likeliest(of_length));
+  }
+  if (has(task.metrics, "true_mass")) {
+    const double largest = scores[likeliest(scores)].log_likelihood;
+    double all = 0, right = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      const double p = std::exp(scores[i].log_likelihood - largest);
+      all += p;
+      if (is_right(i)) right += p;
+    }
+    values["true_mass"] = right / all;
+  }
+  return values;
+}
+
+std::string counted(const Task& task, const std::string& answer) {
+  const Generation& rules = task.generation;
+  std::string text = answer;
+  if (!rules.extract.empty()) {
+    const auto found = Regex(rules.extract, rules.ignores_case, task.file).find_all(text);
+    if (!found.empty()) text = rules.take == "first" ? found.front() : found.back();
+  }
+  for (const std::string& pattern : rules.drop)
+    text = Regex(pattern, rules.ignores_case, task.file).removed_from(text);
+  if (rules.ignores_case) text = small(text);
+  if (rules.ignores_punctuation) text = without_punctuation(text);
+  const auto words = words_of(text);
+  std::string joined;
+  for (const std::string& word : words)
+    joined += (joined.empty() ? "" : " ") + word;
+  return joined;
+}
+
+Values judge_answers(const Task& task, const Question& question,
+                     const std::vector<std::string>& answers) {
+  Values values;
+  std::vector<std::string> texts;
+  for (const std::string& answer : answers)
+    texts.push_back(counted(task, answer));
+  // Given most often, of those the first.
+  const auto times = [&](const std::string& text) { return std::ranges::count(texts, text); };
+  const std::string& majority = *std::ranges::max_element(texts, {}, times);
+  for (const std::string& metric : task.metrics) {
+    double sum = 0, best = 0;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const double value =
+          value_of(metric, task, metric == "json" ? answers[i] : texts[i], question.answer);
+      sum += value;
+      best = std::max(best, value);
+    }
+    values[metric] = sum / static_cast<double>(texts.size());
+    if (texts.size() == 1 || (metric != "exact_match" && metric != "numeric")) continue;
+    values[metric + "_majority"] = value_of(metric, task, majority, question.answer);
+    values[metric + "_any"] = best;
+  }
+  return values;
+}
+
+double token_f1(const std::string& answer, const std::string& right) {
+  const auto given = words_of_answer(answer);
+  auto left = words_of_answer(right);
+  const std::size_t num_right = left.size();
+  if (given.empty() || num_right == 0) return given.empty() && num_right == 0;
+  double common = 0;
+  for (const std::string& word : given) {
+    const auto found = std::ranges::find(left, word);
+    if (found == left.end()) continue;
+    left.erase(found);
+    ++common;
+  }
+  return f_measure(common, given.size(), num_right);
+}
+
+double rouge_l(const std::string& answer, const std::string& right) {
+  const auto a = words_of_summary(answer), b = words_of_summary(right);
+  std::vector<std::int64_t> row(b.size() + 1);
+  for (const std::string& word : a) {
+    std::int64_t diagonal = 0;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::int64_t above = row[j + 1];
+      row[j + 1] = word == b[j] ? diagonal + 1 : std::max(above, row[j]);
+      diagonal = above;
+    }
+  }
+  return f_measure(static_cast<double>(row.back()), a.size(), b.size());
+}
+
+std::string last_number(const std::string& text) {
+  static const Regex numbers(R"(-?[$€]?\d[\d,]*(?:\.\d+)?|-?[$€]?\.\d+)", false, "numeric");
+  const auto found = numbers.find_all(text);
+  if (found.empty()) return "";
+  std::string digits;
+  for (const char c : found.back())
+    if (c == '-' || c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0) digits += c;
+  return core::round_trip(std::stod(digits));
+}
+
+bool is_json(const std::string& text, const std::string& right) {
+  std::string body = core::trimmed(text);
+  const std::string fence = "```";
+  if (const auto begin = body.find(fence); begin != std::string::npos) {
+    const auto line = body.find('\n', begin);
+    const auto end = line == std::string::npos ? line : body.find(fence, line);
+    if (end != std::string::npos) body = body.substr(line + 1, end - line - 1);
+  }
+  const core::Json json = core::Json::parse(body, nullptr, false);
+  if (json.is_discarded()) return false;
+  const core::Json names = core::Json::parse(right, nullptr, false);
+  if (!names.is_array()) return true;
+  return std::ranges::all_of(names, [&](const core::Json& name) {
+    return json.is_object() && name.is_string() && json.contains(name.get<std::string>());
+  });
+}
+
+}  // namespace finetune::tasks
