@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions as task files make them of records.
+#include "tasks/requests.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.hpp"
+
+namespace finetune::tasks::requests_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Tasks : public testing::Test {
+ protected:
+  Tasks() { fs::create_directories(folder_); }
+  ~Tasks() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+  Task read(const std::string& text, const std::string& data) const {
+    write("t.toml", text);
+    write("d.jsonl", data);
+    return Task::read(folder_ / "t.toml", {});
+  }
+  std::vector<Question> questions(const std::string& text, const std::string& data,
+                                  std::int64_t limit = 0) const {
+    return questions_of(read(text, data), limit);
+  }
+  std::string refusal(const std::string& text, const std::string& data) const {
+    try {
+      questions(text, data);
+    } catch (const core::Error& error) {
+      std::string message = error.what();
+      for (auto at = message.find(folder_.string()); at != std::string::npos;
+           at = message.find(folder_.string()))
+        message.erase(at, folder_.string().size() + 1);
+      return message;
+    }
+    return "nothing thrown";
+  }
+
+  fs::path folder_ =
+      fs::temp_directory_path() / ("finetune-tasks-" + std::to_string(::getpid()) + "-" +
+                                   testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+constexpr const char* choices = R"([task]
+kind = "choices"
+data = "d.jsonl"
+prompt = "Q: {{ question }}\nA:"
+choices = "{{ choices | tojson }}"
+answer = "{{ right }}"
+)";
+
+TEST_F(Tasks, OfChoicesHaveAContinuationEach) {
+  const auto all = questions(choices, R"({"question": "1+1?", "choices": ["2", "3"], "right": 0})"
+                                      "\n"
+                                      R"({"question": "1+2?", "choices": ["2", "3"], "right": 1})");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].prompts, (std::vector<std::string>{"Q: 1+2?\nA:", "Q: 1+2?\nA:"}));
+  EXPECT_EQ(all[1].continuations, (std::vector<std::string>{" 2", " 3"}));
+  EXPECT_EQ(all[1].right, 1);
+}
+
+TEST_F(Tasks, MayPutTheChoiceIntoThePrompt) {
+  const auto all = questions(
+      R"([task]
+kind = "choices"
+data = "d.jsonl"
+prompt = "{{ sentence.split('_')[0] }}{{ choice }}"
+choices = ["{{ option1 }}", "{{ option2 }}"]
+continuation = "{{ sentence.split('_')[1] }}"
+delimiter = ""
+answer = "{{ answer | int - 1 }}"
+)",
+      R"({"sentence": "The _ is hot.", "option1": "sun", "option2": "moon", "answer": "1"})");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].prompts, (std::vector<std::string>{"The sun", "The moon"}));
+  EXPECT_EQ(all[0].continuations, (std::vector<std::string>{" is hot.", " is hot."}));
+  EXPECT_EQ(all[0].right, 0);
+}
+
+TEST_F(Tasks, MayHaveSeveralRightChoices) {
+  const auto all =
+      questions(choices, R"({"question": "?", "choices": ["a", "b"], "right": [0, 1]})");
+  EXPECT_EQ(all[0].all_right, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(all[0].right, 1);
+}
+
+constexpr const char* answers = R"([task]
+kind = "generate"
+data = "d.jsonl"
+prompt = "Q: {{ q }}\nA:"
+answer = "{{ a }}"
+description = "Answer.\n"
+
+[few_shot]
+count = 1
+)";
+
+TEST_F(Tasks, HaveExamplesThatAreNotTheQuestionItself) {
+  const auto all =
+      questions(answers, "{\"q\": \"one\", \"a\": \"1\"}\n{\"q\": \"two\", \"a\": \"2\"}\n");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].prompt, "Answer.\nQ: two\nA: 2\n\nQ: one\nA:");
+  EXPECT_EQ(all[1].prompt, "Answer.\nQ: one\nA: 1\n\nQ: two\nA:");
+  EXPECT_EQ(all[0].answer, "1");
+}
+
+TEST_F(Tasks, AreRefusedWithAllTheirProblems) {
+  EXPECT_EQ(
+      refusal("[task]\nkind = \"choices\"\ndata = \"d.jsonl\"\nprompt = \"x\"\nmetrics = "
+              "[\"f1\"]\nmetric = \"f1\"\n",
+              "{}"),
+      "t.toml:1: task.choices is missing (the likeliest of them is the answer). Give them, or "
+      "another task.kind.\n    [task]\n    ^~~~~~\n"
+      "t.toml:1: task.answer is missing (answers are compared with it). Give it.\n"
+      "    [task]\n    ^~~~~~\n"
+      "t.toml:5: task.metrics has \"f1\" (tasks of this kind are not judged by that). Use "
+      "\"accuracy\", \"accuracy_normalised\", \"true_mass\".\n"
+      "    metrics = [\"f1\"]\n              ^~~~~~\n"
+      "t.toml:6: [task] has no key 'metric' (it would be ignored). Did you mean 'metrics'?\n"
+      "    metric = \"f1\"\n    ^~~~~~\nt.toml: 4 problems.");
+}
+
+TEST_F(Tasks, NameTheRecordThatLacksAField) {
+  EXPECT_EQ(refusal(choices,
+                    "{\"question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"
+                    "{\"Question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"),
+            "d.jsonl:2: there is no field \"question\" (t.toml reads it, and there are Question, "
+            "choices, right). Correct the template, or use the data that the task is for.");
+}
+
+TEST_F(Tasks, NameTheRecordWhoseAnswerIsNoChoice) {
+  EXPECT_EQ(refusal(choices, R"({"question": "?", "choices": ["a", "b"], "right": 2})"),
+            "d.jsonl:1: the right choice is \"2\" (it is a number from 0 to 1, or a list of 2 "
+            "times 0 or 1). Correct task.answer, or the question.");
+  EXPECT_EQ(refusal(choices, R"({"question": "?", "choices": ["a"], "right": 0})"),
+            "d.jsonl:1: there are 1 choices (one of them is to be chosen). Correct the question.");
+  EXPECT_EQ(refusal(choices, R"({"question": "?", "choices": "ab", "right": 0})"),
+            "d.jsonl:1: task.choices does not write a JSON list of texts (it is the only one, and "
+            "writes: \"ab\"). Write {{ field | tojson }}, or give several templates.");
+}
+
+TEST_F(Tasks, EndTemplatesThatNeverWould) {
+  std::string text = answers;
+  text.replace(text.find("Q: {{ q }}"), 10,
+               "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}");
+  const std::string message =
+      refusal(text, "{\"q\": \"one\", \"a\": \"1\"}\n{\"q\": \"t\", \"a\": \"2\"}\n");
+  EXPECT_TRUE(message.starts_with("d.jsonl:1: task.prompt cannot be written: ")) << message;
+}
+
+TEST_F(Tasks, ThatAreNoTemplateOrHaveNoDataAreRefused) {
+  std::string text = choices;
+  text.replace(text.find("{{ question }}"), 14, "{{ question");
+  EXPECT_TRUE(refusal(text, "{}").starts_with("t.toml: task.prompt is no template: "))
+      << refusal(text, "{}");
+  EXPECT_TRUE(refusal(choices, "").find("d.jsonl") != std::string::npos);
+  write("t.toml", choices);
+  fs::remove(folder_ / "d.jsonl");
+  try {
+    Task::read(folder_ / "t.toml", {});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.kind(), core::ErrorKind::input);
+    EXPECT_NE(std::string(error.what()).find("the data are not there"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace finetune::tasks::requests_test
