@@ -79,7 +79,18 @@ struct Arguments {
   std::string chat_template = "model";  ///< generate: the template's name
   std::string system;                   ///< generate: the system message, if there is one
 
-  std::string adapter;  ///< generate: a PEFT folder
+  std::vector<std::string> adapters;       ///< generate: PEFT folders
+  std::int64_t top_k = 0;                  ///< generate
+  double min_p = 0;                        ///< generate
+  double repetition_penalty = 1;           ///< generate
+  std::vector<std::string> stops;          ///< generate: texts that end an answer
+  std::int64_t num_answers = 1;            ///< generate: answers of a prompt
+  bool shows_log_probs = false;            ///< generate
+  std::string file;                        ///< generate: of prompts
+  std::string output;                      ///< generate: file of answers
+  std::int64_t batch = 16;                 ///< generate: texts that a rank computes at once
+  std::int64_t tp = 1;                     ///< generate: ranks that share every matrix
+  std::string dtype_of_products = "auto";  ///< generate: or "bf16", "fp32"
   EvaluateArguments evaluate = {};
 
   std::string model;                   ///< export: model folder, if not the one of the run

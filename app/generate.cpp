@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/infer/generate.hpp"
+#include "generate.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,127 +7,203 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 
+#include "comm/agree.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 #include "data/text/model_template.hpp"
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
+#include "model/device.hpp"
 #include "model_folders.hpp"
-#include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
-#include "train/infer/loaded_model.hpp"
+#include "train/input/described_model.hpp"
 
 namespace finetune::app {
 namespace {
 
-/// Prints text as it grows. A token may end inside a character: only what no later token can change
-/// is printed.
-class Printer {
- public:
-  explicit Printer(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+/// As the deck's model says, unless the command line does: narrow where its files are.
+core::DType dtype_of(const Arguments& arguments, core::DType of_files) {
+  if (arguments.dtype_of_products == "bf16") return core::DType::bf16;
+  if (arguments.dtype_of_products == "auto" && of_files == core::DType::bf16)
+    return core::DType::bf16;
+  return core::DType::f32;
+}
 
-  void add(std::int32_t token) {
-    tokens_.push_back(token);
-    const std::string text = tokenizer_.decode(tokens_);
-    if (!text.ends_with("\xEF\xBF\xBD")) print(text);
+/// Ranks that share a model compute on their processors: they have no groups but the host's.
+shard::Options options_of(const Arguments& arguments, const comm::Communicator& world,
+                          core::DType dtype) {
+  shard::Options options;
+  options.numbers.compute = dtype;
+  if (world.size() == 1)
+    options.device = options.state_device =
+        model::compute_device(comm::choose_first_device(arguments.device).index);
+  return options;
+}
+
+int generate_one(const Generator& of) {
+  const Prompt prompt = comm::agree(of.world, [&] { return prompt_of(of, of.arguments.second); });
+  const auto loaded = of.load(of.arguments.adapters.empty() ? "" : of.arguments.adapters.front());
+  const std::int64_t count = of.arguments.num_answers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const train::TextRequest request = comm::agree(of.world, [&] {
+      return request_of(of, prompt, i, loaded->architecture(), "finetune generate");
+    });
+    Printer printer(of.tokenizer, of.world.is_root());
+    const bool streams = request.is_complete == nullptr;
+    train::GenerateOptions how{.wants_log_probs = of.arguments.shows_log_probs,
+                               .same_on_all_ranks = true};
+    if (streams) how.on_token = [&](std::size_t, std::int32_t token) { printer.add(token); };
+    const auto text = train::generate_texts(loaded->engine(), std::span(&request, 1), how).front();
+    if (streams)
+      printer.finish();
+    else if (of.world.is_root())
+      std::puts(before_stop(of.tokenizer.decode(text.tokens), of.arguments.stops).c_str());
+    if (!of.arguments.shows_log_probs || !of.world.is_root()) continue;
+    for (std::size_t t = 0; t < text.tokens.size(); ++t)
+      std::printf("%10.4f  %s\n", static_cast<double>(text.log_probs[t]),
+                  core::Json(of.tokenizer.decode(std::span(&text.tokens[t], 1)))
+                      .dump(-1, ' ', false, core::Json::error_handler_t::replace)
+                      .c_str());
   }
+  return core::exit_done;
+}
 
-  void finish() {
-    if (!tokens_.empty()) print(tokenizer_.decode(tokens_));
-    std::fputs("\n", stdout);
-  }
+}  // namespace
 
- private:
-  void print(const std::string& text) {
-    if (text.size() > printed_) std::fputs(text.c_str() + printed_, stdout);
-    std::fflush(stdout);
-    printed_ = std::max(printed_, text.size());
-  }
+std::unique_ptr<train::LoadedModel> Generator::load(const std::string& adapter) const {
+  auto loaded =
+      std::make_unique<train::LoadedModel>(arguments.path, registry, groups, options, adapter);
+  comm::agree_all(world, [&] { train::require_vocabulary(tokenizer, loaded->architecture()); });
+  return loaded;
+}
 
-  const tokenizer::Tokenizer& tokenizer_;
-  std::vector<std::int32_t> tokens_;
-  std::size_t printed_ = 0;
-};
-
-struct Prompt {
-  std::vector<std::int32_t> ids;
-  std::vector<std::int32_t> stop;  ///< tokens that end the answer
-};
-
-/// The prompt as what a user says, with the markup of a chat template.
-Prompt chat_prompt(const Arguments& arguments, const tokenizer::Tokenizer& tokenizer,
-                   const train::Registry& registry) {
-  const auto& templates = registry.templates;
-  const auto is_named = [&](const data::ChatTemplate& chat) {
-    return chat.name == arguments.chat_template;
-  };
-  if (arguments.chat_template != "model" && std::ranges::none_of(templates, is_named)) {
+data::ChatTemplate chat_template_of(const Generator& of) {
+  const auto& templates = of.registry.templates;
+  const std::string& name = of.arguments.chat_template;
+  const auto is_named = [&](const data::ChatTemplate& chat) { return chat.name == name; };
+  if (name != "model" && !name.starts_with("model:") && std::ranges::none_of(templates, is_named)) {
     std::vector<std::string> names;
     for (const data::ChatTemplate& chat : templates)
       names.push_back(chat.name);
     core::fail(core::ErrorKind::command_line,
-               {"finetune generate",
-                fmt::format("there is no chat template \"{}\"", arguments.chat_template),
+               {"finetune generate", fmt::format("there is no chat template \"{}\"", name),
                 fmt::format("there are {}", fmt::join(names, ", ")), "Use one of these."});
   }
-  const data::ChatTemplate chat = data::choose_template(arguments.chat_template, arguments.path,
-                                                        tokenizer, templates, "--template");
-  data::Conversation conversation;
-  if (!arguments.system.empty())
-    conversation.messages.push_back({data::ChatRole::system, arguments.system, {}, {}});
-  conversation.messages.push_back({data::ChatRole::user, arguments.second, {}, {}});
-  const auto segments = data::render_prompt(chat, conversation, "finetune generate");
-  return {data::tokenise(segments, tokenizer, data::SpecialNameMeaning::text, false).ids,
-          {tokenizer.eos_id(), *tokenizer.id(chat.stop)}};
+  return data::choose_template(name, of.arguments.path, of.tokenizer, templates, "--template");
 }
 
-Prompt prompt_of(const Arguments& arguments, const tokenizer::Tokenizer& tokenizer,
-                 const train::Registry& registry) {
-  if (arguments.is_chat) return chat_prompt(arguments, tokenizer, registry);
-  const std::string text = arguments.is_instruction
-                               ? formats::alpaca::alpaca_prompt(arguments.second)
-                               : arguments.second;
-  return {data::encode_prompt(tokenizer, text), {tokenizer.eos_id()}};
+Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
+                 const data::Conversation& conversation, const std::string& where) {
+  const auto segments = data::render_prompt(chat, conversation, where);
+  return {data::tokenise(segments, of.tokenizer, data::SpecialNameMeaning::text, false).ids,
+          {of.tokenizer.eos_id(), *of.tokenizer.id(chat.stop)}};
 }
 
-}  // namespace
+Prompt prompt_of(const Generator& of, const std::string& text) {
+  Prompt prompt;
+  if (of.arguments.is_chat) {
+    data::Conversation conversation;
+    if (!of.arguments.system.empty())
+      conversation.messages.push_back({data::ChatRole::system, of.arguments.system, {}, {}});
+    conversation.messages.push_back({data::ChatRole::user, text, {}, {}});
+    prompt = prompt_of(of, chat_template_of(of), conversation, "finetune generate");
+  } else {
+    prompt = {data::encode_prompt(of.tokenizer, of.arguments.is_instruction
+                                                    ? formats::alpaca::alpaca_prompt(text)
+                                                    : text),
+              {of.tokenizer.eos_id()}};
+  }
+  if (prompt.ids.empty())
+    core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
+                                               "there is nothing to continue", "Give a prompt."});
+  return prompt;
+}
+
+train::TextRequest request_of(const Generator& of, const Prompt& prompt, std::int64_t id,
+                              const model::Architecture& architecture, const std::string& where) {
+  if (std::ssize(prompt.ids) >= architecture.max_positions)
+    core::fail(core::ErrorKind::command_line,
+               {where, fmt::format("the prompt has {} tokens", prompt.ids.size()),
+                fmt::format("the model has {} positions, and the answer needs some",
+                            architecture.max_positions),
+                "Shorten it."});
+  const Arguments& arguments = of.arguments;
+  train::TextRequest request{.id = id, .prompt = prompt.ids, .sampling = {}};
+  request.sampling = {.temperature = arguments.temperature,
+                      .top_k = arguments.top_k,
+                      .top_p = arguments.top_p,
+                      .min_p = arguments.min_p,
+                      .repetition_penalty = arguments.repetition_penalty,
+                      .seed = static_cast<std::uint64_t>(arguments.seed),
+                      .max_tokens = arguments.max_tokens,
+                      .stop = prompt.stop,
+                      .vocab_size = of.tokenizer.vocab_size()};
+  if (!arguments.stops.empty())
+    request.is_complete = [&of](std::span<const std::int32_t> tokens) {
+      return holds_stop(of.tokenizer.decode(tokens), of.arguments.stops);
+    };
+  return request;
+}
+
+bool holds_stop(const std::string& text, const std::vector<std::string>& stops) {
+  return std::ranges::any_of(
+      stops, [&](const std::string& stop) { return text.find(stop) != std::string::npos; });
+}
+
+std::string before_stop(const std::string& text, const std::vector<std::string>& stops) {
+  std::size_t first = text.size();
+  for (const std::string& stop : stops)
+    first = std::min(first, text.find(stop));
+  return text.substr(0, first);
+}
+
+void Printer::add(std::int32_t token) {
+  tokens_.push_back(token);
+  const std::string text = tokenizer_.decode(tokens_);
+  if (!text.ends_with("\xEF\xBF\xBD")) print(text);
+}
+
+std::string Printer::finish() {
+  const std::string text = tokens_.empty() ? "" : tokenizer_.decode(tokens_);
+  print(text);
+  if (prints_) std::fputs("\n", stdout);
+  return text;
+}
+
+void Printer::print(const std::string& text) {
+  if (!prints_) return;
+  if (text.size() > printed_) std::fputs(text.c_str() + printed_, stdout);
+  std::fflush(stdout);
+  printed_ = std::max(printed_, text.size());
+}
 
 int run_generate(const comm::Environment* environment, const Arguments& arguments,
                  const train::Registry& registry) {
   const comm::Communicator world =
       environment != nullptr ? environment->world() : comm::Communicator();
-  for (const auto& folder : {arguments.path, arguments.adapter})
-    require_no_run(folder);
-  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::load(arguments.path);
-  train::LoadedModel loaded(arguments.path, registry, world, core::DType::f32, arguments.adapter,
-                            arguments.device);
-  train::require_vocabulary(tokenizer, loaded.architecture());
-  const Prompt prompt = prompt_of(arguments, tokenizer, registry);
-  if (prompt.ids.empty()) {
-    core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
-                                               "there is nothing to continue", "Give a prompt."});
-  }
-  const std::int64_t positions = loaded.architecture().max_positions;
-  if (std::ssize(prompt.ids) >= positions) {
+  const comm::Communicator node =
+      environment != nullptr ? environment->node() : comm::Communicator();
+  const auto tokenizer = comm::agree(world, [&] {
+    require_no_run(arguments.path);
+    for (const std::string& adapter : arguments.adapters)
+      require_no_run(adapter);
+    return tokenizer::Tokenizer::load(arguments.path);
+  });
+  const core::DType dtype = dtype_of(
+      arguments, train::describe_model(world, arguments.path, registry).architecture.file_dtype);
+  const shard::Groups groups = train::sharing_groups(world, node, arguments.tp);
+  const shard::Options options = options_of(arguments, world, dtype);
+  const Generator generator{arguments, registry, world, groups, options, tokenizer};
+  if (!arguments.file.empty()) return generate_file(generator);
+  if (arguments.is_chat && arguments.second.empty()) return generate_chat(generator);
+  if (arguments.adapters.size() > 1)
     core::fail(core::ErrorKind::command_line,
-               {"finetune generate", fmt::format("the prompt has {} tokens", prompt.ids.size()),
-                fmt::format("the model has {} positions, and the answer needs some", positions),
-                "Shorten it."});
-  }
-  const train::Sampling sampling{.temperature = arguments.temperature,
-                                 .top_p = arguments.top_p,
-                                 .seed = static_cast<std::uint64_t>(arguments.seed),
-                                 .max_tokens = arguments.max_tokens,
-                                 .stop = prompt.stop,
-                                 .vocab_size = tokenizer.vocab_size()};
-  Printer printer(tokenizer);
-  train::generate(loaded.engine(), prompt.ids, sampling,
-                  [&](std::int32_t token) { printer.add(token); });
-  printer.finish();
-  return core::exit_done;
+               {"finetune generate", "several adapters are named", "one prompt has one answer",
+                "Name one, or talk to them: finetune generate MODEL --chat."});
+  return generate_one(generator);
 }
 
 }  // namespace finetune::app

@@ -134,11 +134,14 @@ model::PartPlace Groups::part_place() const {
   return place;
 }
 
-Groups one_copy(const comm::Communicator& fsdp) {
-  const auto worker = std::make_shared<comm::Worker>(
-      fsdp.size() > 1 ? comm::Worker::Where::behind : comm::Worker::Where::inline_);
-  return {.fsdp = std::make_shared<comm::MpiGroup>(fsdp, worker),
-          .dp_replicate = std::make_shared<comm::MpiGroup>(comm::Communicator(), worker)};
+Groups one_copy(const comm::Communicator& fsdp, const comm::Communicator& tp) {
+  const auto worker = std::make_shared<comm::Worker>(fsdp.size() > 1 || tp.size() > 1
+                                                         ? comm::Worker::Where::behind
+                                                         : comm::Worker::Where::inline_);
+  Groups groups{.fsdp = std::make_shared<comm::MpiGroup>(fsdp, worker),
+                .dp_replicate = std::make_shared<comm::MpiGroup>(comm::Communicator(), worker)};
+  if (tp.size() > 1) groups.tp = std::make_shared<comm::MpiGroup>(tp, worker);
+  return groups;
 }
 
 at::ScalarType to_aten(core::DType dtype) {

@@ -66,8 +66,9 @@ struct Groups {
 /// `world`.
 Groups make_groups(const world::World& world, bool overlap, plan::Alone alone = plan::Alone::keeps);
 
-/// Groups of host memory: every rank of `fsdp` has a shard of the only copy. Collective on `fsdp`.
-Groups one_copy(const comm::Communicator& fsdp);
+/// Groups of host memory: every rank of `fsdp` has a shard of the only copy, or of its part of
+/// every matrix, of which those of `tp` have the others. Collective on both.
+Groups one_copy(const comm::Communicator& fsdp, const comm::Communicator& tp = {});
 
 struct Options {
   plan::Numbers numbers;

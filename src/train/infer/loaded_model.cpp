@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/infer/loaded_model.hpp"
 
+#include <fmt/format.h>
+
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/adapter_base.hpp"
@@ -10,9 +13,12 @@
 #include "base/packed_files.hpp"
 #include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
+#include "core/error.hpp"
 #include "model/device.hpp"
+#include "model/part.hpp"
 #include "model/products.hpp"
 #include "plan/layout/bucket.hpp"
+#include "shard/parallel_ops.hpp"
 #include "train/input/described_model.hpp"
 
 namespace finetune::train {
@@ -40,7 +46,30 @@ void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
   adapter.require_fits(table);
 }
 
+void require_parts(const model::ParameterTable& table, std::int64_t tp) {
+  const std::string why = model::why_not(table, tp);
+  if (!why.empty())
+    core::fail(core::ErrorKind::command_line,
+               {"--tp", fmt::format("{} ranks cannot share the matrices of this model", tp), why,
+                "Choose a smaller number."});
+}
+
 }  // namespace
+
+shard::Groups sharing_groups(const comm::Communicator& world, const comm::Communicator& node,
+                             std::int64_t tp) {
+  comm::agree_all(world, [&] {
+    if (node.size() % tp != 0)
+      core::fail(
+          core::ErrorKind::command_line,
+          {"--tp", fmt::format("a node has {} ranks, no multiple of {}", node.size(), tp),
+           "that many ranks of a node share every matrix", "Choose a number that divides it."});
+  });
+  if (tp == 1) return shard::one_copy(world);
+  const auto size = static_cast<int>(tp);
+  const comm::Communicator sharing = node.split(node.rank() / size, node.rank(), "tp");
+  return shard::one_copy(world.split(node.rank() % size, world.rank(), "fsdp"), sharing);
+}
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
                          const comm::Communicator& fsdp, core::DType compute_dtype,
@@ -61,14 +90,17 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
   }
   architecture_ = described.architecture;
   parameters_ = plan::regroup(std::move(described.parameters), plan::Bucket::block);
-  map_ = std::make_unique<plan::ShardMap>(parameters_, groups.fsdp->size(),
+  const model::PartPlace place = groups.part_place();
+  comm::agree_all(fsdp, [&] { require_parts(parameters_, place.tp); });
+  own_ = model::part_of(parameters_, place);
+  map_ = std::make_unique<plan::ShardMap>(own_, groups.fsdp->size(),
                                           plan::ShardRules{.compute = options.numbers.compute});
   model_ = described.family->build(architecture_);
-  shards_ = std::make_unique<shard::ModelShards>(parameters_, *map_, groups, options);
+  shards_ = std::make_unique<shard::ModelShards>(own_, *map_, groups, options);
   // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
   const bool is_old = model::path_for(options.numbers.compute) == model::Path::widened;
   const bool widens = fsdp.all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
-  ops_ = std::make_unique<model::Ops>(*shards_, model::path_of(widens));
+  ops_ = shard::make_ops(*shards_, model::path_of(widens), model::Recompute::nothing);
   const auto files = weights::ModelFiles::open(fsdp, folder);
   comm::agree_all(fsdp, [&] {
     base::require_same_model(files, architecture_, parameters_);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model folder loaded whole into this process, without optimizer: for generation and tests.
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 
@@ -14,6 +15,13 @@
 
 namespace finetune::train {
 
+/// Ranks whose neighbours on a node, `tp` each, share every matrix, and that otherwise have a shard
+/// each: the fewer ranks are between those that share shards, the less is gathered for each token.
+/// Collective on `world`. Throws: ErrorKind::command_line if a node's ranks are no multiple of
+/// `tp`.
+shard::Groups sharing_groups(const comm::Communicator& world, const comm::Communicator& node,
+                             std::int64_t tp);
+
 class LoadedModel {
  public:
   /// Reads config.json and this rank's shards of the weights, which may be in 4 bits; on top of
@@ -24,7 +32,8 @@ class LoadedModel {
               const comm::Communicator& fsdp, core::DType compute_dtype,
               const std::filesystem::path& adapter = {},
               comm::UseOfGpus gpus = comm::UseOfGpus::automatic);
-  /// The same over any groups. Collective on both.
+  /// The same over any groups, whose ranks of tp share every matrix. Collective on them. Throws:
+  /// ErrorKind::command_line for a model that so many ranks of tp cannot share.
   LoadedModel(const std::filesystem::path& folder, const Registry& registry,
               const shard::Groups& groups, const shard::Options& options,
               const std::filesystem::path& adapter = {});
@@ -37,6 +46,7 @@ class LoadedModel {
   kernels::GpuKernels gpu_kernels_;
   model::Architecture architecture_;
   model::ParameterTable parameters_;
+  model::ParameterTable own_;  ///< this rank's part of them
   std::unique_ptr<plan::ShardMap> map_;
   model::ModelPtr model_;
   std::unique_ptr<shard::ModelShards> shards_;
