@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kernels/few_rows.hpp"
 #include "model/activations.hpp"
 #include "model/context.hpp"
 #include "model/detail/attention_pieces.hpp"
@@ -219,6 +220,38 @@ at::Tensor attend_text(const at::Tensor& qkv, const at::Tensor& kept, std::int64
   return merge_heads(attend(views, visible, path).out);
 }
 
+bool is_token_each(const at::Tensor& qkv, const Sequence& sequence) {
+  const bool has_kernel = qkv.is_cpu() && qkv.is_contiguous() &&
+                          (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16);
+  return has_kernel && std::ranges::all_of(sequence.stretches, [](const Stretch& stretch) {
+           return stretch.length == 1;
+         });
+}
+
+void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
+                   std::int64_t i_layer, const at::Tensor& out) {
+  const auto compute = [&]<typename T>() {
+    std::vector<typename kernels::TokenAttention<T>::Text> texts;
+    for (const KvCache* cache : sequence.caches) {
+      const std::int64_t total = cache->length + 1;
+      const at::Tensor& kept = cache->layers[static_cast<std::size_t>(i_layer)];
+      texts.push_back(
+          {static_cast<const T*>(kept.const_data_ptr()), first_seen(shape, total), total});
+    }
+    kernels::attend_tokens<T>({.texts = texts,
+                               .q = static_cast<const T*>(qkv.const_data_ptr()),
+                               .q_stride = qkv.size(1),
+                               .out = static_cast<T*>(out.data_ptr()),
+                               .heads = shape.num_heads,
+                               .key_heads = shape.num_kv_heads,
+                               .head_size = shape.head_size});
+  };
+  if (qkv.scalar_type() == at::kFloat)
+    compute.template operator()<float>();
+  else
+    compute.template operator()<kernels::bf16>();
+}
+
 }  // namespace
 
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
@@ -239,6 +272,10 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
   // New tokens of a prompt see each other.
   if (is_first_pass) return attend_pass(qkv, shape, sequence, path).out;
   const at::Tensor out = at::empty({qkv.size(0), q_size}, qkv.options());
+  if (is_token_each(qkv, sequence)) {
+    attend_tokens(qkv, shape, sequence, i_layer, out);
+    return out;
+  }
   const auto attend_to = [&](std::int64_t begin, std::int64_t end) {
     const at::NoGradGuard no_autograd;
     for (std::int64_t i = begin; i < end; ++i) {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/products.hpp"
 
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "kernels/few_rows.hpp"
 #include "kernels/processor.hpp"
 #include "kernels/product.hpp"
 
@@ -43,7 +48,48 @@ bool is_widened(const at::Tensor& tensor, Path path) {
          (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
 }
 
+namespace {
+
+thread_local bool expects_few_rows = false;
+
+/// Of few rows with the transpose of a matrix that lies row by row.
+bool is_of_few_rows(const at::Tensor& a, const at::Tensor& b) {
+  return expects_few_rows && a.is_cpu() &&
+         (a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16) &&
+         kernels::is_quick_with_few_rows(a.scalar_type() != at::kFloat, a.size(0)) &&
+         b.scalar_type() == a.scalar_type() && a.is_contiguous() && b.t().is_contiguous();
+}
+
+template <typename T>
+std::span<T> elements(const at::Tensor& x) {
+  return {static_cast<T*>(x.data_ptr()), static_cast<std::size_t>(x.numel())};
+}
+
+/// Into `out`, which lies row by row.
+void few_rows_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  const auto compute = [&]<typename T>() {
+    kernels::few_rows_product<T>(elements<const T>(a), elements<const T>(b), elements<T>(out),
+                                 a.size(0), b.size(1), a.size(1));
+  };
+  if (a.scalar_type() == at::kFloat)
+    compute.template operator()<float>();
+  else
+    compute.template operator()<kernels::bf16>();
+}
+
+}  // namespace
+
+FewRows::FewRows() : before_(std::exchange(expects_few_rows, true)) {}
+FewRows::~FewRows() {
+  expects_few_rows = before_;
+}
+
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {
+  if (is_of_few_rows(a, b)) {
+    const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+    few_rows_product(out, a, b);
+    return out;
+  }
   if (!is_widened(a, path)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   widened_product(out, a, b, kernels::Into::fresh);
@@ -51,7 +97,9 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {
 }
 
 void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {
-  if (is_widened(a, path)) {
+  if (is_of_few_rows(a, b) && out.is_contiguous()) {
+    few_rows_product(out, a, b);
+  } else if (is_widened(a, path)) {
     widened_product(out, a, b, kernels::Into::fresh);
   } else {
     at::mm_out(out, a, b);

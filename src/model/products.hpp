@@ -32,4 +32,18 @@ void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path
 /// out += a b, rounded once.
 void product_add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path);
 
+/// For as long as it lives, products that this thread begins expect few rows: those of a few tokens
+/// on a CPU are computed by kernels::few_rows_product. Not in training, where a block that is
+/// recomputed has to get the bits that it had.
+class FewRows {
+ public:
+  FewRows();
+  ~FewRows();
+  FewRows(const FewRows&) = delete;
+  FewRows& operator=(const FewRows&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace finetune::model

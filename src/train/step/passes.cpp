@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "model/kept.hpp"
+#include "model/products.hpp"
 #include "model/upload.hpp"
 #include "plan/layout/stages.hpp"
 #include "train/step/detail/events.hpp"
@@ -327,6 +328,7 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
 }
 
 at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tokens) {
+  const model::FewRows few_rows;
   at::Tensor logits;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
               [&](at::Tensor x_ND) {

@@ -39,6 +39,33 @@ template <class T>
 class RopeOf : public ::testing::Test {};
 TYPED_TEST_SUITE(RopeOf, ActivationTypes);
 
+TYPED_TEST(RopeOf, MayTurnAPartOfAHeadsChannels) {
+  constexpr std::int64_t turned = 10;
+  const at::Tensor angles = normal<float>({length, turned / 2}, 9);
+  const at::Tensor cos = angles.cos(), sin = angles.sin(), positions = integers(length, 7, 2);
+  const at::Tensor qkv = normal<TypeParam>({7, row_size}, 1);
+  for (const Pairs pairs : {Pairs::halves, Pairs::neighbours}) {
+    at::Tensor expected = qkv.clone(), actual = qkv.clone();
+    composed::rope_(expected, cos, sin, positions, {query_heads, key_heads, head_size, pairs},
+                    Rotation::forward);
+    rope(Rope<TypeParam>{.qkv = elements<TypeParam>(actual),
+                         .cos = elements<float>(cos),
+                         .sin = elements<float>(sin),
+                         .positions = elements<std::int64_t>(positions),
+                         .query_heads = query_heads,
+                         .key_heads = key_heads,
+                         .head_size = head_size,
+                         .rotary_size = turned,
+                         .pairs = pairs});
+    expect_within(actual, expected, tolerance<TypeParam>());
+    const auto rest = [&](const at::Tensor& x) {
+      return x.view({7, query_heads + 2 * key_heads, head_size}).narrow(2, turned, 14);
+    };
+    EXPECT_TRUE(at::equal(rest(actual), rest(qkv)));
+    EXPECT_FALSE(at::equal(actual, qkv));
+  }
+}
+
 TYPED_TEST(RopeOf, EqualsItsComposition) {
   const Tables tables;
   const at::Tensor qkv = normal<TypeParam>({7, row_size}, 1), positions = integers(length, 7, 2);

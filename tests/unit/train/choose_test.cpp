@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <vector>
 
-#include "train/infer/generate.hpp"
+#include "core/json.hpp"
+#include "support/folders.hpp"
+#include "train/infer/sampling.hpp"
 
 namespace finetune::train::choose_test {
 namespace {
@@ -89,6 +92,51 @@ TEST(Choose, SurvivesExtremeLogits) {
     EXPECT_EQ(choose(std::vector<float>{1e30f, -1e30f}, sampling(1e-30), i), 0);
     EXPECT_EQ(choose(std::vector<float>{5}, sampling(1), i), 0);
   }
+}
+
+/// Of 40,000 choices each token's share is transformers' probability, to about four deviations;
+/// what transformers never chooses is never chosen.
+TEST(Choose, GoesByTransformersProbabilities) {
+  const core::Json golden = core::Json::parse(
+      std::ifstream(tests::source_folder() / "tests/golden/sampling/sampling.json"));
+  const auto logits = golden.at("logits").get<std::vector<float>>();
+  const auto text = golden.at("text").get<std::vector<std::int32_t>>();
+  for (const core::Json& each : golden.at("cases")) {
+    const core::Json& settings = each.at("settings");
+    Sampling sampling;
+    sampling.temperature = settings.at("temperature").get<double>();
+    sampling.top_k = settings.value("top_k", std::int64_t{0});
+    sampling.top_p = settings.value("top_p", 1.0);
+    sampling.min_p = settings.value("min_p", 0.0);
+    sampling.repetition_penalty = settings.value("repetition_penalty", 1.0);
+    constexpr int num_choices = 40'000;
+    std::vector<double> counts(logits.size());
+    for (std::uint64_t i = 0; i < num_choices; ++i)
+      ++counts[static_cast<std::size_t>(choose(logits, sampling, i, 5, text))];
+    for (std::size_t token = 0; token < logits.size(); ++token) {
+      const double p = each.at("probabilities")[token].get<double>();
+      const double share = counts[token] / num_choices;
+      if (p == 0)
+        EXPECT_EQ(share, 0) << settings << " " << token;
+      else
+        EXPECT_NEAR(share, p, 4.5 * std::sqrt(p / num_choices)) << settings << " " << token;
+    }
+  }
+}
+
+TEST(Choose, OfAnotherTextIsAnotherChoice) {
+  const std::vector<float> even(64, 0.0f);
+  Sampling sampling;
+  sampling.temperature = 1;
+  int num_other = 0;
+  for (std::uint64_t i = 0; i < 100; ++i)
+    num_other += choose(even, sampling, i, 1) != choose(even, sampling, i, 2);
+  EXPECT_GT(num_other, 80);
+}
+
+TEST(LogProbability, IsThatOfASoftmax) {
+  EXPECT_NEAR(log_probability(std::vector<float>{0, 0, 0, 0}, 2), std::log(0.25), 1e-12);
+  EXPECT_NEAR(log_probability(std::vector<float>{1000, 0}, 1), -1000, 1e-9);
 }
 
 }  // namespace
