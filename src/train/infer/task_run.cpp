@@ -11,8 +11,8 @@
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "tasks/requests.hpp"
+#include "train/infer/detail/scores.hpp"
 #include "train/infer/generate.hpp"
-#include "train/infer/scores.hpp"
 
 namespace finetune::train {
 namespace {

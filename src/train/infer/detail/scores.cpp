@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/infer/scores.hpp"
+#include "train/infer/detail/scores.hpp"
 
 #include <algorithm>
 #include <numeric>
