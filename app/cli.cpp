@@ -170,8 +170,8 @@ void add_export(CLI::App& app, Arguments& arguments) {
                   "copied from it, and --merge takes its weights; default: the run's");
   out->add_option("--dtype", arguments.dtype,
                   "Type of all tensors: float32, bfloat16, float16; default: as in the source "
-                  "files, and float32 for a PEFT folder")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+                  "files, and float32 for a PEFT folder. Of a .gguf also q8_0; default: float16")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "q8_0"}));
   CLI::Option* merge =
       out->add_flag("--merge", arguments.merges,
                     "Write the whole model with the adapter merged into its weights");

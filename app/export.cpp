@@ -17,6 +17,7 @@
 #include "core/python_json.hpp"
 #include "core/text.hpp"
 #include "model_card.hpp"
+#include "model_folders.hpp"
 #include "train/run/stored_parts.hpp"
 #include "weights/folder.hpp"
 
@@ -149,6 +150,16 @@ void tell_written(const ExportJob& job, const weights::ExportPlan& plan) {
 }
 
 int run_export(const Arguments& arguments, const train::Registry& registry) {
+  if (is_gguf(arguments.second)) {
+    require_no_run(arguments.path);
+    export_gguf(arguments.path, arguments.second, arguments.dtype, registry);
+    return core::exit_done;
+  }
+  if (arguments.dtype == "q8_0")
+    core::fail(core::ErrorKind::command_line,
+               {"finetune export", "--dtype q8_0 is for a file that ends in .gguf",
+                "a Hugging Face folder has float32, bfloat16 or float16",
+                "Name one of these, or such a file."});
   ExportJob job{.arguments = arguments,
                 .registry = registry,
                 .found = arguments.is_best ? checkpoint::open_best(arguments.path)

@@ -6,6 +6,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 set(may_core "")
 # Pictures: of plans, and of runs.
 set(may_plot core)
+# The files that llama.cpp reads.
+set(may_gguf core)
 set(may_hdf5 core)
 set(may_kernels core)
 set(may_deck core)
@@ -33,7 +35,7 @@ set(may_weights core comm model)
 set(may_base core checkpoint comm deck kernels model plan shard weights)
 # Reads what a run left, and nothing of the run itself.
 set(may_report core plot deck metrics checkpoint)
-set(folders core plot hdf5 kernels deck trace comm schedule jinja model metrics plan world preflight tokenizer data tasks shard optim checkpoint weights base report)
+set(folders core gguf plot hdf5 kernels deck trace comm schedule jinja model metrics plan world preflight tokenizer data tasks shard optim checkpoint weights base report)
 set(may_train ${folders})
 list(REMOVE_ITEM may_train hdf5)
 list(APPEND folders train)
