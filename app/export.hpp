@@ -56,9 +56,9 @@ void tell_written(const ExportJob& job, const weights::ExportPlan& plan);
 
 /// Whether a name asks for one file that llama.cpp reads.
 bool is_gguf(const std::string& file);
-/// A model folder as such a file: matrices in f16 (the default), bf16, f32 or q8_0, all else in f32,
-/// with tokenizer and chat template. Throws: ErrorKind::input for models and tokenizers that it
-/// cannot say; ErrorKind::create.
+/// A model folder as such a file: matrices in f16 (the default), bf16, f32 or q8_0, all else in
+/// f32, with tokenizer and chat template. Throws: ErrorKind::input for models and tokenizers that
+/// it cannot say; ErrorKind::create.
 void export_gguf(const std::filesystem::path& folder, const std::filesystem::path& file,
                  const std::string& dtype, const train::Registry& registry);
 
