@@ -47,7 +47,7 @@ install(DIRECTORY modules/templates DESTINATION share/finetune/modules FILES_MAT
 
 # Every document and the pictures in it, but those about golden data and material of tests.
 file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR}
-  *.md .github/*.md inputs/*.md inputs/quickstart/*.md inputs/quickstart/*.svg inputs/recipes/*.md app/*.md app/LICENSE
+  *.md .github/*.md inputs/*.md inputs/quickstart/*.md inputs/quickstart/*.svg inputs/recipes/*.md inputs/tasks/*.md app/*.md app/LICENSE
   jobscripts/*.md modules/*.md spack/*.md src/*.md src/*/*.md tests/*.md tests/*/*.md tests/bench/results/*.md)
 foreach(document IN LISTS documents)
   cmake_path(GET document PARENT_PATH folder)
