@@ -119,6 +119,21 @@ void copy_file(const fs::path& folder, const std::string& name, const fs::path& 
   copy.sync();
 }
 
+/// Chat templates beside the model's default.
+void copy_templates(const fs::path& folder, const fs::path& target) {
+  constexpr const char* name = "additional_chat_templates";
+  std::error_code ignored, problem;
+  if (!fs::is_directory(folder / name, ignored)) return;
+  fs::create_directory(target / name, problem);
+  if (problem)
+    fail_create(target / name, "cannot be created", problem.message(),
+                "Check the path and its permissions.");
+  for (fs::directory_iterator i(folder / name, ignored), end; !ignored && i != end;
+       i.increment(ignored))
+    if (i->path().extension() == ".jinja")
+      copy_file(folder / name, i->path().filename().string(), target / name);
+}
+
 void copy_description(const fs::path& folder, const fs::path& target,
                       const std::map<std::string, std::string>& in_place) {
   std::error_code problem;
@@ -133,6 +148,7 @@ void copy_description(const fs::path& folder, const fs::path& target,
   for (const std::string& name : names) {
     if (describes_model(name) && !in_place.contains(name)) copy_file(folder, name, target);
   }
+  copy_templates(folder, target);
 }
 
 /// F16 ends at 65504: rounding beyond would put an infinity into the model without a word.

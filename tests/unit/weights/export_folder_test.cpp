@@ -165,6 +165,17 @@ TEST(ExportFolder, CopiesWhatDescribesTheModelByteForByte) {
   }
 }
 
+TEST(ExportFolder, CopiesTheOtherChatTemplates) {
+  const TestFolder folder;
+  fs::create_directories(folder / "model/additional_chat_templates");
+  folder.put("model/config.json", "{}");
+  folder.put("model/additional_chat_templates/rag.jinja", "{{ messages }}");
+  folder.put("model/additional_chat_templates/notes.txt", "x");
+  export_folder(folder / "out", {{{"a", DType::f32, {1}}}}, count_up, folder / "model");
+  EXPECT_EQ(content(folder / "out/additional_chat_templates/rag.jinja"), "{{ messages }}");
+  EXPECT_FALSE(fs::exists(folder / "out/additional_chat_templates/notes.txt"));
+}
+
 TEST(ExportFolder, TextsLieBesideCopiesOrTakeTheirPlace) {
   const TestFolder folder;
   fs::create_directory(folder / "model");
