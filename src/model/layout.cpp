@@ -203,7 +203,9 @@ class Builder {
 }  // namespace
 
 ParameterTable lay_out(const Architecture& architecture, const TensorNames& names) {
-  return Builder(architecture, names).build();
+  ParameterTable table = Builder(architecture, names).build();
+  table.foreign = names.foreign;
+  return table;
 }
 
 }  // namespace finetune::model

@@ -3,6 +3,7 @@
 // The parameter table of a decoder, in the order of memory, under the names of a family's files.
 
 #include <string>
+#include <vector>
 
 #include "model/architecture.hpp"
 #include "model/detail/decoder.hpp"
@@ -46,6 +47,9 @@ struct TensorNames {
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;
+
+  /// Beginnings of names of tensors that are of other parts of the model (ParameterTable::foreign).
+  std::vector<std::string> foreign = {};
 
   /// The same of a model that is a part of another one: all begin with `prefix`.
   TensorNames below(const std::string& prefix) const {

@@ -3,7 +3,7 @@
 #include "models/ernie/ernie.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::ernie {
 namespace {
@@ -21,18 +21,10 @@ Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily ernie4_5() {
-  return {"ernie4_5", {"ernie4_5"}, read, describe, build};
+  return model::decoder_family("ernie4_5", read);
 }
 
 }  // namespace finetune::models::ernie

@@ -3,7 +3,7 @@
 #include "models/exaone/exaone.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::exaone {
 namespace {
@@ -36,18 +36,10 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily exaone4() {
-  return {"exaone4", {"exaone4"}, read, describe, build};
+  return model::decoder_family<names>("exaone4", read);
 }
 
 }  // namespace finetune::models::exaone

@@ -3,7 +3,7 @@
 #include "models/glm/glm.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::glm {
 namespace {
@@ -35,22 +35,14 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily glm() {
-  return {"glm", {"glm"}, read_glm, describe, build};
+  return model::decoder_family<names>("glm", read_glm);
 }
 
 model::ModelFamily glm4() {
-  return {"glm4", {"glm4"}, read_glm4, describe, build};
+  return model::decoder_family<names>("glm4", read_glm4);
 }
 
 }  // namespace finetune::models::glm

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::granite {
 namespace {
@@ -35,18 +35,10 @@ Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily granite() {
-  return {"granite", {"granite"}, read, describe, build};
+  return model::decoder_family("granite", read);
 }
 
 }  // namespace finetune::models::granite

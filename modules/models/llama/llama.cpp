@@ -2,7 +2,7 @@
 #include "models/llama/llama.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::llama {
 namespace {
@@ -15,18 +15,10 @@ model::Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const model::Architecture& a) {
-  return model::lay_out(a);
-}
-
-model::ModelPtr build(const model::Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily family() {
-  return {"llama", {"llama"}, read, describe, build};
+  return model::decoder_family("llama", read);
 }
 
 }  // namespace finetune::models::llama

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::llama {
 namespace {
@@ -93,28 +93,20 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe_text(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ParameterTable describe_whole(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a, names().below("language_model."));
-  table.foreign = {"multi_modal_projector.", "vision_model."};
-  return table;
-}
-
-model::ModelPtr build_llama4(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
+model::TensorNames names_of_text() {
+  model::TensorNames all = names().below("language_model.");
+  all.foreign = {"multi_modal_projector.", "vision_model."};
+  return all;
 }
 
 }  // namespace
 
 model::ModelFamily llama4() {
-  return {"llama4", {"llama4"}, read_whole, describe_whole, build_llama4};
+  return model::decoder_family<names_of_text>("llama4", read_whole);
 }
 
 model::ModelFamily llama4_text() {
-  return {"llama4_text", {"llama4_text"}, read_text, describe_text, build_llama4};
+  return model::decoder_family<names>("llama4_text", read_text);
 }
 
 }  // namespace finetune::models::llama

@@ -2,7 +2,7 @@
 #include "models/mistral/mistral.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::mistral {
 namespace {
@@ -66,32 +66,24 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ParameterTable describe_mistral3(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a, model::TensorNames().below("language_model."));
-  table.foreign = {"multi_modal_projector.", "vision_tower."};
-  return table;
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
+model::TensorNames names_of_text() {
+  model::TensorNames names = model::TensorNames().below("language_model.");
+  names.foreign = {"multi_modal_projector.", "vision_tower."};
+  return names;
 }
 
 }  // namespace
 
 model::ModelFamily mistral() {
-  return {"mistral", {"mistral"}, read_mistral, describe, build};
+  return model::decoder_family<names>("mistral", read_mistral);
 }
 
 model::ModelFamily mistral3() {
-  return {"mistral3", {"mistral3"}, read_mistral3, describe_mistral3, build};
+  return model::decoder_family<names_of_text>("mistral3", read_mistral3);
 }
 
 model::ModelFamily mixtral() {
-  return {"mixtral", {"mixtral"}, read_mixtral, describe, build};
+  return model::decoder_family<names>("mixtral", read_mixtral);
 }
 
 }  // namespace finetune::models::mistral

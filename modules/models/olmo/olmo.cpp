@@ -3,7 +3,7 @@
 #include "models/olmo/olmo.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::olmo {
 namespace {
@@ -44,22 +44,14 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily olmo2() {
-  return {"olmo2", {"olmo2"}, read_olmo2, describe, build};
+  return model::decoder_family<names>("olmo2", read_olmo2);
 }
 
 model::ModelFamily olmo3() {
-  return {"olmo3", {"olmo3"}, read_olmo3, describe, build};
+  return model::decoder_family<names>("olmo3", read_olmo3);
 }
 
 }  // namespace finetune::models::olmo

@@ -3,7 +3,7 @@
 #include "models/phi/phi.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::phi {
 namespace {
@@ -30,18 +30,10 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily phi3() {
-  return {"phi3", {"phi3"}, read, describe, build};
+  return model::decoder_family<names>("phi3", read);
 }
 
 }  // namespace finetune::models::phi

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::qwen {
 namespace {
@@ -47,19 +47,11 @@ Architecture read_qwen3_moe(const core::Json& config, const std::string& where) 
   return read_experts({config, where});
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
-}
-
 /// Its heads for several tokens at once are not trained.
-model::ParameterTable describe_mimo(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a);
-  table.foreign = {"model.mtp_layers."};
-  return table;
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
+model::TensorNames names_of_mimo() {
+  model::TensorNames names;
+  names.foreign = {"model.mtp_layers."};
+  return names;
 }
 
 }  // namespace
@@ -93,19 +85,19 @@ Architecture read_experts(const ConfigReader& reader) {
 }
 
 model::ModelFamily mimo() {
-  return {"mimo", {"mimo"}, read_qwen2, describe_mimo, build};
+  return model::decoder_family<names_of_mimo>("mimo", read_qwen2);
 }
 
 model::ModelFamily qwen2() {
-  return {"qwen2", {"qwen2"}, read_qwen2, describe, build};
+  return model::decoder_family("qwen2", read_qwen2);
 }
 
 model::ModelFamily qwen3() {
-  return {"qwen3", {"qwen3"}, read_qwen3, describe, build};
+  return model::decoder_family("qwen3", read_qwen3);
 }
 
 model::ModelFamily qwen3_moe() {
-  return {"qwen3_moe", {"qwen3_moe"}, read_qwen3_moe, describe, build};
+  return model::decoder_family("qwen3_moe", read_qwen3_moe);
 }
 
 }  // namespace finetune::models::qwen

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen 1: the same arithmetic as Qwen 2 with as many key heads as query heads, under other names.
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 #include "models/qwen/qwen.hpp"
 
 namespace finetune::models::qwen {
@@ -61,18 +61,10 @@ model::TensorNames names() {
   return names;
 }
 
-model::ParameterTable describe_qwen1(const Architecture& a) {
-  return model::lay_out(a, names());
-}
-
-model::ModelPtr build_qwen1(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, names()).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily qwen1() {
-  return {"qwen", {"qwen"}, read, describe_qwen1, build_qwen1};
+  return model::decoder_family<names>("qwen", read);
 }
 
 }  // namespace finetune::models::qwen

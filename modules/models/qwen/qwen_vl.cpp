@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen 3 VL: what reads and writes text, which is Qwen 3. What it sees is not trained.
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 #include "models/qwen/qwen.hpp"
 #include "models/qwen/read.hpp"
 
@@ -37,27 +37,18 @@ model::TensorNames vl_names() {
   names.final_norm = "model.language_model.norm";
   names.fused_gate_up = "mlp.experts.gate_up_proj";
   names.fused_down = "mlp.experts.down_proj";
+  names.foreign = {"model.visual."};
   return names;
-}
-
-model::ParameterTable describe_vl(const Architecture& a) {
-  model::ParameterTable table = model::lay_out(a, vl_names());
-  table.foreign = {"model.visual."};
-  return table;
-}
-
-model::ModelPtr build_vl(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a, vl_names()).decoder);
 }
 
 }  // namespace
 
 model::ModelFamily qwen3_vl() {
-  return {"qwen3_vl", {"qwen3_vl"}, read_vl, describe_vl, build_vl};
+  return model::decoder_family<vl_names>("qwen3_vl", read_vl);
 }
 
 model::ModelFamily qwen3_vl_moe() {
-  return {"qwen3_vl_moe", {"qwen3_vl_moe"}, read_vl_moe, describe_vl, build_vl};
+  return model::decoder_family<vl_names>("qwen3_vl_moe", read_vl_moe);
 }
 
 }  // namespace finetune::models::qwen

@@ -3,7 +3,7 @@
 #include "models/seed/seed.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::seed {
 namespace {
@@ -21,18 +21,10 @@ Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily seed_oss() {
-  return {"seed_oss", {"seed_oss"}, read, describe, build};
+  return model::decoder_family("seed_oss", read);
 }
 
 }  // namespace finetune::models::seed

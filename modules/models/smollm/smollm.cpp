@@ -3,7 +3,7 @@
 #include "models/smollm/smollm.hpp"
 
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/decoder_family.hpp"
 
 namespace finetune::models::smollm {
 namespace {
@@ -29,18 +29,10 @@ Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  return model::lay_out(a);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, model::lay_out(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily smollm3() {
-  return {"smollm3", {"smollm3"}, read, describe, build};
+  return model::decoder_family("smollm3", read);
 }
 
 }  // namespace finetune::models::smollm
