@@ -43,6 +43,7 @@ const ModelFamily& claiming(const std::string& model_type, const std::vector<Mod
       known.push_back(type);
     }
   }
+  std::ranges::sort(known);
   std::string list;
   for (const std::string& type : known)
     list += (list.empty() ? "" : ", ") + type;
