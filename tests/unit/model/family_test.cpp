@@ -51,7 +51,7 @@ TEST(Identify, FindsTheFamilyThatClaimsTheType) {
 
 TEST(Identify, ListsWhatItKnows) {
   EXPECT_EQ(refusal(R"({"model_type": "plan"})"),
-            "m/config.json: unknown model_type \"plan\" (known: plain, plainer, fancy). Did you "
+            "m/config.json: unknown model_type \"plan\" (known: fancy, plain, plainer). Did you "
             "mean \"plain\"?");
 }
 
