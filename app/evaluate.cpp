@@ -4,24 +4,22 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include "comm/agree.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "data/text/model_template.hpp"
 #include "model_folders.hpp"
-#include "tasks/requests.hpp"
 #include "tasks/results.hpp"
+#include "tasks/task_set.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/infer/loaded_model.hpp"
+#include "train/infer/task_folder.hpp"
 #include "train/infer/task_run.hpp"
 #include "train/input/described_model.hpp"
 #include "train/run/stop.hpp"
@@ -30,11 +28,6 @@ namespace finetune::app {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct AskedTask {
-  tasks::Task task;
-  std::vector<tasks::Question> questions;
-};
 
 /// A model, or one with an adapter: a column of the table.
 struct Candidate {
@@ -79,39 +72,15 @@ std::vector<Candidate> candidates_of(const EvaluateArguments& how) {
   return candidates;
 }
 
-std::vector<AskedTask> read_tasks(const EvaluateArguments& how) {
-  std::vector<AskedTask> asked;
-  for (const std::string& file : how.tasks) {
-    tasks::Task task = tasks::Task::read(file, how.data);
-    const auto is_same = [&](const AskedTask& other) { return other.task.name == task.name; };
-    if (std::ranges::any_of(asked, is_same))
-      core::fail(core::ErrorKind::command_line,
-                 {"finetune evaluate", fmt::format("two tasks are called {}", task.name),
-                  "results are told apart by it", "Give one of them another task.name."});
-    std::vector<tasks::Question> questions = tasks::questions_of(task, how.limit);
-    asked.push_back({std::move(task), std::move(questions)});
-  }
-  return asked;
-}
-
 /// What decides the numbers: an evaluation of another one begins anew.
 std::string fingerprint_of(const EvaluateArguments& how, const std::vector<Candidate>& candidates,
-                           const std::vector<AskedTask>& asked, core::DType dtype) {
+                           const std::vector<tasks::AskedTask>& asked, core::DType dtype) {
   std::string text =
       fmt::format("{} {} {} {}\n", core::name(dtype), how.batch_tokens, how.limit, how.seed);
   for (const Candidate& one : candidates)
     for (const fs::path& folder : {one.folder, one.adapter})
       text += (folder.empty() ? "" : fs::absolute(folder).string()) + "\n";
-  for (const AskedTask& one : asked) {
-    text += core::read_text(one.task.file, 1 << 20);
-    for (const tasks::Question& question : one.questions) {
-      text += question.prompt + question.answer;
-      for (const std::string& each : question.prompts)
-        text += each;
-      for (const std::string& each : question.continuations)
-        text += each;
-    }
-  }
+  text += tasks::text_of(asked);
   return core::fingerprint(text);
 }
 
@@ -121,93 +90,10 @@ core::DType dtype_of(const EvaluateArguments& how, core::DType of_files) {
   return of_files == core::DType::bf16 ? core::DType::bf16 : core::DType::f32;
 }
 
-/// The folder of the results; the root alone writes there.
-class Output {
- public:
-  Output(const comm::Communicator& world, fs::path folder)
-      : world_(world), folder_(std::move(folder)) {
-    comm::agree_all(world_, [&] {
-      if (!world_.is_root()) return;
-      std::error_code problem;
-      fs::create_directories(folder_, problem);
-      if (problem)
-        core::fail(core::ErrorKind::create, {folder_.string(), "cannot be created",
-                                             problem.message(), "Name another folder by -o."});
-    });
-  }
-
-  tasks::Progress progress(const std::string& fingerprint) {
-    std::string lines;
-    comm::agree_all(world_, [&] {
-      std::error_code ignored;
-      constexpr std::int64_t largest_bytes = std::int64_t{1} << 32;
-      if (world_.is_root() && fs::exists(progress_file(), ignored))
-        lines = core::read_text(progress_file(), largest_bytes);
-    });
-    lines = world_.broadcast_text(std::move(lines));
-    if (!world_.is_root()) return {lines, fingerprint, {}};
-    // A line that was cut off would spoil the next one.
-    const tasks::Progress known(lines, fingerprint, [](const std::string&) {});
-    lines.resize(lines.rfind('\n') + 1);
-    if (!known.continues()) lines.clear();
-    core::write_text_atomically(progress_file(), lines);
-    file_.open(progress_file(), std::ios::app);
-    if (known.size() > 0)
-      log::info(fmt::format("goes on: {} answers are known from {}", known.size(),
-                            progress_file().string()));
-    return {lines, fingerprint, [this](const std::string& line) { write(line); }};
-  }
-
-  void finish(const std::vector<tasks::Outcome>& outcomes, const std::string& table) {
-    comm::agree_all(world_, [&] {
-      if (!world_.is_root()) return;
-      core::Json results = tasks::json_of(tasks::figures_of(outcomes));
-      results["table"] = table;
-      core::write_text_atomically(folder_ / "results.json", results.dump(2) + "\n");
-      std::string samples;
-      for (const tasks::Outcome& outcome : outcomes) {
-        for (const tasks::Judged& judged : outcome.judged) {
-          core::Json line = judged.record;
-          line["model"] = outcome.model;
-          line["task"] = outcome.task;
-          line["question"] = judged.index + 1;
-          for (const auto& [metric, value] : judged.values)
-            line[metric] = value;
-          samples += line.dump(-1, ' ', false, core::Json::error_handler_t::replace) + "\n";
-        }
-      }
-      core::write_text_atomically(folder_ / "samples.jsonl", samples);
-      file_.close();
-      std::error_code ignored;
-      fs::remove(progress_file(), ignored);
-    });
-  }
-
-  const fs::path& folder() const { return folder_; }
-
- private:
-  fs::path progress_file() const { return folder_ / "progress.jsonl"; }
-
-  void write(const std::string& line) {
-    file_ << line << std::flush;
-    if (!file_)
-      core::fail(core::ErrorKind::io, {progress_file().string(), "cannot be written",
-                                       core::system_reason(), "Is the disk full?"});
-  }
-
-  comm::Communicator world_;
-  fs::path folder_;
-  std::ofstream file_;
-};
-
-bool talks(const std::vector<AskedTask>& asked) {
-  return std::ranges::any_of(asked, [](const AskedTask& one) { return one.task.uses_chat; });
-}
-
 /// All tasks of one model; nothing if it was stopped.
 std::optional<std::vector<tasks::Outcome>> ask(
     const comm::Communicator& world, const Candidate& candidate, train::LoadedModel& loaded,
-    const std::vector<AskedTask>& asked, tasks::Progress& progress,
+    const std::vector<tasks::AskedTask>& asked, tasks::Progress& progress,
     const train::AskOptions& options, const train::Registry& registry) {
   const auto tokenizer =
       comm::agree(world, [&] { return tokenizer::Tokenizer::load(candidate.folder); });
@@ -216,12 +102,12 @@ std::optional<std::vector<tasks::Outcome>> ask(
   engine.uses_adapter = candidate.uses_adapter;
   train::Asked who{engine, tokenizer, candidate.name};
   comm::agree_all(world, [&] {
-    if (talks(asked))
+    if (tasks::any_talks(asked))
       who.chat = data::choose_template("model", candidate.folder, tokenizer, registry.templates,
                                        "task.chat");
   });
   std::vector<tasks::Outcome> outcomes;
-  for (const AskedTask& one : asked) {
+  for (const tasks::AskedTask& one : asked) {
     if (world.is_root())
       log::info(fmt::format("{}: {} questions to {}", one.task.name, one.questions.size(),
                             candidate.name));
@@ -234,9 +120,9 @@ std::optional<std::vector<tasks::Outcome>> ask(
 
 /// By task, then by model: each beside the others.
 std::vector<tasks::Outcome> by_task(std::vector<tasks::Outcome> outcomes,
-                                    const std::vector<AskedTask>& asked) {
+                                    const std::vector<tasks::AskedTask>& asked) {
   std::vector<tasks::Outcome> ordered;
-  for (const AskedTask& one : asked)
+  for (const tasks::AskedTask& one : asked)
     for (tasks::Outcome& outcome : outcomes)
       if (outcome.task == one.task.name) ordered.push_back(std::move(outcome));
   return ordered;
@@ -255,12 +141,15 @@ int run_evaluate(const comm::Environment* environment, const Arguments& argument
         require_no_run(folder);
     return candidates_of(how);
   });
-  const auto asked = comm::agree(world, [&] { return read_tasks(how); });
+  const auto asked = comm::agree(world, [&] {
+    return tasks::read_tasks({how.tasks.begin(), how.tasks.end()}, how.data, how.limit,
+                             "finetune evaluate");
+  });
   const core::DType dtype = dtype_of(
       how,
       train::describe_model(world, candidates.front().folder, registry).architecture.file_dtype);
   train::watch_signals();
-  Output output(world, how.output);
+  train::TaskFolder output(world, how.output);
   tasks::Progress progress = output.progress(
       comm::agree(world, [&] { return fingerprint_of(how, candidates, asked, dtype); }));
   const train::AskOptions options{.batch_tokens = how.batch_tokens,

@@ -97,6 +97,8 @@ std::string model_card(const checkpoint::RunState& state, const std::string& bas
   card += fmt::format("| optimizer steps | {} |\n", state.step);
   if (state.validation_loss)
     card += fmt::format("| validation loss | {:.6g} |\n", *state.validation_loss);
+  if (state.score && state.score->name != checkpoint::validation_loss_name)
+    card += fmt::format("| {} | {:.6g} |\n", in_line(state.score->name), state.score->value);
   card +=
       fmt::format("| made with | {} |\n", in_line(state.build.substr(0, state.build.find(';'))));
   if (const std::string lines = settings_lines(state); !lines.empty())

@@ -15,7 +15,7 @@ const char* plural(std::int64_t count) {
   return count == 1 ? "" : "s";
 }
 
-/// One line: step, size, good or bad, validation loss.
+/// One line: step, size, good or bad, validation loss, score.
 void print(const checkpoint::VerifiedCheckpoint& checkpoint) {
   std::string line =
       fmt::format("step {:>10}  {:>10}  ", checkpoint.step, core::human_bytes(checkpoint.bytes));
@@ -24,6 +24,8 @@ void print(const checkpoint::VerifiedCheckpoint& checkpoint) {
                                                      plural(checkpoint.num_problems));
   if (checkpoint.validation_loss)
     line += fmt::format("  validation loss {:.6g}", *checkpoint.validation_loss);
+  if (checkpoint.score)
+    line += fmt::format("  {} {:.6g}", checkpoint.score->name, checkpoint.score->value);
   log::info(line);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -39,6 +40,8 @@ void visit_fields(State& state, const Visit& visit) {
   visit("build", state.build, OnRestart::ignored);
   visit("adapter", state.adapter, OnRestart::ignored);
   visit("validation_loss", state.validation_loss, OnRestart::ignored);
+  visit("score", state.score, OnRestart::ignored);
+  visit("patience", state.patience, OnRestart::ignored);
   visit("total_samples", state.total_samples, OnRestart::ignored);
   visit("total_tokens", state.total_tokens, OnRestart::ignored);
 }
@@ -56,6 +59,13 @@ void visit_adapter(Adapter& adapter, const Visit& visit) {
   visit("config", adapter.config);
   visit("name", adapter.name);
   visit("double_quant", adapter.double_quant);
+}
+
+template <typename Fields, typename Visit>
+void visit_score(Fields& score, const Visit& visit) {
+  visit("name", score.name);
+  visit("value", score.value);
+  visit("less_is_better", score.less_is_better);
 }
 
 bool holds_texts(const Json& json) {
@@ -106,6 +116,11 @@ bool take(const Json& json, AdapterState& adapter) {
   return true;
 }
 
+bool take(const Json& json, Score& score) {
+  score = Score::from_json(json);
+  return score.is_usable();
+}
+
 /// Like the others, but a field that is not there is none that does not fit.
 template <typename T>
 bool take_if_there(const Json* json, std::optional<T>& field) {
@@ -143,6 +158,30 @@ void put(Json& object, const char* key, const std::optional<T>& field) {
 }
 
 }  // namespace
+
+Score Score::from_json(const Json& json) {
+  Score score;
+  visit_score(score, [&](const char* key, auto& field) {
+    const Json* entry = entry_of(json, key);
+    const bool fits = entry != nullptr && take(*entry, field);
+    if (!fits && score.unusable.empty()) score.unusable = key;
+  });
+  return score;
+}
+
+Json Score::to_json() const {
+  Json json = Json::object();
+  visit_score(*this, [&](const char* key, const auto& field) { json[key] = field; });
+  return json;
+}
+
+bool Score::is_usable() const {
+  return unusable.empty() && !std::isnan(value);
+}
+
+bool Score::is_better_than(const Score& other) const {
+  return less_is_better ? value < other.value : value > other.value;
+}
 
 FrozenBase FrozenBase::from_json(const Json& json) {
   FrozenBase base;
@@ -196,6 +235,12 @@ Json RunState::to_json() const {
   visit_fields(*this,
                [&](const char* key, const auto& field, OnRestart) { put(json, key, field); });
   return json;
+}
+
+std::optional<Score> RunState::measured() const {
+  if (score) return score;
+  if (!validation_loss || std::isnan(*validation_loss)) return std::nullopt;
+  return Score{.name = validation_loss_name, .value = *validation_loss, .less_is_better = true};
 }
 
 void RunState::require(const std::filesystem::path& where) const {

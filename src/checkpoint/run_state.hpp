@@ -39,6 +39,24 @@ struct AdapterState {
   void require(const std::filesystem::path& where) const;
 };
 
+/// The score of runs that name no other.
+inline constexpr const char* validation_loss_name = "validation_loss";
+inline constexpr const char* exact_match_name = "exact_match";
+
+/// What says how good weights are: of two, which are better.
+struct Score {
+  std::string name = {};  ///< "validation_loss", "exact_match" or "TASK/METRIC"
+  double value = 0;
+  bool less_is_better = true;
+  std::string unusable = {};  ///< the first field that is missing or something else; empty: none
+
+  static Score from_json(const core::Json& json);
+  core::Json to_json() const;
+  bool is_usable() const;
+  /// Of the same name. What is equal is not better.
+  bool is_better_than(const Score& other) const;
+};
+
 /// Everything but tensors that a restart or an export needs. Learning rate and data position follow
 /// from the step. Optional fields came with later versions, or are not of every run.
 struct RunState {
@@ -51,6 +69,8 @@ struct RunState {
   std::optional<std::string> arithmetic = {};  ///< how its products are computed
   std::optional<std::string> run_id = {};
   std::optional<double> validation_loss = {};      ///< of these very weights
+  std::optional<Score> score = {};                 ///< likewise, by what checkpoint.best_by names
+  core::Json patience = {};                        ///< of early stopping; null without
   std::optional<std::int64_t> total_samples = {};  ///< trained on in all steps so far
   std::optional<std::int64_t> total_tokens = {};   ///< the same
   std::optional<FrozenBase> base = {};             ///< of frozen weights; none without any
@@ -70,6 +90,10 @@ struct RunState {
   /// Reads what is there; state.json comes from a file, and null is as good as an empty object.
   static RunState from_json(const core::Json& json);
   core::Json to_json() const;
+
+  /// What tells these weights from others of the run: `score`, or the validation loss of earlier
+  /// versions and of runs that measure nothing else. Nothing if none was measured.
+  std::optional<Score> measured() const;
 
   /// Checks that there was what a restart needs, in its types.
   /// Throws: ErrorKind::input naming `where` and the field.

@@ -46,11 +46,19 @@ void CheckpointSettings::bind_retention(deck::Table& table) {
                  .sentence = "In addition keep those of every so many steps for good; 0: none.",
                  .unit = "steps"},
                 keep_every, {.min = 0});
-  table.integer({.name = "keep_best",
-                 .restart = Restart::free,
-                 .sentence = "In addition keep this many with the lowest validation loss; a "
-                             "checkpoint has one if it was saved right after a validation."},
-                keep_best, {.min = 0});
+  table.integer(
+      {.name = "keep_best",
+       .restart = Restart::free,
+       .sentence = "In addition keep this many that are best by best_by; it is known of a "
+                   "checkpoint that was saved right after it was measured."},
+      keep_best, {.min = 0});
+  table.text(
+      {.name = "best_by",
+       .restart = Restart::free,
+       .sentence = "What keep_best, train.early_stopping_patience and finetune export --best "
+                   "go by: \"validation_loss\", \"exact_match\" (of validation samples), or "
+                   "\"TASK/METRIC\" of a task in evaluate.tasks."},
+      best_by);
 }
 
 void CheckpointSettings::bind_how(deck::Table& table) {

@@ -7,6 +7,7 @@
 
 #include "checkpoint/format/layout.hpp"
 #include "checkpoint/format/retire.hpp"
+#include "checkpoint/run_state.hpp"
 
 namespace finetune::deck {
 class Table;
@@ -25,6 +26,7 @@ struct CheckpointSettings {
   std::int64_t save_total_limit = 2;
   std::int64_t keep_every = 0;
   std::int64_t keep_best = 0;
+  std::string best_by = validation_loss_name;
   Files files = Files::node;
   Access access = Access::owner;
   bool is_async = true;

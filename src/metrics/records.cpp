@@ -75,6 +75,16 @@ std::string to_json(const ValidationRecord& r) {
   return text + "}";
 }
 
+std::string to_json(const EvaluationRecord& r) {
+  std::string figures;
+  for (const TaskFigure& figure : r.figures)
+    figures +=
+        fmt::format(R"({}{{"name": {}, "value": {}, "standard_error": {}}})",
+                    figures.empty() ? "" : ", ", core::Json(core::printable(figure.name)).dump(),
+                    number(figure.value), number(figure.standard_error));
+  return fmt::format(R"({{"step": {}, "evaluation": [{}]}})", r.step, figures);
+}
+
 std::string to_json(const CheckpointRecord& r) {
   return fmt::format(
       R"({{"step": {}, "checkpoint": {{"level": "{}", "bytes": {}, "blocked_s": {}, "write_s": {}, "read_back_s": {}, "total_s": {}}}}})",

@@ -53,6 +53,19 @@ struct ValidationRecord {
       exact_match;  ///< part of the samples whose every trained token is the most likely one
 };
 
+/// A figure of a task.
+struct TaskFigure {
+  std::string name;  ///< "TASK/METRIC"
+  double value = 0;
+  double standard_error = 0;
+};
+
+/// What the model made of tasks.
+struct EvaluationRecord {
+  std::int64_t step = 0;
+  std::vector<TaskFigure> figures;
+};
+
 /// A save that is done.
 struct CheckpointRecord {
   std::int64_t step = 0;
@@ -85,6 +98,7 @@ struct AnswersRecord {
 
 std::string to_json(const StepRecord& record);
 std::string to_json(const ValidationRecord& record);
+std::string to_json(const EvaluationRecord& record);
 std::string to_json(const CheckpointRecord& record);
 std::string to_json(const ResumeRecord& record);
 std::string to_json(const AnswersRecord& record);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/text.hpp"
+#include "report/detail/rows.hpp"
 #include "report/page.hpp"
 
 namespace finetune::report {
@@ -45,9 +46,14 @@ std::string csv(std::span<const std::filesystem::path> folders) {
   for (const auto& folder : folders) {
     const std::string run = HistoryReader(folder).history().name;
     for_each_row(folder, [&](const core::Json& row) {
-      if (!row.contains("loss") && !row.contains("validation_loss")) return;
+      const auto asked = row.find("evaluation");
+      if (!row.contains("loss") && !row.contains("validation_loss") && asked == row.end()) return;
       Fields fields = {{"run", cell_of(core::one_line(run))}};
       flatten("", row, fields);
+      if (asked != row.end() && asked->is_array())
+        for (const core::Json& one : *asked)
+          if (const std::string name = detail::text_of(one, "name"); !name.empty())
+            flatten(name, one.value("value", core::Json()), fields);
       for (const auto& [name, value] : fields)
         if (std::ranges::find(columns, name) == columns.end()) columns.push_back(name);
       rows.push_back(std::move(fields));

@@ -94,6 +94,7 @@ std::string page(std::vector<ReportedRun> runs, double now_s, plot::Spacing spac
       {"loss", "exact-match", "lr", "grad-norm", "tokens-per-s", "mfu"}, histories, spacing);
   std::string body = detail::head(runs);
   body += detail::section("Curves", curves.empty() ? "" : curves + how_to_read);
+  body += detail::section("Tasks", detail::tasks(runs) + figures({"tasks"}, histories, spacing));
   body += detail::section("Where the time goes", figures({"times", "ranks"}, histories, spacing) +
                                                      detail::slowest_ranks(runs));
   body += detail::section(

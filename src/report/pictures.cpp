@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "core/text.hpp"
@@ -106,6 +107,33 @@ std::vector<Picture> exact_match(Runs runs) {
       plot.curves.push_back({runs[i].name, std::move(points), i, Curve::Style::dots});
   }
   return of_plot(std::move(plot), runs);
+}
+
+/// One for each measure, the first ones of those that there are.
+std::vector<Picture> tasks(Runs runs) {
+  constexpr std::size_t most = 24;
+  std::vector<std::string> names;
+  for (const RunHistory& run : runs)
+    for (const EvaluationRow& row : run.evaluations)
+      for (const EvaluationRow::Measured& one : row.measured)
+        if (std::ranges::find(names, one.name) == names.end() && names.size() < most)
+          names.push_back(one.name);
+  std::vector<Picture> out;
+  for (const std::string& name : names) {
+    LinePlot plot{.id = fmt::format("task{}", out.size()), .title = name};
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      auto points = points_of(runs[i].evaluations, [&](const EvaluationRow& row) {
+        const EvaluationRow::Measured* one = row.find(name);
+        return one != nullptr ? one->value : NAN;
+      });
+      if (points.empty()) continue;
+      plot.curves.push_back({"", points, i, Curve::Style::line});
+      plot.curves.push_back(
+          {runs.size() > 1 ? runs[i].name : "", std::move(points), i, Curve::Style::dots});
+    }
+    std::ranges::move(of_plot(std::move(plot), runs), std::back_inserter(out));
+  }
+  return out;
 }
 
 std::vector<Picture> rate(Runs runs) {
@@ -310,14 +338,15 @@ std::vector<Picture> memory_timeline(Runs runs) {
 }  // namespace
 
 std::vector<std::string> picture_names() {
-  return {"loss",    "exact-match", "lr",        "grad-norm", "tokens-per-s",
-          "mfu",     "times",       "ranks",     "memory",    "memory-timeline",
-          "gpu-use", "gpu-power",   "gpu-clock", "cores",     "links"};
+  return {"loss",      "exact-match", "tasks", "lr",     "grad-norm",       "tokens-per-s",
+          "mfu",       "times",       "ranks", "memory", "memory-timeline", "gpu-use",
+          "gpu-power", "gpu-clock",   "cores", "links"};
 }
 
 std::vector<Picture> pictures(const std::string& name, Runs runs, plot::Spacing spacing) {
   if (name == "loss") return loss(runs, spacing);
   if (name == "exact-match") return exact_match(runs);
+  if (name == "tasks") return tasks(runs);
   if (name == "lr") return rate(runs);
   if (name == "grad-norm") return grad_norm(runs);
   if (name == "tokens-per-s") return throughput(runs);

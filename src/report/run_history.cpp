@@ -203,6 +203,9 @@ void HistoryReader::take_line(std::string_view line) {
   } else if (row.contains("validation_loss")) {
     drop_from(h.validations, *step);
     h.validations.push_back(detail::validation_row(*step, row));
+  } else if (const auto asked = row.find("evaluation"); asked != row.end()) {
+    drop_from(h.evaluations, *step);
+    h.evaluations.push_back(detail::evaluation_row(*step, *asked));
   } else if (const auto saved = row.find("checkpoint"); saved != row.end()) {
     h.checkpoints.push_back(detail::checkpoint_row(*step, *saved));
   } else if (const auto resumed = row.find("resume"); resumed != row.end()) {
@@ -226,6 +229,11 @@ void HistoryReader::read_deck() {
   } catch (const core::Error&) {
     // Without a deck there is still a curve.
   }
+}
+
+const EvaluationRow::Measured* EvaluationRow::find(const std::string& name) const {
+  const auto found = std::ranges::find(measured, name, &Measured::name);
+  return found == measured.end() ? nullptr : &*found;
 }
 
 RunHistory read_run(const fs::path& folder) {

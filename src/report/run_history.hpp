@@ -87,6 +87,19 @@ struct ValidationRow {
   std::optional<double> exact_match = {};
 };
 
+/// What the model of a step made of tasks.
+struct EvaluationRow {
+  struct Measured {
+    std::string name;  ///< "TASK/METRIC"
+    double value = 0, standard_error = 0;
+  };
+  std::int64_t step = 0;
+  std::vector<Measured> measured = {};
+
+  /// nullptr: it is not there.
+  const Measured* find(const std::string& name) const;
+};
+
 struct CheckpointRow {
   std::int64_t step = 0;
   std::string level;
@@ -113,6 +126,7 @@ struct RunHistory {
   std::string name;  ///< of the folder, for legends
   std::vector<StepRow> steps;
   std::vector<ValidationRow> validations;
+  std::vector<EvaluationRow> evaluations;
   std::vector<CheckpointRow> checkpoints;
   std::vector<ResumeRow> resumes;
   std::vector<TimesRow> times;

@@ -88,11 +88,31 @@ double value_of(const std::string& metric, const Task& task, const std::string& 
   return is_json(answer, right);
 }
 
+constexpr const char* majority_suffix = "_majority";
+constexpr const char* any_suffix = "_any";
+
+/// Whether several tries have a majority and a best one by this metric.
+bool judges_tries(const std::string& metric, std::int64_t num_tries) {
+  return num_tries > 1 && (metric == "exact_match" || metric == "numeric");
+}
+
 }  // namespace
 
 std::size_t likeliest(const std::vector<ScoredChoice>& scores) {
   return static_cast<std::size_t>(
       std::ranges::max_element(scores, {}, &ScoredChoice::log_likelihood) - scores.begin());
+}
+
+std::vector<std::string> values_of(const Task& task) {
+  if (task.kind == Kind::perplexity) return metrics_of(Kind::perplexity);
+  std::vector<std::string> names;
+  for (const std::string& metric : task.metrics) {
+    names.push_back(metric);
+    if (task.kind != Kind::generate || !judges_tries(metric, task.generation.samples)) continue;
+    names.push_back(metric + majority_suffix);
+    names.push_back(metric + any_suffix);
+  }
+  return names;
 }
 
 Values judge_choices(const Task& task, const Question& question,
@@ -159,9 +179,9 @@ Values judge_answers(const Task& task, const Question& question,
       best = std::max(best, value);
     }
     values[metric] = sum / static_cast<double>(texts.size());
-    if (texts.size() == 1 || (metric != "exact_match" && metric != "numeric")) continue;
-    values[metric + "_majority"] = value_of(metric, task, majority, question.answer);
-    values[metric + "_any"] = best;
+    if (!judges_tries(metric, std::ssize(texts))) continue;
+    values[metric + majority_suffix] = value_of(metric, task, majority, question.answer);
+    values[metric + any_suffix] = best;
   }
   return values;
 }

@@ -33,6 +33,9 @@ std::size_t likeliest(const std::vector<ScoredChoice>& scores);
 Values judge_answers(const Task& task, const Question& question,
                      const std::vector<std::string>& answers);
 
+/// Names of all values that `task` gives its answers, or its texts.
+std::vector<std::string> values_of(const Task& task);
+
 /// What counts of an answer, as the task says.
 std::string counted(const Task& task, const std::string& answer);
 

@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <limits>
 #include <optional>
 
 #include "checkpoint/format/detail/candidate.hpp"
@@ -23,8 +21,7 @@ std::optional<GoodCheckpoint> look_at(const std::filesystem::path& folder, Level
     const FoundCheckpoint found = parse(read_candidate(folder));
     // A node has some of the files only.
     if (level == Level::shared) check_file_sizes(found);
-    return GoodCheckpoint{
-        found.step, found.state.validation_loss.value_or(std::numeric_limits<double>::quiet_NaN())};
+    return GoodCheckpoint{found.step, found.state.measured()};
   } catch (const core::Error&) {
     return std::nullopt;
   }
@@ -34,19 +31,23 @@ std::optional<GoodCheckpoint> look_at(const std::filesystem::path& folder, Level
 
 std::vector<std::int64_t> superfluous(std::span<const GoodCheckpoint> good,
                                       const Retention& retention) {
-  std::vector<GoodCheckpoint> by_loss;
+  std::vector<GoodCheckpoint> by_score;
   for (const GoodCheckpoint& kept : good) {
-    if (!std::isnan(kept.validation_loss)) by_loss.push_back(kept);
+    const bool counts =
+        kept.score && (by_score.empty() || kept.score->name == by_score.front().score->name);
+    if (counts) by_score.push_back(kept);
   }
-  // Of equal losses the newest comes first, as it does in `good`.
-  std::ranges::stable_sort(by_loss, {}, &GoodCheckpoint::validation_loss);
-  by_loss.resize(std::min(by_loss.size(), static_cast<std::size_t>(retention.best)));
+  // Of equal scores the newest comes first, as it does in `good`.
+  std::ranges::stable_sort(by_score, [](const GoodCheckpoint& a, const GoodCheckpoint& b) {
+    return a.score->is_better_than(*b.score);
+  });
+  by_score.resize(std::min(by_score.size(), static_cast<std::size_t>(retention.best)));
   std::vector<std::int64_t> steps;
   for (std::size_t i = 0; i < good.size(); ++i) {
     const std::int64_t step = good[i].step;
     const bool stays = static_cast<std::int64_t>(i) < retention.newest ||
                        (retention.every > 0 && step % retention.every == 0) ||
-                       std::ranges::find(by_loss, step, &GoodCheckpoint::step) != by_loss.end();
+                       std::ranges::find(by_score, step, &GoodCheckpoint::step) != by_score.end();
     if (!stays) steps.push_back(step);
   }
   return steps;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "checkpoint/format/layout.hpp"
+#include "checkpoint/run_state.hpp"
 
 namespace finetune::checkpoint {
 
@@ -15,16 +17,17 @@ namespace finetune::checkpoint {
 struct Retention {
   std::int64_t newest = 2;  ///< at least 1
   std::int64_t every = 0;   ///< those of multiples of so many steps; 0: none for that
-  std::int64_t best = 0;    ///< those of the lowest validation losses
+  std::int64_t best = 0;    ///< those of the best scores
 };
 
 /// A good checkpoint, as far as retention is concerned.
 struct GoodCheckpoint {
   std::int64_t step = 0;
-  double validation_loss = 0;  ///< NaN if it was not saved right after a validation
+  std::optional<Score> score = {};  ///< none: nothing was measured right before it was saved
 };
 
-/// Steps that no rule keeps. `good`: newest first.
+/// Steps that no rule keeps. `good`: newest first. Scores count that have the name of the newest
+/// one: others measure something else.
 std::vector<std::int64_t> superfluous(std::span<const GoodCheckpoint> good,
                                       const Retention& retention);
 

@@ -22,8 +22,12 @@ FoundCheckpoint open_best(const std::filesystem::path& root) {
     try {
       FoundCheckpoint found = parse(read_candidate(root / folder_name(step)));
       check_file_sizes(found);
-      const std::optional<double> loss = found.state.validation_loss;
-      if (loss && (!best || *loss < *best->state.validation_loss)) best = std::move(found);
+      const std::optional<Score> score = found.state.measured();
+      if (!score) continue;
+      // What the newest one is measured by counts: other scores are of another kind.
+      const std::optional<Score> of_best = best ? best->state.measured() : std::nullopt;
+      if (!of_best || (score->name == of_best->name && score->is_better_than(*of_best)))
+        best = std::move(found);
     } catch (const core::Error& error) {
       log::warn(fmt::format("{} is skipped: {}", folder_name(step), error.what()));
     }
@@ -31,9 +35,10 @@ FoundCheckpoint open_best(const std::filesystem::path& root) {
   if (!best) {
     core::fail(
         core::ErrorKind::input,
-        {root.string(), "no good checkpoint there has a validation loss",
-         "one is noted where a checkpoint is saved right after a validation",
-         "Make checkpoint.save_steps a multiple of train.validate_steps, or name a step folder."});
+        {root.string(), "no good checkpoint there has a validation loss or another score",
+         "one is noted where a checkpoint is saved right after a validation or evaluation",
+         "Make checkpoint.save_steps a multiple of train.validate_steps or evaluate.steps, or name "
+         "a step folder."});
   }
   return std::move(*best);
 }

@@ -87,6 +87,8 @@ class Verifier {
       report_.bytes += file.size_bytes;
     result_.num_tensors += std::ssize(found.manifest.tensors);
     report_.validation_loss = found.state.validation_loss;
+    const auto score = found.state.measured();
+    if (score && score->name != checkpoint::validation_loss_name) report_.score = score;
     for (const TensorEntry& tensor : found.manifest.tensors) {
       if (report_.kinds.empty() || report_.kinds.back().kind != tensor.kind)
         report_.kinds.push_back({tensor.kind});

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/run_state.hpp"
+
 namespace finetune::checkpoint {
 
 /// All tensors of one kind together.
@@ -24,6 +26,7 @@ struct VerifiedCheckpoint {
   std::int64_t bytes = 0;                 ///< of its data files, as its manifest says
   std::int64_t num_problems = 0;          ///< its share of Verification::problems
   std::optional<double> validation_loss;  ///< where state.json has one
+  std::optional<Score> score;             ///< likewise, of another name
   std::vector<KindSummary> kinds;         ///< by name; empty if the manifest is bad
 };
 

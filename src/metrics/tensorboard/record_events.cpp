@@ -99,6 +99,13 @@ Event event_of(const ValidationRecord& r) {
   return event;
 }
 
+Event event_of(const EvaluationRecord& r) {
+  Event event{.step = r.step};
+  for (const TaskFigure& figure : r.figures)
+    event.numbers.emplace_back("evaluation/" + figure.name, figure.value);
+  return event;
+}
+
 Event event_of(const CheckpointRecord& r) {
   const std::string group = r.level == "local" ? "checkpoint_local/" : "checkpoint/";
   return {.step = r.step,

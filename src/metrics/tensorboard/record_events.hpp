@@ -11,6 +11,7 @@ namespace finetune::metrics {
 /// validation/loss, checkpoint/write_s; answers is a text, norms_by_layer/gradient has bars.
 Event event_of(const StepRecord& record);
 Event event_of(const ValidationRecord& record);
+Event event_of(const EvaluationRecord& record);
 Event event_of(const CheckpointRecord& record);
 Event event_of(const ResumeRecord& record);
 Event event_of(const AnswersRecord& record);

@@ -127,6 +127,30 @@ std::string answers(ReportedRuns runs) {
   return out;
 }
 
+std::string tasks(ReportedRuns runs) {
+  std::string out;
+  for (const auto& [run, verdict] : runs) {
+    if (run.evaluations.empty()) continue;
+    const EvaluationRow &first = run.evaluations.front(), &last = run.evaluations.back();
+    std::vector<TableRow> rows;
+    for (const EvaluationRow::Measured& one : last.measured) {
+      const EvaluationRow::Measured* before = first.find(one.name);
+      const auto with_error = [](const EvaluationRow::Measured& value) {
+        return fmt::format("{:.4g} ± {:.2g}", value.value, value.standard_error);
+      };
+      rows.push_back({text(one.name), number(before != nullptr ? with_error(*before) : ""),
+                      number(with_error(one))});
+    }
+    out += subtitle(runs, run) + table({"Task and measure", fmt::format("Step {}", first.step),
+                                        fmt::format("Step {}", last.step)},
+                                       rows);
+  }
+  return out.empty() ? out
+                     : out +
+                           "<p class=\"note\">With standard errors. Intervals, tests against step "
+                           "0 and every answer: evaluations/step-N in the run's folder.</p>\n";
+}
+
 std::string decks(ReportedRuns runs) {
   if (runs.size() > 1) return deck_differences(runs);
   const std::string& deck = runs.front().history.deck;

@@ -170,6 +170,18 @@ CheckpointRow checkpoint_row(std::int64_t step, const core::Json& saved) {
           number("total_s")};
 }
 
+EvaluationRow evaluation_row(std::int64_t step, const core::Json& evaluation) {
+  EvaluationRow out{.step = step};
+  if (!evaluation.is_array()) return out;
+  for (const core::Json& one : evaluation) {
+    const auto value = number_of(one, "value");
+    if (!value || text_of(one, "name").empty()) continue;
+    out.measured.push_back(
+        {text_of(one, "name"), *value, number_of(one, "standard_error").value_or(none)});
+  }
+  return out;
+}
+
 AnswersRow answers_row(std::int64_t step, const core::Json& answers) {
   AnswersRow out{.step = step, .answers = {}};
   if (!answers.is_array()) return out;

@@ -29,6 +29,7 @@ std::optional<DevicesRow> devices_row(std::int64_t step, const core::Json& row);
 std::optional<LinksRow> links_row(std::int64_t step, const core::Json& row);
 std::optional<MemoryRow> memory_row(std::int64_t step, const core::Json& row);
 ValidationRow validation_row(std::int64_t step, const core::Json& row);
+EvaluationRow evaluation_row(std::int64_t step, const core::Json& evaluation);
 CheckpointRow checkpoint_row(std::int64_t step, const core::Json& saved);
 AnswersRow answers_row(std::int64_t step, const core::Json& answers);
 std::optional<Start> start_row(const core::Json& row);

@@ -29,6 +29,8 @@ std::string starts(ReportedRuns runs);
 std::string checkpoints(ReportedRuns runs);
 std::string data(ReportedRuns runs);
 std::string answers(ReportedRuns runs);
+/// What the tasks of [evaluate] measured first and last.
+std::string tasks(ReportedRuns runs);
 /// What differs between decks, or the deck of the only run.
 std::string decks(ReportedRuns runs);
 /// Warnings and errors of finetune.log.

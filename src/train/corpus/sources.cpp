@@ -87,11 +87,8 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
       formats.begin(), formats.end(),
       [&](const std::string& name) { return format_named(name, registry).needs_template; });
   // Ids without a tokenizer are written already.
-  if ((policy.rewrites && !tokenizer.has_ids_only()) || needs_template) {
-    std::string name = policy.rewrites ? settings.chat_template : "model";
-    if (name == "model" && !settings.model_template.empty()) name += ":" + settings.model_template;
-    policy.chat = data::choose_template(name, input.model_folder, tokenizer, registry.templates);
-  }
+  if ((policy.rewrites && !tokenizer.has_ids_only()) || needs_template)
+    policy.chat = chat_template_of(input, registry, tokenizer);
   return policy;
 }
 
@@ -113,6 +110,14 @@ std::string find_format(const comm::Communicator& world, const DataInput& input,
 }
 
 }  // namespace
+
+data::ChatTemplate chat_template_of(const DataInput& input, const Registry& registry,
+                                    const tokenizer::Tokenizer& tokenizer) {
+  const data::DataSettings& settings = input.settings;
+  std::string name = settings.chat_template == "auto" ? "model" : settings.chat_template;
+  if (name == "model" && !settings.model_template.empty()) name += ":" + settings.model_template;
+  return data::choose_template(name, input.model_folder, tokenizer, registry.templates);
+}
 
 DataInput data_input(const Input& input) {
   return {.settings = input.data,

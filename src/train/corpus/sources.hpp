@@ -11,6 +11,7 @@
 
 #include "comm/communicator.hpp"
 #include "data/settings.hpp"
+#include "data/text/chat_template.hpp"
 #include "data/text/text_source.hpp"
 #include "model/architecture.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -55,6 +56,11 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
                                                             const tokenizer::Tokenizer& tokenizer,
                                                             const DataFormats& formats,
                                                             DataPart part);
+
+/// The template that conversations of this run are rendered by: the one of data.template, or the
+/// model's. Throws: see data::choose_template.
+data::ChatTemplate chat_template_of(const DataInput& input, const Registry& registry,
+                                    const tokenizer::Tokenizer& tokenizer);
 
 /// Validation samples as questions with answers.
 class Questions {

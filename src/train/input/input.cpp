@@ -55,6 +55,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
         registry.optimizers);
   table("train", "Batches, length and output of the run.", input.train);
   table("checkpoint", "When to save, what to keep, where to continue.", input.checkpoint);
+  table("evaluate", "What the model is asked before, while and after it is trained.",
+        input.evaluate);
   table("metrics", "What a run reports.", input.metrics);
   table("profile", "Which steps are recorded as Chrome traces; without active none.",
         input.profile);
@@ -303,6 +305,8 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
                   "the model was never trained beyond them", "Lower data.max_seq_length."});
     }
     require_drawable(input);
+    // Of small files, and by one rank: the others hear of it.
+    if (world.is_root()) require_measured(input);
   });
   return input;
 }

@@ -19,6 +19,7 @@
 #include "plan/layout/settings.hpp"
 #include "plan/plan.hpp"
 #include "train/input/arithmetic.hpp"
+#include "train/input/evaluate_settings.hpp"
 #include "train/input/registry.hpp"
 #include "train/input/settings.hpp"
 
@@ -42,6 +43,7 @@ struct Input {
   optim::OptimizerSettings optimizer;
   TrainSettings train;
   checkpoint::CheckpointSettings checkpoint;
+  EvaluateSettings evaluate;
   MetricsSettings metrics;
   ProfileSettings profile;
   NcclTable nccl;

@@ -130,6 +130,16 @@ void TrainSettings::bind_stops(deck::Table& table) {
                              "after the last; 0: only then.",
                  .unit = "steps"},
                 validate_steps, {.min = 0});
+  table.integer({.name = "early_stopping_patience",
+                 .restart = Restart::free,
+                 .sentence = "End the run once checkpoint.best_by has not become better in so many "
+                             "measurements in a row; 0: never.",
+                 .unit = "measurements"},
+                early_stopping_patience, {.min = 0});
+  table.real({.name = "early_stopping_threshold",
+              .restart = Restart::free,
+              .sentence = "By how much it has to become better to count."},
+             early_stopping_threshold, {.min = 0});
   table.integer(
       {.name = "stop_after_steps",
        .restart = Restart::free,

@@ -45,6 +45,8 @@ struct TrainSettings {
   std::int64_t micro_batch = 1;  ///< 0: the plan's
   std::int64_t seed = 42;
   std::int64_t validate_steps = 0;
+  std::int64_t early_stopping_patience = 0;
+  double early_stopping_threshold = 0;
   std::int64_t stop_after_steps = 0;
   double max_seconds = 0;
   plan::Determinism determinism = plan::Determinism::run;

@@ -56,17 +56,24 @@ int Run::end_stopped(bool has_checkpoint) {
   return end(is_new ? core::exit_resubmit : core::exit_resubmit_older, stop_reason_);
 }
 
+std::string Run::end_reason() const {
+  if (steps_done_ >= num_steps_) return fmt::format("all {} steps are done", num_steps_);
+  return fmt::format("stopped early after step {} of {}: {} (train.early_stopping_patience)",
+                     steps_done_, num_steps_, patience_.why());
+}
+
 int Run::end_finished(double train_s) {
   // A finished run needs them no more, and others need the space.
   output_.remove_local_of_others("");
   const std::int64_t steps = steps_done_ - start_.step;
-  if (steps == 0 && start_.step > 0) {
-    log::info(fmt::format("nothing left to do: all {} steps are done", num_steps_));
+  if (steps == 0 && start_.step > 0 && !task_result_) {
+    log::info(fmt::format("nothing left to do: {}", end_reason()));
     return core::exit_done;
   }
   log::info(fmt::format("done: {} step{} in {}", steps, steps == 1 ? "" : "s",
                         metrics::human_seconds(train_s)));
-  return end(core::exit_done, fmt::format("all {} steps are done", num_steps_));
+  if (steps_done_ < num_steps_) log::info(end_reason());
+  return end(core::exit_done, end_reason());
 }
 
 int Run::end(int code, const std::string& reason) {

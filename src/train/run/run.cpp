@@ -102,6 +102,8 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       start_(Resumer(resume_input(input), plan.numbers, world, corpus_, arithmetic_, num_steps_,
                      output_, state_)
                  .restore_or_initialise()),
+      tasks_(input, registry, world.world, corpus_.tokenizer, output_.root()),
+      patience_(patience_of(input, start_.patience)),
       ahead_(corpus_.training, num_steps_),
       reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
                                       : metrics::Progress::Style::silent,
@@ -110,7 +112,8 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       page_(output_.root(), world.world.is_root() && input.metrics.report),
       tally_(yardstick_of(input, plan, world), {start_.total_samples, start_.total_tokens}),
       steps_done_(start_.step),
-      validation_loss_(start_.validation_loss) {
+      validation_loss_(start_.validation_loss),
+      score_(start_.score) {
   if (world.device.index >= 0) log::info(describe_gpu_attention(input, world.device));
   if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
@@ -130,6 +133,8 @@ checkpoint::RunState Run::describe() const {
        .arithmetic = arithmetic_,
        .run_id = start_.run_id,
        .validation_loss = validation_loss_,
+       .score = score_,
+       .patience = patience_.to_json(),
        .total_samples = tally_.totals().samples,
        .total_tokens = tally_.totals().tokens,
        .base = start_.base});
@@ -148,8 +153,62 @@ void Run::validate(const std::string& when) {
   reporter_.pause();
   const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
   validation_loss_ = result.loss;
+  if (corpus_.has_answers) exact_match_ = result.exact_match;
   reporter_.validated(when, steps_done_, result, corpus_.has_answers);
   page_.write_soon();
+}
+
+std::array<bool, 2> Run::stops_are_asked() const {
+  std::int64_t seen[] = {stop_is_asked(), time_limit_.is_due(process_age_s())};
+  world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
+  return {seen[0] != 0, seen[1] != 0};
+}
+
+bool Run::is_evaluation_due() const {
+  return tasks_.is_due(steps_done_);
+}
+
+bool Run::evaluate_tasks(const std::string& when) {
+  if (!tasks_.has_tasks()) return true;
+  const trace::Span span(trace::main_row, "evaluation");
+  const core::Stopwatch watch;
+  reporter_.pause();
+  log::info(fmt::format("{}: the tasks of [evaluate] are asked", when));
+  std::array<bool, 2> asked = {};
+  task_result_ = tasks_.ask(state_.engine(), steps_done_, [&] {
+    core::fault::hit("evaluate.pass");
+    asked = stops_are_asked();
+    return asked[0] || asked[1];
+  });
+  evaluated_s_ += watch.seconds();
+  if (!task_result_) {
+    report_stop(asked[0], "the evaluation is left in its midst and goes on with the next start, ");
+    return false;
+  }
+  reporter_.evaluated(
+      fmt::format("{}: answers after {:.1f} s\n{}", when, watch.seconds(), task_result_->table),
+      record_of(steps_done_, *task_result_));
+  page_.write_soon();
+  return true;
+}
+
+void Run::note_score() {
+  // Counted already: what a restart goes on from was measured before it was saved.
+  if (score_) return;
+  const std::string& name = input_.checkpoint.best_by;
+  std::optional<checkpoint::Score> score;
+  if (name == checkpoint::validation_loss_name && validation_loss_) {
+    score = {.name = name, .value = *validation_loss_, .less_is_better = true};
+  } else if (name == checkpoint::exact_match_name && exact_match_) {
+    score = {.name = name, .value = *exact_match_, .less_is_better = false};
+  } else if (task_result_) {
+    for (const tasks::Figure& one : task_result_->figures)
+      if (one.task + "/" + one.metric == name)
+        score = {.name = name, .value = one.estimate.mean, .less_is_better = one.less_is_better};
+  }
+  if (!score) return;
+  score_ = score;
+  patience_.add(*score);
 }
 
 void Run::print_answers() {
@@ -190,6 +249,9 @@ bool Run::step() {
   }
   ++steps_done_;
   validation_loss_.reset();
+  exact_match_.reset();
+  task_result_.reset();
+  score_.reset();
   const double step_s = watch.seconds();
   profiled.done();
   const trace::Span reporting(trace::main_row, "report");
@@ -261,7 +323,7 @@ bool Run::between_steps() {
 
 bool Run::save_last() {
   reporter_.pause();
-  const bool is_finished = steps_done_ >= num_steps_;
+  const bool is_finished = this->is_finished();
   try {
     checkpoints_.save_now(steps_done_);
     return true;
@@ -290,18 +352,38 @@ void Run::train_steps() {
                                    ? std::min(num_steps_, first + input_.train.stop_after_steps)
                                    : num_steps_;
   core::Stopwatch since_last_step;
-  while (steps_done_ < stop_at) {
+  while (steps_done_ < stop_at && !is_finished()) {
     if (!step() || steps_done_ == num_steps_) break;
     // Validation first: a checkpoint covers the metrics written before it, and a restart drops
     // later ones.
-    if (is_validation_due()) validate(fmt::format("step {}", steps_done_));
-    time_limit_.add_step(since_last_step.seconds());
+    const std::string when = fmt::format("step {}", steps_done_);
+    if (is_validation_due()) validate(when);
+    // Unlike a validation it can be left at any time.
+    evaluated_s_ = 0;
+    const bool stops = is_evaluation_due() && !evaluate_tasks(when);
+    time_limit_.add_step(since_last_step.seconds() - evaluated_s_);
+    if (stops) {
+      is_stopped_ = true;
+      break;
+    }
+    note_score();
+    if (patience_.is_lost()) break;
     if (input_.checkpoint.probe && steps_done_ == first + 1) {
       checkpoints_.save_now(steps_done_);
     }
     if (between_steps()) break;
     since_last_step.restart();
   }
+}
+
+/// Of the model as training leaves it, what was not measured right now.
+void Run::measure_last() {
+  const bool is_early = steps_done_ < num_steps_;
+  if (!is_early || !validation_loss_) validate("after training");
+  print_answers();
+  const bool was_asked = task_result_.has_value();
+  if (!was_asked) is_stopped_ = !evaluate_tasks("after training");
+  if (!is_early && !is_stopped_) note_score();
 }
 
 int Run::train(const comm::Topology& topology) {
@@ -314,9 +396,13 @@ int Run::train(const comm::Topology& topology) {
     stop_reason_ = signal_reason;
     return end_stopped(checkpoints_.has_any());
   }
-  if (first < num_steps_) {
+  const bool was_finished = is_finished();
+  tasks_.start_from(first, start_.run_id);
+  const bool goes_on_asking = first > 0 && tasks_.is_unfinished(first);
+  if (!was_finished)
     output_.note_start(first, core::fingerprint(input_.timeless_deck + core::build_stamp()),
                        input_.checkpoint.max_starts);
+  if (!was_finished || goes_on_asking) {
     metrics::StartRecord record = describe_start(input_, plan_, world_, topology, num_steps_);
     record.step = first;
     record.run_id = start_.run_id;
@@ -325,18 +411,19 @@ int Run::train(const comm::Topology& topology) {
   if (first == 0) {
     validate("before training");
     print_answers();
+    if (num_steps_ > 0) is_stopped_ = !evaluate_tasks("before training");
+  } else if (goes_on_asking) {
+    is_stopped_ = !evaluate_tasks(fmt::format("step {}", first));
+    if (!is_stopped_) note_score();
   }
-  train_steps();
-  const bool is_finished = steps_done_ >= num_steps_;
-  if (is_finished && (steps_done_ > first || num_steps_ == 0)) {
-    validate("after training");
-    print_answers();
-  }
+  if (!is_stopped_) train_steps();
+  const bool is_finished = !is_stopped_ && this->is_finished();
+  if (is_finished && (!was_finished || num_steps_ == 0)) measure_last();
   // A start that was left in its first step has nothing new.
-  const bool has_news = steps_done_ > first || is_finished;
+  const bool has_news = steps_done_ > first || this->is_finished();
   const bool has_checkpoint = has_news ? save_last() : checkpoints_.has_any();
   if (steps_done_ > first) report_use();
-  if (!is_finished) return end_stopped(has_checkpoint);
+  if (is_stopped_ || !this->is_finished()) return end_stopped(has_checkpoint);
   return end_finished(watch.seconds());
 }
 

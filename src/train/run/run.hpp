@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training run from its first line to its last checkpoint.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,12 +18,14 @@
 #include "train/run/detail/link_keeper.hpp"
 #include "train/run/detail/output_folder.hpp"
 #include "train/run/detail/page_writer.hpp"
+#include "train/run/detail/patience.hpp"
 #include "train/run/detail/profiler.hpp"
 #include "train/run/detail/reporter.hpp"
 #include "train/run/detail/resumer.hpp"
 #include "train/run/detail/start_notes.hpp"
 #include "train/run/detail/state.hpp"
 #include "train/run/detail/tally.hpp"
+#include "train/run/detail/task_keeper.hpp"
 #include "train/run/detail/time_keeper.hpp"
 #include "train/run/stop.hpp"
 #include "train/run/stop_vote.hpp"
@@ -51,14 +54,24 @@ class Run {
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
   void validate(const std::string& when);
+  /// Asks the tasks of [evaluate]. False: the run stops in its midst.
+  bool evaluate_tasks(const std::string& when);
+  /// Whether the tasks are due, or were left unfinished, at this step.
+  bool is_evaluation_due() const;
+  /// What checkpoint.best_by names was measured, or not: for checkpoints and early stopping.
+  void note_score();
+  bool is_finished() const { return steps_done_ >= num_steps_ || patience_.is_lost(); }
   void print_answers();
   bool is_validation_due() const;
+  void measure_last();
   /// What the ranks decide together between two steps. True: the run stops here.
   bool between_steps();
   /// The checkpoint that a run ends with. Returns whether there is one.
   bool save_last();
   int end_finished(double train_s);
   int end_stopped(bool has_checkpoint);
+  /// Why a finished run is.
+  std::string end_reason() const;
   /// Every start ends here, whatever ended it: starts.jsonl, events and report say so. Returns the
   /// code. Not collective.
   int end(int code, const std::string& reason);
@@ -66,6 +79,8 @@ class Run {
   checkpoint::RunState describe() const;
   void saved(const checkpoint::SaveReport& report, checkpoint::Level level);
   void warn_of_saves();
+  /// Whether a signal or the time asks some rank to stop; [0] says a signal. Collective.
+  std::array<bool, 2> stops_are_asked() const;
   /// Why the run stops; `left` says so where a step was left for it.
   void report_stop(bool by_signal, const std::string& left);
   metrics::PeakBytes own_peak();
@@ -88,6 +103,8 @@ class Run {
   StopVote vote_;
   std::int64_t num_steps_;
   StartingPoint start_;
+  TaskKeeper tasks_;
+  Patience patience_;
   data::StepsAhead ahead_;
   Reporter reporter_;
   StartNotes starts_;
@@ -95,7 +112,14 @@ class Run {
   Tally tally_;
   std::int64_t steps_done_;
   std::string stop_reason_ = "train.stop_after_steps are done";  ///< unless something else asks
-  std::optional<double> validation_loss_;                        ///< of the weights as they are
+  /// Of the weights as they are.
+  std::optional<double> validation_loss_;
+  std::optional<double> exact_match_;
+  std::optional<TaskResult> task_result_;
+  std::optional<checkpoint::Score> score_;
+
+  double evaluated_s_ = 0;   ///< by tasks, since the last step
+  bool is_stopped_ = false;  ///< in the midst of an evaluation
 };
 
 }  // namespace finetune::train

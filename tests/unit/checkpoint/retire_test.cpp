@@ -3,12 +3,21 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <optional>
 
 namespace finetune::checkpoint::retire_test {
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
+const std::optional<Score> none = std::nullopt;
+
+std::optional<Score> loss(double value) {
+  return Score{.name = "validation_loss", .value = value, .less_is_better = true};
+}
+
+std::optional<Score> accuracy(double value) {
+  return Score{.name = "arc/accuracy", .value = value, .less_is_better = false};
+}
+
 using Steps = std::vector<std::int64_t>;
 
 TEST(Retention, KeepsTheNewest) {
@@ -25,10 +34,23 @@ TEST(Retention, KeepsMultiplesForGood) {
 }
 
 TEST(Retention, KeepsTheBestOfThoseThatWereValidated) {
-  const std::vector<GoodCheckpoint> good = {{50, none}, {40, 2.0}, {30, 1.0}, {20, 1.0}, {10, 3.0}};
+  const std::vector<GoodCheckpoint> good = {
+      {50, none}, {40, loss(2)}, {30, loss(1)}, {20, loss(1)}, {10, loss(3)}};
   EXPECT_EQ(superfluous(good, {.newest = 1, .best = 1}), (Steps{40, 20, 10}));
   EXPECT_EQ(superfluous(good, {.newest = 1, .best = 2}), (Steps{40, 10}));
   EXPECT_EQ(superfluous(good, {.newest = 1, .best = 9}), Steps());
+}
+
+TEST(Retention, KnowsWhereMoreIsBetter) {
+  const std::vector<GoodCheckpoint> good = {
+      {50, none}, {40, accuracy(0.5)}, {30, accuracy(0.75)}, {20, accuracy(0.25)}};
+  EXPECT_EQ(superfluous(good, {.newest = 1, .best = 1}), (Steps{40, 20}));
+}
+
+TEST(Retention, ComparesNoScoresOfDifferentNames) {
+  const std::vector<GoodCheckpoint> good = {
+      {50, accuracy(0.25)}, {40, loss(0.5)}, {30, accuracy(0.5)}, {20, loss(0.125)}};
+  EXPECT_EQ(superfluous(good, {.newest = 1, .best = 1}), (Steps{40, 20}));
 }
 
 }  // namespace

@@ -55,6 +55,9 @@ TEST(MetricsDocument, HasTheFieldsOfSteps) {
 TEST(MetricsDocument, HasTheFieldsOfOtherRows) {
   expect_documented("validation_loss", to_json(ValidationRecord{.step = 1, .exact_match = 1}),
                     to_json(ValidationRecord{.step = 1, .exact_match = {}}));
+  const std::string evaluated =
+      to_json(EvaluationRecord{.step = 1, .figures = {{"arc/accuracy", 0.5, 0.25}}});
+  expect_documented("evaluation", evaluated, evaluated);
   const std::string saved = to_json(CheckpointRecord{.step = 1, .level = "shared"});
   expect_documented("checkpoint", saved, saved);
   const std::string resumed = to_json(ResumeRecord{.step = 1});

@@ -73,6 +73,11 @@ class FilledFolder : public RunFolderFixture {
     add("metrics.jsonl", metrics::to_json(metrics::ValidationRecord{20, 0.25, 0.5}) + "\n" +
                              metrics::to_json(metrics::CheckpointRecord{20, "shared", 4096}) +
                              "\n");
+    for (const std::int64_t step : {0, 20})
+      add("metrics.jsonl",
+          metrics::to_json(metrics::EvaluationRecord{
+              step, {{"arc/accuracy", step == 0 ? 0.25 : 0.5, 0.125}, {hostile, 3.5, 0.5}}}) +
+              "\n");
     add("metrics.jsonl",
         R"({"step": 0, "answers": [{"prompt": "<i>q</i>", "answer": "before&", "expected": "e"}]})"
         "\n"

@@ -32,7 +32,9 @@ TEST_F(History, HasAllRowsOfTheRecordsThatARunWrites) {
   times.slowest_host = "n2";
   times.sent_bytes = {{"fsdp", 1000}};
   put("metrics.jsonl",
-      metrics::to_json(metrics::ValidationRecord{0, 2.5, 0.25}) + "\n" + step_line(1, 2.25) +
+      metrics::to_json(metrics::ValidationRecord{0, 2.5, 0.25}) + "\n" +
+          metrics::to_json(metrics::EvaluationRecord{0, {{"arc/accuracy", 0.5, 0.125}}}) + "\n" +
+          step_line(1, 2.25) +
           metrics::to_json(
               metrics::StepRecord{.step = 2, .loss = 2, .epoch = 0.5, .times = times}) +
           "\n" + metrics::to_json(metrics::CheckpointRecord{2, "shared", 4096, 0.5, 1, 1, 2}) +
@@ -44,6 +46,11 @@ TEST_F(History, HasAllRowsOfTheRecordsThatARunWrites) {
   EXPECT_EQ(run.steps[1].epoch, 0.5);
   ASSERT_EQ(run.validations.size(), 1u);
   EXPECT_EQ(run.validations[0].exact_match, 0.25);
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  ASSERT_NE(run.evaluations[0].find("arc/accuracy"), nullptr);
+  EXPECT_EQ(run.evaluations[0].find("arc/accuracy")->value, 0.5);
+  EXPECT_EQ(run.evaluations[0].find("arc/accuracy")->standard_error, 0.125);
+  EXPECT_EQ(run.evaluations[0].find("arc"), nullptr);
   ASSERT_EQ(run.times.size(), 1u);
   EXPECT_EQ(run.times[0].num_steps, 2);
   EXPECT_EQ(run.times[0].parts[0].first, "compute_s");

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "data/steps/micro_batch.hpp"
+#include "model/context.hpp"
 
 namespace finetune::train {
 namespace {
@@ -30,19 +31,44 @@ void add(const Continuation& one, std::int64_t positions, data::MicroBatch& batc
   batch.length += length;
 }
 
-/// Of the stretches of a pass.
-std::vector<ContinuationScore> sums_of(const data::MicroBatch& batch,
-                                       const model::LabelScores& scores) {
+/// By token of a pass.
+struct TokenScores {
+  std::vector<float> log_probs;
+  std::vector<std::int64_t> are_first;  ///< 0 or 1
+};
+
+/// Ranks that share the tokens of a pass each know of their own, and all get to know all.
+/// Collective on cp.
+TokenScores scores_of(const Engine& engine, const data::MicroBatch& batch,
+                      const model::LabelScores& scores) {
   const at::Tensor log_probs = scores.log_prob_N.cpu().contiguous();
-  const at::Tensor firsts = scores.is_first_N.cpu().contiguous();
+  const at::Tensor firsts = scores.is_first_N.to(at::kCPU, at::kLong).contiguous();
   const float* log_prob = log_probs.const_data_ptr<float>();
-  const bool* is_first = firsts.const_data_ptr<bool>();
+  const std::int64_t* is_first = firsts.const_data_ptr<std::int64_t>();
+  const auto& cp = engine.shards.groups().cp;
+  if (!cp) return {{log_prob, log_prob + log_probs.numel()}, {is_first, is_first + firsts.numel()}};
+  TokenScores all{std::vector<float>(batch.ids.size()),
+                  std::vector<std::int64_t>(batch.ids.size())};
+  const model::ContextLayout context(batch.batch, batch.length, cp->size(), cp->rank());
+  for (const std::int64_t token : context.own_tokens()) {
+    all.log_probs[static_cast<std::size_t>(token)] = *log_prob++;
+    all.are_first[static_cast<std::size_t>(token)] = *is_first++;
+  }
+  cp->communicator().all_reduce(std::span(all.log_probs), comm::Reduce::sum);
+  cp->communicator().all_reduce(std::span(all.are_first), comm::Reduce::sum);
+  return all;
+}
+
+/// Of the stretches of a pass.
+std::vector<ContinuationScore> sums_of(const data::MicroBatch& batch, const TokenScores& scores) {
+  auto log_prob = scores.log_probs.begin();
+  auto is_first = scores.are_first.begin();
   std::vector<ContinuationScore> sums;
   for (const data::RowPart& stretch : batch.stretches) {
     ContinuationScore sum{.is_greedy = true};
     for (std::int64_t i = 0; i < stretch.length; ++i, ++log_prob, ++is_first) {
       sum.log_likelihood += *log_prob;
-      sum.is_greedy = sum.is_greedy && *is_first;
+      sum.is_greedy = sum.is_greedy && *is_first != 0;
     }
     sums.push_back(sum);
   }
@@ -85,11 +111,14 @@ std::vector<ContinuationScore> score(const Engine& engine,
   }
   auto passes = passes_of(continuations, positions, options.batch_tokens);
   std::erase_if(passes, [&](const auto& pass) { return std::ranges::all_of(pass, is_known); });
-  const auto num_ranks = static_cast<std::size_t>(ranks.size());
-  for (std::size_t first = 0; first < passes.size(); first += num_ranks) {
+  // Ranks of cp share a pass, and are neighbours in fsdp.
+  const auto& cp = engine.shards.groups().cp;
+  const auto sharing = static_cast<std::size_t>(cp ? cp->size() : 1);
+  const auto num_passes = static_cast<std::size_t>(ranks.size()) / sharing;
+  for (std::size_t first = 0; first < passes.size(); first += num_passes) {
     const bool stops = options.should_stop && options.should_stop();
     if (ranks.all_reduce(std::int64_t{stops}, comm::Reduce::max) > 0) break;
-    const std::size_t own = first + static_cast<std::size_t>(ranks.rank());
+    const std::size_t own = first + static_cast<std::size_t>(ranks.rank()) / sharing;
     std::optional<data::MicroBatch> batch;
     if (own < passes.size()) {
       batch.emplace(data::MicroBatch{.batch = 1, .ids = {}, .labels = {}});
@@ -98,10 +127,12 @@ std::vector<ContinuationScore> score(const Engine& engine,
     }
     const model::LabelScores of_pass = label_scores(engine, batch);
     std::vector<ContinuationScore> own_scores;
-    if (batch) own_scores = sums_of(*batch, of_pass);
+    if (batch) own_scores = sums_of(*batch, scores_of(engine, *batch, of_pass));
+    // One of those that share it says it.
+    if (cp && cp->rank() > 0) own_scores.clear();
     // Each rank's scores reach all: of every pass of this round in turn.
     std::vector<std::size_t> places;
-    for (std::size_t pass = first; pass < std::min(first + num_ranks, passes.size()); ++pass)
+    for (std::size_t pass = first; pass < std::min(first + num_passes, passes.size()); ++pass)
       places.insert(places.end(), passes[pass].begin(), passes[pass].end());
     std::vector<double> values(2 * places.size(), 0.0);
     std::size_t begin = 0;

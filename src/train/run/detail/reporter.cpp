@@ -70,6 +70,11 @@ void Reporter::validated(const std::string& when, std::int64_t step, const Evalu
   write(record);
 }
 
+void Reporter::evaluated(const std::string& table, const metrics::EvaluationRecord& record) {
+  info(table);
+  write(record);
+}
+
 void Reporter::sync_metrics() {
   if (files_.metrics) files_.metrics->sync();
   if (files_.events)

@@ -45,6 +45,9 @@ class Reporter {
   void validated(const std::string& when, std::int64_t step, const Evaluation& result,
                  bool has_answers);
 
+  /// `table`: what the log shows.
+  void evaluated(const std::string& table, const metrics::EvaluationRecord& record);
+
   /// Seconds of a usual step of this start.
   double median_step_s() const { return progress_.meter().median_step_s(); }
   /// What is in metrics.jsonl; 0 where this rank writes none.

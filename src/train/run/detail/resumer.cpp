@@ -19,6 +19,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "metrics/tensorboard/record_events.hpp"
+#include "train/run/detail/patience.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
@@ -33,7 +34,10 @@ ResumeInput resume_input(const Input& input) {
                       .adapter = input.adapter.kind,
                       .architecture = input.architecture,
                       .parameters = input.parameters},
-          .writes_events = input.metrics.tensorboard};
+          .writes_events = input.metrics.tensorboard,
+          .has_ended = [&input](const core::Json& state) {
+            return patience_of(input, state).is_lost();
+          }};
 }
 
 Resumer::Resumer(ResumeInput input, const plan::Numbers& numbers, const world::World& world,
@@ -89,6 +93,8 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   start_.level = found.is_local() ? checkpoint::Level::local : checkpoint::Level::shared;
   start_.source_dtypes = found.state.source_dtypes;
   start_.validation_loss = found.state.validation_loss;
+  start_.score = found.state.score;
+  start_.patience = found.state.patience;
   start_.total_samples = found.state.total_samples;
   start_.total_tokens = found.state.total_tokens;
   const core::Json& scale = found.state.loss_scale;
@@ -141,7 +147,7 @@ void Resumer::begin_files() {
 void Resumer::continue_files(const checkpoint::FoundCheckpoint& found, std::int64_t bytes_read,
                              double read_s) {
   // Behind the last checkpoint of a finished run are no steps, but rows about the save itself.
-  const bool is_finished = start_.step >= num_steps_;
+  const bool is_finished = start_.step >= num_steps_ || input_.has_ended(start_.patience);
   start_.files.metrics.emplace(output_.continue_metrics(found.state.metrics_bytes, is_finished));
   if (is_finished) return;  // they stay as they are
   const metrics::ResumeRecord record{.step = found.step, .bytes = bytes_read, .read_s = read_s};

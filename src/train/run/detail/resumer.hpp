@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,8 @@ struct StartingPoint {
   std::int64_t step = 0;                            ///< steps that are done
   std::optional<checkpoint::Level> level = {};      ///< of the checkpoint; none: a new run
   std::optional<double> validation_loss = {};       ///< of the weights as they are
+  std::optional<checkpoint::Score> score = {};      ///< the same
+  core::Json patience = {};                         ///< as Patience::to_json wrote it
   checkpoint::Texts source_dtypes = {};             ///< by tensor: how an export writes it
   std::optional<checkpoint::FrozenBase> base = {};  ///< of frozen weights; none without any
   std::string run_id = {};
@@ -51,6 +54,8 @@ struct ResumeInput {
   checkpoint::CheckpointSettings checkpoint;
   FirstWeights weights;
   bool writes_events = false;  ///< for TensorBoard
+  /// Whether a run with this Patience::to_json has ended early.
+  std::function<bool(const core::Json&)> has_ended = {};
 };
 ResumeInput resume_input(const Input& input);
 
