@@ -2,9 +2,12 @@
 #include "export.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/format/layout.hpp"
@@ -149,12 +152,51 @@ void tell_written(const ExportJob& job, const weights::ExportPlan& plan) {
                         job.found.folder.string(), plan.tensors.size(), core::human_bytes(bytes)));
 }
 
-int run_export(const Arguments& arguments, const train::Registry& registry) {
-  if (is_gguf(arguments.second)) {
-    require_no_run(arguments.path);
-    export_gguf(arguments.path, arguments.second, arguments.dtype, registry);
+namespace {
+
+/// A folder that is gone when this is.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A model folder as one file, or a run by way of such a folder beside the file.
+int run_export_gguf(const Arguments& arguments, const train::Registry& registry) {
+  GgufFile out{.file = arguments.second, .dtype = arguments.dtype};
+  require_new(out);
+  std::error_code ignored;
+  if (std::filesystem::exists(std::filesystem::path(arguments.path) / "config.json", ignored)) {
+    export_gguf(arguments.path, out, registry);
     return core::exit_done;
   }
+  const TemporaryFolder folder(fmt::format("{}.tmp.{}", arguments.second, ::getpid()));
+  Arguments by_way = arguments;
+  by_way.second = folder.path().string();
+  by_way.dtype = "float32";
+  run_export(by_way, registry);
+  if (!std::filesystem::exists(folder.path() / "config.json", ignored))
+    core::fail(core::ErrorKind::command_line,
+               {"finetune export", arguments.path + " has an adapter, and no model of its own",
+                "the file holds a whole model", "Add --merge."});
+  out.name = out.file.stem().string();
+  export_gguf(folder.path(), out, registry);
+  return core::exit_done;
+}
+
+}  // namespace
+
+int run_export(const Arguments& arguments, const train::Registry& registry) {
+  if (is_gguf(arguments.second)) return run_export_gguf(arguments, registry);
   if (arguments.dtype == "q8_0")
     core::fail(core::ErrorKind::command_line,
                {"finetune export", "--dtype q8_0 is for a file that ends in .gguf",

@@ -56,11 +56,19 @@ void tell_written(const ExportJob& job, const weights::ExportPlan& plan);
 
 /// Whether a name asks for one file that llama.cpp reads.
 bool is_gguf(const std::string& file);
-/// A model folder as such a file: matrices in f16 (the default), bf16, f32 or q8_0, all else in
-/// f32, with tokenizer and chat template. Throws: ErrorKind::input for models and tokenizers that
-/// it cannot say; ErrorKind::create.
-void export_gguf(const std::filesystem::path& folder, const std::filesystem::path& file,
-                 const std::string& dtype, const train::Registry& registry);
+
+struct GgufFile {
+  std::filesystem::path file;
+  std::string dtype;      ///< of matrices: f16 (also ""), bf16, f32 or q8_0; all else is f32
+  std::string name = {};  ///< of the model; empty: that of its folder
+};
+/// Throws: ErrorKind::create if the file is there already, ErrorKind::command_line for another
+/// dtype.
+void require_new(const GgufFile& out);
+/// A model folder as such a file, with tokenizer and chat template. Throws: ErrorKind::input for
+/// models and tokenizers that it cannot say; ErrorKind::create.
+void export_gguf(const std::filesystem::path& folder, const GgufFile& out,
+                 const train::Registry& registry);
 
 /// The adapter of a run as a PEFT folder. Throws: core::Error.
 void export_adapter(const ExportJob& job);

@@ -6,52 +6,68 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <optional>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "core/hash.hpp"
-#include "core/json.hpp"
 #include "core/log.hpp"
-#include "data/text/model_template.hpp"
+#include "core/text.hpp"
 #include "export.hpp"
 #include "gguf/q8_0.hpp"
 #include "gguf/writer.hpp"
+#include "gguf_tokenizer.hpp"
 #include "model/family.hpp"
 #include "model/quantization.hpp"
 #include "model/rope.hpp"
-#include "tokenizer/tokenizer.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::app {
 namespace {
 
 namespace fs = std::filesystem;
-using Values = std::vector<std::pair<std::string, gguf::Value>>;
-
-[[noreturn]] void refuse(const fs::path& folder, const std::string& problem,
-                         const std::string& why) {
-  core::fail(core::ErrorKind::input,
-             {folder.string(), problem, why,
-              "Use the Hugging Face folder, or llama.cpp's own converter."});
-}
-
 /// How a family is called there; its queries and keys have their halves mixed, or not.
 struct Target {
   std::string architecture;
   bool pairs_channels = false;
 };
 
+/// What llama.cpp would compute otherwise without a word.
+void require_same_positions(const fs::path& folder, const model::Architecture& a) {
+  using Kind = model::RopeScaling::Kind;
+  const model::RopeScaling& scaling = a.rope_scaling;
+  const model::RopeScaling usual;
+  if (scaling.kind == Kind::longrope)
+    refuse_gguf(folder, "its positions are scaled by a factor for each pair of channels (longrope)",
+                "models of the kinds that are written have none");
+  const double amplitude = 1 + 0.1 * std::log(scaling.factor);
+  if (scaling.kind == Kind::yarn &&
+      (scaling.beta_fast != usual.beta_fast || scaling.beta_slow != usual.beta_slow ||
+       !scaling.is_truncated || std::abs(scaling.amplitude - amplitude) > 1e-6))
+    refuse_gguf(folder,
+                "its rope_scaling has other values than usual for beta_fast, beta_slow, "
+                "attention_factor or truncate",
+                "readers of the file take 32, 1, 1 + log(factor) / 10 and whole channels");
+  const auto differs = [](const model::Layer& layer) {
+    return layer.window > 0 || layer.chunk > 0 || layer.tunes_temperature ||
+           layer.rotary != model::Rotary::halves;
+  };
+  if (std::ranges::any_of(a.layers, differs))
+    refuse_gguf(folder,
+                "some of its layers see a window of positions, or have none or others of their own",
+                "the file has no word for it in models of this kind");
+}
+
 Target target_of(const fs::path& folder, const model::Architecture& a) {
   const bool is_plain = a.norms == model::Norms::before && a.residual_scale == 1 &&
                         a.embedding_scale == 1 && a.head_scale == 1 && a.rotary_size == 0 &&
                         a.num_layers_with_experts() == 0 && !a.attention_out_bias &&
                         !a.feed_forward_bias;
-  if (is_plain && (a.family == "llama" || a.family == "mistral") && !a.qkv_bias)
-    return {"llama", true};
-  if (is_plain && (a.family == "qwen2" || a.family == "qwen3")) return {a.family, false};
-  refuse(folder, fmt::format("models of this kind ({}) are not written as GGUF", a.family),
-         "known: llama, mistral, qwen2 and qwen3 without experts and biases of their own");
+  const bool is_llama = (a.family == "llama" || a.family == "mistral") && !a.qkv_bias;
+  if (!is_plain || (!is_llama && a.family != "qwen2" && a.family != "qwen3"))
+    refuse_gguf(folder, fmt::format("models of this kind ({}) are not written as GGUF", a.family),
+                "known: llama, mistral, qwen2 and qwen3 without experts and biases of their own");
+  require_same_positions(folder, a);
+  if (is_llama) return {"llama", true};
+  return {a.family, false};
 }
 
 std::string name_in_file(const std::string& name) {
@@ -125,7 +141,7 @@ std::vector<float> rope_factors(const model::Architecture& a) {
 }
 
 void add_shape(const model::Architecture& a, const Target& target, const std::string& name,
-               std::uint32_t file_type, Values& values) {
+               std::uint32_t file_type, GgufValues& values) {
   const auto key = [&](const char* of) { return target.architecture + "." + of; };
   const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   values.insert(values.end(),
@@ -158,68 +174,6 @@ void add_shape(const model::Architecture& a, const Target& target, const std::st
                         number(scaling.original_max_positions));
 }
 
-/// What llama.cpp calls a way to cut text, by the expression that the tokenizer's file has.
-std::string splitting_of(const fs::path& folder, const core::Json& json) {
-  const std::string text = json.value("pre_tokenizer", core::Json()).dump();
-  if (text.find("\\\\p{N}{1,3}") != std::string::npos) return "llama-bpe";
-  if (text.find("\\\\p{N}|") != std::string::npos) return "qwen2";
-  if (text.find("\"Regex\"") == std::string::npos && text.find("ByteLevel") != std::string::npos)
-    return "gpt-2";
-  refuse(folder, "its tokenizer cuts text in a way that has no name in GGUF",
-         "known: those of GPT-2, Llama 3 and Qwen 2");
-}
-
-void add_tokenizer(const fs::path& folder, std::int64_t vocab_size, Values& values) {
-  constexpr std::int64_t largest_bytes = std::int64_t{1} << 28;
-  const core::Json json = core::read_json(folder / "tokenizer.json", largest_bytes);
-  const core::Json& model = json.at("model");
-  if (model.value("type", "") != "BPE" || model.value("byte_fallback", false))
-    refuse(folder, "its tokenizer is not of bytes (BPE without byte_fallback)",
-           "others have scores, which its file does not tell");
-  enum : std::int32_t { normal = 1, control = 3, defined = 4, unused = 5 };
-  std::vector<std::string> tokens(static_cast<std::size_t>(vocab_size));
-  std::vector<std::int32_t> types(tokens.size(), unused);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = fmt::format("[PAD{}]", i);
-  const auto put = [&](std::int64_t id, const std::string& text, std::int32_t type) {
-    if (id < 0 || id >= vocab_size)
-      refuse(folder, fmt::format("token {} is beyond the model's vocabulary of {}", id, vocab_size),
-             "its row would be missing");
-    tokens[static_cast<std::size_t>(id)] = text;
-    types[static_cast<std::size_t>(id)] = type;
-  };
-  for (const auto& [text, id] : model.at("vocab").items())
-    put(id.get<std::int64_t>(), text, normal);
-  for (const core::Json& added : json.value("added_tokens", core::Json::array()))
-    put(added.at("id").get<std::int64_t>(), added.at("content").get<std::string>(),
-        added.value("special", false) ? control : defined);
-  std::vector<std::string> merges;
-  for (const core::Json& merge : model.at("merges"))
-    merges.push_back(merge.is_string()
-                         ? merge.get<std::string>()
-                         : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>());
-  values.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
-  values.emplace_back("tokenizer.ggml.pre", splitting_of(folder, json));
-  values.emplace_back("tokenizer.ggml.tokens", std::move(tokens));
-  values.emplace_back("tokenizer.ggml.token_type", std::move(types));
-  values.emplace_back("tokenizer.ggml.merges", std::move(merges));
-  const auto tokenizer = tokenizer::Tokenizer::load(folder);
-  if (const auto eos = tokenizer.find_eos_id())
-    values.emplace_back("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*eos));
-  const auto bos = tokenizer.bos_id();
-  if (bos) values.emplace_back("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(*bos));
-  const auto ids = tokenizer.encode("a", tokenizer::Encode::document);
-  values.emplace_back("tokenizer.ggml.add_bos_token", bos && !ids.empty() && ids.front() == *bos);
-  const data::ModelTemplates chats = data::model_templates(folder);
-  if (chats.standard) values.emplace_back("tokenizer.chat_template", *chats.standard);
-  std::vector<std::string> names;
-  for (const auto& [name, text] : chats.named) {
-    values.emplace_back("tokenizer.chat_template." + name, text);
-    names.push_back(name);
-  }
-  if (!names.empty()) values.emplace_back("tokenizer.chat_templates", std::move(names));
-}
-
 gguf::TensorType wanted_type(const std::string& dtype) {
   if (dtype.empty() || dtype == "f16" || dtype == "float16") return gguf::TensorType::f16;
   if (dtype == "bf16" || dtype == "bfloat16") return gguf::TensorType::bf16;
@@ -244,27 +198,32 @@ bool is_gguf(const std::string& file) {
   return file.ends_with(".gguf");
 }
 
-void export_gguf(const fs::path& folder, const fs::path& file, const std::string& dtype,
-                 const train::Registry& registry) {
+void require_new(const GgufFile& out) {
+  wanted_type(out.dtype);
+  gguf::require_new(out.file);
+}
+
+void export_gguf(const fs::path& folder, const GgufFile& out, const train::Registry& registry) {
   const auto identified = model::identify(model::read_config(folder),
                                           (folder / "config.json").string(), registry.families);
   const model::Architecture& a = identified.architecture;
   const Target target = target_of(folder, a);
-  const gguf::TensorType wanted = wanted_type(dtype);
+  const gguf::TensorType wanted = wanted_type(out.dtype);
   const model::ParameterTable table = identified.family->describe(a);
   const auto files = weights::ModelFiles::open(folder);
-  Values values;
+  GgufValues values;
   fs::path name = folder.lexically_normal();
   if (name.filename().empty()) name = name.parent_path();
-  add_shape(a, target, name.filename().string(), file_type_of(wanted), values);
-  add_tokenizer(folder, a.vocab_size, values);
+  add_shape(a, target, out.name.empty() ? name.filename().string() : out.name, file_type_of(wanted),
+            values);
+  add_gguf_tokenizer(folder, a.vocab_size, values);
   const std::vector<float> factors = rope_factors(a);
   std::vector<gguf::Tensor> tensors;
   if (!factors.empty())
     tensors.push_back({"rope_freqs.weight", {std::ssize(factors)}, gguf::TensorType::f32});
   for (const model::Parameter& row : table.rows)
     tensors.push_back({name_in_file(row.name), row.shape, type_of(row, wanted)});
-  gguf::Writer writer(file, values, tensors);
+  gguf::Writer writer(out.file, values, tensors);
   if (!factors.empty()) writer.add(std::as_bytes(std::span(factors)));
   for (const model::Parameter& row : table.rows) {
     std::vector<float> read(static_cast<std::size_t>(row.count()));
@@ -281,7 +240,8 @@ void export_gguf(const fs::path& folder, const fs::path& file, const std::string
     writer.add(bytes_of(read, type_of(row, wanted)));
   }
   writer.finish();
-  log::info(fmt::format("{}: {} tensors of {}", file.string(), tensors.size(), folder.string()));
+  log::info(fmt::format("wrote {}: {} tensors, {}", out.file.string(), tensors.size(),
+                        core::human_bytes(static_cast<std::int64_t>(fs::file_size(out.file)))));
 }
 
 }  // namespace finetune::app

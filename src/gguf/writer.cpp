@@ -87,14 +87,19 @@ std::int64_t Tensor::bytes() const {
   return count() * (type == TensorType::f32 ? 4 : 2);
 }
 
+void require_new(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored))
+    core::fail(core::ErrorKind::create, {file.string(), "is there already",
+                                         "nothing is overwritten", "Remove it, or name another."});
+}
+
 Writer::Writer(const std::filesystem::path& file,
                const std::vector<std::pair<std::string, Value>>& values,
                const std::vector<Tensor>& tensors)
     : file_(file), partial_(file.string() + ".partial"), tensors_(tensors) {
+  require_new(file_);
   std::error_code ignored;
-  if (std::filesystem::exists(file_, ignored))
-    core::fail(core::ErrorKind::create, {file_.string(), "is there already",
-                                         "nothing is overwritten", "Remove it, or name another."});
   std::filesystem::remove(partial_, ignored);
   output_ = std::make_unique<Output>(
       Output{core::File(partial_, core::File::Mode::create_new, core::ErrorKind::create)});

@@ -30,6 +30,9 @@ struct Tensor {
   std::int64_t bytes() const;
 };
 
+/// Throws: ErrorKind::create if `file` is there already.
+void require_new(const std::filesystem::path& file);
+
 /// Writes a file beside its name, and gives it the name when all is there. Tensors come in the
 /// order in which they were named.
 class Writer {

@@ -2,12 +2,14 @@
 // Model folders as files of llama.cpp: bytes that stay, what the package gguf reads, and refusals.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
+#include "restart/job.hpp"
 #include "support/folders.hpp"
 #include "support/run_program.hpp"
 
@@ -77,6 +79,189 @@ TEST(Gguf, IsWhatThePackageReads) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
     expect_read(folder, std::string(family) + ".gguf", family);
   }
+}
+
+/// A tiny Llama with this tokenizer.
+std::string model_with(const fs::path& folder, const std::string& name,
+                       const core::Json& tokenizer) {
+  fs::copy(source_folder() / "tests/golden/models/llama", folder / name);
+  std::ofstream(folder / name / "tokenizer.json") << tokenizer.dump();
+  return name;
+}
+
+core::Json byte_level(bool cuts) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", cuts}};
+}
+
+core::Json split(const std::string& expression) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", expression}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+core::Json bytes(const core::Json& steps) {
+  return {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
+          {"added_tokens", {{{"id", 2}, {"content", "<e>"}, {"special", true}}}},
+          {"model",
+           {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", core::Json::array()}}}};
+}
+
+const std::string llama_expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string qwen_expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string tekken_expression =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+/// A key whose value is a text, as the file has it: lengths of 64 bits.
+bool says(const std::string& file, const std::string& key, const std::string& value) {
+  const std::size_t at = file.find(key);
+  if (at == std::string::npos) return false;
+  return file.substr(at + key.size() + 12, value.size()) == value &&
+         static_cast<std::size_t>(file[at + key.size() + 4]) == value.size();
+}
+
+TEST(Gguf, NamesTheWayThatTextIsCutByTheWholeOfIt) {
+  const fs::path folder = empty_folder("gguf.cutting");
+  const core::Json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const std::pair<const char*, core::Json> known[] = {
+      {"gpt-2", core::Json::array({byte_level(true)})},
+      {"smollm", {digits, byte_level(true)}},
+      {"llama-bpe", {split(llama_expression), byte_level(false)}},
+      {"qwen2", {split(qwen_expression), byte_level(false)}},
+      {"tekken", {split(tekken_expression), byte_level(false)}}};
+  for (const auto& [name, steps] : known) {
+    const std::string model = model_with(folder, name, bytes(steps));
+    const Outcome outcome = exported(folder, model, model + ".gguf", "float32");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+    EXPECT_TRUE(says(text_of(folder / (model + ".gguf")), "tokenizer.ggml.pre", name)) << name;
+  }
+  core::Json spaced = byte_level(true), inverted = split(qwen_expression);
+  spaced["add_prefix_space"] = true;
+  inverted["invert"] = true;
+  const std::pair<const char*, core::Json> others[] = {
+      {"spaced", core::Json::array({spaced})},
+      {"twice", {split(llama_expression), byte_level(true)}},
+      {"other", {split(llama_expression + "|x"), byte_level(false)}},
+      {"inverted", {inverted, byte_level(false)}},
+      {"more", {digits, split(qwen_expression), byte_level(false)}},
+      {"groups", {{{"type", "Digits"}, {"individual_digits", false}}, byte_level(true)}}};
+  for (const auto& [name, steps] : others) {
+    const std::string model = model_with(folder, name, bytes(steps));
+    const Outcome outcome = exported(folder, model, model + ".gguf", "float32");
+    EXPECT_EQ(outcome.exit_code, 65) << name << outcome.text();
+    EXPECT_EQ(count(outcome.text(), "its tokenizer cuts text in a way that has no name"), 1)
+        << outcome.text();
+    EXPECT_FALSE(fs::exists(folder / (model + ".gguf"))) << name;
+  }
+}
+
+TEST(Gguf, RefusesPositionsThatItsReadersWouldComputeOtherwise) {
+  const fs::path folder = empty_folder("gguf.positions");
+  const auto refused = [&](const char* family, const std::string& name, const core::Json& changes,
+                           const std::string& part) {
+    fs::copy(source_folder() / "tests/golden/models" / family, folder / name);
+    std::ofstream(folder / name / "tokenizer.json")
+        << bytes(core::Json::array({byte_level(true)})).dump();
+    core::Json config = core::Json::parse(text_of(folder / name / "config.json"));
+    config.update(changes);
+    std::ofstream(folder / name / "config.json") << config.dump();
+    const Outcome outcome = exported(folder, name, name + ".gguf", "float32");
+    EXPECT_EQ(outcome.exit_code, part.empty() ? 0 : 65) << name << outcome.text();
+    EXPECT_EQ(part.empty() || outcome.text().find(part) != std::string::npos, true)
+        << outcome.text();
+  };
+  const core::Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  const auto with = [&](const char* key, const core::Json& value) {
+    core::Json changed = yarn;
+    changed[key] = value;
+    return core::Json({{"rope_scaling", changed}, {"rope_parameters", nullptr}});
+  };
+  refused("llama", "plain", with("factor", 4.0), "");
+  refused("llama", "fast", with("beta_fast", 16.0), "beta_fast");
+  refused("llama", "attention", with("attention_factor", 1.0), "attention_factor");
+  refused("mistral", "window", {{"sliding_window", 8}}, "see a window");
+  refused("qwen2", "some",
+          {{"use_sliding_window", true},
+           {"sliding_window", 8},
+           {"max_window_layers", 1},
+           {"layer_types", nullptr}},
+          "see a window");
+}
+
+// The tokens of SentencePiece: what is merged first scores most.
+TEST(Gguf, HoldsPiecesWithScores) {
+  const fs::path folder = empty_folder("gguf.pieces");
+  core::Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  for (int i = 0; i < 256; ++i) {
+    const char* digits = "0123456789ABCDEF";
+    vocab[std::string("<0x") + digits[i / 16] + digits[i % 16] + ">"] = 3 + i;
+  }
+  core::Json added = core::Json::array();
+  for (int i = 0; i < 3; ++i)
+    added.push_back({{"id", i},
+                     {"content", i == 0   ? "<unk>"
+                                 : i == 1 ? "<s>"
+                                          : "</s>"},
+                     {"special", true}});
+  int next = 259;
+  for (const char* piece : {"\u2581", "a", "b", "ab", "\u2581ab"})
+    vocab[piece] = next++;
+  const core::Json prepares = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}};
+  core::Json tokenizer = {{"normalizer", prepares},
+                          {"pre_tokenizer", nullptr},
+                          {"added_tokens", added},
+                          {"model",
+                           {{"type", "BPE"},
+                            {"byte_fallback", true},
+                            {"unk_token", "<unk>"},
+                            {"vocab", vocab},
+                            {"merges", {"a b", "\u2581 ab"}}}}};
+  const auto write = [&](const std::string& name) { return model_with(folder, name, tokenizer); };
+  const std::string model = write("pieces");
+  const Outcome outcome = exported(folder, model, "pieces.gguf", "float32");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const std::string file = text_of(folder / "pieces.gguf");
+  EXPECT_TRUE(says(file, "tokenizer.ggml.model", "llama"));
+  const std::size_t scores = file.find("tokenizer.ggml.scores");
+  ASSERT_NE(scores, std::string::npos);
+  // Behind the key: two types of 4 bytes and a length of 8.
+  const auto score = [&](int token) {
+    float value = 0;
+    std::memcpy(&value, file.data() + scores + 21 + 16 + 4 * token, sizeof value);
+    return value;
+  };
+  EXPECT_EQ(score(0), 0);
+  EXPECT_EQ(score(262), 0) << "ab is merged first";
+  EXPECT_EQ(score(263), -1);
+  EXPECT_EQ(score(260), -2) << "nothing is merged to a";
+  tokenizer["normalizer"]["normalizers"].push_back({{"type", "NFKC"}});
+  write("prepared");
+  const Outcome refused = exported(folder, "prepared", "prepared.gguf", "float32");
+  EXPECT_EQ(refused.exit_code, 65) << refused.text();
+  EXPECT_EQ(count(refused.text(), "prepares text in a way that has no name"), 1) << refused.text();
+}
+
+TEST(Gguf, OfARunIsThatOfItsExport) {
+  const Job job("gguf.run", {"train.max_steps=2", "checkpoint.save_steps=0"});
+  ASSERT_EQ(job.run(1).exit_code, 0);
+  const auto finetune = [&](const Words& words) {
+    return run_program(finetune_on(1, words), job.folder());
+  };
+  ASSERT_EQ(finetune({"export", "output", "run", "--dtype", "float32"}).exit_code, 0);
+  ASSERT_EQ(finetune({"export", "run", "folder.gguf", "--dtype", "q8_0"}).exit_code, 0);
+  const Outcome outcome = finetune({"export", "output", "run.gguf", "--dtype", "q8_0"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_TRUE(text_of(job.folder() / "run.gguf") == text_of(job.folder() / "folder.gguf"));
+  for (const auto& entry : fs::directory_iterator(job.folder()))
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+  EXPECT_EQ(finetune({"export", "output", "run.gguf"}).exit_code, 73);
 }
 
 TEST(Gguf, SaysWhatItCannotHold) {
