@@ -117,6 +117,15 @@ std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json con
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = job.arguments.dtype;
     changed = true;
   }
+  if (const auto& changes = job.found.state.config; changes && changes->is_object()) {
+    config.update(*changes);
+    // Transformers finds a text's last token by it.
+    if (config.value("pad_token_id", core::Json()).is_null()) {
+      const core::Json end = config.value("eos_token_id", core::Json());
+      config["pad_token_id"] = end.is_array() && !end.empty() ? end.front() : end;
+    }
+    changed = true;
+  }
   if (changed) texts["config.json"] = core::dump_python_json(config);
   add_chat_template(job, true, texts);
   return texts;

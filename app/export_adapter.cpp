@@ -52,7 +52,9 @@ model::AdapterSettings settings_of(const ExportJob& job) {
 
 /// The base and what the adapter's run made of it.
 train::DescribedModel describe(const ExportJob& job) {
-  train::DescribedModel model = train::describe_model({}, job.model_folder, job.registry);
+  train::DescribedModel model =
+      train::describe_model({}, job.model_folder, job.registry,
+                            train::outputs_of(job.found.state.config.value_or(core::Json())));
   train::rewrite_for(settings_of(job), state_path(job).string(), job.registry, model.parameters);
   const auto& base = job.found.state.base;
   if (const auto recipe = base ? base::kept_in_fp8(*base) : std::nullopt)

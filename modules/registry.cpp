@@ -9,6 +9,7 @@
 #include "formats/alpaca/alpaca.hpp"
 #include "formats/chat/chat.hpp"
 #include "formats/completion/completion.hpp"
+#include "formats/labelled/labelled.hpp"
 #include "formats/text/text.hpp"
 #include "formats/tokens/tokens.hpp"
 #include "models/ernie/ernie.hpp"
@@ -62,6 +63,7 @@ const train::Registry& registry() {
               formats::chat::messages(),
               formats::chat::qwen(),
               formats::chat::sharegpt(),
+              formats::labelled::format(),
               formats::text::format(),
               formats::tokens::documents(),
               formats::tokens::format(),

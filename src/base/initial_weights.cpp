@@ -43,7 +43,7 @@ std::vector<weights::ExpectedTensor> expected_tensors(const model::Architecture&
                                                       const model::ParameterTable& table) {
   std::vector<weights::ExpectedTensor> expected;
   for (const model::Parameter& row : table.rows) {
-    if (row.adapts >= 0) continue;
+    if (row.adapts >= 0 || row.is_new) continue;
     if (row.packing.in_files) {
       add_expected(row, table, expected);
     } else {
@@ -118,7 +118,8 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
   both.plane = base.plane;
   both.values = [base = std::move(base.values), adapter = std::move(adapter.values), &table](
                     int row, std::int64_t first, std::span<float> target) {
-    (table.row(row).adapts >= 0 ? adapter : base)(row, first, target);
+    const bool is_drawn = table.row(row).adapts >= 0 || table.row(row).is_new;
+    (is_drawn ? adapter : base)(row, first, target);
   };
   return both;
 }

@@ -40,6 +40,7 @@ void visit_fields(State& state, const Visit& visit) {
   visit("build", state.build, OnRestart::ignored);
   visit("adapter", state.adapter, OnRestart::ignored);
   visit("validation_loss", state.validation_loss, OnRestart::ignored);
+  visit("config", state.config, OnRestart::ignored);
   visit("score", state.score, OnRestart::ignored);
   visit("patience", state.patience, OnRestart::ignored);
   visit("total_samples", state.total_samples, OnRestart::ignored);

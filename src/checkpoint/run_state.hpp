@@ -70,7 +70,7 @@ struct RunState {
   std::optional<std::string> run_id = {};
   std::optional<double> validation_loss = {};      ///< of these very weights
   std::optional<Score> score = {};                 ///< likewise, by what checkpoint.best_by names
-  core::Json patience = {};                        ///< of early stopping; null without
+  std::optional<core::Json> patience = {};         ///< of early stopping
   std::optional<std::int64_t> total_samples = {};  ///< trained on in all steps so far
   std::optional<std::int64_t> total_tokens = {};   ///< the same
   std::optional<FrozenBase> base = {};             ///< of frozen weights; none without any
@@ -83,6 +83,7 @@ struct RunState {
   std::optional<std::string> parts = {};   ///< ranks of tp and ep, where blocks of moments do
   std::optional<std::string> rounding = {};
   std::optional<AdapterState> adapter = {};
+  std::optional<core::Json> config = {};  ///< what config.json of an export says in addition
 
   /// The first field that a restart needs and that is missing or something else; empty: none.
   std::string unusable = {};

@@ -80,6 +80,7 @@ void bind_columns(deck::Table& table, Columns& columns) {
          "Chats: column of the functions the model may call, a list or its JSON text. Empty: "
          "\"tools\", if present.",
          columns.tools);
+  column("label_column", "Labelled: column of the text's label. Empty: \"label\".", columns.label);
   column("tokens_column", "Tokens: column of their ids. Empty: \"input_ids\".", columns.tokens);
   column("labels_column",
          "Tokens: column of the labels, -100 where a token is not trained, else its id. Empty: "

@@ -299,8 +299,6 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"do_train", "", "this command trains"},
     {"do_eval", "data.validation_path", "validation data are validated on"},
     {"early_stopping", "train.early_stopping_patience"},
-    {"early_stopping_patience", "train.early_stopping_patience"},
-    {"early_stopping_threshold", "train.early_stopping_threshold"},
     {"eval_tasks", "evaluate.tasks"},
     // Checkpoints
     {"save_interval", "checkpoint.save_steps"},

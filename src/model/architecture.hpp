@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "model/outputs.hpp"
 
 namespace finetune::model {
 
@@ -112,6 +113,7 @@ struct Architecture {
   double residual_scale = 1;       ///< of what attention and feed-forward add
   double head_scale = 1;           ///< of what the head reads
   bool tied_embeddings = false;
+  Outputs outputs;  ///< of the head
   Experts experts;
   Temperature temperature;
   std::vector<Layer> layers;                  ///< one each, or empty: all are `Layer{}`
@@ -122,6 +124,8 @@ struct Architecture {
     return std::count_if(layers.begin(), layers.end(),
                          [](const Layer& layer) { return layer.has_experts; });
   }
+  /// Rows of the head, if that is not the embedding.
+  std::int64_t num_head_rows() const { return outputs.are_of_texts() ? outputs.num : vocab_size; }
   Positions positions() const { return {rope_theta, rope_scaling}; }
   std::int64_t turned_channels() const { return rotary_size > 0 ? rotary_size : head_size; }
   Layer layer(std::int64_t i) const {

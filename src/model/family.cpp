@@ -130,6 +130,8 @@ Identified identify(const std::string& config_text, const std::string& where,
   }
   const ModelFamily& family = claiming(config["model_type"].get<std::string>(), families, where);
   Architecture architecture = family.read(config, where);
+  architecture.outputs = read_outputs(config, where);
+  if (architecture.outputs.are_of_texts()) architecture.tied_embeddings = false;
   require_possible(architecture, where);
   require_layer_types(config, architecture, where);
   architecture.family = family.name;

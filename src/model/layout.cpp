@@ -28,9 +28,13 @@ class Builder {
       add_block(i);
     begin_unit("head");
     table_.decoder.final_norm = norm(names_.final_norm, a_.d_model);
-    table_.decoder.head = a_.tied_embeddings ? table_.decoder.embedding
-                                             : matrix(names_.head, a_.vocab_size, a_.d_model,
-                                                      vocabulary(), Role::head);
+    table_.decoder.head =
+        a_.outputs.are_of_texts()
+            ? matrix("score", a_.outputs.num, a_.d_model, std::nullopt, Role::head)
+        : a_.tied_embeddings
+            ? table_.decoder.embedding
+            : matrix(names_.head, a_.vocab_size, a_.d_model, vocabulary(), Role::head);
+    table_.outputs = a_.outputs;
     return std::move(table_);
   }
 

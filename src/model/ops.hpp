@@ -45,6 +45,9 @@ class Ops : public BasicOps<OnDevice> {
                Recompute recompute = Recompute::nothing)
       : weights_(weights), path_(path), recompute_(recompute) {}
 
+  /// What the head's labels mean from now on.
+  void set_outputs(const Outputs& outputs) { outputs_ = outputs; }
+
   /// Dropout from now on; nothing: none. Stays as it is between a pass's forward and its backward.
   void set_dropout(std::optional<DropoutMask> dropout) { dropout_ = std::move(dropout); }
 
@@ -99,6 +102,9 @@ class Ops : public BasicOps<OnDevice> {
                         const ExpertRows& rows, const Experts& experts, const Sequence& sequence,
                         std::shared_ptr<const TokenTravel> travel = nullptr);
   /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
+  /// The score of a text's label, where it is one (model/outputs.hpp), stands for log p: the
+  /// logarithm of its probability, the mean of those of each of several, or minus the square of
+  /// what a number is off.
   /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
   virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
                             const at::Tensor& d_log_prob_N, LabelScores& scores);
@@ -115,6 +121,7 @@ class Ops : public BasicOps<OnDevice> {
                            const at::Tensor& d_log_prob_N, const at::Tensor& d_x_ND);
 
   std::optional<DropoutMask> dropout_;
+  Outputs outputs_;
   bool uses_adapter_ = true;
 };
 

@@ -28,6 +28,34 @@ LabelScores spread(const LabelScores& labelled, const at::Tensor& places, std::i
   return all;
 }
 
+/// Of labels each of which is right or not: bit i of a code is label i.
+void score_flags(at::Tensor& logits_NC, const at::Tensor& codes_N, const at::Tensor& d_score_N,
+                 LabelScores& scores) {
+  const at::Tensor x = logits_NC.to(at::kFloat);
+  const at::Tensor bits = at::arange(x.size(1), codes_N.options());
+  const at::Tensor right = at::bitwise_right_shift(codes_N.unsqueeze(1), bits).bitwise_and(1);
+  const at::Tensor target = right.to(at::kFloat);
+  scores.log_prob_N.copy_(
+      at::binary_cross_entropy_with_logits(x, target, {}, {}, at::Reduction::None).mean(1).neg_());
+  scores.is_first_N.copy_(x.gt(0).eq(right.to(at::kBool)).all(1));
+  if (!d_score_N.defined()) return;
+  const auto num = static_cast<double>(x.size(1));
+  logits_NC.copy_((target - x.sigmoid()).mul_(d_score_N.unsqueeze(1)).div_(num));
+}
+
+/// Of a number: a code is its bits in fp32.
+void score_values(at::Tensor& logits_N1, const at::Tensor& codes_N, const at::Tensor& d_score_N,
+                  LabelScores& scores) {
+  const at::Tensor codes = codes_N.cpu();
+  at::Tensor wanted = at::empty({codes.numel()}, at::kFloat);
+  for (std::int64_t n = 0; n < codes.numel(); ++n)
+    wanted.data_ptr<float>()[n] = value_of_code(codes.const_data_ptr<std::int64_t>()[n]);
+  const at::Tensor off = logits_N1.squeeze(1).to(at::kFloat) - wanted.to(logits_N1.device());
+  scores.log_prob_N.copy_(off.square().neg_());
+  scores.is_first_N.fill_(false);
+  if (d_score_N.defined()) logits_N1.copy_((off * d_score_N).mul_(-2).unsqueeze_(1));
+}
+
 }  // namespace
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
@@ -63,6 +91,10 @@ LabelScores Ops::pull_back_label_scores(const at::Tensor& x_ND, const at::Tensor
 
 void Ops::score_labels(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
                        const at::Tensor& d_log_prob_N, LabelScores& scores) {
+  if (outputs_.kind == HeadKind::labels)
+    return score_flags(logits_NV, labels_N, d_log_prob_N, scores);
+  if (outputs_.kind == HeadKind::value)
+    return score_values(logits_NV, labels_N, d_log_prob_N, scores);
   model::score_labels(logits_NV, labels_N, d_log_prob_N, scores, path_);
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/tensor_slice.hpp"
 #include "model/detail/decoder_rows.hpp"
+#include "model/outputs.hpp"
 
 namespace finetune::model {
 
@@ -107,6 +108,7 @@ struct Parameter {
   int part = 0;  ///< of the unit, where parallel.bucket = "LAYER" may split it: rows that are read
                  ///< as one matrix have the same
   bool trainable = true;
+  bool is_new = false;  ///< the model's files do not have it: a run begins with a random one
   bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
   Init init = Init::normal;
   Role role = Role::other;
@@ -131,6 +133,7 @@ struct ParameterTable {
   /// Beginnings of names of tensors in the files that are of other parts of the model: not read.
   std::vector<std::string> foreign = {};
   DecoderRows decoder = {};  ///< which row is what to the model
+  Outputs outputs = {};      ///< of the head
 
   std::int64_t num_parameters() const {
     std::int64_t sum = 0;

@@ -275,6 +275,7 @@ Parameter whole_of(const Parameter& row) {
 
 std::string why_not(const ParameterTable& table, std::int64_t tp) {
   if (tp == 1) return "";
+  if (table.outputs.are_of_texts()) return "the few rows of its head are not shared out";
   for (const Parameter& row : table.rows) {
     if (row.reads_all_heads) return fmt::format("{} norms all heads as one", row.name);
     if (!row.split || is_fused(row)) continue;

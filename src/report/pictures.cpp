@@ -11,59 +11,18 @@
 
 #include "core/text.hpp"
 #include "plot/smooth.hpp"
+#include "report/detail/marks.hpp"
 #include "report/detail/rows.hpp"
 
 namespace finetune::report {
 namespace {
 
+using detail::marks_of;
+using detail::points_of;
+
 using plot::Curve;
 using plot::LinePlot;
-using plot::Mark;
 using Runs = std::span<const RunHistory>;
-
-/// Starts that went on from a checkpoint, and checkpoints, also those whose rows a restart cut.
-std::vector<Mark> marks_of(const RunHistory& run, std::size_t colour, bool says_name) {
-  const std::string of = says_name ? run.name + ": " : "";
-  std::vector<std::int64_t> restarts, saved = run.checkpoint_folders;
-  for (const ResumeRow& row : run.resumes)
-    restarts.push_back(row.step);
-  for (const Start& start : run.starts)
-    if (start.step > 0) restarts.push_back(start.step);
-  for (const CheckpointRow& row : run.checkpoints)
-    saved.push_back(row.step);
-  saved.insert(saved.end(), restarts.begin(), restarts.end());
-  std::vector<Mark> marks;
-  const auto add = [&](std::vector<std::int64_t>& steps, Mark::Kind kind, const char* what) {
-    std::ranges::sort(steps);
-    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
-    for (const std::int64_t step : steps)
-      marks.push_back(
-          {static_cast<double>(step), colour, kind, fmt::format("{}{} {}", of, what, step)});
-  };
-  add(restarts, Mark::Kind::restart, "restarted after step");
-  add(saved, Mark::Kind::checkpoint, "checkpoint after step");
-  return marks;
-}
-
-std::vector<Mark> marks_of(Runs runs) {
-  std::vector<Mark> marks;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    // Marks of one run need no colour.
-    const auto own = marks_of(runs[i], runs.size() > 1 ? i : 5, runs.size() > 1);
-    marks.insert(marks.end(), own.begin(), own.end());
-  }
-  return marks;
-}
-
-template <typename Row, typename Value>
-plot::Points points_of(const std::vector<Row>& rows, const Value& value) {
-  plot::Points points;
-  for (const Row& row : rows) {
-    const double y = value(row);
-    if (std::isfinite(y)) points.emplace_back(static_cast<double>(row.step), y);
-  }
-  return points;
-}
 
 /// Each run's raw curve, pale, and its smoothed one. `name` is what one run's is called.
 template <typename Value>

@@ -5,8 +5,10 @@
 
 namespace finetune::shard {
 
-std::unique_ptr<model::Ops> make_ops(ModelShards& shards, model::Path path,
-                                     model::Recompute recompute) {
+namespace {
+
+std::unique_ptr<model::Ops> ops_of_groups(ModelShards& shards, model::Path path,
+                                          model::Recompute recompute) {
   const Groups& groups = shards.groups();
   const SharedWith with{.cp = groups.cp.get(),
                         .method = shards.options().context,
@@ -19,6 +21,15 @@ std::unique_ptr<model::Ops> make_ops(ModelShards& shards, model::Path path,
   if (groups.cp)
     return std::make_unique<ContextParallelOps>(shards, with.cp, with.method, path, recompute);
   return std::make_unique<model::Ops>(shards, path, recompute);
+}
+
+}  // namespace
+
+std::unique_ptr<model::Ops> make_ops(ModelShards& shards, model::Path path,
+                                     model::Recompute recompute) {
+  auto ops = ops_of_groups(shards, path, recompute);
+  ops->set_outputs(shards.table().outputs);
+  return ops;
 }
 
 }  // namespace finetune::shard

@@ -14,6 +14,9 @@
 namespace finetune::weights {
 namespace {
 
+constexpr const char* causal_task = "CAUSAL_LM";
+constexpr const char* classification_task = "SEQ_CLS";
+
 const model::Adapter& kind_of(const model::PeftOptions& options,
                               std::span<const model::Adapter> kinds) {
   const core::Json type = options.config().value("peft_type", core::Json());
@@ -31,8 +34,10 @@ const model::Adapter& kind_of(const model::PeftOptions& options,
 
 void require_task(const model::PeftOptions& options) {
   const core::Json task = options.config().value("task_type", core::Json());
-  if (!task.is_null() && task != "CAUSAL_LM")
-    options.refuse("task_type", "models are trained to continue text: \"CAUSAL_LM\"");
+  if (!task.is_null() && task != causal_task && task != classification_task)
+    options.refuse("task_type",
+                   "models are trained to continue text (\"CAUSAL_LM\") or to classify it "
+                   "(\"SEQ_CLS\")");
 }
 
 void read_targets(const model::PeftOptions& options, PeftConfig& result) {
@@ -78,7 +83,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
   }
   core::Json saved;
   if (!settings.modules_to_save.empty()) saved = settings.modules_to_save;
-  core::Json config = {{"peft_type", kind.peft_type}, {"task_type", "CAUSAL_LM"},
+  core::Json config = {{"peft_type", kind.peft_type}, {"task_type", causal_task},
                        {"inference_mode", true},      {"base_model_name_or_path", nullptr},
                        {"revision", nullptr},         {"target_modules", targets},
                        {"modules_to_save", saved}};
@@ -96,6 +101,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
     if (is_matrix && row.adapted.exists()) adapted.push_back(modules.back());
   }
   core::Json config = to_peft_config(settings, kind, modules, adapted);
+  if (table.outputs.are_of_texts()) config["task_type"] = classification_task;
   if (trains_tied_embedding(table)) config["ensure_weight_tying"] = true;
   return config;
 }

@@ -31,6 +31,7 @@ struct Sample {
   std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
   Conversation conversation = {};
   Tokens tokens = {};
+  core::Json label = {};       ///< of the whole text, as the file has it; null: none
   std::uint32_t oddities = 0;  ///< bits of Oddity that the reader saw
 };
 
@@ -68,6 +69,7 @@ struct Columns {
   std::string tools;
   std::string tokens;
   std::string labels;
+  std::string label;
 };
 
 enum class Layout {
@@ -85,6 +87,7 @@ struct Format {
   std::function<std::unique_ptr<SampleReader>(const DataPath&, const Columns&)> open;
   bool needs_template = false;  ///< its samples are conversations and nothing else
   bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
+  bool has_labels = false;      ///< its samples are texts with a label, which continue in nothing
   /// By the names of a record's fields; empty: the format is only taken where the deck names it.
   std::function<Fit(const core::Json& record, const Columns&)> fits = {};
   bool reads_plain_text = false;  ///< also files that hold no records

@@ -43,6 +43,9 @@ class SampleSource {
   /// Text of token ids, special tokens shown.
   virtual std::string text(std::span<const std::int32_t> ids) const = 0;
 
+  /// Text of trained ones, which may be labels.
+  virtual std::string trained_text(std::span<const std::int32_t> ids) const { return text(ids); }
+
   /// The files that were opened, in order: their bytes, the record_ending of their names and
   /// `settings` decide all tokens.
   virtual std::vector<std::filesystem::path> files() const = 0;

@@ -30,13 +30,15 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
                                    {"system", &columns.system},
                                    {"tools", &columns.tools},
                                    {"tokens", &columns.tokens},
-                                   {"labels", &columns.labels}}) {
+                                   {"labels", &columns.labels},
+                                   {"label", &columns.label}}) {
     if (!value->empty()) text += fmt::format("{}_column {}\n", key, *value);
   }
   text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
                       policy.train_on == TrainOn::all ? "all" : "answers",
                       policy.special_names == SpecialNameMeaning::text ? "text" : "tokens",
                       tokenizer.fingerprint());
+  if (policy.labels.exists()) text += fmt::format("labels {}\n", policy.labels.settings);
   if (policy.chat) {
     text += fmt::format("{} {} {}\n{}", policy.rewrites ? "rewrites" : "template",
                         policy.chat->name, policy.chat->begin, policy.chat->text);
@@ -179,8 +181,33 @@ bool TextSource::ends_its_turns(const Tokens& tokens) const {
   return true;
 }
 
+/// A text as the tokenizer begins and ends one, and behind it the label, of which no token is read.
+SourceSample TextSource::labelled(const Sample& sample) const {
+  SourceSample made;
+  made.oddities = sample.oddities;
+  const std::int32_t label = policy_.labels.code(sample.label, sample.where);
+  made.tokens = at_sample(sample.where, [&] {
+    std::vector<tokenizer::TextPart> parts;
+    for (const Segment& segment : sample.segments) {
+      parts.push_back({segment.text, policy_.special_names == SpecialNameMeaning::text});
+      if (policy_.special_names == SpecialNameMeaning::text &&
+          tokenizer_.names_special(segment.text))
+        made.oddities |= bit(Oddity::special_name);
+    }
+    return Tokens{tokenizer_.encode(parts, tokenizer::Encode::document), {}};
+  });
+  if (made.tokens.ids.empty())
+    core::fail(core::ErrorKind::input, {sample.where, "has a text without tokens",
+                                        "its label has no place", "Remove this sample."});
+  made.tokens.labels.assign(made.tokens.ids.size(), not_trained);
+  made.tokens.ids.push_back(label);
+  made.tokens.labels.push_back(label);
+  return made;
+}
+
 SourceSample TextSource::sample(std::int64_t i) const {
   const Sample sample = reader_->sample(i);
+  if (policy_.labels.exists()) return labelled(sample);
   SourceSample made;
   made.oddities = sample.oddities;
   if (!sample.tokens.ids.empty()) {
@@ -208,6 +235,11 @@ SourceSample TextSource::sample(std::int64_t i) const {
 
 std::string TextSource::text(std::span<const std::int32_t> ids) const {
   return tokenizer_.decode(ids, false);
+}
+
+std::string TextSource::trained_text(std::span<const std::int32_t> ids) const {
+  if (!policy_.labels.exists() || ids.size() != 1) return text(ids);
+  return policy_.labels.text(ids.front());
 }
 
 std::optional<Question> TextSource::question(std::int64_t i) const {

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "data/text/chat_template.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
@@ -17,6 +19,17 @@
 #include "tokenizer/tokenizer.hpp"
 
 namespace finetune::data {
+
+/// How labels of texts are numbers that travel where tokens do.
+struct LabelCoder {
+  /// Throws: ErrorKind::input beginning with `where`.
+  std::function<std::int32_t(const core::Json& label, const std::string& where)> code = {};
+  std::function<std::string(std::int32_t code)> text = {};
+  std::int64_t num_codes = 0;  ///< they are 0 .. num_codes - 1
+  std::string settings = {};   ///< everything that decides them, as text to compare
+
+  bool exists() const { return num_codes > 0; }
+};
 
 /// How samples become tokens, in addition to what the format says.
 struct TokenizePolicy {
@@ -26,6 +39,7 @@ struct TokenizePolicy {
       false;  ///< the deck names a template: it takes the place of the format's own text
   TrainOn train_on = TrainOn::answers;
   SpecialNameMeaning special_names = SpecialNameMeaning::text;
+  LabelCoder labels = {};  ///< of formats with labels
 };
 
 /// What a model is asked, and what it should answer.
@@ -54,6 +68,7 @@ class TextSource final : public SampleSource {
   SourceSample sample(std::int64_t i) const override;
   std::string where(std::int64_t i) const override { return reader_->where(i); }
   std::string text(std::span<const std::int32_t> ids) const override;
+  std::string trained_text(std::span<const std::int32_t> ids) const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
   std::string settings() const override { return settings_; }
 
@@ -73,6 +88,7 @@ class TextSource final : public SampleSource {
   };
   Written write(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
+  SourceSample labelled(const Sample& sample) const;
   bool ends_its_turns(const Tokens& tokens) const;
 
   std::unique_ptr<SampleReader> reader_;

@@ -153,7 +153,7 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
   if (is_written || (cache.is_read_only && !cache.folder.empty())) {
     key = describe_key(ranks, source, layout, options);
     target = cache_path(cache.folder, key);
-    if (auto found = find_cached(ranks, target, options.vocab_size)) {
+    if (auto found = find_cached(ranks, target, options)) {
       Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);
       loaded.layout = layout;
       loaded.load_s = watch.seconds();

@@ -87,14 +87,21 @@ std::string name_of(const char* part, std::size_t i, const std::vector<std::stri
   return paths.size() == 1 ? part : fmt::format("{} {} ({})", part, i + 1, paths[i]);
 }
 
+data::DatasetOptions options_of(const DataInput& input, std::string name) {
+  data::DatasetOptions options =
+      input.settings.options(std::move(name), input.architecture.vocab_size);
+  if (input.architecture.outputs.are_of_texts())
+    options.num_labels = model::num_label_codes(input.architecture.outputs);
+  return options;
+}
+
 std::vector<data::Loaded> load_all(const DataInput& input, const data::DataRanks& ranks,
                                    const std::vector<std::unique_ptr<data::TextSource>>& sources,
                                    const char* part, const std::vector<std::string>& paths,
                                    const data::CacheOptions& cache, int num_threads) {
   std::vector<data::Loaded> loaded;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto options =
-        input.settings.options(name_of(part, i, paths), input.architecture.vocab_size);
+    const auto options = options_of(input, name_of(part, i, paths));
     loaded.push_back(
         data::load(ranks, *sources[i], sources[i]->layout(), options, cache, num_threads));
   }
@@ -206,6 +213,9 @@ DataSets load_data(const DataInput& input, const Registry& registry, const data:
     for (const data::Loaded& set : *loaded)
       sets.has_answers = sets.has_answers && set.layout == data::Layout::separate;
   }
+  // Nobody asks for a number to the last digit, and no text goes on with a label.
+  if (input.architecture.outputs.kind == model::HeadKind::value) sets.has_answers = false;
+  if (input.architecture.outputs.are_of_texts()) sets.questions.reset();
   if (!sets.has_answers || sets.tokenizer.has_ids_only()) sets.questions.reset();
   return sets;
 }

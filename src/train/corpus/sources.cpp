@@ -14,6 +14,7 @@
 #include "core/text.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/model_template.hpp"
+#include "train/corpus/labels.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::train {
@@ -82,6 +83,10 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
   data::TokenizePolicy policy;
   policy.train_on = settings.train_on;
   policy.special_names = settings.special_names;
+  if (input.architecture.outputs.are_of_texts()) {
+    policy.labels = label_coder(input.architecture.outputs, input.labels);
+    return policy;
+  }
   policy.rewrites = settings.chat_template != "auto";
   const bool needs_template = std::any_of(
       formats.begin(), formats.end(),
@@ -92,12 +97,37 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
   return policy;
 }
 
+[[noreturn]] void refuse_format(const DataInput& input, const Registry& registry,
+                                const std::string& named) {
+  std::string with_labels;
+  for (const data::Format& format : registry.formats)
+    if (format.has_labels) with_labels = format.name;
+  const bool learns_labels = input.architecture.outputs.are_of_texts();
+  throw comm::AgreedError(
+      core::ErrorKind::deck,
+      core::to_string({input.deck_path.string(), fmt::format("data.format = \"{}\"", named),
+                       fmt::format("model.problem_type = \"{}\" learns {}",
+                                   model::problem_type(input.architecture.outputs.kind),
+                                   learns_labels ? "labels of texts" : "to continue text"),
+                       learns_labels
+                           ? fmt::format("Set data.format = \"{}\".", with_labels)
+                           : "Set model.problem_type and model.labels, or another format."}));
+}
+
 /// The format of one path. Collective on `world`.
 std::string find_format(const comm::Communicator& world, const DataInput& input,
                         const Registry& registry, DataPart part, std::size_t i,
                         DataFormats& formats) {
   const std::string& named = input.settings.format_of(i);
-  if (named != data::auto_format) return named;
+  const bool learns_labels = input.architecture.outputs.are_of_texts();
+  if (named != data::auto_format) {
+    const bool has_labels = format_named(named, registry).has_labels;
+    if (has_labels != learns_labels) refuse_format(input, registry, named);
+    return named;
+  }
+  // Nothing else can be learnt from.
+  for (const data::Format& format : registry.formats)
+    if (learns_labels && format.has_labels) return format.name;
   return world.broadcast_text(comm::agree(world, [&] {
     if (!world.is_root()) return std::string();
     const data::DataPath where = data_path(input, part, i);
@@ -124,7 +154,8 @@ DataInput data_input(const Input& input) {
           .deck_path = input.deck_path,
           .model_folder = input.model_folder,
           .architecture = input.architecture,
-          .seed = static_cast<std::uint64_t>(input.train.seed)};
+          .seed = static_cast<std::uint64_t>(input.train.seed),
+          .labels = input.model.labels};
 }
 
 bool DataFormats::are_tokens(const Registry& registry) const {

@@ -27,7 +27,8 @@ struct DataInput {
   const std::filesystem::path& deck_path;     ///< files are looked for next to it too
   const std::filesystem::path& model_folder;  ///< has tokenizer and chat template
   const model::Architecture& architecture;
-  std::uint64_t seed = 0;  ///< of the run
+  std::uint64_t seed = 0;                  ///< of the run
+  const std::vector<std::string>& labels;  ///< names, of architecture.outputs
 };
 DataInput data_input(const Input& input);
 

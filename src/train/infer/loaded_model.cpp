@@ -83,6 +83,14 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& re
     : gpu_kernels_(options.device.is_cpu() ? -1 : options.device.index()) {
   const comm::Communicator& fsdp = groups.fsdp->communicator();
   DescribedModel described = describe_model(fsdp, folder, registry);
+  if (described.architecture.outputs.are_of_texts())
+    throw comm::AgreedError(
+        core::ErrorKind::input,
+        core::to_string(
+            {folder.string(),
+             "is a model for " + model::problem_type(described.architecture.outputs.kind),
+             "it continues no text",
+             "Load it by transformers' AutoModelForSequenceClassification."}));
   std::optional<weights::PeftAdapter> adapter;
   if (!adapter_folder.empty()) {
     adapter = weights::PeftAdapter::open(fsdp, adapter_folder, registry.adapters);

@@ -40,10 +40,22 @@ model::Quantization read_quantization(const std::string& config, const std::stri
       quantize_where);
 }
 
+/// The head that the files lack takes the place of theirs.
+void add_new_head(model::ParameterTable& table) {
+  table.rows[static_cast<std::size_t>(table.decoder.head)].is_new = true;
+  for (const char* other : {"lm_head.", "score."})
+    table.foreign.emplace_back(other);
+}
+
 }  // namespace
 
+ChosenOutputs outputs_of(const core::Json& changes) {
+  if (!changes.is_object() || !model::says_classification(changes)) return {};
+  return {model::read_outputs(changes, "the run's head").kind, model::label_names(changes)};
+}
+
 DescribedModel describe_model(const comm::Communicator& world, const std::filesystem::path& folder,
-                              const Registry& registry) {
+                              const Registry& registry, const ChosenOutputs& chosen) {
   const std::string config = world.broadcast_text(comm::agree(
       world, [&] { return world.is_root() ? model::read_config(folder) : std::string(); }));
   comm::agree_all(world, [&] {
@@ -53,11 +65,27 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
       world, [&] { return world.is_root() ? read_quantize_config(folder) : std::string(); }));
   return comm::agree(world, [&] {
     const std::string where = (folder / "config.json").string();
-    const auto identified = model::identify(config, where, registry.families);
+    std::string text = config;
+    core::Json changes;
+    model::Outputs in_files;
+    if (chosen.kind != model::HeadKind::next_token) {
+      core::Json changed = core::parse_python_json(config, where);
+      in_files = model::read_outputs(changed, where);
+      changes = model::describe_outputs(changed, chosen.kind, chosen.labels);
+      changed.update(changes);
+      text = core::dump_python_json(changed);
+    }
+    const auto identified = model::identify(text, where, registry.families);
     DescribedModel described{.family = identified.family,
                              .architecture = identified.architecture,
                              .quantization = read_quantization(config, quantize_config, folder),
                              .parameters = identified.family->describe(identified.architecture)};
+    described.changes = std::move(changes);
+    const model::Outputs& outputs = described.architecture.outputs;
+    if (outputs.are_of_texts() &&
+        (in_files.kind == model::HeadKind::next_token || in_files.num != outputs.num) &&
+        chosen.kind != model::HeadKind::next_token)
+      add_new_head(described.parameters);
     model::mark_packed(described.quantization, where, described.parameters);
     return described;
   });

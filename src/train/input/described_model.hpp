@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
+#include "core/json.hpp"
 #include "model/adapter.hpp"
 #include "model/family.hpp"
+#include "model/outputs.hpp"
 #include "model/quantization.hpp"
 #include "train/input/registry.hpp"
 
@@ -18,12 +21,24 @@ struct DescribedModel {
   model::Architecture architecture;
   model::Quantization quantization;  ///< of the model's files
   model::ParameterTable parameters;  ///< what is packed in the files is marked, and frozen
+  /// What config.json says of it in addition to the folder's: null, or with a head of its own.
+  core::Json changes = {};
 };
+
+/// What a deck, or a run, makes of a model's head: nothing, or what describe_outputs says.
+struct ChosenOutputs {
+  model::HeadKind kind = model::HeadKind::next_token;
+  std::vector<std::string> labels = {};
+};
+/// Of `changes` that a run noted; next_token of null.
+ChosenOutputs outputs_of(const core::Json& changes);
 
 /// Reads config.json and, where it is, quantize_config.json. The root reads, everybody gets the
 /// texts and parses them. Collective on `world`. Throws: comm::AgreedError of ErrorKind::input.
+/// With `chosen` outputs it is the model with a head for them: one of the folder's, if that has
+/// one for as many of the kind, else a new one.
 DescribedModel describe_model(const comm::Communicator& world, const std::filesystem::path& folder,
-                              const Registry& registry);
+                              const Registry& registry, const ChosenOutputs& chosen = {});
 
 /// Makes of `table` what the adapter that `settings` name makes of it; `where` begins messages.
 /// Throws: ErrorKind::deck.

@@ -30,10 +30,10 @@ void EvaluateSettings::bind(deck::Table& table) {
                .sentence = "Task files (inputs/tasks/README.md) that the model is asked before and "
                            "after training; each result stands beside that of the first."},
               tasks);
-  table.text({.name = "data",
+  table.text({.name = "folder",
               .restart = Restart::free,
               .sentence = "Folder of the tasks' data; empty: beside each task file."},
-             data);
+             folder);
   table.integer({.name = "steps",
                  .restart = Restart::free,
                  .sentence = "Ask every so many steps, in addition to before the first and after "
@@ -60,10 +60,10 @@ void EvaluateSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Seed of answers that a task samples."},
                 seed, {.min = 0});
-  if (!has_tasks() && (steps > 0 || limit > 0 || !data.empty()))
+  if (!has_tasks() && (steps > 0 || limit > 0 || !folder.empty()))
     table.problem(steps > 0   ? "steps"
                   : limit > 0 ? "limit"
-                              : "data",
+                              : "folder",
                   "evaluate.tasks names no task", "nothing is asked",
                   "Name task files, for example tasks = [\"inputs/tasks/gsm8k.toml\"], or remove "
                   "the key.");
@@ -79,7 +79,7 @@ std::vector<std::filesystem::path> task_files(const EvaluateSettings& settings,
 
 std::filesystem::path task_data(const EvaluateSettings& settings,
                                 const std::filesystem::path& deck_path) {
-  return settings.data.empty() ? std::filesystem::path() : resolve(settings.data, deck_path);
+  return settings.folder.empty() ? std::filesystem::path() : resolve(settings.folder, deck_path);
 }
 
 void require_measured(const Input& input) {

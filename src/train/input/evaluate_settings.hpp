@@ -13,7 +13,7 @@ namespace finetune::train {
 
 struct EvaluateSettings {
   std::vector<std::string> tasks;  ///< files
-  std::string data;
+  std::string folder;
   std::int64_t steps = 0;
   std::int64_t limit = 0;
   std::int64_t batch = 16;

@@ -152,6 +152,31 @@ void require_blocks(const Input& input) {
                 "each is offloaded once", fmt::format("Use at most {}.", kept)});
 }
 
+/// A head of the model's files that the deck does not name.
+void require_meant_head(const Input& input) {
+  const model::Outputs& outputs = input.architecture.outputs;
+  if (!outputs.are_of_texts()) return;
+  if (input.model.problem_type == model::HeadKind::next_token)
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(), "model.problem_type = \"causal_lm\"",
+                fmt::format("{} is a model for {}", input.model_folder.string(),
+                            model::problem_type(outputs.kind)),
+                fmt::format("Set model.problem_type = \"{}\" and model.labels.",
+                            model::problem_type(outputs.kind))});
+  if (input.evaluate.has_tasks())
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(), "evaluate.tasks asks a model that continues no text",
+                "model.problem_type = \"" + model::problem_type(outputs.kind) + "\"",
+                "Validate on data.validation_path instead."});
+}
+
+/// PEFT trains the head of such a model whole, beside the adapter.
+void save_head(Input& input) {
+  if (!input.architecture.outputs.are_of_texts() || !input.adapter.exists()) return;
+  auto& saved = input.adapter.modules_to_save;
+  if (std::ranges::find(saved, "score") == saved.end()) saved.emplace_back("score");
+}
+
 /// What no single table can see.
 void require_consistent(const Input& input) {
   if (input.train.determinism == plan::Determinism::topology &&
@@ -200,6 +225,7 @@ void require_adapter(const Input& input) {
 /// Collective on `world`.
 void adapt(const comm::Communicator& world, const Registry& registry, Input& input) {
   comm::agree_all(world, [&] { require_adapter(input); });
+  save_head(input);
   if (!input.adapter.exists()) return;
   const std::string deck = input.deck_path.string();
   if (input.adapter.path.empty()) {
@@ -210,6 +236,7 @@ void adapt(const comm::Communicator& world, const Registry& registry, Input& inp
   const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder, registry.adapters);
   comm::agree_all(world, [&] {
     input.adapter = base::take_settings(input.adapter, adapter, deck);
+    save_head(input);
     base::update_fixed(input.adapter, input.fixed_values);
     rewrite_for(input.adapter, (input.adapter_folder / weights::peft_config_name).string(),
                 registry, input.parameters);
@@ -282,13 +309,16 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   });
 
   input.model_folder = resolve(input.model.path, deck_path);
-  DescribedModel described = describe_model(world, input.model_folder, registry);
+  DescribedModel described = describe_model(world, input.model_folder, registry,
+                                            {input.model.problem_type, input.model.labels});
+  input.config_changes = described.changes;
   input.family = described.family;
   input.architecture = described.architecture;
   if (input.model.router_aux_loss_coef >= 0)
     input.architecture.experts.balance = input.model.router_aux_loss_coef;
   input.quantization = described.quantization;
   input.parameters = std::move(described.parameters);
+  comm::agree_all(world, [&] { require_meant_head(input); });
   adapt(world, registry, input);
   if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
   comm::agree_all(world, [&] {

@@ -63,6 +63,7 @@ struct Input {
   model::ParameterTable parameters;
   std::vector<plan::OtherTable> other_tables;  ///< with an adapter, where there is none
   std::optional<plan::OptimizerFootprint> lighter_optimizer;  ///< where there is one
+  core::Json config_changes;  ///< of the model's config.json, for exports; null: none
   std::filesystem::path model_folder;
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 

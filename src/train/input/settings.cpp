@@ -30,6 +30,22 @@ void ModelSettings::bind(deck::Table& table) {
                             "only config.json and tokenizer.json are read."},
                init,
                {{"pretrained", InitialWeights::pretrained}, {"random", InitialWeights::random}});
+  table.choice({.name = "problem_type",
+                .restart = Restart::fixed,
+                .sentence = "What is learnt: to continue text; or of each text (data.format = "
+                            "\"labelled\"), by a head on its last token: which label is right, "
+                            "which of several are, or a number."},
+               problem_type,
+               {{"causal_lm", model::HeadKind::next_token},
+                {"single_label_classification", model::HeadKind::one_label},
+                {"multi_label_classification", model::HeadKind::labels},
+                {"regression", model::HeadKind::value}});
+  table.texts({.name = "labels",
+               .restart = Restart::fixed,
+               .sentence = "Names of the labels, in the order of their numbers in the data from 0. "
+                           "Of a regression none, or what the number is."},
+              labels);
+  bind_labels(table);
   table.real({.name = "router_aux_loss_coef",
               .restart = Restart::fixed,
               .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
@@ -43,6 +59,34 @@ void ModelSettings::bind(deck::Table& table) {
                             "transformers defines it."},
                router_aux_loss_load,
                {{"sample", RouterLoad::sample}, {"micro_batch", RouterLoad::micro_batch}});
+}
+
+void ModelSettings::bind_labels(deck::Table& table) {
+  using Kind = model::HeadKind;
+  if (problem_type == Kind::value && labels.empty()) labels = {"value"};
+  const auto refuse = [&](const char* key, const std::string& problem, const char* why,
+                          const char* remedy) { table.problem(key, problem, why, remedy); };
+  if (problem_type == Kind::next_token) {
+    if (!labels.empty())
+      refuse("labels", "model.labels are given, but model.problem_type = \"causal_lm\"",
+             "text that is continued has no labels",
+             "Set model.problem_type = \"single_label_classification\", or remove labels.");
+    return;
+  }
+  std::vector<std::string> sorted = labels;
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end())
+    refuse("labels", "model.labels has a name twice", "labels are told apart by it",
+           "Name each once.");
+  if (problem_type == Kind::value && labels.size() > 1)
+    refuse("labels", "model.labels has several names", "a regression learns one number",
+           "Leave one, or none.");
+  if (problem_type == Kind::one_label && labels.size() < 2)
+    refuse("labels", "model.labels has fewer than two names", "one of them is to be right",
+           "Name all labels of the data, for example labels = [\"negative\", \"positive\"].");
+  if (problem_type == Kind::labels && (labels.empty() || std::ssize(labels) > model::most_flags))
+    refuse("labels", "model.labels has " + std::to_string(labels.size()) + " names",
+           "from 1 to 30 can each be right or not", "Name all labels of the data.");
 }
 
 void TrainSettings::bind(deck::Table& table) {

@@ -10,6 +10,7 @@
 
 #include "comm/device.hpp"
 #include "deck/deck.hpp"
+#include "model/outputs.hpp"
 #include "plan/plan.hpp"
 
 namespace finetune::train {
@@ -31,10 +32,15 @@ inline deck::Choices<comm::UseOfGpus> device_choices() {
 struct ModelSettings {
   std::string path;
   InitialWeights init = InitialWeights::pretrained;
+  model::HeadKind problem_type = model::HeadKind::next_token;
+  std::vector<std::string> labels;
   double router_aux_loss_coef = -1;
   RouterLoad router_aux_loss_load = RouterLoad::sample;
 
   void bind(deck::Table& table);
+
+ private:
+  void bind_labels(deck::Table& table);
 };
 
 struct TrainSettings {

@@ -70,7 +70,7 @@ bool all_see_it(const DataRanks& ranks, const fs::path& path) {
 /// That samples [first, last) lie inside the tokens, and their tokens inside the vocabulary. The
 /// checksums are no secret, so they do not keep out who means harm.
 void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t first,
-                  std::int64_t last, std::int64_t vocab_size) {
+                  std::int64_t last, const DatasetOptions& options) {
   const auto fail = [&](const char* problem) {
     core::fail(core::ErrorKind::input,
                {path.string(), problem, "", "Remove it; it is rebuilt from the data."});
@@ -82,8 +82,14 @@ void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t 
     if (begin < 0 || end <= begin || end > std::ssize(arrays.tokens))
       fail("has a sample outside its tokens");
     const auto sample = arrays.sample(i);
-    if (std::ranges::any_of(sample, [&](PackedToken token) { return token.id() >= vocab_size; }))
-      fail("has a token outside the model's vocabulary");
+    const auto is_outside = [&](PackedToken token) {
+      const bool is_label = options.num_labels > 0 && token.trained();
+      return token.id() >= (is_label ? options.num_labels : options.vocab_size);
+    };
+    if (std::ranges::any_of(sample, is_outside)) fail("has a token outside the model's vocabulary");
+    // A label in the midst of a text would be read as a token.
+    if (options.num_labels > 0 && num_targets(sample) != (sample.back().trained() ? 1 : 0))
+      fail("has a label inside of a text");
     if (arrays.targets[at] != num_targets(sample)) fail("counts trained tokens that are not there");
   }
 }
@@ -119,6 +125,7 @@ core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layo
       {"layout", layout == Layout::separate ? "separate" : "continuous"},
       {"max_seq_length", options.max_seq_length},
       {"vocab_size", options.vocab_size},
+      {"num_labels", options.num_labels},
       {"on_overlong", static_cast<int>(options.on_overlong)},
       {"on_masked", static_cast<int>(options.on_masked)}};
 }
@@ -128,7 +135,7 @@ fs::path cache_path(const fs::path& folder, const core::Json& key) {
 }
 
 std::optional<CacheFile> find_cached(const DataRanks& ranks, const fs::path& path,
-                                     std::int64_t vocab_size) {
+                                     const DatasetOptions& options) {
   if (!all_see_it(ranks, path)) return std::nullopt;
   const comm::Communicator& readers = is_same_everywhere(ranks, path) ? ranks.world : ranks.node;
   try {
@@ -137,7 +144,7 @@ std::optional<CacheFile> find_cached(const DataRanks& ranks, const fs::path& pat
       const auto [first, last] = share_of(std::ssize(file.digests), readers);
       file.verify(path, first, last);
       const auto [begin, end] = share_of(file.layout.num_samples, readers);
-      check_values(path, file.arrays, begin, end, vocab_size);
+      check_values(path, file.arrays, begin, end, options);
       return file;
     });
   } catch (const comm::AgreedError& error) {

@@ -29,7 +29,7 @@ std::filesystem::path cache_path(const std::filesystem::path& folder, const core
 /// checksums, each part by one rank of all, or of each node where nodes have copies of their own.
 /// A damaged file is warned about. Collective on the world.
 std::optional<CacheFile> find_cached(const DataRanks& ranks, const std::filesystem::path& path,
-                                     std::int64_t vocab_size);
+                                     const DatasetOptions& options);
 
 /// A file next to the cache's, which becomes one of them at the end. What is left by a writer that
 /// died is removed by a later one. All functions are collective on the world.

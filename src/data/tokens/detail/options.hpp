@@ -29,6 +29,9 @@ struct DatasetOptions {
   std::string name = "data";        ///< what messages call these data: "training data"
   std::int64_t max_seq_length = 0;  ///< tokens; see load
   std::int64_t vocab_size = 0;      ///< the model's: ids are 0 .. vocab_size - 1
+  /// Trained tokens are labels of texts, 0 .. num_labels - 1, each behind its text, which is what
+  /// is cut where both are too long. 0: they are tokens.
+  std::int64_t num_labels = 0;
   OnOverlong on_overlong = OnOverlong::truncate;
   OnMasked on_masked = OnMasked::error;
   Limits limits;

@@ -25,10 +25,12 @@ struct Made {
 };
 
 void check_ids(const SampleSource& source, std::int64_t i, const Tokens& tokens,
-               std::int64_t vocab_size) {
+               const DatasetOptions& options) {
+  const std::int64_t vocab_size = options.vocab_size;
   const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
-  const auto bad = std::find_if(tokens.ids.begin(), tokens.ids.end(), outside);
-  if (bad == tokens.ids.end()) return;
+  const auto end = tokens.ids.end() - (options.num_labels > 0 ? 1 : 0);
+  const auto bad = std::find_if(tokens.ids.begin(), end, outside);
+  if (bad == end) return;
   core::fail(core::ErrorKind::input,
              {source.where(i), fmt::format("holds the token id {}", *bad),
               fmt::format("the model's vocabulary has {} entries, ids 0 to {}", vocab_size,
@@ -42,7 +44,7 @@ Made make(const SampleSource& source, std::int64_t i, const DatasetOptions& opti
     const SourceSample sample = source.sample(i);
     const Tokens& tokens = sample.tokens;
     core::check(tokens.ids.size() == tokens.labels.size(), "every token has a label");
-    check_ids(source, i, tokens, options.vocab_size);
+    check_ids(source, i, tokens, options);
     made.tokens.reserve(tokens.ids.size());
     for (std::size_t l = 0; l < tokens.ids.size(); ++l)
       made.tokens.emplace_back(tokens.ids[l], tokens.labels[l] != not_trained);
@@ -86,6 +88,15 @@ void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) 
   }
 }
 
+/// The beginning of it; a text keeps its label.
+std::vector<PackedToken> cut_to(std::span<const PackedToken> tokens,
+                                const DatasetOptions& options) {
+  const auto begin = tokens.first(static_cast<std::size_t>(options.max_seq_length));
+  std::vector<PackedToken> cut(begin.begin(), begin.end());
+  if (options.num_labels > 0) cut.back() = tokens.back();
+  return cut;
+}
+
 void add(Part& part, const SampleSource& source, std::int64_t i, const Made& made, Layout layout,
          const DatasetOptions& options) {
   DataReport& report = part.report;
@@ -97,6 +108,7 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
       std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length))) - 1))];
   count_oddities(report, i, made.oddities);
   part.digests.push_back(made.digest);
+  std::vector<PackedToken> cut;
   const bool overlong = layout == Layout::separate && length > options.max_seq_length;
   if (overlong) {
     report.of(SampleKind::overlong).add(i);
@@ -104,7 +116,8 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
       ++report.num_dropped;
       return;
     }
-    tokens = tokens.first(static_cast<std::size_t>(options.max_seq_length));
+    cut = cut_to(tokens, options);
+    tokens = cut;
   }
   if (is_masked(tokens, layout)) {
     report.of(SampleKind::masked).add(i);

@@ -47,7 +47,7 @@ void add_run(std::string& lines, const SampleSource& source, std::span<const Pac
     std::vector<std::int32_t> ids;
     for (const PackedToken token : tokens)
       ids.push_back(token.id());
-    add_text(lines, mark, source.text(ids));
+    add_text(lines, mark, run[0].trained() ? source.trained_text(ids) : source.text(ids));
   };
   if (run.size() <= longest_run) return add(run);
   add(run.first(head));

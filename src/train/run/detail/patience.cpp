@@ -33,9 +33,9 @@ std::string Patience::why() const {
                      times);
 }
 
-core::Json Patience::to_json() const {
-  if (!best_) return {};
-  return {{"best", best_->to_json()}, {"without_better", num_worse_}};
+std::optional<core::Json> Patience::to_json() const {
+  if (!best_) return std::nullopt;
+  return core::Json{{"best", best_->to_json()}, {"without_better", num_worse_}};
 }
 
 Patience patience_of(const Input& input, const core::Json& state) {

@@ -26,8 +26,8 @@ class Patience {
   bool is_lost() const { return limit_ > 0 && num_worse_ >= limit_; }
   /// "nothing better than arc/accuracy 0.5 in 3 measurements".
   std::string why() const;
-  /// Null where nothing was measured.
-  core::Json to_json() const;
+  /// Nothing where nothing was measured.
+  std::optional<core::Json> to_json() const;
 
  private:
   std::int64_t limit_;

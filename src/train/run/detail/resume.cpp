@@ -78,6 +78,7 @@ RunIdentity identity_of(const Input& input) {
   state.model_folder = (error ? input.model_folder : model_folder).string();
   state.fixed = {input.fixed_values.begin(), input.fixed_values.end()};
   state.deck = input.resolved_deck;
+  if (!input.config_changes.is_null()) state.config = input.config_changes;
   state.precision = plan::name_of(input.precision.mode);
   state.build = core::build_stamp();
   if (blocks_follow_bucket(input)) state.bucket = plan::name_of(input.parallel.bucket);
@@ -99,6 +100,7 @@ checkpoint::RunState describe_run(const RunIdentity& own, checkpoint::RunState f
   facts.deck = own.deck.deck;
   facts.precision = own.deck.precision;
   facts.build = own.deck.build;
+  facts.config = own.deck.config;
   facts.bucket = own.deck.bucket;
   facts.parts = own.deck.parts;
   facts.adapter = own.deck.adapter;

@@ -94,7 +94,7 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   start_.source_dtypes = found.state.source_dtypes;
   start_.validation_loss = found.state.validation_loss;
   start_.score = found.state.score;
-  start_.patience = found.state.patience;
+  start_.patience = found.state.patience.value_or(core::Json());
   start_.total_samples = found.state.total_samples;
   start_.total_tokens = found.state.total_tokens;
   const core::Json& scale = found.state.loss_scale;
@@ -191,7 +191,8 @@ void Resumer::with_source(const Load& load_from) {
   });
   for (const model::Parameter& row : input_.weights.parameters.rows)
     if (row.trainable && row.adapts < 0)
-      start_.source_dtypes[row.name] = core::name(files.entry(row.name).dtype);
+      start_.source_dtypes[row.name] = core::name(
+          row.is_new ? input_.weights.architecture.file_dtype : files.entry(row.name).dtype);
   log::info(fmt::format("starts from {} ({})", input_.weights.model_folder.string(),
                         core::human_bytes(files.size_bytes())));
 }

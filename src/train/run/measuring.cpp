@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run measures of its model, and what follows from it.
+#include <fmt/format.h>
+
+#include <array>
+#include <span>
+
+#include "core/clock.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+#include "metrics/progress.hpp"
+#include "trace/recorder.hpp"
+#include "train/infer/answers.hpp"
+#include "train/infer/evaluate.hpp"
+#include "train/run/run.hpp"
+
+namespace finetune::train {
+
+void Run::validate(const std::string& when) {
+  if (!corpus_.validation) return;
+  const trace::Span span(trace::main_row, "validation");
+  reporter_.pause();
+  const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
+  validation_loss_ = result.loss;
+  if (corpus_.has_answers) exact_match_ = result.exact_match;
+  reporter_.validated(when, steps_done_, result, corpus_.has_answers);
+  page_.write_soon();
+}
+
+std::array<bool, 2> Run::stops_are_asked() const {
+  std::int64_t seen[] = {stop_is_asked(), time_limit_.is_due(process_age_s())};
+  world_.world.all_reduce(std::span<std::int64_t>(seen), comm::Reduce::max);
+  return {seen[0] != 0, seen[1] != 0};
+}
+
+bool Run::is_evaluation_due() const {
+  return tasks_.is_due(steps_done_);
+}
+
+bool Run::evaluate_tasks(const std::string& when) {
+  if (!tasks_.has_tasks()) return true;
+  const trace::Span span(trace::main_row, "evaluation");
+  const core::Stopwatch watch;
+  reporter_.pause();
+  log::info(fmt::format("{}: the tasks of [evaluate] are asked", when));
+  std::array<bool, 2> asked = {};
+  task_result_ = tasks_.ask(state_.engine(), steps_done_, [&] {
+    core::fault::hit("evaluate.pass");
+    asked = stops_are_asked();
+    return asked[0] || asked[1];
+  });
+  evaluated_s_ += watch.seconds();
+  if (!task_result_) {
+    report_stop(asked[0], "the evaluation is left in its midst and goes on with the next start, ");
+    return false;
+  }
+  reporter_.evaluated(
+      fmt::format("{}: answers after {:.1f} s\n{}", when, watch.seconds(), task_result_->table),
+      record_of(steps_done_, *task_result_));
+  page_.write_soon();
+  return true;
+}
+
+void Run::note_score() {
+  // Counted already: what a restart goes on from was measured before it was saved.
+  if (score_) return;
+  const std::string& name = input_.checkpoint.best_by;
+  std::optional<checkpoint::Score> score;
+  if (name == checkpoint::validation_loss_name && validation_loss_) {
+    score = {.name = name, .value = *validation_loss_, .less_is_better = true};
+  } else if (name == checkpoint::exact_match_name && exact_match_) {
+    score = {.name = name, .value = *exact_match_, .less_is_better = false};
+  } else if (task_result_) {
+    for (const tasks::Figure& one : task_result_->figures)
+      if (one.task + "/" + one.metric == name)
+        score = {.name = name, .value = one.estimate.mean, .less_is_better = one.less_is_better};
+  }
+  if (!score) return;
+  score_ = score;
+  patience_.add(*score);
+}
+
+void Run::print_answers() {
+  if (input_.metrics.answers == 0 || !corpus_.questions) return;
+  reporter_.pause();
+  const auto answers =
+      train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+  reporter_.answered({.step = steps_done_, .answers = answers});
+}
+
+bool Run::is_validation_due() const {
+  return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
+}
+
+/// Of the model as training leaves it, what was not measured right now.
+void Run::measure_last() {
+  const bool is_early = steps_done_ < num_steps_;
+  if (!is_early || !validation_loss_) validate("after training");
+  print_answers();
+  const bool was_asked = task_result_.has_value();
+  if (!was_asked) is_stopped_ = !evaluate_tasks("after training");
+  if (!is_early && !is_stopped_) note_score();
+}
+
+}  // namespace finetune::train
