@@ -21,6 +21,7 @@
 #include "core/text.hpp"
 #include "model_card.hpp"
 #include "model_folders.hpp"
+#include "tokenizer/tokenizer.hpp"
 #include "train/run/stored_parts.hpp"
 #include "weights/folder.hpp"
 
@@ -106,6 +107,19 @@ core::Json config_of(const std::filesystem::path& model_folder) {
       (model_folder / "config.json").string());
 }
 
+namespace {
+
+/// A token that no text holds: the one that ends them.
+core::Json padding_of(const core::Json& config, const std::filesystem::path& model_folder) {
+  const core::Json end = config.value("eos_token_id", core::Json());
+  if (end.is_number_integer()) return end;
+  if (end.is_array() && !end.empty()) return end.front();
+  const auto eos = tokenizer::Tokenizer::load(model_folder).find_eos_id();
+  return eos ? core::Json(*eos) : core::Json();
+}
+
+}  // namespace
+
 std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed) {
   std::map<std::string, std::string> texts;
   texts["README.md"] =
@@ -120,10 +134,8 @@ std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json con
   if (const auto& changes = job.found.state.config; changes && changes->is_object()) {
     config.update(*changes);
     // Transformers finds a text's last token by it.
-    if (config.value("pad_token_id", core::Json()).is_null()) {
-      const core::Json end = config.value("eos_token_id", core::Json());
-      config["pad_token_id"] = end.is_array() && !end.empty() ? end.front() : end;
-    }
+    if (config.value("pad_token_id", core::Json()).is_null())
+      config["pad_token_id"] = padding_of(config, job.model_folder);
     changed = true;
   }
   if (changed) texts["config.json"] = core::dump_python_json(config);

@@ -75,7 +75,8 @@ train::DescribedModel describe(const ExportJob& job) {
 core::DType dtype_of(const ExportJob& job, const train::DescribedModel& model,
                      const weights::ModelFiles& files, const model::Parameter& row) {
   if (!job.arguments.dtype.empty()) return app::dtype_of(job.arguments.dtype);
-  return row.packing.in_files ? model.architecture.file_dtype : files.entry(row.name).dtype;
+  return row.packing.in_files || row.is_new ? model.architecture.file_dtype
+                                            : files.entry(row.name).dtype;
 }
 
 base::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& model) {

@@ -57,10 +57,10 @@ void require_same_positions(const fs::path& folder, const model::Architecture& a
 }
 
 Target target_of(const fs::path& folder, const model::Architecture& a) {
-  const bool is_plain = a.norms == model::Norms::before && a.residual_scale == 1 &&
-                        a.embedding_scale == 1 && a.head_scale == 1 && a.rotary_size == 0 &&
-                        a.num_layers_with_experts() == 0 && !a.attention_out_bias &&
-                        !a.feed_forward_bias;
+  const bool is_plain = !a.outputs.are_of_texts() && a.norms == model::Norms::before &&
+                        a.residual_scale == 1 && a.embedding_scale == 1 && a.head_scale == 1 &&
+                        a.rotary_size == 0 && a.num_layers_with_experts() == 0 &&
+                        !a.attention_out_bias && !a.feed_forward_bias;
   const bool is_llama = (a.family == "llama" || a.family == "mistral") && !a.qkv_bias;
   if (!is_plain || (!is_llama && a.family != "qwen2" && a.family != "qwen3"))
     refuse_gguf(folder, fmt::format("models of this kind ({}) are not written as GGUF", a.family),

@@ -184,8 +184,10 @@ void set_magnitudes(shard::ModelShards& shards) {
 void require_same_model(const weights::ModelFiles& files, const model::Architecture& architecture,
                         const model::ParameterTable& table) {
   require_whole(files, table);
+  std::vector<std::string> others = table.foreign;
+  others.insert(others.end(), table.replaced.begin(), table.replaced.end());
   weights::check(files, expected_tensors(architecture, table),
-                 (files.folder() / "config.json").string(), table.foreign);
+                 (files.folder() / "config.json").string(), others);
   require_known_levels(files, table);
 }
 

@@ -132,6 +132,8 @@ struct ParameterTable {
   std::vector<std::string> units;  ///< what is gathered together, in the order of the forward pass
   /// Beginnings of names of tensors in the files that are of other parts of the model: not read.
   std::vector<std::string> foreign = {};
+  /// The same of what new rows take the place of: neither read nor written.
+  std::vector<std::string> replaced = {};
   DecoderRows decoder = {};  ///< which row is what to the model
   Outputs outputs = {};      ///< of the head
 

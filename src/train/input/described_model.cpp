@@ -44,7 +44,7 @@ model::Quantization read_quantization(const std::string& config, const std::stri
 void add_new_head(model::ParameterTable& table) {
   table.rows[static_cast<std::size_t>(table.decoder.head)].is_new = true;
   for (const char* other : {"lm_head.", "score."})
-    table.foreign.emplace_back(other);
+    table.replaced.emplace_back(other);
 }
 
 }  // namespace

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that say of a text which label is right, which of several are, or a number: the losses of
+// transformers' ...ForSequenceClassification, on any ranks, and what it reads of exports.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "restart/job.hpp"
+#include "support/folders.hpp"
+
+namespace finetune::tests::classify_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path golden = source_folder() / "tests/golden/classify";
+
+struct Problem {
+  std::string type;
+  std::string labels;
+};
+
+std::string name_of(const testing::TestParamInfo<Problem>& info) {
+  return info.param.type;
+}
+
+/// Texts of several lengths, whose labels are names and numbers.
+std::string samples(const std::string& type) {
+  const char* words[] = {"good", "bad", "kind", "cruel", "warm", "cold"};
+  std::string lines;
+  for (int i = 0; i < 12; ++i) {
+    std::string text = std::string("It was ") + words[i % 6];
+    for (int k = 0; k < i % 5; ++k)
+      text += " and long";
+    const bool is_good = i % 2 == 0;
+    core::Json label = is_good ? core::Json("pos") : core::Json(0);
+    if (type == "regression") label = is_good ? 1.5 : -0.75;
+    if (type == "multi_label_classification") {
+      label = core::Json::array({label});
+      if (i % 3 == 0) label = {"neg", 1};
+    }
+    lines += core::Json({{"text", text}, {"label", label}}).dump() + "\n";
+  }
+  return lines;
+}
+
+class Classify : public testing::TestWithParam<Problem> {
+ protected:
+  static Job job_of(const Problem& problem, const std::string& name, const Words& more = {}) {
+    Job job("classify." + problem.type + "." + name,
+            with({"precision.mode=32-true", "train.global_batch=12", "train.micro_batch=3",
+                  "optimizer.lr=1e-2", "optimizer.schedule=constant", "checkpoint.save_steps=3",
+                  "model.problem_type=" + problem.type, "model.labels=" + problem.labels},
+                 more));
+    std::ofstream(job.folder() / "texts.jsonl") << samples(problem.type);
+    return job;
+  }
+  static Words data(int steps) {
+    return {"data.path=texts.jsonl", "data.validation_path=texts.jsonl",
+            "train.max_steps=" + std::to_string(steps)};
+  }
+
+  /// The model with the head that it begins with.
+  static void write_begun(const Job& job) {
+    ASSERT_EQ(job.run(1, with(data(0), {"train.output=begun"})).exit_code, 0);
+    export_from(job, "begun", "with_head");
+  }
+  static void export_from(const Job& job, const std::string& run, const std::string& out,
+                          const Words& more = {}) {
+    const Outcome outcome = run_program(
+        finetune_on(1, with({"export", run, out, "--dtype", "float32"}, more)), job.folder());
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  }
+  static std::vector<double> losses_of(const Job& job) {
+    std::vector<double> losses;
+    for (const core::Json& step : job.steps())
+      losses.push_back(step.at("loss"));
+    return losses;
+  }
+  static bool has_transformers(const fs::path& folder) {
+    return run_program({"env", "python3", "-c", "import transformers, torch, peft"}, folder)
+               .exit_code == 0;
+  }
+  static void expect_near(const std::vector<double>& losses, const core::Json& wanted) {
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], wanted[i].get<double>(), 2e-5 * std::abs(losses[i]) + 1e-6) << i;
+  }
+};
+
+TEST_P(Classify, LearnsAsTransformersDoes) {
+  const Problem& problem = GetParam();
+  const core::Json known = core::parse_json(read_file(golden / "losses.json"), "losses.json");
+  const Job job = job_of(problem, "steps");
+  write_begun(job);
+  const Words goes_on = with(data(5), {"model.path=with_head"});
+  const Outcome outcome = job.run(2, goes_on);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  // The head of the files is what it goes on from.
+  expect_near(losses_of(job), known.at(problem.type));
+  export_from(job, "output", "trained");
+  const core::Json config = core::parse_json(read_file(job.folder() / "trained/config.json"), "");
+  EXPECT_EQ(config.at("architectures"), core::Json({"LlamaForSequenceClassification"}));
+  EXPECT_EQ(config.at("problem_type"), problem.type);
+  EXPECT_FALSE(config.at("pad_token_id").is_null());
+  if (!has_transformers(job.folder())) return;
+  const Outcome python = run_program(
+      {"env", "python3", golden / "make.py", "with_head", "texts.jsonl", "full", "5", "1e-2"},
+      job.folder());
+  ASSERT_EQ(python.exit_code, 0) << python.text();
+  expect_near(losses_of(job), core::Json::parse(python.out));
+}
+
+TEST_P(Classify, IsTheSameOnOtherRanksAndAfterAStop) {
+  const Problem& problem = GetParam();
+  const Words same = {"train.determinism=topology"};
+  const Job one = job_of(problem, "one", same), two = job_of(problem, "two", same);
+  ASSERT_EQ(one.run(1, data(6)).exit_code, 0);
+  ASSERT_EQ(two.run(2, with(data(6), {"train.stop_after_steps=3"})).exit_code, 75);
+  ASSERT_EQ(two.run(1, data(6)).exit_code, 0);
+  EXPECT_TRUE(one.exported() == two.exported());
+  const Job context = job_of(problem, "context");
+  ASSERT_EQ(context.run(2, with(data(6), {"parallel.cp=2"})).exit_code, 0);
+  const auto losses = losses_of(one), of_context = losses_of(context);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], of_context[i], 1e-4 * losses[i]) << i;
+  // Packed texts do not see each other.
+  const Job packed = job_of(problem, "packed", {"data.packing=true"});
+  ASSERT_EQ(packed.run(1, with(data(2), {"train.global_batch=4"})).exit_code, 0);
+}
+
+TEST_P(Classify, HasAdaptersForPeft) {
+  const Problem& problem = GetParam();
+  const Job job = job_of(problem, "lora", {"adapter.name=lora"});
+  const Outcome outcome = job.run(2, data(4));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  export_from(job, "output", "adapter");
+  const core::Json config =
+      core::parse_json(read_file(job.folder() / "adapter/adapter_config.json"), "");
+  EXPECT_EQ(config.at("task_type"), "SEQ_CLS");
+  EXPECT_EQ(config.at("modules_to_save"), core::Json({"score"}));
+  // What is merged says the same of the texts.
+  export_from(job, "output", "merged", {"--merge"});
+  const Outcome merged =
+      job.run(1, with(data(0), {"model.path=merged", "adapter.name=none", "train.output=again"}));
+  ASSERT_EQ(merged.exit_code, 0) << merged.text();
+  const auto validated = [&](const std::string& run) {
+    double loss = 0;
+    std::ifstream file(job.folder() / run / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);)
+      if (const core::Json row = core::Json::parse(line); row.contains("validation_loss"))
+        loss = row.at("validation_loss");
+    return loss;
+  };
+  EXPECT_NEAR(validated("again"), validated("output"), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Classify,
+                         testing::Values(Problem{"single_label_classification", R"(["neg","pos"])"},
+                                         Problem{"multi_label_classification", R"(["neg","pos"])"},
+                                         Problem{"regression", "[]"}),
+                         name_of);
+
+TEST(ClassifyRefuses, WhatDoesNotBelongTogether) {
+  const Job job("classify.refused", {"train.max_steps=1", "data.path=texts.jsonl",
+                                     "model.problem_type=single_label_classification",
+                                     R"(model.labels=["neg","pos"])"});
+  std::ofstream(job.folder() / "texts.jsonl") << samples("single_label_classification");
+  const auto refused = [&](int code, const std::string& part, const Words& more) {
+    const Outcome outcome = job.run(2, more);
+    EXPECT_TRUE(outcome.ended_with(code)) << outcome.text();
+    EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
+  };
+  refused(78, "has fewer than two names", {R"(model.labels=["neg"])"});
+  refused(78, "has a name twice", {R"(model.labels=["neg","neg"])"});
+  refused(78, "text that is continued has no labels", {"model.problem_type=causal_lm"});
+  refused(78, "has several names", {"model.problem_type=regression"});
+  refused(78, "Set data.format = \"labelled\".", {"data.format=alpaca"});
+  refused(78, "the few rows of its head", {"parallel.tp=2"});
+  refused(65, "texts.jsonl:1: has the label \"pos\"", {R"(model.labels=["a","b"])"});
+  refused(65, "they are a list", {"model.problem_type=multi_label_classification"});
+  refused(65, "field \"tag\" is missing", {"data.label_column=tag"});
+  EXPECT_FALSE(fs::exists(job.output() / "step-0000000001"));
+  // What was learnt continues no text.
+  ASSERT_EQ(job.run(1).exit_code, 0);
+  const auto finetune = [&](const Words& words) {
+    return run_program(finetune_on(1, words), job.folder());
+  };
+  ASSERT_EQ(finetune({"export", "output", "model_with_labels"}).exit_code, 0);
+  const Outcome generated = finetune({"generate", "model_with_labels", "It was"});
+  EXPECT_EQ(generated.exit_code, 65) << generated.text();
+  EXPECT_EQ(count(generated.text(), "it continues no text"), 1) << generated.text();
+  const Outcome gguf = finetune({"export", "model_with_labels", "a.gguf"});
+  EXPECT_EQ(gguf.exit_code, 65) << gguf.text();
+  const Outcome causal = job.run(1, {"model.path=model_with_labels", "model.labels=[]",
+                                     "model.problem_type=causal_lm", "train.output=other"});
+  EXPECT_EQ(causal.exit_code, 78) << causal.text();
+  EXPECT_EQ(count(causal.text(), "Set model.problem_type = \"single_label_classification\""), 1)
+      << causal.text();
+}
+
+}  // namespace
+}  // namespace finetune::tests::classify_test
