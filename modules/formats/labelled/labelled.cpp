@@ -33,7 +33,6 @@ class LabelledReader final : public data::RecordReader {
 data::Format format() {
   data::Format format{"labelled", data::Layout::separate, data::open_record_files<LabelledReader>};
   format.has_labels = true;
-
   return format;
 }
 
