@@ -58,6 +58,7 @@ std::vector<weights::TensorSpec> foreign_of(const ExportJob& job,
 void export_whole(const ExportJob& job) {
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
+  plan.sums = sums_name;
   plan.texts = texts_of(job, config_of(job.model_folder), false);
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
     if (tensor.kind != train::kind_master) continue;
@@ -120,10 +121,16 @@ core::Json padding_of(const core::Json& config, const std::filesystem::path& mod
 
 }  // namespace
 
+void add_card(const ExportJob& job, const std::string& base_model, const std::string& library,
+              std::map<std::string, std::string>& texts) {
+  const RunRecord record = read_record(job.found.folder.parent_path(), job.found.step);
+  texts["README.md"] = model_card(job.found.state, base_model, record, library);
+  if (!record.loss_svg.empty()) texts[loss_picture_name] = record.loss_svg;
+}
+
 std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed) {
   std::map<std::string, std::string> texts;
-  texts["README.md"] =
-      model_card(job.found.state, base_model_name(config, job.model_folder), "transformers");
+  add_card(job, base_model_name(config, job.model_folder), "transformers", texts);
   if (!weights::is_in_folder(job.model_folder, "generation_config.json"))
     texts["generation_config.json"] = generation_config(config);
   if (!job.arguments.dtype.empty()) {

@@ -37,6 +37,10 @@ core::Json config_of(const std::filesystem::path& model_folder);
 /// it `changed`.
 std::map<std::string, std::string> texts_of(const ExportJob& job, core::Json config, bool changed);
 
+/// Adds README.md and the picture that it shows. `library` loads the model.
+void add_card(const ExportJob& job, const std::string& base_model, const std::string& library,
+              std::map<std::string, std::string>& texts);
+
 /// Adds the chat template that the run's deck named, if it is not the model's own: as
 /// chat_template.jinja, and beside a whole model in its tokenizer_config.json; the token that ends
 /// an answer goes to generation_config.json.

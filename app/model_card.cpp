@@ -6,9 +6,13 @@
 #include <regex>
 #include <string_view>
 
+#include "checkpoint/format/layout.hpp"
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "core/text.hpp"
 #include "deck/document.hpp"
+#include "report/pictures.hpp"
+#include "report/run_history.hpp"
 
 namespace finetune::app {
 namespace {
@@ -78,8 +82,24 @@ std::string base_model_name(const core::Json& config, const fs::path& folder) {
   return last_name(folder);
 }
 
+RunRecord read_record(const fs::path& run, std::int64_t step) {
+  RunRecord record;
+  try {
+    const fs::path results = run / "evaluations" / checkpoint::folder_name(step) / "results.json";
+    std::error_code ignored;
+    if (fs::exists(results, ignored))
+      record.evaluation = core::read_json(results, 64 << 20).value("table", "");
+    const report::RunHistory history[] = {report::read_run(run)};
+    const auto pictures = report::pictures("loss", history);
+    if (!pictures.empty()) record.loss_svg = report::to_svg_file(pictures.front());
+  } catch (const std::exception&) {
+    // A card without them is better than no export.
+  }
+  return record;
+}
+
 std::string model_card(const checkpoint::RunState& state, const std::string& base_model,
-                       const std::string& library) {
+                       const RunRecord& record, const std::string& library) {
   const std::string name = in_line(base_model);
   std::string card = fmt::format(
       "---\n"
@@ -94,13 +114,25 @@ std::string model_card(const checkpoint::RunState& state, const std::string& bas
       core::Json(base_model).dump(), library, name, name);
   for (const auto& [what, file] : data_files(state))
     card += fmt::format("| {} | {} |\n", what, in_line(file));
+  if (!state.data_fingerprint.empty())
+    card += fmt::format("| hash of the training tokens | {} |\n", in_line(state.data_fingerprint));
   card += fmt::format("| optimizer steps | {} |\n", state.step);
+  if (state.total_samples)
+    card += fmt::format("| samples trained on | {} |\n", core::with_commas(*state.total_samples));
+  if (state.total_tokens)
+    card += fmt::format("| tokens | {} |\n", core::with_commas(*state.total_tokens));
   if (state.validation_loss)
     card += fmt::format("| validation loss | {:.6g} |\n", *state.validation_loss);
   if (state.score && state.score->name != checkpoint::validation_loss_name)
     card += fmt::format("| {} | {:.6g} |\n", in_line(state.score->name), state.score->value);
   card +=
       fmt::format("| made with | {} |\n", in_line(state.build.substr(0, state.build.find(';'))));
+  if (!record.evaluation.empty())
+    card +=
+        fmt::format("\n## Evaluation\n\nBefore training (step 0) and after it:\n\n```text\n{}```\n",
+                    core::printable(record.evaluation));
+  if (!record.loss_svg.empty())
+    card += fmt::format("\n## Training\n\n![loss by step]({})\n", loss_picture_name);
   if (const std::string lines = settings_lines(state); !lines.empty())
     card += fmt::format("\nSettings of the run:\n\n```toml\n{}```\n", lines);
   return card;

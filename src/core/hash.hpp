@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ std::string to_string(const Digest& digest);
 /// 32 hexadecimal digits of XXH3-128.
 std::string fingerprint(std::span<const std::byte> bytes);
 std::string fingerprint(std::string_view text);
+
+/// The same of a file, a piece at a time. Throws: ErrorKind::io.
+std::string file_fingerprint(const std::filesystem::path& file);
 
 /// CRC32C (Castagnoli) of `bytes`, continuing from `crc` (0 to start).
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);

@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/file.hpp"
+#include "core/hash.hpp"
 #include "core/json.hpp"
 #include "core/tensor_slice.hpp"
 #include "weights/detail/names.hpp"
@@ -216,6 +217,19 @@ void write_index(const fs::path& folder, const std::string& stem,
   core::write_text_atomically(folder / (stem + ".safetensors.index.json"), index.dump(2) + "\n");
 }
 
+/// As xxhsum writes it: `xxhsum -c` compares.
+void write_sums(const fs::path& folder, const std::string& name) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::ranges::sort(files);
+  std::string lines;
+  for (const fs::path& file : files)
+    lines += fmt::format("{}  {}\n", core::file_fingerprint(file),
+                         file.lexically_relative(folder).string());
+  core::write_text_atomically(folder / name, lines);
+}
+
 void write_folder(const fs::path& out, const ExportPlan& plan, const Fill& fill,
                   const fs::path& copy_from) {
   const fs::path target = prepare(out);
@@ -231,6 +245,7 @@ void write_folder(const fs::path& out, const ExportPlan& plan, const Fill& fill,
     writer.finish();
   }
   if (files.size() > 1) write_index(folder.path(), plan.stem, files);
+  if (!plan.sums.empty()) write_sums(folder.path(), plan.sums);
   folder.commit(target);
 }
 

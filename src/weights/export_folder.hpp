@@ -20,6 +20,7 @@ struct ExportPlan {
   std::int64_t max_shard_size_bytes = 5'000'000'000;  ///< of a file; a larger tensor gets its own
   std::map<std::string, std::string> texts = {};      ///< further files: name and content
   std::string stem = "model";                         ///< how the files' names begin
+  std::string sums = {};  ///< name of a file with a hash of each other file; empty: none
 };
 
 /// A file of the export and its tensors, in the order in which they are written.

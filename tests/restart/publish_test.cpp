@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 
+#include "core/hash.hpp"
 #include "restart/job.hpp"
 #include "support/folders.hpp"
 #include "weights/model_files.hpp"
@@ -53,8 +55,8 @@ TEST(Publish, FolderIsReadyToUpload) {
   for (const auto& entry : fs::directory_iterator(out))
     names.push_back(entry.path().filename().string());
   std::ranges::sort(names);
-  EXPECT_EQ(names, (std::vector<std::string>{"README.md", "chat_template.jinja", "config.json",
-                                             "generation_config.json", "merges.txt",
+  EXPECT_EQ(names, (std::vector<std::string>{"README.md", "XXH128SUMS", "chat_template.jinja",
+                                             "config.json", "generation_config.json", "merges.txt",
                                              "model.safetensors", "special_tokens_map.json",
                                              "tokenizer.json", "tokenizer_config.json"}));
   config["torch_dtype"] = "bfloat16";
@@ -67,6 +69,28 @@ TEST(Publish, FolderIsReadyToUpload) {
         "| optimizer steps | 0 |", "optimizer.lr = "})
     EXPECT_EQ(count(card, part), 1) << part << "\n" << card;
   EXPECT_EQ(count(card, job.folder().string()), 0) << card;
+  // A hash for each file, as xxhsum has them.
+  std::ifstream sums(out / "XXH128SUMS");
+  std::size_t num_sums = 0;
+  for (std::string hash, name; sums >> hash >> name; ++num_sums)
+    EXPECT_EQ(hash, core::fingerprint(read_file(out / name))) << name;
+  EXPECT_EQ(num_sums, names.size() - 1);
+}
+
+TEST(Publish, TheCardShowsWhatTheRunMeasured) {
+  const Job job("publish.card", {"train.max_steps=2", "checkpoint.save_steps=0",
+                                 "data.validation_fraction=0.2", "evaluate.tasks=[\"task.toml\"]"});
+  write_file(job.folder() / "task.toml",
+             "[task]\nkind = \"perplexity\"\ndata = \"data.json\"\nprompt = \"{{ output }}\"\n");
+  const Outcome run = job.run(1);
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  const Outcome outcome = export_to(job, "out");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const std::string card = read_file(job.folder() / "out/README.md");
+  for (const char* part : {"## Evaluation", "token_perplexity", "step 2", "](loss.svg)",
+                           "| hash of the training tokens | ", "| samples trained on | 16 |"})
+    EXPECT_EQ(count(card, part), 1) << part << "\n" << card;
+  EXPECT_TRUE(read_file(job.folder() / "out/loss.svg").starts_with("<svg"));
 }
 
 TEST(Publish, GenerationConfigOfTheSourceIsKept) {
