@@ -13,6 +13,7 @@
 #include "core/hash.hpp"
 #include "core/log.hpp"
 #include "data/text/model_template.hpp"
+#include "evaluate_inputs.hpp"
 #include "model_folders.hpp"
 #include "tasks/results.hpp"
 #include "tasks/task_set.hpp"
@@ -132,13 +133,12 @@ std::vector<tasks::Outcome> by_task(std::vector<tasks::Outcome> outcomes,
 
 int run_evaluate(const comm::Environment* environment, const Arguments& arguments,
                  const train::Registry& registry) {
-  const EvaluateArguments& how = arguments.evaluate;
   const comm::Communicator world =
       environment != nullptr ? environment->world() : comm::Communicator();
+  const EvaluateArguments how = resolved(world, arguments.evaluate, registry);
   const auto candidates = comm::agree(world, [&] {
-    for (const auto& folders : {how.models, how.adapters})
-      for (const std::string& folder : folders)
-        require_no_run(folder);
+    for (const std::string& folder : how.adapters)
+      require_no_run(folder);
     return candidates_of(how);
   });
   const auto asked = comm::agree(world, [&] {
@@ -184,6 +184,7 @@ int run_evaluate(const comm::Environment* environment, const Arguments& argument
   outcomes = by_task(std::move(outcomes), asked);
   const std::string table = tasks::table_of(tasks::figures_of(outcomes));
   output.finish(outcomes, table);
+  if (world.is_root()) remove_exports(how);
   if (world.is_root())
     log::info(
         fmt::format("{}every answer: {}", table, (output.folder() / "samples.jsonl").string()));

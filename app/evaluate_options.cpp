@@ -11,9 +11,13 @@ void add_evaluate(CLI::App& app, Arguments& arguments) {
       "evaluate",
       "Ask models the questions of tasks, and compare them. Also on the ranks of a job.");
   EvaluateArguments& how = arguments.evaluate;
-  evaluate->add_option("models", how.models, "Hugging Face folders; the first is compared with")
+  evaluate
+      ->add_option("models", how.models,
+                   "Hugging Face folders, output or step folders of runs, or decks, which stand "
+                   "for their model and run; the first is compared with")
       ->required();
-  evaluate->add_option("--tasks", how.tasks, "Task files (inputs/tasks)")->required();
+  evaluate->add_option("--tasks", how.tasks,
+                       "Task files (inputs/tasks); default: those of the deck");
   evaluate
       ->add_option("--adapter", how.adapters,
                    "Folders of PEFT adapters: each on the first model is one more to compare")

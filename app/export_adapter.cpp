@@ -22,6 +22,7 @@
 #include "export.hpp"
 #include "model/device.hpp"
 #include "model_card.hpp"
+#include "serving.hpp"
 #include "train/input/described_model.hpp"
 #include "train/run/stored_parts.hpp"
 #include "weights/peft_config.hpp"
@@ -171,6 +172,8 @@ void export_adapter(const ExportJob& job) {
                          },
                          {});
   tell_written(job, plan);
+  for (const std::string& note : vllm_notes(config))
+    log::info(note);
 }
 
 void export_merged(const ExportJob& job) {

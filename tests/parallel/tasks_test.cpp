@@ -59,7 +59,7 @@ class Tasks : public testing::Test {
         << "format = \"alpaca\"\nmax_seq_length = 256\n"
         << "[precision]\nmode = \"32-true\"\n"
         << "[optimizer]\nlr = 1e-3\n"
-        << "[train]\nmax_steps = 6\nglobal_batch = 8\nmicro_batch = 2\n"
+        << "[train]\noutput = \"run\"\nmax_steps = 6\nglobal_batch = 8\nmicro_batch = 2\n"
         << "[checkpoint]\nsave_steps = 2\nbest_by = \"choices/true_mass\"\n"
         << "[evaluate]\nsteps = 2\ntasks = [\"choices.toml\", \"" << task("questions.toml")
         << "\", \"" << task("texts.toml") << "\"]\n";
@@ -118,6 +118,33 @@ TEST_F(Tasks, AskWhatTheCommandAsks) {
       EXPECT_EQ(one.at("value"), values.at(one.at("name").get<std::string>()));
   }
   EXPECT_EQ(rows, 4);
+}
+
+TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
+  const fs::path folder = empty_folder("tasks.deck");
+  write_deck(folder);
+  const Words quick = {"train.max_steps=2", "evaluate.steps=0"};
+  ASSERT_EQ(train(folder, 1, "run", quick).exit_code, 0);
+  Words adapted = quick;
+  adapted.emplace_back("adapter.name=lora");
+  ASSERT_EQ(train(folder, 1, "adapted", adapted).exit_code, 0);
+  const Outcome outcome = run_program(
+      finetune_on(2, {"evaluate", "deck.toml", "adapted", "--dtype", "fp32", "-o", "by"}), folder);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  EXPECT_EQ(values_of(folder / "by", "model"), values_of(step(folder / "run", 0), "step 0"));
+  const core::Json wanted = values_of(step(folder / "adapted", 2), "step 2");
+  const core::Json of_adapter = values_of(folder / "by", "adapted-step-0000000002");
+  ASSERT_EQ(of_adapter.size(), wanted.size()) << outcome.text();
+  for (const auto& [name, value] : wanted.items())
+    EXPECT_NEAR(of_adapter.at(name).get<double>(), value.get<double>(),
+                1e-5 * std::abs(value.get<double>()))
+        << name;
+  EXPECT_EQ(values_of(folder / "by", "run-step-0000000002").size(), 10u);
+  EXPECT_FALSE(fs::exists(folder / "by/exports"));
+  const Outcome none =
+      run_program(finetune_on(2, {"evaluate", quickstart("model"), "-o", "none"}), folder);
+  EXPECT_TRUE(none.ended_with(64)) << none.text();
+  EXPECT_EQ(count(none.text(), "names no task"), 1) << none.text();
 }
 
 TEST_F(Tasks, AskTheSameOnEveryMesh) {
