@@ -10,6 +10,7 @@
 #include "formats/chat/chat.hpp"
 #include "formats/completion/completion.hpp"
 #include "formats/labelled/labelled.hpp"
+#include "formats/preference/preference.hpp"
 #include "formats/text/text.hpp"
 #include "formats/tokens/tokens.hpp"
 #include "models/ernie/ernie.hpp"
@@ -64,6 +65,7 @@ const train::Registry& registry() {
               formats::chat::qwen(),
               formats::chat::sharegpt(),
               formats::labelled::format(),
+              formats::preference::format(),
               formats::text::format(),
               formats::tokens::documents(),
               formats::tokens::format(),

@@ -103,8 +103,8 @@ class Ops : public BasicOps<OnDevice> {
                         std::shared_ptr<const TokenTravel> travel = nullptr);
   /// Writes what a chunk's logits [N, V] with head `row` say of labels [N], of which none is -100.
   /// The score of a text's label, where it is one (model/outputs.hpp), stands for log p: the
-  /// logarithm of its probability, the mean of those of each of several, or minus the square of
-  /// what a number is off.
+  /// logarithm of its probability, the mean of those of each of several, minus the square of
+  /// what a number is off, or a reward.
   /// With d_log_prob_N, the logits become the gradient of the sum of d_log_prob_N * log_prob_N.
   virtual void score_labels(int row, at::Tensor& logits_NV, const at::Tensor& labels_N,
                             const at::Tensor& d_log_prob_N, LabelScores& scores);

@@ -56,6 +56,13 @@ void score_values(at::Tensor& logits_N1, const at::Tensor& codes_N, const at::Te
   if (d_score_N.defined()) logits_N1.copy_((off * d_score_N).mul_(-2).unsqueeze_(1));
 }
 
+/// Of rewards, whose loss is of two of them (train/step/objective.cpp): the number itself.
+void score_rewards(at::Tensor& logits_N1, const at::Tensor& d_score_N, LabelScores& scores) {
+  scores.log_prob_N.copy_(logits_N1.squeeze(1));
+  scores.is_first_N.fill_(false);
+  if (d_score_N.defined()) logits_N1.copy_(d_score_N.unsqueeze(1));
+}
+
 }  // namespace
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
@@ -95,6 +102,7 @@ void Ops::score_labels(int, at::Tensor& logits_NV, const at::Tensor& labels_N,
     return score_flags(logits_NV, labels_N, d_log_prob_N, scores);
   if (outputs_.kind == HeadKind::value)
     return score_values(logits_NV, labels_N, d_log_prob_N, scores);
+  if (outputs_.kind == HeadKind::reward) return score_rewards(logits_NV, d_log_prob_N, scores);
   model::score_labels(logits_NV, labels_N, d_log_prob_N, scores, path_);
 }
 

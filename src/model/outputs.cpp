@@ -83,7 +83,8 @@ core::Json describe_outputs(const core::Json& config, HeadKind kind,
   // AutoModelForSequenceClassification goes by model_type; the ending is what is read here.
   if (!architecture.ends_with(classification)) architecture = classification;
   return {{"architectures", {architecture}},
-          {"problem_type", problem_type(kind)},
+          // Transformers has no word for rewards: their number is that of a regression.
+          {"problem_type", problem_type(kind == HeadKind::reward ? HeadKind::value : kind)},
           {"id2label", by_id},
           {"label2id", by_name}};
 }
@@ -108,6 +109,8 @@ std::string problem_type(HeadKind kind) {
       return "multi_label_classification";
     case HeadKind::value:
       return "regression";
+    case HeadKind::reward:
+      return "reward";
   }
   return "";
 }
@@ -115,6 +118,7 @@ std::string problem_type(HeadKind kind) {
 std::int64_t num_label_codes(const Outputs& outputs) {
   return outputs.kind == HeadKind::one_label ? outputs.num
          : outputs.kind == HeadKind::labels  ? std::int64_t{1} << outputs.num
+         : outputs.kind == HeadKind::reward  ? 2
                                              : std::int64_t{1} << 31;
 }
 

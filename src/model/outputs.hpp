@@ -16,6 +16,7 @@ enum class HeadKind {
   one_label,   ///< logits of labels of which one is right, at a text's last token
   labels,      ///< logits of labels each of which is right or not, at a text's last token
   value,       ///< a number, at a text's last token
+  reward,      ///< a number, which is larger for the preferred one of two texts
 };
 
 struct Outputs {
@@ -44,7 +45,8 @@ std::vector<std::string> label_names(const core::Json& config);
 std::string problem_type(HeadKind kind);
 
 /// Labels of a text travel where tokens do, as one number from 0 to 2^31 - 1. Of one_label it is
-/// the label's; of `labels` bit i is label i; of `value` the number's bits in fp32 but the last.
+/// the label's; of `labels` bit i is label i; of `value` the number's bits in fp32 but the last; of
+/// `reward` 1 is the preferred text's and 0 the other's.
 std::int64_t num_label_codes(const Outputs& outputs);
 std::int32_t code_of_value(float value);
 float value_of_code(std::int64_t code);

@@ -34,6 +34,11 @@ std::string samples(const std::string& type) {
     for (int k = 0; k < i % 5; ++k)
       text += " and long";
     const bool is_good = i % 2 == 0;
+    if (type == "reward") {
+      const std::string better = "Yes" + text, worse = "No" + std::string(i % 4, '.');
+      lines += core::Json({{"chosen", better}, {"rejected", worse}}).dump() + "\n";
+      continue;
+    }
     core::Json label = is_good ? core::Json("pos") : core::Json(0);
     if (type == "regression") label = is_good ? 1.5 : -0.75;
     if (type == "multi_label_classification") {
@@ -78,6 +83,10 @@ class Classify : public testing::TestWithParam<Problem> {
       losses.push_back(step.at("loss"));
     return losses;
   }
+  /// Of all texts, before anything is learnt.
+  static double begun_loss_of(const Job& job) {
+    return job.metrics().front().at("validation_loss");
+  }
   static bool has_transformers(const fs::path& folder) {
     return run_program({"env", "python3", "-c", "import transformers, torch, peft"}, folder)
                .exit_code == 0;
@@ -102,7 +111,8 @@ TEST_P(Classify, LearnsAsTransformersDoes) {
   export_from(job, "output", "trained");
   const core::Json config = core::parse_json(read_file(job.folder() / "trained/config.json"), "");
   EXPECT_EQ(config.at("architectures"), core::Json({"LlamaForSequenceClassification"}));
-  EXPECT_EQ(config.at("problem_type"), problem.type);
+  // Transformers has no word for rewards.
+  EXPECT_EQ(config.at("problem_type"), problem.type == "reward" ? "regression" : problem.type);
   EXPECT_FALSE(config.at("pad_token_id").is_null());
   if (!has_transformers(job.folder())) return;
   const Outcome python = run_program(
@@ -121,13 +131,22 @@ TEST_P(Classify, IsTheSameOnOtherRanksAndAfterAStop) {
   ASSERT_EQ(two.run(1, data(6)).exit_code, 0);
   EXPECT_TRUE(one.exported() == two.exported());
   const Job context = job_of(problem, "context");
-  ASSERT_EQ(context.run(2, with(data(6), {"parallel.cp=2"})).exit_code, 0);
-  const auto losses = losses_of(one), of_context = losses_of(context);
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    EXPECT_NEAR(losses[i], of_context[i], 1e-4 * losses[i]) << i;
+  const Outcome shared = context.run(2, with(data(6), {"parallel.cp=2"}));
+  const auto losses = losses_of(one);
+  if (problem.type == "reward") {
+    EXPECT_TRUE(shared.ended_with(78)) << shared.text();
+    EXPECT_EQ(count(shared.text(), "compared on one rank"), 1) << shared.text();
+  } else {
+    ASSERT_EQ(shared.exit_code, 0) << shared.text();
+    const auto of_context = losses_of(context);
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], of_context[i], 1e-4 * losses[i]) << i;
+  }
   // Packed texts do not see each other.
   const Job packed = job_of(problem, "packed", {"data.packing=true"});
-  ASSERT_EQ(packed.run(1, with(data(2), {"train.global_batch=4"})).exit_code, 0);
+  ASSERT_EQ(packed.run(1, with(data(2), {"train.global_batch=2", "train.micro_batch=1"})).exit_code,
+            0);
+  EXPECT_NEAR(begun_loss_of(packed), begun_loss_of(one), 1e-5);
 }
 
 TEST_P(Classify, HasAdaptersForPeft) {
@@ -159,7 +178,7 @@ TEST_P(Classify, HasAdaptersForPeft) {
 INSTANTIATE_TEST_SUITE_P(Of, Classify,
                          testing::Values(Problem{"single_label_classification", R"(["neg","pos"])"},
                                          Problem{"multi_label_classification", R"(["neg","pos"])"},
-                                         Problem{"regression", "[]"}),
+                                         Problem{"regression", "[]"}, Problem{"reward", "[]"}),
                          name_of);
 
 TEST(ClassifyRefuses, WhatDoesNotBelongTogether) {
@@ -176,6 +195,9 @@ TEST(ClassifyRefuses, WhatDoesNotBelongTogether) {
   refused(78, "has a name twice", {R"(model.labels=["neg","neg"])"});
   refused(78, "text that is continued has no labels", {"model.problem_type=causal_lm"});
   refused(78, "has several names", {"model.problem_type=regression"});
+  refused(78, "Set data.format = \"preference\".",
+          {"model.problem_type=reward", "model.labels=[]", "data.format=labelled"});
+  refused(65, "field \"chosen\" is missing", {"model.problem_type=reward", "model.labels=[]"});
   refused(78, "Set data.format = \"labelled\".", {"data.format=alpaca"});
   refused(78, "the few rows of its head", {"parallel.tp=2"});
   refused(65, "texts.jsonl:1: has the label \"pos\"", {R"(model.labels=["a","b"])"});

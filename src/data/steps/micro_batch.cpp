@@ -25,6 +25,17 @@ std::size_t add_sample(MicroBatch& micro_batch, std::span<const PackedToken> sam
   return begin + static_cast<std::size_t>(length);
 }
 
+/// The same of two texts.
+std::size_t add_two(MicroBatch& micro_batch, std::span<const PackedToken> sample,
+                    std::size_t begin) {
+  const auto first =
+      std::ranges::find_if(sample, [](PackedToken token) { return token.trained(); });
+  const auto length = static_cast<std::size_t>(first - sample.begin()) + 1;
+  core::check(length > 1 && length < sample.size(), "a pair has two texts with a label each");
+  return add_sample(micro_batch, sample.subspan(length),
+                    add_sample(micro_batch, sample.first(length), begin));
+}
+
 }  // namespace
 
 std::int64_t MicroBatchGrid::num_micro_batches(std::int64_t global_batch) const {
@@ -44,7 +55,7 @@ std::optional<std::span<const std::int64_t>> MicroBatchGrid::rows(
 }
 
 MicroBatch collate(const Sequences& sequences, std::span<const std::int64_t> indices,
-                   std::int64_t pad_id, std::int64_t step) {
+                   std::int64_t pad_id, std::int64_t step, SampleTexts texts) {
   core::check(!indices.empty(), "a micro-batch has samples");
   MicroBatch micro_batch;
   micro_batch.batch = std::ssize(indices);
@@ -57,7 +68,8 @@ MicroBatch collate(const Sequences& sequences, std::span<const std::int64_t> ind
   for (std::size_t row = 0; row < indices.size(); ++row) {
     std::size_t at = row * row_length;
     for (const std::int64_t sample : sequences.samples(indices[row]))
-      at = add_sample(micro_batch, sequences.dataset().sample(sample), at);
+      at = (texts == SampleTexts::two ? add_two : add_sample)(
+          micro_batch, sequences.dataset().sample(sample), at);
     const std::size_t padding = (row + 1) * row_length - at;
     if (padding > 0) micro_batch.stretches.push_back({static_cast<std::int64_t>(padding), true});
   }

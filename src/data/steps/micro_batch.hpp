@@ -63,10 +63,14 @@ constexpr std::int64_t padded_length(std::int64_t positions, std::int64_t step) 
   return (positions + step - 1) / step * step;
 }
 
+/// What a sample is: one text, or two of which each ends in a label (data/text/format.hpp).
+enum class SampleTexts { one, two };
+
 /// The sequences with these indices, a row each, padded at the end with `pad_id` and not_trained:
 /// to the longest of them, rounded up to a multiple of `step`. A sample of n tokens takes n - 1
-/// positions: its last token is only a target.
+/// positions: its last token is only a target. Two texts are a stretch each, and n - 2 positions.
 MicroBatch collate(const Sequences& sequences, std::span<const std::int64_t> indices,
-                   std::int64_t pad_id, std::int64_t step = 1);
+                   std::int64_t pad_id, std::int64_t step = 1,
+                   SampleTexts texts = SampleTexts::one);
 
 }  // namespace finetune::data

@@ -53,7 +53,7 @@ StepData Stream::step(std::int64_t step) const {
     const auto rows = grid_.rows(batch, k);
     data.micro_steps.emplace_back();
     if (!rows) continue;
-    data.micro_steps.back() = collate(sequences_, *rows, pad_id_, length_step);
+    data.micro_steps.back() = collate(sequences_, *rows, pad_id_, length_step, texts_);
     data.micro_steps.back()->first_row = step * rows_a_step + grid_.index(k) * grid_.size;
   }
   return data;

@@ -40,11 +40,13 @@ struct StepData {
 /// micro-batch has does not depend on the number of ranks.
 class Stream {
  public:
-  Stream(Sequences sequences, Sampler sampler, MicroBatchGrid grid, std::int64_t pad_id)
+  Stream(Sequences sequences, Sampler sampler, MicroBatchGrid grid, std::int64_t pad_id,
+         SampleTexts texts = SampleTexts::one)
       : sequences_(std::move(sequences)),
         sampler_(std::move(sampler)),
         grid_(grid),
-        pad_id_(pad_id) {}
+        pad_id_(pad_id),
+        texts_(texts) {}
 
   const Sequences& sequences() const { return sequences_; }
   const Dataset& dataset() const { return sequences_.dataset(); }
@@ -66,6 +68,7 @@ class Stream {
   Sampler sampler_;
   MicroBatchGrid grid_;
   std::int64_t pad_id_;
+  SampleTexts texts_;
 };
 
 }  // namespace finetune::data

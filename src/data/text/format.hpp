@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct Segment {
   bool markup = false;  ///< a template wrote it: names of special tokens in it are those tokens
 };
 
+/// A text, or a conversation.
+struct Answer {
+  std::vector<Segment> segments;
+  Conversation conversation = {};
+};
+
 /// What a file says of one sample: text in segments, a conversation, or both (then the segments are
 /// the format's own way to write the conversation, and a template of the deck's takes their place);
 /// or tokens and nothing else.
@@ -31,8 +38,9 @@ struct Sample {
   std::string where;  ///< "file:line", or "file:line: entry 12": begins every message about it
   Conversation conversation = {};
   Tokens tokens = {};
-  core::Json label = {};       ///< of the whole text, as the file has it; null: none
-  std::uint32_t oddities = 0;  ///< bits of Oddity that the reader saw
+  core::Json label = {};                ///< of the whole text, as the file has it; null: none
+  std::optional<Answer> rejected = {};  ///< what the rest of the sample was preferred to
+  std::uint32_t oddities = 0;           ///< bits of Oddity that the reader saw
 };
 
 /// The samples of a path, in file order. Cheap to open: a sample is read when asked for, so ranks
@@ -88,6 +96,7 @@ struct Format {
   bool needs_template = false;  ///< its samples are conversations and nothing else
   bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
   bool has_labels = false;      ///< its samples are texts with a label, which continue in nothing
+  bool has_pairs = false;       ///< its samples are two texts of which one was preferred
   /// By the names of a record's fields; empty: the format is only taken where the deck names it.
   std::function<Fit(const core::Json& record, const Columns&)> fits = {};
   bool reads_plain_text = false;  ///< also files that hold no records

@@ -181,27 +181,55 @@ bool TextSource::ends_its_turns(const Tokens& tokens) const {
   return true;
 }
 
-/// A text as the tokenizer begins and ends one, and behind it the label, of which no token is read.
+Tokens TextSource::with_label(const std::vector<Segment>& segments,
+                              const Conversation& conversation, std::int32_t label,
+                              const std::string& where) const {
+  Tokens tokens;
+  if (!conversation.messages.empty()) {
+    if (!policy_.chat)
+      core::fail(core::ErrorKind::input, {where, "a conversation needs a chat template",
+                                          "the model has none", "Set data.template."});
+    const Rendered rendered = render(*policy_.chat, conversation, TrainOn::all, where);
+    tokens = at_sample(where, [&] {
+      return tokenise(rendered.segments, tokenizer_, policy_.special_names, false);
+    });
+  } else {
+    // As the tokenizer begins and ends a text.
+    tokens.ids = at_sample(where, [&] {
+      std::vector<tokenizer::TextPart> parts;
+      for (const Segment& segment : segments)
+        parts.push_back({segment.text, policy_.special_names == SpecialNameMeaning::text});
+      return tokenizer_.encode(parts, tokenizer::Encode::document);
+    });
+  }
+  if (tokens.ids.empty())
+    core::fail(core::ErrorKind::input, {where, "has a text without tokens",
+                                        "its label has no place", "Remove this sample."});
+  tokens.labels.assign(tokens.ids.size(), not_trained);
+  // Of the label no token is read.
+  tokens.ids.push_back(label);
+  tokens.labels.push_back(label);
+  return tokens;
+}
+
 SourceSample TextSource::labelled(const Sample& sample) const {
   SourceSample made;
   made.oddities = sample.oddities;
-  const std::int32_t label = policy_.labels.code(sample.label, sample.where);
-  made.tokens = at_sample(sample.where, [&] {
-    std::vector<tokenizer::TextPart> parts;
-    for (const Segment& segment : sample.segments) {
-      parts.push_back({segment.text, policy_.special_names == SpecialNameMeaning::text});
-      if (policy_.special_names == SpecialNameMeaning::text &&
-          tokenizer_.names_special(segment.text))
-        made.oddities |= bit(Oddity::special_name);
-    }
-    return Tokens{tokenizer_.encode(parts, tokenizer::Encode::document), {}};
-  });
-  if (made.tokens.ids.empty())
-    core::fail(core::ErrorKind::input, {sample.where, "has a text without tokens",
-                                        "its label has no place", "Remove this sample."});
-  made.tokens.labels.assign(made.tokens.ids.size(), not_trained);
-  made.tokens.ids.push_back(label);
-  made.tokens.labels.push_back(label);
+  for (const Segment& segment : sample.segments)
+    if (policy_.special_names == SpecialNameMeaning::text && tokenizer_.names_special(segment.text))
+      made.oddities |= bit(Oddity::special_name);
+  if (!sample.rejected) {
+    made.tokens = with_label(sample.segments, sample.conversation,
+                             policy_.labels.code(sample.label, sample.where), sample.where);
+    return made;
+  }
+  constexpr std::int32_t preferred = 1, other = 0;
+  made.tokens = with_label(sample.segments, sample.conversation, preferred, sample.where);
+  const Tokens rejected =
+      with_label(sample.rejected->segments, sample.rejected->conversation, other, sample.where);
+  made.tokens.ids.insert(made.tokens.ids.end(), rejected.ids.begin(), rejected.ids.end());
+  made.tokens.labels.insert(made.tokens.labels.end(), rejected.labels.begin(),
+                            rejected.labels.end());
   return made;
 }
 

@@ -89,6 +89,9 @@ class TextSource final : public SampleSource {
   Written write(const Sample& sample) const;
   Tokens checked_tokens(const Sample& sample) const;
   SourceSample labelled(const Sample& sample) const;
+  /// Tokens of a text, or of a conversation by its template, and its label behind them.
+  Tokens with_label(const std::vector<Segment>& segments, const Conversation& conversation,
+                    std::int32_t label, const std::string& where) const;
   bool ends_its_turns(const Tokens& tokens) const;
 
   std::unique_ptr<SampleReader> reader_;

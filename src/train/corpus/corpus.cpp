@@ -92,6 +92,7 @@ data::DatasetOptions options_of(const DataInput& input, std::string name) {
       input.settings.options(std::move(name), input.architecture.vocab_size);
   if (input.architecture.outputs.are_of_texts())
     options.num_labels = model::num_label_codes(input.architecture.outputs);
+  options.has_pairs = input.architecture.outputs.kind == model::HeadKind::reward;
   return options;
 }
 
@@ -228,10 +229,13 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
   // Nobody looks at padding: any id will do.
   const std::int64_t pad_id = sets.tokenizer.find_eos_id().value_or(0);
   const DrawnData drawn = draw(input, sets);
+  const auto texts = input.architecture.outputs.kind == model::HeadKind::reward
+                         ? data::SampleTexts::two
+                         : data::SampleTexts::one;
   data::Sampler sampler(drawn.sampled, plan.global_batch, input.seed, input.settings.order());
   Corpus corpus{
       std::move(sets.tokenizer),
-      data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id),
+      data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id, texts),
       std::nullopt,
       core::fingerprint(drawn.fingerprints),
       sets.has_answers,
@@ -243,7 +247,7 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
     // Every rank gets one micro-batch a step: the fewest gathers of weights.
     data::Sampler in_order(sequences.size(), plan.micro_batch * batch_size, input.seed,
                            data::SampleOrder::as_read);
-    corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id);
+    corpus.validation.emplace(std::move(sequences), std::move(in_order), grid, pad_id, texts);
   }
   tell(input, sets, corpus);
   if (const auto advice = advice_on_epoch(plan.global_batch, corpus.training.sampler().epoch_size(),

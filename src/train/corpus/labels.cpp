@@ -70,6 +70,10 @@ data::LabelCoder label_coder(const model::Outputs& outputs, const Names& names) 
            : outputs.kind == HeadKind::labels  ? flags_of(label, names, where)
                                                : value_code(label, where);
   };
+  if (outputs.kind == HeadKind::reward) {
+    coder.text = [](std::int32_t code) { return code == 1 ? "(preferred)" : "(rejected)"; };
+    return coder;
+  }
   coder.text = [outputs, names](std::int32_t code) {
     return outputs.kind == HeadKind::one_label ? names.at(static_cast<std::size_t>(code))
            : outputs.kind == HeadKind::labels  ? flags_text(code, names)

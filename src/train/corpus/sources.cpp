@@ -76,6 +76,17 @@ void tell_split(const DataInput& input, const data::DataPath& where,
   }
 }
 
+/// Answers may be texts, which need none.
+std::optional<data::ChatTemplate> template_if_any(const DataInput& input, const Registry& registry,
+                                                  const tokenizer::Tokenizer& tokenizer) {
+  try {
+    return chat_template_of(input, registry, tokenizer);
+  } catch (const core::Error&) {
+    if (input.settings.chat_template != "auto") throw;
+    return std::nullopt;
+  }
+}
+
 data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
                                const tokenizer::Tokenizer& tokenizer,
                                const std::vector<std::string>& formats) {
@@ -85,6 +96,8 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
   policy.special_names = settings.special_names;
   if (input.architecture.outputs.are_of_texts()) {
     policy.labels = label_coder(input.architecture.outputs, input.labels);
+    if (input.architecture.outputs.kind == model::HeadKind::reward)
+      policy.chat = template_if_any(input, registry, tokenizer);
     return policy;
   }
   policy.rewrites = settings.chat_template != "auto";
@@ -97,21 +110,29 @@ data::TokenizePolicy manner_of(const DataInput& input, const Registry& registry,
   return policy;
 }
 
+/// Whether a head of this kind learns from data of the format.
+bool is_learnt_from(const data::Format& format, model::HeadKind kind) {
+  if (kind == model::HeadKind::reward) return format.has_pairs;
+  return format.has_labels == (kind != model::HeadKind::next_token) && !format.has_pairs;
+}
+
 [[noreturn]] void refuse_format(const DataInput& input, const Registry& registry,
                                 const std::string& named) {
-  std::string with_labels;
+  const model::HeadKind kind = input.architecture.outputs.kind;
+  std::string fitting;
   for (const data::Format& format : registry.formats)
-    if (format.has_labels) with_labels = format.name;
-  const bool learns_labels = input.architecture.outputs.are_of_texts();
+    if (is_learnt_from(format, kind)) fitting = format.name;
+  const bool learns_text = kind == model::HeadKind::next_token;
   throw comm::AgreedError(
       core::ErrorKind::deck,
-      core::to_string({input.deck_path.string(), fmt::format("data.format = \"{}\"", named),
-                       fmt::format("model.problem_type = \"{}\" learns {}",
-                                   model::problem_type(input.architecture.outputs.kind),
-                                   learns_labels ? "labels of texts" : "to continue text"),
-                       learns_labels
-                           ? fmt::format("Set data.format = \"{}\".", with_labels)
-                           : "Set model.problem_type and model.labels, or another format."}));
+      core::to_string(
+          {input.deck_path.string(), fmt::format("data.format = \"{}\"", named),
+           fmt::format("model.problem_type = \"{}\" learns {}", model::problem_type(kind),
+                       learns_text                       ? "to continue text"
+                       : kind == model::HeadKind::reward ? "which of two texts is preferred"
+                                                         : "labels of texts"),
+           learns_text ? "Set model.problem_type, or another format."
+                       : fmt::format("Set data.format = \"{}\".", fitting)}));
 }
 
 /// The format of one path. Collective on `world`.
@@ -119,15 +140,14 @@ std::string find_format(const comm::Communicator& world, const DataInput& input,
                         const Registry& registry, DataPart part, std::size_t i,
                         DataFormats& formats) {
   const std::string& named = input.settings.format_of(i);
-  const bool learns_labels = input.architecture.outputs.are_of_texts();
+  const model::HeadKind kind = input.architecture.outputs.kind;
   if (named != data::auto_format) {
-    const bool has_labels = format_named(named, registry).has_labels;
-    if (has_labels != learns_labels) refuse_format(input, registry, named);
+    if (!is_learnt_from(format_named(named, registry), kind)) refuse_format(input, registry, named);
     return named;
   }
   // Nothing else can be learnt from.
   for (const data::Format& format : registry.formats)
-    if (learns_labels && format.has_labels) return format.name;
+    if (kind != model::HeadKind::next_token && is_learnt_from(format, kind)) return format.name;
   return world.broadcast_text(comm::agree(world, [&] {
     if (!world.is_root()) return std::string();
     const data::DataPath where = data_path(input, part, i);

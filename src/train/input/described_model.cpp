@@ -75,7 +75,9 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
       changed.update(changes);
       text = core::dump_python_json(changed);
     }
-    const auto identified = model::identify(text, where, registry.families);
+    auto identified = model::identify(text, where, registry.families);
+    if (chosen.kind == model::HeadKind::reward)
+      identified.architecture.outputs.kind = model::HeadKind::reward;
     DescribedModel described{.family = identified.family,
                              .architecture = identified.architecture,
                              .quantization = read_quantization(config, quantize_config, folder),

@@ -163,6 +163,10 @@ void require_meant_head(const Input& input) {
                             model::problem_type(outputs.kind)),
                 fmt::format("Set model.problem_type = \"{}\" and model.labels.",
                             model::problem_type(outputs.kind))});
+  if (outputs.kind == model::HeadKind::reward && input.parallel.cp > 1)
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(), fmt::format("parallel.cp = {}", input.parallel.cp),
+                "the rewards of two texts are compared on one rank", "Set parallel.cp = 1."});
   if (input.evaluate.has_tasks())
     core::fail(core::ErrorKind::deck,
                {input.deck_path.string(), "evaluate.tasks asks a model that continues no text",
@@ -319,6 +323,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   input.quantization = described.quantization;
   input.parameters = std::move(described.parameters);
   comm::agree_all(world, [&] { require_meant_head(input); });
+  if (input.architecture.outputs.kind == model::HeadKind::reward) input.parallel.cp = 1;
   adapt(world, registry, input);
   if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
   comm::agree_all(world, [&] {

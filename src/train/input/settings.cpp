@@ -34,12 +34,14 @@ void ModelSettings::bind(deck::Table& table) {
                 .restart = Restart::fixed,
                 .sentence = "What is learnt: to continue text; or of each text (data.format = "
                             "\"labelled\"), by a head on its last token: which label is right, "
-                            "which of several are, or a number."},
+                            "which of several are, or a number; or of two texts (\"preference\") "
+                            "which is preferred."},
                problem_type,
                {{"causal_lm", model::HeadKind::next_token},
                 {"single_label_classification", model::HeadKind::one_label},
                 {"multi_label_classification", model::HeadKind::labels},
-                {"regression", model::HeadKind::value}});
+                {"regression", model::HeadKind::value},
+                {"reward", model::HeadKind::reward}});
   table.texts({.name = "labels",
                .restart = Restart::fixed,
                .sentence = "Names of the labels, in the order of their numbers in the data from 0. "
@@ -64,6 +66,7 @@ void ModelSettings::bind(deck::Table& table) {
 void ModelSettings::bind_labels(deck::Table& table) {
   using Kind = model::HeadKind;
   if (problem_type == Kind::value && labels.empty()) labels = {"value"};
+  if (problem_type == Kind::reward && labels.empty()) labels = {"reward"};
   const auto refuse = [&](const char* key, const std::string& problem, const char* why,
                           const char* remedy) { table.problem(key, problem, why, remedy); };
   if (problem_type == Kind::next_token) {
@@ -78,8 +81,8 @@ void ModelSettings::bind_labels(deck::Table& table) {
   if (std::ranges::adjacent_find(sorted) != sorted.end())
     refuse("labels", "model.labels has a name twice", "labels are told apart by it",
            "Name each once.");
-  if (problem_type == Kind::value && labels.size() > 1)
-    refuse("labels", "model.labels has several names", "a regression learns one number",
+  if ((problem_type == Kind::value || problem_type == Kind::reward) && labels.size() > 1)
+    refuse("labels", "model.labels has several names", "one number is learnt",
            "Leave one, or none.");
   if (problem_type == Kind::one_label && labels.size() < 2)
     refuse("labels", "model.labels has fewer than two names", "one of them is to be right",

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step/objective.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 
+#include "core/error.hpp"
 #include "shard/host_copy.hpp"
 
 namespace finetune::train {
@@ -53,7 +56,52 @@ class NextTokenLoss final : public Objective {
   }
 };
 
+class PreferenceLoss final : public Objective {
+ public:
+  double denominator(const data::StepData& step) const override {
+    return static_cast<double>(step.num_trained_tokens) / 2;
+  }
+
+  PendingLoss run(PassHead& head, const data::MicroBatch&, double scale) const override {
+    const at::Tensor rewards = head.scores().log_prob_N.to(at::kCPU).contiguous();
+    const float* reward = rewards.const_data_ptr<float>();
+    const at::Tensor& labels_N = head.labels_N();
+    const auto* labels = labels_N.const_data_ptr<std::int64_t>();
+    LossSum sum{.correct_N = at::ones({labels_N.numel()}, at::kBool)};
+    at::Tensor d_reward = at::zeros({labels_N.numel()}, at::kFloat);
+    auto* is_right = sum.correct_N.data_ptr<bool>();
+    auto* slope = d_reward.data_ptr<float>();
+    std::int64_t preferred = -1;
+    for (std::int64_t n = 0; n < labels_N.numel(); ++n) {
+      if (labels[n] < 0) continue;
+      core::check((labels[n] == 1) == (preferred < 0), "of two texts the preferred one is first");
+      if (labels[n] == 1) {
+        preferred = n;
+        continue;
+      }
+      const double margin = double{reward[preferred]} - reward[n];
+      sum.loss += std::max(0.0, -margin) + std::log1p(std::exp(-std::abs(margin)));
+      sum.weight += 1;
+      // A sample counts once: by its preferred text.
+      is_right[preferred] = margin > 0;
+      is_right[n] = false;
+      slope[n] = static_cast<float>(scale / (1 + std::exp(margin)));
+      slope[preferred] = -slope[n];
+      preferred = -1;
+    }
+    core::check(preferred < 0, "a preferred text has another beside it");
+    // Losses go down as the preferred one's reward goes up.
+    if (head.wants_gradient()) head.pull_back(d_reward.to(head.device()));
+    return sum;
+  }
+};
+
 }  // namespace
+
+const Objective& preference_loss() {
+  static const PreferenceLoss objective;
+  return objective;
+}
 
 const Objective& next_token_loss() {
   static const NextTokenLoss objective;

@@ -54,6 +54,7 @@ class PassHead {
   at::Tensor same_for_all(double d_log_prob) const {
     return at::full(labels_N_.sizes(), d_log_prob, x_ND_.options().dtype(at::kFloat));
   }
+  at::Device device() const { return x_ND_.device(); }
   /// Whether the objective has to pull back its gradient, once.
   bool wants_gradient() const { return wants_gradient_; }
 
@@ -90,6 +91,10 @@ class Objective {
   /// one. `batch` outlives what is returned.
   virtual PendingLoss run(PassHead& head, const data::MicroBatch& batch, double scale) const = 0;
 };
+
+/// -log sigmoid(preferred - other) of each pair of texts, whose rewards are the scores of their
+/// labels, 1 and 0, in this order. Source: Ouyang et al. 2022 (arXiv 2203.02155).
+const Objective& preference_loss();
 
 /// -log p(label), summed over the trained tokens: pre-training and supervised fine-tuning.
 const Objective& next_token_loss();

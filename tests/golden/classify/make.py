@@ -2,7 +2,7 @@
 """Losses of transformers' ...ForSequenceClassification, step by step, on whole batches.
 
 python3 make.py MODEL DATA.jsonl ADAPTER STEPS LR: a folder that `finetune export` wrote, texts with labels as
-`data.format = "labelled"` has them, "full" or "lora"; prints the losses as JSON. What it printed for the runs of
+`data.format = "labelled"` has them, or pairs as "preference", "full" or "lora"; prints the losses as JSON. What it printed for the runs of
 tests/restart/classify_test.cpp is in losses.json.
 """
 import json
@@ -28,7 +28,10 @@ def number(label):
 
 
 rows = [json.loads(line) for line in open(data)]
-if kind == "single_label_classification":
+is_reward = "chosen" in rows[0]
+if is_reward:
+    labels = None
+elif kind == "single_label_classification":
     labels = torch.tensor([number(row["label"]) for row in rows])
 elif kind == "regression":
     labels = torch.tensor([float(row["label"]) for row in rows])
@@ -37,7 +40,8 @@ else:
     for i, row in enumerate(rows):
         for label in row["label"]:
             labels[i, number(label)] = 1
-ids = [tokenizer(row["text"])["input_ids"] for row in rows]
+texts = [row[k] for k in ("chosen", "rejected") for row in rows] if is_reward else [row["text"] for row in rows]
+ids = [tokenizer(text)["input_ids"] for text in texts]
 longest = max(map(len, ids))
 pad = model.config.pad_token_id
 mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in ids])
@@ -47,9 +51,13 @@ optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad]
 losses = []
 for _ in range(steps):
     out = model(input_ids=ids, attention_mask=mask, labels=labels)
-    losses.append(out.loss.item())
+    loss = out.loss
+    if is_reward:
+        preferred, other = out.logits.squeeze(1).chunk(2)
+        loss = -torch.nn.functional.logsigmoid(preferred - other).mean()
+    losses.append(loss.item())
     optimizer.zero_grad()
-    out.loss.backward()
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 print(json.dumps(losses))

@@ -67,6 +67,15 @@ bool all_see_it(const DataRanks& ranks, const fs::path& path) {
   return all_same;
 }
 
+/// One behind each text, which has a token at least.
+bool has_labels_where_they_belong(std::span<const PackedToken> sample, bool is_pair) {
+  const auto is_label = [](PackedToken token) { return token.trained(); };
+  if (std::ranges::count_if(sample, is_label) != (is_pair ? 2 : 1) || !sample.back().trained())
+    return false;
+  const auto first = std::ranges::find_if(sample, is_label) - sample.begin();
+  return first > 0 && (!is_pair || first + 2 < std::ssize(sample));
+}
+
 /// That samples [first, last) lie inside the tokens, and their tokens inside the vocabulary. The
 /// checksums are no secret, so they do not keep out who means harm.
 void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t first,
@@ -88,7 +97,7 @@ void check_values(const fs::path& path, const TokenArrays& arrays, std::int64_t 
     };
     if (std::ranges::any_of(sample, is_outside)) fail("has a token outside the model's vocabulary");
     // A label in the midst of a text would be read as a token.
-    if (options.num_labels > 0 && num_targets(sample) != (sample.back().trained() ? 1 : 0))
+    if (options.num_labels > 0 && !has_labels_where_they_belong(sample, options.has_pairs))
       fail("has a label inside of a text");
     if (arrays.targets[at] != num_targets(sample)) fail("counts trained tokens that are not there");
   }
@@ -126,6 +135,7 @@ core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layo
       {"max_seq_length", options.max_seq_length},
       {"vocab_size", options.vocab_size},
       {"num_labels", options.num_labels},
+      {"has_pairs", options.has_pairs},
       {"on_overlong", static_cast<int>(options.on_overlong)},
       {"on_masked", static_cast<int>(options.on_masked)}};
 }

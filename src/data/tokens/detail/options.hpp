@@ -32,6 +32,7 @@ struct DatasetOptions {
   /// Trained tokens are labels of texts, 0 .. num_labels - 1, each behind its text, which is what
   /// is cut where both are too long. 0: they are tokens.
   std::int64_t num_labels = 0;
+  bool has_pairs = false;  ///< samples are two texts with a label each
   OnOverlong on_overlong = OnOverlong::truncate;
   OnMasked on_masked = OnMasked::error;
   Limits limits;

@@ -28,9 +28,14 @@ void check_ids(const SampleSource& source, std::int64_t i, const Tokens& tokens,
                const DatasetOptions& options) {
   const std::int64_t vocab_size = options.vocab_size;
   const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
-  const auto end = tokens.ids.end() - (options.num_labels > 0 ? 1 : 0);
-  const auto bad = std::find_if(tokens.ids.begin(), end, outside);
-  if (bad == end) return;
+  auto bad = tokens.ids.begin();
+  for (; bad != tokens.ids.end(); ++bad) {
+    const bool is_label =
+        options.num_labels > 0 &&
+        tokens.labels[static_cast<std::size_t>(bad - tokens.ids.begin())] != not_trained;
+    if (!is_label && outside(*bad)) break;
+  }
+  if (bad == tokens.ids.end()) return;
   core::fail(core::ErrorKind::input,
              {source.where(i), fmt::format("holds the token id {}", *bad),
               fmt::format("the model's vocabulary has {} entries, ids 0 to {}", vocab_size,
@@ -88,12 +93,31 @@ void count_oddities(DataReport& report, std::int64_t i, std::uint32_t oddities) 
   }
 }
 
-/// The beginning of it; a text keeps its label.
+/// The beginning of a text, `length` tokens; its label stays behind it, if it has one.
+void add_cut(std::span<const PackedToken> text, std::int64_t length, const DatasetOptions& options,
+             std::vector<PackedToken>& cut) {
+  const auto begin = text.first(static_cast<std::size_t>(std::min(length, std::ssize(text))));
+  cut.insert(cut.end(), begin.begin(), begin.end());
+  if (options.num_labels > 0) cut.back() = text.back();
+}
+
+/// The beginning of a sample; of two texts each has half of the room, and what the other leaves.
 std::vector<PackedToken> cut_to(std::span<const PackedToken> tokens,
                                 const DatasetOptions& options) {
-  const auto begin = tokens.first(static_cast<std::size_t>(options.max_seq_length));
-  std::vector<PackedToken> cut(begin.begin(), begin.end());
-  if (options.num_labels > 0) cut.back() = tokens.back();
+  std::vector<PackedToken> cut;
+  if (!options.has_pairs) {
+    add_cut(tokens, options.max_seq_length, options, cut);
+    return cut;
+  }
+  const auto label =
+      std::ranges::find_if(tokens, [](PackedToken token) { return token.trained(); });
+  const auto first = tokens.first(static_cast<std::size_t>(label - tokens.begin()) + 1);
+  const auto second = tokens.subspan(first.size());
+  const std::int64_t room = std::max<std::int64_t>(options.max_seq_length, 4);
+  const std::int64_t of_first =
+      std::min(std::ssize(first), std::max(room / 2, room - std::ssize(second)));
+  add_cut(first, of_first, options, cut);
+  add_cut(second, room - of_first, options, cut);
   return cut;
 }
 

@@ -89,16 +89,19 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
 }
 
 Engine State::engine() {
-  return {.architecture = input_.architecture,
-          .model = *model_,
-          .ops = *ops_,
-          .shards = shards_,
-          .blocks = plan::blocks_of(input_.recomputation, input_.recomputed_blocks,
-                                    input_.offloaded_blocks),
-          .offload = offload_ ? &*offload_ : nullptr,
-          .dropout = input_.dropout,
-          .dropout_seed = input_.seed,
-          .balances_micro_batch = input_.balances_micro_batch};
+  return {
+      .architecture = input_.architecture,
+      .model = *model_,
+      .ops = *ops_,
+      .shards = shards_,
+      .blocks =
+          plan::blocks_of(input_.recomputation, input_.recomputed_blocks, input_.offloaded_blocks),
+      .offload = offload_ ? &*offload_ : nullptr,
+      .dropout = input_.dropout,
+      .dropout_seed = input_.seed,
+      .balances_micro_batch = input_.balances_micro_batch,
+      .objective = input_.architecture.outputs.kind == model::HeadKind::reward ? preference_loss()
+                                                                               : next_token_loss()};
 }
 
 template <typename Slice>

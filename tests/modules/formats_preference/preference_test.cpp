@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/preference/preference.hpp"
+
+#include <gtest/gtest.h>
+
+#include "unit/data/fake.hpp"
+
+namespace finetune::formats::preference::preference_test {
+namespace {
+
+using tests::TemporaryFolder;
+
+data::Sample sample_of(const TemporaryFolder& folder, std::string_view content,
+                       const data::Columns& columns = {}) {
+  return format().open(folder.write("d.jsonl", content), columns)->sample(0);
+}
+
+std::string refusal_of(std::string_view content) {
+  const TemporaryFolder folder;
+  return tests::refusal([&] { sample_of(folder, content); }, folder.path());
+}
+
+TEST(Preference, IsTwoTexts) {
+  const TemporaryFolder folder;
+  const auto sample = sample_of(folder, R"({"chosen": "good", "rejected": "bad"})");
+  ASSERT_EQ(sample.segments.size(), 1u);
+  EXPECT_EQ(sample.segments[0].text, "good");
+  EXPECT_FALSE(sample.segments[0].trained);
+  ASSERT_TRUE(sample.rejected);
+  EXPECT_EQ(sample.rejected->segments.at(0).text, "bad");
+}
+
+TEST(Preference, APromptGoesInFrontOfBoth) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.prompt = "question";
+  const auto sample = sample_of(
+      folder, R"({"question": "1+1=", "chosen": "2", "rejected": "3", "prompt": 7})", columns);
+  EXPECT_EQ(sample.segments.at(0).text, "1+1=2");
+  EXPECT_EQ(sample.rejected->segments.at(0).text, "1+1=3");
+}
+
+TEST(Preference, AnswersMayBeConversations) {
+  const TemporaryFolder folder;
+  const auto sample = sample_of(
+      folder,
+      R"({"chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]})");
+  EXPECT_TRUE(sample.segments.empty());
+  ASSERT_EQ(sample.conversation.messages.size(), 2u);
+  EXPECT_EQ(sample.conversation.messages[1].text, "a");
+  EXPECT_EQ(sample.rejected->conversation.messages.at(1).text, "b");
+  const auto with_prompt = sample_of(
+      folder,
+      R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(with_prompt.conversation.messages.size(), 2u);
+  EXPECT_EQ(with_prompt.rejected->conversation.messages.at(0).text, "q");
+}
+
+TEST(Preference, RefusesWhatIsNoPair) {
+  EXPECT_NE(
+      refusal_of(R"({"chosen": "good", "rejektd": "bad"})").find("field \"rejected\" is missing"),
+      std::string::npos);
+  EXPECT_NE(refusal_of(R"({"chosen": 1, "rejected": "bad"})").find("a list of messages"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(R"({"chosen": [], "rejected": "bad"})").find("a list of messages"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(R"({"chosen": [{"role": "x", "content": "a"}], "rejected": "bad"})")
+                .find("message 1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace finetune::formats::preference::preference_test
