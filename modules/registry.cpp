@@ -34,49 +34,48 @@ namespace finetune::modules {
 
 // Alphabetical, one line a module. A list and not self-registration: it is the same on every rank.
 const train::Registry& registry() {
-  static const train::Registry all{
-      .adapters =
-          {
-              adapters::ia3::adapter(&adapters::ia3::math()),
-              adapters::lora::adapter(&adapters::lora::math()),
-              adapters::qlora::adapter(&adapters::lora::math()),
-          },
-      .families =
-          {
-              models::ernie::ernie4_5(),    models::exaone::exaone4(),
-              models::glm::glm(),           models::glm::glm4(),
-              models::granite::granite(),   models::llama::family(),
-              models::llama::llama4(),      models::llama::llama4_text(),
-              models::mistral::mistral(),   models::mistral::mistral3(),
-              models::mistral::mixtral(),   models::olmo::olmo2(),
-              models::olmo::olmo3(),        models::phi::phi3(),
-              models::qwen::mimo(),         models::qwen::qwen1(),
-              models::qwen::qwen2(),        models::qwen::qwen3(),
-              models::qwen::qwen3_moe(),    models::qwen::qwen3_vl(),
-              models::qwen::qwen3_vl_moe(), models::seed::seed_oss(),
-              models::smollm::smollm3(),
-          },
-      .formats =
-          {
-              formats::alpaca::format(),
-              formats::chat::format(),
-              formats::completion::format(),
-              formats::chat::messages(),
-              formats::chat::qwen(),
-              formats::chat::sharegpt(),
-              formats::labelled::format(),
-              formats::preference::format(),
-              formats::text::format(),
-              formats::tokens::documents(),
-              formats::tokens::format(),
-          },
-      .optimizers =
-          {
-              optimizers::adamw::kind(),
-              optimizers::adamw8bit::kind(),
-              optimizers::lion::kind(),
-          },
-      .templates = templates::all()};
+  static const train::Registry all{.adapters =
+                                       {
+                                           adapters::ia3::adapter(&adapters::ia3::math()),
+                                           adapters::lora::adapter(&adapters::lora::math()),
+                                           adapters::qlora::adapter(&adapters::lora::math()),
+                                       },
+                                   .families =
+                                       {
+                                           models::ernie::ernie4_5(),  models::exaone::exaone4(),
+                                           models::glm::glm(),         models::glm::glm4(),
+                                           models::granite::granite(), models::llama::family(),
+                                           models::llama::llama4(),    models::llama::llama4_text(),
+                                           models::mistral::mistral(), models::mistral::mistral3(),
+                                           models::mistral::mixtral(), models::olmo::olmo2(),
+                                           models::olmo::olmo3(),      models::olmo::olmoe(),
+                                           models::phi::phi3(),        models::qwen::mimo(),
+                                           models::qwen::qwen1(),      models::qwen::qwen2(),
+                                           models::qwen::qwen3(),      models::qwen::qwen3_moe(),
+                                           models::qwen::qwen3_vl(),   models::qwen::qwen3_vl_moe(),
+                                           models::seed::seed_oss(),   models::smollm::smollm3(),
+                                       },
+                                   .formats =
+                                       {
+                                           formats::alpaca::format(),
+                                           formats::chat::format(),
+                                           formats::completion::format(),
+                                           formats::chat::messages(),
+                                           formats::chat::qwen(),
+                                           formats::chat::sharegpt(),
+                                           formats::labelled::format(),
+                                           formats::preference::format(),
+                                           formats::text::format(),
+                                           formats::tokens::documents(),
+                                           formats::tokens::format(),
+                                       },
+                                   .optimizers =
+                                       {
+                                           optimizers::adamw::kind(),
+                                           optimizers::adamw8bit::kind(),
+                                           optimizers::lion::kind(),
+                                       },
+                                   .templates = templates::all()};
   return all;
 }
 

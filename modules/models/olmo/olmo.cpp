@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo 2 and 3: norms behind attention and feed-forward, and of all heads together.
+// OLMo 2 and 3: norms behind attention and feed-forward, and of all heads together. OLMoE: the
+// latter and experts.
 #include "models/olmo/olmo.hpp"
 
 #include "model/config_json.hpp"
@@ -37,6 +38,25 @@ Architecture read_olmo3(const core::Json& config, const std::string& where) {
   return a;
 }
 
+Architecture read_olmoe(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  reader.require_false("attention_bias");
+  if (reader.has("clip_qkv"))
+    reader.fail_unsupported("clip_qkv", "is set", "queries, keys and values are not clipped");
+  a.layers.assign(static_cast<std::size_t>(a.num_layers),
+                  {.has_experts = true, .head_norm = model::HeadNorm::together});
+  a.experts.num = reader.size("num_experts", 64);
+  a.experts.top_k = reader.size("num_experts_per_tok", 8);
+  a.experts.d_ff = a.d_ff;
+  a.experts.normalizes = reader.boolean("norm_topk_prob", false);
+  a.experts.balance = model::read_balance(reader);
+  if (a.experts.top_k > a.experts.num)
+    reader.fail("num_experts_per_tok", "exceeds the number of experts", "a token takes each once");
+  return a;
+}
+
 model::TensorNames names() {
   model::TensorNames names;
   names.attention_added_norm = "post_attention_layernorm";
@@ -48,6 +68,10 @@ model::TensorNames names() {
 
 model::ModelFamily olmo2() {
   return model::decoder_family<names>("olmo2", read_olmo2);
+}
+
+model::ModelFamily olmoe() {
+  return model::decoder_family("olmoe", read_olmoe);
 }
 
 model::ModelFamily olmo3() {

@@ -7,5 +7,6 @@ namespace finetune::models::olmo {
 
 model::ModelFamily olmo2();
 model::ModelFamily olmo3();
+model::ModelFamily olmoe();
 
 }  // namespace finetune::models::olmo

@@ -43,6 +43,7 @@ FAMILIES = {
                 "full_attention": dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=16,
                                        beta_fast=2.0, beta_slow=1.0, attention_factor=1.2),
                 "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), 9),
+    "olmoe": ("OlmoeForCausalLM", dict(num_experts=4, num_experts_per_tok=2, norm_topk_prob=False), 15),
     "phi3": ("Phi3ForCausalLM", dict(original_max_position_embeddings=256, rope_parameters=dict(
                 rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
                 short_factor=[1.0, 1.5, 2.0], long_factor=[2.0, 3.0, 4.0])), 10),
@@ -85,7 +86,7 @@ def draw(model, seed):
 
 def as_published(tensors):
     """Experts as Qwen's folders have them, [E, D, 2 F] and [E, F, D]; transformers 5 saves them the other way round."""
-    return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k else v for k, v in tensors.items()}
+    return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k and v.dim() == 3 else v for k, v in tensors.items()}
 
 
 def as_saved(model):

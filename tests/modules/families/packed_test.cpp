@@ -107,9 +107,9 @@ TEST_P(Packed, ComputesTheSameAgain) {
 INSTANTIATE_TEST_SUITE_P(Models, Packed,
                          testing::Values("ernie4_5", "exaone4", "glm", "glm4", "granite", "llama",
                                          "llama4", "llama_biased", "llama_tied", "mistral",
-                                         "mistral3", "olmo2", "olmo3", "phi3", "qwen2", "qwen3",
-                                         "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "seed_oss",
-                                         "smollm3"),
+                                         "mistral3", "olmo2", "olmo3", "olmoe", "phi3", "qwen2",
+                                         "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
+                                         "seed_oss", "smollm3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
