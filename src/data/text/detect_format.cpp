@@ -119,8 +119,9 @@ std::string example_for(const Votes& votes) {
   }
   const std::string example = example_for(votes);
   std::vector<std::string> names;
+  // Labels and pairs are for other heads, which ask for no format.
   for (const Format& format : formats)
-    names.push_back(format.name);
+    if (!format.has_labels && !format.has_pairs) names.push_back(format.name);
   core::fail(
       core::ErrorKind::input,
       {file.string(), "has a format that is not known by its fields",

@@ -14,7 +14,7 @@
 #include "core/text.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/model_template.hpp"
-#include "train/corpus/labels.hpp"
+#include "train/corpus/detail/labels.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::train {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "train/corpus/labels.hpp"
+#include "train/corpus/detail/labels.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::formats::labelled::labelled_test {

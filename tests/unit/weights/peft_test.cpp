@@ -147,7 +147,7 @@ TEST(PeftConfig, WritesWholeNamesWhereSortedPatternsWouldMeanSomethingElse) {
 TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
   const std::vector<std::pair<std::string, core::Json>> refused = {
       {"peft_type", "IA3"},
-      {"task_type", "SEQ_CLS"},
+      {"task_type", "SEQ_2_SEQ_LM"},
       {"bias", "all"},
       {"lora_bias", true},
       {"rank_pattern", {{"q_proj", 0}}},

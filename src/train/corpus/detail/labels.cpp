@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/corpus/labels.hpp"
+#include "train/corpus/detail/labels.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
