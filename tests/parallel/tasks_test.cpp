@@ -203,7 +203,7 @@ TEST_F(Tasks, GoOnWhereTheyWereStopped) {
         << at;
   }
   // In the last one the run is done but for what is asked.
-  ::setenv("FINETUNE_FAULT", "evaluate.pass:0:60:usr1", 1);
+  ::setenv("FINETUNE_FAULT", "evaluate.pass:0:40:usr1", 1);
   const Outcome last = train(folder, 2, "last",
                              {"evaluate.batch_tokens=64", "evaluate.steps=0", "train.max_steps=1"});
   ASSERT_EQ(last.exit_code, 75) << last.text();

@@ -11,6 +11,7 @@
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "tasks/requests.hpp"
+#include "train/infer/detail/copies.hpp"
 #include "train/infer/detail/scores.hpp"
 #include "train/infer/generate.hpp"
 
@@ -182,7 +183,12 @@ class Answers {
  public:
   Answers(const Asked& asked, const Task& task, const std::vector<Question>& questions,
           tasks::Progress& progress, const AskOptions& options)
-      : asked_(asked), task_(task), questions_(questions), progress_(progress), options_(options) {}
+      : asked_(asked),
+        task_(task),
+        questions_(questions),
+        progress_(progress),
+        options_(options),
+        copies_(asked.engine) {}
 
   /// False if it was stopped.
   bool write() {
@@ -191,14 +197,17 @@ class Answers {
     for (std::int64_t i = 0; i < count; ++i)
       if (progress_.find(key(i)) == nullptr) missing.push_back(i);
     const comm::Communicator& ranks = asked_.engine.shards.fsdp();
+    const std::int64_t writers = ranks.size() * static_cast<std::int64_t>(copies_.size());
+    const std::int64_t number =
+        static_cast<std::int64_t>(copies_.rank()) * ranks.size() + ranks.rank();
     // Often enough that a stop loses little, seldom enough that ranks wait little for each other.
-    const std::int64_t round = 2 * options_.batch * ranks.size();
+    const std::int64_t round = 2 * options_.batch * writers;
     for (std::int64_t first = 0; first < std::ssize(missing); first += round) {
       const bool stops = options_.should_stop && options_.should_stop();
       if (ranks.all_reduce(std::int64_t{stops}, comm::Reduce::max) > 0) return false;
       std::vector<std::int64_t> own;
-      for (std::int64_t i = first + ranks.rank(); i < std::min(first + round, std::ssize(missing));
-           i += ranks.size())
+      for (std::int64_t i = first + number; i < std::min(first + round, std::ssize(missing));
+           i += writers)
         own.push_back(missing[static_cast<std::size_t>(i)]);
       share(own, texts_of(own));
     }
@@ -275,8 +284,13 @@ class Answers {
       mine.push_back({own[i], texts[i]});
     // A text may end inside of a character.
     const std::string written = mine.dump(-1, ' ', false, core::Json::error_handler_t::replace);
-    for (const std::string& of_rank : asked_.engine.shards.fsdp().all_gather_text(written))
-      for (const core::Json& one : core::Json::parse(of_rank))
+    core::Json of_copy = core::Json::array();
+    for (const std::string& of_rank : asked_.engine.shards.fsdp().all_gather_text(written)) {
+      const core::Json some = core::Json::parse(of_rank);
+      of_copy.insert(of_copy.end(), some.begin(), some.end());
+    }
+    for (const std::string& all : copies_.all_gather_text(of_copy.dump()))
+      for (const core::Json& one : core::Json::parse(all))
         progress_.add(key(one.at(0).get<std::int64_t>()), one.at(1));
   }
 
@@ -285,6 +299,7 @@ class Answers {
   const std::vector<Question>& questions_;
   tasks::Progress& progress_;
   const AskOptions& options_;
+  Copies copies_;
 };
 
 std::optional<tasks::Outcome> ask_for_answers(const Asked& asked, const Task& task,

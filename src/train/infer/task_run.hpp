@@ -34,8 +34,8 @@ struct Asked {
 
 /// Nothing if it was stopped: what was found out is in `progress`. The same on every rank, and on
 /// any number of ranks (generated texts: but for how a product of several rows rounds). Collective
-/// on fsdp; ranks of tp pass the same. Throws: ErrorKind::input for a question that the model
-/// cannot be asked.
+/// on fsdp and dp_replicate; ranks of tp pass the same. Throws: ErrorKind::input for a question
+/// that the model cannot be asked.
 std::optional<tasks::Outcome> run_task(const Asked& asked, const tasks::Task& task,
                                        const std::vector<tasks::Question>& questions,
                                        tasks::Progress& progress, const AskOptions& options);

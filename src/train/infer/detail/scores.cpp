@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "data/steps/micro_batch.hpp"
 #include "model/context.hpp"
+#include "train/infer/detail/copies.hpp"
 
 namespace finetune::train {
 namespace {
@@ -111,14 +112,17 @@ std::vector<ContinuationScore> score(const Engine& engine,
   }
   auto passes = passes_of(continuations, positions, options.batch_tokens);
   std::erase_if(passes, [&](const auto& pass) { return std::ranges::all_of(pass, is_known); });
-  // Ranks of cp share a pass, and are neighbours in fsdp.
+  // Ranks of cp share a pass, and are neighbours in fsdp; copies of the model have other passes.
   const auto& cp = engine.shards.groups().cp;
+  const Copies copies(engine);
   const auto sharing = static_cast<std::size_t>(cp ? cp->size() : 1);
-  const auto num_passes = static_cast<std::size_t>(ranks.size()) / sharing;
+  const std::size_t of_copy = static_cast<std::size_t>(ranks.size()) / sharing;
+  const std::size_t num_passes = of_copy * copies.size();
   for (std::size_t first = 0; first < passes.size(); first += num_passes) {
     const bool stops = options.should_stop && options.should_stop();
     if (ranks.all_reduce(std::int64_t{stops}, comm::Reduce::max) > 0) break;
-    const std::size_t own = first + static_cast<std::size_t>(ranks.rank()) / sharing;
+    const std::size_t own =
+        first + copies.rank() * of_copy + static_cast<std::size_t>(ranks.rank()) / sharing;
     std::optional<data::MicroBatch> batch;
     if (own < passes.size()) {
       batch.emplace(data::MicroBatch{.batch = 1, .ids = {}, .labels = {}});
@@ -143,6 +147,7 @@ std::vector<ContinuationScore> score(const Engine& engine,
       values[2 * (begin + i) + 1] = own_scores[i].is_greedy;
     }
     ranks.all_reduce(std::span(values), comm::Reduce::sum);
+    copies.all_reduce(values);
     std::vector<ContinuationScore> found;
     for (std::size_t i = 0; i < places.size(); ++i) {
       found.push_back({values[2 * i], values[2 * i + 1] != 0});
