@@ -11,6 +11,7 @@
 #include "core/json.hpp"
 #include "restart/job.hpp"
 #include "support/folders.hpp"
+#include "support/material.hpp"
 #include "support/run_program.hpp"
 
 namespace finetune::tests::gguf_test {
@@ -79,6 +80,30 @@ TEST(Gguf, IsWhatThePackageReads) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
     expect_read(folder, std::string(family) + ".gguf", family);
   }
+}
+
+void expect_same_text(const fs::path& folder, const fs::path& model, const std::string& prompt) {
+  ASSERT_EQ(exported(folder, model, "run.gguf", "float32").exit_code, 0);
+  const Outcome theirs = run_program(
+      {"env", "python3", source_folder() / "tests/restart/run_gguf.py", "run.gguf", prompt, "32"},
+      folder);
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.text();
+  const Outcome ours = run_program(
+      finetune_on(1, {"generate", model, prompt, "--max-tokens", "32", "--dtype", "fp32"}), folder);
+  ASSERT_EQ(ours.exit_code, 0) << ours.text();
+  EXPECT_GT(theirs.out.size(), 40u);
+  EXPECT_NE(ours.out.find(theirs.out), std::string::npos) << ours.out << "\n" << theirs.out;
+  fs::remove(folder / "run.gguf");
+}
+
+TEST(Gguf, HasTheSameGreedyTextInLlamaCpp) {
+  const fs::path folder = empty_folder("gguf.run_there");
+  if (run_program({"env", "python3", "-c", "import llama_cpp"}, folder).exit_code != 0)
+    GTEST_SKIP() << "no Python with llama_cpp here";
+  expect_same_text(folder, quickstart(), "The river");
+  // A tokenizer of SentencePiece's pieces.
+  const fs::path pieces = material("weights/stories260K-hf");
+  if (fs::exists(pieces)) expect_same_text(folder, pieces, "Once upon a time");
 }
 
 /// A tiny Llama with this tokenizer.
