@@ -96,8 +96,9 @@ struct Arguments {
   std::string model;                   ///< export: model folder, if not the one of the run
   std::string dtype;                   ///< export: of all tensors, if not that of the source
   std::string max_shard_size = "5GB";  ///< export, quantize
-  bool merges = false;                 ///< export: the adapter into the weights
-  std::string merge_into = "trained";  ///< export: or "original"
+  bool writes_sums = true;  ///< export: hashes beside the files; not of what is thrown away
+  bool merges = false;      ///< export: the adapter into the weights
+  std::string merge_into = "trained";                  ///< export: or "original"
   comm::UseOfGpus merges_on = comm::UseOfGpus::never;  ///< export --merge
   bool is_single = false;                              ///< quantize: the maxima of blocks are not
   bool is_merge = false;                               ///< trace: merge, not hang

@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "model_folders.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::app {
@@ -23,10 +24,6 @@ namespace fs = std::filesystem;
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-bool is_run(const fs::path& folder) {
-  return is_there(folder / "input.resolved.toml");
 }
 
 bool is_checkpoint(const fs::path& folder) {
@@ -60,6 +57,7 @@ Exported exported(const fs::path& path, const EvaluateArguments& how,
     Arguments arguments;
     arguments.path = found.folder.string();
     arguments.second = out.string();
+    arguments.writes_sums = false;
     run_export(arguments, registry);
   }
   return {out.string(), found.state.adapter ? found.state.model_folder : std::string()};
@@ -144,8 +142,12 @@ EvaluateArguments resolved(const comm::Communicator& world, EvaluateArguments ho
 }
 
 void remove_exports(const EvaluateArguments& how) {
+  // Nothing else: the folder may hold more.
   std::error_code ignored;
-  fs::remove_all(exports_of(how), ignored);
+  for (const auto* folders : {&how.models, &how.adapters})
+    for (const std::string& folder : *folders)
+      if (fs::path(folder).parent_path() == exports_of(how)) fs::remove_all(folder, ignored);
+  fs::remove(exports_of(how), ignored);  // if it is empty
 }
 
 }  // namespace finetune::app

@@ -58,7 +58,7 @@ std::vector<weights::TensorSpec> foreign_of(const ExportJob& job,
 void export_whole(const ExportJob& job) {
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
-  plan.sums = sums_name;
+  plan.sums = job.sums();
   plan.texts = texts_of(job, config_of(job.model_folder), false);
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
     if (tensor.kind != train::kind_master) continue;
@@ -99,6 +99,10 @@ core::DType dtype_of(const std::string& word) {
   return word == "float32"    ? core::DType::f32
          : word == "bfloat16" ? core::DType::bf16
                               : core::DType::f16;
+}
+
+std::string ExportJob::sums() const {
+  return arguments.writes_sums ? sums_name : "";
 }
 
 core::Json config_of(const std::filesystem::path& model_folder) {
@@ -211,6 +215,7 @@ int run_export_gguf(const Arguments& arguments, const train::Registry& registry)
   Arguments by_way = arguments;
   by_way.second = folder.path().string();
   by_way.dtype = "float32";
+  by_way.writes_sums = false;
   run_export(by_way, registry);
   if (!std::filesystem::exists(folder.path() / "config.json", ignored))
     core::fail(core::ErrorKind::command_line,

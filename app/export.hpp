@@ -24,6 +24,8 @@ struct ExportJob {
   std::filesystem::path model_folder;  ///< of the model the run began with
 
   bool is_adapter() const { return found.state.adapter.has_value(); }
+  /// Name of the file of hashes; empty: none.
+  std::string sums() const;
 };
 
 /// Of the command line's --dtype. It is one of the words that the command line allows.

@@ -140,7 +140,7 @@ void export_adapter(const ExportJob& job) {
   weights::ExportPlan plan;
   plan.stem = "adapter_model";
   plan.max_shard_size_bytes = std::numeric_limits<std::int64_t>::max();  // PEFT reads one file
-  plan.sums = sums_name;
+  plan.sums = job.sums();
   plan.texts = {{weights::peft_config_name, config.dump(2) + "\n"}};
   add_card(job, base, "peft", plan.texts);
   add_chat_template(job, false, plan.texts);
@@ -186,7 +186,7 @@ void export_merged(const ExportJob& job) {
 
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
-  plan.sums = sums_name;
+  plan.sums = job.sums();
   plan.texts = merged_texts(job, model);
   std::map<std::string, int, std::less<>> rows;
   std::vector<core::DType> dtypes(model.parameters.rows.size(), core::DType::f32);

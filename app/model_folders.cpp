@@ -9,10 +9,14 @@
 
 namespace finetune::app {
 
-void require_no_run(const std::filesystem::path& folder) {
+bool is_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   // No adapter is an empty path, which must not name the current folder.
-  if (folder.empty() || !std::filesystem::exists(folder / "input.resolved.toml", ignored)) return;
+  return !folder.empty() && std::filesystem::exists(folder / "input.resolved.toml", ignored);
+}
+
+void require_no_run(const std::filesystem::path& folder) {
+  if (!is_run(folder)) return;
   core::fail(core::ErrorKind::input,
              {folder.string(), "is the output of a run, not a model or an adapter",
               "its checkpoints are for restarts",

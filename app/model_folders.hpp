@@ -6,6 +6,9 @@
 
 namespace finetune::app {
 
+/// Whether it is the output of a run.
+bool is_run(const std::filesystem::path& folder);
+
 /// A run's output holds checkpoints; what is read here are exports. Throws: ErrorKind::input.
 void require_no_run(const std::filesystem::path& folder);
 

@@ -5,27 +5,11 @@
 #include <span>
 #include <vector>
 
-#include "model/context.hpp"
+#include "train/infer/detail/token_values.hpp"
 #include "train/step/loss_total.hpp"
 
 namespace finetune::train {
 namespace {
-
-/// Whether each token of the micro-batch is right. Ranks that share its tokens each know of their
-/// own, and all get to know all. Collective on cp.
-std::vector<std::int64_t> right_tokens(const Engine& engine, const data::MicroBatch& batch,
-                                       const at::Tensor& correct_N) {
-  const at::Tensor own = correct_N.to(at::kCPU, at::kLong).contiguous();
-  const std::int64_t* is_right = own.const_data_ptr<std::int64_t>();
-  const auto& cp = engine.shards.groups().cp;
-  if (!cp) return {is_right, is_right + own.numel()};
-  std::vector<std::int64_t> right(batch.ids.size());
-  const model::ContextLayout context(batch.batch, batch.length, cp->size(), cp->rank());
-  for (const std::int64_t token : context.own_tokens())
-    right[static_cast<std::size_t>(token)] = *is_right++;
-  cp->communicator().all_reduce(std::span(right), comm::Reduce::sum);
-  return right;
-}
 
 /// Samples of which no position is wrong: a row may hold several.
 std::int64_t count_exact(const data::MicroBatch& batch, const std::vector<std::int64_t>& right) {
@@ -64,7 +48,10 @@ Evaluation evaluate(const Engine& engine, const comm::Communicator& loss_ranks,
       const LossSum sum = forward(engine, micro_batch);
       loss.add(sum.loss);
       if (micro_batch)
-        num_exact += count_exact(*micro_batch, right_tokens(engine, *micro_batch, sum.correct_N));
+        num_exact += count_exact(
+            *micro_batch,
+            of_all_tokens<std::int64_t>(engine, *micro_batch,
+                                        sum.correct_N.to(at::kCPU, at::kLong).contiguous()));
     }
   }
   engine.shards.release_all();

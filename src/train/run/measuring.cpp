@@ -33,10 +33,6 @@ std::array<bool, 2> Run::stops_are_asked() const {
   return {seen[0] != 0, seen[1] != 0};
 }
 
-bool Run::is_evaluation_due() const {
-  return tasks_.is_due(steps_done_);
-}
-
 bool Run::evaluate_tasks(const std::string& when) {
   if (!tasks_.has_tasks()) return true;
   const trace::Span span(trace::main_row, "evaluation");

@@ -284,7 +284,7 @@ void Run::train_steps() {
     if (is_validation_due()) validate(when);
     // Unlike a validation it can be left at any time.
     evaluated_s_ = 0;
-    const bool stops = is_evaluation_due() && !evaluate_tasks(when);
+    const bool stops = tasks_.is_due(steps_done_) && !evaluate_tasks(when);
     time_limit_.add_step(since_last_step.seconds() - evaluated_s_);
     if (stops) {
       is_stopped_ = true;

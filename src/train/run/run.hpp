@@ -56,8 +56,6 @@ class Run {
   void validate(const std::string& when);
   /// Asks the tasks of [evaluate]. False: the run stops in its midst.
   bool evaluate_tasks(const std::string& when);
-  /// Whether the tasks are due, or were left unfinished, at this step.
-  bool is_evaluation_due() const;
   /// What checkpoint.best_by names was measured, or not: for checkpoints and early stopping.
   void note_score();
   bool is_finished() const { return steps_done_ >= num_steps_ || patience_.is_lost(); }

@@ -7,8 +7,8 @@
 
 #include "core/error.hpp"
 #include "data/steps/micro_batch.hpp"
-#include "model/context.hpp"
 #include "train/infer/detail/copies.hpp"
+#include "train/infer/detail/token_values.hpp"
 
 namespace finetune::train {
 namespace {
@@ -38,26 +38,12 @@ struct TokenScores {
   std::vector<std::int64_t> are_first;  ///< 0 or 1
 };
 
-/// Ranks that share the tokens of a pass each know of their own, and all get to know all.
 /// Collective on cp.
 TokenScores scores_of(const Engine& engine, const data::MicroBatch& batch,
                       const model::LabelScores& scores) {
-  const at::Tensor log_probs = scores.log_prob_N.cpu().contiguous();
-  const at::Tensor firsts = scores.is_first_N.to(at::kCPU, at::kLong).contiguous();
-  const float* log_prob = log_probs.const_data_ptr<float>();
-  const std::int64_t* is_first = firsts.const_data_ptr<std::int64_t>();
-  const auto& cp = engine.shards.groups().cp;
-  if (!cp) return {{log_prob, log_prob + log_probs.numel()}, {is_first, is_first + firsts.numel()}};
-  TokenScores all{std::vector<float>(batch.ids.size()),
-                  std::vector<std::int64_t>(batch.ids.size())};
-  const model::ContextLayout context(batch.batch, batch.length, cp->size(), cp->rank());
-  for (const std::int64_t token : context.own_tokens()) {
-    all.log_probs[static_cast<std::size_t>(token)] = *log_prob++;
-    all.are_first[static_cast<std::size_t>(token)] = *is_first++;
-  }
-  cp->communicator().all_reduce(std::span(all.log_probs), comm::Reduce::sum);
-  cp->communicator().all_reduce(std::span(all.are_first), comm::Reduce::sum);
-  return all;
+  return {of_all_tokens<float>(engine, batch, scores.log_prob_N.cpu().contiguous()),
+          of_all_tokens<std::int64_t>(engine, batch,
+                                      scores.is_first_N.to(at::kCPU, at::kLong).contiguous())};
 }
 
 /// Of the stretches of a pass.

@@ -36,8 +36,7 @@ struct ScoreOptions {
 /// Scores in the order of `continuations`, which are the same on every rank, on every rank. Which
 /// of them share a pass does not depend on the ranks, so results are the same to the bit on any
 /// number of them (ranks of cp: of as many of them). What is longer than the model's positions
-/// loses its beginning. Collective on
-/// fsdp and dp_replicate; ranks of tp pass the same.
+/// loses its beginning. Collective on fsdp and dp_replicate; ranks of tp pass the same.
 std::vector<ContinuationScore> score(const Engine& engine,
                                      std::span<const Continuation> continuations,
                                      const ScoreOptions& options = {});
