@@ -141,6 +141,13 @@ TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
         << name;
   EXPECT_EQ(values_of(folder / "by", "run-step-0000000002").size(), 10u);
   EXPECT_FALSE(fs::exists(folder / "by/exports"));
+  // What lies there of others stays.
+  fs::create_directories(folder / "kept/exports/mine");
+  const Outcome kept = run_program(
+      finetune_on(1, {"evaluate", "adapted", "--tasks", "choices.toml", "-o", "kept"}), folder);
+  ASSERT_EQ(kept.exit_code, 0) << kept.text();
+  EXPECT_TRUE(fs::exists(folder / "kept/exports/mine"));
+  EXPECT_FALSE(fs::exists(folder / "kept/exports/adapted-step-0000000002"));
   const Outcome none =
       run_program(finetune_on(2, {"evaluate", quickstart("model"), "-o", "none"}), folder);
   EXPECT_TRUE(none.ended_with(64)) << none.text();
