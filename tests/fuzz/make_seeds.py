@@ -7,16 +7,9 @@ Usage: make_seeds.py. Overwrites files of the same names in seeds/; findings, na
 
 import base64
 import json
-import pathlib
 import struct
 
-HERE = pathlib.Path(__file__).parent / "seeds"
-
-
-def put(target, name, content):
-    folder = HERE / target
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+from seed_folder import HERE, put
 
 
 def safetensors(header, data=b"", length=None):

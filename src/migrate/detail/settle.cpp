@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "migrate/detail/settle.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "deck/value.hpp"
+
+namespace finetune::migrate {
+namespace {
+
+std::string shown(const Fact& fact) {
+  return fmt::format("{} = {}", fact.name, fact.value.shown());
+}
+
+/// A folder is needed where others take a name on the hub.
+void settle_model(Draft& draft) {
+  if (!draft.has("model.path")) {
+    draft.stop({}, "it names no model", "there is nothing to train", "model.path=FOLDER");
+    return;
+  }
+  std::string model = draft.value("model.path");
+  const bool is_name = model.find('/') == model.rfind('/') &&
+                       model.find('/') != std::string::npos && !model.starts_with("\"/") &&
+                       !model.starts_with("\".");
+  std::erase(model, '"');
+  if (is_name)
+    draft.say(
+        fmt::format("model.path is a folder: hf download {} --local-dir {} on a machine with "
+                    "internet.",
+                    model, model));
+}
+
+void settle_warmup(Draft& draft) {
+  for (const char* name : {"warmup_steps", "warmup_ratio"}) {
+    const Fact* fact = draft.fact(name);
+    const auto value = draft.number(name);
+    if (fact == nullptr || !value || *value == 0) continue;
+    if (*value < 1)
+      draft.set("optimizer.warmup_ratio", deck::to_toml(*value), fact->name);
+    else
+      draft.set("optimizer.warmup_steps",
+                deck::to_toml(static_cast<std::int64_t>(std::ceil(*value))), fact->name);
+    return;
+  }
+}
+
+/// The keys that say how often: in steps, or in epochs.
+struct Interval {
+  const char *steps, *epochs;
+};
+constexpr Interval of_validation = {"train.validate_steps", "train.validate_epochs"};
+constexpr Interval of_saves = {"checkpoint.save_steps", "checkpoint.save_epochs"};
+
+bool has(const Draft& draft, const Interval& keys) {
+  return draft.has(keys.steps) || draft.has(keys.epochs);
+}
+
+/// The first that is set stays; of the two keys, too.
+void set_epochs(Draft& draft, const Interval& keys, double epochs, const std::string& comment) {
+  // 0.1 * 3 is 0.3.
+  const double written = std::round(epochs * 1e12) / 1e12;
+  if (!has(draft, keys)) draft.set(keys.epochs, deck::to_toml(written), comment);
+}
+
+/// So many steps, or as transformers has it a part of all steps below 1.
+void take_steps(Draft& draft, const Interval& keys, const Fact& fact) {
+  const auto steps = fact.value.integer();
+  const auto part = fact.value.number();
+  const auto epochs = draft.number("epochs");
+  if (steps && *steps > 0 && !has(draft, keys))
+    draft.set(keys.steps, deck::to_toml(*steps), fact.name);
+  else if (!steps && part && *part > 0 && *part < 1 && epochs && !draft.has("train.max_steps"))
+    set_epochs(draft, keys, *part * *epochs, fmt::format("{} x {:g} epochs", shown(fact), *epochs));
+  else if (!has(draft, keys))
+    draft.note(Kind::differs, shown(fact), fmt::format("{} counts whole steps", keys.steps));
+}
+
+/// So many in each epoch.
+void take_times(Draft& draft, const Interval& keys, const Fact& fact) {
+  const auto times = fact.value.number();
+  if (times && *times > 0)
+    set_epochs(draft, keys, 1 / *times, shown(fact));
+  else
+    draft.note(Kind::differs, shown(fact), fmt::format("{} counts epochs", keys.epochs));
+}
+
+void settle_validation(Draft& draft) {
+  const Fact* size = draft.fact("val_size");
+  const auto part = draft.number("val_size");
+  if (part && *part > 0 && *part < 1)
+    draft.set("data.validation_fraction", deck::to_toml(*part), size->name);
+  else if (part && *part >= 1)
+    draft.note(Kind::differs, shown(*size),
+               "held-out samples are a part of the data: data.validation_fraction");
+  const bool validates = draft.has("data.validation_fraction") || draft.has("data.validation_path");
+  // By epochs, others do not ask for the number of steps, which may have a default.
+  const bool by_epochs = draft.text("eval_strategy") == "epoch";
+  for (const char* name : {"eval_strategy", "eval_steps", "evals_per_epoch"}) {
+    const Fact* fact = draft.fact(name);
+    if (fact == nullptr || fact->value.is_off()) continue;
+    if (by_epochs && name == std::string_view("eval_steps")) continue;
+    if (!validates)
+      draft.note(Kind::needless, shown(*fact), "there are no validation data");
+    else if (name == std::string_view("evals_per_epoch"))
+      take_times(draft, of_validation, *fact);
+    else if (name == std::string_view("eval_steps"))
+      take_steps(draft, of_validation, *fact);
+    else if (fact->value.text == "epoch")
+      set_epochs(draft, of_validation, 1, shown(*fact));
+  }
+}
+
+/// Behind settle_validation: the loss has to be measured now and then.
+void settle_early_stopping(Draft& draft) {
+  const Fact* fact = draft.fact("early_stopping");
+  const auto patience = draft.integer("early_stopping");
+  if (fact == nullptr || fact->value.is_off()) return;
+  if (patience && *patience > 0 && has(draft, of_validation))
+    draft.set("train.early_stopping_patience", deck::to_toml(*patience), fact->name);
+  else
+    draft.note(Kind::differs, shown(*fact),
+               "train.early_stopping_patience counts validations, of train.validate_steps or "
+               "validate_epochs");
+}
+
+void settle_saves(Draft& draft) {
+  const Fact* strategy = draft.fact("save_strategy");
+  const std::string kind = strategy == nullptr ? "" : strategy->value.text;
+  const Fact* steps = draft.fact("save_steps");
+  if (kind == "epoch")
+    set_epochs(draft, of_saves, 1, shown(*strategy));
+  else if (kind == "best" || kind == "no")
+    draft.note(Kind::differs, shown(*strategy),
+               "checkpoints are written every checkpoint.save_minutes and save_steps, and at the "
+               "end");
+  else if (steps != nullptr && !steps->value.is_off())
+    take_steps(draft, of_saves, *steps);
+  if (const Fact* fact = draft.fact("saves_per_epoch"); fact != nullptr && !fact->value.is_off())
+    take_times(draft, of_saves, *fact);
+  if (const auto every = draft.number("save_every_epochs"); every && *every > 0)
+    set_epochs(draft, of_saves, *every, draft.fact("save_every_epochs")->name);
+  if (const Fact* fact = draft.fact("resume"); fact != nullptr && !fact->value.boolean())
+    draft.stop(fact->value, shown(*fact),
+               "checkpoints of other programs are not continued: export its weights and name them "
+               "in model.path",
+               "checkpoint.resume=auto");
+}
+
+/// What transformers' schedules read beside the steps.
+void settle_schedule(Draft& draft) {
+  const std::string schedule = draft.value("optimizer.schedule");
+  const auto take = [&](const char* fact, const char* of, const char* key, const char* usual) {
+    const Fact* found = draft.fact(fact);
+    const auto whole = found == nullptr ? std::nullopt : found->value.integer();
+    const auto number = found == nullptr ? std::nullopt : found->value.number();
+    const bool is_read = schedule == deck::to_toml(std::string(of));
+    if (number && is_read)
+      draft.set(key, whole ? deck::to_toml(*whole) : deck::to_toml(*number), found->name);
+    else if (found != nullptr)
+      draft.note(Kind::differs, shown(*found), usual);
+  };
+  take("cycles_of_schedule", "cosine_with_restarts", "optimizer.num_cycles",
+       "cosine falls over half of its period");
+  take("power", "polynomial", "optimizer.power", "only polynomial has a power");
+  take("timescale", "inverse_sqrt", "optimizer.timescale_steps", "only inverse_sqrt has one");
+  // Theirs is a rate, by default one that is almost 0.
+  const Fact* end = draft.fact("lr_end");
+  const auto lr = Node{.kind = Node::Kind::text, .text = draft.value("optimizer.lr")}.number();
+  if (end != nullptr && end->value.number() && lr && *lr > 0)
+    draft.set("optimizer.min_lr_ratio",
+              deck::to_toml(std::round(*end->value.number() / *lr * 1e12) / 1e12), end->name);
+}
+
+/// Of axolotl's groups the rates, as multiples of the usual one.
+void settle_rates(Draft& draft) {
+  const auto usual = Node{.kind = Node::Kind::text, .text = draft.value("optimizer.lr")}.number();
+  const bool is_known = usual && *usual > 0;
+  std::vector<std::string> patterns;
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& pattern, double factor) {
+    patterns.push_back(fmt::format("{}={:.6g}", pattern, factor));
+  };
+  if (const Fact* groups = draft.fact("lr_groups")) {
+    names.push_back(groups->name);
+    for (const Node& group : groups->value.items) {
+      const Node* rate = group.find("lr");
+      const Node* modules = group.find("modules");
+      const auto lr = rate == nullptr ? std::nullopt : rate->number();
+      if (!lr || modules == nullptr || !is_known) {
+        draft.note(Kind::differs, fmt::format("{} = {}", groups->name, group.shown()),
+                   "optimizer.lr_pattern has multiples of optimizer.lr");
+        continue;
+      }
+      for (const std::string& name : names_in(*modules))
+        add(name, *lr / *usual);
+    }
+  }
+  constexpr const char* vocabulary = "(embed_tokens|lm_head)";
+  const Fact* rate = draft.fact("embedding_lr");
+  const auto scale = draft.number("embedding_lr_scale");
+  if (rate != nullptr && rate->value.number() && is_known) {
+    names.push_back(rate->name);
+    add(vocabulary, *rate->value.number() / *usual);
+  } else if (scale) {
+    names.push_back(draft.fact("embedding_lr_scale")->name);
+    add(vocabulary, *scale);
+  }
+  if (!patterns.empty())
+    draft.set("optimizer.lr_pattern", deck::to_toml(patterns),
+              fmt::format("{}", fmt::join(names, ", ")));
+}
+
+/// Keys that stand for themselves once they are understood.
+void settle_rest(Draft& draft) {
+  if (draft.is_on("use_cpu")) draft.set("train.device", R"("cpu")", draft.fact("use_cpu")->name);
+  const Fact* log = draft.fact("log_steps");
+  const auto steps = draft.integer("log_steps");
+  if (steps && *steps > 0) draft.set("metrics.log_steps", deck::to_toml(*steps), log->name);
+  if (log != nullptr && !steps)
+    draft.note(Kind::differs, shown(*log), "metrics.log_steps counts whole steps");
+  const Fact* betas = draft.fact("betas");
+  if (betas == nullptr || betas->value.items.size() != 2) return;
+  const char* keys[] = {"optimizer.beta1", "optimizer.beta2"};
+  for (int i = 0; i < 2; ++i) {
+    if (const auto value = betas->value.items[static_cast<std::size_t>(i)].number())
+      draft.set(keys[i], deck::to_toml(*value), betas->name);
+  }
+}
+
+void settle_profile(Draft& draft) {
+  if (!draft.is_on("profile")) return;
+  const auto take = [&](const char* fact, const char* key) {
+    if (const auto value = draft.integer(fact))
+      draft.set(key, deck::to_toml(*value), draft.fact(fact)->name);
+  };
+  take("wait_steps", "profile.wait");
+  take("warmup_of_profile", "profile.warmup");
+  take("active_steps", "profile.active");
+  take("num_cycles", "profile.repeat");
+}
+
+}  // namespace
+
+void settle(const Source& source, Draft& draft) {
+  settle_model(draft);
+  settle_data(draft);
+  settle_adapter(source, draft);
+  settle_batch(draft);
+  settle_machine(draft);
+  settle_warmup(draft);
+  settle_validation(draft);
+  settle_early_stopping(draft);
+  settle_saves(draft);
+  settle_profile(draft);
+  settle_schedule(draft);
+  settle_rates(draft);
+  settle_rest(draft);
+  for (const Default& each : source.defaults) {
+    const bool is_replaced = each.key == of_saves.steps && draft.has(of_saves.epochs);
+    if (!each.key.starts_with("adapter.") && !is_replaced)
+      draft.set(std::string(each.key), std::string(each.value),
+                fmt::format("the default of {}", source.title));
+  }
+}
+
+}  // namespace finetune::migrate

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "migrate/detail/sources/axolotl_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "deck/value.hpp"
+#include "migrate/detail/sources/notes.hpp"
+#include "migrate/detail/words.hpp"
+
+namespace finetune::migrate {
+namespace {
+
+/// What axolotl calls a kind of data set, up to its colon or point.
+struct DataKind {
+  std::string_view name;
+  std::string_view format;
+  std::string_view prompt = "", input = "", answer = "", text = "";  ///< columns
+};
+
+constexpr auto kinds = std::to_array<DataKind>({
+    {"alpaca", "alpaca"},
+    {"alpaca_chat", "alpaca"},
+    {"alpaca_w_system", "alpaca"},
+    {"jeopardy", "alpaca", "question", "category", "answer"},
+    {"gpteacher", "alpaca", "instruction", "input", "response"},
+    {"oasst", "alpaca", "INSTRUCTION", "", "RESPONSE"},
+    {"chat_template", "chat"},
+    {"sharegpt", "chat"},
+    {"completion", "text"},
+    {"pretrain", "text"},
+    {"", "tokens"},  // tokenized before
+});
+
+/// Keys of a data set that say nothing that a deck has to.
+constexpr auto needless = std::to_array<std::string_view>({"name",
+                                                           "type",
+                                                           "path",
+                                                           "split",
+                                                           "ds_type",
+                                                           "data_files",
+                                                           "field",
+                                                           "field_messages",
+                                                           "message_property_mappings",
+                                                           "message_field_role",
+                                                           "message_field_content",
+                                                           "roles",
+                                                           "roles_to_train",
+                                                           "train_on_eos",
+                                                           "conversation",
+                                                           "chat_template",
+                                                           "text_column",
+                                                           "field_system",
+                                                           "field_tools",
+                                                           "trust_remote_code",
+                                                           "shards",
+                                                           "shards_idx",
+                                                           "skip"});
+
+const Node* text_in_axolotl(const Node& set, const char* key) {
+  const Node* value = set.find(key);
+  return value != nullptr && value->is_text() && !value->is_empty() ? value : nullptr;
+}
+
+/// data_files, where the path only names their format.
+std::string path_of(const Node& set) {
+  const Node* path = text_in_axolotl(set, "path");
+  const Node* files = set.find("data_files");
+  std::string file;
+  if (files != nullptr && files->is_text()) file = files->text;
+  if (files != nullptr && files->is_list() && files->items.size() == 1) file = files->items[0].text;
+  if (file.empty()) return path == nullptr ? "" : path->text;
+  constexpr auto builders = std::to_array<std::string_view>({"json", "parquet", "text", "csv"});
+  const bool is_builder =
+      path == nullptr || std::ranges::find(builders, path->text) != builders.end();
+  return is_builder ? file : path->text + "/" + file;
+}
+
+/// Roles and contents of messages: `chat` knows role/content and from/value.
+void require_known_messages(const Node& set, Draft& draft) {
+  const auto named = [&](const char* path, const char* other, const char* usual) {
+    const Node* value = set.find(path);
+    if (value == nullptr) value = set.find(other);
+    return value == nullptr ? std::string(usual) : value->text;
+  };
+  const std::string role = named("message_property_mappings.role", "message_field_role", "role");
+  const std::string content =
+      named("message_property_mappings.content", "message_field_content", "content");
+  if ((role == "role" && content == "content") || (role == "from" && content == "value")) return;
+  draft.stop(set, fmt::format("its messages have '{}' and '{}'", role, content),
+             "messages have role and content, or from and value", "data.format=chat");
+}
+
+void take_columns_of_axolotl(const Node& set, const DataKind& kind, DataSet& out) {
+  const auto put = [&](const char* key, std::string_view column) {
+    if (!column.empty()) out.columns[key] = std::string(column);
+  };
+  put("data.prompt_column", kind.prompt);
+  put("data.input_column", kind.input);
+  put("data.answer_column", kind.answer);
+  const auto take = [&](const char* theirs, const char* ours) {
+    if (const Node* value = text_in_axolotl(set, theirs)) put(ours, value->text);
+  };
+  if (kind.format == "chat") take("field_messages", "data.conversation_column");
+  if (kind.format == "text") take("field", "data.text_column");
+  if (kind.format == "text") take("text_column", "data.text_column");
+  take("field_system", "data.system_column");
+  take("field_tools", "data.tools_column");
+}
+
+bool is_name(const std::string& text) {
+  return text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") ==
+             std::string::npos &&
+         text.find_first_of("0123456789") != 0;
+}
+
+/// Jinja of a Python format of {instruction} and {input}, of which these are the columns; nothing
+/// of what has other parts.
+std::optional<std::string> jinja_of(std::string_view format, const std::string& instruction,
+                                    const std::string& input) {
+  if (!is_name(instruction) || !is_name(input)) return std::nullopt;
+  std::string text;
+  while (!format.empty()) {
+    const std::size_t brace = std::min(format.find_first_of("{}"), format.size());
+    text += format.substr(0, brace);
+    format.remove_prefix(brace);
+    if (format.empty()) break;
+    const bool is_input = format.starts_with("{input}");
+    if (!is_input && !format.starts_with("{instruction}")) return std::nullopt;
+    text += fmt::format("{{{{ {} }}}}", is_input ? input : instruction);
+    format.remove_prefix(format.find('}') + 1);
+  }
+  return text;
+}
+
+/// The prompt as `format` and `no_input_format` put it together; whether that could be told.
+bool take_prompt(const Node& type, DataSet& out) {
+  const auto named = [&](const char* key, const char* usual) {
+    const Node* value = text_in_axolotl(type, key);
+    return value == nullptr ? std::string(usual) : value->text;
+  };
+  if (text_in_axolotl(type, "format") == nullptr) return false;
+  const std::string instruction = named("field_instruction", "instruction"),
+                    input = named("field_input", "input");
+  const auto with_input = jinja_of(named("format", ""), instruction, input);
+  const auto without = jinja_of(named("no_input_format", "{instruction} "), instruction, input);
+  if (!with_input || !without) return false;
+  out.columns.erase("data.prompt_column");
+  out.columns.erase("data.input_column");
+  out.columns["data.prompt_template"] =
+      fmt::format("{{% if {0} is defined and {0} %}}{1}{{% else %}}{2}{{% endif %}}", input,
+                  *with_input, *without);
+  return true;
+}
+
+/// A kind of their own: columns, and how they are put together.
+bool take_custom(const Node& type, DataSet& out, Draft& draft) {
+  if (!type.is_map()) return false;
+  out.format = "alpaca";
+  const auto take = [&](const char* theirs, const char* ours) {
+    if (const Node* value = text_in_axolotl(type, theirs)) out.columns[ours] = value->text;
+  };
+  take("field_instruction", "data.prompt_column");
+  take("field_input", "data.input_column");
+  take("field_output", "data.answer_column");
+  take("field_system", "data.system_column");
+  const bool has_prompt = take_prompt(type, out);
+  for (const char* key : {"format", "no_input_format", "system_format", "system_prompt"}) {
+    const Node* value = text_in_axolotl(type, key);
+    const bool is_kept = has_prompt && !std::string_view(key).starts_with("system");
+    if (value != nullptr && !is_kept)
+      draft.note(Kind::differs, fmt::format("type.{} = {}", key, value->shown()),
+                 "a prompt is put together as data.template says");
+  }
+  return true;
+}
+
+void take_kind(const Node& set, const std::string& usual, DataSet& out, Draft& draft) {
+  const Node* type = set.find("type");
+  if (type != nullptr && take_custom(*type, out, draft)) return;
+  const std::string whole = type == nullptr ? usual : type->text;
+  const std::string name = whole.substr(0, whole.find_first_of(".:"));
+  const auto found = std::ranges::find(kinds, name, &DataKind::name);
+  if (found == kinds.end()) {
+    draft.stop(set, fmt::format("datasets: type = {}", type == nullptr ? "null" : type->shown()),
+               "data sets are alpaca, chat_template, sharegpt, completion or of columns",
+               "data.format=auto");
+    return;
+  }
+  out.format = std::string(found->format);
+  if (out.format == "chat") require_known_messages(set, draft);
+  take_columns_of_axolotl(set, *found, out);
+  if (name != whole && !whole.starts_with("chat_template.default"))
+    draft.note(Kind::differs, "type = " + whole, "prompts are written as data.template says");
+}
+
+void note_other_keys(const Node& set, Draft& draft) {
+  for (const auto& [key, value] : set.entries) {
+    const bool is_known = std::ranges::find(needless, key) != needless.end();
+    if (!is_known && !value.is_empty())
+      draft.note(value.is_off() ? Kind::needless : Kind::differs,
+                 fmt::format("datasets.{} = {}", key, value.shown()),
+                 "messages have a role, a content, reasoning and calls by their usual names");
+  }
+  const Node* eos = text_in_axolotl(set, "train_on_eos");
+  if (eos != nullptr && eos->text != "turn")
+    draft.note(Kind::differs, "datasets.train_on_eos = " + eos->shown(),
+               "the token that ends an answer is trained");
+}
+
+void take_sets(const Fact& fact, const std::string& usual, bool validates, Draft& draft) {
+  for (const Node& set : fact.value.items) {
+    DataSet out;
+    out.path = path_of(set);
+    if (out.path.empty()) {
+      draft.stop(set, fact.name + ": a data set without a path", "there is nothing to read",
+                 "data.path=FILE");
+      continue;
+    }
+    if (const Node* split = text_in_axolotl(set, "split")) out.split = split->text;
+    if (const Node* name = text_in_axolotl(set, "name")) out.subset = name->text;
+    take_kind(set, usual, out, draft);
+    note_other_keys(set, draft);
+    if (validates)
+      draft.add_validation(std::move(out));
+    else
+      draft.add_data(std::move(out));
+  }
+}
+
+void take_template_of_axolotl(Draft& draft) {
+  const bool chats =
+      std::ranges::any_of(draft.data(), [](const DataSet& set) { return set.format == "chat"; });
+  const Fact* named = draft.fact("chat_template");
+  if (named == nullptr || !chats) {
+    if (named != nullptr)
+      draft.note(Kind::needless, named->name, "instructions are written as Alpaca's");
+    return;
+  }
+  const Word* word = find_word("data.template", named->value.text);
+  const std::string shown = fmt::format("{} = {}", named->name, named->value.shown());
+  draft.set("data.template", deck::to_toml(word->here), shown);
+  if (!word->note.empty()) draft.note(Kind::differs, shown, std::string(word->note));
+}
+
+/// Patterns of what is trained. Those of the whole text part leave out what is not there anyway.
+void take_unfrozen(Draft& draft) {
+  const Fact* fact = draft.fact("unfrozen");
+  if (fact == nullptr) return;
+  const bool is_all = std::ranges::any_of(fact->value.items, [](const Node& item) {
+    return item.text.find("language_model.*") != std::string::npos;
+  });
+  if (is_all) {
+    draft.note(Kind::needless, fact->name, "only the text part is there");
+    return;
+  }
+  std::vector<std::string> patterns;
+  for (const Node& item : fact->value.items) {
+    // "NAME[:32000]" are some rows of a tensor.
+    if (item.text.ends_with(']') && item.text.find(':', item.text.rfind('[')) != std::string::npos)
+      draft.stop(item, fmt::format("{} = {}", fact->name, item.shown()),
+                 "tensors are trained whole, but for the rows of new tokens beside an adapter",
+                 "train.trainable=...");
+    // They match where names begin.
+    patterns.push_back(item.text.starts_with('^') ? item.text : "^(" + item.text + ")");
+  }
+  draft.set("train.trainable", deck::to_toml(patterns), fact->name);
+}
+
+}  // namespace
+
+void read_axolotl(const Node&, Draft& draft) {
+  if (const Fact* sets = draft.fact("datasets")) take_sets(*sets, "", false, draft);
+  if (const Fact* sets = draft.fact("pretraining")) take_sets(*sets, "pretrain", false, draft);
+  if (const Fact* sets = draft.fact("test_datasets")) take_sets(*sets, "", true, draft);
+  take_template_of_axolotl(draft);
+  if (draft.is_on("train_on_inputs"))
+    draft.set("data.train_on", R"("all")", draft.fact("train_on_inputs")->name);
+  const std::string excess = draft.text("excess_length");
+  if (excess == "truncate" || excess == "drop")
+    draft.set("data.on_overlong", deck::to_toml(excess), "excess_length_strategy");
+  else
+    draft.set("data.on_overlong", R"("drop")", "as axolotl does");
+  take_unfrozen(draft);
+  const std::string model = draft.text("model_class");
+  if (model.find("Classification") != std::string::npos)
+    draft.stop({}, "model_type = " + model, "classifiers are trained on labelled texts",
+               "model.problem_type=...");
+}
+
+}  // namespace finetune::migrate
