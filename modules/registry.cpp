@@ -13,18 +13,28 @@
 #include "formats/preference/preference.hpp"
 #include "formats/text/text.hpp"
 #include "formats/tokens/tokens.hpp"
+#include "models/apertus/apertus.hpp"
+#include "models/arcee/arcee.hpp"
+#include "models/cohere/cohere.hpp"
 #include "models/ernie/ernie.hpp"
 #include "models/exaone/exaone.hpp"
+#include "models/gemma/gemma.hpp"
 #include "models/glm/glm.hpp"
+#include "models/gpt/gpt.hpp"
 #include "models/granite/granite.hpp"
+#include "models/hunyuan/hunyuan.hpp"
+#include "models/internlm/internlm.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
+#include "models/minicpm/minicpm.hpp"
 #include "models/mistral/mistral.hpp"
+#include "models/nemotron/nemotron.hpp"
 #include "models/olmo/olmo.hpp"
 #include "models/phi/phi.hpp"
 #include "models/qwen/qwen.hpp"
 #include "models/seed/seed.hpp"
 #include "models/smollm/smollm.hpp"
+#include "models/starcoder/starcoder.hpp"
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
 #include "optimizers/lion/kind.hpp"
@@ -42,18 +52,46 @@ const train::Registry& registry() {
                                        },
                                    .families =
                                        {
-                                           models::ernie::ernie4_5(),  models::exaone::exaone4(),
-                                           models::glm::glm(),         models::glm::glm4(),
-                                           models::granite::granite(), models::llama::family(),
-                                           models::llama::llama4(),    models::llama::llama4_text(),
-                                           models::mistral::mistral(), models::mistral::mistral3(),
-                                           models::mistral::mixtral(), models::olmo::olmo2(),
-                                           models::olmo::olmo3(),      models::olmo::olmoe(),
-                                           models::phi::phi3(),        models::qwen::mimo(),
-                                           models::qwen::qwen1(),      models::qwen::qwen2(),
-                                           models::qwen::qwen3(),      models::qwen::qwen3_moe(),
-                                           models::qwen::qwen3_vl(),   models::qwen::qwen3_vl_moe(),
-                                           models::seed::seed_oss(),   models::smollm::smollm3(),
+                                           models::apertus::apertus(),
+                                           models::arcee::arcee(),
+                                           models::cohere::cohere(),
+                                           models::cohere::cohere2(),
+                                           models::ernie::ernie4_5(),
+                                           models::exaone::exaone4(),
+                                           models::gemma::gemma(),
+                                           models::gemma::gemma2(),
+                                           models::gemma::gemma3(),
+                                           models::gemma::gemma3_text(),
+                                           models::glm::glm(),
+                                           models::glm::glm4(),
+                                           models::gpt::gpt_oss(),
+                                           models::granite::granite(),
+                                           models::hunyuan::hunyuan_v1_dense(),
+                                           models::internlm::internlm3(),
+                                           models::llama::family(),
+                                           models::llama::llama4(),
+                                           models::llama::llama4_text(),
+                                           models::minicpm::minicpm(),
+                                           models::mistral::mistral(),
+                                           models::mistral::ministral3(),
+                                           models::mistral::mistral3(),
+                                           models::mistral::mixtral(),
+                                           models::nemotron::nemotron(),
+                                           models::olmo::olmo2(),
+                                           models::olmo::olmo3(),
+                                           models::olmo::olmoe(),
+                                           models::phi::phi3(),
+                                           models::qwen::qwen1(),
+                                           models::qwen::mimo(),
+                                           models::qwen::qwen2(),
+                                           models::qwen::qwen2_moe(),
+                                           models::qwen::qwen3(),
+                                           models::qwen::qwen3_moe(),
+                                           models::qwen::qwen3_vl(),
+                                           models::qwen::qwen3_vl_moe(),
+                                           models::seed::seed_oss(),
+                                           models::smollm::smollm3(),
+                                           models::starcoder::starcoder2(),
                                        },
                                    .formats =
                                        {

@@ -26,6 +26,8 @@ constexpr std::int64_t largest_record_bytes = 65536;
 constexpr const char *fp8_of_rows = "fp8, rows", *fp8_of_blocks = "fp8, blocks";
 
 std::string fp8_name(const model::Packing& packing) {
+  if (packing.in_files)
+    return packing.group_size == 0 ? "fp8 of the files" : "fp8 of the files, blocks";
   return packing.group_size == 0 ? fp8_of_rows : fp8_of_blocks;
 }
 
@@ -36,6 +38,7 @@ std::string packing_of(const model::ParameterTable& table) {
     if (row.packing.kind == model::Packing::Kind::nf4)
       return row.packing.nests ? "nf4, nested" : "nf4";
     if (row.packing.kind == model::Packing::Kind::fp8) return fp8_name(row.packing);
+    if (row.packing.kind == model::Packing::Kind::mxfp4) return "mxfp4 of the files";
   }
   return "none";
 }

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/detail/agree_over_parts.hpp"
+#include "base/fp8_files.hpp"
+#include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
@@ -39,13 +42,18 @@ void for_each_run(shard::ModelShards& shards, const Fill& fill) {
   }
 }
 
-std::vector<weights::ExpectedTensor> expected_tensors(const model::Architecture& architecture,
+std::vector<weights::ExpectedTensor> expected_tensors(const weights::ModelFiles& files,
+                                                      const model::Architecture& architecture,
                                                       const model::ParameterTable& table) {
   std::vector<weights::ExpectedTensor> expected;
   for (const model::Parameter& row : table.rows) {
     if (row.adapts >= 0 || row.is_new) continue;
     if (row.packing.in_files) {
-      add_expected(row, table, expected);
+      add_expected(files, row, table, expected);
+    } else if (is_fp8_in(files, row)) {
+      add_expected_fp8(files, row, expected);
+    } else if (is_mxfp4_in(files, row)) {
+      add_expected_mxfp4(files, row, expected);
     } else {
       expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
     }
@@ -79,7 +87,13 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 }
 
 WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table) {
-  const auto values = [&files, &table](int row, std::int64_t first, std::span<float> target) {
+  // std::function copies what it calls.
+  const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
+  const auto values = [&files, &table, mxfp4](int row, std::int64_t first,
+                                              std::span<float> target) {
+    if (is_fp8_in(files, table.row(row)))
+      return read_fp8_values(files, table.row(row), first, target);
+    if (is_mxfp4_in(files, table.row(row))) return mxfp4->read(table.row(row), first, target);
     files.read(
         tensor_slice(
             table.row(row),
@@ -124,16 +138,20 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
   return both;
 }
 
-void load_weights(const WeightSource& source, shard::ModelShards& shards) {
-  const auto load_trained = [&] { for_each_run(shards, source.values); };
+void load_trained(const WeightSource& source, shard::ModelShards& shards) {
+  const auto load = [&] { for_each_run(shards, source.values); };
   // What follows communicates: a rank that threw must not leave the others waiting in it.
   if (shards.map().has_frozen() || !shards.groups().part_place().is_whole()) {
-    agree_over_parts(shards, shards.fsdp(), load_trained);
+    agree_over_parts(shards, shards.fsdp(), load);
   } else {
-    load_trained();
+    load();
   }
-  load_frozen(source, shards);
   shards.publish_all();
+}
+
+void load_weights(const WeightSource& source, shard::ModelShards& shards) {
+  load_trained(source, shards);
+  load_frozen(source, shards);
 }
 
 namespace {
@@ -186,7 +204,7 @@ void require_same_model(const weights::ModelFiles& files, const model::Architect
   require_whole(files, table);
   std::vector<std::string> others = table.foreign;
   others.insert(others.end(), table.replaced.begin(), table.replaced.end());
-  weights::check(files, expected_tensors(architecture, table),
+  weights::check(files, expected_tensors(files, architecture, table),
                  (files.folder() / "config.json").string(), others);
   require_known_levels(files, table);
 }

@@ -35,6 +35,9 @@ WeightSource with_adapter(WeightSource base, WeightSource adapter,
 /// Throws: what the source throws; see load_frozen.
 void load_weights(const WeightSource& source, shard::ModelShards& shards);
 
+/// The same of the shards of trained units alone: those of frozen ones are there.
+void load_trained(const WeightSource& source, shard::ModelShards& shards);
+
 /// Sets new adapters' magnitudes to the norms of the rows that they scale (Init::row_norms).
 /// Collective on fsdp.
 void set_magnitudes(shard::ModelShards& shards);

@@ -63,7 +63,13 @@ Merge::Merge(const weights::ModelFiles& files, const model::ParameterTable& tabl
 void Merge::read(int index, std::int64_t first, std::span<float> target) {
   const model::Parameter& row = table_.row(index);
   if (row.trainable) return trained_(row, first, target);
-  if (row.packing.is_dense() && !row.adapted.exists()) return values_in(files_, row)(first, target);
+  // Experts in MXFP4 are too large to be there as a whole.
+  const bool is_read = row.packing.is_dense() || row.packing.kind == model::Packing::Kind::mxfp4;
+  if (is_read && !row.adapted.exists()) {
+    if (reading_ != index) read_values_ = values_in(files_, row);
+    reading_ = index;
+    return read_values_(first, target);
+  }
   if (made_ != index) make(index);
   std::copy_n(values_.begin() + first, target.size(), target.begin());
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/detail/quantise.hpp"
 #include "core/dtype.hpp"
 #include "model/parameter_table.hpp"
 #include "weights/model_files.hpp"
@@ -79,6 +80,8 @@ class Merge {
   MergeReport report_;
   int made_ = -1;              ///< the row in values_
   std::vector<float> values_;  ///< merged
+  int reading_ = -1;           ///< the row of read_values_
+  ReadValues read_values_;     ///< of what is merged with nothing
 };
 
 }  // namespace finetune::base

@@ -125,16 +125,7 @@ std::span<const std::byte> Nf4Files::bytes_of(const Source& source) {
 void Nf4Files::read(std::string_view name, std::int64_t first, std::span<std::byte> target) {
   const auto found = sources_.find(name);
   core::check(found != sources_.end(), "only known tensors are read");
-  if (found->second.row < 0) {
-    const auto& entry = files_.entry(name);
-    files_.read({.name = std::string(name),
-                 .shape = entry.shape,
-                 .dtype = entry.dtype,
-                 .offset = first,
-                 .count = std::ssize(target) / core::size_bytes(entry.dtype)},
-                target);
-    return;
-  }
+  if (found->second.row < 0) return files_.read_stored(name, first, target);
   const auto all = bytes_of(found->second);
   const auto dtype =
       found->second.part == Part::codes || found->second.part == Part::state ||

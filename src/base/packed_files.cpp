@@ -10,6 +10,8 @@
 #include <string>
 
 #include "base/detail/quantise.hpp"
+#include "base/fp8_files.hpp"
+#include "base/mxfp4_files.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "kernels/gptq.hpp"
@@ -152,8 +154,11 @@ void require_beside(const weights::ModelFiles& files, const model::Parameter& ro
 
 }  // namespace
 
-void add_expected(const model::Parameter& row, const model::ParameterTable& table,
+void add_expected(const weights::ModelFiles& files, const model::Parameter& row,
+                  const model::ParameterTable& table,
                   std::vector<weights::ExpectedTensor>& expected) {
+  if (row.packing.kind == Packing::Kind::fp8) return add_expected_fp8(files, row, expected);
+  if (row.packing.kind == Packing::Kind::mxfp4) return add_expected_mxfp4(files, row, expected);
   const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
   for (const model::Plane& plane : model::planes(row, core::DType::f32))
     if (plane.suffix != ".offset")
@@ -173,6 +178,9 @@ void add_expected(const model::Parameter& row, const model::ParameterTable& tabl
 
 void read_plane(const weights::ModelFiles& files, const model::Parameter& row, int i,
                 std::int64_t first, std::span<std::byte> target) {
+  if (row.packing.kind == Packing::Kind::fp8) return read_fp8_plane(files, row, i, first, target);
+  if (row.packing.kind == Packing::Kind::mxfp4)
+    return read_mxfp4_plane(files, row, i, first, target);
   const model::Plane plane = model::planes(row, core::DType::f32).at(static_cast<std::size_t>(i));
   if (plane.suffix == ".offset") {
     const float offset = read_offset(files, row);
@@ -198,7 +206,9 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
 
 void require_whole(const weights::ModelFiles& files, const model::ParameterTable& table) {
   for (const model::Parameter& row : table.rows)
-    if (!row.packing.is_dense() && row.packing.in_files) require_beside(files, row);
+    if (row.packing.in_files &&
+        (row.packing.kind == Packing::Kind::gptq || row.packing.kind == Packing::Kind::nf4))
+      require_beside(files, row);
 }
 
 void require_known_levels(const weights::ModelFiles& files, const model::ParameterTable& table) {

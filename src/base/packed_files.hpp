@@ -1,6 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that a model's files hold in 4 bits: GPTQ's, and those that bitsandbytes wrote.
+// Tensors that a model's files hold in 4 bits: GPTQ's, and those that bitsandbytes wrote; and those
+// in FP8 and MXFP4 (base/fp8_files.hpp, base/mxfp4_files.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,8 @@
 namespace finetune::base {
 
 /// The tensors that the files hold of a packed row, with those that programs write in addition.
-void add_expected(const model::Parameter& row, const model::ParameterTable& table,
+void add_expected(const weights::ModelFiles& files, const model::Parameter& row,
+                  const model::ParameterTable& table,
                   std::vector<weights::ExpectedTensor>& expected);
 
 /// Elements [first, ...) of a plane (model::planes) of a row that is packed in the files; GPTQ's

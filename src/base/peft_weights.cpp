@@ -23,6 +23,8 @@ std::vector<std::pair<std::string, std::string>> settled(const model::Adapter& k
                                                          const model::AdapterSettings& settings) {
   std::vector<std::pair<std::string, std::string>> values = model::own_values(kind, settings);
   values.emplace_back("adapter.target_modules", sorted(settings.target_modules));
+  values.emplace_back("adapter.exclude_modules", sorted(settings.exclude_modules));
+  values.emplace_back("adapter.layers_to_transform", deck::to_toml(settings.layers_to_transform));
   values.emplace_back("adapter.modules_to_save", sorted(settings.modules_to_save));
   return values;
 }
@@ -44,6 +46,7 @@ model::AdapterSettings take_settings(const model::AdapterSettings& deck,
   settings.kind = deck.kind;
   settings.double_quant = deck.double_quant;
   const model::Adapter& kind = *deck.kind;
+  if (kind.keep_of_deck != nullptr) kind.keep_of_deck(deck, settings);
   model::AdapterSettings usual;
   usual.target_modules = kind.usual_targets;
   const auto of_deck = settled(kind, deck), of_file = settled(kind, settings),
@@ -76,7 +79,9 @@ WeightSource with_peft(WeightSource base, const weights::PeftAdapter& adapter,
   both.plane = base.plane;
   both.values = [base = std::move(base.values), &adapter, &table](int row, std::int64_t first,
                                                                   std::span<float> target) {
-    if (!table.row(row).trainable) return base(row, first, target);
+    const bool is_whole = table.row(row).trainable && adapter.token_rows(table.row(row)).empty();
+    if (!is_whole) base(row, first, target);
+    if (!table.row(row).trainable) return;
     adapter.read(table.row(row), first, target);
   };
   return both;

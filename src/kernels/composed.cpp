@@ -30,30 +30,57 @@ bool is_fp32(const at::Tensor& tensor) {
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
-                                            double epsilon) {
-  if (has_fused(x) && weight.scalar_type() == x.scalar_type()) {
+                                            double epsilon, double weight_offset) {
+  const bool is_plain = weight_offset == 0;
+  if (has_fused(x) && is_plain && weight.scalar_type() == x.scalar_type()) {
     auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, epsilon);
     return {y, rstd.squeeze(-1)};
   }
   const at::Tensor x_f = x.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(x_f.pow(2).mean(-1) + epsilon);
-  return {weight * (x_f * rstd.unsqueeze(-1)).to(x.scalar_type()), rstd};
+  const at::Tensor normal = (x_f * rstd.unsqueeze(-1)).to(x.scalar_type());
+  if (is_plain) return {weight * normal, rstd};
+  return {((weight.to(at::kFloat) + weight_offset) * normal).to(x.scalar_type()), rstd};
 }
 
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const at::Tensor& h,
                                                      const at::Tensor& weight,
-                                                     const at::Tensor& rstd) {
-  if (has_fused(h) && weight.scalar_type() == h.scalar_type()) {
+                                                     const at::Tensor& rstd, double weight_offset) {
+  if (has_fused(h) && weight_offset == 0 && weight.scalar_type() == h.scalar_type()) {
     auto [dx, dw] = at::_fused_rms_norm_backward(dy.contiguous(), h, {h.size(-1)},
                                                  rstd.unsqueeze(-1), weight, {true, true});
     return {dx, dw.to(at::kFloat)};
   }
   const at::Tensor dy_f = dy.to(at::kFloat), scale = rstd.unsqueeze(-1);
   const at::Tensor normal = h.to(at::kFloat) * scale;
-  const at::Tensor d_normal = dy_f * weight.to(at::kFloat);
+  const at::Tensor d_normal = dy_f * (weight.to(at::kFloat) + weight_offset);
   const at::Tensor mean = (d_normal * normal).mean(-1, /*keepdim=*/true);
   const at::Tensor dx = (d_normal - normal * mean) * scale;
   return {dx.to(h.scalar_type()), (dy_f * normal).sum(0)};
+}
+
+std::tuple<at::Tensor, at::Tensor> layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                                              const at::Tensor& bias, double epsilon,
+                                              double weight_offset) {
+  const at::Tensor x_f = x.to(at::kFloat);
+  const at::Tensor mean = x_f.mean(-1);
+  const at::Tensor centred = x_f - mean.unsqueeze(-1);
+  const at::Tensor rstd = at::rsqrt(centred.pow(2).mean(-1) + epsilon);
+  at::Tensor y = (centred * rstd.unsqueeze(-1)).mul_(weight.to(at::kFloat) + weight_offset);
+  if (bias.defined()) y.add_(bias);
+  return {y.to(x.scalar_type()), at::stack({mean, rstd})};
+}
+
+LayerNormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& h,
+                                       const at::Tensor& weight, const at::Tensor& statistics,
+                                       double weight_offset, NormGradients wanted) {
+  const at::Tensor scale = statistics[1].unsqueeze(-1), dy_f = dy.to(at::kFloat);
+  const at::Tensor normal = (h.to(at::kFloat) - statistics[0].unsqueeze(-1)).mul_(scale);
+  const at::Tensor d_normal = dy_f * (weight.to(at::kFloat) + weight_offset);
+  const at::Tensor along = (d_normal * normal).mean(-1, /*keepdim=*/true);
+  const at::Tensor dx = (d_normal - d_normal.mean(-1, true) - normal * along).mul_(scale);
+  return {dx.to(h.scalar_type()), wanted.weight ? (dy_f * normal).sum(0) : at::Tensor(),
+          wanted.bias ? dy_f.sum(0) : at::Tensor()};
 }
 
 void rope_(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,

@@ -17,14 +17,34 @@ namespace finetune::kernels::composed {
 // Shapes and dtypes as in the headers of the kernels; activations are float, bf16 or float16
 // tensors on any device, and the arithmetic is fp32.
 
-/// x [N, D], weight [D] -> y [N, D], rstd [N] fp32.
+/// x [N, D], weight [D] -> y [N, D], rstd [N] fp32. Here and below `weight_offset` is added to the
+/// weight.
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight,
-                                            double epsilon);
+                                            double epsilon, double weight_offset = 0);
 
 /// -> dx [N, D] (without a residual's gradient), dweight [D] fp32.
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& dy, const at::Tensor& h,
                                                      const at::Tensor& weight,
-                                                     const at::Tensor& rstd);
+                                                     const at::Tensor& rstd,
+                                                     double weight_offset = 0);
+
+/// x [N, D], weight and bias [D] (undefined: none) -> y [N, D]; means and 1 / deviation [2, N]
+/// fp32. Source: Ba et al. 2016 (arXiv 1607.06450).
+std::tuple<at::Tensor, at::Tensor> layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                                              const at::Tensor& bias, double epsilon,
+                                              double weight_offset = 0);
+
+/// Gradients that somebody takes beside that of x.
+struct NormGradients {
+  bool weight = true, bias = true;
+};
+struct LayerNormGradients {
+  at::Tensor x;             ///< [N, D]
+  at::Tensor weight, bias;  ///< [D] fp32; undefined if not wanted
+};
+LayerNormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& h,
+                                       const at::Tensor& weight, const at::Tensor& statistics,
+                                       double weight_offset, NormGradients wanted);
 
 struct RopeHeads {
   std::int64_t query_heads, key_heads, head_size;
@@ -53,6 +73,7 @@ struct Visible {
   bool is_causal = false;
   at::Tensor mask = {};
   std::int64_t window = 0;  ///< what the mask says, if it is that of a window; 0: it is another
+  double softcap = 0;       ///< c of scores c tanh(x / c); 0: none
 };
 
 /// Softmax of q k^T / sqrt(K) times v. It holds all scores at once. q [B, H, L, K]; k and v [B,

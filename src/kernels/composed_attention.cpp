@@ -24,9 +24,16 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-/// [B, Hkv, H / Hkv, L, M].
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const Visible& visible) {
+/// [B, Hkv, H / Hkv, L, M], of all keys.
+at::Tensor all_scores(const at::Tensor& q, const at::Tensor& k, const Visible& visible) {
   at::Tensor scores = at::matmul(grouped(q, k), shared(k).transpose(-2, -1)).mul_(scale_of(q));
+  const double cap = visible.softcap;
+  return cap > 0 ? scores.div_(cap).tanh_().mul_(cap) : scores;
+}
+
+/// The same; -infinity where a query does not see a key.
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const Visible& visible) {
+  at::Tensor scores = all_scores(q, k, visible);
   if (visible.mask.defined()) scores.add_(visible.mask);
   if (visible.is_causal) {
     const at::Tensor later = at::ones({q.size(2), k.size(2)}, q.options().dtype(at::kBool)).triu(1);
@@ -55,6 +62,9 @@ AttentionGradients attention_backward(const at::Tensor& d_out, const at::Tensor&
   // The softmax takes away the mean of d_p; that mean is d_out . out.
   const at::Tensor mean = (d * grouped(attention.out, k)).sum(-1, /*keepdim=*/true);
   const at::Tensor d_scores = p * (d_p - mean) * scale_of(q);
+  // d tanh = 1 - tanh^2.
+  if (visible.softcap > 0)
+    d_scores.addcmul_(d_scores, all_scores(q, k, visible).div_(visible.softcap).square_(), -1);
   const at::Tensor d_q = at::matmul(d_scores, shared(k)).flatten(1, 2);
   const at::Tensor d_k = at::matmul(d_scores.transpose(-2, -1), grouped(q, k)).sum(2);
   const at::Tensor d_v = at::matmul(p.transpose(-2, -1), d).sum(2);

@@ -11,6 +11,7 @@
 #include "core/random.hpp"
 #include "kernels/detail/composed_rounding.hpp"
 #include "kernels/detail/device_constants.hpp"
+#include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
 
 namespace finetune::kernels::composed {
@@ -49,6 +50,30 @@ void unpack_nf4(const at::Tensor& bytes, const at::Tensor& absmax, at::Tensor ou
   }
   out = out.view({-1, nf4_block});
   at::mul_out(out, levels.view({-1, nf4_block}), absmax.unsqueeze(1));
+}
+
+/// The same of MXFP4, low bits first.
+std::span<const float> mxfp4_levels_of_bytes() {
+  static const std::array table = [] {
+    std::array<float, 512> pairs{};
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      pairs[2 * byte] = mxfp4_levels[byte & 15];
+      pairs[2 * byte + 1] = mxfp4_levels[byte >> 4];
+    }
+    return pairs;
+  }();
+  return table;
+}
+
+/// The factor of each exponent.
+std::span<const float> mxfp4_scales() {
+  static const std::array table = [] {
+    std::array<float, 256> scales{};
+    for (std::size_t exponent = 0; exponent < 256; ++exponent)
+      scales[exponent] = mxfp4_scale(static_cast<std::uint8_t>(exponent));
+    return scales;
+  }();
+  return table;
 }
 
 /// Eight 4-bit codes of each word [...] -> [..., 8], lowest bits first.
@@ -106,6 +131,23 @@ at::Tensor nf4_dequantize(const at::Tensor& codes, const Nf4Maxima& maxima, std:
     unpack(begin, std::min(most_elements, whole - begin));
   if (whole < count) unpack(whole, count - whole);
   return out;
+}
+
+void mxfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes,
+                       const at::Tensor& exponents) {
+  const at::Tensor all = out.view({-1, mxfp4_block}), bytes = codes.view({-1, mxfp4_block / 2});
+  const at::Tensor pairs = constant_on_device_of(codes, mxfp4_levels_of_bytes()).view({256, 2});
+  const at::Tensor scales = constant_on_device_of(codes, mxfp4_scales());
+  constexpr std::int64_t most_blocks = most_elements / mxfp4_block;
+  for (std::int64_t first = 0; first < all.size(0); first += most_blocks) {
+    const std::int64_t count = std::min(most_blocks, all.size(0) - first);
+    const at::Tensor levels =
+        pairs.index_select(0, bytes.narrow(0, first, count).flatten().to(at::kInt));
+    const at::Tensor scale =
+        scales.index_select(0, exponents.view({-1}).narrow(0, first, count).to(at::kInt));
+    at::Tensor target = all.narrow(0, first, count);
+    at::mul_out(target, levels.view({count, mxfp4_block}), scale.unsqueeze(1));
+  }
 }
 
 void gptq_dequantize_(at::Tensor& out, const GptqLayer& layer) {

@@ -23,6 +23,10 @@ struct Nf4Maxima {
 at::Tensor nf4_dequantize(const at::Tensor& codes, const Nf4Maxima& maxima, std::int64_t count,
                           at::ScalarType dtype);
 
+/// `out`, contiguous, of float or bf16, receives the numbers of codes u8 [N / 2] with exponents u8
+/// [N / 32] (kernels/mxfp4.hpp).
+void mxfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes, const at::Tensor& exponents);
+
 /// As in the files: qweight [I/8, O], qzeros [G, O/8] int32, scales [G, O] f16, g_idx [I] int32.
 struct GptqLayer {
   at::Tensor qweight, qzeros, scales, g_idx;

@@ -2,6 +2,7 @@
 #include "kernels/few_rows.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -10,7 +11,7 @@
 #include "kernels/detail/arithmetic.hpp"
 #include "kernels/detail/host_threads.hpp"
 
-#ifdef __AVX512BF16__
+#if defined(__AVX512BF16__) || defined(__FMA__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -29,8 +30,9 @@ using Floats [[gnu::vector_size(lanes * 4)]] = float;
 using Words [[gnu::vector_size(lanes * 4)]] = std::uint32_t;
 using Halves [[gnu::vector_size(lanes * 2)]] = std::uint16_t;
 
-// Rows of weights and of x whose products are summed at once: as many sums as there are registers.
-constexpr std::int64_t rows_of_w = 4, rows_of_x = 4;
+// Rows of weights and of x whose products are summed at once: as many sums as there are registers,
+// beside what they are summed from.
+constexpr std::int64_t rows_of_w = 4, rows_of_x = lanes == 16 ? 4 : 3;
 
 Floats load(const float* from) {
   Floats values;
@@ -40,22 +42,55 @@ Floats load(const float* from) {
 
 /// The upper half of a float.
 Floats load(const bf16* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // In one instruction, which the compiler does not find.
+  const auto words =
+      Words(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))) << 16;
+#else
   Halves halves;
   std::memcpy(&halves, from, sizeof halves);
   const Words words = __builtin_convertvector(halves, Words) << 16;
+#endif
   Floats values;
   std::memcpy(&values, &words, sizeof values);
   return values;
 }
 
+using Four [[gnu::vector_size(16)]] = float;
+using Eight [[gnu::vector_size(32)]] = float;
+using Sixteen [[gnu::vector_size(64)]] = float;
+
+/// The halves of a register are added until four lanes are left.
+[[maybe_unused]] Four four_of(const Four& values) {
+  return values;
+}
+[[maybe_unused]] Four four_of(const Eight& values) {
+  return __builtin_shufflevector(values, values, 0, 1, 2, 3) +
+         __builtin_shufflevector(values, values, 4, 5, 6, 7);
+}
+[[maybe_unused]] Four four_of(const Sixteen& values) {
+  return four_of(__builtin_shufflevector(values, values, 0, 1, 2, 3, 4, 5, 6, 7) +
+                 __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+
 /// In an order that stays, whatever a processor adds up at once.
 float sum_of(const Floats& values) {
-  float parts[lanes];
-  std::memcpy(parts, &values, sizeof parts);
-  for (std::int64_t width = lanes / 2; width > 0; width /= 2)
-    for (std::int64_t i = 0; i < width; ++i)
-      parts[i] += parts[i + width];
-  return parts[0];
+  const Four four = four_of(values);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/// The same of four registers at once: what each adds up is turned to lie in one lane.
+Four sums_of(const Floats& a, const Floats& b, const Floats& c, const Floats& d) {
+  const Four fa = four_of(a), fb = four_of(b), fc = four_of(c), fd = four_of(d);
+  const Four ab_even = __builtin_shufflevector(fa, fb, 0, 4, 2, 6),
+             ab_odd = __builtin_shufflevector(fa, fb, 1, 5, 3, 7),
+             cd_even = __builtin_shufflevector(fc, fd, 0, 4, 2, 6),
+             cd_odd = __builtin_shufflevector(fc, fd, 1, 5, 3, 7);
+  const Four even = __builtin_shufflevector(ab_even, cd_even, 0, 1, 4, 5) +
+                    __builtin_shufflevector(ab_even, cd_even, 2, 3, 6, 7);
+  const Four odd = __builtin_shufflevector(ab_odd, cd_odd, 0, 1, 4, 5) +
+                   __builtin_shufflevector(ab_odd, cd_odd, 2, 3, 6, 7);
+  return even + odd;
 }
 
 /// Of the fp32 sums of products of so many neighbours at once.
@@ -64,7 +99,14 @@ struct Lanes {
   static constexpr std::int64_t width = lanes;
   static auto of(const X* from) { return load(from); }
   static auto of_weights(const T* from) { return load(from); }
-  static void add(Floats& sum, const Floats& a, const Floats& b) { sum += a * b; }
+  static void add(Floats& sum, const Floats& a, const Floats& b) {
+#if defined(__FMA__) && !defined(__AVX512F__)
+    // In the same way in every block: left alone, the compiler fuses some of them.
+    sum = _mm256_fmadd_ps(a, b, sum);
+#else
+    sum += a * b;
+#endif
+  }
 };
 
 #ifdef __AVX512BF16__
@@ -93,7 +135,7 @@ void block(const X* x, const T* w, T* y, std::int64_t n, std::int64_t k) {
   using Of = Lanes<T, X>;
   Floats sums[num_w][num_x] = {};
   const std::int64_t whole = k / Of::width * Of::width;
-  for (std::int64_t i = 0; i < whole; i += Of::width) {
+  const auto add = [&](std::int64_t i) {
     decltype(Of::of(x)) of_x[num_x];
     for (std::int64_t b = 0; b < num_x; ++b)
       of_x[b] = Of::of(x + b * k + i);
@@ -102,13 +144,33 @@ void block(const X* x, const T* w, T* y, std::int64_t n, std::int64_t k) {
       for (std::int64_t b = 0; b < num_x; ++b)
         Of::add(sums[a][b], of_w, of_x[b]);
     }
+  };
+  // A line of memory at a time, while the same of the next rows is on its way: what processors
+  // fetch ahead by themselves begins anew with each row.
+  constexpr std::int64_t line = std::max<std::int64_t>(64 / sizeof(T), Of::width);
+  std::int64_t i = 0;
+  for (; i + line <= whole; i += line) {
+    for (std::int64_t a = 0; a < num_w; ++a)
+      __builtin_prefetch(w + (num_w + a) * k + i);
+    for (std::int64_t j = 0; j < line; j += Of::width)
+      add(i + j);
   }
-  for (std::int64_t a = 0; a < num_w; ++a) {
-    for (std::int64_t b = 0; b < num_x; ++b) {
-      float sum = sum_of(sums[a][b]);
-      for (std::int64_t i = whole; i < k; ++i)
-        sum += to_float(w[a * k + i]) * to_float(x[b * k + i]);
-      y[b * n + a] = round_to<T>(sum);
+  for (; i < whole; i += Of::width)
+    add(i);
+  for (std::int64_t b = 0; b < num_x; ++b) {
+    float totals[num_w];
+    if constexpr (num_w == 4) {
+      const Four four = sums_of(sums[0][b], sums[1][b], sums[2][b], sums[3][b]);
+      std::memcpy(totals, &four, sizeof totals);
+    } else {
+      for (std::int64_t a = 0; a < num_w; ++a)
+        totals[a] = sum_of(sums[a][b]);
+    }
+    for (std::int64_t a = 0; a < num_w; ++a) {
+      // Rounded once, however many rows the compiler computes together.
+      for (std::int64_t j = whole; j < k; ++j)
+        totals[a] = std::fma(to_float(w[a * k + j]), to_float(x[b * k + j]), totals[a]);
+      y[b * n + a] = round_to<T>(totals[a]);
     }
   }
 }
@@ -145,12 +207,6 @@ void by_rows(const X* x, std::span<const T> w, std::span<T> y, std::int64_t m, s
 }
 
 }  // namespace
-
-bool is_quick_with_few_rows(bool is_narrow, std::int64_t m) {
-  // Beyond that the time goes into widening what a library multiplies as it is.
-  constexpr std::int64_t most_widened = 8;
-  return m <= (is_narrow && !multiplies_bf16 ? most_widened : most_few_rows);
-}
 
 template <class T>
 void few_rows_product(std::span<const T> x, std::span<const T> w, std::span<T> y, std::int64_t m,

@@ -10,11 +10,8 @@
 
 namespace finetune::kernels {
 
-/// As many rows as it is made for; more are computed, but not quicker than others do.
+/// As many rows as it is made for: more are computed, but slower than by others.
 inline constexpr std::int64_t most_few_rows = 32;
-
-/// Whether a product is quicker here than by a library for large ones. `is_narrow`: of bf16.
-bool is_quick_with_few_rows(bool is_narrow, std::int64_t m);
 
 /// y = x w^T. x [M, K], w [N, K], y [M, N], T float or bf16. Sums are fp32, in an order that
 /// depends on K alone: a row's result does not depend on the others. Reads w once. On the host's
@@ -35,7 +32,8 @@ struct TokenAttention {
   std::span<const Text> texts;
   const T* q;  ///< [texts, q_stride], the first heads * K of each
   std::int64_t q_stride;
-  T* out;  ///< [texts, heads * K]
+  const float* sinks = nullptr;  ///< [heads]: logits without values, part of the softmax; or null
+  T* out;                        ///< [texts, heads * K]
   std::int64_t heads, key_heads, head_size;
 };
 

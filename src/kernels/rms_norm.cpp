@@ -16,6 +16,7 @@ struct Forward {
   float* rstd;
   std::int64_t dim;
   float epsilon;
+  float offset;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     for (std::int64_t row = first; row < last; ++row) {
@@ -44,7 +45,7 @@ struct Forward {
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < dim; ++j) {
       const float normal = to_float(round_to<T>(to_float(input[j]) * scale));
-      output[j] = round_to<T>(to_float(weight[j]) * normal);
+      output[j] = round_to<T>((offset + to_float(weight[j])) * normal);
     }
   }
 };
@@ -71,9 +72,10 @@ struct ForwardRow {
     });
     const float scale = 1.0f / std::sqrt(squares / static_cast<float>(dim) + by.epsilon);
     if (team.is_first()) by.rstd[row] = scale;
+    const float offset = by.offset;
     team.for_each(dim, [=](std::int64_t j) {
       const float normal = to_float(round_to<T>(to_float(input[j]) * scale));
-      y[j] = round_to<T>(to_float(weight[j]) * normal);
+      y[j] = round_to<T>((offset + to_float(weight[j])) * normal);
     });
   }
 };
@@ -89,6 +91,7 @@ struct Backward {
   T* dx;
   float* partial;  // [blocks, D], or null
   std::int64_t rows, dim;
+  float offset;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t last) const {
     for (std::int64_t block = first; block < last; ++block) {
@@ -116,26 +119,26 @@ struct Backward {
   KOKKOS_INLINE_FUNCTION void input_gradient(std::int64_t row) const {
     const T *dy_row = dy + row * dim, *h_row = h + row * dim, *w = weight;
     T* dx_row = dx + row * dim;
-    const float scale = rstd[row];
+    const float scale = rstd[row], add = offset;
     const float dot = lane_sum<float>(dim, [=](std::int64_t j) {
-      return to_float(dy_row[j]) * to_float(w[j]) * to_float(h_row[j]);
+      return to_float(dy_row[j]) * (add + to_float(w[j])) * to_float(h_row[j]);
     });
     // dx = rstd * (dy w - n mean(dy w n)) with n = h rstd.
     const float along = dot * scale * scale * scale / static_cast<float>(dim);
     if (dresidual == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t j = 0; j < dim; ++j) {
-        dx_row[j] =
-            round_to<T>(to_float(dy_row[j]) * to_float(w[j]) * scale - to_float(h_row[j]) * along);
+        dx_row[j] = round_to<T>(to_float(dy_row[j]) * (add + to_float(w[j])) * scale -
+                                to_float(h_row[j]) * along);
       }
       return;
     }
     const T* residual_row = dresidual + row * dim;
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < dim; ++j) {
-      dx_row[j] =
-          round_to<T>((to_float(dy_row[j]) * to_float(w[j]) * scale - to_float(h_row[j]) * along) +
-                      to_float(residual_row[j]));
+      dx_row[j] = round_to<T>(
+          (to_float(dy_row[j]) * (add + to_float(w[j])) * scale - to_float(h_row[j]) * along) +
+          to_float(residual_row[j]));
     }
   }
 };
@@ -165,14 +168,15 @@ struct BackwardRows {
     const T* residual = by.dresidual == nullptr ? nullptr : by.dresidual + first;
     float* sums = by.partial == nullptr ? nullptr : by.partial + block * dim;
     T* dx = by.dx + first;
-    const float scale = by.rstd[row];
-    const float dot = team.template sum<float>(
-        dim, [=](std::int64_t j) { return to_float(dy[j]) * to_float(w[j]) * to_float(h[j]); });
+    const float scale = by.rstd[row], offset = by.offset;
+    const float dot = team.template sum<float>(dim, [=](std::int64_t j) {
+      return to_float(dy[j]) * (offset + to_float(w[j])) * to_float(h[j]);
+    });
     const float along = dot * scale * scale * scale / static_cast<float>(dim);
     team.for_each(dim, [=](std::int64_t j) {
       const float d = to_float(dy[j]), normalised = to_float(h[j]);
       if (sums != nullptr) sums[j] += d * (normalised * scale);
-      const float own = d * to_float(w[j]) * scale - normalised * along;
+      const float own = d * (offset + to_float(w[j])) * scale - normalised * along;
       dx[j] = round_to<T>(residual == nullptr ? own : own + to_float(residual[j]));
     });
   }
@@ -216,7 +220,8 @@ void rms_norm(const RmsNormForward<T>& args, const Place& place) {
                            args.y.data(),
                            args.rstd.data(),
                            D,
-                           args.epsilon};
+                           args.epsilon,
+                           args.weight_offset};
   const auto num_rows = static_cast<std::int64_t>(rows);
   launch(place, num_rows, grain_rows(D), forward, Teams<ForwardRow<T>>{num_rows, {forward}});
 }
@@ -244,7 +249,8 @@ void rms_norm_backward(const RmsNormBackward<T>& args, const Place& place) {
                              args.dx.data(),
                              trained ? partial.data() : nullptr,
                              rows,
-                             dim};
+                             dim,
+                             args.weight_offset};
   launch(place, blocks, 1, backward, Teams<BackwardRows<T>>{blocks, {backward}});
   if (!trained) return;
   launch(place, dim, grain_rows(blocks),

@@ -9,8 +9,8 @@
 
 namespace finetune::kernels {
 
-/// y = weight * round(h * rstd), rstd = 1 / sqrt(mean(h^2) + epsilon), where h = x or, with a
-/// residual, h = round(x + residual). Rounding is to T, as Hugging Face's Llama does.
+/// y = (weight_offset + weight) * round(h * rstd), rstd = 1 / sqrt(mean(h^2) + epsilon), where h =
+/// x or, with a residual, h = round(x + residual). Rounding is to T, as Hugging Face's Llama does.
 template <class T>
 struct RmsNormForward {
   std::span<const T> x;         ///< [N, D]
@@ -20,6 +20,7 @@ struct RmsNormForward {
   std::span<T> h;         ///< [N, D] if there is a residual, else empty; may be x or residual
   std::span<T> y;         ///< [N, D]; may be x if there is a residual
   std::span<float> rstd;  ///< [N]; D = h's size / N
+  float weight_offset = 0;
 };
 
 /// dx = gradient of the normalisation with respect to h, plus dresidual if there is one;
@@ -33,6 +34,7 @@ struct RmsNormBackward {
   std::span<const T> dresidual;  ///< [N, D], or empty
   std::span<T> dx;               ///< [N, D]; may be dy or dresidual
   std::span<float> dweight;      ///< [D], or empty for a frozen weight
+  float weight_offset = 0;
 };
 
 /// T is float or bf16; arithmetic is fp32. Results do not depend on the number of threads.

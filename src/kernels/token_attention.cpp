@@ -28,10 +28,11 @@ float dot(const float* a, const T* b, std::int64_t size) {
   return sums[0];
 }
 
-/// Scores become weights that add up to 1.
-void soften(float* scores, std::int64_t count) {
-  const float largest = *std::max_element(scores, scores + count);
-  float sum = 0;
+/// Scores become weights that add up to 1, with that of the sink if there is one.
+void soften(float* scores, std::int64_t count, const float* sink) {
+  float largest = *std::max_element(scores, scores + count);
+  if (sink != nullptr) largest = std::max(largest, *sink);
+  float sum = sink != nullptr ? std::exp(*sink - largest) : 0;
   for (std::int64_t i = 0; i < count; ++i)
     sum += scores[i] = std::exp(scores[i] - largest);
   for (std::int64_t i = 0; i < count; ++i)
@@ -56,7 +57,8 @@ void attend_group(const TokenAttention<T>& args, std::int64_t i_text, std::int64
     for (std::int64_t head = 0; head < shared; ++head)
       scores[head * count + t] = dot(q + head * size, keys + t * stride, size);
   for (std::int64_t head = 0; head < shared; ++head)
-    soften(scores + head * count, count);
+    soften(scores + head * count, count,
+           args.sinks != nullptr ? args.sinks + key_head * shared + head : nullptr);
   const T* values = keys + args.key_heads * size;
   for (std::int64_t t = 0; t < count; ++t)
     for (std::int64_t head = 0; head < shared; ++head) {

@@ -1,123 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/activations.hpp"
 
-#include <span>
-
 #include "kernels/composed.hpp"
 #include "kernels/composed_packed.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
-#include "kernels/gpu_kernels.hpp"
-#include "kernels/place.hpp"
-#include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
+#include "model/detail/elements.hpp"
 
 namespace finetune::model {
-namespace {
-
-/// The kernels' element type of a tensor's; bfloat16 travels as its bits.
-template <typename T>
-std::span<T> span_of(const at::Tensor& tensor) {
-  return {static_cast<T*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
-}
-
-/// Calls f.operator()<T>() with the kernels' element type of `tensor`.
-template <typename F>
-auto dispatch(const at::Tensor& tensor, const F& f) {
-  return tensor.scalar_type() == at::kFloat ? f.template operator()<float>()
-                                            : f.template operator()<kernels::bf16>();
-}
-
-/// Kernels are for float and bfloat16, on the CPU and where they compute on GPUs. Everything else
-/// goes through the compositions.
-bool has_kernels(const at::Tensor& tensor, Path path) {
-  return path != Path::composed && kernels::compute_on(tensor.device()) &&
-         (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
-}
-
-kernels::Place place_of(const at::Tensor& tensor) {
-  return kernels::place_on(tensor.device());
-}
-
-at::Tensor empty_rows(const at::Tensor& like) {
-  return at::empty({like.size(0)}, like.options().dtype(at::kFloat));
-}
-
-}  // namespace
-
-std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
-                                                    const at::Tensor& weight_D, double eps,
-                                                    Path path) {
-  if (!has_kernels(x_ND, path)) return kernels::composed::rms_norm(x_ND, weight_D, eps);
-  at::Tensor y = at::empty_like(x_ND);
-  at::Tensor rstd = empty_rows(x_ND);
-  dispatch(x_ND, [&]<typename T>() {
-    kernels::rms_norm(kernels::RmsNormForward<T>{.x = span_of<const T>(x_ND),
-                                                 .residual = {},
-                                                 .weight = span_of<const T>(weight_D),
-                                                 .epsilon = static_cast<float>(eps),
-                                                 .h = {},
-                                                 .y = span_of<T>(y),
-                                                 .rstd = span_of<float>(rstd)},
-                      place_of(x_ND));
-  });
-  return {y, rstd};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Tensor& x_ND,
-                                                                    const at::Tensor& residual_ND,
-                                                                    const at::Tensor& weight_D,
-                                                                    double eps, Path path) {
-  if (!has_kernels(x_ND, path)) {
-    at::Tensor h = x_ND + residual_ND;
-    auto [y, rstd] = kernels::composed::rms_norm(h, weight_D, eps);
-    return {h, y, rstd};
-  }
-  at::Tensor h = at::empty_like(x_ND);
-  at::Tensor y = at::empty_like(x_ND);
-  at::Tensor rstd = empty_rows(x_ND);
-  dispatch(x_ND, [&]<typename T>() {
-    kernels::rms_norm(kernels::RmsNormForward<T>{.x = span_of<const T>(x_ND),
-                                                 .residual = span_of<const T>(residual_ND),
-                                                 .weight = span_of<const T>(weight_D),
-                                                 .epsilon = static_cast<float>(eps),
-                                                 .h = span_of<T>(h),
-                                                 .y = span_of<T>(y),
-                                                 .rstd = span_of<float>(rstd)},
-                      place_of(x_ND));
-  });
-  return {h, y, rstd};
-}
-
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
-    const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight_D,
-    const at::Tensor& rstd_N, const at::Tensor& d_residual_ND, Path path, bool wants_dw) {
-  if (!has_kernels(x_ND, path)) {
-    auto [dx, dw] = kernels::composed::rms_norm_backward(dy_ND, x_ND, weight_D, rstd_N);
-    return {d_residual_ND.defined() ? dx + d_residual_ND : dx, dw};
-  }
-  const at::Tensor dy = dy_ND.contiguous();
-  const at::Tensor d_residual =
-      d_residual_ND.defined() ? d_residual_ND.contiguous() : d_residual_ND;
-  at::Tensor dx = at::empty_like(x_ND);
-  at::Tensor dw;
-  if (wants_dw) dw = at::zeros({x_ND.size(1)}, x_ND.options().dtype(at::kFloat));
-  dispatch(x_ND, [&]<typename T>() {
-    kernels::rms_norm_backward(
-        kernels::RmsNormBackward<T>{
-            .dy = span_of<const T>(dy),
-            .h = span_of<const T>(x_ND),
-            .weight = span_of<const T>(weight_D),
-            .rstd = span_of<const float>(rstd_N),
-            .dresidual = d_residual.defined() ? span_of<const T>(d_residual) : std::span<const T>(),
-            .dx = span_of<T>(dx),
-            .dweight = wants_dw ? span_of<float>(dw) : std::span<float>()},
-        place_of(x_ND));
-  });
-  return {dx, dw};
-}
 
 at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path,
                    std::int64_t first_channel) {
@@ -137,7 +30,9 @@ at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int strea
   return y;
 }
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path) {
+namespace {
+
+at::Tensor swiglu(const at::Tensor& gate_up, Path path) {
   if (!has_kernels(gate_up, path)) return kernels::composed::swiglu(gate_up);
   const std::int64_t features = gate_up.size(1) / 2;
   at::Tensor y = at::empty({gate_up.size(0), features}, gate_up.options());
@@ -156,6 +51,137 @@ at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, P
                              span_of<T>(d_gate_up), place_of(gate_up));
   });
   return d_gate_up;
+}
+
+using Function = Activation::Function;
+
+/// As transformers does: in the dtype of the activations.
+at::Tensor value_of(Function function, const at::Tensor& x) {
+  switch (function) {
+    case Function::silu:
+      return at::silu(x);
+    case Function::gelu:
+      return at::gelu(x);
+    case Function::gelu_tanh:
+      return at::gelu(x, "tanh");
+    default:
+      return at::relu(x).square_();
+  }
+}
+
+at::Tensor pull_back(Function function, const at::Tensor& dy, const at::Tensor& x) {
+  switch (function) {
+    case Function::silu:
+      return at::silu_backward(dy, x);
+    case Function::gelu:
+      return at::gelu_backward(dy, x);
+    case Function::gelu_tanh:
+      return at::gelu_backward(dy, x, "tanh");
+    default:
+      return at::relu(x).mul_(2).mul_(dy);
+  }
+}
+
+/// Views of gate and up.
+struct GateUp {
+  GateUp(const at::Tensor& both, const Activation& activation) {
+    const auto every_second = [&](std::int64_t first) {
+      return both.slice(1, first, std::nullopt, 2);
+    };
+    const std::int64_t features = both.size(1) / 2;
+    gate = activation.takes_turns ? every_second(0) : both.narrow(1, 0, features);
+    up = activation.takes_turns ? every_second(1) : both.narrow(1, features, features);
+  }
+  at::Tensor gate, up;
+};
+
+/// In the dtype of the activations, as transformers does.
+at::Tensor clamped(const at::Tensor& gate_up, const Activation& activation) {
+  const GateUp of(gate_up, activation);
+  const at::Tensor gate = of.gate.clamp_max(activation.limit);
+  const at::Tensor glu = (gate * activation.slope).sigmoid_().mul_(gate);
+  return glu.mul_(of.up.clamp(-activation.limit, activation.limit).add_(1));
+}
+
+/// What is clamped has no gradient. d (g s(a g)) = s + a g s (1 - s).
+at::Tensor clamped_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up,
+                            const Activation& activation) {
+  const double limit = activation.limit, slope = activation.slope;
+  const GateUp of(gate_up, activation);
+  at::Tensor gradient = at::empty_like(gate_up);
+  const GateUp d(gradient, activation);
+  const at::Tensor gate = of.gate.clamp_max(limit);
+  const at::Tensor share = (gate * slope).sigmoid_();
+  at::Tensor d_up = d.up, d_gate = d.gate;
+  at::mul_out(d_up, dy_NF, share * gate);
+  d_up.masked_fill_(of.up.abs().gt(limit), 0);
+  // In the place of the gate.
+  const at::Tensor rise = gate.mul_(slope).mul_(1 - share).add_(1).mul_(share);
+  rise.mul_(of.up.clamp(-limit, limit).add_(1));
+  at::mul_out(d_gate, dy_NF, rise);
+  d_gate.masked_fill_(of.gate.gt(limit), 0);
+  return gradient;
+}
+
+}  // namespace
+
+at::Tensor activate(const at::Tensor& gate_up, const Activation& activation, Path path) {
+  if (activation.is_swiglu()) return swiglu(gate_up, path);
+  if (activation.function == Function::clamped) return clamped(gate_up, activation);
+  if (!activation.is_gated) return value_of(activation.function, gate_up);
+  const auto halves = gate_up.chunk(2, 1);
+  return value_of(activation.function, halves[0]).mul_(halves[1]);
+}
+
+at::Tensor activate_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up,
+                             const Activation& activation, Path path) {
+  if (activation.is_swiglu()) return swiglu_backward(dy_NF, gate_up, path);
+  if (activation.function == Function::clamped) return clamped_backward(dy_NF, gate_up, activation);
+  if (!activation.is_gated) return pull_back(activation.function, dy_NF, gate_up);
+  const auto halves = gate_up.chunk(2, 1);
+  at::Tensor gradient = at::empty_like(gate_up);
+  auto d = gradient.chunk(2, 1);
+  d[0].copy_(pull_back(activation.function, dy_NF * halves[1], halves[0]));
+  at::mul_out(d[1], value_of(activation.function, halves[0]), dy_NF);
+  return gradient;
+}
+
+namespace {
+
+/// What inputs up to 0 are multiplied with.
+at::Tensor negative_alpha(const XieluNumbers& numbers) {
+  return numbers.beta.to(at::kFloat) + at::softplus(numbers.negative.to(at::kFloat));
+}
+
+at::Tensor negative_part(const at::Tensor& x, const at::Tensor& eps) {
+  return at::expm1(at::minimum(x, eps.to(at::kFloat))).sub_(x);
+}
+
+}  // namespace
+
+at::Tensor xielu(const at::Tensor& x_NF, const XieluNumbers& numbers) {
+  const at::Tensor x = x_NF.to(at::kFloat);
+  const at::Tensor above = at::square(x).mul_(at::softplus(numbers.positive.to(at::kFloat)));
+  const at::Tensor below = negative_part(x, numbers.eps).mul_(negative_alpha(numbers));
+  return at::where(x.gt(0), above, below).add_(x * numbers.beta).to(x_NF.scalar_type());
+}
+
+XieluGradients xielu_backward(const at::Tensor& dy_NF, const at::Tensor& x_NF,
+                              const XieluNumbers& numbers) {
+  const at::Tensor x = x_NF.to(at::kFloat), dy = dy_NF.to(at::kFloat), is_above = x.gt(0);
+  const at::Tensor positive = numbers.positive.to(at::kFloat);
+  const at::Tensor negative = numbers.negative.to(at::kFloat);
+  const at::Tensor eps = numbers.eps.to(at::kFloat);
+  XieluGradients d;
+  d.positive = at::where(is_above, at::square(x).mul_(dy), 0).sum() * positive.sigmoid();
+  d.negative = at::where(is_above, 0, negative_part(x, eps).mul_(dy)).sum() * negative.sigmoid();
+  const at::Tensor above = (2 * at::softplus(positive)) * x;
+  const at::Tensor below = at::where(x.lt(eps), x.exp(), 0).sub_(1).mul_(negative_alpha(numbers));
+  d.x = at::where(is_above, above, below)
+            .add_(numbers.beta.to(at::kFloat))
+            .mul_(dy)
+            .to(x_NF.scalar_type());
+  return d;
 }
 
 void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,

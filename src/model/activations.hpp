@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <tuple>
 #include <vector>
 
 #include "kernels/composed.hpp"
@@ -14,31 +13,32 @@
 
 namespace finetune::model {
 
-/// {y [N, D], rstd [N] fp32}.
-std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x_ND,
-                                                    const at::Tensor& weight_D, double eps,
-                                                    Path path);
-
-/// {h = x + residual, y, rstd}.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm_forward(const at::Tensor& x_ND,
-                                                                    const at::Tensor& residual_ND,
-                                                                    const at::Tensor& weight_D,
-                                                                    double eps, Path path);
-
-/// {dx (plus `d_residual_ND` if defined), dw [D] fp32; undefined if not wanted}.
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
-    const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight_D,
-    const at::Tensor& rstd_N, const at::Tensor& d_residual_ND, Path path, bool wants_dw = true);
-
 /// Zeroes and scales elements of x_ND (see DropoutMask); `stream` distinguishes matrices. The
 /// channels of x_ND count from `first_channel`.
 at::Tensor dropout(const at::Tensor& x_ND, const DropoutMask& dropout, int stream, Path path,
                    std::int64_t first_channel = 0);
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up, Path path);
-at::Tensor swiglu_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up, Path path);
+/// [N, 2 F] with a gate, which comes first, else [N, F] -> [N, F].
+at::Tensor activate(const at::Tensor& gate_up, const Activation& activation, Path path);
+at::Tensor activate_backward(const at::Tensor& dy_NF, const at::Tensor& gate_up,
+                             const Activation& activation, Path path);
 
 enum class RotateBy { angle, minus_angle };
+
+/// Each one number: alpha before softplus, of inputs above 0 and of others.
+struct XieluNumbers {
+  at::Tensor positive, negative, beta, eps;
+};
+
+/// x > 0: alpha x^2 + beta x; else alpha (e^min(x, eps) - 1 - x) + beta x. [N, F].
+at::Tensor xielu(const at::Tensor& x_NF, const XieluNumbers& numbers);
+
+struct XieluGradients {
+  at::Tensor x;                   ///< [N, F]
+  at::Tensor positive, negative;  ///< fp32, one number each
+};
+XieluGradients xielu_backward(const at::Tensor& dy_NF, const at::Tensor& x_NF,
+                              const XieluNumbers& numbers);
 
 /// Rotates queries and keys inside a contiguous qkv [N, (H + 2 Hkv) K], in place.
 void rotate(at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
@@ -76,6 +76,8 @@ std::int64_t kernel_for(const QkvViews& views, const Visible& visible, Path path
 QkvViews attend_backward(const at::Tensor& d_out, const QkvViews& views, const Attended& attended,
                          const Visible& visible);
 
+class Sinks;  // model/attention_sinks.hpp
+
 /// Attention of a pass: on a GPU by one launch where a kernel takes it; of whole rows at once where
 /// every row is one sample and sees all of itself; else piece by piece.
 struct AttendedPass {
@@ -83,16 +85,17 @@ struct AttendedPass {
   std::vector<Attended> pieces;  ///< `out` undefined: it is part of the whole one's
 };
 AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, Path path);
+                         const Sequence& sequence, const Sinks& sinks, Path path);
 
-/// d_out [N, H K] -> gradient of the fused, rotated qkv.
+/// d_out [N, H K] -> gradient of the fused, rotated qkv; adds that of the sinks.
 at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                                 const AttentionShape& shape, const Sequence& sequence,
-                                const AttendedPass& attended, Path path);
+                                const AttendedPass& attended, const Sinks& sinks, Path path);
 
 /// Attention of new tokens to those in the cache and to themselves; appends to the cache. [N, H K].
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, std::int64_t i_layer, Path path);
+                         const Sequence& sequence, std::int64_t i_layer, const Sinks& sinks,
+                         Path path);
 
 /// Adds (or writes, where not `accumulate`) the rows of d_x to the rows `ids` of the gradient [V,
 /// D].

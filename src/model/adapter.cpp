@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace finetune::model {
 namespace {
@@ -45,8 +46,8 @@ void bind_kind(AdapterSettings& settings, deck::Table& table, const std::vector<
 
 std::string sentence_of_targets(const std::vector<Adapter>& kinds) {
   std::string text =
-      "Matrices that are adapted: ends of their modules' names, such as q_proj, or "
-      "all-linear for all matrices of the blocks.";
+      "Matrices that are adapted: ends of their modules' names, such as q_proj, or regular "
+      "expressions for the whole of them, or all-linear for all matrices of the blocks.";
   for (const Adapter& kind : kinds)
     if (kind.usual_targets != AdapterSettings().target_modules)
       text += fmt::format(" {} by default: {}.", kind.name, fmt::join(kind.usual_targets, ", "));
@@ -62,12 +63,30 @@ std::string sentence_of_packing(const std::vector<Adapter>& kinds) {
       fmt::join(names, ", "));
 }
 
+void bind_layers(AdapterSettings& settings, deck::Table& table) {
+  table.reals({.name = "layers_to_transform",
+               .restart = deck::Restart::fixed,
+               .sentence = "Layers of which matrices are adapted, counted from 0. []: of all."},
+              settings.layers_to_transform, {.min = 0.0});
+  for (const double layer : settings.layers_to_transform) {
+    if (layer == std::floor(layer)) continue;
+    table.problem("layers_to_transform", "is not a list of layers", "layers are whole numbers",
+                  "Write for example layers_to_transform = [0, 1].");
+    break;
+  }
+}
+
 void bind_common(AdapterSettings& settings, deck::Table& table, const std::vector<Adapter>& kinds) {
   using deck::Restart;
   const std::string about_targets = sentence_of_targets(kinds);
   const std::string about_packing = sentence_of_packing(kinds);
   table.texts({.name = "target_modules", .restart = Restart::fixed, .sentence = about_targets},
               settings.target_modules);
+  table.texts({.name = "exclude_modules",
+               .restart = Restart::fixed,
+               .sentence = "Those of them that are not, written in the same way."},
+              settings.exclude_modules);
+  bind_layers(settings, table);
   table.texts({.name = "modules_to_save",
                .restart = Restart::fixed,
                .sentence = "Modules that are trained in full in addition to the adapter: ends of "

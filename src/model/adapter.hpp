@@ -25,6 +25,8 @@ struct AdapterSettings {
   const Adapter* kind = nullptr;  ///< the one of that name, once the deck is read
   std::string path;
   std::vector<std::string> target_modules = {"all-linear"};
+  std::vector<std::string> exclude_modules = {};
+  std::vector<double> layers_to_transform = {};  ///< whole numbers; none: all
   std::vector<std::string> modules_to_save = {};
   bool double_quant = true;  ///< of frozen weights that the adapter lets be quantised
 
@@ -79,6 +81,9 @@ struct Adapter {
   void (*read_peft)(const PeftOptions& options, AdapterSettings& settings);
   void (*write_peft)(const AdapterSettings& settings, const std::vector<std::string>& adapted,
                      core::Json& config);
+  /// Options that PEFT's files do not have, as they are about training alone: from `deck` into the
+  /// settings of an adapter that is gone on from. nullptr: there are none.
+  void (*keep_of_deck)(const AdapterSettings& deck, AdapterSettings& settings) = nullptr;
   /// Other endings of its tensors' names in files, with the usual ones. The first usual one is of a
   /// tensor that every adapted module has.
   std::vector<std::pair<std::string, std::string>> endings = {};

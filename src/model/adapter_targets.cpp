@@ -61,9 +61,10 @@ void warn_of_experts(const AdapterSettings& settings, const std::string& where,
                      const ParameterTable& table) {
   if (where.empty()) return;
   for (const std::string& name : settings.target_modules) {
+    const ModuleName named(name, where);
     std::int64_t num_left = 0;
     for (const Parameter& row : table.rows) {
-      if (row.role == Role::expert && is_named(module_of(row.name), name))
+      if (row.role == Role::expert && named.matches(module_of(row.name)))
         num_left += row.shape.size() == 3 ? row.shape[0] : 1;
     }
     if (num_left == 0) continue;
@@ -75,26 +76,29 @@ void warn_of_experts(const AdapterSettings& settings, const std::string& where,
 }
 
 /// Why a module that is there is not adapted.
-std::string why_not(const ParameterTable& table, const std::string& name) {
+std::string why_not(const ParameterTable& table, const std::string& name, const ModuleName& named) {
   for (const Parameter& row : table.rows) {
-    if (!is_named(module_of(row.name), name)) continue;
+    if (!named.matches(module_of(row.name))) continue;
     if (row.role == Role::expert || row.role == Role::router)
       return "experts and their routers stay as they are";
     if (row.role == Role::embedding || row.role == Role::head)
       return "embedding and head are trained in full, by adapter.modules_to_save";
     return "it is no matrix";
   }
-  return "the model has no such module";
+  return ModuleName::is_pattern(name) ? "no module's whole name matches this expression"
+                                      : "the model has no such module";
 }
 
-std::vector<bool> targets(const AdapterSettings& settings, const std::string& where,
-                          const ParameterTable& table) {
+/// The matrices that adapter.target_modules names.
+std::vector<bool> named_targets(const AdapterSettings& settings, const std::string& where,
+                                const ParameterTable& table) {
   std::vector<bool> chosen(table.rows.size(), false);
   for (const std::string& name : settings.target_modules) {
+    const ModuleName named(name, where, settings.target_modules.size());
     bool is_found = false;
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
       const Parameter& row = table.rows[i];
-      if (!can_be_adapted(row) || !(name == all_linear || is_named(module_of(row.name), name)))
+      if (!can_be_adapted(row) || !(name == all_linear || named.matches(module_of(row.name))))
         continue;
       chosen[i] = is_found = true;
     }
@@ -102,12 +106,64 @@ std::vector<bool> targets(const AdapterSettings& settings, const std::string& wh
     refuse_tied_head(where, "target_modules", name, table);
     auto known = ends_of(table, can_be_adapted);
     known.emplace_back(all_linear);
-    fail_unknown_module(where, "target_modules", name, why_not(table, name), known);
+    fail_unknown_module(where, "target_modules", name, why_not(table, name, named), known);
   }
   if (settings.target_modules.empty())
     core::fail(core::ErrorKind::deck,
                {where, "adapter.target_modules is empty", "then nothing would be adapted",
                 "Name modules, or all-linear."});
+  return chosen;
+}
+
+/// Takes out what adapter.exclude_modules names.
+void exclude(const AdapterSettings& settings, const std::string& where, const ParameterTable& table,
+             std::vector<bool>& chosen) {
+  const std::vector<std::string> all = modules_of(table, chosen);
+  for (const std::string& name : settings.exclude_modules) {
+    const ModuleName named(name, where, settings.exclude_modules.size());
+    const auto is_it = [&](const std::string& module) { return named.matches(module); };
+    if (std::ranges::none_of(all, is_it)) {
+      std::set<std::string> ends;
+      for (const std::string& module : all)
+        ends.insert(last_part(module));
+      fail_unknown_module(where, "exclude_modules", name, "no module of target_modules is named so",
+                          {ends.begin(), ends.end()});
+    }
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      if (chosen[i] && is_it(module_of(table.rows[i].name))) chosen[i] = false;
+  }
+}
+
+/// Keeps those of adapter.layers_to_transform. Block i is stage 1 + i.
+void keep_layers(const AdapterSettings& settings, const std::string& where,
+                 const ParameterTable& table, std::vector<bool>& chosen) {
+  const auto& layers = settings.layers_to_transform;
+  if (layers.empty()) return;
+  std::int64_t num_layers = 0;
+  for (const Parameter& row : table.rows)
+    if (row.role == Role::linear || row.role == Role::expert)
+      num_layers = std::max<std::int64_t>(num_layers, row.stage);
+  for (const double layer : layers)
+    if (layer >= static_cast<double>(num_layers))
+      core::fail(core::ErrorKind::deck,
+                 {where, fmt::format("adapter.layers_to_transform names layer {}", layer),
+                  fmt::format("the model's last is {}, counted from 0", num_layers - 1),
+                  fmt::format("Name layers up to {}.", num_layers - 1)});
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    chosen[i] = chosen[i] && std::ranges::find(layers, table.rows[i].stage - 1) != layers.end();
+}
+
+std::vector<bool> targets(const AdapterSettings& settings, const std::string& where,
+                          const ParameterTable& table) {
+  std::vector<bool> chosen = named_targets(settings, where, table);
+  exclude(settings, where, table, chosen);
+  keep_layers(settings, where, table, chosen);
+  if (std::ranges::find(chosen, true) == chosen.end())
+    core::fail(core::ErrorKind::deck,
+               {where,
+                "adapter.exclude_modules and adapter.layers_to_transform leave nothing of "
+                "adapter.target_modules",
+                "all weights would stay as they are", "Name fewer of them."});
   return chosen;
 }
 
@@ -121,7 +177,7 @@ void thaw(const AdapterSettings& settings, const std::string& where, ParameterTa
       if (!row.packing.is_dense())
         core::fail(core::ErrorKind::deck,
                    {where, fmt::format("adapter.modules_to_save names \"{}\"", name),
-                    "it is kept in 4 bits, which cannot be trained", "Leave it out."});
+                    "it is kept in few bits, which cannot be trained", "Leave it out."});
       row.trainable = is_found = true;
     }
     if (is_found) continue;
@@ -132,10 +188,6 @@ void thaw(const AdapterSettings& settings, const std::string& where, ParameterTa
 }
 
 }  // namespace
-
-bool is_named(const std::string& module, const std::string& name) {
-  return module == name || module.ends_with("." + name);
-}
 
 void fail_unknown_module(const std::string& where, const char* key, const std::string& name,
                          const std::string& why, const std::vector<std::string>& known) {
@@ -177,6 +229,7 @@ int add_part(ParameterTable& table, int row, const char* suffix, const PartShape
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
                                          ParameterTable& table) {
   require_names(settings.target_modules, "target_modules", where);
+  require_names(settings.exclude_modules, "exclude_modules", where);
   require_names(settings.modules_to_save, "modules_to_save", where);
   const std::vector<bool> chosen = targets(settings, where, table);
   warn_of_experts(settings, where, table);

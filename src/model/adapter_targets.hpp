@@ -7,19 +7,19 @@
 #include <vector>
 
 #include "model/adapter.hpp"
+#include "model/module_pattern.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {
 
-/// As PEFT matches: the whole name, or its end behind a point.
-bool is_named(const std::string& module, const std::string& name);
-
 /// Whether it is a matrix that every token passes: what adapters may change.
 bool can_be_adapted(const Parameter& row);
 
-/// By row, whether it is a matrix that adapter.target_modules names; all rows of `table` are frozen
-/// but those of adapter.modules_to_save. `where` begins messages; without it nothing is warned of.
-/// Throws: ErrorKind::deck, naming what is not in the model, cannot be adapted, or is named twice.
+/// By row, whether it is a matrix that adapter.target_modules names, and that neither
+/// adapter.exclude_modules nor adapter.layers_to_transform leaves out; all rows of `table` are
+/// frozen but those of adapter.modules_to_save. `where` begins messages; without it nothing is
+/// warned of. Throws: ErrorKind::deck, naming what is not in the model, cannot be adapted, or is
+/// named twice; ErrorKind::input for an expression that is none.
 std::vector<bool> freeze_all_but_targets(const AdapterSettings& settings, const std::string& where,
                                          ParameterTable& table);
 

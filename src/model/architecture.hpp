@@ -51,6 +51,29 @@ enum class HeadNorm {
   together,    ///< all heads as one vector, with a weight a channel
 };
 
+/// What the norms of one model have in common.
+struct NormKind {
+  bool is_centred = false;   ///< the mean is taken off first: LayerNorm; else RMSNorm
+  bool has_bias = false;     ///< but norms of heads
+  double weight_offset = 0;  ///< what files have is the weights less this
+};
+
+/// Between the products of a feed-forward part.
+struct Activation {
+  /// `xielu` has numbers of its own in every layer. Source: Huang et al. 2024 (arXiv 2411.13010).
+  /// `clamped`: g sigmoid(slope g) (u + 1), gate g up to the limit, u within plus and minus it; of
+  /// experts alone. Source: OpenAI 2025, gpt-oss (arXiv 2508.10925).
+  enum class Function { silu, gelu, gelu_tanh, relu_squared, xielu, clamped };
+  Function function = Function::silu;
+  bool is_gated = true;  ///< times a second product of the same input
+  bool takes_turns =
+      false;         ///< a channel of the gate, then its own of the other; else all gates first
+  double slope = 1;  ///< of `clamped`
+  double limit = 0;  ///< of `clamped`
+
+  bool is_swiglu() const { return function == Function::silu && is_gated; }
+};
+
 /// Where a block has its norms.
 enum class Norms {
   before,  ///< of what attention and feed-forward read
@@ -63,8 +86,9 @@ struct Layer {
   bool has_experts = false;
   Rotary rotary = Rotary::halves;
   HeadNorm head_norm = HeadNorm::none;
-  std::int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all
-  std::int64_t chunk = 0;   ///< a token sees its own chunk of positions only; 0: all
+  bool turns_before_norm = false;  ///< positions come before the norms of heads, not after
+  std::int64_t window = 0;         ///< a token sees itself and the window - 1 before it; 0: all
+  std::int64_t chunk = 0;          ///< a token sees its own chunk of positions only; 0: all
   bool tunes_temperature = false;
 };
 
@@ -75,17 +99,21 @@ struct Experts {
   std::int64_t top_k = 0;     ///< taken by a token
   std::int64_t d_ff = 0;      ///< F of one expert
   std::int64_t d_shared = 0;  ///< F of the expert that every token takes in addition; 0: none
+  bool gates_shared = false;  ///< what that one gives is times a sigmoid of the token
   bool normalizes = true;     ///< the weights of the chosen ones sum to 1
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;
-  double balance = 0;  ///< coefficient of the load-balancing term of the loss
+  bool has_biases = false;     ///< so do the router, gate and up, and down
+  Activation activation = {};  ///< SwiGLU or `clamped`
+  double balance = 0;          ///< coefficient of the load-balancing term of the loss
 };
 
-/// Queries far into a text grow: 1 + scale log(1 + floor((position + 1) / floor)).
+/// Queries far into a text grow: 1 + scale log(1 + floor((position + first) / floor)).
 /// Source: Nakanishi 2025 (arXiv 2501.19399), as published with Llama 4.
 struct Temperature {
   double scale = 0;
   double floor = 8192;
+  double first = 1;
 };
 
 /// A decoder-only transformer. Letters as in the design: V vocabulary, D model, H heads, K head
@@ -106,12 +134,23 @@ struct Architecture {
   std::optional<Positions> window_positions;  ///< of layers with a window, where they differ
   std::int64_t rotary_size = 0;  ///< so many channels of a head turn, the first; 0: all
   Norms norms = Norms::before;
+  NormKind norm_kind = {};
+  Activation activation = {};
+  /// Attention and feed-forward read the block's input, not one what the other has added to;
+  /// where `shares_norm`, through the same norm.
+  bool is_parallel = false;
+  bool shares_norm = false;
   bool qkv_bias = false;
   bool attention_out_bias = false;
+  /// Each head has a logit that takes part in its softmax, and no value. Source: Xiao et al. 2023
+  /// (arXiv 2309.17453), as published with gpt-oss.
+  bool has_sinks = false;
   bool feed_forward_bias = false;  ///< of layers without experts
   double embedding_scale = 1;      ///< of what the first block reads
   double residual_scale = 1;       ///< of what attention and feed-forward add
   double head_scale = 1;           ///< of what the head reads
+  double logit_softcap = 0;        ///< c of logits c tanh(x / c); 0: none
+  double score_softcap = 0;        ///< the same of attention's scores
   bool tied_embeddings = false;
   Outputs outputs;  ///< of the head
   Experts experts;

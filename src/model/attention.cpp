@@ -166,7 +166,7 @@ QkvViews to_dtype(const QkvViews& views, at::ScalarType dtype) {
 }
 
 Kernel choose(const QkvViews& views, const Visible& visible, Path path) {
-  if (path == Path::composed || !views.q.is_cpu()) return Kernel::composed;
+  if (path == Path::composed || !views.q.is_cpu() || visible.softcap > 0) return Kernel::composed;
   return choose_on_host(views, visible, path);
 }
 

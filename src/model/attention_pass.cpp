@@ -7,6 +7,7 @@
 
 #include "kernels/few_rows.hpp"
 #include "model/activations.hpp"
+#include "model/attention_sinks.hpp"
 #include "model/context.hpp"
 #include "model/detail/attention_pieces.hpp"
 #include "model/gpu_attention.hpp"
@@ -86,28 +87,30 @@ QkvViews views_of(const at::Tensor& qkv, const AttentionShape& shape, const Piec
           heads_of_run(qkv.narrow(1, q + kv, kv), piece.k_begin, piece.k_length, shape.head_size)};
 }
 
-Visible visible_of(const Piece& piece, Bands& bands) {
-  if (!piece.has_band) return {.is_causal = true, .mask = {}};
+Visible visible_of(const Piece& piece, const AttentionShape& shape, Bands& bands) {
+  if (!piece.has_band) return causal_sight(shape);
   return bands.visible(piece.q_length, piece.k_length);
 }
 
 }  // namespace
 
 AttendedPass attend_pass(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, Path path) {
-  if (is_one_launch(qkv, shape, path)) return attend_in_one_launch(qkv, shape, sequence);
+                         const Sequence& sequence, const Sinks& sinks, Path path) {
+  if (is_one_launch(qkv, shape, path)) return attend_in_one_launch(qkv, shape, sequence, sinks);
   AttendedPass result;
   if (is_whole(shape, sequence)) {
     const QkvViews views = split_heads(qkv, shape, sequence.batch, sequence.length);
-    result.pieces.push_back(attend(views, {.is_causal = true, .mask = {}}, path));
+    result.pieces.push_back(attend(views, causal_sight(shape), path));
+    sinks.add_to(result.pieces.front().out, result.pieces.front().logsumexp);
     result.out = merge_heads(result.pieces.front().out);
     return result;
   }
   // Zeros: what is padding must not be garbage, which may be no number.
   result.out = at::zeros({qkv.size(0), shape.num_heads * shape.head_size}, qkv.options());
-  Bands bands(shape.window, qkv.device());
+  Bands bands(shape, qkv.device());
   for (const Piece& piece : pieces_of(shape, sequence)) {
-    Attended attended = attend(views_of(qkv, shape, piece), visible_of(piece, bands), path);
+    Attended attended = attend(views_of(qkv, shape, piece), visible_of(piece, shape, bands), path);
+    sinks.add_to(attended.out, attended.logsumexp);
     heads_of_run(result.out, piece.q_begin, piece.q_length, shape.head_size).copy_(attended.out);
     attended.out.reset();
     result.pieces.push_back(std::move(attended));
@@ -119,44 +122,60 @@ namespace {
 
 at::Tensor whole_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                           const AttentionShape& shape, const Sequence& sequence,
-                          const Attended& attended) {
+                          const Attended& attended, Sinks::Gradient& d_sinks) {
   const at::Tensor& out = attended.out;
   const at::Tensor d_heads =
       d_out.view({out.size(0), out.size(2), out.size(1), out.size(3)}).transpose(1, 2);
   const QkvViews views = split_heads(qkv, shape, sequence.batch, sequence.length);
-  const QkvViews d = attend_backward(d_heads, views, attended, {.is_causal = true, .mask = {}});
+  d_sinks.add(d_heads, out, attended.logsumexp);
+  const QkvViews d = attend_backward(d_heads, views, attended, causal_sight(shape));
   return at::cat({merge_heads(d.q), merge_heads(d.k), merge_heads(d.v)}, 1);
 }
 
 }  // namespace
 
-at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
-                                const AttentionShape& shape, const Sequence& sequence,
-                                const AttendedPass& attended, Path path) {
-  if (is_one_launch(qkv, shape, path))
-    return attend_in_one_launch_backward(d_out, qkv, shape, sequence, attended);
-  if (is_whole(shape, sequence))
-    return whole_backward(d_out, qkv, shape, sequence, attended.pieces.front());
+namespace {
+
+at::Tensor pieces_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                           const AttentionShape& shape, const Sequence& sequence,
+                           const AttendedPass& attended, Sinks::Gradient& d_sinks) {
   const std::vector<Piece> pieces = pieces_of(shape, sequence);
   // Keys that several pieces read get their gradient in as many parts: added in fp32.
   const bool overlaps =
       std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.has_band; });
   const at::Tensor d_qkv =
       at::zeros(qkv.sizes(), overlaps ? qkv.options().dtype(at::kFloat) : qkv.options());
-  Bands bands(shape.window, qkv.device());
+  Bands bands(shape, qkv.device());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     Attended of_piece = attended.pieces[i];
     of_piece.out = heads_of_run(attended.out, piece.q_begin, piece.q_length, shape.head_size);
     const at::Tensor d_heads = heads_of_run(d_out, piece.q_begin, piece.q_length, shape.head_size);
-    const QkvViews d =
-        attend_backward(d_heads, views_of(qkv, shape, piece), of_piece, visible_of(piece, bands));
+    d_sinks.add(d_heads, of_piece.out, of_piece.logsumexp);
+    const QkvViews d = attend_backward(d_heads, views_of(qkv, shape, piece), of_piece,
+                                       visible_of(piece, shape, bands));
     QkvViews target = views_of(d_qkv, shape, piece);
     target.q.copy_(d.q);
     target.k.add_(d.k);
     target.v.add_(d.v);
   }
   return d_qkv.to(qkv.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor attend_pass_backward(const at::Tensor& d_out, const at::Tensor& qkv,
+                                const AttentionShape& shape, const Sequence& sequence,
+                                const AttendedPass& attended, const Sinks& sinks, Path path) {
+  if (is_one_launch(qkv, shape, path))
+    return attend_in_one_launch_backward(d_out, qkv, shape, sequence, attended, sinks);
+  Sinks::Gradient d_sinks(sinks);
+  const at::Tensor d_qkv =
+      is_whole(shape, sequence)
+          ? whole_backward(d_out, qkv, shape, sequence, attended.pieces.front(), d_sinks)
+          : pieces_backward(d_out, qkv, shape, sequence, attended, d_sinks);
+  d_sinks.finish();
+  return d_qkv;
 }
 
 namespace {
@@ -200,7 +219,7 @@ void append(at::Tensor& kept, std::int64_t length, const at::Tensor& added) {
 /// New tokens of one text [n, (H + 2 Hkv) K], of which `kept` has all keys and values, the first
 /// `total` rows.
 at::Tensor attend_text(const at::Tensor& qkv, const at::Tensor& kept, std::int64_t total,
-                       const AttentionShape& shape, Path path) {
+                       const AttentionShape& shape, const Sinks& sinks, Path path) {
   const std::int64_t q_size = shape.num_heads * shape.head_size;
   const std::int64_t kv_size = shape.num_kv_heads * shape.head_size;
   const std::int64_t length = qkv.size(0);
@@ -212,16 +231,18 @@ at::Tensor attend_text(const at::Tensor& qkv, const at::Tensor& kept, std::int64
   const QkvViews views{heads(qkv.narrow(1, 0, q_size), 0, length),
                        heads(kept.narrow(1, 0, kv_size), first, total),
                        heads(kept.narrow(1, kv_size, kv_size), first, total)};
-  Visible visible;
+  Visible visible{.softcap = shape.softcap};
   if (!is_single && total == length && sees_all(shape, length))
     visible.is_causal = true;
   else if (!is_single)
     visible.mask = mask_of_new(shape, length, total, qkv.device());
-  return merge_heads(attend(views, visible, path).out);
+  const Attended attended = attend(views, visible, path);
+  sinks.add_to(attended.out, attended.logsumexp);
+  return merge_heads(attended.out);
 }
 
-bool is_token_each(const at::Tensor& qkv, const Sequence& sequence) {
-  const bool has_kernel = qkv.is_cpu() && qkv.is_contiguous() &&
+bool is_token_each(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence) {
+  const bool has_kernel = qkv.is_cpu() && shape.softcap == 0 && qkv.is_contiguous() &&
                           (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16);
   return has_kernel && std::ranges::all_of(sequence.stretches, [](const Stretch& stretch) {
            return stretch.length == 1;
@@ -229,7 +250,8 @@ bool is_token_each(const at::Tensor& qkv, const Sequence& sequence) {
 }
 
 void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
-                   std::int64_t i_layer, const at::Tensor& out) {
+                   std::int64_t i_layer, const Sinks& sinks, const at::Tensor& out) {
+  const at::Tensor sinks_H = sinks.exist() ? sinks.logits_H().contiguous() : at::Tensor();
   const auto compute = [&]<typename T>() {
     std::vector<typename kernels::TokenAttention<T>::Text> texts;
     for (const KvCache* cache : sequence.caches) {
@@ -241,6 +263,7 @@ void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Seq
     kernels::attend_tokens<T>({.texts = texts,
                                .q = static_cast<const T*>(qkv.const_data_ptr()),
                                .q_stride = qkv.size(1),
+                               .sinks = sinks.exist() ? sinks_H.const_data_ptr<float>() : nullptr,
                                .out = static_cast<T*>(out.data_ptr()),
                                .heads = shape.num_heads,
                                .key_heads = shape.num_kv_heads,
@@ -255,7 +278,8 @@ void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Seq
 }  // namespace
 
 at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
-                         const Sequence& sequence, std::int64_t i_layer, Path path) {
+                         const Sequence& sequence, std::int64_t i_layer, const Sinks& sinks,
+                         Path path) {
   const std::int64_t q_size = shape.num_heads * shape.head_size;
   const at::Tensor kv = qkv.narrow(1, q_size, 2 * shape.num_kv_heads * shape.head_size);
   const auto num_texts = std::ssize(sequence.caches);
@@ -270,10 +294,10 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
     is_first_pass = is_first_pass && length == 0;
   }
   // New tokens of a prompt see each other.
-  if (is_first_pass) return attend_pass(qkv, shape, sequence, path).out;
+  if (is_first_pass) return attend_pass(qkv, shape, sequence, sinks, path).out;
   const at::Tensor out = at::empty({qkv.size(0), q_size}, qkv.options());
-  if (is_token_each(qkv, sequence)) {
-    attend_tokens(qkv, shape, sequence, i_layer, out);
+  if (is_token_each(qkv, shape, sequence)) {
+    attend_tokens(qkv, shape, sequence, i_layer, sinks, out);
     return out;
   }
   const auto attend_to = [&](std::int64_t begin, std::int64_t end) {
@@ -284,7 +308,7 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
           sequence.caches[static_cast<std::size_t>(i)]->length + stretch.length;
       out.narrow(0, stretch.begin, stretch.length)
           .copy_(attend_text(qkv.narrow(0, stretch.begin, stretch.length), kept_of(i), total, shape,
-                             path));
+                             sinks, path));
     }
   };
   // A token of one text is too little for all cores.

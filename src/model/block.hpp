@@ -12,17 +12,52 @@ namespace finetune::model {
 /// What block `i_layer` attends with.
 inline AttentionShape attention_shape(const Architecture& a, std::int64_t i_layer) {
   const Layer layer = a.layer(i_layer);
-  return {a.num_heads,         a.num_kv_heads, a.head_size, layer.rotary,
-          a.turned_channels(), layer.window,   layer.chunk};
+  return {.num_heads = a.num_heads,
+          .num_kv_heads = a.num_kv_heads,
+          .head_size = a.head_size,
+          .rotary = layer.rotary,
+          .rotary_size = a.turned_channels(),
+          .window = layer.window,
+          .chunk = layer.chunk,
+          .softcap = a.score_softcap};
+}
+
+/// The norm with these rows.
+inline Norm norm_of(const Architecture& a, const NormRows& rows) {
+  return {rows, a.norm_eps, a.norm_kind};
 }
 
 /// What a half of a block adds to its input: normed and scaled where the architecture says so.
 template <typename Values>
 typename Values::Tensor added(BasicOps<Values>& ops, const Architecture& a,
-                              typename Values::Tensor x_ND, int bias_row, int norm_row) {
+                              typename Values::Tensor x_ND, int bias_row,
+                              const NormRows& norm_rows) {
   if (bias_row >= 0) x_ND = ops.add_bias(x_ND, {bias_row, 1});
-  if (norm_row >= 0) x_ND = ops.rms_norm(x_ND, norm_row, a.norm_eps);
+  if (norm_rows.exist()) x_ND = ops.norm(x_ND, norm_of(a, norm_rows));
   return a.residual_scale == 1 ? x_ND : ops.scale(x_ND, a.residual_scale);
+}
+
+/// Attention by queries, keys and values [N, (H + 2 Hkv) K] as they were computed, projected:
+/// [N, D].
+template <typename Values>
+typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, const BlockRows& rows,
+                               typename Values::Tensor qkv,
+                               const typename Values::Sequence& sequence, std::int64_t i_layer) {
+  AttentionShape shape = attention_shape(a, i_layer);
+  shape.sinks = rows.sinks;
+  const Layer layer = a.layer(i_layer);
+  if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
+  if (layer.turns_before_norm && layer.rotary != Rotary::none) {
+    qkv = ops.rotate(qkv, shape, sequence);
+    shape.rotary = Rotary::none;
+  }
+  // A weightless norm of a head commutes with its rotation, so one place does for both kinds.
+  if (layer.head_norm != HeadNorm::none)
+    qkv = ops.head_norm(qkv, shape, norm_of(a, rows.query_norm), norm_of(a, rows.key_norm));
+  if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
+  const auto out =
+      ops.linear(ops.attention(qkv, shape, sequence, i_layer), {rows.attention_out, 1});
+  return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
 }
 
 /// attention(norm(x)), projected: x_ND -> [N, D].
@@ -31,27 +66,19 @@ typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture
                                        const BlockRows& rows, const typename Values::Tensor& x_ND,
                                        const typename Values::Sequence& sequence,
                                        std::int64_t i_layer) {
-  const AttentionShape shape = attention_shape(a, i_layer);
-  const Layer layer = a.layer(i_layer);
-  auto qkv = rows.attention_norm >= 0
-                 ? ops.norm_linear(x_ND, rows.attention_norm, rows.qkv, a.norm_eps)
-                 : ops.linear(x_ND, rows.qkv);
-  if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
-  // A weightless norm of a head commutes with its rotation, so one place does for both kinds.
-  if (layer.head_norm != HeadNorm::none)
-    qkv = ops.head_norm(qkv, shape, rows.query_norm, rows.key_norm, a.norm_eps);
-  if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
-  const auto out =
-      ops.linear(ops.attention(qkv, shape, sequence, i_layer), {rows.attention_out, 1});
-  return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
+  const auto qkv = rows.attention_norm.exist()
+                       ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), rows.qkv)
+                       : ops.linear(x_ND, rows.qkv);
+  return attend(ops, a, rows, qkv, sequence, i_layer);
 }
 
-/// down(swiglu(gate_up)), with the biases there are.
+/// down(activated(gate_up)), with the biases there are.
 template <typename Values>
-typename Values::Tensor swiglu_half(BasicOps<Values>& ops, const FeedForwardRows& rows,
-                                    typename Values::Tensor gate_up) {
+typename Values::Tensor activated_half(BasicOps<Values>& ops, const Architecture& a,
+                                       const FeedForwardRows& rows,
+                                       typename Values::Tensor gate_up) {
   if (rows.gate_up_bias.num > 0) gate_up = ops.add_bias(gate_up, rows.gate_up_bias);
-  const auto y_ND = ops.swiglu_linear(gate_up, {rows.down, 1});
+  const auto y_ND = ops.activated_linear(gate_up, a.activation, rows.activation, {rows.down, 1});
   return rows.down_bias >= 0 ? ops.add_bias(y_ND, {rows.down_bias, 1}) : y_ND;
 }
 
@@ -61,11 +88,30 @@ typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a
                                     const BlockRows& rows, const typename Values::Tensor& x_ND,
                                     const typename Values::Tensor& attention,
                                     const typename Values::Sequence& sequence) {
-  const auto [h_ND, normed] = ops.add_rms_norm(attention, x_ND, rows.feed_forward_norm, a.norm_eps);
+  const auto [h_ND, normed] = ops.add_norm(attention, x_ND, norm_of(a, rows.feed_forward_norm));
   const auto y_ND = ops.add(h_ND, ops.experts(normed, rows.experts, a.experts, sequence));
   if (a.experts.d_shared == 0) return y_ND;
-  return ops.add(
-      y_ND, swiglu_half(ops, rows.feed_forward, ops.linear(normed, rows.feed_forward.gate_up)));
+  auto shared =
+      activated_half(ops, a, rows.feed_forward, ops.linear(normed, rows.feed_forward.gate_up));
+  if (rows.experts.shared_gate >= 0)
+    shared = ops.gate(shared, ops.linear(normed, {rows.experts.shared_gate, 1}));
+  return ops.add(y_ND, shared);
+}
+
+/// y = x + attention(norm(x)) + feed_forward(norm(x)), with one norm or two. Source: Wang &
+/// Komatsuzaki 2021 (GPT-J).
+template <typename Values>
+typename Values::Tensor parallel_block(BasicOps<Values>& ops, const Architecture& a,
+                                       const BlockRows& rows, const typename Values::Tensor& x_ND,
+                                       const typename Values::Sequence& sequence,
+                                       std::int64_t i_layer) {
+  const auto normed = ops.norm(x_ND, norm_of(a, rows.attention_norm));
+  const auto attention = attend(ops, a, rows, ops.linear(normed, rows.qkv), sequence, i_layer);
+  const FeedForwardRows& part = rows.feed_forward;
+  const auto gate_up =
+      a.shares_norm ? ops.linear(normed, part.gate_up)
+                    : ops.norm_linear(x_ND, norm_of(a, rows.feed_forward_norm), part.gate_up);
+  return ops.add(ops.add(x_ND, attention), activated_half(ops, a, part, gate_up));
 }
 
 /// h = x + attention(norm(x)); y = h + feed_forward(norm(h)); or with the norms behind, or around.
@@ -78,27 +124,28 @@ typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture&
                                       std::int64_t i_layer) {
   const bool scales = i_layer == 0 && a.embedding_scale != 1;
   const auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
+  if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer);
   const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);
   const FeedForwardRows& part = rows.feed_forward;
   const auto finish = [&](const auto& h_ND, const auto& gate_up) {
-    return ops.add(
-        h_ND, added(ops, a, swiglu_half(ops, part, gate_up), -1, rows.feed_forward_added_norm));
+    return ops.add(h_ND, added(ops, a, activated_half(ops, a, part, gate_up), -1,
+                               rows.feed_forward_added_norm));
   };
-  if (rows.feed_forward_norm < 0) {
+  if (!rows.feed_forward_norm.exist()) {
     const auto h_ND = ops.add(attention, x_ND);
     return finish(h_ND, ops.linear(h_ND, part.gate_up));
   }
   const auto [h_ND, gate_up] =
-      ops.add_norm_linear(attention, x_ND, rows.feed_forward_norm, part.gate_up, a.norm_eps);
+      ops.add_norm_linear(attention, x_ND, norm_of(a, rows.feed_forward_norm), part.gate_up);
   return finish(h_ND, gate_up);
 }
 
 /// What the head reads of the last block's output.
 template <typename Values>
-typename Values::Tensor final_norm(BasicOps<Values>& ops, const Architecture& a, int norm_row,
-                                   const typename Values::Tensor& x_ND) {
-  const auto normed = ops.rms_norm(x_ND, norm_row, a.norm_eps);
+typename Values::Tensor final_norm(BasicOps<Values>& ops, const Architecture& a,
+                                   const NormRows& rows, const typename Values::Tensor& x_ND) {
+  const auto normed = ops.norm(x_ND, norm_of(a, rows));
   return a.head_scale == 1 ? normed : ops.scale(normed, a.head_scale);
 }
 

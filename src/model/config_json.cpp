@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "core/error.hpp"
 
@@ -131,7 +133,7 @@ void read_decoder(const ConfigReader& config, Architecture& a,
   a.init_std = config.real("initializer_range", 0.02);
   a.tied_embeddings = config.boolean("tie_word_embeddings", false);
   a.file_dtype = read_dtype(config);
-  config.require_text("hidden_act", "silu", {"silu", "swish"});
+  a.activation.function = read_activation(config, "hidden_act", "silu");
   if (!config.has("head_dim") && !default_head_size && a.d_model % a.num_heads != 0) {
     config.fail("hidden_size", "is not a multiple of num_attention_heads",
                 "each head has a whole size");
@@ -144,6 +146,33 @@ void read_decoder(const ConfigReader& config, Architecture& a,
                 "query heads share keys in groups");
   }
   read_rope(config, a);
+}
+
+Activation::Function read_activation(const ConfigReader& config, const char* key,
+                                     const std::string& fallback) {
+  using enum Activation::Function;
+  static const std::map<std::string, Activation::Function, std::less<>> known = {
+      {"silu", silu},          {"swish", silu},          {"gelu", gelu},
+      {"gelu_new", gelu_tanh}, {"gelu_fast", gelu_tanh}, {"gelu_pytorch_tanh", gelu_tanh},
+      {"relu2", relu_squared}, {"xielu", xielu}};
+  const std::string name = config.text(key, fallback);
+  const auto found = known.find(name);
+  if (found == known.end())
+    config.fail_unsupported(key, fmt::format("is \"{}\"", name),
+                            "known: silu, gelu, gelu_pytorch_tanh, relu2, xielu");
+  return found->second;
+}
+
+double read_factor(const ConfigReader& config, const char* key, double fallback) {
+  const double factor = config.real(key, fallback);
+  if (!(factor > 0)) config.fail(key, "is not positive", "activations are multiplied by it");
+  return factor;
+}
+
+void scale_scores(Architecture& a, double factor) {
+  const double amplitude = std::sqrt(factor * std::sqrt(static_cast<double>(a.head_size)));
+  a.rope_scaling.amplitude *= amplitude;
+  if (a.window_positions) a.window_positions->scaling.amplitude *= amplitude;
 }
 
 void read_biases(const ConfigReader& config, Architecture& a) {
@@ -167,6 +196,13 @@ std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t n
     config.fail("layer_types", "has another length than num_hidden_layers",
                 "it says of each layer what it attends to");
   return slides;
+}
+
+void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t window,
+                  Architecture& a) {
+  const std::vector<bool> slides = read_sliding_layers(config, a.num_layers, pattern);
+  for (std::size_t i = 0; i < slides.size(); ++i)
+    if (slides[i]) a.layers.at(i).window = window;
 }
 
 std::vector<bool> read_rotation(const ConfigReader& config, std::int64_t num_layers) {

@@ -60,6 +60,17 @@ inline constexpr std::int64_t most_layers = 100'000;
 void read_decoder(const ConfigReader& config, Architecture& architecture,
                   std::optional<std::int64_t> default_head_size = std::nullopt);
 
+/// By transformers' name of it.
+Activation::Function read_activation(const ConfigReader& config, const char* key,
+                                     const std::string& fallback);
+
+/// A number above 0.
+double read_factor(const ConfigReader& config, const char* key, double fallback = 1);
+
+/// Attention's scores are multiplied by `factor`, not by 1 / sqrt(K): turned queries and keys have
+/// half of the difference each. Every layer turns them.
+void scale_scores(Architecture& architecture, double factor);
+
 /// attention_bias: of queries, keys, values and the output; mlp_bias.
 void read_biases(const ConfigReader& config, Architecture& architecture);
 
@@ -67,6 +78,10 @@ void read_biases(const ConfigReader& config, Architecture& architecture);
 /// not told every layer but each `pattern`-th (0: none). Throws: ErrorKind::input.
 std::vector<bool> read_sliding_layers(const ConfigReader& config, std::int64_t num_layers,
                                       std::int64_t pattern);
+
+/// Of layers that slide, as above, the window is `window`. The layers are there already.
+void read_windows(const ConfigReader& config, std::int64_t pattern, std::int64_t window,
+                  Architecture& architecture);
 
 /// Which layers have positions: no_rope_layers (0 or 1 each), or where it is not told every layer
 /// but each no_rope_layer_interval-th (4).

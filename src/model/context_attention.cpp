@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/activations.hpp"
+#include "model/attention_sinks.hpp"
 #include "model/detail/attention_pieces.hpp"
 #include "model/gpu_attention.hpp"
 
@@ -57,20 +58,20 @@ class PieceMath {
         shape_(shape),
         path_(path),
         is_launch_(is_launch_per_run(qkv, shape, path)),
-        bands_(shape.window, qkv.device()) {
+        bands_(shape, qkv.device()) {
     own_shape_.chunk = 0;  // the runs are cut already
   }
 
   /// Of all causal pieces together; undefined: each is computed by itself.
   AttendedPass causal() const {
     if (!is_launch_ || !has_causal()) return {};
-    return attend_in_one_launch(qkv_, own_shape_, keys_.own);
+    return attend_in_one_launch(qkv_, own_shape_, keys_.own, Sinks());
   }
   at::Tensor causal_backward(const at::Tensor& d_out_NF, const ContextOutput& output) const {
     if (!is_launch_ || !has_causal()) return {};
     AttendedPass attended{output.out_NF, std::vector<Attended>(1)};
     attended.pieces[0].logsumexp = output.logsumexp_NH.t().contiguous();
-    return attend_in_one_launch_backward(d_out_NF, qkv_, own_shape_, keys_.own, attended);
+    return attend_in_one_launch_backward(d_out_NF, qkv_, own_shape_, keys_.own, attended, Sinks());
   }
 
   QkvViews views(const ContextPiece& piece) const {
@@ -104,8 +105,8 @@ class PieceMath {
   }
 
   Visible visible(const ContextPiece& piece) {
-    if (piece.sees == Sees::causal) return {.is_causal = true, .mask = {}};
-    if (piece.sees == Sees::all) return {};
+    if (piece.sees == Sees::causal) return causal_sight(shape_);
+    if (piece.sees == Sees::all) return {.softcap = shape_.softcap};
     return bands_.visible(piece.queries.count, piece.keys.count);
   }
 
@@ -117,6 +118,16 @@ class PieceMath {
   bool is_launch_;
   Bands bands_;
 };
+
+/// Heads of all tokens [1, H, N, K], a view.
+at::Tensor heads_of_tokens(const at::Tensor& x_NF, const AttentionShape& shape) {
+  return heads_of_run(x_NF, 0, x_NF.size(0), shape.head_size);
+}
+
+/// [1, H, N], a view.
+at::Tensor logsumexp_by_head(const at::Tensor& logsumexp_NH) {
+  return logsumexp_NH.t().unsqueeze(0);
+}
 
 /// Weights what was seen before and what is seen now by their shares of all exponentials.
 void merge(const ContextPiece& piece, const Attended& attended, MergedAttention& merged) {
@@ -183,6 +194,20 @@ void attend_merged_backward(const at::Tensor& d_out_NF, const at::Tensor& qkv,
     add_in_fp32(target.k, d.k);
     add_in_fp32(target.v, d.v);
   }
+}
+
+void add_sinks(const Sinks& sinks, const AttentionShape& shape, const ContextOutput& output) {
+  if (sinks.exist())
+    sinks.add_to(heads_of_tokens(output.out_NF, shape), logsumexp_by_head(output.logsumexp_NH));
+}
+
+void add_gradient_of_sinks(const Sinks& sinks, const AttentionShape& shape,
+                           const at::Tensor& d_out_NF, const ContextOutput& output) {
+  if (!sinks.exist()) return;
+  Sinks::Gradient gradient(sinks);
+  gradient.add(heads_of_tokens(d_out_NF, shape), heads_of_tokens(output.out_NF, shape),
+               logsumexp_by_head(output.logsumexp_NH));
+  gradient.finish();
 }
 
 }  // namespace finetune::model

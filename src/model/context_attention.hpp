@@ -41,6 +41,14 @@ struct ContextOutput {
   at::Tensor logsumexp_NH;
 };
 
+class Sinks;  // model/attention_sinks.hpp
+
+/// After all keys, in place: what follows, and backward, is with sinks.
+void add_sinks(const Sinks& sinks, const AttentionShape& shape, const ContextOutput& output);
+/// Adds the gradient of this rank's queries.
+void add_gradient_of_sinks(const Sinks& sinks, const AttentionShape& shape,
+                           const at::Tensor& d_out_NF, const ContextOutput& output);
+
 /// Adds the gradients that keys at hand cause: to d_q [N, H K] fp32 and d_kv [M, 2 Hkv K] fp32.
 void attend_merged_backward(const at::Tensor& d_out_NF, const at::Tensor& qkv,
                             const KeysAtHand& keys, const AttentionShape& shape, Path path,

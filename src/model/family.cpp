@@ -133,6 +133,13 @@ Identified identify(const std::string& config_text, const std::string& where,
   architecture.outputs = read_outputs(config, where);
   if (architecture.outputs.are_of_texts()) architecture.tied_embeddings = false;
   require_possible(architecture, where);
+  if (architecture.num_layers_with_experts() > 0 && !architecture.activation.is_swiglu())
+    ConfigReader(config, where)
+        .fail_unsupported("hidden_act", "is not silu", "experts are computed with it alone");
+  if (architecture.activation.function == Activation::Function::xielu &&
+      architecture.activation.is_gated)
+    ConfigReader(config, where)
+        .fail_unsupported("hidden_act", "is \"xielu\"", "it is computed without a gate alone");
   require_layer_types(config, architecture, where);
   architecture.family = family.name;
   return {&family, std::move(architecture)};

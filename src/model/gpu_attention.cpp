@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "model/attention_sinks.hpp"
 #include "model/device.hpp"
 #include "model/upload.hpp"
 
@@ -130,12 +131,66 @@ std::string gpu_attention_text(int capability, at::ScalarType dtype, std::int64_
 }
 
 bool is_one_launch(const at::Tensor& qkv, const AttentionShape& shape, Path path) {
-  return path != Path::composed && !qkv.is_cpu() &&
+  return path != Path::composed && !qkv.is_cpu() && shape.softcap == 0 &&
          who_computes(qkv, shape) != GpuAttention::composed;
 }
 
+namespace {
+
+/// [N, H K] -> [1, H, N, K], a view.
+at::Tensor by_heads(const at::Tensor& x_NF, const AttentionShape& shape) {
+  return x_NF.unflatten(1, {shape.num_heads, shape.head_size}).transpose(0, 1).unsqueeze(0);
+}
+
+/// CUTLASS' kernel has the logarithms of each segment at a place of its own, [segments, H, more
+/// than the longest]: of token i of all, in such a tensor with H last.
+c10::List<std::optional<at::Tensor>> places_of_tokens(const Segments& segments,
+                                                      std::int64_t num_tokens) {
+  const at::Tensor token = at::arange(num_tokens, segments.begins.options());
+  const at::Tensor segment = at::searchsorted(segments.begins, token, /*out_int32=*/false,
+                                              /*right=*/true) -
+                             1;
+  c10::List<std::optional<at::Tensor>> places;
+  places.push_back(segment);
+  places.push_back(token.to(at::kLong) - segments.begins.index_select(0, segment));
+  return places;
+}
+
+/// Of all tokens [1, H, N]: a view, or where CUTLASS has them a copy.
+at::Tensor logsumexp_of_tokens(const at::Tensor& logsumexp, const Segments& segments,
+                               std::int64_t num_tokens) {
+  if (logsumexp.dim() == 2) return logsumexp.unsqueeze(0);
+  return at::index(logsumexp.transpose(1, 2), places_of_tokens(segments, num_tokens))
+      .t()
+      .unsqueeze(0);
+}
+
+void add_sinks_to_launch(const Sinks& sinks, const AttentionShape& shape, const Segments& segments,
+                         AttendedPass& pass) {
+  if (!sinks.exist()) return;
+  const std::int64_t num_tokens = pass.out.size(0);
+  const at::Tensor& kept = pass.pieces.front().logsumexp;
+  const at::Tensor all = logsumexp_of_tokens(kept, segments, num_tokens);
+  sinks.add_to(by_heads(pass.out, shape), all);
+  if (kept.dim() == 2) return;
+  at::Tensor by_place = kept.transpose(1, 2);
+  at::index_put_(by_place, places_of_tokens(segments, num_tokens), all[0].t());
+}
+
+void add_gradient_of_launch(const Sinks& sinks, const at::Tensor& d_out,
+                            const AttentionShape& shape, const Segments& segments,
+                            const AttendedPass& pass) {
+  if (!sinks.exist()) return;
+  Sinks::Gradient gradient(sinks);
+  gradient.add(by_heads(d_out, shape), by_heads(pass.out, shape),
+               logsumexp_of_tokens(pass.pieces.front().logsumexp, segments, d_out.size(0)));
+  gradient.finish();
+}
+
+}  // namespace
+
 AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& shape,
-                                  const Sequence& sequence) {
+                                  const Sequence& sequence, const Sinks& sinks) {
   const Heads heads = heads_of(qkv, shape);
   const Segments& segments = segments_of(sequence, shape.chunk, qkv.device());
   AttendedPass result;
@@ -149,6 +204,7 @@ AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& s
                                      /*scale=*/std::nullopt, window_left(shape, segments),
                                      /*window_size_right=*/0);
     result.out = out.flatten(1);
+    add_sinks_to_launch(sinks, shape, segments, result);
     return result;
   }
   const auto outcome = at::_efficient_attention_forward(
@@ -160,17 +216,19 @@ AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& s
   a.logsumexp = std::get<1>(outcome);
   a.philox_seed = std::get<2>(outcome);
   a.philox_offset = std::get<3>(outcome);
+  add_sinks_to_launch(sinks, shape, segments, result);
   return result;
 }
 
 at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                                          const AttentionShape& shape, const Sequence& sequence,
-                                         const AttendedPass& attended) {
+                                         const AttendedPass& attended, const Sinks& sinks) {
   const Heads heads = heads_of(qkv, shape);
   const Segments& segments = segments_of(sequence, shape.chunk, qkv.device());
   const Attended& a = attended.pieces.front();
   const at::Tensor d_heads = d_out.unflatten(1, {shape.num_heads, shape.head_size});
   const at::Tensor out = attended.out.unflatten(1, {shape.num_heads, shape.head_size});
+  add_gradient_of_launch(sinks, d_out, shape, segments, attended);
   if (who_computes(qkv, shape) == GpuAttention::flash) {
     const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
         d_heads, heads.q, heads.k, heads.v, out, a.logsumexp, segments.begins, segments.begins,
@@ -189,7 +247,8 @@ at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tens
 }
 
 bool is_launch_per_run(const at::Tensor& qkv, const AttentionShape& shape, Path path) {
-  return path != Path::composed && !qkv.is_cpu() && who_computes(qkv, shape) == GpuAttention::flash;
+  return path != Path::composed && !qkv.is_cpu() && shape.softcap == 0 &&
+         who_computes(qkv, shape) == GpuAttention::flash;
 }
 
 namespace {

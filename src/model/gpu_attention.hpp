@@ -39,10 +39,10 @@ bool is_one_launch(const at::Tensor& qkv, const AttentionShape& shape, Path path
 /// As attend_pass, for what `is_one_launch`; all tokens are covered, padding attends to itself. The
 /// host does not wait.
 AttendedPass attend_in_one_launch(const at::Tensor& qkv, const AttentionShape& shape,
-                                  const Sequence& sequence);
+                                  const Sequence& sequence, const Sinks& sinks);
 at::Tensor attend_in_one_launch_backward(const at::Tensor& d_out, const at::Tensor& qkv,
                                          const AttentionShape& shape, const Sequence& sequence,
-                                         const AttendedPass& attended);
+                                         const AttendedPass& attended, const Sinks& sinks);
 
 /// Whether FlashAttention-2 takes a run of queries and a run of keys of such a qkv.
 bool is_launch_per_run(const at::Tensor& qkv, const AttentionShape& shape, Path path);

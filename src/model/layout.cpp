@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <utility>
 
 namespace finetune::model {
@@ -27,7 +28,7 @@ class Builder {
     for (std::int64_t i = 0; i < a_.num_layers; ++i)
       add_block(i);
     begin_unit("head");
-    table_.decoder.final_norm = norm(names_.final_norm, a_.d_model);
+    table_.decoder.final_norm = norm(names_.final_norm);
     table_.decoder.head =
         a_.outputs.are_of_texts()
             ? matrix("score", a_.outputs.num, a_.d_model, std::nullopt, Role::head)
@@ -35,6 +36,7 @@ class Builder {
             ? table_.decoder.embedding
             : matrix(names_.head, a_.vocab_size, a_.d_model, vocabulary(), Role::head);
     table_.outputs = a_.outputs;
+    if (!a_.outputs.are_of_texts()) table_.outputs.softcap = a_.logit_softcap;
     return std::move(table_);
   }
 
@@ -59,8 +61,17 @@ class Builder {
     return add(
         {.name = name + ".weight", .shape = {out, in}, .role = role, .split = std::move(split)});
   }
-  int norm(const std::string& name, std::int64_t size) {
-    return add({.name = name + ".weight", .shape = {size}, .decayed = false, .init = Init::ones});
+  /// Without a bias: of heads.
+  int norm_weight(const std::string& name, std::int64_t size) {
+    return add({.name = name + ".weight",
+                .shape = {size},
+                .decayed = false,
+                .init = a_.norm_kind.weight_offset == 0 ? Init::ones : Init::zeros});
+  }
+  NormRows norm(const std::string& name) {
+    NormRows rows{.weight = norm_weight(name, a_.d_model)};
+    if (a_.norm_kind.has_bias) rows.bias = bias(name, a_.d_model, std::nullopt);
+    return rows;
   }
   int bias(const std::string& name, std::int64_t size, std::optional<TensorSplit> split) {
     return add({.name = name + ".bias",
@@ -77,18 +88,21 @@ class Builder {
     rows.all.first = static_cast<int>(table_.rows.size());
     add_attention(a_.layer(i_layer), rows);
     part_ = 1;
-    if (a_.norms != Norms::after)
-      rows.feed_forward_norm = norm(names_.feed_forward_norm, a_.d_model);
+    if (a_.norms != Norms::after && !a_.shares_norm)
+      rows.feed_forward_norm = norm(names_.feed_forward_norm);
     if (!a_.layer(i_layer).has_experts) {
       rows.feed_forward = dense_feed_forward();
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
-        rows.feed_forward = feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down,
+        rows.feed_forward = feed_forward(&names_.shared_gate, names_.shared_up, names_.shared_down,
                                          a_.experts.d_shared);
+      if (a_.experts.gates_shared)
+        rows.experts.shared_gate =
+            matrix(names_.shared_expert_gate, 1, a_.d_model, std::nullopt, Role::router);
     }
     if (a_.norms != Norms::before)
-      rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm, a_.d_model);
+      rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm);
     rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
     table_.decoder.blocks.push_back(rows);
   }
@@ -98,7 +112,7 @@ class Builder {
     const std::int64_t kv = a_.num_kv_heads * a_.head_size;
     const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
     const Pieces keys{a_.num_kv_heads, a_.head_size};
-    if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm, a_.d_model);
+    if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
     if (!names_.qkv.empty()) {
       const TensorSplit split{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
@@ -115,21 +129,41 @@ class Builder {
       }
     }
     if (layer.head_norm == HeadNorm::weighted) {
-      rows.query_norm = norm(names_.query_norm, a_.head_size);
-      rows.key_norm = norm(names_.key_norm, a_.head_size);
+      rows.query_norm.weight = norm_weight(names_.query_norm, a_.head_size);
+      rows.key_norm.weight = norm_weight(names_.key_norm, a_.head_size);
     } else if (layer.head_norm == HeadNorm::together) {
-      rows.query_norm = norm_of_all(names_.query_norm, q);
-      rows.key_norm = norm_of_all(names_.key_norm, kv);
+      rows.query_norm.weight = norm_of_all(names_.query_norm, q);
+      rows.key_norm.weight = norm_of_all(names_.key_norm, kv);
     }
+    if (a_.has_sinks)
+      rows.sinks = add({.name = names_.sinks,
+                        .shape = {a_.num_heads},
+                        .decayed = false,
+                        .split = TensorSplit{0, {heads_of(queries)}}});
     rows.attention_out = matrix(names_.attention_out, a_.d_model, q, TensorSplit{1, {queries}});
     if (a_.attention_out_bias)
       rows.attention_out_bias = bias(names_.attention_out, a_.d_model, std::nullopt);
-    if (a_.norms != Norms::before)
-      rows.attention_added_norm = norm(names_.attention_added_norm, a_.d_model);
+    if (a_.norms != Norms::before) rows.attention_added_norm = norm(names_.attention_added_norm);
+  }
+
+  /// One number for each head of pieces of their channels.
+  static Pieces heads_of(const Pieces& queries) {
+    return {queries.num, queries.parts, queries.parts};
+  }
+
+  /// Numbers of an activation function.
+  int add_numbers(std::initializer_list<Parameter> numbers) {
+    for (Parameter number : numbers) {
+      number.name = names_.activation + number.name;
+      number.decayed = false;
+      number.init = Init::zeros;
+      add(std::move(number));
+    }
+    return static_cast<int>(table_.rows.size() - numbers.size());
   }
 
   int norm_of_all(const std::string& name, std::int64_t size) {
-    const int row = norm(name, size);
+    const int row = norm_weight(name, size);
     table_.rows.back().reads_all_heads = true;
     return row;
   }
@@ -143,22 +177,32 @@ class Builder {
       rows.down = matrix(names_.down, a_.d_model, width, TensorSplit{1, {channels(width)}});
       return rows;
     }
-    rows = feed_forward(names_.gate, names_.up, names_.down, width);
+    const bool is_gated = a_.activation.is_gated;
+    rows = feed_forward(is_gated ? &names_.gate : nullptr, names_.up, names_.down, width);
+    if (a_.activation.function == Activation::Function::xielu)
+      rows.activation = {add_numbers({{.name = "alpha_p", .shape = {1}},
+                                      {.name = "alpha_n", .shape = {1}},
+                                      {.name = "beta", .shape = {}},
+                                      {.name = "eps", .shape = {}}}),
+                         4};
     if (!a_.feed_forward_bias) return rows;
     const TensorSplit by_outputs{0, {channels(width)}};
-    rows.gate_up_bias = {bias(names_.gate, width, by_outputs), 2};
-    bias(names_.up, width, by_outputs);
+    if (is_gated) bias(names_.gate, width, by_outputs);
+    const int of_up = bias(names_.up, width, by_outputs);
+    rows.gate_up_bias = is_gated ? RowRange{of_up - 1, 2} : RowRange{of_up, 1};
     rows.down_bias = bias(names_.down, a_.d_model, std::nullopt);
     return rows;
   }
 
-  FeedForwardRows feed_forward(const std::string& gate, const std::string& up,
+  /// `gate` null: there is none.
+  FeedForwardRows feed_forward(const std::string* gate, const std::string& up,
                                const std::string& down, std::int64_t width,
                                Role role = Role::linear) {
     const TensorSplit by_outputs{0, {channels(width)}}, by_inputs{1, {channels(width)}};
     FeedForwardRows rows;
-    rows.gate_up = {matrix(gate, width, a_.d_model, by_outputs, role), 2};
-    matrix(up, width, a_.d_model, by_outputs, role);
+    if (gate != nullptr) matrix(*gate, width, a_.d_model, by_outputs, role);
+    const int of_up = matrix(up, width, a_.d_model, by_outputs, role);
+    rows.gate_up = gate != nullptr ? RowRange{of_up - 1, 2} : RowRange{of_up, 1};
     rows.down = matrix(down, a_.d_model, width, by_inputs, role);
     return rows;
   }
@@ -167,6 +211,7 @@ class Builder {
     const Experts& e = a_.experts;
     ExpertRows rows;
     rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
+    if (e.has_biases) rows.router_bias = bias(names_.router, e.num, std::nullopt);
     if (!names_.fused_gate_up.empty()) {
       rows.gate_up = {add({.name = names_.fused_gate_up,
                            .shape = {e.num, a_.d_model, 2 * e.d_ff},
@@ -177,13 +222,17 @@ class Builder {
                        .shape = {e.num, e.d_ff, a_.d_model},
                        .role = Role::expert,
                        .of_experts = OfExperts{0, e.num, e.num}});
+      if (e.has_biases) {
+        rows.gate_up_bias = biases_of_experts(names_.fused_gate_up, 2 * e.d_ff);
+        rows.down_bias = biases_of_experts(names_.fused_down, a_.d_model);
+      }
       return rows;
     }
     for (std::int64_t i = 0; i < e.num; ++i) {
       const std::string expert = names_.expert + std::to_string(i);
-      const FeedForwardRows one =
-          feed_forward(expert + names_.expert_gate, expert + names_.expert_up,
-                       expert + names_.expert_down, e.d_ff, Role::expert);
+      const std::string gate = expert + names_.expert_gate;
+      const FeedForwardRows one = feed_forward(&gate, expert + names_.expert_up,
+                                               expert + names_.expert_down, e.d_ff, Role::expert);
       for (int row = one.gate_up.first; row <= one.down; ++row)
         table_.rows[static_cast<std::size_t>(row)].of_experts = OfExperts{i, 1, e.num};
       if (i > 0) continue;
@@ -192,6 +241,15 @@ class Builder {
       rows.stride = one.down + 1 - one.gate_up.first;
     }
     return rows;
+  }
+
+  int biases_of_experts(const std::string& name, std::int64_t size) {
+    const std::int64_t num = a_.experts.num;
+    return add({.name = name + "_bias",
+                .shape = {num, size},
+                .decayed = false,
+                .init = Init::zeros,
+                .of_experts = OfExperts{0, num, num}});
   }
 
   TensorSplit vocabulary() const { return {0, {{a_.vocab_size}}}; }

@@ -26,6 +26,7 @@ struct TensorNames {
   std::string value = "self_attn.v_proj";
   std::string query_norm = "self_attn.q_norm";
   std::string key_norm = "self_attn.k_norm";
+  std::string sinks = "self_attn.sinks";
   std::string attention_out = "self_attn.o_proj";
   std::string attention_added_norm;  ///< of blocks that norm what they add
   std::string feed_forward_norm = "post_attention_layernorm";
@@ -34,6 +35,7 @@ struct TensorNames {
   std::string gate = "mlp.gate_proj";
   std::string up = "mlp.up_proj";
   std::string down = "mlp.down_proj";
+  std::string activation = "mlp.act_fn.";  ///< its numbers' names follow
 
   std::string router = "mlp.gate";
   std::string expert = "mlp.experts.";  ///< an expert's number follows, then these:
@@ -41,12 +43,13 @@ struct TensorNames {
   std::string expert_up = ".up_proj";
   std::string expert_down = ".down_proj";
   /// One tensor for all experts' gate and up [E, D, 2 F] and one for down [E, F, D]; empty:
-  /// `expert`.
+  /// `expert`. Their biases have the same names and "_bias".
   std::string fused_gate_up;
   std::string fused_down;
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;
+  std::string shared_expert_gate;
 
   /// Beginnings of names of tensors that are of other parts of the model (ParameterTable::foreign).
   std::vector<std::string> foreign = {};

@@ -17,9 +17,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// Rows of the token embedding, of the final norm, and of the head (the embedding's if tied).
+  /// Rows of the token embedding, and of the head (the embedding's if tied).
   virtual int embedding_row() const = 0;
-  virtual int final_norm_row() const = 0;
   virtual int head_row() const = 0;
   /// The rows of block `i_layer`.
   virtual RowRange block_rows(std::int64_t i_layer) const = 0;

@@ -8,6 +8,7 @@
 
 #include "model/activations.hpp"
 #include "model/detail/autograd_context.hpp"
+#include "model/detail/norms.hpp"
 #include "model/gradients.hpp"
 #include "model/projection.hpp"
 
@@ -63,73 +64,69 @@ struct AddBias : torch::autograd::Function<AddBias> {
   }
 };
 
-/// dx; adds the gradient of the norm's weight, if it is trained.
-at::Tensor norm_backward(Weights& weights, RowRange norm, const at::Tensor& dy_ND,
-                         const at::Tensor& h_ND, const at::Tensor& rstd_N,
-                         const at::Tensor& d_residual_ND, Path path) {
-  const GradientSlot slot = weights.gradient(norm);
-  auto [dx, dw] = rms_norm_backward(dy_ND, h_ND, weights.weight(norm), rstd_N, d_residual_ND, path,
-                                    slot.tensor.defined());
-  add_vector(slot, dw);
-  return dx;
+/// A norm on its way to its backward pass.
+struct CarriedNorm {
+  Weights* weights;
+  Norm norm;
+};
+const CarriedNorm& saved_norm(const AutogradContext* ctx) {
+  return carried<CarriedNorm>(ctx, "norm");
 }
 
-struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row,
-                          double eps, Path path) {
-    auto [y, rstd] = rms_norm_forward(x, weights->weight({row, 1}), eps, path);
-    keep(ctx, {x, rstd});
+/// dx; adds the gradients of the norm's weight and bias, if they are trained.
+at::Tensor norm_backward(const CarriedNorm& of, const at::Tensor& dy_ND, const at::Tensor& h_ND,
+                         const at::Tensor& statistics, const at::Tensor& d_residual_ND, Path path) {
+  return norm_backward(*of.weights, of.norm, {h_ND, {}, statistics}, dy_ND, d_residual_ND, path);
+}
+
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const CarriedNorm& of,
+                          Path path) {
+    const Normed normed = norm_forward(*of.weights, of.norm, x, {}, path);
+    keep(ctx, {x, normed.statistics});
     save_path(ctx, path);
-    save_rows(ctx, *weights, {row, 1});
-    return y;
+    carry(ctx, "norm", of);
+    return normed.y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
-    Weights& weights = saved_weights(ctx);
-    return {norm_backward(weights, saved_rows(ctx), d[0], saved[0], saved[1], {}, saved_path(ctx)),
-            {},
-            {},
-            {},
-            {}};
+    return {norm_backward(saved_norm(ctx), d[0], saved[0], saved[1], {}, saved_path(ctx)), {}, {}};
   }
 };
 
-struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
+struct AddNorm : torch::autograd::Function<AddNorm> {
   static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
-                               Weights* weights, int row, double eps, Path path) {
-    auto [h, y, rstd] = add_rms_norm_forward(x, residual, weights->weight({row, 1}), eps, path);
-    keep(ctx, {h, rstd});
+                               const CarriedNorm& of, Path path) {
+    const Normed normed = norm_forward(*of.weights, of.norm, x, residual, path);
+    keep(ctx, {normed.h, normed.statistics});
     save_path(ctx, path);
-    save_rows(ctx, *weights, {row, 1});
-    return {h, y};
+    carry(ctx, "norm", of);
+    return {normed.h, normed.y};
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
-    Weights& weights = saved_weights(ctx);
     const at::Tensor dx =
-        norm_backward(weights, saved_rows(ctx), d[1], saved[0], saved[1], d[0], saved_path(ctx));
-    return {dx, dx, {}, {}, {}, {}};
+        norm_backward(saved_norm(ctx), d[1], saved[0], saved[1], d[0], saved_path(ctx));
+    return {dx, dx, {}, {}};
   }
 };
 
-/// A norm's row and epsilon, and the product that reads it.
+/// A norm, and the product that reads it.
 struct NormedProjection {
-  int norm_row = 0;
-  double eps = 0;
+  Norm norm;
   Projection projection;
   Recompute recompute = Recompute::nothing;
+
+  CarriedNorm carried() const { return {projection.weights, norm}; }
 };
 
-/// `h_ND` is what was normed to `normed_ND`, which is kept only if it is needed and not computed
-/// again.
-void save_norm_linear(AutogradContext* ctx, const NormedProjection& of, const at::Tensor& h_ND,
-                      const at::Tensor& rstd_N, const at::Tensor& normed_ND,
+/// What was normed is kept only if it is needed and not computed again.
+void save_norm_linear(AutogradContext* ctx, const NormedProjection& of, const Normed& normed,
                       const Projected& projected) {
   const bool is_kept = of.recompute == Recompute::nothing && of.projection.needs_input();
-  save_all(ctx, {h_ND, rstd_N, is_kept ? normed_ND : at::Tensor()}, projected);
+  save_all(ctx, {normed.h, normed.statistics, is_kept ? normed.y : at::Tensor()}, projected);
   save_projection(ctx, of.projection);
-  ctx->saved_data["norm"] = std::int64_t{of.norm_row};
-  ctx->saved_data["eps"] = of.eps;
+  carry(ctx, "norm", of.carried());
 }
 
 /// dh, with the gradient that reaches h by the residual, if any.
@@ -137,24 +134,22 @@ at::Tensor norm_linear_backward(AutogradContext* ctx, const at::Tensor& dy_NF,
                                 const at::Tensor& d_residual_ND) {
   const auto saved = kept(ctx);
   const Projection& projection = saved_projection(ctx);
-  Weights& weights = *projection.weights;
-  const RowRange norm{static_cast<int>(ctx->saved_data.at("norm").toInt()), 1};
+  const CarriedNorm& of = saved_norm(ctx);
   at::Tensor normed = saved[2];
   if (!normed.defined() && projection.needs_input())
-    normed = std::get<0>(rms_norm_forward(saved[0], weights.weight(norm),
-                                          ctx->saved_data.at("eps").toDouble(), projection.path));
+    normed = norm_forward(*of.weights, of.norm, saved[0], {}, projection.path).y;
   const at::Tensor d_normed =
       project_backward(projection, dy_NF, normed, std::span(saved).subspan(num_own(ctx)));
   normed.reset();
-  return norm_backward(weights, norm, d_normed, saved[0], saved[1], d_residual_ND, projection.path);
+  return norm_backward(of, d_normed, saved[0], saved[1], d_residual_ND, projection.path);
 }
 
 struct NormLinear : torch::autograd::Function<NormLinear> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const NormedProjection& of) {
-    auto [normed, rstd] = rms_norm_forward(x, of.projection.weights->weight({of.norm_row, 1}),
-                                           of.eps, of.projection.path);
-    const Projected projected = project(of.projection, normed);
-    save_norm_linear(ctx, of, x, rstd, normed, projected);
+    Normed normed = norm_forward(*of.projection.weights, of.norm, x, {}, of.projection.path);
+    normed.h = x;
+    const Projected projected = project(of.projection, normed.y);
+    save_norm_linear(ctx, of, normed, projected);
     return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -165,11 +160,11 @@ struct NormLinear : torch::autograd::Function<NormLinear> {
 struct AddNormLinear : torch::autograd::Function<AddNormLinear> {
   static variable_list forward(AutogradContext* ctx, const Variable& x, const Variable& residual,
                                const NormedProjection& of) {
-    auto [h, normed, rstd] = add_rms_norm_forward(
-        x, residual, of.projection.weights->weight({of.norm_row, 1}), of.eps, of.projection.path);
-    const Projected projected = project(of.projection, normed);
-    save_norm_linear(ctx, of, h, rstd, normed, projected);
-    return {h, projected.y_NF};
+    const Normed normed =
+        norm_forward(*of.projection.weights, of.norm, x, residual, of.projection.path);
+    const Projected projected = project(of.projection, normed.y);
+    save_norm_linear(ctx, of, normed, projected);
+    return {normed.h, projected.y_NF};
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const at::Tensor dh = norm_linear_backward(ctx, d[1], d[0]);
@@ -177,37 +172,87 @@ struct AddNormLinear : torch::autograd::Function<AddNormLinear> {
   }
 };
 
-struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
+/// An activation on its way to its backward pass.
+struct CarriedActivation {
+  Activation kind;
+  Weights* weights;
+  RowRange parameters;
+  Path path;
+
+  at::Tensor forward(const at::Tensor& gate_up) const {
+    if (kind.function != Activation::Function::xielu) return model::activate(gate_up, kind, path);
+    return xielu(gate_up, numbers());
+  }
+  /// Adds the gradients of the numbers, too.
+  at::Tensor backward(const at::Tensor& dy_NF, const at::Tensor& gate_up) const {
+    if (kind.function != Activation::Function::xielu)
+      return activate_backward(dy_NF, gate_up, kind, path);
+    const XieluGradients d = xielu_backward(dy_NF, gate_up, numbers());
+    add_vector(weights->gradient({parameters.first, 1}), d.positive);
+    add_vector(weights->gradient({parameters.first + 1, 1}), d.negative);
+    // The others stay as they are.
+    for (const int constant : {2, 3})
+      add_vector(weights->gradient({parameters.first + constant, 1}), at::zeros_like(d.positive));
+    return d.x;
+  }
+
+ private:
+  XieluNumbers numbers() const {
+    const auto number = [&](int i) { return weights->weight({parameters.first + i, 1}); };
+    return {number(0), number(1), number(2), number(3)};
+  }
+};
+const CarriedActivation& saved_activation(const AutogradContext* ctx) {
+  return carried<CarriedActivation>(ctx, "activation");
+}
+
+struct ActivatedLinear : torch::autograd::Function<ActivatedLinear> {
   static Variable forward(AutogradContext* ctx, const Variable& gate_up,
-                          const Projection& projection, Recompute recompute) {
-    const at::Tensor activated = swiglu_forward(gate_up, projection.path);
+                          const CarriedActivation& activation, const Projection& projection,
+                          Recompute recompute) {
+    const at::Tensor activated = activation.forward(gate_up);
     const Projected projected = project(projection, activated);
     const bool is_kept = recompute == Recompute::nothing && projection.needs_input();
     save_all(ctx, {gate_up, is_kept ? activated : at::Tensor()}, projected);
     save_projection(ctx, projection);
+    carry(ctx, "activation", activation);
     return projected.y_NF;
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
     const Projection& projection = saved_projection(ctx);
+    const CarriedActivation& activation = saved_activation(ctx);
     at::Tensor activated = saved[1];
-    if (!activated.defined() && projection.needs_input())
-      activated = swiglu_forward(saved[0], projection.path);
+    if (!activated.defined() && projection.needs_input()) activated = activation.forward(saved[0]);
     const at::Tensor d_activated =
         project_backward(projection, d[0], activated, std::span(saved).subspan(num_own(ctx)));
     activated.reset();
-    return {swiglu_backward(d_activated, saved[0], projection.path), {}, {}};
+    return {activation.backward(d_activated, saved[0]), {}, {}, {}};
   }
 };
 
-struct Swiglu : torch::autograd::Function<Swiglu> {
-  static Variable forward(AutogradContext* ctx, const Variable& gate_up, Path path) {
+struct Activate : torch::autograd::Function<Activate> {
+  static Variable forward(AutogradContext* ctx, const Variable& gate_up,
+                          const CarriedActivation& activation) {
     keep(ctx, {gate_up});
-    save_path(ctx, path);
-    return swiglu_forward(gate_up, path);
+    carry(ctx, "activation", activation);
+    return activation.forward(gate_up);
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    return {swiglu_backward(d[0], kept(ctx)[0], saved_path(ctx)), {}};
+    return {saved_activation(ctx).backward(d[0], kept(ctx)[0]), {}};
+  }
+};
+
+struct Gate : torch::autograd::Function<Gate> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Variable& gate) {
+    keep(ctx, {x, gate});
+    return x * gate.sigmoid();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto saved = kept(ctx);
+    const at::Tensor share = saved[1].sigmoid();
+    const at::Tensor d_share = (d[0] * saved[0]).sum(1, /*keepdim=*/true);
+    return {d[0] * share, at::sigmoid_backward(d_share, share)};
   }
 };
 
@@ -238,35 +283,42 @@ at::Tensor Ops::add_bias(const at::Tensor& x_NF, RowRange rows) {
   return AddBias::apply(x_NF, projection(rows));
 }
 
-at::Tensor Ops::rms_norm(const at::Tensor& x_ND, int row, double eps) {
-  return RmsNorm::apply(x_ND, &weights_, row, eps, path_);
+at::Tensor Ops::norm(const at::Tensor& x_ND, const Norm& norm) {
+  return NormFunction::apply(x_ND, CarriedNorm{&weights_, norm}, path_);
 }
 
-std::pair<at::Tensor, at::Tensor> Ops::add_rms_norm(const at::Tensor& x_ND,
-                                                    const at::Tensor& residual_ND, int row,
-                                                    double eps) {
-  auto both = AddRmsNorm::apply(x_ND, residual_ND, &weights_, row, eps, path_);
+std::pair<at::Tensor, at::Tensor> Ops::add_norm(const at::Tensor& x_ND,
+                                                const at::Tensor& residual_ND, const Norm& norm) {
+  auto both = AddNorm::apply(x_ND, residual_ND, CarriedNorm{&weights_, norm}, path_);
   return {both[0], both[1]};
 }
 
-at::Tensor Ops::norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps) {
-  return NormLinear::apply(x_ND, NormedProjection{norm_row, eps, projection(rows), recompute_});
+at::Tensor Ops::norm_linear(const at::Tensor& x_ND, const Norm& norm, RowRange rows) {
+  return NormLinear::apply(x_ND, NormedProjection{norm, projection(rows), recompute_});
 }
 
 std::pair<at::Tensor, at::Tensor> Ops::add_norm_linear(const at::Tensor& x_ND,
-                                                       const at::Tensor& residual_ND, int norm_row,
-                                                       RowRange rows, double eps) {
-  auto both = AddNormLinear::apply(x_ND, residual_ND,
-                                   NormedProjection{norm_row, eps, projection(rows), recompute_});
+                                                       const at::Tensor& residual_ND,
+                                                       const Norm& norm, RowRange rows) {
+  auto both =
+      AddNormLinear::apply(x_ND, residual_ND, NormedProjection{norm, projection(rows), recompute_});
   return {both[0], both[1]};
 }
 
-at::Tensor Ops::swiglu_linear(const at::Tensor& gate_up, RowRange rows) {
-  return SwigluLinear::apply(gate_up, projection(rows), recompute_);
+at::Tensor Ops::activated_linear(const at::Tensor& gate_up, const Activation& activation,
+                                 RowRange parameters, RowRange rows) {
+  return ActivatedLinear::apply(gate_up,
+                                CarriedActivation{activation, &weights_, parameters, path_},
+                                projection(rows), recompute_);
 }
 
-at::Tensor Ops::swiglu(const at::Tensor& gate_up) {
-  return Swiglu::apply(gate_up, path_);
+at::Tensor Ops::activate(const at::Tensor& gate_up, const Activation& activation,
+                         RowRange parameters) {
+  return Activate::apply(gate_up, CarriedActivation{activation, &weights_, parameters, path_});
+}
+
+at::Tensor Ops::gate(const at::Tensor& x_ND, const at::Tensor& gate_N1) {
+  return Gate::apply(x_ND, gate_N1);
 }
 
 at::Tensor Ops::scale(const at::Tensor& x_ND, double factor) {

@@ -59,29 +59,33 @@ class Ops : public BasicOps<OnDevice> {
   at::Tensor embedding(const at::Tensor& ids_N, int row) override;
   virtual void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row);
   at::Tensor linear(const at::Tensor& x_ND, RowRange rows) override;
-  at::Tensor rms_norm(const at::Tensor& x_ND, int row, double eps) override;
-  std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x_ND,
-                                                 const at::Tensor& residual_ND, int row,
-                                                 double eps) override;
-  at::Tensor norm_linear(const at::Tensor& x_ND, int norm_row, RowRange rows, double eps) override;
+  at::Tensor norm(const at::Tensor& x_ND, const Norm& norm) override;
+  std::pair<at::Tensor, at::Tensor> add_norm(const at::Tensor& x_ND, const at::Tensor& residual_ND,
+                                             const Norm& norm) override;
+  at::Tensor norm_linear(const at::Tensor& x_ND, const Norm& norm, RowRange rows) override;
   at::Tensor add_bias(const at::Tensor& x_NF, RowRange rows) override;
-  at::Tensor head_norm(const at::Tensor& qkv, const AttentionShape& shape, int query_row,
-                       int key_row, double eps) override;
+  at::Tensor head_norm(const at::Tensor& qkv, const AttentionShape& shape, const Norm& of_queries,
+                       const Norm& of_keys) override;
+  at::Tensor rotate(const at::Tensor& qkv, const AttentionShape& shape,
+                    const Sequence& sequence) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
                               const Sequence& sequence, const Temperature& temperature) override;
   at::Tensor experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
                      const Sequence& sequence) override;
   std::pair<at::Tensor, at::Tensor> add_norm_linear(const at::Tensor& x_ND,
-                                                    const at::Tensor& residual_ND, int norm_row,
-                                                    RowRange rows, double eps) override;
-  at::Tensor swiglu_linear(const at::Tensor& gate_up, RowRange rows) override;
+                                                    const at::Tensor& residual_ND, const Norm& norm,
+                                                    RowRange rows) override;
+  at::Tensor activated_linear(const at::Tensor& gate_up, const Activation& activation,
+                              RowRange parameters, RowRange rows) override;
+  at::Tensor gate(const at::Tensor& x_ND, const at::Tensor& gate_N1) override;
   at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
                        std::int64_t i_layer) override;
   at::Tensor scale(const at::Tensor& x_ND, double factor) override;
   at::Tensor add(const at::Tensor& x_ND, const at::Tensor& y_ND) override;
 
-  /// silu(gate) * up. gate_up [N, 2 F], gate first -> [N, F].
-  at::Tensor swiglu(const at::Tensor& gate_up);
+  /// activated_linear without the product.
+  at::Tensor activate(const at::Tensor& gate_up, const Activation& activation,
+                      RowRange parameters = {-1, 0});
 
   /// Of activations between blocks all tokens, where ranks have some each. No gradient.
   virtual at::Tensor all_tokens(const at::Tensor& x_ND) { return x_ND; }

@@ -4,8 +4,9 @@
 #include <array>
 
 #include "model/activations.hpp"
+#include "model/attention_sinks.hpp"
 #include "model/detail/autograd_context.hpp"
-#include "model/gradients.hpp"
+#include "model/detail/norms.hpp"
 #include "model/ops.hpp"
 
 namespace finetune::model {
@@ -17,11 +18,11 @@ constexpr std::size_t tensors_a_piece = 3;
 
 struct Attention : torch::autograd::Function<Attention> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
-                          const Sequence& sequence, Path path) {
+                          const Sequence& sequence, const Sinks& sinks, Path path) {
     at::Tensor rotated =
         qkv;  // the linear op before saved its input, not this output: free to change
     if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path);
-    const AttendedPass attended = attend_pass(rotated, shape, sequence, path);
+    const AttendedPass attended = attend_pass(rotated, shape, sequence, sinks, path);
     variable_list kept{rotated, attended.out};
     std::vector<std::int64_t> kernels;
     for (const Attended& piece : attended.pieces) {
@@ -36,6 +37,7 @@ struct Attention : torch::autograd::Function<Attention> {
     ctx->saved_data["kernels"] = std::move(kernels);
     carry(ctx, "shape", shape);
     carry(ctx, "sequence", sequence);
+    carry(ctx, "sinks", sinks);
     save_path(ctx, path);
     return attended.out;
   }
@@ -51,62 +53,60 @@ struct Attention : torch::autograd::Function<Attention> {
       attended.pieces.push_back({ctx->saved_data.at("is_whole").toBool() ? saved[1] : at::Tensor(),
                                  saved[first], saved[first + 1], saved[first + 2], kernels[i]});
     }
-    at::Tensor d_qkv =
-        attend_pass_backward(d[0], saved[0], shape, sequence, attended, saved_path(ctx));
+    at::Tensor d_qkv = attend_pass_backward(d[0], saved[0], shape, sequence, attended,
+                                            carried<Sinks>(ctx, "sinks"), saved_path(ctx));
     if (shape.rotary != Rotary::none)
       rotate(d_qkv, shape, sequence, RotateBy::minus_angle, saved_path(ctx));
-    return {d_qkv, {}, {}, {}};
+    return {d_qkv, {}, {}, {}, {}};
   }
 };
 
-/// Of the norms of query and key heads; -1: weightless.
-struct HeadNormRows {
+/// Of the norms of query heads and of key heads.
+struct HeadNorms {
   Weights* weights;
-  std::array<int, 2> rows;
+  std::array<Norm, 2> norms;
 };
 
 /// Norm of query heads and of key heads, each as one list of vectors: of a head's channels, or of
 /// as many as their weights have.
 struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
-                          Weights* weights, int query_row, int key_row, double eps, Path path) {
-    const auto part = [&](std::int64_t first_head, std::int64_t num_heads, int row) {
-      return vectors(qkv, first_head, num_heads, size_of(*weights, row, shape), shape);
+                          const HeadNorms& of, Path path) {
+    const auto normed = [&](std::int64_t first_head, std::int64_t num_heads, const Norm& norm) {
+      const at::Tensor part =
+          vectors(qkv, first_head, num_heads, size_of(*of.weights, norm, shape), shape);
+      return norm_forward(*of.weights, norm, part, {}, path);
     };
-    const at::Tensor q = part(0, shape.num_heads, query_row);
-    const at::Tensor k = part(shape.num_heads, shape.num_kv_heads, key_row);
-    const auto [q_normed, q_rstd] =
-        rms_norm_forward(q, weight_of(*weights, query_row, q), eps, path);
-    const auto [k_normed, k_rstd] = rms_norm_forward(k, weight_of(*weights, key_row, k), eps, path);
-    keep(ctx, {q, q_rstd, k, k_rstd});
-    carry(ctx, "rows", HeadNormRows{weights, {query_row, key_row}});
+    const Normed q = normed(0, shape.num_heads, of.norms[0]);
+    const Normed k = normed(shape.num_heads, shape.num_kv_heads, of.norms[1]);
+    keep(ctx, {q.h, q.statistics, k.h, k.statistics});
+    carry(ctx, "norms", of);
     carry(ctx, "shape", shape);
     save_path(ctx, path);
-    return join(q_normed, k_normed, qkv, shape);
+    return join(q.y, k.y, qkv, shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
     const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
-    const auto& rows = carried<HeadNormRows>(ctx, "rows").rows;
-    Weights& weights = *carried<HeadNormRows>(ctx, "rows").weights;
+    const HeadNorms& of = carried<HeadNorms>(ctx, "norms");
     const at::Tensor d_qkv = d[0].contiguous();
     const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {
-      const int row = rows[i];
+      const Norm& norm = of.norms[i];
       const at::Tensor dy =
-          vectors(d_qkv, first_head, num_heads, size_of(weights, row, shape), shape);
-      auto [dx, dw] = rms_norm_backward(dy, saved[2 * i], weight_of(weights, row, dy),
-                                        saved[2 * i + 1], {}, saved_path(ctx));
-      if (row >= 0) add_vector(weights.gradient({row, 1}), dw);
-      return dx;
+          vectors(d_qkv, first_head, num_heads, size_of(*of.weights, norm, shape), shape);
+      return norm_backward(*of.weights, norm, {saved[2 * i], {}, saved[2 * i + 1]}, dy, {},
+                           saved_path(ctx));
     };
     const at::Tensor d_q = pull(0, shape.num_heads, 0);
     const at::Tensor d_k = pull(shape.num_heads, shape.num_kv_heads, 1);
-    return {join(d_q, d_k, d_qkv, shape), {}, {}, {}, {}, {}, {}};
+    return {join(d_q, d_k, d_qkv, shape), {}, {}, {}};
   }
 
  private:
-  static std::int64_t size_of(const Weights& weights, int row, const AttentionShape& shape) {
+  static std::int64_t size_of(const Weights& weights, const Norm& norm,
+                              const AttentionShape& shape) {
+    const int row = norm.rows.weight;
     return row >= 0 ? weights.weight({row, 1}).numel() : shape.head_size;
   }
 
@@ -118,10 +118,6 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
         .contiguous();
   }
 
-  static at::Tensor weight_of(const Weights& weights, int row, const at::Tensor& like) {
-    return row >= 0 ? weights.weight({row, 1}) : at::ones({like.size(1)}, like.options());
-  }
-
   /// Queries and keys of their own, values of `qkv`.
   static at::Tensor join(const at::Tensor& q, const at::Tensor& k, const at::Tensor& qkv,
                          const AttentionShape& shape) {
@@ -131,6 +127,26 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
                     k.view({tokens, shape.num_kv_heads * shape.head_size}),
                     qkv.narrow(1, qkv.size(1) - values, values)},
                    1);
+  }
+};
+
+/// In place in both directions, as attention does it.
+struct Rotate : torch::autograd::Function<Rotate> {
+  static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
+                          const Sequence& sequence, Path path) {
+    carry(ctx, "shape", shape);
+    carry(ctx, "sequence", sequence);
+    save_path(ctx, path);
+    ctx->mark_dirty({qkv});
+    at::Tensor rotated = qkv;
+    model::rotate(rotated, shape, sequence, RotateBy::angle, path);
+    return rotated;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    at::Tensor d_qkv = d[0].contiguous();
+    model::rotate(d_qkv, carried<AttentionShape>(ctx, "shape"), carried<Sequence>(ctx, "sequence"),
+                  RotateBy::minus_angle, saved_path(ctx));
+    return {d_qkv, {}, {}, {}};
   }
 };
 
@@ -157,23 +173,32 @@ struct ScaleQueries : torch::autograd::Function<ScaleQueries> {
 
 at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
                           const Sequence& sequence, std::int64_t i_layer) {
-  if (sequence.caches.empty()) return Attention::apply(qkv, shape, sequence, path_);
+  const Sinks sinks(weights_, shape.sinks);
+  if (sequence.caches.empty()) return Attention::apply(qkv, shape, sequence, sinks, path_);
   at::Tensor rotated = qkv;
-  if (shape.rotary != Rotary::none) rotate(rotated, shape, sequence, RotateBy::angle, path_);
-  return attend_cached(rotated, shape, sequence, i_layer, path_);
+  if (shape.rotary != Rotary::none) model::rotate(rotated, shape, sequence, RotateBy::angle, path_);
+  return attend_cached(rotated, shape, sequence, i_layer, sinks, path_);
 }
 
-at::Tensor Ops::head_norm(const at::Tensor& qkv, const AttentionShape& shape, int query_row,
-                          int key_row, double eps) {
-  return HeadNormFunction::apply(qkv, shape, &weights_, query_row, key_row, eps, path_);
+at::Tensor Ops::head_norm(const at::Tensor& qkv, const AttentionShape& shape,
+                          const Norm& of_queries, const Norm& of_keys) {
+  return HeadNormFunction::apply(qkv, shape, HeadNorms{&weights_, {of_queries, of_keys}}, path_);
+}
+
+at::Tensor Ops::rotate(const at::Tensor& qkv, const AttentionShape& shape,
+                       const Sequence& sequence) {
+  return Rotate::apply(qkv, shape, sequence, path_);
 }
 
 at::Tensor Ops::tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
                                  const Sequence& sequence, const Temperature& temperature) {
   const at::Tensor position =
       sequence.positions.to(at::kFloat) + static_cast<double>(sequence.first_position);
-  const at::Tensor factor =
-      ((position + 1) / temperature.floor).floor_().log1p_().mul_(temperature.scale).add_(1);
+  const at::Tensor factor = ((position + temperature.first) / temperature.floor)
+                                .floor_()
+                                .log1p_()
+                                .mul_(temperature.scale)
+                                .add_(1);
   return ScaleQueries::apply(qkv, factor.to(qkv.scalar_type()), shape.num_heads * shape.head_size);
 }
 

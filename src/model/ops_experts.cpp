@@ -146,6 +146,10 @@ struct ExpertLayer {
   at::Tensor own_sums(const at::Tensor& terms_ND) const {
     return travel ? travel->scatter(terms_ND)->wait() : terms_ND;
   }
+  at::Tensor router_logits(const at::Tensor& x, Path path) const {
+    const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
+    return rows.router_bias < 0 ? logits : logits + weights->weight({rows.router_bias, 1});
+  }
   ExpertTensors tensors() const {
     return rows.stride == 0 ? ExpertTensors::fused : ExpertTensors::separate;
   }
@@ -163,7 +167,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
                           Recompute recompute, Path path) {
     at::Tensor x = layer.all_tokens(own_x);
     const Experts& experts = layer.experts;
-    const at::Tensor logits = matmul(x, layer.weights->matrix({layer.rows.router, 1}), path);
+    const at::Tensor logits = layer.router_logits(x, path);
     Balance* balance = layer.balance;
     const Routing routing = model::route(logits, experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
@@ -174,7 +178,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor hidden = products.product(inputs, gate_up, 2 * experts.d_ff);
     inputs.reset();
     x.reset();
-    const at::Tensor activated = swiglu_forward(hidden, path);
+    const at::Tensor activated = activate(hidden, experts.activation, path);
     at::Tensor outputs = route->back(products.product(activated, down, own_x.size(1)));
     if (!experts.scales_input)
       outputs.mul_(routing.sorted_weights().unsqueeze(1).to(own_x.scalar_type()));
@@ -208,19 +212,22 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
       weights_there = route.there(sorted_weights).unsqueeze(1);
       d_plain = d_outputs * weights_there.to(d_outputs.scalar_type());
     }
-    at::Tensor activated = saved.size() > 6 ? saved[6] : swiglu_forward(hidden, path);
+    at::Tensor activated = saved.size() > 6 ? saved[6] : activate(hidden, experts.activation, path);
     at::Tensor d_activated = products.backward(d_outputs, down, experts.d_ff);
     products.add_gradients(d_plain, activated, down);
     at::Tensor d_sorted_weights;
     if (!experts.scales_input) {
-      d_sorted_weights =
-          route.back((d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat));
+      at::Tensor d_weights_there = (d_activated * activated).sum(1, /*keepdim=*/false, at::kFloat);
+      if (const at::Tensor of_biases = products.dots_with_biases(d_outputs, down);
+          of_biases.defined())
+        d_weights_there.add_(of_biases);
+      d_sorted_weights = route.back(d_weights_there);
       d_activated.mul_(weights_there.to(d_activated.scalar_type()));
     }
     activated.reset();
     d_outputs.reset();
     d_plain.reset();
-    at::Tensor d_gate_up = swiglu_backward(d_activated, hidden, path);
+    at::Tensor d_gate_up = activate_backward(d_activated, hidden, experts.activation, path);
     d_activated.reset();
     at::Tensor x = layer.all_tokens(saved[0]);
     at::Tensor inputs = route.there(inputs_of(x, routing, experts));
@@ -241,6 +248,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
         router_backward(d_weights, routing, experts, layer.balance).to(x.scalar_type());
     const RowRange router{layer.rows.router, 1};
     add_product(layer.weights->gradient(router), d_logits, x, path);
+    if (const RowRange bias{layer.rows.router_bias, 1}; layer.rows.router_bias >= 0)
+      add_vector(layer.weights->gradient(bias), d_logits.sum(0, /*keepdim=*/false, at::kFloat));
     x.reset();
     const at::Tensor dx = add_copies(d_inputs, routing) +
                           matmul_backward(d_logits, layer.weights->matrix(router), path);

@@ -66,7 +66,9 @@ void score_rewards(at::Tensor& logits_N1, const at::Tensor& d_score_N, LabelScor
 }  // namespace
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  return matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
+  at::Tensor logits = matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
+  const double cap = outputs_.softcap;
+  return cap > 0 ? logits.div_(cap).tanh_().mul_(cap) : logits;
 }
 
 LabelScores Ops::label_scores(const at::Tensor& x_ND, const at::Tensor& labels_N, int row) {
@@ -118,9 +120,14 @@ LabelScores Ops::score_chunks(const at::Tensor& x_ND, const at::Tensor& labels_N
     at::Tensor logits = matmul(x, weight, path_);
     LabelScores scores = {chunk(all.log_prob_N), chunk(all.is_first_N)};
     const bool has_gradient = d_log_prob_N.defined();
+    const double cap = outputs_.softcap;
+    if (cap > 0) logits.div_(cap).tanh_().mul_(cap);
+    const at::Tensor capped = cap > 0 && has_gradient ? logits.clone() : at::Tensor();
     score_labels(row, logits, chunk(labels_N), has_gradient ? chunk(d_log_prob_N) : at::Tensor(),
                  scores);
     if (!has_gradient) continue;
+    // d tanh = 1 - tanh^2.
+    if (cap > 0) logits.addcmul_(logits, at::square(capped / cap), -1);
     // Logits now hold their gradient.
     add_product(weights_.gradient({row, 1}), logits, x, path_);
     at::Tensor d_x = chunk(d_x_ND);

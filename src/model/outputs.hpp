@@ -22,6 +22,7 @@ enum class HeadKind {
 struct Outputs {
   HeadKind kind = HeadKind::next_token;
   std::int64_t num = 0;  ///< logits of a text; 0 with next_token
+  double softcap = 0;    ///< c of next_token's logits c tanh(x / c); 0: none
 
   bool are_of_texts() const { return kind != HeadKind::next_token; }
 };

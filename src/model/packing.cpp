@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
 
 namespace finetune::model {
@@ -48,9 +49,25 @@ std::vector<Plane> gptq_planes(const Parameter& parameter) {
 std::vector<Plane> fp8_planes(const Parameter& parameter) {
   const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
   const std::int64_t side = parameter.packing.group_size;
-  const std::vector<std::int64_t> scales = side == 0 ? std::vector{outputs, std::int64_t{1}}
-                                                     : std::vector{outputs / side, inputs / side};
+  const std::vector<std::int64_t> scales =
+      side == 0 ? std::vector{outputs, std::int64_t{1}}
+                : std::vector{pieces(outputs, side), pieces(inputs, side)};
   return {{"", DType::u8, parameter.shape}, {".scales", DType::f32, scales}};
+}
+
+/// [E, in, out] as the files have it: the codes of an output's inputs next to each other.
+std::vector<Plane> mxfp4_planes(const Parameter& parameter) {
+  const std::int64_t num = parameter.shape[0], inputs = parameter.shape[1];
+  const std::int64_t outputs = parameter.shape[2], blocks = inputs / kernels::mxfp4_block;
+  return {{"_blocks", DType::u8, {num, outputs, blocks, kernels::mxfp4_block / 2}},
+          {"_scales", DType::u8, {num, outputs, blocks}}};
+}
+
+std::string why_not_mxfp4(const Parameter& parameter) {
+  if (parameter.shape.size() != 3) return "it is no tensor of all experts of a layer";
+  if (parameter.shape[1] % kernels::mxfp4_block == 0) return "";
+  return fmt::format("its {} inputs are no multiple of {} that share a scale", parameter.shape[1],
+                     kernels::mxfp4_block);
 }
 
 }  // namespace
@@ -65,6 +82,8 @@ std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
       return gptq_planes(parameter);
     case Packing::Kind::fp8:
       return fp8_planes(parameter);
+    case Packing::Kind::mxfp4:
+      return mxfp4_planes(parameter);
     default:
       return {{"", compute, parameter.shape}};
   }
@@ -87,6 +106,8 @@ std::int64_t elements_together(const Packing& packing) {
       return codes_a_word;
     case Packing::Kind::fp8:
       return std::max<std::int64_t>(1, packing.group_size);
+    case Packing::Kind::mxfp4:
+      return kernels::mxfp4_block;
   }
   return 1;
 }
@@ -95,8 +116,11 @@ std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
   if (packing.is_dense()) return "";
   if (parameter.count() == 0) return "it has no elements";
   if (packing.kind == Packing::Kind::nf4) return "";
+  if (packing.kind == Packing::Kind::mxfp4) return why_not_mxfp4(parameter);
   if (parameter.shape.size() != 2) return "it is no matrix";
-  const std::int64_t together = elements_together(packing);
+  // The last blocks of files may be smaller.
+  const bool has_any_size = packing.kind == Packing::Kind::fp8 && packing.in_files;
+  const std::int64_t together = has_any_size ? 1 : elements_together(packing);
   for (const std::int64_t size : parameter.shape)
     if (size % together != 0)
       return packing.kind == Packing::Kind::fp8

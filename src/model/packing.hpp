@@ -31,10 +31,16 @@ enum { codes, zeros, scales, groups };
 namespace fp8_plane {
 enum { values, scales };
 }
+namespace mxfp4_plane {
+enum { codes, scales };
+}
 
 /// The planes of a frozen tensor. nf4: codes u8 [n / 2], maxima u8 (not nested: f32) [n / 64],
 /// nested maxima f32 [n / 16384], their offset f32 [1]. gptq: as in the files. fp8: values u8 [out,
-/// in], scales f32 [out / rows of a tile, in / columns of a tile].
+/// in], scales f32 [out / rows of a tile, in / columns of a tile], rounded up: the last tiles of
+/// files may be smaller. What has one scale in files has it for each row. mxfp4, of experts [E, in,
+/// out]: codes u8 [E, out, in / 32, 16], two each, and exponents u8 [E, out, in / 32], as in the
+/// files.
 std::vector<Plane> planes(const Parameter& parameter, core::DType compute);
 
 /// The beginning of the names of a packed tensor's planes in files: nf4 has the tensor's own name,

@@ -38,7 +38,9 @@ struct Packing {
     dense,  ///< in the computation's dtype
     nf4,    ///< 4-bit normal floats in blocks of 64 (Dettmers et al. 2023, arXiv 2305.14314)
     gptq,   ///< 4-bit integers with a scale and a zero a group (Frantar et al. 2022, 2210.17323)
-    fp8,    ///< e4m3 with a scale per row or block, as products of 8 bits read it (model/fp8.hpp)
+    fp8,    ///< e4m3 with a scale per row or block (model/fp8.hpp)
+    mxfp4,  ///< experts in 4-bit floats, 32 of which share a power of two (OCP 2023, MX formats
+            ///< v1.0)
   };
   Kind kind = Kind::dense;
   bool in_files = false;  ///< the model's files have it packed like this
@@ -49,6 +51,8 @@ struct Packing {
   int zero_offset = 1;  ///< gptq: what is to be added to a stored zero
 
   bool is_dense() const { return kind == Kind::dense; }
+  /// In 8 bits as products read it, with powers of two for scales; files have any scales.
+  bool is_operand() const { return kind == Kind::fp8 && !in_files; }
 };
 
 /// What an adapter puts on top of a row: rows of its own, whose number and order are the adapter's,
@@ -101,6 +105,12 @@ struct Part {
   bool nests = true;                ///< Packing::nests of the logical tensor
 };
 
+/// Consecutive indices of dim 0.
+struct RowSpan {
+  std::int64_t first = 0;
+  std::int64_t num = 0;
+};
+
 struct Parameter {
   std::string name;                 ///< as in the Hugging Face file
   std::vector<std::int64_t> shape;  ///< of the logical tensor, or of a rank's part of it
@@ -110,6 +120,7 @@ struct Parameter {
   bool trainable = true;
   bool is_new = false;  ///< the model's files do not have it: a run begins with a random one
   bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
+  double lr_ratio = 1;  ///< its learning rate as a multiple of the step's
   Init init = Init::normal;
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last
@@ -118,6 +129,8 @@ struct Parameter {
   std::optional<OfExperts> of_experts = {};
   /// In a rank's own table (model/part.hpp), whose shapes are those of the parts.
   std::optional<Part> held = {};
+  /// Trained: of its rows only these, such as those of new tokens; the others stay as they are.
+  std::optional<RowSpan> trained_rows = {};
   Packing packing = {};
   Packing published =
       {};                ///< trained: how it is gathered, dense or fp8; the master weights are not

@@ -87,6 +87,7 @@ std::vector<std::int64_t> shape_of(const Part& part, std::size_t dim) {
     return shape;
   }
   std::vector<std::int64_t> shape = part.boxes.front().extent;
+  if (part.boxes.size() == 1) return shape;
   shape[dim] = 0;
   for (const core::Box& box : part.boxes)
     shape[dim] += box.extent[dim];
@@ -183,6 +184,14 @@ std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int6
                      pieces.num * pieces.parts, pieces.size / pieces.parts, split_lines(row));
 }
 
+/// Whether a box begins or ends within what is packed together along a dim; the last of these may
+/// be shorter.
+bool cuts(const core::Box& box, const std::vector<std::int64_t>& shape, std::size_t dim,
+          std::int64_t together) {
+  const std::int64_t end = box.begin[dim] + box.extent[dim];
+  return box.begin[dim] % together != 0 || (end % together != 0 && end != shape[dim]);
+}
+
 /// Blocks of codes are not cut.
 std::string why_not_packed(const Parameter& row, std::int64_t tp) {
   if (row.packing.is_dense()) return "";
@@ -197,9 +206,7 @@ std::string why_not_packed(const Parameter& row, std::int64_t tp) {
               ? (box.extent[1] == in
                      ? box.begin[0] * in % whole != 0 || box.extent[0] * in % whole != 0
                      : in % whole != 0 || box.begin[1] % whole != 0 || box.extent[1] % whole != 0)
-              : box.begin[0] % whole + box.extent[0] % whole + box.begin[1] % whole +
-                        box.extent[1] % whole !=
-                    0;
+              : cuts(box, row.shape, 0, whole) || cuts(box, row.shape, 1, whole);
       if (is_cut)
         return fmt::format("{} is packed in {} of {} numbers, some of which would be cut", row.name,
                            row.packing.kind == Packing::Kind::gptq ? "words" : "blocks", whole);

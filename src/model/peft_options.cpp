@@ -13,7 +13,7 @@ namespace finetune::model {
 namespace {
 
 /// Keys that say nothing about what tensors mean, or are read for every adapter.
-constexpr std::array<std::string_view, 13> common = {"auto_mapping",
+constexpr std::array<std::string_view, 14> common = {"auto_mapping",
                                                      "base_model_name_or_path",
                                                      "ensure_weight_tying",
                                                      "exclude_modules",
@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, 13> common = {"auto_mapping",
                                                      "peft_version",
                                                      "revision",
                                                      "target_modules",
-                                                     "task_type"};
+                                                     "task_type",
+                                                     "trainable_token_indices"};
 
 /// null, false, an empty list: what PEFT writes for options that are not used.
 bool is_unused(const core::Json& value) {

@@ -50,14 +50,19 @@ bool is_widened(const at::Tensor& tensor, Path path) {
 
 namespace {
 
-thread_local bool expects_few_rows = false;
+thread_local FewRows::Expected expected_rows;
 
-/// Of few rows with the transpose of a matrix that lies row by row.
-bool is_of_few_rows(const at::Tensor& a, const at::Tensor& b) {
-  return expects_few_rows && a.is_cpu() &&
-         (a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16) &&
-         kernels::is_quick_with_few_rows(a.scalar_type() != at::kFloat, a.size(0)) &&
-         b.scalar_type() == a.scalar_type() && a.is_contiguous() && b.t().is_contiguous();
+/// How many of a product's first rows are few, which is one with the transpose of a matrix that
+/// lies row by row.
+std::int64_t num_few_rows(const at::Tensor& a, const at::Tensor& b) {
+  const std::int64_t count = expected_rows.of_all               ? a.size(0)
+                             : expected_rows.total == a.size(0) ? expected_rows.count
+                                                                : 0;
+  if (count == 0 || count > kernels::most_few_rows || !a.is_cpu() || !a.is_contiguous() ||
+      !b.t().is_contiguous() || b.scalar_type() != a.scalar_type() ||
+      (a.scalar_type() != at::kFloat && a.scalar_type() != at::kBFloat16))
+    return 0;
+  return count;
 }
 
 template <typename T>
@@ -77,33 +82,39 @@ void few_rows_product(const at::Tensor& out, const at::Tensor& a, const at::Tens
     compute.template operator()<kernels::bf16>();
 }
 
+/// Into `out`, however many rows there are.
+void plain_product(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {
+  if (is_widened(a, path))
+    widened_product(out, a, b, kernels::Into::fresh);
+  else
+    at::mm_out(out, a, b);
+}
+
 }  // namespace
 
-FewRows::FewRows() : before_(std::exchange(expects_few_rows, true)) {}
+FewRows::FewRows() : before_(std::exchange(expected_rows, {.of_all = true})) {}
+FewRows::FewRows(std::int64_t count, std::int64_t total)
+    : before_(std::exchange(expected_rows, {.count = count, .total = total})) {}
 FewRows::~FewRows() {
-  expects_few_rows = before_;
+  expected_rows = before_;
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {
-  if (is_of_few_rows(a, b)) {
-    const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-    few_rows_product(out, a, b);
-    return out;
-  }
-  if (!is_widened(a, path)) return at::mm(a, b);
+  if (num_few_rows(a, b) == 0 && !is_widened(a, path)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-  widened_product(out, a, b, kernels::Into::fresh);
+  product_out(out, a, b, path);
   return out;
 }
 
 void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {
-  if (is_of_few_rows(a, b) && out.is_contiguous()) {
-    few_rows_product(out, a, b);
-  } else if (is_widened(a, path)) {
-    widened_product(out, a, b, kernels::Into::fresh);
-  } else {
-    at::mm_out(out, a, b);
+  const std::int64_t count = out.is_contiguous() ? num_few_rows(a, b) : 0;
+  if (count > 0) {
+    few_rows_product(out.narrow(0, 0, count), a.narrow(0, 0, count), b);
+    if (count == a.size(0)) return;
+    at::Tensor others = out.narrow(0, count, a.size(0) - count);
+    return plain_product(others, a.narrow(0, count, others.size(0)), b, path);
   }
+  plain_product(out, a, b, path);
 }
 
 void product_add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {

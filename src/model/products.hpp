@@ -32,18 +32,26 @@ void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path
 /// out += a b, rounded once.
 void product_add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path);
 
-/// For as long as it lives, products that this thread begins expect few rows: those of a few tokens
-/// on a CPU are computed by kernels::few_rows_product. Not in training, where a block that is
-/// recomputed has to get the bits that it had.
+/// For as long as it lives, products that this thread begins expect few rows: those of up to
+/// kernels::most_few_rows on a CPU are computed by kernels::few_rows_product, where a row does not
+/// depend on the others. Not in training, where a block that is recomputed has to get the bits that
+/// it had; nor for prompts, which have many rows.
 class FewRows {
  public:
+  struct Expected {
+    bool of_all = false;                ///< all products have few rows
+    std::int64_t count = 0, total = 0;  ///< else the first so many rows of so many are few
+  };
+
   FewRows();
+  /// Of the first `count` rows of products with `total` rows; the others are computed as usual.
+  FewRows(std::int64_t count, std::int64_t total);
   ~FewRows();
   FewRows(const FewRows&) = delete;
   FewRows& operator=(const FewRows&) = delete;
 
  private:
-  bool before_;
+  Expected before_;
 };
 
 }  // namespace finetune::model

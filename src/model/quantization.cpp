@@ -5,61 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "model/detail/quantization_fp8.hpp"
+#include "model/detail/settings_reader.hpp"
 #include "model/packing.hpp"
 
 namespace finetune::model {
 namespace {
 
-/// One object of settings, with its place for messages.
-class Reader {
- public:
-  Reader(const core::Json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  [[noreturn]] void fail(const std::string& problem, const std::string& why,
-                         const std::string& remedy) const {
-    core::fail(core::ErrorKind::input, {where_, problem, why, remedy});
-  }
-
-  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-
-  std::int64_t integer(const char* key, std::int64_t otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!object_[key].is_number_integer())
-      fail(fmt::format("\"{}\" is no integer", key), "it says how the weights are packed",
-           "Use the file the model was published with.");
-    return object_[key].get<std::int64_t>();
-  }
-  bool boolean(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!object_[key].is_boolean())
-      fail(fmt::format("\"{}\" is neither true nor false", key),
-           "it says how the weights are packed", "Use the file the model was published with.");
-    return object_[key].get<bool>();
-  }
-  std::string text(const char* key, const std::string& otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!object_[key].is_string())
-      fail(fmt::format("\"{}\" is no string", key), "it says how the weights are packed",
-           "Use the file the model was published with.");
-    return object_[key].get<std::string>();
-  }
-  std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> all;
-    if (!has(key) || !object_[key].is_array()) return all;
-    for (const core::Json& entry : object_[key])
-      if (entry.is_string()) all.push_back(entry.get<std::string>());
-    return all;
-  }
-
- private:
-  const core::Json& object_;
-  std::string where_;
-};
-
-Quantization read_gptq(const Reader& reader) {
+Quantization read_gptq(const SettingsReader& reader) {
   constexpr std::array<std::int64_t, 4> known_groups = {-1, 32, 64, 128};
   const std::int64_t bits = reader.integer("bits", 4);
   if (bits != 4)
@@ -82,7 +39,7 @@ Quantization read_gptq(const Reader& reader) {
   return result;
 }
 
-Quantization read_bitsandbytes(const Reader& reader) {
+Quantization read_bitsandbytes(const SettingsReader& reader) {
   const std::string type = reader.text("bnb_4bit_quant_type", "fp4");
   if (!reader.boolean("load_in_4bit", false) || type != "nf4")
     reader.fail(reader.boolean("load_in_4bit", false)
@@ -101,10 +58,30 @@ Quantization read_bitsandbytes(const Reader& reader) {
   return result;
 }
 
-bool is_left_out(const Parameter& row, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return row.name.starts_with(name + ".") || row.name.find("." + name + ".") != std::string::npos;
-  });
+/// Of all experts of a layer; other modules are named, and are as they were in any case.
+Quantization read_mxfp4(const SettingsReader& reader) {
+  Quantization result;
+  result.packing = {.kind = Packing::Kind::mxfp4, .in_files = true, .nests = false};
+  for (const std::string& name : reader.texts("modules_to_not_convert"))
+    result.not_converted_patterns.emplace_back(name, false,
+                                               reader.where() + ": modules_to_not_convert");
+  return result;
+}
+
+bool is_left_out(const Parameter& row, const Quantization& quantization) {
+  const std::string_view module = std::string_view(row.name).substr(0, row.name.rfind('.'));
+  return std::ranges::any_of(quantization.not_converted,
+                             [&](const std::string& name) {
+                               return row.name.starts_with(name + ".") ||
+                                      row.name.find("." + name + ".") != std::string::npos;
+                             }) ||
+         std::ranges::any_of(quantization.not_converted_patterns, [&](const core::Regex& pattern) {
+           return pattern.matches_beginning(module);
+         });
+}
+
+const char* bits_of(const Packing& packing) {
+  return packing.kind == Packing::Kind::fp8 ? "8 bits" : "4 bits";
 }
 
 }  // namespace
@@ -115,49 +92,55 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
   const auto found = config.find("quantization_config");
   const bool is_inside = found != config.end() && found->is_object();
   if (!is_inside && !quantize_config.is_object()) return {};
-  const Reader reader(is_inside ? *found : quantize_config,
-                      is_inside ? where + ": quantization_config" : quantize_where);
+  const SettingsReader reader(is_inside ? *found : quantize_config,
+                              is_inside ? where + ": quantization_config" : quantize_where);
   const std::string method = reader.text("quant_method", is_inside ? "" : "gptq");
   if (method == "gptq") return read_gptq(reader);
   if (method == "bitsandbytes") return read_bitsandbytes(reader);
-  reader.fail(fmt::format("quant_method \"{}\"", method),
-              "\"gptq\" (4 bits) and \"bitsandbytes\" (nf4) are read",
+  if (method == "fp8") return read_fp8(reader);
+  if (method == "mxfp4") return read_mxfp4(reader);
+  if (method == "compressed-tensors") return read_compressed_tensors(reader);
+  if (method == "modelopt") return read_modelopt(reader, "ignore");
+  reader.fail(fmt::format("quant_method \"{}\"", core::one_line(method)),
+              "\"gptq\" (4 bits), \"bitsandbytes\" (nf4), \"mxfp4\", and \"fp8\", "
+              "\"compressed-tensors\" and \"modelopt\" (FP8) are read",
               "Choose such a model, or the original one with adapter.name = \"qlora\".");
 }
 
-void refuse_modelopt(const core::Json& config, const std::string& where) {
+Quantization read_modelopt(const core::Json& config, const std::string& where) {
   const auto found = config.is_object() ? config.find("quantization") : config.end();
   const bool is_told = config.is_object() && found != config.end() && found->is_object();
-  const Reader reader(is_told ? *found : config, where);
+  const SettingsReader reader(is_told ? *found : config, where);
   if (!is_told)
     reader.fail("has no \"quantization\"", "it says how NVIDIA's ModelOpt quantised the weights",
                 "Use the file the model was published with.");
-  const std::string method = reader.text("quant_algo", "");
-  if (method.empty()) return;
-  reader.fail(
-      fmt::format("the weights were quantised to {} by NVIDIA's ModelOpt", core::one_line(method)),
-      "\"gptq\" (4 bits) and \"bitsandbytes\" (nf4) are read",
-      "Choose such a model, or the original one with adapter.name = \"qlora\".");
+  return read_modelopt(reader, "exclude_modules");
 }
 
 void mark_packed(const Quantization& quantization, const std::string& where,
                  ParameterTable& table) {
   if (quantization.packing.is_dense()) return;
+  const bool is_gptq = quantization.packing.kind == Packing::Kind::gptq;
+  const bool is_mxfp4 = quantization.packing.kind == Packing::Kind::mxfp4;
   for (Parameter& row : table.rows) {
     const bool is_matrix = row.role == Role::linear || row.role == Role::expert;
-    if (!is_matrix || is_left_out(row, quantization.not_converted)) continue;
-    if (quantization.packing.kind == Packing::Kind::gptq && row.shape.size() == 3)
+    if (!is_matrix || is_left_out(row, quantization)) continue;
+    if (is_mxfp4 && row.role != Role::expert) continue;
+    if (!is_mxfp4 && quantization.packing.kind != Packing::Kind::nf4 && row.shape.size() == 3)
       core::fail(core::ErrorKind::input,
-                 {where, fmt::format("{} cannot be packed in 4 bits by GPTQ", row.name),
-                  fmt::format("it holds the {} experts of a layer as one tensor, but GPTQ's files "
+                 {where,
+                  fmt::format("{} cannot be packed in {} by {}", row.name,
+                              bits_of(quantization.packing), is_gptq ? "GPTQ" : "scales"),
+                  fmt::format("it holds the {} experts of a layer as one tensor, but {} files "
                               "hold only matrices",
-                              row.shape[0]),
+                              row.shape[0], is_gptq ? "GPTQ's" : "such"),
                   "Use the original model with adapter.name = \"qlora\"."});
     const std::string why = why_not_packed(row, quantization.packing);
     if (!why.empty())
-      core::fail(core::ErrorKind::input,
-                 {where, fmt::format("{} cannot be packed in 4 bits", row.name), why,
-                  "Check that config.json belongs to the model."});
+      core::fail(
+          core::ErrorKind::input,
+          {where, fmt::format("{} cannot be packed in {}", row.name, bits_of(quantization.packing)),
+           why, "Check that config.json belongs to the model."});
     row.packing = quantization.packing;
     row.trainable = false;
   }

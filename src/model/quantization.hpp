@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/regex.hpp"
 #include "model/parameter_table.hpp"
 
 namespace finetune::model {
 
 struct Quantization {
-  Packing packing;                         ///< dense: nothing is packed
-  std::vector<std::string> not_converted;  ///< ends of names of modules that are not
+  Packing packing;                                       ///< dense: nothing is packed
+  std::vector<std::string> not_converted = {};           ///< parts of names of modules that are not
+  std::vector<core::Regex> not_converted_patterns = {};  ///< the same, of the beginning of names
 };
 
 /// What `config` (config.json) says under "quantization_config"; or, if it says nothing there,
@@ -22,10 +24,10 @@ Quantization read_quantization(const core::Json& config, const std::string& wher
                                const core::Json& quantize_config,
                                const std::string& quantize_where);
 
-/// Refuses weights that NVIDIA's ModelOpt quantised, by what it says in hf_quant_config.json: FP8,
-/// NVFP4, W4A16_AWQ, ... A cache of keys and values alone may be quantised. `where` is its path.
+/// What NVIDIA's ModelOpt says in hf_quant_config.json, whose path `where` is: FP8 is read, NVFP4,
+/// W4A16_AWQ and others are not. A cache of keys and values alone may be quantised: dense.
 /// Throws: ErrorKind::input.
-void refuse_modelopt(const core::Json& config, const std::string& where);
+Quantization read_modelopt(const core::Json& config, const std::string& where);
 
 /// Marks the matrices of blocks as packed in files, and frozen.
 /// Throws: ErrorKind::input if one of them cannot be.

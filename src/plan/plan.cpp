@@ -102,11 +102,11 @@ std::int64_t sum(const std::vector<MemoryItem>& items, const Counts& counts) {
 
 /// A line a category with its total, and one for each of its items if it has several.
 template <typename Line>
-void add_memory(const Plan& plan, Place place, const Line& line) {
+void add_memory(const std::vector<MemoryItem>& memory, Place place, const Line& line) {
   for (int i = 0; i <= static_cast<int>(Category::other); ++i) {
     const auto category = static_cast<Category>(i);
     std::vector<MemoryItem> items;
-    for (const MemoryItem& item : plan.memory)
+    for (const MemoryItem& item : memory)
       if (item.category == category && item.place == place) items.push_back(item);
     if (items.empty()) continue;
     const std::string total = core::human_bytes(sum(items, [](const MemoryItem&) { return true; }));
@@ -267,6 +267,15 @@ void require_sane_batch(const Plan& plan, const std::string& deck) {
                    data_ranks_text(plan.mesh))});
 }
 
+std::string to_string(const std::vector<MemoryItem>& items) {
+  std::string text;
+  add_memory(items, Place::device, [&](const char* name, const std::string& value) {
+    text += fmt::format("  {:<24} {}\n", name, value);
+  });
+  text.pop_back();
+  return text;
+}
+
 std::string to_string(const Plan& plan) {
   std::string text;
   const auto line = [&](const char* name, const std::string& value) {
@@ -304,7 +313,7 @@ std::string to_string(const Plan& plan) {
                              : "the " + data_ranks_text(plan.mesh)));
   }
   line("memory per rank", core::human_bytes(plan.memory_bytes()) + " at the peak of a step");
-  add_memory(plan, Place::device, line);
+  add_memory(plan.memory, Place::device, line);
   if (plan.uneven_router_bytes > 0)
     line("uneven routers",
          fmt::format("not counted: a rank whose experts are chosen twice as often "
@@ -312,7 +321,7 @@ std::string to_string(const Plan& plan) {
                      core::human_bytes(plan.uneven_router_bytes)));
   if (plan.host_bytes() > 0) {
     line("host memory per rank", core::human_bytes(plan.host_bytes()));
-    add_memory(plan, Place::host, line);
+    add_memory(plan.memory, Place::host, line);
   }
   text.pop_back();
   return text;

@@ -83,6 +83,8 @@ struct PlanInput {
   std::int64_t max_seq_length = 1;
   /// Of packed samples, as long as the one that a token is in on average; 0: one fills a sequence.
   std::int64_t sample_tokens = 0;
+  /// Of one pass of [evaluate], unless a text has more; 0: the deck has no tasks.
+  std::int64_t evaluate_tokens = 0;
   std::vector<OtherTable> other_tables;  ///< from what trains most to what trains least
 };
 
@@ -129,6 +131,9 @@ ShardMap shards_of(const Plan& plan, const model::ParameterTable& own);
 /// Refuses a step of more passes per rank than anybody would wait for. `deck` is its path.
 /// Throws: ErrorKind::deck naming the largest batch for these ranks.
 void require_sane_batch(const Plan& plan, const std::string& deck);
+
+/// What the items of a device hold, by category.
+std::string to_string(const std::vector<MemoryItem>& items);
 
 /// The table a person reads: parameters, batch, mesh, memory a rank by category.
 std::string to_string(const Plan& plan);

@@ -10,6 +10,7 @@
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "weights/detail/index.hpp"
 #include "weights/detail/names.hpp"
@@ -73,6 +74,13 @@ std::set<std::string> files_of(const WeightMap& map) {
   return files;
 }
 
+void append_file(const fs::path& folder, const std::string& name, std::string& packed) {
+  const core::File file = open_in_folder(folder, name);
+  append_field(packed, name);
+  append_field(packed, std::to_string(file.size_bytes()));
+  append_field(packed, read_header_text(file));
+}
+
 /// Folder, index (or nothing), then name, size and header of each file, packed.
 std::string read_headers(const fs::path& folder, const std::string& only_file) {
   std::string packed;
@@ -85,10 +93,7 @@ std::string read_headers(const fs::path& folder, const std::string& only_file) {
   append_field(packed, folder.string());
   append_field(packed, index);
   for (const std::string& name : names) {
-    const core::File file = open_in_folder(folder, name);
-    append_field(packed, name);
-    append_field(packed, std::to_string(file.size_bytes()));
-    append_field(packed, read_header_text(file));
+    append_file(folder, name, packed);
     if (std::ssize(packed) > largest_header_bytes + largest_index_bytes) {
       refuse(folder, "the headers of its files are too long",
              fmt::format("together at most {}", core::human_bytes(largest_header_bytes)),
@@ -98,7 +103,7 @@ std::string read_headers(const fs::path& folder, const std::string& only_file) {
   return packed;
 }
 
-std::string read_headers(const fs::path& path) {
+std::string read_base_headers(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
     const fs::path file = fs::canonical(path);
@@ -107,6 +112,33 @@ std::string read_headers(const fs::path& path) {
   if (is_in_folder(path, single_name)) return read_headers(path, single_name);
   if (is_in_folder(path, index_name)) return read_headers(path, "");
   refuse_folder(path);
+}
+
+/// The headers of a folder, or of one that has changes of it, its own folder and its one file.
+std::string with_changes(const std::string& headers, const fs::path& folder = {},
+                         const std::string& file = {}) {
+  std::string packed;
+  append_field(packed, folder.string());
+  append_field(packed, headers);
+  if (!file.empty()) append_file(folder, file, packed);
+  return packed;
+}
+
+std::string read_headers(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored) || !is_in_folder(path, changes_name))
+    return with_changes(read_base_headers(path));
+  const std::string where = (path / changes_name).string();
+  const core::Json changes =
+      core::parse_json(read_text_in_folder(path, changes_name, largest_index_bytes), where);
+  const auto text = [&](const char* key) {
+    const auto found = changes.find(key);
+    if (found == changes.end() || !found->is_string())
+      refuse(where, fmt::format("has no {}", key), "it says which model the folder changes",
+             "Remove the folder: the next start writes it again.");
+    return found->get<std::string>();
+  };
+  return with_changes(read_base_headers(text("base")), path, text("tensors"));
 }
 
 bool is_convertible(core::DType dtype) {
@@ -131,8 +163,9 @@ ModelFiles ModelFiles::open(const comm::Communicator& world, const fs::path& pat
 
 ModelFiles ModelFiles::open(const comm::Communicator& world, const fs::path& folder,
                             const std::string& file) {
-  std::string headers = comm::agree(
-      world, [&] { return world.is_root() ? read_headers(folder, file) : std::string(); });
+  std::string headers = comm::agree(world, [&] {
+    return world.is_root() ? with_changes(read_headers(folder, file)) : std::string();
+  });
   headers = world.broadcast_text(std::move(headers));
   return comm::agree(world, [&] { return ModelFiles(headers); });
 }
@@ -142,21 +175,33 @@ ModelFiles ModelFiles::open(const fs::path& path) {
 }
 
 ModelFiles::ModelFiles(std::string_view headers) {
-  folder_ = take_field(headers);
-  const std::string_view index = take_field(headers);
-  while (!headers.empty()) {
-    const std::string_view name = take_field(headers);
-    const std::string_view size = take_field(headers);
-    add_file(std::string(name), std::stoll(std::string(size)), take_field(headers));
-  }
+  const fs::path changed = take_field(headers);
+  std::string_view base = take_field(headers);
+  folder_ = take_field(base);
+  const std::string_view index = take_field(base);
+  const auto add_next = [&](std::string_view& from, const fs::path& folder, Names names) {
+    DataFile file{
+        .folder = folder, .name = std::string(take_field(from)), .size_bytes = 0, .handle = {}};
+    file.size_bytes = std::stoll(std::string(take_field(from)));
+    add_file(std::move(file), take_field(from), names);
+  };
+  while (!base.empty())
+    add_next(base, folder_, Names::are_new);
   if (!index.empty()) check_index(index);
+  if (changed.empty()) return;
+  folder_ = changed;
+  add_next(headers, changed, Names::may_replace);
 }
 
-void ModelFiles::add_file(std::string name, std::int64_t size_bytes, std::string_view header) {
-  const fs::path where = folder_ / name;
-  SafetensorsHeader parsed = parse_safetensors(header, size_bytes, where.string());
+void ModelFiles::add_file(DataFile file, std::string_view header, Names names) {
+  const fs::path where = file.folder / file.name;
+  SafetensorsHeader parsed = parse_safetensors(header, file.size_bytes, where.string());
   for (SafetensorsTensor& tensor : parsed.tensors) {
     Entry entry{tensor.dtype, std::move(tensor.shape), files_.size(), tensor.offset_bytes};
+    if (names == Names::may_replace) {
+      entries_.insert_or_assign(tensor.name, std::move(entry));
+      continue;
+    }
     const auto [place, is_new] = entries_.emplace(tensor.name, std::move(entry));
     if (!is_new) {
       refuse(where,
@@ -170,7 +215,7 @@ void ModelFiles::add_file(std::string name, std::int64_t size_bytes, std::string
            fmt::format("the model has more than {} tensors", core::with_commas(most_tensors)),
            "no model has as many", "Is it the right folder?");
   }
-  files_.push_back({std::move(name), size_bytes, std::nullopt});
+  files_.push_back(std::move(file));
 }
 
 void ModelFiles::check_index(std::string_view index) const {
@@ -218,9 +263,9 @@ std::int64_t ModelFiles::size_bytes() const {
 
 const core::File& ModelFiles::opened(const DataFile& file) const {
   if (!file.handle) {
-    core::File handle = open_in_folder(folder_, file.name);
+    core::File handle = open_in_folder(file.folder, file.name);
     if (handle.size_bytes() != file.size_bytes) {
-      refuse(folder_ / file.name, fmt::format("has {} bytes", handle.size_bytes()),
+      refuse(file.folder / file.name, fmt::format("has {} bytes", handle.size_bytes()),
              fmt::format("it had {} when the model was opened", file.size_bytes),
              "Do not write to the model folder during a run; check that all nodes see the same.");
     }
@@ -229,18 +274,29 @@ const core::File& ModelFiles::opened(const DataFile& file) const {
   return *file.handle;
 }
 
+void ModelFiles::read_stored(std::string_view name, std::int64_t first,
+                             std::span<std::byte> target) const {
+  const Entry& entry = this->entry(name);
+  read({.name = std::string(name),
+        .shape = entry.shape,
+        .dtype = entry.dtype,
+        .offset = first,
+        .count = std::ssize(target) / core::size_bytes(entry.dtype)},
+       target);
+}
+
 void ModelFiles::read(const core::TensorSlice& wanted, std::span<std::byte> target) const {
   const Entry& entry = this->entry(wanted.name);
   const DataFile& data = files_[entry.file];
   if (entry.shape != wanted.shape) {
-    refuse(folder_ / data.name,
+    refuse(data.folder / data.name,
            fmt::format("tensor {} has shape {}", in_quotes(wanted.name), shape_text(entry.shape)),
            fmt::format("{} is needed", shape_text(wanted.shape)),
            "Check that config.json describes these files.");
   }
   const bool same = entry.dtype == wanted.dtype;
   if (!same && !(is_convertible(entry.dtype) && is_convertible(wanted.dtype))) {
-    refuse(folder_ / data.name,
+    refuse(data.folder / data.name,
            fmt::format("tensor {} has dtype {}", in_quotes(wanted.name), core::name(entry.dtype)),
            fmt::format("{} is needed", core::name(wanted.dtype)),
            "Save the model as BF16, F16 or F32.");

@@ -19,6 +19,10 @@
 
 namespace finetune::weights {
 
+/// In a folder that holds changes of another one: {"base": its path, "tensors": a safetensors
+/// file}.
+inline constexpr const char* changes_name = "finetune_changes.json";
+
 /// A model in one or several safetensors files. Opening reads headers only; the files are opened
 /// again by each reader. Movable; one thread at a time.
 class ModelFiles {
@@ -31,10 +35,10 @@ class ModelFiles {
   };
 
   /// Opens `path`: a folder with `model.safetensors`, or with `model.safetensors.index.json` and
-  /// the files it names; or one safetensors file. Only the root touches the file system; the others
-  /// get path and headers from it.
-  /// Collective on `world`. Throws, on every rank: ErrorKind::input if anything is missing,
-  /// truncated or contradictory.
+  /// the files it names; or one with a changes_name, whose tensors take the place of those of the
+  /// folder that is named there; or one safetensors file. Only the root touches the file system;
+  /// the others get path and headers from it. Collective on `world`. Throws, on every rank:
+  /// ErrorKind::input if anything is missing, truncated or contradictory.
   static ModelFiles open(const comm::Communicator& world, const std::filesystem::path& path);
 
   /// One file of a folder, read as those of a model (see open_in_folder).
@@ -60,6 +64,10 @@ class ModelFiles {
   /// changed since it was opened; ErrorKind::io.
   void read(const core::TensorSlice& wanted, std::span<std::byte> target) const;
 
+  /// Elements [first, ...) of a tensor in the dtype that the file has them in.
+  /// Throws: ErrorKind::input for a name that is not there; ErrorKind::io.
+  void read_stored(std::string_view name, std::int64_t first, std::span<std::byte> target) const;
+
   /// Bytes of tensors read from files by this object so far; headers are not counted.
   std::int64_t bytes_read() const { return bytes_read_; }
 
@@ -72,13 +80,15 @@ class ModelFiles {
 
  private:
   struct DataFile {
+    std::filesystem::path folder;
     std::string name;
     std::int64_t size_bytes = 0;
     mutable std::optional<core::File> handle;  ///< opened when first read from
   };
 
   explicit ModelFiles(std::string_view headers);
-  void add_file(std::string name, std::int64_t size_bytes, std::string_view header);
+  enum class Names { are_new, may_replace };
+  void add_file(DataFile file, std::string_view header, Names names);
   void check_index(std::string_view index) const;
   const core::File& opened(const DataFile& file) const;
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
+#include "model/names.hpp"
 #include "weights/detail/names.hpp"
 #include "weights/expected.hpp"
 #include "weights/folder.hpp"
@@ -110,6 +112,10 @@ std::string peft_name(const model::Parameter& row) {
   return row.adapts >= 0 ? row.name : model::peft_prefix + row.name;
 }
 
+std::string token_rows_name(const std::string& tensor) {
+  return model::peft_prefix + model::module_of(tensor) + ".token_adapter.trainable_tokens_delta";
+}
+
 PeftAdapter::PeftAdapter(fs::path folder, PeftConfig config, ModelFiles files)
     : folder_(std::move(folder)), config_(std::move(config)), files_(std::move(files)) {
   require_elements(files_, folder_);
@@ -133,25 +139,53 @@ PeftAdapter PeftAdapter::open(const comm::Communicator& world, const fs::path& f
                      [&] { return PeftAdapter(folder, std::move(config), std::move(files)); });
 }
 
+const std::vector<std::int64_t>& PeftAdapter::token_rows(const model::Parameter& row) const {
+  static const std::vector<std::int64_t> none;
+  if (row.adapts >= 0) return none;
+  const auto found = config_.token_rows.find(model::last_part(model::module_of(row.name)));
+  return found == config_.token_rows.end() ? none : found->second;
+}
+
 std::string PeftAdapter::name_in_file(const model::Parameter& row) const {
+  if (!token_rows(row).empty()) return token_rows_name(row.name);
   const auto found = names_.find(peft_name(row));
   return found == names_.end() ? peft_name(row) : found->second;
 }
 
+std::vector<std::int64_t> PeftAdapter::shape_in_file(const model::Parameter& row) const {
+  std::vector<std::int64_t> shape = row.shape;
+  if (!token_rows(row).empty()) shape.front() = std::ssize(token_rows(row));
+  return shape;
+}
+
 void PeftAdapter::require_ties(const model::ParameterTable& table) const {
-  if (config_.keeps_ties || !trains_tied_embedding(table)) return;
+  if (config_.keeps_ties || !config_.token_rows.empty() || !trains_tied_embedding(table)) return;
   refuse_adapter(folder_ / peft_config_name,
                  "modules_to_save names the embedding, and ensure_weight_tying is not true",
                  "the model's head is its embedding: trained apart, they would be two",
                  "Train a new adapter here, or one with ensure_weight_tying in PEFT.");
 }
 
+void PeftAdapter::require_tokens(const model::ParameterTable& table) const {
+  for (const model::Parameter& row : table.rows) {
+    for (const std::int64_t id : token_rows(row))
+      if (id >= row.shape.front())
+        refuse_adapter(
+            folder_ / peft_config_name, fmt::format("has a row of {} for token {}", row.name, id),
+            fmt::format("the model has {} rows: it has no such token", row.shape.front()),
+            "Name the model with the new tokens: grown_model beside the checkpoints of "
+            "the run, or one that transformers resized.");
+  }
+}
+
 void PeftAdapter::require_fits(const model::ParameterTable& table) const {
   require_ties(table);
+  require_tokens(table);
   std::vector<ExpectedTensor> expected;
   for (const model::Parameter& row : table.rows)
     if (row.trainable)
-      expected.push_back({.name = name_in_file(row), .shape = row.shape, .optional = false});
+      expected.push_back(
+          {.name = name_in_file(row), .shape = shape_in_file(row), .optional = false});
   if (trains_tied_embedding(table)) {
     // PEFT writes what is tied under both names, if it is told to keep the tie.
     expected.push_back({.name = std::string(model::peft_prefix) + "lm_head.weight",
@@ -166,9 +200,26 @@ void PeftAdapter::require_fits(const model::ParameterTable& table) const {
 
 void PeftAdapter::read(const model::Parameter& row, std::int64_t first,
                        std::span<float> values) const {
+  const std::vector<std::int64_t>& ids = token_rows(row);
+  if (ids.empty()) return read_all(row, first, values);
+  const std::int64_t columns = row.count() / row.shape.front();
+  for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
+    const std::int64_t start = ids[static_cast<std::size_t>(i)] * columns;
+    const std::int64_t from = std::max(first, start);
+    const std::int64_t end = std::min(first + std::ssize(values), start + columns);
+    if (from < end)
+      read_all(row, i * columns + from - start,
+               values.subspan(static_cast<std::size_t>(from - first),
+                              static_cast<std::size_t>(end - from)));
+  }
+}
+
+/// Of the tensor in the file.
+void PeftAdapter::read_all(const model::Parameter& row, std::int64_t first,
+                           std::span<float> values) const {
   const std::string name = name_in_file(row);
   files_.read({.name = name,
-               .shape = row.shape,
+               .shape = shape_in_file(row),
                .dtype = core::DType::f32,
                .offset = first,
                .count = std::ssize(values)},

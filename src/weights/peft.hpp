@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "model/parameter_table.hpp"
@@ -41,14 +42,21 @@ class PeftAdapter {
   /// where a head that is the embedding as well would become another tensor.
   void require_fits(const model::ParameterTable& table) const;
 
-  /// Elements [first, first + values.size()) of a trained row, as fp32.
+  /// Ids of the tokens whose rows alone the adapter has of `row`; empty: it has all or none.
+  const std::vector<std::int64_t>& token_rows(const model::Parameter& row) const;
+
+  /// Elements [first, first + values.size()) of a trained row, as fp32. What the adapter does not
+  /// have of it (token_rows) is left as it is in `values`.
   /// Throws: ErrorKind::input, also for numbers that are not finite; ErrorKind::io.
   void read(const model::Parameter& row, std::int64_t first, std::span<float> values) const;
 
  private:
   PeftAdapter(std::filesystem::path folder, PeftConfig config, ModelFiles files);
   void require_ties(const model::ParameterTable& table) const;
+  void require_tokens(const model::ParameterTable& table) const;
   std::string name_in_file(const model::Parameter& row) const;
+  std::vector<std::int64_t> shape_in_file(const model::Parameter& row) const;
+  void read_all(const model::Parameter& row, std::int64_t first, std::span<float> values) const;
 
   std::filesystem::path folder_;
   PeftConfig config_;
@@ -58,5 +66,8 @@ class PeftAdapter {
 
 /// What PEFT calls a trained row: an adapter's as it is, another behind "base_model.model.".
 std::string peft_name(const model::Parameter& row);
+
+/// What it calls the rows of some tokens of a model's tensor.
+std::string token_rows_name(const std::string& tensor);
 
 }  // namespace finetune::weights

@@ -52,6 +52,40 @@ void read_targets(const model::PeftOptions& options, PeftConfig& result) {
     result.settings.target_modules = options.texts("target_modules");
 }
 
+constexpr const char* token_rows_key = "trainable_token_indices";
+
+/// A list of ids, of the embedding; or {module: ids}.
+void read_token_rows(const model::PeftOptions& options, PeftConfig& result) {
+  constexpr const char* usual_module = "embed_tokens";
+  if (!options.has(token_rows_key)) return;
+  const core::Json& given = options.config()[token_rows_key];
+  core::Json by_module = given;
+  if (given.is_array()) by_module = core::Json::object({{usual_module, given}});
+  const auto is_id = [](const core::Json& id) { return id.is_number_integer() && id >= 0; };
+  for (const auto& [module, ids] : by_module.items()) {
+    if (!ids.is_array() || ids.empty() || !std::ranges::all_of(ids, is_id))
+      options.refuse(token_rows_key, "it is a list of ids, or one for each of some modules");
+    result.token_rows[module] = ids.get<std::vector<std::int64_t>>();
+    auto& saved = result.settings.modules_to_save;
+    if (std::ranges::find(saved, module) == saved.end()) saved.push_back(module);
+  }
+}
+
+/// The rows of `table` of which some indices are trained, in PEFT's key for them.
+void write_token_rows(const model::ParameterTable& table, core::Json& config) {
+  for (const model::Parameter& row : table.rows) {
+    if (!row.trained_rows) continue;
+    const std::string module = model::last_part(model::module_of(row.name));
+    for (std::int64_t i = 0; i < row.trained_rows->num; ++i)
+      config[token_rows_key][module].push_back(row.trained_rows->first + i);
+    config.erase("ensure_weight_tying");  // of tied matrices PEFT trains the same rows
+    core::Json& saved = config["modules_to_save"];
+    if (!saved.is_array()) continue;
+    saved.erase(std::remove(saved.begin(), saved.end(), module), saved.end());
+    if (saved.empty()) saved = nullptr;
+  }
+}
+
 }  // namespace
 
 PeftConfig read_peft_config(const core::Json& config, const std::string& where,
@@ -64,6 +98,7 @@ PeftConfig read_peft_config(const core::Json& config, const std::string& where,
   result.settings.name.clear();
   result.settings.modules_to_save = options.texts("modules_to_save");
   result.kind->read_peft(options, result.settings);
+  read_token_rows(options, result);
   result.keeps_ties = options.boolean("ensure_weight_tying");
   read_targets(options, result);
   return result;
@@ -103,6 +138,7 @@ core::Json to_peft_config(const model::AdapterSettings& settings, const model::A
   core::Json config = to_peft_config(settings, kind, modules, adapted);
   if (table.outputs.are_of_texts()) config["task_type"] = classification_task;
   if (trains_tied_embedding(table)) config["ensure_weight_tying"] = true;
+  write_token_rows(table, config);
   return config;
 }
 

@@ -3,6 +3,7 @@
 // adapter_config.json: what PEFT writes about an adapter, in our settings and back.
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct PeftConfig {
   bool targets_are_in_tensors = false;
   /// The head of a model with tied embeddings stays the same tensor as a trained embedding.
   bool keeps_ties = false;
+  /// Modules, by the ends of their names, of which only the rows of some tokens are trained. They
+  /// are among settings.modules_to_save as well.
+  std::map<std::string, std::vector<std::int64_t>> token_rows = {};
 };
 
 /// Reads adapter_config.json, which `in_order` has with its keys as in the file, if that is known.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapters/lora/cost.hpp"
+#include "adapters/lora/parts.hpp"
 #include "adapters/lora/peft.hpp"
 #include "adapters/lora/settings.hpp"
 #include "adapters/lora/sizes.hpp"
@@ -115,6 +116,16 @@ int end_of_range(const ParameterTable& table, int first) {
   return last;
 }
 
+/// LoRA+ as PEFT groups the parameters. Source: Hayou et al. 2024 (arXiv 2402.12354);
+/// peft/optimizers/loraplus.py.
+void set_lr_ratios(double ratio, ParameterTable& table) {
+  for (Parameter& row : table.rows)
+    if (row.adapted.exists())
+      table.rows[static_cast<std::size_t>(row.adapted.parts[LowRank::b])].lr_ratio = ratio;
+  for (Parameter& row : table.rows)
+    if (row.trainable && row.shape.size() == 1) row.lr_ratio = ratio;
+}
+
 }  // namespace
 
 void rewrite(const model::AdapterSettings& adapter, const std::string& where,
@@ -131,6 +142,7 @@ void rewrite(const model::AdapterSettings& adapter, const std::string& where,
     builder.add(first, last, chosen);
     first = last;
   }
+  set_lr_ratios(settings.loraplus_lr_ratio, table);
 }
 
 model::Adapter adapter(const model::AdapterMath* math) {
@@ -142,6 +154,7 @@ model::Adapter adapter(const model::AdapterMath* math) {
           .dropout = dropout,
           .read_peft = read_peft,
           .write_peft = write_peft,
+          .keep_of_deck = keep_of_deck,
           // Programs that save PEFT's modules themselves leave the adapter's name in, and PEFT was
           // of two minds about DoRA's magnitudes.
           .endings = {{".lora_A.default.weight", ".lora_A.weight"},

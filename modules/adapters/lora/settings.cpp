@@ -67,12 +67,21 @@ void bind(model::AdapterSettings& adapter, deck::Table& table) {
        .sentence =
            "Train the norm of each row of an adapted matrix separately from its direction (DoRA)."},
       settings.use_dora);
+  table.real({.name = "loraplus_lr_ratio",
+              .restart = Restart::fixed,
+              .sentence = "LoRA+: the learning rate of each B, and of all that has one dim, as a "
+                          "multiple of that of each A, which is optimizer.lr; often 16."},
+             settings.loraplus_lr_ratio, {.above = 0});
   require_patterns(table, "rank_pattern", settings.rank_pattern, true);
   require_patterns(table, "alpha_pattern", settings.alpha_pattern, false);
 }
 
 double dropout(const model::AdapterSettings& settings) {
   return settings.of<Settings>().dropout;
+}
+
+void keep_of_deck(const model::AdapterSettings& deck, model::AdapterSettings& settings) {
+  settings.of<Settings>().loraplus_lr_ratio = deck.of<Settings>().loraplus_lr_ratio;
 }
 
 }  // namespace finetune::adapters::lora

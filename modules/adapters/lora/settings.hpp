@@ -19,10 +19,12 @@ struct Settings {
   std::vector<std::string> alpha_pattern = {};
   bool use_rslora = false;
   bool use_dora = false;
+  double loraplus_lr_ratio = 1;
 };
 
-/// As model::Adapter::bind and dropout.
+/// As model::Adapter::bind, dropout and keep_of_deck.
 void bind(model::AdapterSettings& settings, deck::Table& table);
 double dropout(const model::AdapterSettings& settings);
+void keep_of_deck(const model::AdapterSettings& deck, model::AdapterSettings& settings);
 
 }  // namespace finetune::adapters::lora

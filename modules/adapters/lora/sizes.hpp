@@ -3,34 +3,15 @@
 // Rank and alpha of each adapted module: the adapter's own, but where a pattern names the module.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "adapters/lora/settings.hpp"
+#include "model/module_pattern.hpp"
 
 namespace finetune::adapters::lora {
-
-/// A regular expression as PEFT matches it against a module's name: re.match(r"(.*\.)?(KEY)$").
-/// Source: peft/utils/other.py, get_pattern_key.
-class ModulePattern {
- public:
-  /// One of `count` that every module is compared with. `where` begins messages. Throws:
-  /// ErrorKind::input if it is no expression.
-  ModulePattern(const std::string& key, const std::string& where, std::size_t count);
-
-  /// Throws: ErrorKind::input if the match takes more steps than any useful expression.
-  bool matches(std::string_view module) const;
-
- private:
-  struct Code;
-  std::shared_ptr<const Code> code_;
-  std::string key_;
-  std::string where_;
-  std::uint32_t most_steps_;
-};
 
 /// "KEY=VALUE", the last '=' counts.
 struct PatternValue {
@@ -46,7 +27,7 @@ struct PatternValue {
 /// The first pattern that matches counts.
 class LowRankSizes {
  public:
-  /// `where` begins messages. Throws: ErrorKind::input, see ModulePattern.
+  /// `where` begins messages. Throws: ErrorKind::input, see model::ModulePattern.
   LowRankSizes(const Settings& settings, const std::string& where);
 
   std::int64_t rank(std::string_view module) const;
@@ -59,7 +40,7 @@ class LowRankSizes {
 
  private:
   struct Entry {
-    ModulePattern pattern;
+    model::ModulePattern pattern;
     double value;
     std::string text;
   };

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/fields.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/record_reader.hpp"
 #include "data/text/source.hpp"
 #include "formats/chat/message.hpp"
@@ -18,29 +19,45 @@ namespace finetune::formats::chat {
 namespace {
 
 using data::Column;
+using data::Columns;
+
+constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
+constexpr data::Field tools_field{"tools", &Columns::tools, "data.tools_column"};
+
+constexpr data::Field list_field(const char* name) {
+  return {name, &Columns::conversation, "data.conversation_column"};
+}
 
 /// One way to write conversations down.
 struct Dialect {
   std::string name;
-  std::vector<std::string> columns;  ///< the first that is there counts
+  std::vector<data::Field> lists;  ///< the first that is there counts
   FieldNames fields;
 };
 
+/// The columns that may hold the messages; the one that the deck chooses, if it does.
+std::vector<Column> lists_of(const Dialect& dialect, const Columns& columns) {
+  std::vector<Column> lists;
+  for (const data::Field& field : dialect.lists)
+    lists.push_back(data::column_of(columns, field));
+  const auto chosen = std::ranges::find_if(lists, &Column::chosen);
+  return chosen == lists.end() ? lists : std::vector{*chosen};
+}
+
 class ChatReader final : public data::RecordReader {
  public:
-  ChatReader(const std::filesystem::path& path, const data::Columns& columns,
-             const Dialect& dialect)
+  ChatReader(const std::filesystem::path& path, const Columns& columns, const Dialect& dialect)
       : data::RecordReader(path),
-        dialect_(dialect),
-        chosen_(columns.conversation),
-        system_(Column::of(columns.system, "system", "data.system_column")),
-        tools_(Column::of(columns.tools, "tools", "data.tools_column")) {}
+        lists_(lists_of(dialect, columns)),
+        names_(dialect.fields),
+        system_(data::column_of(columns, system_field)),
+        tools_(data::column_of(columns, tools_field)) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
-    const Column column = column_of(record);
+    const Column& column = column_of(record);
     const core::Json& list = data::field(record, column, sample.where);
     if (!list.is_array()) {
       core::fail(
@@ -58,13 +75,10 @@ class ChatReader final : public data::RecordReader {
     }
   }
 
-  Column column_of(const core::Json& record) const {
-    const std::string key = "data.conversation_column";
-    if (!chosen_.empty()) return {chosen_, key, true};
-    for (const std::string& name : dialect_.columns) {
-      if (record.contains(name)) return {name, key};
-    }
-    return {dialect_.columns.front(), key};
+  const Column& column_of(const core::Json& record) const {
+    const auto there = std::ranges::find_if(
+        lists_, [&](const Column& column) { return record.contains(column.name); });
+    return there == lists_.end() ? lists_.front() : *there;
   }
 
   void read_messages(const data::OrderedJson& list, data::Sample& sample) const {
@@ -72,7 +86,7 @@ class ChatReader final : public data::RecordReader {
     bool is_whole = true;
     for (const data::OrderedJson& each : list) {
       const std::string where = fmt::format("{}: message {}", sample.where, ++number);
-      if (auto message = read_message(each, dialect_.fields, where)) {
+      if (auto message = read_message(each, names_, where)) {
         // What answers something that was left out is not to be learned as an answer to the rest.
         if (message->role == data::ChatRole::assistant && !is_whole) message->trained = false;
         sample.conversation.messages.push_back(*std::move(message));
@@ -103,46 +117,48 @@ class ChatReader final : public data::RecordReader {
     messages.insert(messages.begin(), {data::ChatRole::system, text, {}, {}});
   }
 
-  Dialect dialect_;
-  std::string chosen_;
+  std::vector<Column> lists_;
+  FieldNames names_;
   Column system_;
   Column tools_;
 };
 
 data::Format format_of(const Dialect& dialect) {
-  const auto open = [dialect](const data::DataPath& path, const data::Columns& columns) {
+  const auto open = [dialect](const data::DataPath& path, const Columns& columns) {
     return data::open_files(path, data::record_endings(), [&](const std::filesystem::path& file) {
       return std::make_unique<ChatReader>(file, columns, dialect);
     });
   };
   data::Format format{dialect.name, data::Layout::separate, open};
   format.needs_template = true;
+  format.fields = dialect.lists;
+  format.fields.push_back(system_field);
+  format.fields.push_back(tools_field);
   return format;
 }
 
 Dialect any_dialect() {
   return {"chat",
-          {"messages", "conversations", "conversation"},
+          {list_field("messages"), list_field("conversations"), list_field("conversation")},
           {{"role", "from"}, {"content", "value"}}};
 }
 
 Dialect messages_dialect() {
-  return {"messages", {"messages"}, {{"role"}, {"content"}}};
+  return {"messages", {list_field("messages")}, {{"role"}, {"content"}}};
 }
 
 Dialect sharegpt_dialect() {
-  return {"sharegpt", {"conversations"}, {{"from"}, {"value"}}};
+  return {"sharegpt", {list_field("conversations")}, {{"from"}, {"value"}}};
 }
 
 /// Whether the record's conversation is written down like this. One without messages tells nothing.
-bool is_of(const Dialect& dialect, const core::Json& record, const data::Columns& columns) {
+bool is_of(const Dialect& dialect, const core::Json& record, const Columns& columns) {
   const auto has_any = [](const core::Json& message, const std::vector<std::string>& names) {
     return std::ranges::any_of(names,
                                [&](const std::string& name) { return message.contains(name); });
   };
-  for (const std::string& name :
-       columns.conversation.empty() ? dialect.columns : std::vector{columns.conversation}) {
-    const auto list = record.find(name);
+  for (const Column& column : lists_of(dialect, columns)) {
+    const auto list = record.find(column.name);
     if (list == record.end() || !list->is_array() || list->empty()) continue;
     const core::Json& first = list->front();
     return first.is_object() && has_any(first, dialect.fields.role);
@@ -152,7 +168,7 @@ bool is_of(const Dialect& dialect, const core::Json& record, const data::Columns
 
 data::Format detected(const Dialect& dialect) {
   data::Format format = format_of(dialect);
-  format.fits = [dialect](const core::Json& record, const data::Columns& columns) {
+  format.fits = [dialect](const core::Json& record, const Columns& columns) {
     return is_of(dialect, record, columns) ? data::Fit::strong : data::Fit::no;
   };
   return format;
@@ -162,7 +178,7 @@ data::Format detected(const Dialect& dialect) {
 
 data::Format format() {
   data::Format format = format_of(any_dialect());
-  format.fits = [](const core::Json& record, const data::Columns& columns) {
+  format.fits = [](const core::Json& record, const Columns& columns) {
     const bool is_other =
         is_of(messages_dialect(), record, columns) || is_of(sharegpt_dialect(), record, columns);
     const bool fits = !is_other && is_of(any_dialect(), record, columns);
@@ -176,7 +192,7 @@ data::Format messages() {
 }
 
 data::Format qwen() {
-  return format_of({"qwen", {"conversations"}, {{"from"}, {"value"}}});
+  return format_of({"qwen", {list_field("conversations")}, {{"from"}, {"value"}}});
 }
 
 data::Format sharegpt() {

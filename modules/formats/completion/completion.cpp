@@ -5,27 +5,34 @@
 #include <utility>
 
 #include "data/records/fields.hpp"
-#include "data/text/detect_format.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/record_reader.hpp"
+#include "data/text/record_template.hpp"
 
 namespace finetune::formats::completion {
 namespace {
 
 using data::Column;
+using data::Columns;
+using data::FieldText;
+
+constexpr data::Field prompt_field{"prompt", &Columns::prompt, "data.prompt_column"};
+constexpr data::Field answer_field{"completion", &Columns::answer, "data.answer_column"};
+constexpr data::Field system_field{"system", &Columns::system, "data.system_column"};
 
 class CompletionReader final : public data::RecordReader {
  public:
-  CompletionReader(const std::filesystem::path& path, const data::Columns& columns)
+  CompletionReader(const std::filesystem::path& path, const Columns& columns)
       : data::RecordReader(path),
-        prompt_(Column::of(columns.prompt, "prompt", "data.prompt_column")),
-        answer_(Column::of(columns.answer, "completion", "data.answer_column")),
-        system_(Column::of(columns.system, "system", "data.system_column")) {}
+        prompt_(FieldText::prompt(columns, prompt_field)),
+        answer_(FieldText::answer(columns, answer_field)),
+        system_(data::column_of(columns, system_field)) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
-    const std::string prompt = data::text_field(record, prompt_, sample.where);
-    const std::string answer = data::text_field(record, answer_, sample.where);
+    const std::string prompt = prompt_.read(records(), i, record, sample.where);
+    const std::string answer = answer_.read(records(), i, record, sample.where);
     const std::string system = data::optional_text_field(record, system_, sample.where);
     auto& messages = sample.conversation.messages;
     if (!system.empty()) messages.push_back({data::ChatRole::system, system, {}, {}});
@@ -34,8 +41,8 @@ class CompletionReader final : public data::RecordReader {
     sample.segments = {{system.empty() ? prompt : system + "\n\n" + prompt, false}, {answer, true}};
   }
 
-  Column prompt_;
-  Column answer_;
+  FieldText prompt_;
+  FieldText answer_;
   Column system_;
 };
 
@@ -44,9 +51,16 @@ class CompletionReader final : public data::RecordReader {
 data::Format format() {
   data::Format format{"completion", data::Layout::separate,
                       data::open_record_files<CompletionReader>};
-  format.fits = [](const core::Json& record, const data::Columns& columns) {
-    const bool fits = data::has_column(record, columns.prompt, "prompt") &&
-                      data::has_column(record, columns.answer, "completion");
+  format.fields = {prompt_field, answer_field, system_field};
+  format.prompt_fields = {prompt_field.name};
+  format.answer_fields = {answer_field.name};
+  format.fits = [](const core::Json& record, const Columns& columns) {
+    // Of what a template writes any field may be a part; an instruction is Alpaca's.
+    const bool fits_prompt = columns.prompt_template.empty()
+                                 ? data::has_column(record, columns, prompt_field)
+                                 : !record.contains("instruction");
+    const bool fits = fits_prompt && (!columns.answer_template.empty() ||
+                                      data::has_column(record, columns, answer_field));
     return fits ? data::Fit::strong : data::Fit::no;
   };
   return format;

@@ -3,39 +3,58 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/detect_format.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/record_reader.hpp"
+#include "data/text/record_template.hpp"
 #include "formats/chat/message.hpp"
 
 namespace finetune::formats::preference {
 namespace {
 
 using data::Column;
+using data::Columns;
+
+constexpr data::Field prompt_field{"prompt", &Columns::prompt, "data.prompt_column"};
+constexpr data::Field chosen_field{"chosen"};
+constexpr data::Field rejected_field{"rejected"};
 
 class PreferenceReader final : public data::RecordReader {
  public:
-  PreferenceReader(const std::filesystem::path& path, const data::Columns& columns)
+  PreferenceReader(const std::filesystem::path& path, const Columns& columns)
       : data::RecordReader(path),
-        prompt_(Column::of(columns.prompt, "prompt", "data.prompt_column")) {}
+        prompt_(data::column_of(columns, prompt_field)),
+        chosen_(data::column_of(columns, chosen_field)),
+        rejected_(data::column_of(columns, rejected_field)) {
+    if (!columns.prompt_template.empty())
+      template_.emplace(columns.prompt_template, "data.prompt_template");
+  }
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
-    data::Answer chosen = answer(record, ordered, {"chosen", ""}, sample.where);
+    // A prompt as the template writes it stands where the record's own would.
+    core::Json written;
+    if (template_) written = template_->write(data::names_of(records(), i), sample.where);
+    const core::Json* prompt =
+        template_ ? &written : data::find_field(record, prompt_, sample.where);
+    data::Answer chosen = answer(record, ordered, prompt, chosen_, sample.where);
     sample.segments = std::move(chosen.segments);
     sample.conversation = std::move(chosen.conversation);
-    sample.rejected = answer(record, ordered, {"rejected", ""}, sample.where);
+    sample.rejected = answer(record, ordered, prompt, rejected_, sample.where);
   }
 
   /// The prompt, if the record has one of its own, and the answer behind it.
   data::Answer answer(const core::Json& record, const data::OrderedJson& ordered,
-                      const Column& column, const std::string& where) const {
+                      const core::Json* prompt, const Column& column,
+                      const std::string& where) const {
     const core::Json& value = data::field(record, column, where);
-    const core::Json* prompt = data::find_field(record, prompt_, where);
     data::Answer made;
     if (value.is_string()) {
       const std::string before =
@@ -43,6 +62,13 @@ class PreferenceReader final : public data::RecordReader {
       made.segments = {{before + value.get<std::string>(), false}};
       return made;
     }
+    if (template_ && value.is_array() && value.size() > 1)
+      core::fail(
+          core::ErrorKind::input,
+          {where,
+           fmt::format("field \"{}\" has {} messages", core::one_line(column.name), value.size()),
+           "data.prompt_template writes what stands in front of one answer",
+           "Remove data.prompt_template, or give the answer alone."});
     if (prompt != nullptr && prompt->is_array())
       add_messages(ordered.at(prompt_.name), prompt_.name, where, made.conversation);
     else if (prompt != nullptr && value.is_array() && value.size() == 1)
@@ -70,7 +96,8 @@ class PreferenceReader final : public data::RecordReader {
     }
   }
 
-  Column prompt_;
+  Column prompt_, chosen_, rejected_;
+  std::optional<data::RecordTemplate> template_;
 };
 
 }  // namespace
@@ -79,6 +106,8 @@ data::Format format() {
   data::Format format{"preference", data::Layout::separate,
                       data::open_record_files<PreferenceReader>};
   format.has_pairs = true;
+  format.fields = {prompt_field, chosen_field, rejected_field};
+  format.prompt_fields = {prompt_field.name};
   return format;
 }
 

@@ -15,6 +15,7 @@
 #include "data/records/decompress.hpp"
 #include "data/records/fields.hpp"
 #include "data/records/records.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/record_reader.hpp"
 
@@ -27,12 +28,13 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 /// A document is tokenised whole by one rank, in several times its size of memory.
 constexpr std::int64_t longest_document_bytes = std::int64_t{1} << 30;
 
+constexpr data::Field text_field{"text", &data::Columns::text, "data.text_column"};
+
 /// A field of each record.
 class FieldReader final : public data::RecordReader {
  public:
   FieldReader(const fs::path& path, const data::Columns& columns)
-      : data::RecordReader(path),
-        text_(data::Column::of(columns.text, "text", "data.text_column")) {}
+      : data::RecordReader(path), text_(data::column_of(columns, text_field)) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
@@ -109,15 +111,16 @@ std::unique_ptr<data::SampleReader> open_file(const fs::path& path, const data::
 
 data::Format format() {
   const auto open = [](const data::DataPath& path, const data::Columns& columns) {
-    return data::open_files(path, data::data_endings(path.path),
+    return data::open_files(path, data::data_endings(path),
                             [&](const fs::path& file) { return open_file(file, columns); });
   };
   data::Format format{"text", data::Layout::continuous, open};
   // Many data sets of instructions hold each sample as one text besides.
   format.fits = [](const core::Json& record, const data::Columns& columns) {
-    if (!data::has_column(record, columns.text, "text")) return data::Fit::no;
-    return columns.text.empty() ? data::Fit::weak : data::Fit::strong;
+    if (!data::has_column(record, columns, text_field)) return data::Fit::no;
+    return data::column_of(columns, text_field).chosen ? data::Fit::strong : data::Fit::weak;
   };
+  format.fields = {text_field};
   format.reads_plain_text = true;
   return format;
 }

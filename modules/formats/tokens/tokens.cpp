@@ -11,13 +11,19 @@
 
 #include "core/error.hpp"
 #include "data/records/fields.hpp"
-#include "data/text/detect_format.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/record_reader.hpp"
 
 namespace finetune::formats::tokens {
 namespace {
 
 using data::Column;
+using data::Columns;
+
+constexpr data::Field ids_field{"input_ids", &Columns::tokens, "data.tokens_column"};
+constexpr data::Field labels_field{"labels", &Columns::labels, "data.labels_column"};
+constexpr data::Field mask_field{"attention_mask"};
+
 using Ids = std::vector<std::int32_t>;
 
 /// A list of integers from `least` up.
@@ -65,10 +71,11 @@ void require_unshifted(const Ids& labels, const Ids& ids, const std::string& nam
 
 class TokensReader final : public data::RecordReader {
  public:
-  TokensReader(const std::filesystem::path& path, const data::Columns& columns)
+  TokensReader(const std::filesystem::path& path, const Columns& columns)
       : data::RecordReader(path),
-        ids_(Column::of(columns.tokens, "input_ids", "data.tokens_column")),
-        labels_(Column::of(columns.labels, "labels", "data.labels_column")) {}
+        ids_(data::column_of(columns, ids_field)),
+        labels_(data::column_of(columns, labels_field)),
+        mask_(data::column_of(columns, mask_field)) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
@@ -117,12 +124,13 @@ class TokensReader final : public data::RecordReader {
 
   Column ids_;
   Column labels_;
-  Column mask_{"attention_mask", ""};
+  Column mask_;
 };
 
 data::Format format_of(const std::string& name, data::Layout layout) {
   data::Format format{name, layout, data::open_record_files<TokensReader>};
   format.has_tokens = true;
+  format.fields = {ids_field, labels_field, mask_field};
   return format;
 }
 
@@ -130,9 +138,8 @@ data::Format format_of(const std::string& name, data::Layout layout) {
 
 data::Format format() {
   data::Format tokens = format_of("tokens", data::Layout::separate);
-  tokens.fits = [](const core::Json& record, const data::Columns& columns) {
-    return data::has_column(record, columns.tokens, "input_ids") ? data::Fit::strong
-                                                                 : data::Fit::no;
+  tokens.fits = [](const core::Json& record, const Columns& columns) {
+    return data::has_column(record, columns, ids_field) ? data::Fit::strong : data::Fit::no;
   };
   return tokens;
 }

@@ -19,13 +19,10 @@ Architecture read(const core::Json& config, const std::string& where) {
   const std::int64_t window = reader.has("sliding_window")     ? reader.size("sliding_window")
                               : reader.names("sliding_window") ? 0
                                                                : 4096;
-  const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 4);
-  for (const bool is_sliding : slides) {
-    model::Layer layer{.head_norm = model::HeadNorm::weighted};
-    if (window > 0 && is_sliding) layer.window = window;
-    if (window > 0 && !is_sliding) layer.rotary = model::Rotary::none;
-    a.layers.push_back(layer);
-  }
+  a.layers.assign(static_cast<std::size_t>(a.num_layers), {.head_norm = model::HeadNorm::weighted});
+  model::read_windows(reader, 4, window, a);
+  for (model::Layer& layer : a.layers)
+    if (window > 0 && layer.window == 0) layer.rotary = model::Rotary::none;
   return a;
 }
 

@@ -2,8 +2,6 @@
 // Granite, those without experts: what blocks add, attention and logits are scaled.
 #include "models/granite/granite.hpp"
 
-#include <cmath>
-
 #include "model/config_json.hpp"
 #include "model/decoder_family.hpp"
 
@@ -13,25 +11,15 @@ namespace {
 using model::Architecture;
 using model::ConfigReader;
 
-/// A factor that is not told is 1, and none is 0.
-double read_factor(const ConfigReader& reader, const char* key) {
-  const double factor = reader.real(key, 1);
-  if (!(factor > 0)) reader.fail(key, "is not positive", "activations are multiplied by it");
-  return factor;
-}
-
 Architecture read(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a;
   model::read_decoder(reader, a);
   model::read_biases(reader, a);
-  a.embedding_scale = read_factor(reader, "embedding_multiplier");
-  a.residual_scale = read_factor(reader, "residual_multiplier");
-  a.head_scale = 1 / read_factor(reader, "logits_scaling");
-  // In the place of 1 / sqrt(K), which attention computes: queries and keys have half of it each.
-  const double scores =
-      read_factor(reader, "attention_multiplier") * std::sqrt(static_cast<double>(a.head_size));
-  a.rope_scaling.amplitude *= std::sqrt(scores);
+  a.embedding_scale = model::read_factor(reader, "embedding_multiplier");
+  a.residual_scale = model::read_factor(reader, "residual_multiplier");
+  a.head_scale = 1 / model::read_factor(reader, "logits_scaling");
+  model::scale_scores(a, model::read_factor(reader, "attention_multiplier"));
   return a;
 }
 

@@ -30,11 +30,33 @@ Architecture read_mistral(const core::Json& config, const std::string& where) {
   return read_plain({config, where});
 }
 
-/// A model that sees, too: Mistral Small 3.1 and 3.2, Magistral and Devstral with vision.
+/// Ministral 3: queries far into a text grow.
+Architecture read_tuned(const model::ConfigReader& reader) {
+  Architecture a = read_plain(reader);
+  const char* key = reader.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!reader.has(key)) return a;
+  const model::ConfigReader rope(reader.object().at(key), reader.where() + ": " + key);
+  a.temperature.scale = rope.real("llama_4_scaling_beta", 0);
+  if (a.temperature.scale == 0) return a;
+  a.temperature.first = 0;
+  a.temperature.floor =
+      static_cast<double>(rope.size("original_max_position_embeddings", a.max_positions));
+  for (model::Layer& layer : a.layers)
+    layer.tunes_temperature = true;
+  return a;
+}
+
+Architecture read_ministral3(const core::Json& config, const std::string& where) {
+  return read_tuned({config, where});
+}
+
+/// A model that sees, too: Mistral Small 3.1 and 3.2, Magistral and Devstral with vision, and
+/// Ministral 3.
 Architecture read_mistral3(const core::Json& config, const std::string& where) {
   const model::ConfigReader reader = model::text_config(config, where);
-  reader.require_text("model_type", "mistral", {"mistral"});
-  return read_plain(reader);
+  reader.require_text("model_type", "mistral", {"mistral", "ministral3"});
+  return reader.text("model_type", "mistral") == "ministral3" ? read_tuned(reader)
+                                                              : read_plain(reader);
 }
 
 Architecture read_mixtral(const core::Json& config, const std::string& where) {
@@ -76,6 +98,10 @@ model::TensorNames names_of_text() {
 
 model::ModelFamily mistral() {
   return model::decoder_family<names>("mistral", read_mistral);
+}
+
+model::ModelFamily ministral3() {
+  return model::decoder_family("ministral3", read_ministral3);
 }
 
 model::ModelFamily mistral3() {

@@ -7,6 +7,7 @@
 namespace finetune::models::mistral {
 
 model::ModelFamily mistral();
+model::ModelFamily ministral3();
 model::ModelFamily mistral3();
 model::ModelFamily mixtral();
 

@@ -29,10 +29,7 @@ Architecture read_olmo2(const core::Json& config, const std::string& where) {
 Architecture read_olmo3(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a = read_normed(reader, 500000);
-  const std::vector<bool> slides = model::read_sliding_layers(reader, a.num_layers, 4);
-  const std::int64_t window = reader.size("sliding_window", 4096);
-  for (std::size_t i = 0; i < slides.size(); ++i)
-    if (slides[i]) a.layers[i].window = window;
+  model::read_windows(reader, 4, reader.size("sliding_window", 4096), a);
   // Layers that slide are not scaled.
   model::read_window_rope(reader, a);
   return a;

@@ -64,13 +64,15 @@ void read_normed(const ConfigReader& reader, Architecture& a) {
     layer.head_norm = model::HeadNorm::weighted;
 }
 
-Architecture read_experts(const ConfigReader& reader) {
-  Architecture a;
-  read_normed(reader, a);
+namespace {
+
+/// `unsaid`: what it is where it is not told.
+void read_routing(const ConfigReader& reader, const model::Experts& unsaid, Architecture& a) {
   reader.require_false("use_sliding_window");
-  a.experts.num = reader.size(reader.has("num_experts") ? "num_experts" : "num_local_experts", 128);
-  a.experts.top_k = reader.size("num_experts_per_tok", 8);
-  a.experts.d_ff = reader.size("moe_intermediate_size", 768);
+  a.experts.num =
+      reader.size(reader.has("num_experts") ? "num_experts" : "num_local_experts", unsaid.num);
+  a.experts.top_k = reader.size("num_experts_per_tok", unsaid.top_k);
+  a.experts.d_ff = reader.size("moe_intermediate_size", unsaid.d_ff);
   a.experts.normalizes = reader.boolean("norm_topk_prob", false);
   a.experts.balance = model::read_balance(reader);
   if (a.experts.top_k > a.experts.num)
@@ -81,6 +83,36 @@ Architecture read_experts(const ConfigReader& reader) {
     a.layers[static_cast<std::size_t>(i)].has_experts =
         (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
   }
+}
+
+/// Qwen 1.5 and 2 with experts, one of which every token takes, times a sigmoid.
+Architecture read_qwen2_moe(const core::Json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.qkv_bias = reader.boolean("qkv_bias", true);
+  a.layers.resize(static_cast<std::size_t>(a.num_layers));
+  read_routing(reader, {.num = 60, .top_k = 4, .d_ff = 1408}, a);
+  a.experts.d_shared = reader.size("shared_expert_intermediate_size", 5632);
+  a.experts.gates_shared = true;
+  return a;
+}
+
+model::TensorNames names_of_qwen2_moe() {
+  model::TensorNames names;
+  names.shared_gate = "mlp.shared_expert.gate_proj";
+  names.shared_up = "mlp.shared_expert.up_proj";
+  names.shared_down = "mlp.shared_expert.down_proj";
+  names.shared_expert_gate = "mlp.shared_expert_gate";
+  return names;
+}
+
+}  // namespace
+
+Architecture read_experts(const ConfigReader& reader) {
+  Architecture a;
+  read_normed(reader, a);
+  read_routing(reader, {.num = 128, .top_k = 8, .d_ff = 768}, a);
   return a;
 }
 
@@ -90,6 +122,10 @@ model::ModelFamily mimo() {
 
 model::ModelFamily qwen2() {
   return model::decoder_family("qwen2", read_qwen2);
+}
+
+model::ModelFamily qwen2_moe() {
+  return model::decoder_family<names_of_qwen2_moe>("qwen2_moe", read_qwen2_moe);
 }
 
 model::ModelFamily qwen3() {

@@ -13,6 +13,7 @@ model::ModelFamily qwen1();
 /// Qwen 2 with more heads, which are left as they are.
 model::ModelFamily mimo();
 model::ModelFamily qwen2();
+model::ModelFamily qwen2_moe();
 model::ModelFamily qwen3();
 model::ModelFamily qwen3_moe();
 model::ModelFamily qwen3_vl();

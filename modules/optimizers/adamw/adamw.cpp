@@ -72,7 +72,7 @@ void AdamW::update(shard::ModelShards& shards, int unit, const Run& run, const S
       .gradient = elements<const float>(step.gradient, run.offset, run.count),
       .weight_bf16 = {},
       .weight_f16 = {},
-      .lr = step.lr,
+      .lr = step.lr * run.lr_ratio,
       .beta1 = by_.beta1,
       .beta2 = by_.beta2,
       .epsilon = by_.epsilon,
@@ -111,7 +111,7 @@ void AdamW::update_by_compositions(shard::ModelShards& shards, int unit,
       at::Tensor m = part(exp_avg(unit));
       at::Tensor v = part(exp_avg_sq(unit));
       kernels::composed::adamw_(weight, m, v, part(step.gradient),
-                                {.lr = step.lr,
+                                {.lr = step.lr * run.lr_ratio,
                                  .beta1 = by_.beta1,
                                  .beta2 = by_.beta2,
                                  .epsilon = by_.epsilon,

@@ -133,6 +133,7 @@ optim::Kind kind() {
   return {.footprint = footprint(),
           .sentence = "moments in 8 bits, with one scale per 256, a quarter of fp32's memory",
           .keys = adamw::keys(),
+          .has_lr_ratios = false,
           .make = make};
 }
 

@@ -66,7 +66,7 @@ void Lion::update(shard::ModelShards& shards, int unit, const Run& run, const St
       .weight = elements<Weight>(shards.master(unit), run.offset, run.count),
       .exp_avg = elements<Moment>(exp_avg(unit), run.offset, run.count),
       .gradient = elements<const float>(step.gradient, run.offset, run.count),
-      .lr = step.lr,
+      .lr = step.lr * run.lr_ratio,
       .beta1 = beta1_,
       .beta2 = beta2_,
       .weight_decay = run.weight_decay,
@@ -100,7 +100,7 @@ void Lion::update_by_compositions(shard::ModelShards& shards, int unit,
       };
       at::Tensor weight = part(shards.master(unit)), moment = part(exp_avg(unit));
       kernels::composed::lion_(weight, moment, part(step.gradient),
-                               {.lr = step.lr,
+                               {.lr = step.lr * run.lr_ratio,
                                 .beta1 = beta1_,
                                 .beta2 = beta2_,
                                 .weight_decay = run.weight_decay,

@@ -3,6 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
+
+#include "base/fp8_files.hpp"
+#include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "kernels/gptq.hpp"
 #include "kernels/nf4.hpp"
@@ -108,7 +112,11 @@ Nf4Tensor quantise(const model::Parameter& row, const ReadValues& read_values) {
 }
 
 ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& row) {
-  return [&files, &row](std::int64_t first, std::span<float> target) {
+  // std::function copies what it calls.
+  const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
+  return [&files, &row, mxfp4](std::int64_t first, std::span<float> target) {
+    if (is_fp8_in(files, row)) return read_fp8_values(files, row, first, target);
+    if (is_mxfp4_in(files, row)) return mxfp4->read(row, first, target);
     files.read({.name = row.name,
                 .shape = row.shape,
                 .dtype = core::DType::f32,
@@ -119,9 +127,12 @@ ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& r
 }
 
 std::vector<float> base_weight(const weights::ModelFiles& files, const model::Parameter& row) {
-  if (row.packing.in_files) return unpack(files, row);
-  if (row.packing.kind == Packing::Kind::fp8) return rounded_to_fp8(files, row);
-  if (!row.packing.is_dense()) return dequantise(quantise(row, values_in(files, row)), row.count());
+  if (row.packing.in_files &&
+      (row.packing.kind == Packing::Kind::gptq || row.packing.kind == Packing::Kind::nf4))
+    return unpack(files, row);
+  if (row.packing.is_operand()) return rounded_to_fp8(files, row);
+  if (row.packing.kind == Packing::Kind::nf4)
+    return dequantise(quantise(row, values_in(files, row)), row.count());
   std::vector<float> values(size(row.count()));
   values_in(files, row)(0, values);
   return values;

@@ -26,6 +26,10 @@ bool is_fp8(const model::Parameter& row) {
   return row.packing.kind == Packing::Kind::fp8;
 }
 
+bool is_mxfp4(const model::Parameter& row) {
+  return row.packing.kind == Packing::Kind::mxfp4;
+}
+
 const core::Box& only_box(const model::Parameter& row) {
   core::check(row.held->boxes.size() == 1, "a packed matrix is held as one box");
   return row.held->boxes.front();
@@ -83,8 +87,10 @@ void for_each_fp8_run(const model::Parameter& row, int plane, std::int64_t first
   if (plane == model::fp8_plane::values) return model::for_each_run(row, first, count, f);
   const std::int64_t side = row.packing.group_size, together = std::max<std::int64_t>(1, side);
   const std::int64_t inputs = row.shape[1], all_inputs = row.held->shape[1];
-  const std::int64_t columns = side == 0 ? 1 : inputs / side;
-  const std::int64_t all_columns = side == 0 ? 1 : all_inputs / side;
+  const auto blocks = [side](std::int64_t size) {
+    return side == 0 ? 1 : (size + side - 1) / side;
+  };
+  const std::int64_t columns = blocks(inputs), all_columns = blocks(all_inputs);
   while (count > 0) {
     const std::int64_t i = first / columns, j = first % columns;
     const std::int64_t size = std::min(count, columns - j);
@@ -96,6 +102,13 @@ void for_each_fp8_run(const model::Parameter& row, int plane, std::int64_t first
     first += size;
     count -= size;
   }
+}
+
+/// Of all experts of a layer a rank has some, whole.
+void for_each_mxfp4_run(const model::Parameter& row, int plane, std::int64_t first,
+                        std::int64_t count, const Runs& f) {
+  const model::Plane own = model::planes(row, core::DType::f32).at(static_cast<std::size_t>(plane));
+  f(only_box(row).begin[0] * (own.count() / row.shape[0]) + first, count);
 }
 
 /// Maxima of blocks of a tensor that has them nested, in fp32.
@@ -138,6 +151,7 @@ void for_each_plane_run(const model::Parameter& row, int plane, std::int64_t fir
   if (row.packing.is_dense()) return model::for_each_run(row, first, count, f);
   if (is_gptq(row)) return for_each_gptq_run(row, plane, first, count, f);
   if (is_fp8(row)) return for_each_fp8_run(row, plane, first, count, f);
+  if (is_mxfp4(row)) return for_each_mxfp4_run(row, plane, first, count, f);
   core::check(plane != model::nf4_plane::maxima || keeps_maxima(row),
               "maxima are those of the logical tensor");
   for_each_nf4_run(row, plane, first, count, f);
@@ -146,7 +160,7 @@ void for_each_plane_run(const model::Parameter& row, int plane, std::int64_t fir
 bool is_counted(const model::Parameter& row, int plane) {
   if (!row.held) return true;
   if (row.held->holder > 0) return false;
-  if (row.packing.is_dense()) return true;
+  if (row.packing.is_dense() || is_mxfp4(row)) return true;
   if (is_fp8(row)) {
     // Of rows that ranks share each has the scale; they have the columns in order.
     const bool is_of_rows = plane == model::fp8_plane::scales && row.packing.group_size == 0;

@@ -113,35 +113,51 @@ TensorSize CostOps::linear(const TensorSize& x_ND, RowRange rows) {
   return y;
 }
 
-OpCost CostOps::norm_cost(const TensorSize& x_ND) const {
+/// Norms that take the mean off are put together from operations, in fp32: about six numbers an
+/// element are written on the way there, and ten on the way back.
+OpCost CostOps::norm_cost(const TensorSize& x_ND, const Norm& norm) const {
   OpCost op;
   const std::int64_t elements = x_ND.rows * x_ND.columns;
-  op.forward_work.passes = {pass(elements, bytes_.norm, bytes_.norm_operations)};
-  op.backward_work.passes = {pass(elements, bytes_.norm_backward, bytes_.norm_operations)};
+  const double fp32 = norm.kind.is_centred ? 2.0 * fp32_bytes : 0;
+  const double operations = norm.kind.is_centred ? 8 : bytes_.norm_operations;
+  op.forward_work.passes = {pass(elements, bytes_.norm + 6 * fp32, operations)};
+  op.backward_work.passes = {pass(elements, bytes_.norm_backward + 10 * fp32, operations)};
   return op;
 }
 
-TensorSize CostOps::rms_norm(const TensorSize& x_ND, int, double) {
+TensorSize CostOps::statistics(std::int64_t rows, const Norm& norm) {
+  return tape_.tensor(rows, norm.kind.is_centred ? 2 : 1, fp32_bytes);
+}
+
+/// In fp32, next to the input and the output of a norm that takes the mean off; in backward next to
+/// two gradients.
+std::int64_t CostOps::norm_temporaries(const TensorSize& x_ND, const Norm& norm) const {
+  if (!norm.kind.is_centred) return 0;
+  const std::int64_t bytes = element_ < fp32_bytes ? 5 * fp32_bytes + element_ : 4 * fp32_bytes;
+  return bytes * x_ND.rows * x_ND.columns;
+}
+
+TensorSize CostOps::norm(const TensorSize& x_ND, const Norm& norm) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
-  OpCost op = norm_cost(x_ND);
+  OpCost op = norm_cost(x_ND, norm);
   op.inputs = {x_ND};
-  op.kept = {x_ND, tape_.tensor(x_ND.rows, 1, fp32_bytes)};
-  op.forward = op.backward = {{x_ND.bytes}};
+  op.kept = {x_ND, statistics(x_ND.rows, norm)};
+  op.forward = op.backward = {{x_ND.bytes + norm_temporaries(x_ND, norm)}};
   op.gradients = {{x_ND.number, x_ND.bytes}};
   op.outputs = {y.number};
   tape_.record(std::move(op));
   return y;
 }
 
-std::pair<TensorSize, TensorSize> CostOps::add_rms_norm(const TensorSize& x_ND,
-                                                        const TensorSize& residual_ND, int,
-                                                        double) {
+std::pair<TensorSize, TensorSize> CostOps::add_norm(const TensorSize& x_ND,
+                                                    const TensorSize& residual_ND,
+                                                    const Norm& norm) {
   const TensorSize h = tensor(x_ND.rows, x_ND.columns), y = tensor(x_ND.rows, x_ND.columns);
-  OpCost op = norm_cost(x_ND);
+  OpCost op = norm_cost(x_ND, norm);
   op.inputs = {x_ND, residual_ND};
-  op.kept = {h, tape_.tensor(x_ND.rows, 1, fp32_bytes)};
-  op.forward = {{y.bytes}};
-  op.backward = {{x_ND.bytes}};
+  op.kept = {h, statistics(x_ND.rows, norm)};
+  op.forward = {{y.bytes + norm_temporaries(x_ND, norm)}};
+  op.backward = {{x_ND.bytes + norm_temporaries(x_ND, norm)}};
   op.gradients = {{residual_ND.number, residual_ND.bytes}, {x_ND.number, 0}};
   op.outputs = {h.number, y.number};
   op.forward_work.passes.push_back(pass(h.rows * h.columns, 3 * static_cast<double>(element_), 1));
@@ -149,17 +165,19 @@ std::pair<TensorSize, TensorSize> CostOps::add_rms_norm(const TensorSize& x_ND,
   return {h, y};
 }
 
-OpCost CostOps::norm_linear_cost(const TensorSize& h_ND, const ProjectionShape& shape) {
+OpCost CostOps::norm_linear_cost(const TensorSize& h_ND, const Norm& norm,
+                                 const ProjectionShape& shape) {
   const TensorSize normed = tensor(h_ND.rows, h_ND.columns);
-  OpCost op = norm_cost(h_ND);
+  OpCost op = norm_cost(h_ND, norm);
   const bool computes_again = settings_.recompute == Recompute::cheap;
   if (computes_again) op.again_work = op.forward_work;
-  op.kept = {h_ND, tape_.tensor(h_ND.rows, 1, fp32_bytes)};
+  op.kept = {h_ND, statistics(h_ND.rows, norm)};
   add_projection(op, projection_cost(shape, settings_, all_tokens(h_ND.rows), tape_));
   keep_or_compute_again(op, normed, shape.needs_input());
   gather_inputs(op, normed, shape);
   // The gradients of the norm's output and of its input.
-  op.backward.push_back({2 * normed.bytes});
+  op.backward.push_back({2 * normed.bytes + norm_temporaries(h_ND, norm)});
+  if (norm.kind.is_centred) op.forward.push_back({normed.bytes + norm_temporaries(h_ND, norm)});
   return op;
 }
 
@@ -173,10 +191,10 @@ void CostOps::keep_or_compute_again(OpCost& op, const TensorSize& between, bool 
   if (is_needed) op.backward.front().bytes += between.bytes;
 }
 
-TensorSize CostOps::norm_linear(const TensorSize& x_ND, int, RowRange rows, double) {
+TensorSize CostOps::norm_linear(const TensorSize& x_ND, const Norm& norm, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
-  OpCost op = norm_linear_cost(x_ND, shape);
+  OpCost op = norm_linear_cost(x_ND, norm, shape);
   op.inputs = {x_ND};
   op.gradients = {{x_ND.number, x_ND.bytes}};
   op.outputs = {y.number};
@@ -185,12 +203,12 @@ TensorSize CostOps::norm_linear(const TensorSize& x_ND, int, RowRange rows, doub
 }
 
 std::pair<TensorSize, TensorSize> CostOps::add_norm_linear(const TensorSize& x_ND,
-                                                           const TensorSize& residual_ND, int,
-                                                           RowRange rows, double) {
+                                                           const TensorSize& residual_ND,
+                                                           const Norm& norm, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const TensorSize h = tensor(x_ND.rows, x_ND.columns);
   const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
-  OpCost op = norm_linear_cost(h, shape);
+  OpCost op = norm_linear_cost(h, norm, shape);
   op.inputs = {x_ND, residual_ND};
   op.gradients = {{residual_ND.number, residual_ND.bytes}, {x_ND.number, 0}};
   op.outputs = {h.number, y.number};
@@ -223,32 +241,70 @@ TensorSize CostOps::scale(const TensorSize& x_ND, double) {
   return y;
 }
 
-/// fp32 temporaries of kernels::composed::swiglu_backward; CPUs write them before they are rounded.
-std::int64_t CostOps::composed_swiglu_bytes(std::int64_t elements) const {
+/// Temporaries of backward next to the gradients. Of swiglu those of kernels::composed in fp32,
+/// which CPUs write before they are rounded; of other functions two or three, as they are.
+std::int64_t CostOps::activation_bytes(std::int64_t elements, const Activation& activation) const {
+  // And of xielu as many in fp32.
+  if (activation.function == Activation::Function::xielu) return 5 * fp32_bytes * elements;
+  // Gate, share and a step on the way, and which are beyond the limit.
+  if (activation.function == Activation::Function::clamped) return (3 * element_ + 1) * elements;
+  if (!activation.is_swiglu()) return (activation.is_gated ? 2 : 0) * element_ * elements;
   const std::int64_t copies = settings_.on_gpu ? 3 : 4;
   return settings_.is_composed ? copies * fp32_bytes * elements : 0;
 }
 
-void CostOps::add_swiglu_work(OpCost& op, std::int64_t elements) const {
-  op.forward_work.passes.push_back(pass(elements, bytes_.swiglu, bytes_.operations / 2));
+void CostOps::add_activation_work(OpCost& op, std::int64_t elements,
+                                  const Activation& activation) const {
+  const auto e = static_cast<double>(element_);
+  double forward = bytes_.swiglu, backward = bytes_.swiglu_backward;
+  double operations = bytes_.operations / 2;
+  if (!activation.is_swiglu()) {
+    forward = (activation.is_gated ? 5 : 2) * e;
+    backward = (activation.is_gated ? 13 : 3) * e;
+    operations = activation.is_gated ? 4 : 1;
+    if (activation.function == Activation::Function::clamped) {
+      forward = 14 * e;
+      backward = 34 * e;
+      operations = 7;
+    }
+    if (activation.function == Activation::Function::xielu) {
+      forward += 10.0 * fp32_bytes;
+      backward += 20.0 * fp32_bytes;
+      operations = 16;
+    }
+  }
+  op.forward_work.passes.push_back(pass(elements, forward, operations));
   if (settings_.recompute == Recompute::cheap)
     op.again_work.passes.push_back(op.forward_work.passes.back());
-  op.backward_work.passes.push_back(pass(elements, bytes_.swiglu_backward, bytes_.operations / 2));
+  op.backward_work.passes.push_back(pass(elements, backward, operations));
 }
 
-TensorSize CostOps::swiglu_linear(const TensorSize& gate_up, RowRange rows) {
+TensorSize CostOps::activated_linear(const TensorSize& gate_up, const Activation& activation,
+                                     RowRange, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
-  const TensorSize activated = tensor(gate_up.rows, gate_up.columns / 2);
+  const TensorSize activated =
+      tensor(gate_up.rows, activation.is_gated ? gate_up.columns / 2 : gate_up.columns);
   const TensorSize y = tensor(own_tokens(gate_up.rows), shape.num_outputs);
   OpCost op{.inputs = {gate_up}, .kept = {gate_up}, .outputs = {y.number}};
   op.gradients = {{gate_up.number, gate_up.bytes}};
   const std::int64_t elements = activated.rows * activated.columns;
-  add_swiglu_work(op, elements);
+  add_activation_work(op, elements, activation);
   add_projection(op, projection_cost(shape, settings_, gate_up.rows, tape_));
   keep_or_compute_again(op, activated, shape.needs_input());
   scatter_outputs(op, y);
   // Gradients of the product and of gate and up meet at the activation function.
-  op.backward.push_back({activated.bytes + gate_up.bytes + composed_swiglu_bytes(elements)});
+  op.backward.push_back({activated.bytes + gate_up.bytes + activation_bytes(elements, activation)});
+  tape_.record(std::move(op));
+  return y;
+}
+
+TensorSize CostOps::gate(const TensorSize& x_ND, const TensorSize& gate_N1) {
+  const TensorSize y = tensor(x_ND.rows, x_ND.columns);
+  OpCost op{.inputs = {x_ND, gate_N1}, .kept = {x_ND, gate_N1}, .outputs = {y.number}};
+  op.backward = {{x_ND.bytes + reduction_bytes(settings_, x_ND.rows * x_ND.columns)}};
+  op.gradients = {{x_ND.number, x_ND.bytes}, {gate_N1.number, gate_N1.bytes}};
+  op.forward_work.passes = {pass(y.rows * y.columns, 2 * static_cast<double>(element_), 2)};
+  op.backward_work.passes = {pass(y.rows * y.columns, 6 * static_cast<double>(element_), 4)};
   tape_.record(std::move(op));
   return y;
 }
@@ -292,7 +348,8 @@ Scores<TensorSize> CostOps::pull_back_label_scores(const TensorSize& x_ND, const
   // The gradient of x, and a chunk's logits; next to them a composition writes the softmax, and
   // ranks that share the vocabulary the logits in fp32, if they are not.
   const bool is_wide = shares_tokens() ? element_ < fp32_bytes : settings_.is_composed;
-  const std::int64_t of_logit = element_ + (is_wide ? fp32_bytes : 0);
+  const bool is_capped = table_.outputs.softcap > 0;
+  const std::int64_t of_logit = element_ * (is_capped ? 3 : 1) + (is_wide ? fp32_bytes : 0);
   op.forward = {{x_ND.bytes + of_logit * chunk * weight.shape[0]}};
   op.forward_work.products = {{tokens, vocabulary, width, chunks}};
   op.forward_work.passes = {

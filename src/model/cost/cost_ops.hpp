@@ -49,24 +49,27 @@ class CostOps final : public BasicOps<OnSizes> {
 
   TensorSize embedding(const TensorSize& ids_N, int row) override;
   TensorSize linear(const TensorSize& x_ND, RowRange rows) override;
-  TensorSize rms_norm(const TensorSize& x_ND, int row, double eps) override;
-  std::pair<TensorSize, TensorSize> add_rms_norm(const TensorSize& x_ND,
-                                                 const TensorSize& residual_ND, int row,
-                                                 double eps) override;
-  TensorSize norm_linear(const TensorSize& x_ND, int norm_row, RowRange rows, double eps) override;
+  TensorSize norm(const TensorSize& x_ND, const Norm& norm) override;
+  std::pair<TensorSize, TensorSize> add_norm(const TensorSize& x_ND, const TensorSize& residual_ND,
+                                             const Norm& norm) override;
+  TensorSize norm_linear(const TensorSize& x_ND, const Norm& norm, RowRange rows) override;
   TensorSize add_bias(const TensorSize& x_NF, RowRange rows) override;
   TensorSize scale(const TensorSize& x_ND, double factor) override;
-  TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape, int query_row,
-                       int key_row, double eps) override;
+  TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape, const Norm& of_queries,
+                       const Norm& of_keys) override;
+  TensorSize rotate(const TensorSize& qkv, const AttentionShape& shape,
+                    const SequenceSize& sequence) override;
   TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
                               const SequenceSize& sequence,
                               const Temperature& temperature) override;
   TensorSize experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
                      const SequenceSize& sequence) override;
   std::pair<TensorSize, TensorSize> add_norm_linear(const TensorSize& x_ND,
-                                                    const TensorSize& residual_ND, int norm_row,
-                                                    RowRange rows, double eps) override;
-  TensorSize swiglu_linear(const TensorSize& gate_up, RowRange rows) override;
+                                                    const TensorSize& residual_ND, const Norm& norm,
+                                                    RowRange rows) override;
+  TensorSize activated_linear(const TensorSize& gate_up, const Activation& activation,
+                              RowRange parameters, RowRange rows) override;
+  TensorSize gate(const TensorSize& x_ND, const TensorSize& gate_N1) override;
   TensorSize attention(const TensorSize& qkv, const AttentionShape& shape,
                        const SequenceSize& sequence, std::int64_t i_layer) override;
   TensorSize add(const TensorSize& x_ND, const TensorSize& y_ND) override;
@@ -76,12 +79,15 @@ class CostOps final : public BasicOps<OnSizes> {
 
  private:
   MemoryPass pass(std::int64_t elements, double bytes_per_element, double operations) const;
-  OpCost norm_cost(const TensorSize& x_ND) const;
-  OpCost norm_linear_cost(const TensorSize& h_ND, const ProjectionShape& shape);
+  OpCost norm_cost(const TensorSize& x_ND, const Norm& norm) const;
+  TensorSize statistics(std::int64_t rows, const Norm& norm);
+  std::int64_t norm_temporaries(const TensorSize& x_ND, const Norm& norm) const;
+  OpCost norm_linear_cost(const TensorSize& h_ND, const Norm& norm, const ProjectionShape& shape);
   void keep_or_compute_again(OpCost& op, const TensorSize& between, bool is_needed) const;
   void add_projection(OpCost& op, const ProjectionCost& projection) const;
-  void add_swiglu_work(OpCost& op, std::int64_t elements) const;
-  std::int64_t composed_swiglu_bytes(std::int64_t elements) const;
+  void add_activation_work(OpCost& op, std::int64_t elements,
+                           const Activation& activation = {}) const;
+  std::int64_t activation_bytes(std::int64_t elements, const Activation& activation = {}) const;
 
   /// Where ranks share matrices, each has its own tokens between products: `tokens` / ranks.
   bool shares_tokens() const { return settings_.share.place.tp > 1; }
@@ -108,6 +114,7 @@ class CostOps final : public BasicOps<OnSizes> {
                   const SequenceSize& sequence) const;
   void pass_keys_on(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
                     const SequenceSize& sequence) const;
+  void add_sinks(OpCost& op, const AttentionShape& shape, const TensorSize& out) const;
   void share_keys(OpCost& op, const AttentionShape& shape, std::int64_t tokens,
                   const SequenceSize& sequence) const;
 
@@ -123,6 +130,7 @@ class CostOps final : public BasicOps<OnSizes> {
   OwnExperts own_experts(const ExpertRows& rows, const Experts& experts, std::int64_t tokens) const;
   void add_expert_moments(OpCost& op, const OwnExperts& own, const Experts& experts,
                           std::int64_t tokens, std::int64_t width) const;
+  void add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t width) const;
   void share_experts(OpCost& op, const OwnExperts& own, const Experts& experts,
                      const TensorSize& x_nD) const;
 

@@ -16,15 +16,16 @@ AttentionShape CostOps::own_heads(AttentionShape shape) const {
   return shape;
 }
 
-TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all, int query_row, int,
-                              double) {
+TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all,
+                              const Norm& of_queries, const Norm&) {
   const AttentionShape shape = own_heads(all);
+  const int query_row = of_queries.rows.weight;
   const bool norms_together =
       query_row >= 0 && table_.row(query_row).shape.front() != shape.head_size;
   const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
   const TensorSize normed = tensor(qkv.rows, qkv.columns);
   const TensorSize before = tensor(qkv.rows, heads * shape.head_size);
-  OpCost op = norm_cost(before);
+  OpCost op = norm_cost(before, of_queries);
   op.inputs = {qkv};
   // Queries and keys as they were.
   op.kept = {before, tape_.tensor(qkv.rows, norms_together ? 2 : heads, fp32_bytes)};
@@ -34,6 +35,17 @@ TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all, 
   op.outputs = {normed.number};
   tape_.record(std::move(op));
   return normed;
+}
+
+TensorSize CostOps::rotate(const TensorSize& qkv, const AttentionShape& all, const SequenceSize&) {
+  const AttentionShape shape = own_heads(all);
+  OpCost op{.inputs = {qkv}};
+  const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
+  op.forward_work.passes = {
+      pass(qkv.rows * heads * shape.head_size, bytes_.rope, bytes_.operations)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return qkv;
 }
 
 TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape& all,
@@ -178,6 +190,13 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,
   const bool has_band = shape.window > 0 && shape.window < sequence.length;
   op.backward = {{has_band ? qkv.bytes / element_ * fp32_bytes + qkv.bytes : 2 * qkv.bytes}};
   op.gradients = {{qkv.number, qkv.bytes}};
+  if (shape.softcap > 0) {
+    // All scores at once, in fp32, of which two are there forward and five backward.
+    const std::int64_t scores = shape.num_heads * qkv.rows * sequence.length * fp32_bytes;
+    op.kept.push_back(tensor(out.rows, out.columns));  // as the composition lays it out
+    op.forward.front().bytes += 2 * scores;
+    op.backward.front().bytes += 3 * scores;
+  }
 
   const double visible =
       visible_tokens(shape, sequence.sample > 0 ? sequence.sample : sequence.length);
@@ -192,8 +211,25 @@ TensorSize CostOps::attention(const TensorSize& qkv, const AttentionShape& all,
     op.backward_work.passes = op.forward_work.passes;
   }
   share_keys(op, shape, qkv.rows, sequence);
+  if (shape.sinks >= 0) add_sinks(op, shape, out);
   tape_.record(std::move(op));
   return out;
+}
+
+/// Outputs are scaled where they are; their gradient meets them once more. Some tokens at a time
+/// are in fp32, what is narrower as copies, too.
+void CostOps::add_sinks(OpCost& op, const AttentionShape& shape, const TensorSize& out) const {
+  const std::int64_t of_heads = out.rows * shape.num_heads * fp32_bytes;
+  const std::int64_t piece = std::min(out.rows, sink_tokens_at_once) * out.columns * fp32_bytes;
+  const bool is_narrow = element_ < fp32_bytes;
+  op.forward.push_back({2 * of_heads + (is_narrow ? piece : 0)});
+  op.backward.push_back({of_heads + (is_narrow ? 3 : 1) * piece});
+  const double pieces =
+      std::max(1.0, static_cast<double>(out.rows) / static_cast<double>(sink_tokens_at_once));
+  const auto element = static_cast<double>(element_);
+  op.forward_work.passes.push_back(pass(out.rows * out.columns, 2 * element, 4 + pieces));
+  op.backward_work.passes.push_back(
+      pass(out.rows * out.columns, 2 * element + 4.0 * fp32_bytes, 3 + 4 * pieces));
 }
 
 double visible_tokens(const AttentionShape& shape, std::int64_t length) {

@@ -83,6 +83,13 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
                 {here + again + of_down.forward, unpacked},
                 {back + again},
                 {2 * all + (experts.top_k > 1 ? output : 0) + again}};
+  // The gate and what it is multiplied with.
+  if (!experts.activation.is_swiglu()) op.forward.push_back({2 * activated + again});
+  // Of each row its expert's, where all are computed together.
+  if (experts.has_biases && settings_.on_gpu) {
+    op.forward[1].bytes += 2 * activated;
+    op.forward[2].bytes += here;
+  }
   // Gradients of outputs with and without the choices' weights, whose own are sums in fp32.
   const std::int64_t d_outputs = (experts.scales_input ? 1 : 2) * here;
   const std::int64_t of_weights =
@@ -91,7 +98,7 @@ void CostOps::add_expert_moments(OpCost& op, const OwnExperts& own, const Expert
                  {d_outputs + activated + again + of_down.backward, unpacked},
                  {d_outputs + activated + again +
                   std::max({of_weights, of_gradient(own.down), of_down.weight_gradient})},
-                 {3 * activated + composed_swiglu_bytes(elements)},
+                 {3 * activated + activation_bytes(elements, experts.activation)},
                  {2 * activated + whole + there},
                  {2 * activated + whole + 2 * here + of_gate_up.backward, unpacked},
                  {2 * activated + whole + 2 * here +
@@ -127,6 +134,16 @@ void CostOps::share_experts(OpCost& op, const OwnExperts& own, const Experts& ex
   op.backward_work.travels.push_back(travel(Sharers::tp, reduce_scatter, whole));
 }
 
+/// Of the router there is one number for each expert: nothing next to these.
+void CostOps::add_bias_work(OpCost& op, const OwnExperts& own, std::int64_t width) const {
+  const auto element = static_cast<double>(element_);
+  const std::int64_t elements = own.choices * (2 * own.d_ff + width);
+  const double operations = settings_.on_gpu ? 4 : 2 * static_cast<double>(own.num);
+  op.forward_work.passes.push_back(
+      pass(elements, (settings_.on_gpu ? 4 : 2) * element, operations));
+  op.backward_work.passes.push_back(pass(elements, 2 * element, operations));
+}
+
 TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, const Experts& experts,
                             const SequenceSize& sequence) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
@@ -149,7 +166,8 @@ TensorSize CostOps::experts(const TensorSize& x_ND, const ExpertRows& rows, cons
     if (const std::int64_t elements = fresh_gradient(shape, own.num, settings_); elements > 0)
       op.backward_work.passes.push_back(pass(elements, 2 * static_cast<double>(element_), 1));
   }
-  add_swiglu_work(op, own.choices * own.d_ff);
+  add_activation_work(op, own.choices * own.d_ff, experts.activation);
+  if (experts.has_biases) add_bias_work(op, own, x_ND.columns);
   add_projection_work(projection_shape(table_, {rows.router, 1}), settings_,
                       static_cast<double>(tokens), 1, op.forward_work, op.backward_work);
   const MemoryPass copies =

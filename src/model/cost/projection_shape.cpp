@@ -17,8 +17,8 @@ void add_row(ProjectionShape& shape, const ParameterTable& table, const Paramete
   shape.num_outputs += row.count() / row.shape.back();
   shape.num_inputs = row.shape.back();
   shape.largest_matrix = std::max(shape.largest_matrix, row.count());
-  if (!row.packing.is_dense()) shape.packing = row.packing.kind;
-  if (!row.published.is_dense()) shape.packing = row.published.kind;
+  if (!row.packing.is_dense()) shape.packing = row.packing;
+  if (!row.published.is_dense()) shape.packing = row.published;
   shape.table = &table;
   if (row.adapted.exists()) shape.adapted.push_back(&row);
   shape.may_have_fp8 = may_have_fp8(row);
@@ -199,16 +199,40 @@ ProjectionShape expert_shape(const ParameterTable& table, RowRange rows) {
   return shape;
 }
 
+namespace {
+
+/// GPUs that compute all experts together unpack all of them, others one after the other. Next to
+/// the numbers: what a composition writes on the way, and what half is made from.
+std::int64_t unpacked_mxfp4(const ProjectionShape& shape, const CostSettings& settings) {
+  constexpr std::int64_t bytes_an_element = 6;
+  const bool is_whole = settings.on_gpu && settings.compute == core::DType::bf16;
+  const std::int64_t elements =
+      is_whole ? shape.num_unpacked : shape.num_inputs * shape.num_outputs;
+  std::int64_t bytes = core::size_bytes(settings.compute) * elements;
+  if (settings.is_composed || settings.on_gpu)
+    bytes += std::min(pieces_bytes, bytes_an_element * elements);
+  return bytes + (settings.compute == core::DType::f16 ? fp32_bytes * elements : 0);
+}
+
+}  // namespace
+
 std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& settings) {
-  if (shape.packing == Packing::Kind::dense) return 0;
+  if (shape.packing.is_dense()) return 0;
+  if (shape.packing.kind == Packing::Kind::mxfp4) return unpacked_mxfp4(shape, settings);
   const std::int64_t element = core::size_bytes(settings.compute);
   std::int64_t bytes = element * shape.num_unpacked;
+  if (shape.packing.kind == Packing::Kind::fp8 && shape.packing.in_files)
+    return bytes + std::min(pieces_bytes, fp32_bytes * shape.largest_matrix);
   if (!settings.is_composed || shape.is_in_fp8()) return bytes;
-  const bool is_nf4 = shape.packing == Packing::Kind::nf4;
-  bytes += std::min(pieces_bytes,
-                    (is_nf4 ? bytes_a_piece_of_nf4 : bytes_a_piece_of_gptq) * shape.largest_matrix);
+  const bool is_nf4 = shape.packing.kind == Packing::Kind::nf4;
   // One matrix in its own memory, before it goes to its place: in fp32 for fp16's sake.
-  if (settings.compute == core::DType::f16) return bytes + fp32_bytes * shape.largest_matrix;
+  const bool is_wide = settings.compute == core::DType::f16;
+  const std::int64_t a_piece = !is_nf4 ? bytes_a_piece_of_gptq
+                               : is_wide
+                                   ? bytes_a_piece_of_nf4 - fp32_bytes  // which are written there
+                                   : bytes_a_piece_of_nf4;
+  bytes += std::min(pieces_bytes, a_piece * shape.largest_matrix);
+  if (is_wide) return bytes + fp32_bytes * shape.largest_matrix;
   return bytes + (is_nf4 ? element * shape.largest_matrix : 0);
 }
 

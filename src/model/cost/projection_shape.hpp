@@ -18,17 +18,17 @@ struct ProjectionShape {
   std::vector<const Parameter*> adapted = {};  ///< those of its matrices that an adapter changes
   std::int64_t num_inputs = 0;
   std::int64_t num_outputs = 0;
-  Packing::Kind packing = Packing::Kind::dense;
+  Packing packing = {};
   std::int64_t largest_matrix = 0;  ///< elements
   std::int64_t num_unpacked = 0;    ///< elements that are unpacked to read it
   bool may_have_fp8 = false;        ///< model::may_have_fp8 of its rows
   bool is_of_experts = false;       ///< of which a GPU computes all by one launch
 
   /// Whether it is there in 8 bits, as products that have them read it.
-  bool is_in_fp8() const { return packing == Packing::Kind::fp8; }
+  bool is_in_fp8() const { return packing.is_operand(); }
   /// Whether a product reads it after it was unpacked.
   bool is_packed(const CostSettings& settings) const {
-    return packing != Packing::Kind::dense && !(is_in_fp8() && has_fp8(settings));
+    return !packing.is_dense() && !(is_in_fp8() && has_fp8(settings));
   }
   /// Whether its product and the gradient of its input have operands of 8 bits.
   bool has_fp8(const CostSettings& settings) const;

@@ -13,7 +13,7 @@ at::Tensor heads_of_run(const at::Tensor& x, std::int64_t begin, std::int64_t le
 Visible Bands::visible(std::int64_t q_length, std::int64_t k_length) {
   at::Tensor& mask = masks_[{q_length, k_length}];
   if (!mask.defined()) mask = make(q_length, k_length);
-  return {.is_causal = false, .mask = mask, .window = window_};
+  return {.is_causal = false, .mask = mask, .window = window_, .softcap = softcap_};
 }
 
 at::Tensor Bands::make(std::int64_t q_length, std::int64_t k_length) const {

@@ -12,6 +12,13 @@
 
 namespace finetune::model {
 
+/// A norm of rows.
+struct Norm {
+  NormRows rows = {};
+  double eps = 1e-5;
+  NormKind kind = {};
+};
+
 /// Heads of a fused [N, (H + 2 Hkv) K] tensor of queries, keys and values, and what they see of
 /// each other in addition to causality.
 struct AttentionShape {
@@ -22,17 +29,22 @@ struct AttentionShape {
   std::int64_t rotary_size = 0;  ///< channels of a head that turn; 0: all
   std::int64_t window = 0;       ///< a token sees itself and the window - 1 before it; 0: all
   std::int64_t chunk = 0;        ///< a token sees its own chunk of positions only; 0: all
+  double softcap = 0;            ///< c of scores c tanh(x / c); 0: none
+  int sinks = -1;                ///< row of the heads' sinks [H] (Architecture::has_sinks)
 
   std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
 };
 
 /// What the backward pass computes again instead of keeping it: nothing, or what costs no matrix
-/// product (norms and SwiGLU; RoPE rotates in place, so there is nothing to save).
+/// product (norms and activations; RoPE rotates in place, so there is nothing to save).
 enum class Recompute { nothing, cheap };
 
 /// Tokens of the head's product that have their logits at the same time. Few chunks keep the
 /// products large, many keep the logits small: 1,024 lose nothing measurable against one chunk.
 inline constexpr std::int64_t head_chunk_tokens = 1024;
+
+/// Tokens whose outputs are in fp32 at the same time where the gradient of sinks is computed.
+inline constexpr std::int64_t sink_tokens_at_once = 1024;
 
 /// Keys and values of other ranks that a layer fetches, in bytes: from so many on they go round a
 /// ring instead, where the way is left open.
@@ -64,22 +76,27 @@ class BasicOps {
   /// of their weights.
   virtual Tensor linear(const Tensor& x_ND, RowRange rows) = 0;
 
-  /// x / rms(x) * weight. Source: Zhang & Sennrich 2019 (arXiv 1910.07467).
-  virtual Tensor rms_norm(const Tensor& x_ND, int row, double eps) = 0;
+  /// x / rms(x) * weight, or the same of x less its mean, and a bias where there is one.
+  /// Source: Zhang & Sennrich 2019 (arXiv 1910.07467), Ba et al. 2016 (arXiv 1607.06450).
+  virtual Tensor norm(const Tensor& x_ND, const Norm& norm) = 0;
 
-  /// h = x + residual; returns {h, rms_norm(h)}.
-  virtual std::pair<Tensor, Tensor> add_rms_norm(const Tensor& x_ND, const Tensor& residual_ND,
-                                                 int row, double eps) = 0;
+  /// h = x + residual; returns {h, norm(h)}.
+  virtual std::pair<Tensor, Tensor> add_norm(const Tensor& x_ND, const Tensor& residual_ND,
+                                             const Norm& norm) = 0;
 
-  /// linear(rms_norm(x)). Gradients are bitwise identical whatever is recomputed.
-  virtual Tensor norm_linear(const Tensor& x_ND, int norm_row, RowRange rows, double eps) = 0;
+  /// linear(norm(x)). Gradients are bitwise identical whatever is recomputed.
+  virtual Tensor norm_linear(const Tensor& x_ND, const Norm& norm, RowRange rows) = 0;
 
   /// x + bias, in place: x_NF [N, F], bias [F], as an adapter changes it.
   virtual Tensor add_bias(const Tensor& x_NF, RowRange rows) = 0;
 
   /// Norm of every query and key head of qkv over its K channels. Rows [K], or -1: weightless.
-  virtual Tensor head_norm(const Tensor& qkv, const AttentionShape& shape, int query_row,
-                           int key_row, double eps) = 0;
+  virtual Tensor head_norm(const Tensor& qkv, const AttentionShape& shape, const Norm& of_queries,
+                           const Norm& of_keys) = 0;
+
+  /// Rotates queries and keys of qkv by position, in place, where attention does not.
+  virtual Tensor rotate(const Tensor& qkv, const AttentionShape& shape,
+                        const Sequence& sequence) = 0;
 
   /// Multiplies the queries of qkv by a factor that grows with the token's position, in place.
   virtual Tensor tune_temperature(const Tensor& qkv, const AttentionShape& shape,
@@ -90,13 +107,18 @@ class BasicOps {
   virtual Tensor experts(const Tensor& x_ND, const ExpertRows& rows, const Experts& experts,
                          const Sequence& sequence) = 0;
 
-  /// h = x + residual; returns {h, linear(rms_norm(h))}.
+  /// h = x + residual; returns {h, linear(norm(h))}.
   virtual std::pair<Tensor, Tensor> add_norm_linear(const Tensor& x_ND, const Tensor& residual_ND,
-                                                    int norm_row, RowRange rows, double eps) = 0;
+                                                    const Norm& norm, RowRange rows) = 0;
 
-  /// linear(swiglu(gate_up)): [N, 2 F], weight [D, F] -> [N, D].
-  /// swiglu: silu(gate) * up, gate first. Source: Shazeer 2020 (arXiv 2002.05202).
-  virtual Tensor swiglu_linear(const Tensor& gate_up, RowRange rows) = 0;
+  /// linear(activated): of gate_up [N, 2 F], gate first, function(gate) * up; without a gate of
+  /// [N, F] the function. Weight [D, F] -> [N, D]. Source: Shazeer 2020 (arXiv 2002.05202).
+  /// `parameters`: FeedForwardRows::activation.
+  virtual Tensor activated_linear(const Tensor& gate_up, const Activation& activation,
+                                  RowRange parameters, RowRange rows) = 0;
+
+  /// x sigmoid(gate). x_ND, gate [N, 1].
+  virtual Tensor gate(const Tensor& x_ND, const Tensor& gate_N1) = 0;
 
   /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
   /// attends causally within each sample. Nobody sees padding, whose output is zero or unspecified.

@@ -14,7 +14,6 @@ class Decoder : public Model {
       : architecture_(std::move(architecture)), rows_(std::move(rows)) {}
 
   int embedding_row() const override { return rows_.embedding; }
-  int final_norm_row() const override { return rows_.final_norm; }
   int head_row() const override { return rows_.head; }
   RowRange block_rows(std::int64_t i_layer) const override { return at(i_layer).all; }
 

@@ -13,19 +13,32 @@ struct RowRange {
   int num = 1;
 };
 
-/// Rows of a layer's experts.
-struct ExpertRows {
-  int router = 0;    ///< [E, D]
-  RowRange gate_up;  ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
-  int down = 0;      ///< of the first expert [D, F]; of all [E, F, D]
-  int stride = 0;    ///< from an expert's rows to the next one's; 0: one row holds all experts
+/// Rows of a norm. -1: there is none.
+struct NormRows {
+  int weight = -1;
+  int bias = -1;
+
+  bool exist() const { return weight >= 0; }
 };
 
-/// A feed-forward part with gate and up next to each other, or in one row [2 F, D].
+/// Rows of a layer's experts.
+struct ExpertRows {
+  int router = 0;         ///< [E, D]
+  int router_bias = -1;   ///< [E]
+  RowRange gate_up;       ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
+  int down = 0;           ///< of the first expert [D, F]; of all [E, F, D]
+  int gate_up_bias = -1;  ///< of all [E, 2 F]
+  int down_bias = -1;     ///< of all [E, D]
+  int shared_gate = -1;   ///< [1, D]
+  int stride = 0;         ///< from an expert's rows to the next one's; 0: one row holds all experts
+};
+
+/// A feed-forward part with gate and up next to each other, or in one row [2 F, D]; or up alone.
 struct FeedForwardRows {
   RowRange gate_up;
   int down = 0;
   RowRange gate_up_bias = {-1, 0};
+  RowRange activation = {-1, 0};  ///< of xielu: alpha of positive and of negative inputs, beta, eps
   int down_bias = -1;
 };
 
@@ -33,16 +46,17 @@ struct FeedForwardRows {
 /// -1: the model has no such row.
 struct BlockRows {
   RowRange all = {};
-  int attention_norm = -1;
+  NormRows attention_norm = {};
   RowRange qkv = {};
   RowRange qkv_bias = {-1, 0};
-  int query_norm = -1;
-  int key_norm = -1;
+  NormRows query_norm = {};
+  NormRows key_norm = {};
+  int sinks = -1;  ///< [H]
   int attention_out = 0;
   int attention_out_bias = -1;
-  int attention_added_norm = -1;  ///< of what attention adds
-  int feed_forward_norm = -1;
-  int feed_forward_added_norm = -1;
+  NormRows attention_added_norm = {};  ///< of what attention adds
+  NormRows feed_forward_norm = {};
+  NormRows feed_forward_added_norm = {};
   FeedForwardRows feed_forward =
       {};  ///< of a layer without experts; else of the shared expert, if any
   ExpertRows experts = {};
@@ -51,7 +65,7 @@ struct BlockRows {
 struct DecoderRows {
   int embedding = 0;
   std::vector<BlockRows> blocks;
-  int final_norm = 0;
+  NormRows final_norm = {};
   int head = 0;  ///< the embedding's if tied
 };
 

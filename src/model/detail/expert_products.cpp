@@ -5,6 +5,7 @@
 
 #include "model/detail/fp8_grouped_products.hpp"
 #include "model/detail/grouped_products.hpp"
+#include "model/detail/unpack.hpp"
 
 namespace finetune::model {
 namespace {
@@ -22,6 +23,11 @@ void for_each_expert(const RowCounts& rows, const at::Tensor& a, const at::Tenso
   }
 }
 
+/// Of all experts of a layer, each of which can be unpacked by itself.
+bool is_mxfp4(const Weight& all) {
+  return !all.packed.empty() && all.packed.front().row->packing.kind == Packing::Kind::mxfp4;
+}
+
 }  // namespace
 
 RowSeries ExpertProducts::series(Projection projection) const {
@@ -33,11 +39,16 @@ RowSeries ExpertProducts::series(Projection projection) const {
 /// However the file keeps them.
 Weight ExpertProducts::matrices(Projection projection) const {
   if (held_.count() == 0) return {};
-  if (is_fused()) return {.dense = weights_.weight(series(projection).first).transpose(1, 2)};
+  if (is_fused()) {
+    Weight all = weights_.matrix(series(projection).first);
+    if (!may_group_ && is_mxfp4(all)) return all;
+    return {.dense = unpacked(all).transpose(1, 2)};
+  }
   return may_group_ ? weights_.series(series(projection)) : Weight();
 }
 
 Weight ExpertProducts::matrix(const Weight& all, Projection projection, std::int64_t i) const {
+  if (is_fused() && is_mxfp4(all)) return {unpack_expert(all.packed.front(), i, all.compute)};
   if (is_fused()) return {.dense = all.dense.select(0, i)};
   return weights_.matrix(series(projection).at(i));
 }
@@ -50,6 +61,47 @@ bool ExpertProducts::takes_together(const at::Tensor& rows, const Weight& all) c
 
 at::Tensor ExpertProducts::product(const at::Tensor& x, Projection projection,
                                    std::int64_t num_outputs) const {
+  const at::Tensor y = product_alone(x, projection, num_outputs);
+  if (biases(projection) >= 0) add_biases(y, projection);
+  return y;
+}
+
+/// int64 [M].
+at::Tensor ExpertProducts::experts_of_rows(std::int64_t num_rows) const {
+  const at::Tensor row = at::arange(num_rows, counts_.ends().options());
+  return at::searchsorted(counts_.ends(), row, /*out_int32=*/false, /*right=*/true);
+}
+
+at::Tensor ExpertProducts::dots_with_biases(const at::Tensor& dy, Projection projection) const {
+  if (biases(projection) < 0) return {};
+  at::Tensor dots = at::zeros({dy.size(0)}, dy.options().dtype(at::kFloat));
+  if (held_.count() == 0) return dots;
+  const at::Tensor biases_ED = weights_.weight({biases(projection), 1});
+  if (may_group_) {
+    const at::Tensor expert = experts_of_rows(dy.size(0)).unsqueeze(1);
+    return dots.add_(at::matmul(dy, biases_ED.t()).gather(1, expert).squeeze(1));
+  }
+  for_each_expert(counts_, dots, dy, [&](std::int64_t i, at::Tensor of_dots, const at::Tensor& of) {
+    of_dots.add_(at::mv(of, biases_ED.select(0, i)));
+  });
+  return dots;
+}
+
+/// Where all experts are computed together nobody waits for the counts here either.
+void ExpertProducts::add_biases(const at::Tensor& y, Projection projection) const {
+  if (held_.count() == 0) return;
+  const at::Tensor biases_EF = weights_.weight({biases(projection), 1});
+  if (may_group_) {
+    y.add_(biases_EF.index_select(0, experts_of_rows(y.size(0))));
+    return;
+  }
+  for_each_expert(counts_, y, y, [&](std::int64_t i, const at::Tensor& of_y, const at::Tensor&) {
+    of_y.add_(biases_EF.select(0, i));
+  });
+}
+
+at::Tensor ExpertProducts::product_alone(const at::Tensor& x, Projection projection,
+                                         std::int64_t num_outputs) const {
   const Weight all = matrices(projection);
   if (takes_together(x, all)) {
     if (all.fp8) return fp8_grouped_product(x, *all.quantised, counts_.ends(), *all.fp8);
@@ -87,6 +139,31 @@ bool ExpertProducts::groups_gradients(const at::Tensor& dy, const at::Tensor& x,
 
 void ExpertProducts::add_gradients(const at::Tensor& dy, const at::Tensor& x,
                                    Projection projection) const {
+  add_matrix_gradients(dy, x, projection);
+  if (biases(projection) >= 0) add_bias_gradients(dy, projection);
+}
+
+void ExpertProducts::add_bias_gradients(const at::Tensor& dy, Projection projection) const {
+  const RowRange row{biases(projection), 1};
+  if (dy.size(0) == 0 || weights_.trained(row).empty()) return;
+  const GradientSlot slot = weights_.gradient(row);
+  if (!slot.tensor.defined()) return;
+  at::Tensor all = slot.tensor;
+  constexpr std::int64_t least_columns = 8;  // of what the grouped product takes
+  if (may_group_ && takes_grouped_outer(dy, dy.narrow(1, 0, least_columns), held_.count())) {
+    const at::Tensor ones = at::ones({dy.size(0), least_columns}, dy.options());
+    const at::Tensor sums = grouped_outer_product(ones, dy, counts_.ends()).select(1, 0);
+    slot.accumulate ? all.add_(sums) : all.copy_(sums);
+    return;
+  }
+  if (!slot.accumulate) all.zero_();
+  for_each_expert(counts_, dy, dy, [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor&) {
+    all.select(0, i).add_(of_dy.sum(0, /*keepdim=*/false, at::kFloat));
+  });
+}
+
+void ExpertProducts::add_matrix_gradients(const at::Tensor& dy, const at::Tensor& x,
+                                          Projection projection) const {
   // Frozen: nobody is to wait for counts.
   if (dy.size(0) == 0 || weights_.trained(series(projection).first).empty()) return;
   if (groups_gradients(dy, x, projection)) return add_grouped(dy, x, projection);

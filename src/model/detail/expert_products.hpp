@@ -28,7 +28,8 @@ namespace finetune::model {
 /// or split over units, and for gradients of weights that have operands of 8 bits, which are scaled
 /// along the rows of one expert.
 ///
-/// An expert without rows gets no gradient from the products, or zeros.
+/// An expert without rows gets no gradient from the products, or zeros. Biases are those of one
+/// tensor that holds those of all experts (ExpertRows::gate_up_bias).
 class ExpertProducts {
  public:
   enum class Projection { gate_up, down };
@@ -43,20 +44,33 @@ class ExpertProducts {
         may_group_(may_group),
         path_(path) {}
 
-  /// x W^T. Shapes: [M, in] -> [M, num_outputs].
+  /// x W^T, with the biases there are. Shapes: [M, in] -> [M, num_outputs].
   at::Tensor product(const at::Tensor& x, Projection projection, std::int64_t num_outputs) const;
   /// dx = dy W. Shapes: [M, out] -> [M, num_inputs].
   at::Tensor backward(const at::Tensor& dy, Projection projection, std::int64_t num_inputs) const;
-  /// Adds dy^T x of each expert to the gradient of its matrix.
+  /// The dot product of each row of dy with its expert's biases, [M] fp32; undefined without any.
+  at::Tensor dots_with_biases(const at::Tensor& dy, Projection projection) const;
+  /// Adds dy^T x of each expert to the gradient of its matrix, and the sum of dy to that of its
+  /// biases.
   void add_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
 
  private:
   bool is_fused() const { return rows_.stride == 0; }
   /// The rows of the experts held; where they are one tensor, its row.
   RowSeries series(Projection projection) const;
-  /// [E, out, in], or neither dense nor quantised: each is read for itself.
+  /// [E, out, in], or neither dense nor quantised: each is read, or unpacked, for itself.
   Weight matrices(Projection projection) const;
   Weight matrix(const Weight& all, Projection projection, std::int64_t i) const;
+  /// Row of the biases; -1: none.
+  int biases(Projection projection) const {
+    return projection == Projection::gate_up ? rows_.gate_up_bias : rows_.down_bias;
+  }
+  at::Tensor product_alone(const at::Tensor& x, Projection projection,
+                           std::int64_t num_outputs) const;
+  at::Tensor experts_of_rows(std::int64_t num_rows) const;
+  void add_biases(const at::Tensor& y, Projection projection) const;
+  void add_matrix_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
+  void add_bias_gradients(const at::Tensor& dy, Projection projection) const;
   bool takes_together(const at::Tensor& rows, const Weight& all) const;
   bool groups_gradients(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;
   void add_grouped(const at::Tensor& dy, const at::Tensor& x, Projection projection) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/detail/unpack.hpp"
 
+#include <algorithm>
 #include <span>
 
 #include "core/error.hpp"
@@ -8,6 +9,7 @@
 #include "kernels/composed_packed.hpp"
 #include "kernels/gptq.hpp"
 #include "kernels/gpu_kernels.hpp"
+#include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 
@@ -100,14 +102,68 @@ void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
   out.copy_(wide);
 }
 
+/// Elements in fp32 next to the matrix that is unpacked: 64 MiB.
+constexpr std::int64_t fp8_piece_elements = std::int64_t{1} << 24;
+
+/// [R, C] fp32 in place: each element times the scale of its block of side x side; the last blocks
+/// may be smaller. side 0: of its row.
+void scale_blocks_(const at::Tensor& wide_RC, const at::Tensor& scales, std::int64_t side) {
+  if (side == 0) {
+    wide_RC.mul_(scales);
+    return;
+  }
+  const std::int64_t rows = wide_RC.size(0), columns = wide_RC.size(1), whole = rows / side;
+  const at::Tensor by_column = scales.unsqueeze(2)
+                                   .expand({scales.size(0), scales.size(1), side})
+                                   .flatten(1)
+                                   .narrow(1, 0, columns);
+  if (whole > 0)
+    wide_RC.narrow(0, 0, whole * side)
+        .view({whole, side, columns})
+        .mul_(by_column.narrow(0, 0, whole).unsqueeze(1));
+  if (whole * side < rows)
+    wide_RC.narrow(0, whole * side, rows - whole * side).mul_(by_column.narrow(0, whole, 1));
+}
+
+/// As files have them: the fp32 product of value and scale, rounded once.
+void unpack_published(const at::Tensor& values, const at::Tensor& scales, std::int64_t side,
+                      at::Tensor target) {
+  const std::int64_t rows = values.size(0), together = std::max<std::int64_t>(1, side);
+  const std::int64_t columns = std::max<std::int64_t>(1, values.size(1));
+  const std::int64_t step =
+      std::max<std::int64_t>(1, fp8_piece_elements / (columns * together)) * together;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t num = std::min(step, rows - row);
+    const at::Tensor wide = values.narrow(0, row, num).to(at::kFloat);
+    scale_blocks_(wide, scales.narrow(0, row / together, (num + together - 1) / together), side);
+    target.narrow(0, row, num).copy_(wide);
+  }
+}
+
 void unpack_fp8(const MatrixPlanes& matrix, at::Tensor target) {
   namespace at_plane = fp8_plane;
   const auto& shape = matrix.row->shape;
   const std::int64_t side = matrix.row->packing.group_size;
-  target.copy_(
-      dequantised({matrix.planes.at(at_plane::values).view(at::kFloat8_e4m3fn).view(shape),
-                   matrix.planes.at(at_plane::scales).view({-1, side == 0 ? 1 : shape[1] / side})},
-                  target.scalar_type()));
+  const at::Tensor values = matrix.planes.at(at_plane::values).view(at::kFloat8_e4m3fn).view(shape);
+  const at::Tensor scales =
+      matrix.planes.at(at_plane::scales).view({-1, side == 0 ? 1 : (shape[1] + side - 1) / side});
+  if (!matrix.row->packing.is_operand()) return unpack_published(values, scales, side, target);
+  target.copy_(dequantised({values, scales}, target.scalar_type()));
+}
+
+/// Codes and exponents of `num` experts -> [num, out, in].
+at::Tensor unpack_mxfp4(const at::Tensor& codes, const at::Tensor& exponents, std::int64_t num,
+                        const Parameter& row, at::ScalarType dtype) {
+  const at::Tensor target =
+      at::empty({num, row.shape[2], row.shape[1]}, codes.options().dtype(composed_dtype(dtype)));
+  const bool is_done =
+      target.is_cpu() && with_kernel_type(target, [&]<typename T>() {
+        kernels::mxfp4_dequantize<T>(
+            values<std::uint8_t>(codes), values<std::uint8_t>(exponents),
+            {static_cast<T*>(target.data_ptr()), static_cast<std::size_t>(target.numel())});
+      });
+  if (!is_done) kernels::composed::mxfp4_dequantize_(target, codes, exponents);
+  return target.to(dtype);
 }
 
 bool is_gptq(const MatrixPlanes& matrix) {
@@ -118,6 +174,13 @@ bool is_gptq(const MatrixPlanes& matrix) {
 
 at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtype) {
   const core::MemoryScope scope(core::MemoryUse::gathered);
+  if (matrices.front().row->packing.kind == Packing::Kind::mxfp4) {
+    core::check(matrices.size() == 1, "all experts of a layer are one tensor");
+    const MatrixPlanes& all = matrices.front();
+    return unpack_mxfp4(all.planes.at(mxfp4_plane::codes), all.planes.at(mxfp4_plane::scales),
+                        all.row->shape[0], *all.row, dtype)
+        .transpose(1, 2);
+  }
   const bool is_transposed = is_gptq(matrices.front());
   std::vector<std::int64_t> shape = matrices.front().row->shape;
   shape[0] = 0;
@@ -144,6 +207,18 @@ at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtyp
     }
   }
   return whole;
+}
+
+at::Tensor unpack_expert(const MatrixPlanes& all, std::int64_t i, at::ScalarType dtype) {
+  const core::MemoryScope scope(core::MemoryUse::gathered);
+  const std::int64_t num = all.row->shape[0];
+  const auto part = [&](int plane) {
+    const at::Tensor& of_all = all.planes.at(static_cast<std::size_t>(plane));
+    const std::int64_t size = of_all.numel() / num;
+    return of_all.view({-1}).narrow(0, i * size, size);
+  };
+  return unpack_mxfp4(part(mxfp4_plane::codes), part(mxfp4_plane::scales), 1, *all.row, dtype)
+      .select(0, 0);
 }
 
 }  // namespace finetune::model

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "model/weight.hpp"
@@ -13,5 +14,8 @@ namespace finetune::model {
 /// Matrices of which some are packed, one below the other, in new memory. -> [sum of dim 0, dim 1],
 /// strided as the planes like it.
 at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtype);
+
+/// Expert `i` of all those of a layer in MXFP4, in new memory: [out, in].
+at::Tensor unpack_expert(const MatrixPlanes& all, std::int64_t i, at::ScalarType dtype);
 
 }  // namespace finetune::model

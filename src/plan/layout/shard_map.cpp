@@ -163,4 +163,18 @@ std::int64_t ShardMap::largest_unit() const {
   return largest;
 }
 
+bool has_same_frozen(const ShardMap& one, const ShardMap& other) {
+  const auto frozen = [](const ShardMap& map) {
+    std::vector<const UnitLayout*> units;
+    for (const UnitLayout& unit : map.units())
+      if (!unit.trainable && !unit.rows.empty()) units.push_back(&unit);
+    return units;
+  };
+  return std::ranges::equal(
+      frozen(one), frozen(other), [](const UnitLayout* a, const UnitLayout* b) {
+        return a->rows == b->rows && a->planes == b->planes && a->shard_size == b->shard_size &&
+               a->num_shards == b->num_shards;
+      });
+}
+
 }  // namespace finetune::plan

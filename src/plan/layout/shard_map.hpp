@@ -26,6 +26,8 @@ struct FrozenPlane {
   core::DType dtype = core::DType::f32;
   std::int64_t count = 0;         ///< elements
   std::int64_t offset_bytes = 0;  ///< of the unit's buffer
+
+  friend bool operator==(const FrozenPlane&, const FrozenPlane&) = default;
 };
 
 /// A run of a plane that one shard keeps.
@@ -126,5 +128,9 @@ class ShardMap {
   std::vector<int> unit_of_row_;
   std::vector<std::int64_t> offset_of_row_;
 };
+
+/// Whether both have frozen units of the same rows, kept and cut in the same way: then a rank's
+/// shards of them hold the same.
+bool has_same_frozen(const ShardMap& one, const ShardMap& other);
 
 }  // namespace finetune::plan

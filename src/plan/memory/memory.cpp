@@ -15,14 +15,11 @@
 #include "plan/machine/detail/collectives.hpp"
 #include "plan/memory/buffers.hpp"
 #include "plan/memory/detail/activations.hpp"
+#include "plan/memory/detail/forward.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
 
 namespace finetune::plan {
 namespace {
-
-/// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
-/// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
-constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
 
 // Of a GPU, estimates until they were measured: what CUDA loads of cuBLAS, of the attention kernels
 // and of libtorch's own as they are first called, with cuBLAS's workspace.
@@ -56,6 +53,7 @@ class MemoryPlan {
     add_shards();
     add_buffers();
     add_activations();
+    add_evaluation();
     add_communication();
     add_copy_to_save();
     add_panels();
@@ -97,10 +95,11 @@ class MemoryPlan {
       const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
 
       add(Category::weights,
-          "frozen, " + (it->first == Kind::nf4    ? "NF4"
-                        : it->first == Kind::gptq ? "GPTQ 4-bit"
-                        : it->first == Kind::fp8  ? "FP8"
-                                                  : name_of_dtype(numbers_.compute)),
+          "frozen, " + (it->first == Kind::nf4     ? "NF4"
+                        : it->first == Kind::gptq  ? "GPTQ 4-bit"
+                        : it->first == Kind::fp8   ? "FP8"
+                        : it->first == Kind::mxfp4 ? "MXFP4"
+                                                   : name_of_dtype(numbers_.compute)),
           share);
       left -= share;
     }
@@ -203,6 +202,15 @@ class MemoryPlan {
         activations_.travelling);
     add(Category::activations, "kept for backward by offloaded blocks", activations_.on_host,
         Place::host);
+  }
+
+  /// When tasks are asked, nothing is there of a step but what it begins with.
+  void add_evaluation() {
+    if (request_.evaluate_tokens == 0) return;
+    const model::BytesHeld pass = forward_bytes(request_, table_, request_.evaluate_tokens);
+    add(Category::activations, "of a pass of [evaluate], beyond those",
+        pass.total() - activations_.kept - activations_.in_flight - activations_.travelling -
+            activations_.unpacked);
   }
 
   /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.

@@ -9,6 +9,10 @@
 
 namespace finetune::plan {
 
+/// Measured as what a process takes besides its tensors, on one rank and two (tests/bench/mesh.py):
+/// 203 to 237 MiB; on the quickstart, which also validates, 256 to 291 MiB.
+inline constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
+
 /// What a GPU has less of free memory once a rank's process has made it current: CUDA's context. An
 /// estimate until it was measured; processes on recent GPUs are said to take 0.4 to 0.6 GiB.
 inline constexpr std::int64_t gpu_context_bytes = std::int64_t{512} << 20;

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tiny models of many families with random weights, and what transformers computes with them.
 
-    python make_families.py [NAME ...]        # next to this file, and ../cases; made with transformers 5.23 and torch 2.11
+    python make_families.py [NAME ...]        # next to this file, and ../cases; made with transformers 5.24 and torch 2.11
 
 models/NAME is a Hugging Face folder as save_pretrained writes it. cases/NAME.safetensors has input_ids and labels [2, 32],
 logits [2, 32, V], loss (mean over the targets), grad.TENSOR for every tensor of the folder that is trained here, and
 generated_ids [2, 24]: 8 tokens of the input and 16 greedy ones. All in fp32 with plain attention, on one thread.
 Of some draws the first is taken in which no greedy choice is a near tie.
 """
+import json
 import pathlib
 import shutil
 import sys
@@ -54,7 +55,47 @@ FAMILIES = {
                 rope_type="default", rope_theta=500000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)), 12),
     "seed_oss": ("SeedOssForCausalLM", dict(residual_dropout=0.0, attention_dropout=0.0), 13),
     "smollm3": ("SmolLM3ForCausalLM", dict(no_rope_layers=[1, 0]), 14),
+    "arcee": ("ArceeForCausalLM", dict(), 16),
+    "nemotron": ("NemotronForCausalLM", dict(), 17),
+    "starcoder2": ("Starcoder2ForCausalLM", dict(sliding_window=8, attention_dropout=0.0, residual_dropout=0.0,
+                embedding_dropout=0.0), 18),
+    "cohere": ("CohereForCausalLM", dict(logit_scale=0.25), 19),
+    "cohere2": ("Cohere2ForCausalLM", dict(logit_scale=0.25, sliding_window=8,
+                layer_types=["sliding_attention", "full_attention"]), 20),
+    "gemma": ("GemmaForCausalLM", dict(tie_word_embeddings=True), 21),
+    "apertus": ("ApertusForCausalLM", dict(rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0,
+                low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64), dtype=torch.float32), 29),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
+                shared_expert_intermediate_size=40, mlp_only_layers=[0], num_hidden_layers=3, norm_topk_prob=False), 30),
+    "gemma2": ("Gemma2ForCausalLM", dict(sliding_window=8, query_pre_attn_scalar=16, attn_logit_softcapping=2.0,
+                final_logit_softcapping=3.0, layer_types=["sliding_attention", "full_attention"]), 28),
+    "gemma3_text": ("Gemma3ForCausalLM", dict(sliding_window=8, query_pre_attn_scalar=16,
+                layer_types=["sliding_attention", "full_attention"], rope_parameters={
+                "full_attention": dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), 22),
+    "gemma3": ("Gemma3ForConditionalGeneration", dict(text=True, sliding_window=8, query_pre_attn_scalar=8,
+                layer_types=["full_attention", "sliding_attention"]), 23),
+    "hunyuan_v1_dense": ("HunYuanDenseV1ForCausalLM", dict(rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0,
+                alpha=10.0, factor=1.0)), 24),
+    "ministral3": ("Ministral3ForCausalLM", dict(sliding_window=None, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0,
+                factor=8.0, original_max_position_embeddings=16, beta_fast=2.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.3)), 25),
+    "internlm3": ("LlamaForCausalLM", dict(attention_bias=True, mlp_bias=True), 26),
+    "minicpm": ("GraniteForCausalLM", dict(embedding_multiplier=3.0, residual_multiplier=1.4 / 2 ** 0.5, logits_scaling=2.0,
+                attention_multiplier=8 ** -0.5, tie_word_embeddings=True), 27),
+    "gpt_oss": ("GptOssForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=64, attention_bias=True,
+                sliding_window=8, layer_types=["sliding_attention", "full_attention"], swiglu_limit=1.0, rope_parameters=dict(
+                rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=16, beta_fast=2.0,
+                beta_slow=1.0, truncate=False)), 31),
 }
+# Families whose code comes with the models compute what another one does, which is told in their own words.
+RETOLD = {
+    "internlm3": dict(model_type="internlm3", architectures=["InternLM3ForCausalLM"], qkv_bias=True, bias=True,
+                      attention_bias=None, mlp_bias=None),
+    "minicpm": dict(model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=3, scale_depth=1.4, dim_model_base=16,
+                    embedding_multiplier=None, residual_multiplier=None, logits_scaling=None, attention_multiplier=None),
+}
+WEIGHTS_LESS_ONE = ("gemma", "nemotron")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
 
 
@@ -72,20 +113,32 @@ def configuration(name):
     return model_class, config_class(text_config=settings, vision_config=sees, tie_word_embeddings=False)
 
 
-def draw(model, seed):
+def retell(name, path):
+    config = json.loads(path.read_text())
+    config.update(RETOLD[name])
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}, indent=2, sort_keys=True) + "\n")
+
+
+def embedding_scale(name, config):
+    return config.hidden_size**0.5 if name == "gemma" else getattr(config, "embedding_multiplier", 1.0)
+
+
+def draw(model, seed, centre=1.0, embedding=0.7):
     """Far enough from a fresh model's weights that every tensor matters."""
     g = torch.Generator().manual_seed(20261126 + seed)
     with torch.no_grad():
         for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
             if p.dim() == 1:
-                p.copy_(("norm" in key and "bias" not in key) + 0.2 * noise)
+                p.copy_(centre * ("norm" in key and "bias" not in key) + 0.2 * noise)
             else:
-                p.copy_(noise * (0.7 if "embed" in key else p.shape[-1] ** -0.5))
+                p.copy_(noise * (embedding if "embed" in key else p.shape[-1] ** -0.5))
 
 
-def as_published(tensors):
+def as_published(model, tensors):
     """Experts as Qwen's folders have them, [E, D, 2 F] and [E, F, D]; transformers 5 saves them the other way round."""
+    if model.config.model_type == "gpt_oss":
+        return tensors  # which are like that
     return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k and v.dim() == 3 else v for k, v in tensors.items()}
 
 
@@ -93,11 +146,11 @@ def as_saved(model):
     """Parameters under the names and shapes of the folder."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size="1GB")
-        return as_published(load_file(pathlib.Path(folder) / "model.safetensors"))
+        return as_published(model, load_file(pathlib.Path(folder) / "model.safetensors"))
 
 
 def gradients(model):
-    parameters = list(model.parameters())
+    parameters = list(model.parameters()) + list(model.buffers())  # of which the second have none
     values = [p.detach().clone() for p in parameters]
     with torch.no_grad():
         for p in parameters:
@@ -129,7 +182,8 @@ def write(name):
     g = torch.Generator().manual_seed(77 + seed)
     ids = torch.randint(VOCABULARY, (BATCH, LENGTH), generator=g)
     for attempt in range(100):
-        draw(model, seed + 100 * attempt)
+        draw(model, seed + 100 * attempt, 0.0 if name.startswith(WEIGHTS_LESS_ONE) else 1.0,
+             0.7 / embedding_scale(name, config) if config.tie_word_embeddings else 0.7)
         tokens, margin = greedy(model, ids[:, :PROMPT])
         if margin > 4e-3:
             break
@@ -138,6 +192,8 @@ def write(name):
     model.save_pretrained(folder, max_shard_size="1GB")
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_file(as_saved(model), folder / "model.safetensors", metadata={"format": "pt"})
+    if name in RETOLD:
+        retell(name, folder / "config.json")
     labels = ids.clone()
     labels[0, :10] = -100
     labels[1, -5:] = -100

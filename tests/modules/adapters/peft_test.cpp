@@ -6,6 +6,7 @@
 #include "base/merge.hpp"
 #include "model/rope.hpp"
 #include "registry.hpp"
+#include "support/folders.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -16,9 +17,7 @@ namespace finetune::tests::peft_test {
 namespace {
 
 /// Logits of the golden text, [2, 32, V].
-std::vector<float> logits_of(const std::filesystem::path& adapter) {
-  train::LoadedModel loaded(golden("models/llama"), modules::registry(), world(), core::DType::f32,
-                            adapter);
+std::vector<float> logits_of(train::LoadedModel& loaded) {
   const auto files = weights::ModelFiles::open(golden("train/lora_logits.safetensors"));
   auto ids = read_golden<std::int64_t>(files, "input_ids");
   const at::Tensor logits =
@@ -26,6 +25,53 @@ std::vector<float> logits_of(const std::filesystem::path& adapter) {
                     model::make_sequence(loaded.architecture(), 2, 32), train::Positions::all)
           .contiguous();
   return {logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel()};
+}
+
+std::vector<float> logits_of(const std::filesystem::path& adapter) {
+  train::LoadedModel loaded(golden("models/llama"), modules::registry(), world(), core::DType::f32,
+                            adapter);
+  return logits_of(loaded);
+}
+
+/// Reads, of each rank, a model of which the weights' file is gone then.
+std::unique_ptr<train::LoadedModel> loaded_and_removed(const std::string& name,
+                                                       const std::filesystem::path& adapter) {
+  namespace fs = std::filesystem;
+  const fs::path folder = build_folder() / "adapters" / (name + std::to_string(world().size()));
+  if (world().is_root()) {
+    fs::remove_all(folder);
+    fs::create_directories(folder.parent_path());
+    fs::copy(golden("models/llama"), folder);
+  }
+  world().barrier();
+  auto loaded = std::make_unique<train::LoadedModel>(
+      folder, modules::registry(), shard::one_copy(world()),
+      train::inference_options(core::DType::f32, world(), comm::UseOfGpus::never),
+      train::WeightUse::read, adapter);
+  world().barrier();
+  if (world().is_root()) fs::remove(folder / "model.safetensors");
+  return loaded;
+}
+
+TEST(Adapters, AreSwitchedWithoutReadingTheModelAgain) {
+  const auto loaded = loaded_and_removed("switched", {});
+  EXPECT_EQ(logits_of(*loaded), logits_of(""));
+  for (const char* adapter : {"train/lora_final", "adapters/dora", "train/lora_init"}) {
+    loaded->use_adapter(golden(adapter));
+    EXPECT_EQ(logits_of(*loaded), logits_of(golden(adapter))) << adapter;
+  }
+  loaded->use_adapter({});
+  EXPECT_EQ(logits_of(*loaded), logits_of(""));
+}
+
+TEST(Adapters, StayWhereAnotherCannotBeUsed) {
+  const auto loaded = loaded_and_removed("stayed", golden("train/lora_final"));
+  const auto before = logits_of(*loaded);
+  EXPECT_THROW(loaded->use_adapter("none"), core::Error);
+  // Modules that it trained in full take the place of the model's, which would be needed again.
+  EXPECT_THROW(loaded->use_adapter(golden("adapters/mixed")), core::Error);
+  ASSERT_TRUE(loaded->is_usable());
+  EXPECT_EQ(logits_of(*loaded), before);
 }
 
 TEST(PeftGolden, TrainedAdapterGivesPeftsLogits) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,8 @@ model::ParameterTable mixed() {
   model::ParameterTable table;
   table.units = {"blocks"};
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, Role role) {
-    table.rows.push_back({.name = name, .shape = std::move(shape), .role = role});
+    const int stage = 1 + (name[std::string("model.layers.").size()] - '0');
+    table.rows.push_back({.name = name, .shape = std::move(shape), .role = role, .stage = stage});
   };
   add("model.layers.0.mlp.gate_proj.weight", {32, 16}, Role::linear);
   add("model.layers.0.mlp.down_proj.weight", {16, 32}, Role::linear);
@@ -60,6 +62,83 @@ TEST(Targets, CountTheExpertsThatTheyLeaveOut) {
   EXPECT_EQ(warnings({"layers.0.mlp.gate_proj"}, "deck.toml"), "");
   EXPECT_EQ(warnings({"all-linear"}, "deck.toml"), "");
   EXPECT_EQ(warnings({"gate_proj"}, ""), "") << "nobody asked";
+}
+
+/// Modules with a low-rank part; or the error.
+std::string adapted(const std::function<void(model::AdapterSettings&)>& change) {
+  model::AdapterSettings settings;
+  settings.name = "lora";
+  change(settings);
+  model::ParameterTable table = mixed();
+  std::string all;
+  try {
+    adapters::lora::adapter().rewrite(settings, "deck.toml", table);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  for (const model::Parameter& row : table.rows)
+    if (row.adapted.exists()) all += row.name.substr(0, row.name.rfind('.')) + "\n";
+  return all;
+}
+
+constexpr const char* both = "model.layers.0.mlp.gate_proj\nmodel.layers.0.mlp.down_proj\n";
+
+// As in PEFT: re.fullmatch(KEY, module).
+TEST(Targets, AreRegularExpressionsForWholeNames) {
+  const auto named = [](const std::string& name) {
+    return adapted([&](model::AdapterSettings& settings) { settings.target_modules = {name}; });
+  };
+  EXPECT_EQ(named(".*layers\\.\\d+\\.mlp\\.(gate|down)_proj"), both);
+  EXPECT_EQ(named("model.layers.[\\d]+.(mlp|self_attn).(up|gate)_proj"),
+            "model.layers.0.mlp.gate_proj\n");
+  EXPECT_EQ(named("a|.*\\.mlp\\.gate|.*gate_proj"), "model.layers.0.mlp.gate_proj\n");
+  EXPECT_NE(named("layers.*_proj")
+                .find("(no module's whole name matches this expression; there "
+                      "are down_proj, gate_proj, all-linear)"),
+            std::string::npos);
+  EXPECT_NE(named(".*experts.*").find("experts and their routers stay"), std::string::npos);
+  EXPECT_NE(named(".*(gate").find("the pattern \".*(gate\" cannot be used"), std::string::npos);
+}
+
+TEST(Targets, LeaveOutWhatIsExcluded) {
+  const auto without = [](const std::vector<std::string>& names) {
+    return adapted([&](model::AdapterSettings& settings) { settings.exclude_modules = names; });
+  };
+  EXPECT_EQ(without({"gate_proj"}), "model.layers.0.mlp.down_proj\n");
+  EXPECT_EQ(without({".*\\.[0-5]\\.mlp\\.d.*"}), "model.layers.0.mlp.gate_proj\n");
+  EXPECT_NE(without({"q_proj"})
+                .find("adapter.exclude_modules names \"q_proj\" (no module of "
+                      "target_modules is named so; there are down_proj, gate_proj)"),
+            std::string::npos);
+  EXPECT_NE(without({"gate_proj", "down_proj"}).find("leave nothing of adapter.target_modules"),
+            std::string::npos);
+  EXPECT_NE(without({""}).find("adapter.exclude_modules names \"\""), std::string::npos);
+}
+
+TEST(Targets, AreOfTheLayersThatAreNamed) {
+  const auto of = [](const std::vector<double>& layers) {
+    return adapted(
+        [&](model::AdapterSettings& settings) { settings.layers_to_transform = layers; });
+  };
+  EXPECT_EQ(of({2, 0}), both);
+  EXPECT_EQ(of({}), both);
+  EXPECT_NE(of({2}).find("leave nothing of adapter.target_modules"), std::string::npos);
+  EXPECT_NE(of({3}).find("adapter.layers_to_transform names layer 3 (the model's last is 2,"),
+            std::string::npos);
+}
+
+TEST(Targets, HaveTheLearningRatesOfLoraPlus) {
+  model::AdapterSettings settings;
+  settings.name = "lora";
+  settings.of<adapters::lora::Settings>().loraplus_lr_ratio = 16;
+  settings.of<adapters::lora::Settings>().use_dora = true;
+  model::ParameterTable table = mixed();
+  adapters::lora::adapter().rewrite(settings, "", table);
+  using adapters::lora::LowRank;
+  const model::Adapted& adapted = table.rows[0].adapted;
+  EXPECT_EQ(table.row(adapted.parts[LowRank::a]).lr_ratio, 1);
+  EXPECT_EQ(table.row(adapted.parts[LowRank::b]).lr_ratio, 16);
+  EXPECT_EQ(table.row(adapted.parts[LowRank::magnitude]).lr_ratio, 16) << "it has one dim";
 }
 
 /// Rank and factor of a module's low-rank part.

@@ -48,6 +48,7 @@ Sharing with_parts(const char* name, const char* reference, const tests::Parts& 
 }
 
 const char* const qlora = "qlora_by_definition";
+const char* const loraplus = "loraplus";
 constexpr auto ring = plan::ContextMethod::ring;
 
 const Sharing sharings[] = {{"LoraFullShard", "lora", Sharding::full_shard, 0},
@@ -58,6 +59,8 @@ const Sharing sharings[] = {{"LoraFullShard", "lora", Sharding::full_shard, 0},
                             {"LoraShardGradOp", "lora", Sharding::shard_grad_op, 0},
                             {"LoraNoShard", "lora", Sharding::no_shard, 1},
                             {"LoraHybridShard", "lora", Sharding::hybrid_shard, 2},
+                            {"LoraPlusFullShard", loraplus, Sharding::full_shard, 0},
+                            {"LoraPlusNoShard", loraplus, Sharding::no_shard, 1},
                             {"QloraFullShard", qlora, Sharding::full_shard, 0},
                             {"QloraFullShardInFixedPoint", qlora, Sharding::full_shard, 0, "BLOCK",
                              plan::Determinism::topology},
@@ -169,8 +172,12 @@ TEST_P(AdapterTrajectory, IsThatOfPeft) {
   if (!tests::can_have(world.size(), sharing.dp_shard, sharing.parts))
     GTEST_SKIP() << "needs another number of ranks";
   const world::World mesh = tests::mesh_of(world, sharing.dp_shard, sharing.parts);
-  tests::AdaptedSetup setup = {.adapter = tests::golden_adapter(name == "lora" ? "lora" : "qlora"),
-                               .bucket = sharing.bucket};
+  tests::AdaptedSetup setup = {
+      .adapter = tests::golden_adapter(name.starts_with("lora") ? "lora" : "qlora"),
+      .bucket = sharing.bucket};
+  if (name == loraplus)
+    setup.adapter.of<adapters::lora::Settings>().loraplus_lr_ratio =
+        golden["loraplus_lr_ratio"].get<double>();
   if (name == "qlora") setup = like_the_reference(setup);
   if (name == qlora && sharing.parts.tp > 1) setup = with_uncut_blocks(setup);
   tests::AdaptedModel model(

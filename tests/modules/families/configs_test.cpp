@@ -142,6 +142,79 @@ TEST(QwenConfig, UsesItsWindowOnlyWhereAskedTo) {
   EXPECT_EQ(identify(config).architecture.layer(2).window, 8);
 }
 
+const core::Json gpt_oss_20b = {{"model_type", "gpt_oss"},
+                                {"vocab_size", 201088},
+                                {"hidden_size", 2880},
+                                {"intermediate_size", 2880},
+                                {"num_hidden_layers", 24},
+                                {"num_attention_heads", 64},
+                                {"num_key_value_heads", 8},
+                                {"head_dim", 64},
+                                {"max_position_embeddings", 131072},
+                                {"rms_norm_eps", 1e-05},
+                                {"attention_bias", true},
+                                {"num_local_experts", 32},
+                                {"num_experts_per_tok", 4},
+                                {"sliding_window", 128},
+                                {"swiglu_limit", 7.0},
+                                {"rope_theta", 150000},
+                                {"rope_scaling",
+                                 {{"rope_type", "yarn"},
+                                  {"factor", 32.0},
+                                  {"beta_fast", 32.0},
+                                  {"beta_slow", 1.0},
+                                  {"original_max_position_embeddings", 4096},
+                                  {"truncate", false}}}};
+
+TEST(GptOssConfig, HasTheParametersThatItsMakersCount) {
+  core::Json config = gpt_oss_20b;
+  const auto count = [&] {
+    const auto identified =
+        model::identify(config.dump(), "config.json", modules::registry().families);
+    return identified.family->describe(identified.architecture).num_parameters();
+  };
+  EXPECT_EQ(count(), 20914757184);
+  config["num_hidden_layers"] = 36;
+  config["num_local_experts"] = 128;
+  EXPECT_EQ(count(), 116829156672);
+}
+
+TEST(GptOssConfig, AlternatesWindowsAndHasFilesInBfloat16UnlessTold) {
+  const model::Architecture a =
+      model::identify(gpt_oss_20b.dump(), "config.json", modules::registry().families).architecture;
+  EXPECT_EQ(a.layer(0).window, 128);
+  EXPECT_EQ(a.layer(1).window, 0);
+  EXPECT_FALSE(a.rope_scaling.is_truncated);
+  EXPECT_NEAR(a.rope_scaling.amplitude, 1.3465735902799727, 1e-15);  // 0.1 ln 32 + 1
+  EXPECT_EQ(a.experts.activation.slope, 1.702);
+  EXPECT_EQ(a.file_dtype, core::DType::bf16);
+  core::Json told = gpt_oss_20b;
+  told["dtype"] = "float32";
+  EXPECT_EQ(model::identify(told.dump(), "config.json", modules::registry().families)
+                .architecture.file_dtype,
+            core::DType::f32);
+}
+
+TEST(GptOssConfig, IsRefusedWithoutScaledPositionsAndWithAnotherActivation) {
+  const auto refusal_of = [](const core::Json& config) -> std::string {
+    try {
+      model::identify(config.dump(), "config.json", modules::registry().families);
+      return "";
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+  };
+  core::Json config = gpt_oss_20b;
+  config.erase("rope_scaling");
+  EXPECT_NE(refusal_of(config).find("rope_scaling"), std::string::npos);
+  config = gpt_oss_20b;
+  config["hidden_act"] = "gelu";
+  EXPECT_NE(refusal_of(config).find("hidden_act"), std::string::npos);
+  config = gpt_oss_20b;
+  config["num_experts_per_tok"] = 33;
+  EXPECT_NE(refusal_of(config).find("num_experts_per_tok"), std::string::npos);
+}
+
 TEST(LayerTypes, AreRefusedWhereTheySayOtherwise) {
   core::Json config = small("qwen3");
   config["layer_types"] = {"full_attention", "full_attention", "full_attention"};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "registry.hpp"
+#include "support/families.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
 #include "train/infer/loaded_model.hpp"
@@ -104,12 +105,7 @@ TEST_P(Packed, ComputesTheSameAgain) {
         at::equal(engine.shards.gradient(unit), kept.gradients[static_cast<std::size_t>(unit)]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Packed,
-                         testing::Values("ernie4_5", "exaone4", "glm", "glm4", "granite", "llama",
-                                         "llama4", "llama_biased", "llama_tied", "mistral",
-                                         "mistral3", "olmo2", "olmo3", "olmoe", "phi3", "qwen2",
-                                         "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
-                                         "seed_oss", "smollm3"),
+INSTANTIATE_TEST_SUITE_P(Models, Packed, testing::ValuesIn(tests::golden_models),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -115,5 +115,30 @@ TEST(Alpaca, RefusesBrokenJsonInvalidUtf8AndEmptyFiles) {
             "65: d.json: is empty (there is nothing to train on). Check data.path.");
 }
 
+TEST(Alpaca, ColumnsAreMappedByTheNamesOfFields) {
+  const tests::TemporaryFolder folder;
+  data::Columns columns;
+  columns.mapped = {{"instruction", "q"}, {"input", "about"}, {"output", "a"}, {"system", "who"}};
+  const auto path = folder.write(
+      "d.jsonl", R"({"q": "Do.", "about": "It.", "a": "Done.", "who": "S", "instruction": 7})");
+  const auto sample = format().open(path, columns)->sample(0);
+  EXPECT_EQ(sample.segments.at(0).text, "S\n\n" + alpaca_prompt("Do.", "It."));
+  EXPECT_EQ(sample.segments.at(1).text, "Done.");
+}
+
+TEST(Alpaca, ATemplateTakesThePlaceOfItsPrompt) {
+  const tests::TemporaryFolder folder;
+  data::Columns columns;
+  columns.prompt_template =
+      "[INST] {{ instruction }}{% if input %} ({{ input }}){% endif %} [/INST]";
+  const auto path = folder.write("d.jsonl", R"({"instruction": "i", "input": "x", "output": "o"})");
+  const auto sample = format().open(path, columns)->sample(0);
+  EXPECT_EQ(sample.segments.at(0).text, "[INST] i (x) [/INST]");
+  EXPECT_FALSE(sample.segments.at(0).trained);
+  EXPECT_EQ(sample.segments.at(1).text, "o");
+  EXPECT_TRUE(sample.segments.at(1).trained);
+  EXPECT_EQ(sample.conversation.messages.at(0).text, "[INST] i (x) [/INST]");
+}
+
 }  // namespace
 }  // namespace finetune::formats::alpaca::alpaca_test

@@ -93,6 +93,19 @@ TEST(Chat, TellsTheKindsApart) {
             "user: a");
 }
 
+TEST(Chat, ColumnsAreMappedByTheNamesOfFields) {
+  data::Columns columns;
+  columns.mapped = {{"messages", "talk"}, {"system", "who"}};
+  const std::string record =
+      R"({"talk": [{"role": "user", "content": "a"}], "who": "s", "conversations": 7})";
+  EXPECT_EQ(shown(read(format(), record, columns).at(0)), "system: s / user: a");
+  EXPECT_EQ(shown(read(messages(), record, columns).at(0)), "system: s / user: a");
+  columns.mapped = {{"conversations", "talk"}};
+  EXPECT_EQ(
+      shown(read(sharegpt(), R"({"talk": [{"from": "human", "value": "a"}]})", columns).at(0)),
+      "user: a");
+}
+
 TEST(Chat, ReadsCallsOfFunctionsInEveryForm) {
   const auto openai = read(
       format(),

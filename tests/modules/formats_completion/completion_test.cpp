@@ -70,5 +70,50 @@ TEST(Completion, RefusesColumnsThatAreNotThere) {
             "string.");
 }
 
+TEST(Completion, ColumnsAreMappedByTheNamesOfFields) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.mapped = {{"prompt", "question"}, {"completion", "answer"}};
+  const auto path = folder.write("d.jsonl", R"({"question": "q", "answer": "a", "prompt": 7})");
+  const auto sample = format().open(path, columns)->sample(0);
+  EXPECT_EQ(sample.segments.at(0).text + sample.segments.at(1).text, "qa");
+  columns.mapped["completion"] = "answr";
+  EXPECT_EQ(refusal_of(R"({"question": "q", "answer": "a"})", columns),
+            "65: d.jsonl:1: field \"answr\" is missing (the fields are \"answer\", \"question\"). "
+            "Did you mean \"answer\"? Set data.columns.completion = \"answer\".");
+}
+
+TEST(Completion, ATemplateWritesThePromptAndThatIsNotTrained) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.prompt_template =
+      "{{ passage }}\nQuestion: {{ question }}\n{% for c in choices %}{{ loop.index }}. {{ c }}\n"
+      "{% endfor %}Answer:";
+  columns.answer_template = " {{ choices[right] }}";
+  const std::string record =
+      R"({"passage": "P.", "question": "Q?", "choices": ["x", "y"], "right": 1, "system": "S"})";
+  const auto sample = format().open(folder.write("d.jsonl", record), columns)->sample(0);
+  ASSERT_EQ(sample.segments.size(), 2u);
+  EXPECT_EQ(sample.segments[0].text, "S\n\nP.\nQuestion: Q?\n1. x\n2. y\nAnswer:");
+  EXPECT_FALSE(sample.segments[0].trained);
+  EXPECT_EQ(sample.segments[1].text, " y");
+  EXPECT_TRUE(sample.segments[1].trained);
+  EXPECT_EQ(sample.conversation.messages.at(1).text, "P.\nQuestion: Q?\n1. x\n2. y\nAnswer:");
+  EXPECT_EQ(sample.conversation.messages.at(2).text, " y");
+}
+
+TEST(Completion, ATemplateNamesTheFieldThatIsNotThere) {
+  data::Columns columns;
+  columns.prompt_template = "{{ Question }}";
+  EXPECT_EQ(refusal_of(R"({"question": "q", "completion": "a"})", columns),
+            "65: d.jsonl:1: Question is undefined (data.prompt_template reads it, and there are "
+            "question, completion). Did you mean question? {{ name | default('') }} reads what may "
+            "be missing.");
+  columns.prompt_template = "{{ a / b }}";
+  EXPECT_NE(refusal_of(R"({"a": 1, "b": 0, "completion": "a"})", columns)
+                .find("65: d.jsonl:1: data.prompt_template cannot be written: "),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace finetune::formats::completion::completion_test

@@ -54,7 +54,7 @@ TEST_F(DetectFormat, TakesNoTableAndNothingThatTheDeckNamesFieldsOfForText) {
   const auto refused_file = [&](const std::string& name, const data::Columns& columns = {}) {
     return refusal([&] { found(name, "question,answer\n1,2\n", columns); }, folder_.path());
   };
-  for (const char* name : {"faq.csv", "faq.tsv", "faq.xlsx", "faq.xml"})
+  for (const char* name : {"faq.xlsx", "faq.xml"})
     EXPECT_NE(refused_file(name).find("holds no records that could be read (neither its name"),
               std::string::npos)
         << name;
@@ -124,6 +124,34 @@ TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
 TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {
   EXPECT_NE(refused("{\"prompt\": ").find("d.jsonl:1:"), std::string::npos);
   EXPECT_NE(refused("").find("is empty"), std::string::npos);
+}
+
+TEST_F(DetectFormat, FollowsMappedColumnsAndTemplates) {
+  data::Columns columns;
+  columns.mapped = {{"instruction", "question"}, {"output", "answer"}};
+  EXPECT_EQ(found(R"({"question": "a", "answer": "b"})", columns), "alpaca");
+  columns.mapped = {{"prompt", "question"}, {"completion", "answer"}};
+  EXPECT_EQ(found(R"({"question": "a", "answer": "b"})", columns), "completion");
+  columns.mapped = {{"text", "body"}};
+  EXPECT_EQ(found(R"({"prompt": "a", "body": "b"})", columns), "text");
+  columns.mapped = {{"messages", "talk"}};
+  EXPECT_EQ(found(R"({"talk": [{"role": "user", "content": "a"}]})", columns), "messages");
+  columns.mapped = {{"completion", "answer"}};
+  columns.prompt_template = "{{ question }}";
+  EXPECT_EQ(found(R"({"question": "a", "answer": "b"})", columns), "completion");
+  columns.mapped.clear();
+  EXPECT_EQ(found(R"({"instruction": "a", "output": "b"})", columns), "alpaca");
+  columns.answer_template = "{{ choices[right] }}";
+  EXPECT_EQ(found(R"({"question": "a", "choices": ["b"], "right": 0})", columns), "completion");
+}
+
+TEST_F(DetectFormat, ReadsTablesAsRecords) {
+  EXPECT_EQ(found("a.csv", "instruction,input,output\na,,b\n"), "alpaca");
+  EXPECT_EQ(found("b.tsv", "prompt\tcompletion\na\tb\n"), "completion");
+  EXPECT_EQ(found("c.csv", "text\n\"a\nb\"\n"), "text");
+  data::Columns columns;
+  columns.mapped = {{"prompt", "question"}, {"completion", "answer"}};
+  EXPECT_EQ(found("d.csv", "question,answer\n1,2\n", columns), "completion");
 }
 
 }  // namespace

@@ -41,6 +41,17 @@ TEST(Labelled, TheDeckNamesTheColumns) {
   EXPECT_EQ(sample.label, 4.5);
 }
 
+TEST(Labelled, ColumnsAreMappedAndATemplateWritesTheText) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.mapped = {{"label", "stars"}};
+  columns.prompt_template = "{{ title }}: {{ body }}";
+  const auto path = folder.write("d.json", R"([{"title": "t", "body": "b", "stars": 4}])");
+  const auto sample = format().open(path, columns)->sample(0);
+  EXPECT_EQ(sample.segments.at(0).text, "t: b");
+  EXPECT_EQ(sample.label, 4);
+}
+
 TEST(Labelled, RefusesColumnsThatAreNotThere) {
   EXPECT_EQ(
       refusal_of(R"({"text": "t", "lable": 1})"),
@@ -55,6 +66,8 @@ TEST(LabelCoder, KnowsLabelsByNameAndNumber) {
   EXPECT_EQ(coder.num_codes, 3);
   EXPECT_EQ(coder.code("c", "w"), 2);
   EXPECT_EQ(coder.code(1, "w"), 1);
+  EXPECT_EQ(coder.code("1", "w"), 1) << "a table has texts alone";
+  EXPECT_EQ(train::label_coder({HeadKind::one_label, 3}, {"2", "1", "0"}).code("2", "w"), 0);
   EXPECT_EQ(coder.text(1), "b");
   for (const core::Json& other : {core::Json("d"), core::Json(3), core::Json(-1), core::Json(1.5),
                                   core::Json(), core::Json({"a"})})
@@ -81,7 +94,9 @@ TEST(LabelCoder, OfNumbersKeepsAllButTheLastBit) {
     EXPECT_NEAR(model::value_of_code(code), value, 2e-7 * std::abs(value));
   }
   EXPECT_EQ(coder.text(coder.code(-0.75, "w")), "-0.75");
-  for (const core::Json& other : {core::Json("1"), core::Json(1e300), core::Json(true)})
+  EXPECT_EQ(coder.code("-0.75", "w"), coder.code(-0.75, "w"));
+  for (const core::Json& other :
+       {core::Json("one"), core::Json("[1]"), core::Json(1e300), core::Json(true)})
     EXPECT_NE(tests::refusal([&] { coder.code(other, "w"); }, "").find("finite numbers"),
               std::string::npos)
         << other;

@@ -40,6 +40,30 @@ TEST(Preference, APromptGoesInFrontOfBoth) {
   EXPECT_EQ(sample.rejected->segments.at(0).text, "1+1=3");
 }
 
+TEST(Preference, ColumnsAreMappedAndATemplateWritesThePrompt) {
+  const TemporaryFolder folder;
+  data::Columns columns;
+  columns.mapped = {{"chosen", "good"}, {"rejected", "bad"}};
+  columns.prompt_template = "Q: {{ q }} A: ";
+  const auto texts = sample_of(folder, R"({"q": "1+1", "good": "2", "bad": "3"})", columns);
+  EXPECT_EQ(texts.segments.at(0).text, "Q: 1+1 A: 2");
+  EXPECT_EQ(texts.rejected->segments.at(0).text, "Q: 1+1 A: 3");
+  const std::string answer = R"([{"role": "assistant", "content": "2"}])";
+  const auto chats = sample_of(
+      folder, R"({"q": "1+1", "good": )" + answer + R"(, "bad": )" + answer + "}", columns);
+  EXPECT_EQ(chats.conversation.messages.at(0).text, "Q: 1+1 A: ");
+  EXPECT_EQ(chats.rejected->conversation.messages.size(), 2u);
+  const std::string two =
+      R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "2"}])";
+  EXPECT_NE(
+      tests::refusal(
+          [&] { sample_of(folder, R"({"q": "1", "good": )" + two + R"(, "bad": "3"})", columns); },
+          folder.path())
+          .find("field \"good\" has 2 messages (data.prompt_template writes what stands in "
+                "front of one answer)"),
+      std::string::npos);
+}
+
 TEST(Preference, AnswersMayBeConversations) {
   const TemporaryFolder folder;
   const auto sample = sample_of(

@@ -49,8 +49,8 @@ TEST(LlamaConfig, ReadsRopeOfBothTransformersVersions) {
 
 TEST(LlamaConfig, RefusesWhatItWouldComputeWrongly) {
   core::Json config = small_config();
-  config["hidden_act"] = "gelu";
-  EXPECT_NE(refusal(config).find("\"hidden_act\" is \"gelu\""), std::string::npos)
+  config["hidden_act"] = "quick_gelu";
+  EXPECT_NE(refusal(config).find("\"hidden_act\" is \"quick_gelu\""), std::string::npos)
       << refusal(config);
   config = small_config();
   config["rope_scaling"] = {{"rope_type", "proportional"}, {"factor", 2.0}};

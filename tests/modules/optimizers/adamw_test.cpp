@@ -8,6 +8,8 @@
 #include <map>
 
 #include "core/dtype.hpp"
+#include "optim/clip.hpp"
+#include "optim/trained_rows.hpp"
 #include "plan/layout/bucket.hpp"
 #include "support/ranks.hpp"
 #include "support/shards.hpp"
@@ -47,18 +49,18 @@ void train(OddShards& odd) {
 }
 
 /// The published algorithm in double, for one element.
-double plain(int row, std::int64_t i, bool decayed) {
+double plain(int row, std::int64_t i, bool decayed, double rate = lr) {
   const OptimizerSettings s = settings();
   const adamw::Hyperparameters by(s);
   double weight = element_of(row, i), m = 0, v = 0;
   for (std::int64_t step = 1; step <= num_steps; ++step) {
     const double g = clip * gradient_of(row, i, step - 1);
-    if (decayed) weight -= lr * s.weight_decay * weight;
+    if (decayed) weight -= rate * s.weight_decay * weight;
     m = by.beta1 * m + (1 - by.beta1) * g;
     v = by.beta2 * v + (1 - by.beta2) * g * g;
     const double m_hat = m / (1 - std::pow(by.beta1, step));
     const double v_hat = v / (1 - std::pow(by.beta2, step));
-    weight -= lr * m_hat / (std::sqrt(v_hat) + by.epsilon);
+    weight -= rate * m_hat / (std::sqrt(v_hat) + by.epsilon);
   }
   return weight;
 }
@@ -69,6 +71,45 @@ TEST(AdamW, IsThePublishedAlgorithmOnEveryRow) {
   odd.for_each([&](int row, std::int64_t i, float value) {
     const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
     EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
+  });
+}
+
+TEST(AdamW, HasALearningRatePerRow) {
+  model::ParameterTable faster = tests::odd_table();
+  faster.rows[1].lr_ratio = 16;
+  OddShards odd(tests::world(), at::kFloat, faster), usual(tests::world(), at::kFloat);
+  train(odd);
+  train(usual);
+  std::map<std::pair<int, std::int64_t>, float> expected;
+  usual.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    if (row == 1) {
+      EXPECT_NEAR(value, plain(row, i, true, 16 * lr), 2e-6) << "element " << i;
+    } else {
+      EXPECT_EQ(value, expected.at({row, i})) << "row " << row << ", element " << i;
+    }
+  });
+}
+
+TEST(AdamW, LeavesRowsThatAreNotTrained) {
+  model::ParameterTable some = tests::odd_table();
+  some.rows[4].trained_rows = {2, 3};
+  const auto is_trained = [](int row, std::int64_t i) { return row != 4 || (i >= 2 && i < 5); };
+  OddShards odd(tests::world(), at::kFloat, some), usual(tests::world(), at::kFloat);
+  odd.for_each_gradient([](int, std::int64_t, float& value) { value = 1; });
+  optim::forget_other_rows(odd.shards);
+  odd.for_each_gradient([&](int row, std::int64_t i, float& value) {
+    EXPECT_EQ(value, is_trained(row, i) ? 1.0f : 0.0f) << "row " << row << ", element " << i;
+  });
+  // 9 + 3 + 3 + 5 + 1 elements and 3 of the 7.
+  EXPECT_NEAR(optim::gradient_norm(odd.shards), std::sqrt(24.0), 1e-6);
+  train(odd);
+  train(usual);
+  std::map<std::pair<int, std::int64_t>, float> expected;
+  usual.for_each([&](int row, std::int64_t i, float value) { expected[{row, i}] = value; });
+  odd.for_each([&](int row, std::int64_t i, float value) {
+    EXPECT_EQ(value, is_trained(row, i) ? expected.at({row, i}) : element_of(row, i))
+        << "row " << row << ", element " << i;
   });
 }
 

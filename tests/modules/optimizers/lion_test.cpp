@@ -43,14 +43,14 @@ std::unique_ptr<optim::Optimizer> train(OddShards& odd, const OptimizerSetup& se
 }
 
 /// Program 1 of the paper in double, for one element; beta2 is lion's own default.
-double plain(int row, std::int64_t i, bool decayed) {
+double plain(int row, std::int64_t i, bool decayed, double rate = lr) {
   double weight = element_of(row, i), m = 0;
   for (std::int64_t step = 0; step < num_steps; ++step) {
     const double g = clip * gradient_of(row, i, step);
     const double c = 0.6 * m + 0.4 * g;
     m = 0.99 * m + 0.01 * g;
     const int sign = (c > 0) - (c < 0);
-    weight -= lr * (sign + (decayed ? decay * weight : 0));
+    weight -= rate * (sign + (decayed ? decay * weight : 0));
   }
   return weight;
 }
@@ -62,6 +62,20 @@ TEST(Lion, IsThePublishedAlgorithmOnEveryRow) {
     odd.for_each([&](int row, std::int64_t i, float value) {
       const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
       EXPECT_NEAR(value, plain(row, i, decayed), 1e-6) << "row " << row << ", element " << i;
+    });
+  }
+}
+
+TEST(Lion, HasALearningRatePerRow) {
+  for (const auto path : {model::Path::kernels, model::Path::composed}) {
+    model::ParameterTable faster = tests::odd_table();
+    faster.rows[1].lr_ratio = 16;
+    OddShards odd(tests::world(), at::kFloat, faster);
+    train(odd, {.path = path});
+    odd.for_each([&](int row, std::int64_t i, float value) {
+      const bool decayed = odd.table.rows[static_cast<std::size_t>(row)].decayed;
+      EXPECT_NEAR(value, plain(row, i, decayed, row == 1 ? 16 * lr : lr), 2e-6)
+          << "row " << row << ", element " << i;
     });
   }
 }

@@ -93,6 +93,19 @@ BytesHeld CostTape::worst_forward() const {
   return worst;
 }
 
+BytesHeld CostTape::worst_without_backward() const {
+  const std::map<int, Life> lives = lives_of(ops_);
+  BytesHeld worst;
+  for (int i = 0; i < std::ssize(ops_); ++i) {
+    std::int64_t alive = 0;
+    for (const auto& [number, life] : lives)
+      if (life.made_by < i && life.last_read_by >= i) alive += life.bytes;
+    for (const BytesHeld& moment : ops_[static_cast<std::size_t>(i)].forward)
+      worst = larger(worst, moment + alive);
+  }
+  return worst;
+}
+
 BytesHeld CostTape::worst_backward(const TensorSize& input, const TensorSize& output) const {
   KeptTensors kept;
   for (const OpCost& op : ops_)

@@ -24,6 +24,9 @@ class CostTape {
   /// the output's gradient until backward is through.
   BytesHeld worst(const TensorSize& input, const TensorSize& output) const;
 
+  /// The most at once of a forward pass that no backward pass follows: nothing is kept.
+  BytesHeld worst_without_backward() const;
+
   OpWork forward_work() const { return work(&OpCost::forward_work); }
   OpWork backward_work() const { return work(&OpCost::backward_work); }
   OpWork again_work() const { return work(&OpCost::again_work); }

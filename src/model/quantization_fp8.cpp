@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/detail/quantization_fp8.hpp"
+
+#include <string_view>
+
+#include "core/text.hpp"
+#include "model/fp8.hpp"
+
+namespace finetune::model {
+namespace {
+
+constexpr const char* other_model =
+    "Choose a model in FP8, or the original one with adapter.name = \"qlora\".";
+
+/// `side`: of the blocks; 0: there are none.
+Packing packing_of(std::int64_t side) {
+  return {.kind = Packing::Kind::fp8, .in_files = true, .nests = false, .group_size = side};
+}
+
+/// 0 without blocks.
+std::int64_t side_of_blocks(const SettingsReader& reader, const char* key) {
+  if (!reader.has(key)) return 0;
+  const core::Json& size = reader.json()[key];
+  if (size != core::Json::array({fp8_block, fp8_block}))
+    reader.fail(fmt::format("\"{}\" is {}", key, core::one_line(size.dump())),
+                fmt::format("scales of {0} x {0} weights are read", fp8_block), other_model);
+  return fp8_block;
+}
+
+/// Names as shells write them, with * for any part.
+core::Regex pattern_of_wildcards(std::string_view name, const std::string& where) {
+  std::string pattern = "\\A";
+  for (const char c : name) {
+    if (c == '*') {
+      pattern += ".*";
+      continue;
+    }
+    if (std::string_view("\\^$.|?+()[]{}").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return {pattern + "\\z", false, where};
+}
+
+/// The one group of a model that has the same form in all of its layers.
+SettingsReader only_group(const SettingsReader& reader) {
+  const SettingsReader groups = reader.object("config_groups");
+  if (groups.json().size() != 1)
+    reader.fail(fmt::format("\"config_groups\" has {} groups", groups.json().size()),
+                "one group, of all linear layers, is read", other_model);
+  const std::string name = groups.json().begin().key();
+  SettingsReader group = groups.object(name.c_str());
+  if (group.texts("targets") != std::vector<std::string>{"Linear"})
+    group.fail("\"targets\" is not [\"Linear\"]", "one group, of all linear layers, is read",
+               other_model);
+  return group;
+}
+
+void require_format(const SettingsReader& reader) {
+  const std::string format = reader.text("format", "float-quantized");
+  if (format != "float-quantized" && format != "naive-quantized")
+    reader.fail(fmt::format("format \"{}\"", core::one_line(format)),
+                "of compressed-tensors \"float-quantized\" is read: FP8", other_model);
+}
+
+}  // namespace
+
+Quantization read_fp8(const SettingsReader& reader) {
+  const std::string format = reader.text("fmt", "e4m3");
+  if (format != "e4m3" && format != "float8_e4m3fn")
+    reader.fail(fmt::format("FP8 of \"{}\"", core::one_line(format)), "e4m3 is read", other_model);
+  Quantization result;
+  result.packing = packing_of(side_of_blocks(reader, "weight_block_size"));
+  for (const char* key : {"modules_to_not_convert", "ignored_layers"})
+    for (std::string& name : reader.texts(key))
+      result.not_converted.push_back(std::move(name));
+  return result;
+}
+
+Quantization read_compressed_tensors(const SettingsReader& reader) {
+  require_format(reader);
+  for (const char* key : {"transform_config", "sparsity_config"}) {
+    const SettingsReader other = reader.object(key);
+    if (!other.json().empty() && other.text("format", "") != "dense")
+      reader.fail(fmt::format("has a \"{}\"", key), "weights in FP8 are read as they are",
+                  other_model);
+  }
+  const SettingsReader group = only_group(reader);
+  require_format(group);
+  const SettingsReader weights = group.object("weights");
+  if (weights.integer("num_bits", 0) != 8 || weights.text("type", "") != "float")
+    weights.fail("the weights are not in FP8",
+                 fmt::format("num_bits is {}, type is \"{}\"", weights.integer("num_bits", 0),
+                             core::one_line(weights.text("type", ""))),
+                 other_model);
+  const std::string strategy = weights.text("strategy", "tensor");
+  if (strategy != "tensor" && strategy != "channel" && strategy != "block")
+    weights.fail(fmt::format("strategy \"{}\"", core::one_line(strategy)),
+                 "\"tensor\", \"channel\" and \"block\" are read", other_model);
+  Quantization result;
+  result.packing = packing_of(strategy == "block" ? side_of_blocks(weights, "block_structure") : 0);
+  if (strategy == "block" && result.packing.group_size == 0)
+    weights.fail("has no \"block_structure\"", "it is the size of the blocks", other_model);
+  constexpr std::string_view expression = "re:";
+  for (const std::string& name : reader.texts("ignore")) {
+    if (name.starts_with(expression)) {
+      result.not_converted_patterns.emplace_back(name.substr(expression.size()), false,
+                                                 reader.where() + ": ignore");
+    } else {
+      result.not_converted.push_back(name);
+    }
+  }
+  return result;
+}
+
+Quantization read_modelopt(const SettingsReader& reader, const char* excluded) {
+  const std::string algorithm = reader.text("quant_algo", "");
+  if (algorithm.empty()) return {};
+  if (algorithm != "FP8")
+    reader.fail(fmt::format("the weights were quantised to {} by NVIDIA's ModelOpt",
+                            core::one_line(algorithm)),
+                "of ModelOpt's models those in FP8 are read", other_model);
+  Quantization result;
+  result.packing = packing_of(0);
+  for (const std::string& name : reader.texts(excluded))
+    result.not_converted_patterns.push_back(
+        pattern_of_wildcards(name, fmt::format("{}: {}", reader.where(), excluded)));
+  return result;
+}
+
+}  // namespace finetune::model
