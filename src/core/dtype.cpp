@@ -16,10 +16,11 @@ struct DTypeRow {
   std::int64_t bytes;
 };
 
-constexpr std::array<DTypeRow, 10> rows = {{{DType::f32, "F32", 4},
+constexpr std::array<DTypeRow, 11> rows = {{{DType::f32, "F32", 4},
                                             {DType::bf16, "BF16", 2},
                                             {DType::f16, "F16", 2},
                                             {DType::f64, "F64", 8},
+                                            {DType::f8_e4m3, "F8_E4M3", 1},
                                             {DType::i64, "I64", 8},
                                             {DType::i32, "I32", 4},
                                             {DType::i16, "I16", 2},
@@ -35,7 +36,8 @@ const DTypeRow& row(DType dtype) {
 }
 
 bool is_floating(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 ||
+         dtype == DType::f64 || dtype == DType::f8_e4m3;
 }
 
 /// One element at `p`, widened. Doubles keep their value: they are widened to double.
@@ -52,6 +54,8 @@ double load(DType dtype, const std::byte* p) {
       return bf16_to_float(get(std::uint16_t{}));
     case DType::f16:
       return f16_to_float(get(std::uint16_t{}));
+    case DType::f8_e4m3:
+      return f8_e4m3_to_float(get(std::uint8_t{}));
     default:
       return get(double{});
   }
@@ -66,6 +70,8 @@ void store(DType dtype, double value, std::byte* p) {
       return put(float_to_bf16(static_cast<float>(value)));
     case DType::f16:
       return put(float_to_f16(static_cast<float>(value)));
+    case DType::f8_e4m3:
+      return put(float_to_f8_e4m3(static_cast<float>(value)));
     default:
       return put(value);
   }
@@ -113,6 +119,32 @@ std::uint16_t float_to_f16(float value) {
   }
   const std::uint32_t rounded = magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u);
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
+}
+
+float f8_e4m3_to_float(std::uint8_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80u) << 24;
+  const std::uint32_t exponent = (bits >> 3) & 0xFu, mantissa = bits & 7u;
+  if ((bits & 0x7Fu) == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 120) << 23) | (mantissa << 20));
+  // Subnormal numbers are multiples of 2^-9.
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-9f;
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+std::uint8_t float_to_f8_e4m3(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80u);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<std::uint8_t>(sign | 0x7Fu);
+  if (magnitude >= 0x43E00000u) return static_cast<std::uint8_t>(sign | 0x7Eu);  // >= 448
+  if (magnitude < 0x3C800000u) {
+    // Below 2^-6 the spacing is 2^-9, that of floats at 2^14: the float unit does the rounding.
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(shifted) & 0xFu));
+  }
+  const std::uint32_t rounded = magnitude - 0x3C000000u + 0x7FFFFu + ((magnitude >> 20) & 1u);
+  return static_cast<std::uint8_t>(sign | (rounded >> 20));
 }
 
 void convert(DType from, std::span<const std::byte> source, DType to, std::span<std::byte> target) {

@@ -11,7 +11,9 @@
 
 namespace finetune::core {
 
-enum class DType { f32, bf16, f16, f64, i64, i32, i16, i8, u8, boolean };
+/// f8_e4m3: four bits of exponent, three behind the point, no infinity. Source: Micikevicius et al.
+/// 2022 (arXiv 2209.05433); PyTorch calls it float8_e4m3fn.
+enum class DType { f32, bf16, f16, f64, f8_e4m3, i64, i32, i16, i8, u8, boolean };
 
 std::int64_t size_bytes(DType dtype);
 
@@ -38,7 +40,15 @@ float f16_to_float(std::uint16_t bits);
 /// Rounds to nearest, ties to even; beyond the largest half becomes infinity.
 std::uint16_t float_to_f16(float value);
 
-/// Converts `count` elements of a floating dtype (f32, bf16, f16, f64) to another.
+/// The largest finite number of f8_e4m3.
+inline constexpr float largest_f8_e4m3 = 448;
+
+float f8_e4m3_to_float(std::uint8_t bits);
+
+/// Rounds to nearest, ties to even; what is larger becomes the largest finite number, infinity too.
+std::uint8_t float_to_f8_e4m3(float value);
+
+/// Converts `count` elements of a floating dtype (f32, bf16, f16, f64, f8_e4m3) to another.
 /// Throws: ErrorKind::bug for other dtypes or spans of the wrong size.
 void convert(DType from, std::span<const std::byte> source, DType to, std::span<std::byte> target);
 

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
+#include "core/detail/file_pieces.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 
@@ -32,20 +32,13 @@ std::string fingerprint(std::string_view text) {
 }
 
 std::string file_fingerprint(const std::filesystem::path& path) {
-  constexpr std::int64_t piece_bytes = std::int64_t{8} << 20;
   const File file(path, File::Mode::read);
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                        XXH3_freeState);
   check(state != nullptr && XXH3_128bits_reset(state.get()) == XXH_OK, "a hash begins");
-  const std::int64_t size = file.size_bytes();
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(size, piece_bytes)));
-  for (std::int64_t done = 0; done < size;) {
-    const auto piece =
-        std::span(buffer).first(static_cast<std::size_t>(std::min(size - done, piece_bytes)));
-    file.read_at(done, piece);
+  for_each_piece(file, [&](std::span<const std::byte> piece) {
     XXH3_128bits_update(state.get(), piece.data(), piece.size());
-    done += std::ssize(piece);
-  }
+  });
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return to_string(Digest{hash.high64, hash.low64});
 }

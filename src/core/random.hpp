@@ -16,6 +16,7 @@ enum class RandomUse : std::uint32_t {
   sampling = 4,
   passes = 5,    ///< over a data set whose epoch is not a whole number of passes
   rounding = 6,  ///< of weights and moments that are kept in bfloat16
+  noise = 7,     ///< on embeddings
   test = 99
 };
 

@@ -3,25 +3,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "data/text/columns.hpp"
 #include "data/text/detect_format.hpp"
+#include "data/text/record_template.hpp"
 
 namespace finetune::data {
 namespace {
 
 using deck::Restart;
 
-void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std::string>& formats) {
+void bind_sources(deck::Table& table, DataSettings& data, std::span<const Format> formats) {
   std::vector<std::string> choices = {auto_format};
-  choices.insert(choices.end(), formats.begin(), formats.end());
+  for (const Format& format : formats)
+    choices.push_back(format.name);
   // Paths may change on restart: whether the data did is told by their fingerprint.
-  table.texts({.name = "path",
-               .restart = Restart::free,
-               .sentence = "Training data: a file, a folder of files, or an array of several data "
-                           "sets. JSON and JSONL may be compressed by gzip or zstd.",
-               .required = true},
-              data.paths);
+  table.texts(
+      {.name = "path",
+       .restart = Restart::free,
+       .sentence =
+           "Training data: a file, a folder of files at any depth, a pattern (data/*.jsonl, "
+           "data/**/part-?.csv), or an array of several data sets. JSON, JSONL, "
+           "CSV, TSV, tar (compressed by gzip or zstd, too) or Parquet.",
+       .required = true},
+      data.paths);
   table.texts(
       {.name = "format",
        .restart = Restart::fixed,
@@ -30,9 +37,16 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
       data.formats, choices);
   table.text({.name = "split",
               .restart = Restart::fixed,
-              .sentence = "Of a folder, the files that are of this split by their names (train-*, "
-                          "test.jsonl, ...), where names tell one; all: every file."},
+              .sentence = "Of a folder, the files that are of this split by its README.md or their "
+                          "names (train-*, test.jsonl, ...), where these tell one; all: every "
+                          "file."},
              data.split);
+  table.text({.name = "subset",
+              .restart = Restart::fixed,
+              .sentence = "Of a folder whose README.md lists several data sets (configs, as on the "
+                          "Hugging Face Hub), the name of one. Empty: the default, or the only "
+                          "one."},
+             data.subset);
   table.reals({.name = "weights",
                .restart = Restart::fixed,
                .sentence = "Passes over each of data.path per epoch: 2 is twice; 0.5 is one half, "
@@ -55,7 +69,13 @@ void bind_sources(deck::Table& table, DataSettings& data, const std::vector<std:
              data.validation_fraction, {.min = 0.0, .below = 1.0});
 }
 
-void bind_columns(deck::Table& table, Columns& columns) {
+void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> formats) {
+  table.named_texts({.name = "columns",
+                     .restart = Restart::fixed,
+                     .sentence = "Columns of the data by the names of the format's fields: "
+                                 "{ instruction = \"question\", output = \"answer\" }. The keys "
+                                 "below do the same for one column each."},
+                    columns.mapped, field_names(formats));
   const auto column = [&](const char* name, const char* sentence, std::string& value) {
     table.text({.name = name, .restart = Restart::fixed, .sentence = sentence}, value);
   };
@@ -86,6 +106,35 @@ void bind_columns(deck::Table& table, Columns& columns) {
          "Tokens: column of the labels, -100 where a token is not trained, else its id. Empty: "
          "\"labels\", if present; without labels every token is trained.",
          columns.labels);
+  const auto written = [&](const char* name, const char* sentence, std::string& value) {
+    table.text({.name = name, .restart = Restart::fixed, .sentence = sentence}, value);
+    if (const auto problem = template_problem(value))
+      table.problem(name, fmt::format("data.{} is no template: {}", name, *problem),
+                    "it is in Jinja, as chat templates are", "Correct it.");
+  };
+  written("prompt_template",
+          "Alpaca, completion, labelled, preference: Jinja over the fields of a record that writes "
+          "the prompt (labelled: the text), \"Question: {{ question }}\\nAnswer:\". The answer "
+          "follows it as it stands. Empty: the prompt is a column.",
+          columns.prompt_template);
+  written("answer_template",
+          "Alpaca, completion: the same for the answer, \" {{ choices[label] }}\". Empty: the "
+          "answer is a column.",
+          columns.answer_template);
+}
+
+/// Where the deck leaves formats to the data, that is looked at with them.
+void require_columns(deck::Table& table, const DataSettings& data,
+                     std::span<const Format> formats) {
+  std::vector<const Format*> chosen;
+  for (const std::string& name : data.formats) {
+    const auto found = std::ranges::find(formats, name, &Format::name);
+    if (found == formats.end()) return;
+    chosen.push_back(&*found);
+  }
+  if (chosen.empty()) return;
+  if (const auto problem = column_problem(data.columns, chosen))
+    table.problem(problem->key, problem->problem, problem->why, problem->remedy);
 }
 
 void bind_manner(deck::Table& table, DataSettings& data,
@@ -225,16 +274,17 @@ void bind_limits(deck::Table& table, DataSettings& data) {
 
 }  // namespace
 
-void DataSettings::bind(deck::Table& table, const std::vector<std::string>& format_names,
+void DataSettings::bind(deck::Table& table, std::span<const Format> known_formats,
                         const std::vector<std::string>& template_names) {
-  bind_sources(table, *this, format_names);
-  bind_columns(table, columns);
+  bind_sources(table, *this, known_formats);
+  bind_columns(table, columns, known_formats);
   bind_manner(table, *this, template_names);
   bind_sequences(table, *this);
   bind_cache(table, *this);
   bind_limits(table, *this);
   require_splits(table, *this);
   require_lengths(table, *this);
+  require_columns(table, *this, known_formats);
   if (!model_template.empty() && chat_template != "auto" && chat_template != "model") {
     table.problem("model_template",
                   fmt::format("data.template is \"{}\", none of the model's", chat_template),

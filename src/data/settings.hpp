@@ -3,6 +3,7 @@
 // The table [data].
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct DataSettings {
   std::vector<std::string> paths;
   std::vector<std::string> formats = {"auto"};  ///< one for all paths, or one for each
   std::string split = "train";                  ///< of folders among the paths
+  std::string subset;                           ///< of folders that hold several data sets
   std::vector<double> weights;                  ///< one for each path, or none
   std::vector<std::string> validation_paths;
   std::string validation_split = "validation";
@@ -36,8 +38,8 @@ struct DataSettings {
   std::string cache_dir;
   Limits limits;
 
-  /// `format_names` and `template_names` are the names data.format and data.template may have.
-  void bind(deck::Table& table, const std::vector<std::string>& format_names,
+  /// data.format may be one of `known_formats`, data.template one of `template_names`.
+  void bind(deck::Table& table, std::span<const Format> known_formats,
             const std::vector<std::string>& template_names = {});
 
   /// The format of paths[i] and of validation_paths[i], or auto_format.

@@ -23,6 +23,8 @@ constexpr std::string_view whole_state =
 constexpr std::string_view no_pipeline =
     "layers are not dealt out: sharding, parallel.tp and parallel.cp serve instead";
 constexpr std::string_view in_steps = "it is counted in steps";
+constexpr std::string_view by_name = "keys in _steps count steps, those in _epochs epochs";
+constexpr std::string_view between = "it is how many epochs lie between two: 0.25 for 4 per epoch";
 constexpr std::string_view by_batch = "it follows: global_batch / (micro_batch x ranks)";
 
 constexpr auto key_rows = std::to_array<KeyAlias>({
@@ -148,6 +150,8 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"lora_projection", "adapter.target_modules"},
     {"lora_mlp", "adapter.target_modules"},
     {"lora_head", "adapter.target_modules"},
+    {"peft_layers_to_transform", "adapter.layers_to_transform"},
+    {"lora_exclude_modules", "adapter.exclude_modules"},
     {"lora_modules_to_save", "adapter.modules_to_save"},
     {"additional_target", "adapter.modules_to_save"},
     {"rslora", "adapter.use_rslora"},
@@ -277,13 +281,15 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"gradient_accumulation_iters", "train.global_batch", by_batch},
     {"accumulate_grad_batches", "train.global_batch", by_batch},
     {"random_seed", "train.seed"},
+    {"neftune_noise_alpha", "train.neftune_alpha"},
+    {"noisy_embedding_alpha", "train.neftune_alpha"},
     {"eval_steps", "train.validate_steps"},
     {"eval_interval", "train.validate_steps"},
     {"run_val_every_n_steps", "train.validate_steps"},
     {"val_check_interval", "train.validate_steps"},
-    {"evals_per_epoch", "train.validate_steps", in_steps},
-    {"eval_strategy", "train.validate_steps", in_steps},
-    {"evaluation_strategy", "train.validate_steps", in_steps},
+    {"evals_per_epoch", "train.validate_epochs", between},
+    {"eval_strategy", "train.validate_steps", by_name},
+    {"evaluation_strategy", "train.validate_steps", by_name},
     {"gradient_checkpointing", R"(train.activation_checkpointing = "full")"},
     {"gradient_checkpointing_kwargs", R"(train.activation_checkpointing = "full")"},
     {"enable_activation_checkpointing", R"(train.activation_checkpointing = "full")"},
@@ -304,8 +310,9 @@ constexpr auto key_rows = std::to_array<KeyAlias>({
     {"save_interval", "checkpoint.save_steps"},
     {"save_every_n_steps", "checkpoint.save_steps"},
     {"save_freq", "checkpoint.save_steps"},
-    {"save_strategy", "checkpoint.save_steps", in_steps},
-    {"saves_per_epoch", "checkpoint.save_steps", in_steps},
+    {"save_strategy", "checkpoint.save_steps", by_name},
+    {"saves_per_epoch", "checkpoint.save_epochs", between},
+    {"save_every_n_epochs", "checkpoint.save_epochs"},
     {"keep_last_n_checkpoints", "checkpoint.save_total_limit"},
     {"load_best_model_at_end", "checkpoint.keep_best"},
     {"metric_for_best_model", "checkpoint.best_by"},

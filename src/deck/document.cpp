@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -90,6 +91,12 @@ Value convert(const toml::value& from) {
   if (value.kind == ValueKind::array) {
     for (const toml::value& element : from.as_array())
       value.elements.push_back(convert(element));
+  }
+  if (value.kind == ValueKind::table) {
+    // The library has them in no order.
+    const std::map<std::string, toml::value> sorted(from.as_table().begin(), from.as_table().end());
+    for (const auto& [name, entry] : sorted)
+      value.entries.emplace_back(name, convert(entry));
   }
   return value;
 }

@@ -25,6 +25,8 @@ std::string_view describe(Type type) {
       return "text or an array of texts";
     case Type::reals:
       return "array of numbers";
+    case Type::named_texts:
+      return "table of texts";
     default:
       return "text";
   }
@@ -58,6 +60,28 @@ std::string properties(const Row& row) {
   return text;
 }
 
+/// A value as the deck's own reader takes it, whose lines have a longest length: a long text goes
+/// over several, between three quotes.
+std::string broken(const std::string& value) {
+  constexpr std::size_t longest = 1000;
+  if (value.size() <= longest || !value.starts_with('"')) return value;
+  std::string text = "\"\"\"\n";
+  std::size_t column = 0;
+  for (std::size_t i = 1; i + 1 < value.size();) {
+    std::size_t n = value[i] != '\\' ? 1 : value[i + 1] == 'u' ? 6 : 2;
+    while ((static_cast<unsigned char>(value[i + n]) & 0xC0) == 0x80)
+      ++n;
+    const std::string_view character = std::string_view(value).substr(i, n);
+    // A backslash at its end joins lines, without the blanks that the next one begins with.
+    const bool joins = column >= longest && character != "\\n";
+    if (joins) text += "\\\n";
+    column = joins || character == "\\n" ? 0 : column + n;
+    text += character == "\\n" ? "\n" : joins && character == " " ? "\\u0020" : character;
+    i += n;
+  }
+  return text + "\"\"\"";
+}
+
 }  // namespace
 
 std::string Deck::resolved() const {
@@ -65,7 +89,7 @@ std::string Deck::resolved() const {
   for (const BoundTable& table : contents_->tables) {
     text += fmt::format("\n[{}]\n", table.name);
     for (const Row& row : contents_->rows) {
-      if (row.table == table.name) text += fmt::format("{} = {}\n", row.key, row.value);
+      if (row.table == table.name) text += fmt::format("{} = {}\n", row.key, broken(row.value));
     }
   }
   return text;

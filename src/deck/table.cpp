@@ -30,6 +30,8 @@ std::string_view expected(Type type) {
       return "a string or an array of strings";
     case Type::reals:
       return "an array of numbers";
+    case Type::named_texts:
+      return "a table of strings";
     default:
       return "a string";
   }
@@ -90,6 +92,8 @@ std::string remedy_for_type(const Row& row, const Value& value) {
   if (row.type == Type::texts)
     return fmt::format("Write {0} = \"...\" or {0} = [\"...\", \"...\"].", row.key);
   if (row.type == Type::reals) return fmt::format("Write {} = [1.0, 2.0].", row.key);
+  if (row.type == Type::named_texts)
+    return fmt::format("Write {} = {{ NAME = \"...\" }}.", row.key);
   if (row.required) return fmt::format("Write {} = ... with {}.", row.key, expected(row));
   return fmt::format("Write {}, for example {} = {}.", expected(row), row.key, row.default_value);
 }
@@ -290,8 +294,12 @@ void Table::problem(std::string_view key, const std::string& problem, const std:
                     const std::string& remedy) {
   const auto& sections = contents_->document.sections;
   TextPlace place;
-  if (const Value* value = contents_->document.find(name_, std::string(key))) {
+  const std::size_t dot = std::min(key.find('.'), key.size());
+  if (const Value* value = contents_->document.find(name_, std::string(key.substr(0, dot)))) {
     place = value->place;
+    for (const auto& [name, entry] : value->entries)
+      if (dot < key.size() && name == key.substr(dot + 1) && place.argument.empty())
+        place = entry.place;
   } else if (const auto section = sections.find(name_); section != sections.end()) {
     place = section->second.place;
   }

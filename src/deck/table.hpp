@@ -54,6 +54,9 @@ class Table {
              const std::vector<std::string>& choices = {});
   /// An array of numbers, each within `range`.
   void reals(const Key& key, std::vector<double>& values, Range<double> range = {});
+  /// A table of strings, { name = "text" }, whose names are some of `names`. No text is empty.
+  void named_texts(const Key& key, std::map<std::string, std::string>& values,
+                   const std::vector<std::string>& names);
 
   /// All other keys of the table that the deck has and `accepts` says yes to: for tables whose keys
   /// others define. Strings, integers and booleans, which become "1" and "0". To be called
@@ -62,7 +65,8 @@ class Table {
               std::map<std::string, std::string>& values);
 
   /// Notes a contradiction found later. It points at the key's value in the deck or at its
-  /// override; without either at the table, or else at the file.
+  /// override; without either at the table, or else at the file. "key.name" is an entry of a table
+  /// of texts.
   void problem(std::string_view key, const std::string& problem, const std::string& why,
                const std::string& remedy);
 

@@ -147,4 +147,14 @@ std::string to_toml(const std::vector<double>& numbers) {
   return array_of(numbers);
 }
 
+std::string to_toml(const std::map<std::string, std::string>& texts) {
+  std::string out;
+  for (const auto& [name, text] : texts) {
+    const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), is_bare);
+    out += fmt::format("{} {} = {}", out.empty() ? "" : ",", bare ? name : to_toml(name),
+                       to_toml(text));
+  }
+  return out.empty() ? "{}" : "{" + out + " }";
+}
+
 }  // namespace finetune::deck

@@ -3,9 +3,11 @@
 // A value as it stands in the deck, and values turned into numbers and into TOML.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "deck/detail/source.hpp"
@@ -21,7 +23,8 @@ struct Value {
   std::string written;  ///< as in the deck, with quotes; empty for strings over several lines
   TextPlace key_place;
   TextPlace place;
-  std::vector<Value> elements;  ///< of an array
+  std::vector<Value> elements;                              ///< of an array
+  std::vector<std::pair<std::string, Value>> entries = {};  ///< of a table, in order of their names
 };
 
 /// "a string", "an integer" ...
@@ -49,5 +52,7 @@ inline std::string to_toml(const std::string& text) {
 /// One text as itself, none as "", several as an array.
 std::string to_toml(const std::vector<std::string>& texts);
 std::string to_toml(const std::vector<double>& numbers);
+/// { name = "text", ... } on one line.
+std::string to_toml(const std::map<std::string, std::string>& texts);
 
 }  // namespace finetune::deck

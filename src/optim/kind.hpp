@@ -51,6 +51,7 @@ struct Kind {
   std::string in_less_memory = {};
   /// Usual learning rates as a multiple of AdamW's, which are the best known.
   double usual_lr = 1;
+  bool has_lr_ratios = true;  ///< reads Parameter::lr_ratio
   /// Before the first step. Refers to `table`.
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings,
                                      const model::ParameterTable& table,

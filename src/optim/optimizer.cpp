@@ -7,6 +7,7 @@
 #include "core/memory_use.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "optim/detail/unit_memory.hpp"
+#include "optim/trained_rows.hpp"
 #include "schedule/pass.hpp"
 #include "shard/options.hpp"
 
@@ -59,19 +60,20 @@ std::optional<kernels::RoundingKey> Optimizer::rounding(const Step& step) const 
 
 std::vector<Optimizer::Run> Optimizer::runs(const shard::ModelShards& shards, int unit) const {
   std::vector<Run> runs;
-  for (const plan::ShardSlice& slice : shards.map().slices(unit, shards.shard_of(unit))) {
-    const model::Parameter& row = table_.row(slice.row);
-    if (!row.trainable) continue;
+  for (const plan::ShardSlice& whole : shards.map().slices(unit, shards.shard_of(unit))) {
+    const model::Parameter& row = table_.row(whole.row);
+    const plan::ShardSlice slice = trained_part(row, whole);
+    if (!row.trainable || slice.count == 0) continue;
     const double decay = row.decayed ? settings_.weight_decay : 0.0;
     const std::int64_t index =
         first_index_[static_cast<std::size_t>(slice.row)] + slice.tensor_offset;
     const bool is_next = !runs.empty() &&
                          runs.back().offset + runs.back().count == slice.shard_offset &&
                          runs.back().index + runs.back().count == index;
-    if (is_next && runs.back().weight_decay == decay) {
+    if (is_next && runs.back().weight_decay == decay && runs.back().lr_ratio == row.lr_ratio) {
       runs.back().count += slice.count;
     } else {
-      runs.push_back({slice.shard_offset, slice.count, decay, index});
+      runs.push_back({slice.shard_offset, slice.count, decay, index, row.lr_ratio});
     }
   }
   return runs;

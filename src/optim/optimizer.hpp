@@ -52,12 +52,13 @@ class Optimizer {
   at::Tensor state(int unit, std::size_t i_state) const;
 
  protected:
-  /// Neighbouring trained elements of a shard with the same weight decay.
+  /// Neighbouring trained elements of a shard with the same weight decay and learning rate.
   struct Run {
     std::int64_t offset = 0;
     std::int64_t count = 0;
     double weight_decay = 0;
     std::int64_t index = 0;  ///< of the first one among all that are trained, on any shards
+    double lr_ratio = 1;     ///< to the step's
   };
   struct Step {
     at::Tensor gradient;  ///< of a unit, where the master weights are

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "deck/exclusive.hpp"
+
 namespace finetune::optim {
 namespace {
 
@@ -91,30 +93,78 @@ void bind_numbers(deck::Table& table, const std::vector<Kind>& kinds, OptimizerS
   }
 }
 
+/// What one schedule alone reads.
+void bind_shape(deck::Table& table, OptimizerSettings& settings) {
+  using deck::Restart;
+  const OptimizerSettings usual;
+  table.integer({.name = "num_cycles",
+                 .restart = Restart::fixed,
+                 .sentence = "How often cosine_with_restarts falls, each time from lr.",
+                 .unit = "cycles"},
+                settings.num_cycles, {.min = 1});
+  table.real({.name = "power",
+              .restart = Restart::fixed,
+              .sentence = "Of polynomial: 1 is linear, 2 falls faster at first."},
+             settings.power, {.above = 0});
+  table.integer({.name = "timescale_steps",
+                 .restart = Restart::fixed,
+                 .sentence = "So many steps behind warm-up inverse_sqrt is at lr / sqrt(2); 0: as "
+                             "many as warm-up has, or 10,000 without.",
+                 .unit = "steps"},
+                settings.timescale_steps, {.min = 0});
+  const auto refuse_unread = [&](const char* key, bool is_set, LrSchedule by, const char* name) {
+    if (!is_set || settings.schedule == by) return;
+    table.problem(
+        key, fmt::format("optimizer.{} is given, but optimizer.schedule does not read it", key),
+        fmt::format("\"{}\" alone does", name),
+        fmt::format("Set optimizer.schedule = \"{}\", or remove the key.", name));
+  };
+  refuse_unread("num_cycles", settings.num_cycles != usual.num_cycles,
+                LrSchedule::cosine_with_restarts, "cosine_with_restarts");
+  refuse_unread("power", settings.power != usual.power, LrSchedule::polynomial, "polynomial");
+  refuse_unread("timescale_steps", settings.timescale_steps != usual.timescale_steps,
+                LrSchedule::inverse_sqrt, "inverse_sqrt");
+}
+
 void bind_schedule(deck::Table& table, OptimizerSettings& settings) {
   using deck::Restart;
   table.real({.name = "lr", .restart = Restart::fixed, .sentence = "Learning rate after warm-up."},
              settings.lr, {.min = 0});
+  table.texts({.name = "lr_pattern",
+               .restart = Restart::fixed,
+               .sentence = "Other learning rates for some tensors, as multiples of lr: "
+                           "\"PATTERN=FACTOR\", such as \"embed_tokens=0.1\". The pattern is a "
+                           "regular expression for any part of a name; the first that matches "
+                           "counts."},
+              settings.lr_pattern);
   table.choice({.name = "schedule",
                 .restart = Restart::fixed,
                 .sentence = "How the learning rate falls from lr after warm-up to lr * "
-                            "min_lr_ratio after the last step; wsd: it stays, and falls linearly "
-                            "over the last decay_ratio of all steps."},
+                            "min_lr_ratio after the last step. cosine_with_restarts: num_cycles "
+                            "times; polynomial: as a power of what is left; inverse_sqrt: as 1 / "
+                            "sqrt(step), whatever the number of steps; wsd: it stays, and falls "
+                            "linearly over the last decay_ratio of all steps."},
                settings.schedule,
                {{"cosine", LrSchedule::cosine},
+                {"cosine_with_restarts", LrSchedule::cosine_with_restarts},
                 {"linear", LrSchedule::linear},
+                {"polynomial", LrSchedule::polynomial},
+                {"inverse_sqrt", LrSchedule::inverse_sqrt},
                 {"constant", LrSchedule::constant},
                 {"wsd", LrSchedule::wsd}});
-  table.real({.name = "min_lr_ratio",
-              .restart = Restart::fixed,
-              .sentence = "Learning rate after the last step, as a fraction of lr (not constant)."},
-             settings.min_lr_ratio, {.min = 0, .max = 1});
+  table.real(
+      {.name = "min_lr_ratio",
+       .restart = Restart::fixed,
+       .sentence = "Learning rate after the last step, as a fraction of lr (not constant); of "
+                   "inverse_sqrt the least there is."},
+      settings.min_lr_ratio, {.min = 0, .max = 1});
   table.real(
       {.name = "decay_ratio",
        .restart = Restart::fixed,
        .sentence = "Fraction of all steps (rounded up) over which wsd lets the learning rate "
                    "fall."},
       settings.decay_ratio, {.max = 1, .above = 0});
+  bind_shape(table, settings);
   table.integer({.name = "warmup_steps",
                  .restart = Restart::fixed,
                  .sentence = "Steps over which the learning rate rises linearly to lr.",
@@ -158,6 +208,11 @@ void OptimizerSettings::bind(deck::Table& table, const std::vector<Kind>& kinds)
        .sentence =
            "Decoupled weight decay of tensors with two or more dims; norms and biases have none."},
       weight_decay, {.min = 0});
+  table.texts({.name = "weight_decay_exclude",
+               .restart = Restart::fixed,
+               .sentence = "Tensors that have no weight decay either: regular expressions for any "
+                           "part of their names, such as embed_tokens."},
+              weight_decay_exclude);
   table.real({.name = "max_grad_norm",
               .restart = Restart::fixed,
               .sentence = "Gradients are scaled down to this global norm; 0 turns clipping off."},
@@ -175,10 +230,7 @@ void OptimizerSettings::bind(deck::Table& table, const std::vector<Kind>& kinds)
                  .sentence = "If ranks compute on GPUs: keep master weights and moments in host "
                              "memory and update them there."},
                 offload);
-  if (warmup_steps > 0 && warmup_ratio > 0) {
-    table.problem("warmup_ratio", "both warmup_steps and warmup_ratio are set",
-                  "they mean the same thing", "Remove one of them.");
-  }
+  deck::refuse_both(table, "warmup_steps", warmup_steps > 0, "warmup_ratio", warmup_ratio > 0);
 }
 
 }  // namespace finetune::optim

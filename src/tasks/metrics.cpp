@@ -2,14 +2,17 @@
 #include "tasks/metrics.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "core/regex.hpp"
 #include "core/text.hpp"
-#include "tasks/detail/regex.hpp"
+#include "tasks/detail/instructions.hpp"
 
 namespace finetune::tasks {
 namespace {
@@ -73,8 +76,20 @@ double f_measure(double common, std::size_t answered, std::size_t right) {
   return 2 * precision * recall / (precision + recall);
 }
 
+std::vector<double> followed(const std::string& metric, const Instructions& instructions,
+                             const std::string& answer) {
+  return metric.ends_with("_loose") ? instructions.loose(answer) : instructions.strict(answer);
+}
+
+/// Of a whole answer; of one that is checked for instructions whether it follows all.
 double value_of(const std::string& metric, const Task& task, const std::string& answer,
                 const std::string& right) {
+  if (is_of_instructions(metric)) {
+    const auto all = followed(metric, Instructions::read(right, task.file), answer);
+    return metric.starts_with("prompt_")
+               ? std::ranges::find(all, 0.0) == all.end()
+               : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  }
   if (metric == "exact_match") return answer == counted(task, right);
   if (metric == "numeric") {
     const std::string number = last_number(answer);
@@ -147,11 +162,11 @@ std::string counted(const Task& task, const std::string& answer) {
   const Generation& rules = task.generation;
   std::string text = answer;
   if (!rules.extract.empty()) {
-    const auto found = Regex(rules.extract, rules.ignores_case, task.file).find_all(text);
+    const auto found = core::Regex(rules.extract, rules.ignores_case, task.file).find_all(text);
     if (!found.empty()) text = rules.take == "first" ? found.front() : found.back();
   }
   for (const std::string& pattern : rules.drop)
-    text = Regex(pattern, rules.ignores_case, task.file).removed_from(text);
+    text = core::Regex(pattern, rules.ignores_case, task.file).removed_from(text);
   if (rules.ignores_case) text = small(text);
   if (rules.ignores_punctuation) text = without_punctuation(text);
   const auto words = words_of(text);
@@ -173,8 +188,9 @@ Values judge_answers(const Task& task, const Question& question,
   for (const std::string& metric : task.metrics) {
     double sum = 0, best = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {
+      const bool is_whole = metric == "json" || is_of_instructions(metric);
       const double value =
-          value_of(metric, task, metric == "json" ? answers[i] : texts[i], question.answer);
+          value_of(metric, task, is_whole ? answers[i] : texts[i], question.answer);
       sum += value;
       best = std::max(best, value);
     }
@@ -184,6 +200,27 @@ Values judge_answers(const Task& task, const Question& question,
     values[metric + any_suffix] = best;
   }
   return values;
+}
+
+bool is_of_instructions(const std::string& metric) {
+  return metric.starts_with("prompt_") || metric.starts_with("instruction_");
+}
+
+Parts judge_parts(const Task& task, const Question& question,
+                  const std::vector<std::string>& answers) {
+  Parts parts;
+  for (const std::string& metric : task.metrics) {
+    if (!metric.starts_with("instruction_")) continue;
+    const Instructions instructions = Instructions::read(question.answer, task.file);
+    std::vector<double>& means = parts[metric];
+    means.assign(instructions.size(), 0);
+    for (const std::string& answer : answers) {
+      const auto all = followed(metric, instructions, answer);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        means[i] += all[i] / static_cast<double>(answers.size());
+    }
+  }
+  return parts;
 }
 
 double token_f1(const std::string& answer, const std::string& right) {
@@ -216,13 +253,37 @@ double rouge_l(const std::string& answer, const std::string& right) {
 }
 
 std::string last_number(const std::string& text) {
-  static const Regex numbers(R"(-?[$€]?\d[\d,]*(?:\.\d+)?|-?[$€]?\.\d+)", false, "numeric");
+  static const core::Regex numbers(R"(-?[$€]?\d[\d,]*(?:\.\d+)?|-?[$€]?\.\d+)", false, "numeric");
   const auto found = numbers.find_all(text);
   if (found.empty()) return "";
   std::string digits;
   for (const char c : found.back())
     if (c == '-' || c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0) digits += c;
-  return core::round_trip(std::stod(digits));
+  // One beyond all doubles is infinite, as Python's float() has it.
+  return core::round_trip(std::strtod(digits.c_str(), nullptr));
+}
+
+double num_words(std::string_view text) {
+  // Where Python's str.isspace is true beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+200A,
+  // U+2028, U+2029, U+202F, U+205F and U+3000.
+  static constexpr std::array<std::string_view, 19> wide = {
+      "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
+      "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+      "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
+      "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  double words = 1;
+  bool was_space = false;
+  while (!text.empty()) {
+    const char c = text.front();
+    const auto found =
+        std::ranges::find_if(wide, [&](std::string_view one) { return text.starts_with(one); });
+    const bool is_space =
+        c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1C' && c <= '\x1F') || found != wide.end();
+    words += is_space && !was_space;
+    was_space = is_space;
+    text.remove_prefix(found == wide.end() ? 1 : found->size());
+  }
+  return words;
 }
 
 bool is_json(const std::string& text, const std::string& right) {

@@ -33,6 +33,15 @@ std::size_t likeliest(const std::vector<ScoredChoice>& scores);
 Values judge_answers(const Task& task, const Question& question,
                      const std::vector<std::string>& answers);
 
+/// Of metrics that judge parts of an answer, a value for each part: instruction_strict and
+/// instruction_loose, for each instruction of the question. Of several tries the mean.
+using Parts = std::map<std::string, std::vector<double>>;
+Parts judge_parts(const Task& task, const Question& question,
+                  const std::vector<std::string>& answers);
+
+/// Whether answers are compared with a text that is right, or checked for instructions.
+bool is_of_instructions(const std::string& metric);
+
 /// Names of all values that `task` gives its answers, or its texts.
 std::vector<std::string> values_of(const Task& task);
 
@@ -48,8 +57,12 @@ double token_f1(const std::string& answer, const std::string& right);
 double rouge_l(const std::string& answer, const std::string& right);
 
 /// The last number in a text as a number, without separators of thousands and currency; nothing if
-/// there is none.
+/// there is none. "inf" and "-inf" are those beyond all doubles.
 std::string last_number(const std::string& text);
+
+/// Words of a text as lm-evaluation-harness counts them: the parts of Python's
+/// re.split(r"\s+", text), of which those at the ends may be empty.
+double num_words(std::string_view text);
 
 /// Whether a text is JSON, alone or as its first block between ```; with a list of names as `right`
 /// it is an object that has them.

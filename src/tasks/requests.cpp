@@ -4,75 +4,48 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
-#include <optional>
-#include <set>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/prompt.hpp"
+#include "data/text/record_template.hpp"
 #include "jinja/template.hpp"
+#include "tasks/detail/instructions.hpp"
+#include "tasks/metrics.hpp"
 
 namespace finetune::tasks {
 namespace {
 
-/// A day that stays: the same task is the same questions.
-constexpr std::int64_t day_s = 1'721'952'000;
-
-/// A template of the task's file.
-class Line {
- public:
-  Line(const std::string& text, std::string key, const std::string& file)
-      : key_(std::move(key)), file_(file) {
-    try {
-      template_.emplace(jinja::Template::parse(text));
-    } catch (const jinja::Problem& problem) {
-      core::fail(core::ErrorKind::input,
-                 {file, fmt::format("task.{} is no template: {}", key_, problem.what()), "",
-                  "Correct it."});
-    }
-  }
-
-  std::string write(const jinja::Mapping& names, const std::string& where) const {
-    // A question is short: whoever needs more runs for ever.
-    constexpr jinja::Limits limits{.most_steps = 1'000'000, .most_bytes = 16 << 20};
-    try {
-      return template_->render(names, day_s, limits).text;
-    } catch (const jinja::Problem& problem) {
-      core::fail(
-          core::ErrorKind::input,
-          {where, fmt::format("task.{} cannot be written: {}", key_, problem.what()),
-           fmt::format("it is a template of {}", file_), "Correct the template, or the question."});
-    }
-  }
-
- private:
-  std::string key_;
-  std::string file_;
-  std::optional<jinja::Template> template_;
-};
+using data::RecordTemplate;
 
 /// What one record becomes, without examples.
 class Asker {
  public:
   explicit Asker(const Task& task)
       : task_(task),
-        prompt_(task.prompt, "prompt", task.file),
-        continuation_(task.continuation, "continuation", task.file),
-        answer_(task.answer, "answer", task.file) {
+        prompt_(task.prompt, "task.prompt", task.file),
+        continuation_(task.continuation, "task.continuation", task.file),
+        answer_(task.answer, "task.answer", task.file),
+        is_of_instructions_(std::ranges::any_of(task.metrics, is_of_instructions)) {
     for (const std::string& choice : task.choices)
-      choices_.emplace_back(choice, "choices", task.file);
+      choices_.emplace_back(choice, "task.choices", task.file);
   }
 
   Question ask(const data::Records& records, std::int64_t i) const {
     const std::string where = records.where(i);
-    jinja::Mapping names = names_of(records, i, where);
+    jinja::Mapping names = data::names_of(records, i);
     Question question{.index = i, .prompt = {}};
     if (task_.kind != Kind::choices) {
       question.prompt = prompt_.write(names, where);
+      if (task_.kind == Kind::perplexity && question.prompt.empty())
+        core::fail(core::ErrorKind::input,
+                   {where, "task.prompt writes no text", "its likelihood is that of its tokens",
+                    "Take the record out, or correct the template."});
       question.answer = answer_.write(names, where);
+      if (is_of_instructions_)
+        question.has_something_asked = !Instructions::read(question.answer, where).empty();
       return question;
     }
     question.choices = choices_of(names, where);
@@ -95,47 +68,9 @@ class Asker {
   }
 
  private:
-  jinja::Mapping names_of(const data::Records& records, std::int64_t i,
-                          const std::string& where) const {
-    records.object(i);  // which checks it
-    const data::OrderedJson record = records.ordered(i);
-    require_fields(record, where);
-    jinja::Mapping names;
-    for (const auto& [key, value] : record.items())
-      names.set(key, jinja::Value::from_json(value));
-    return names;
-  }
-
-  /// What templates read at least: an undefined name would be empty text, and nobody would notice.
-  void require_fields(const data::OrderedJson& record, const std::string& where) const {
-    for (const std::string* text : {&task_.prompt, &task_.answer}) {
-      for (std::size_t at = text->find("{{"); at != std::string::npos;
-           at = text->find("{{", at + 2)) {
-        std::size_t begin = text->find_first_not_of("-+ ", at + 2), end = begin;
-        while (end < text->size() &&
-               (std::isalnum(static_cast<unsigned char>((*text)[end])) != 0 || (*text)[end] == '_'))
-          ++end;
-        const std::string name = text->substr(begin, end - begin);
-        if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ||
-            record.contains(name) || known_.contains(name) ||
-            text->find("set " + name) != std::string::npos ||
-            text->find("for " + name) != std::string::npos)
-          continue;
-        std::vector<std::string> there;
-        for (const auto& [key, value] : record.items())
-          there.push_back(core::one_line(key));
-        core::fail(
-            core::ErrorKind::input,
-            {where, fmt::format("there is no field \"{}\"", name),
-             fmt::format("{} reads it, and there are {}", task_.file, fmt::join(there, ", ")),
-             "Correct the template, or use the data that the task is for."});
-      }
-    }
-  }
-
   std::vector<std::string> choices_of(const jinja::Mapping& names, const std::string& where) const {
     std::vector<std::string> written;
-    for (const Line& choice : choices_)
+    for (const RecordTemplate& choice : choices_)
       written.push_back(choice.write(names, where));
     if (written.size() == 1) {
       const auto list = nlohmann::json::parse(written[0], nullptr, false);
@@ -187,11 +122,9 @@ class Asker {
   }
 
   const Task& task_;
-  const std::set<std::string> known_ = {
-      "choice",       "index", "choices_written", "range", "namespace", "dict",
-      "strftime_now", "true",  "false",           "none",  "not",       "loop"};
-  Line prompt_, continuation_, answer_;
-  std::vector<Line> choices_;
+  RecordTemplate prompt_, continuation_, answer_;
+  bool is_of_instructions_;
+  std::vector<RecordTemplate> choices_;
 };
 
 /// Description and examples, which differ where questions and examples come from one file.
@@ -241,6 +174,7 @@ std::vector<Question> questions_of(const Task& task, std::int64_t limit) {
   std::vector<Question> questions;
   for (std::int64_t i = 0; i < count; ++i) {
     Question question = asker.ask(*records, i);
+    if (!question.has_something_asked) continue;
     if (task.kind != Kind::perplexity) {
       const std::string before = preface.before(i);
       question.prompt = before + question.prompt;
@@ -249,6 +183,10 @@ std::vector<Question> questions_of(const Task& task, std::int64_t limit) {
     }
     questions.push_back(std::move(question));
   }
+  if (questions.empty())
+    core::fail(core::ErrorKind::input,
+               {task.data.string(), "no answer can be judged",
+                "all questions ask for a language alone", "Use another task.metrics."});
   return questions;
 }
 

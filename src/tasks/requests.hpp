@@ -21,11 +21,13 @@ struct Question {
   std::int64_t right = -1;                      ///< of choices
   std::vector<std::int64_t> all_right = {};     ///< of choices that may be several: 1 each, or 0
   std::string answer = {};                      ///< that is right, of other tasks
+  /// Of tasks about instructions: whether one is left that can be judged; others are not asked.
+  bool has_something_asked = true;
 };
 
 /// All of them, or the first `limit` (0: all). Throws: ErrorKind::input with file and line for a
-/// question without a field that a template reads, for a template that fails or never ends, and for
-/// a right choice that there is not.
+/// question without a field that a template reads, for a text that is empty, for a template that
+/// fails or never ends, and for a right choice that there is not.
 std::vector<Question> questions_of(const Task& task, std::int64_t limit);
 
 /// Tokens of a prompt and of what follows it: those of both together, as the tokenizer begins a

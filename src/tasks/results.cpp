@@ -9,16 +9,18 @@
 namespace finetune::tasks {
 namespace {
 
-/// Of a metric, a value a question; of perplexities the mean log-likelihood a unit.
+/// Of a metric, a value for each question, or for each part of one; of perplexities the
+/// log-likelihood.
 std::vector<double> values_of(const Outcome& outcome, const std::string& metric) {
   std::vector<double> values;
-  for (std::size_t i = 0; i < outcome.judged.size(); ++i) {
-    const Judged& one = outcome.judged[i];
-    if (outcome.units.empty()) {
+  for (const Judged& one : outcome.judged) {
+    const auto parts = one.parts.find(metric);
+    if (!outcome.units.empty())
+      values.push_back(one.log_likelihood);
+    else if (parts == one.parts.end())
       values.push_back(one.values.at(metric));
-      continue;
-    }
-    values.push_back(one.log_likelihood);
+    else
+      values.insert(values.end(), parts->second.begin(), parts->second.end());
   }
   return values;
 }
@@ -42,7 +44,13 @@ std::vector<std::string> metrics_in(const Outcome& outcome) {
 
 Estimate estimate_of(const Outcome& outcome, const std::string& metric) {
   const std::vector<double> values = values_of(outcome, metric);
-  if (outcome.units.empty()) return estimate(values);
+  if (outcome.units.empty()) {
+    // A mean of a few shares may be so near to an end that 1.96 errors reach beyond it.
+    Estimate share = estimate(values);
+    share.low = std::max(0.0, share.low);
+    share.high = std::min(1.0, share.high);
+    return share;
+  }
   Estimate result = perplexity(values, units_of(outcome, metric));
   if (metric != "bits_per_byte") return result;
   result.standard_error /= result.mean * std::log(2.0);
@@ -74,7 +82,7 @@ std::vector<Figure> figures_of(const std::vector<Outcome>& outcomes) {
     for (const std::string& metric : metrics_in(outcome)) {
       Figure figure{.model = outcome.model, .task = outcome.task, .metric = metric, .estimate = {}};
       figure.estimate = estimate_of(outcome, metric);
-      figure.num_questions = std::ssize(outcome.judged);
+      figure.num_questions = std::ssize(values_of(outcome, metric));
       figure.is_first = is_first;
       figure.less_is_better = !outcome.units.empty();
       if (!is_first) compare(outcome, *first, figure);

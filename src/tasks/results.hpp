@@ -16,6 +16,7 @@ namespace finetune::tasks {
 struct Judged {
   std::int64_t index = 0;  ///< of the question
   Values values = {};
+  Parts parts = {};           ///< of metrics that count parts of answers instead of answers
   double log_likelihood = 0;  ///< of a text
   core::Json record = {};     ///< for people: prompt, answers, what was right
 };
@@ -36,8 +37,8 @@ struct Outcome {
 struct Figure {
   std::string model, task, metric;
   Estimate estimate;
-  std::int64_t num_questions = 0;
-  std::int64_t num_better = 0, num_worse = 0;  ///< questions, against the first model
+  std::int64_t num_questions = 0;              ///< or parts of them, of metrics that count those
+  std::int64_t num_better = 0, num_worse = 0;  ///< of these, against the first model
   double p = 1;           ///< of the difference to the first model, if there is none
   bool is_first = false;  ///< of the models of its task
   bool less_is_better = false;

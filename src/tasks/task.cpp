@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/regex.hpp"
 #include "deck/deck.hpp"
 #include "deck/suggest.hpp"
 
@@ -73,6 +75,23 @@ void require_kind(deck::Table& table, const Task& task) {
                     fmt::format("Use {}.", deck::list(known, "\"", "\"")));
 }
 
+/// Else a wrong one would be found when all answers are written.
+void require_expressions(deck::Table& table, const Generation& generation) {
+  const auto require = [&](std::string_view key, const std::string& pattern) {
+    try {
+      core::Regex(pattern, generation.ignores_case, fmt::format("generate.{}", key));
+    } catch (const core::Error& error) {
+      std::string problem = error.what();
+      // The deck ends its problems itself.
+      if (problem.ends_with('.')) problem.pop_back();
+      table.problem(key, problem, "", "");
+    }
+  };
+  if (!generation.extract.empty()) require("extract", generation.extract);
+  for (const std::string& pattern : generation.drop)
+    require("drop", pattern);
+}
+
 std::filesystem::path found(const std::string& name, const std::filesystem::path& beside,
                             const std::filesystem::path& data_folder, const std::string& file) {
   const std::filesystem::path path = (data_folder.empty() ? beside : data_folder) / name;
@@ -92,8 +111,11 @@ std::filesystem::path found(const std::string& name, const std::filesystem::path
 const std::vector<std::string>& metrics_of(Kind kind) {
   static const std::vector<std::string> of_choices = {"accuracy", "accuracy_normalised",
                                                       "true_mass"};
-  static const std::vector<std::string> of_answers = {"exact_match", "numeric",  "f1",
-                                                      "rouge_l",     "contains", "json"};
+  static const std::vector<std::string> of_answers = {
+      "exact_match",      "numeric",      "f1",
+      "rouge_l",          "contains",     "json",
+      "prompt_strict",    "prompt_loose", "instruction_strict",
+      "instruction_loose"};
   static const std::vector<std::string> of_texts = {"token_perplexity", "word_perplexity",
                                                     "byte_perplexity", "bits_per_byte"};
   return kind == Kind::choices ? of_choices : kind == Kind::generate ? of_answers : of_texts;
@@ -114,6 +136,7 @@ Task Task::read(const std::filesystem::path& file, const std::filesystem::path& 
   few_shot.text(key("separator", "Behind each."), task.few_shot.separator);
   deck::Table generation = deck.table("generate", "How the model answers.");
   bind_generation(generation, task.generation);
+  require_expressions(generation, task.generation);
   deck::Table perplexity = deck.table("perplexity", "How long texts are cut.");
   perplexity.integer(key("window", "Tokens at once. 0: as many as the model can."),
                      task.perplexity.window, {.min = 0, .max = 1 << 24});

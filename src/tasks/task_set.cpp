@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "tasks/metrics.hpp"
 
 namespace finetune::tasks {
@@ -30,16 +29,25 @@ std::vector<AskedTask> read_tasks(const std::vector<std::filesystem::path>& file
 }
 
 std::string text_of(const std::vector<AskedTask>& asked) {
-  constexpr std::int64_t largest_bytes = std::int64_t{1} << 20;
   std::string text;
+  // Each with its length: no two lists of texts are the same text.
+  const auto add = [&](const std::vector<std::string>& parts) {
+    text += fmt::format("{}\n", parts.size());
+    for (const std::string& part : parts)
+      text += fmt::format("{} {}\n", part.size(), part);
+  };
   for (const AskedTask& one : asked) {
-    text += core::read_text(one.task.file, largest_bytes);
+    const Generation& how = one.task.generation;
+    add({one.task.name});
+    add(how.stops);
+    text +=
+        fmt::format("{} {} {} {} {} {} {} {} {}\n", static_cast<int>(one.task.kind),
+                    one.task.uses_chat, how.max_tokens, how.samples, how.temperature, how.top_p,
+                    one.task.perplexity.window, one.task.perplexity.stride, one.questions.size());
     for (const Question& question : one.questions) {
-      text += question.prompt + question.answer;
-      for (const std::string& each : question.prompts)
-        text += each;
-      for (const std::string& each : question.continuations)
-        text += each;
+      add({question.prompt});
+      add(question.prompts);
+      add(question.continuations);
     }
   }
   return text;

@@ -24,7 +24,8 @@ std::vector<AskedTask> read_tasks(const std::vector<std::filesystem::path>& file
                                   const std::filesystem::path& data_folder, std::int64_t limit,
                                   const std::string& where);
 
-/// All that is asked, for a fingerprint: what was found out about one is nothing of another.
+/// All that decides what models say, for a fingerprint: what was found out about one is nothing of
+/// another. How answers are judged is not part of it: they are judged anew whenever they are read.
 std::string text_of(const std::vector<AskedTask>& asked);
 
 /// Whether any of them talks to a model by its chat template.

@@ -48,10 +48,6 @@ std::string field_names(const core::Json& object) {
 
 }  // namespace
 
-Column Column::of(const std::string& chosen, const std::string& usual, const std::string& key) {
-  return {chosen.empty() ? usual : chosen, key, !chosen.empty()};
-}
-
 const core::Json* find_field(const core::Json& record, const Column& column,
                              const std::string& where) {
   const auto found = record.find(column.name);

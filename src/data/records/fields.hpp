@@ -14,9 +14,6 @@ struct Column {
   std::string key;      ///< "data.prompt_column"
   bool chosen = false;  ///< the deck names it: a record without it is an error even where the
                         ///< format could do without
-
-  /// `chosen` if that is not empty, else `usual`.
-  static Column of(const std::string& chosen, const std::string& usual, const std::string& key);
 };
 
 /// The field of `record`, or nullptr if it is missing or null and the deck does not name it.

@@ -6,17 +6,22 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "data/records/decompress.hpp"
+#include "data/records/detail/csv_records.hpp"
 #include "data/records/detail/json_records.hpp"
 #include "data/records/detail/parquet.hpp"
+#include "data/records/detail/tar_records.hpp"
 
 namespace finetune::data {
 
 const std::vector<std::string_view>& record_endings() {
   static const std::vector<std::string_view> endings = {
-      ".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst", ".parquet"};
+      ".json", ".jsonl",  ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst",
+      ".csv",  ".csv.gz", ".csv.zst", ".tsv",      ".tsv.gz",   ".tsv.zst",
+      ".tar",  ".tar.gz", ".tar.zst", ".parquet"};
   return endings;
 }
 
@@ -29,22 +34,18 @@ std::string_view record_ending(const std::filesystem::path& path) {
 }
 
 std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
-  return open_first_records(path, std::numeric_limits<std::size_t>::max());
+  return open_first_records(path, std::numeric_limits<std::size_t>::max() - 1);
 }
 
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records) {
-  if (record_ending(path) == ".parquet") return open_parquet(path);
-  for (const char* table : {".csv", ".tsv"}) {
-    if (path.extension() != table) continue;
-    core::fail(
-        core::ErrorKind::input,
-        {path.string(), "is a table of text",
-         "JSON lines, JSON and Parquet are read, where a field may hold line ends and commas",
-         fmt::format("Convert it, in Python: pandas.read_csv(FILE{}).to_json(OUT, "
-                     "orient=\"records\", lines=True).",
-                     std::string_view(table) == ".tsv" ? ", sep=\"\\t\"" : "")});
-  }
+  const std::string_view ending = record_ending(path);
+  if (ending == ".parquet") return open_parquet(path);
+  for (const auto& [begin, separator] : {std::pair(".csv", ','), std::pair(".tsv", '\t')})
+    if (ending.starts_with(begin))
+      return std::make_unique<CsvRecords>(open_plain(path), separator, most_records);
+  if (ending.starts_with(".tar"))
+    return std::make_unique<TarRecords>(open_plain(path), most_records);
   return std::make_unique<JsonRecords>(open_plain(path), most_records);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A file of records, whatever its kind: JSON, JSONL, one of them compressed, or Parquet.
+// A file of records, whatever its kind: JSON, JSONL, a table, an archive, or Parquet.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +31,8 @@ class Records {
   /// The same with its fields in order. Only for entries that `object` accepted.
   virtual OrderedJson ordered(std::int64_t i) const = 0;
 
-  /// "file:line" in JSONL; "file:line: entry 12" (from 1) in an array, whose entries may share a
-  /// line; "file: row 12" (from 1) where there are no lines.
+  /// "file:line" in JSONL and tables; "file:line: entry 12" (from 1) in an array, whose entries may
+  /// share a line; "file: row 12" (from 1), or a member's name, where there are no lines.
   virtual std::string where(std::int64_t i) const = 0;
 
   virtual const std::filesystem::path& path() const = 0;
@@ -50,12 +50,12 @@ const std::vector<std::string_view>& record_endings();
 /// file's bytes it decides how the file is read.
 std::string_view record_ending(const std::filesystem::path& path);
 
-/// Opens a file by the ending of its name; whatever is not compressed or Parquet is JSON or JSONL,
-/// recognised by its first character. Throws: ErrorKind::input as index_json does, for a file that
+/// Opens a file by the ending of its name; without one of those it is JSON or JSONL, recognised by
+/// its first character. Throws: ErrorKind::input as index_json and its like do, for a file that
 /// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.
 std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 
-/// The same, and of JSON the first `most_records` alone: what follows is not looked at.
+/// The same, but for Parquet the first `most_records` alone: what follows is not looked at.
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records);
 

@@ -16,6 +16,7 @@
 #include "core/file.hpp"
 #include "core/text.hpp"
 #include "data/records/records.hpp"
+#include "data/text/columns.hpp"
 
 namespace finetune::data {
 namespace {
@@ -27,9 +28,7 @@ constexpr std::int64_t most_records = 8;
 
 /// The file whose records are looked at; the first of a folder.
 fs::path first_file(const DataPath& where) {
-  std::error_code ignored;
-  return fs::is_directory(where.path, ignored) ? choose_data_files(where).chosen.front()
-                                               : where.path;
+  return is_several(where) ? choose_data_files(where).chosen.front() : where.path;
 }
 
 constexpr std::array<std::string_view, 3> text_endings = {".txt", ".txt.gz", ".txt.zst"};
@@ -134,16 +133,9 @@ std::string example_for(const Votes& votes) {
            : fmt::format("If they are a prompt and its answer, write below [data]: {}.", example)});
 }
 
-bool names_fields(const Columns& columns) {
-  const std::array names = {&columns.conversation, &columns.prompt, &columns.input,
-                            &columns.answer,       &columns.text,   &columns.system,
-                            &columns.tools,        &columns.tokens, &columns.labels};
-  return std::ranges::any_of(names, [](const std::string* name) { return !name->empty(); });
-}
-
 DetectedFormat plain_text(const fs::path& file, const Columns& columns,
                           std::span<const Format> formats) {
-  const bool has_fields = names_fields(columns);
+  const bool has_fields = names_columns(columns);
   if (!may_be_text(file) || has_fields) {
     core::fail(core::ErrorKind::input,
                {file.string(), "holds no records that could be read",
@@ -175,24 +167,24 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
           std::move(records)};
 }
 
-std::vector<std::string_view> data_endings(const fs::path& folder) {
+std::vector<std::string_view> data_endings(const DataPath& where) {
   const std::vector<std::string_view> texts(text_endings.begin(), text_endings.end());
   std::error_code ignored;
-  if (fs::is_directory(folder, ignored)) {
-    if (has_files(folder, record_endings())) return record_endings();
-    if (has_files(folder, texts)) return texts;
+  if (fs::is_directory(where.path, ignored)) {
+    if (has_files(where, record_endings())) return record_endings();
+    if (has_files(where, texts)) return texts;
   }
   std::vector<std::string_view> all = record_endings();
   all.insert(all.end(), texts.begin(), texts.end());
   return all;
 }
 
-SplitFiles choose_data_files(const DataPath& where) {
-  return choose_split(where, data_endings(where.path));
+std::vector<fs::path> data_files(const DataPath& where) {
+  return is_several(where) ? choose_data_files(where).chosen : std::vector{where.path};
 }
 
-bool has_column(const core::Json& record, const std::string& chosen, const char* usual) {
-  return record.contains(chosen.empty() ? usual : chosen);
+SplitFiles choose_data_files(const DataPath& where) {
+  return choose_split(where, data_endings(where));
 }
 
 }  // namespace finetune::data

@@ -28,14 +28,14 @@ struct DetectedFormat {
 DetectedFormat detect_format(const DataPath& where, const Columns& columns,
                              std::span<const Format> formats);
 
-/// The endings of the files of data in `folder`: those of records, or of plain text if it has text
+/// The endings of the files of data in a folder: those of records, or of plain text if it has text
 /// and no records; all that there are for what is no folder, or holds no data.
-std::vector<std::string_view> data_endings(const std::filesystem::path& folder);
+std::vector<std::string_view> data_endings(const DataPath& where);
 
-/// The files of a folder that are data. Throws: as choose_split.
+/// The files of a folder or a pattern that are data. Throws: as choose_split.
 SplitFiles choose_data_files(const DataPath& where);
 
-/// Whether `record` has the field `chosen`, or `usual` if the deck chose none.
-bool has_column(const core::Json& record, const std::string& chosen, const char* usual);
+/// The same as a list, also of a single file.
+std::vector<std::filesystem::path> data_files(const DataPath& where);
 
 }  // namespace finetune::data

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,7 @@ class SampleReader {
 
 /// Names of the columns (fields of a record) that the deck chooses; empty: the format's own.
 struct Columns {
+  std::map<std::string, std::string> mapped;  ///< by what formats call their fields
   std::string conversation;
   std::string prompt;
   std::string input;
@@ -78,6 +80,17 @@ struct Columns {
   std::string tokens;
   std::string labels;
   std::string label;
+  /// Jinja over all fields of a record: what takes the place of the prompt, and of the answer.
+  std::string prompt_template;
+  std::string answer_template;
+};
+
+/// A field of a format's records, and how the deck gives it another column: data.columns has its
+/// name, and it may have a key of its own.
+struct Field {
+  const char* name;
+  std::string Columns::*chosen = nullptr;
+  const char* key = "";  ///< "data.prompt_column"
 };
 
 enum class Layout {
@@ -97,6 +110,10 @@ struct Format {
   bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
   bool has_labels = false;      ///< its samples are texts with a label, which continue in nothing
   bool has_pairs = false;       ///< its samples are two texts of which one was preferred
+  std::vector<Field> fields = {};  ///< that it reads
+  /// Which of them data.prompt_template and data.answer_template take the place of.
+  std::vector<std::string> prompt_fields = {};
+  std::vector<std::string> answer_fields = {};
   /// By the names of a record's fields; empty: the format is only taken where the deck names it.
   std::function<Fit(const core::Json& record, const Columns&)> fits = {};
   bool reads_plain_text = false;  ///< also files that hold no records

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A reader of files that hold records: JSON, JSONL, Parquet.
+// A reader of files that hold records: JSON, tables, Parquet.
 
 #include <filesystem>
 #include <memory>

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "data/text/columns.hpp"
 
 namespace finetune::data {
 namespace {
@@ -22,18 +23,7 @@ std::string describe(const Format& format, const Columns& columns, const Tokeniz
   // Raised when the same settings begin to give other tokens.
   constexpr int version = 3;
   std::string text = fmt::format("samples {}\nformat {}\n", version, format.name);
-  for (const auto& [key, value] : {std::pair("conversation", &columns.conversation),
-                                   {"prompt", &columns.prompt},
-                                   {"input", &columns.input},
-                                   {"answer", &columns.answer},
-                                   {"text", &columns.text},
-                                   {"system", &columns.system},
-                                   {"tools", &columns.tools},
-                                   {"tokens", &columns.tokens},
-                                   {"labels", &columns.labels},
-                                   {"label", &columns.label}}) {
-    if (!value->empty()) text += fmt::format("{}_column {}\n", key, *value);
-  }
+  text += describe(columns);
   text += fmt::format("train_on {}\nspecial_names {}\ntokenizer {}\n",
                       policy.train_on == TrainOn::all ? "all" : "answers",
                       policy.special_names == SpecialNameMeaning::text ? "text" : "tokens",

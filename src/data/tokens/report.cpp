@@ -154,7 +154,7 @@ std::string to_record(const DataReport& report, const std::string& name, const J
 }
 
 std::string to_string(const DataReport& report, const std::string& name,
-                      std::int64_t max_seq_length) {
+                      std::int64_t max_seq_length, const std::string& labels) {
   const std::string indent(name.size() + 2, ' ');
   std::string text =
       fmt::format("{}: {} read, {} to train on, {} (longest sample {}), {} of them trained ({})\n",
@@ -162,9 +162,11 @@ std::string to_string(const DataReport& report, const std::string& name,
                   counted(report.num_tokens, "token"), core::with_commas(report.longest),
                   core::with_commas(report.num_trained_tokens),
                   share(report.num_trained_tokens, report.num_tokens));
-  text += fmt::format("{}end tokens trained in {} of {} kept", indent,
-                      core::with_commas(report.eos_trained),
-                      counted(report.num_read - report.num_dropped, "sample"));
+  text += indent + (labels.empty()
+                        ? fmt::format("end tokens trained in {} of {} kept",
+                                      core::with_commas(report.eos_trained),
+                                      counted(report.num_read - report.num_dropped, "sample"))
+                        : labels);
   for (const std::string& line : findings(report, max_seq_length))
     text += "\n" + indent + line;
   for (const std::string& line : histogram(report))

@@ -78,8 +78,9 @@ DataReport report_from_json(const core::Json& json);
 std::string to_record(const DataReport& report, const std::string& name, const core::Json& more);
 
 /// A few lines for people: counts, share of trained tokens, what is odd, a histogram of lengths,
-/// and a sample with its trained part marked. `name` begins it: "training data".
+/// and a sample with its trained part marked. `name` begins it: "training data". `labels`: what
+/// texts with labels have, which end in no token that is trained.
 std::string to_string(const DataReport& report, const std::string& name,
-                      std::int64_t max_seq_length);
+                      std::int64_t max_seq_length, const std::string& labels = {});
 
 }  // namespace finetune::data

@@ -72,7 +72,8 @@ std::optional<DeckProblem> foreign_language(std::string_view text) {
   const TextPlace place(first.number);
   constexpr const char* why = "a deck is TOML: tables as [train], and key = value below them";
   constexpr const char* remedy =
-      "Write it as a deck: inputs/ has some to begin with, `finetune --reference` lists every key.";
+      "Write it as a deck, or have `finetune import` do that: inputs/ has some to begin with, "
+      "`finetune --reference` lists every key.";
   if (first.text.starts_with("#!"))
     return DeckProblem{place, "this is a script", why, "Name the deck that it starts."};
   if (first.text.front() == '{' || first.text.starts_with("[{"))

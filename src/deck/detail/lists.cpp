@@ -117,6 +117,47 @@ void Table::texts(const Key& key, std::vector<std::string>& values,
   contents_->rows.push_back(std::move(row));
 }
 
+void Table::named_texts(const Key& key, std::map<std::string, std::string>& values,
+                        const std::vector<std::string>& names) {
+  Row row = this->row(key, Type::named_texts);
+  row.allowed = fmt::format("of the names {}", list(names));
+  row.default_value = to_toml(values);
+  require_default(row, std::all_of(values.begin(), values.end(),
+                                   [&](auto& entry) { return contains(names, entry.first); }));
+  if (const Value* found = given(row)) {
+    std::map<std::string, std::string> texts;
+    bool fits = found->kind == ValueKind::table;
+    if (!fits) wrong_type(row, *found);
+    for (const auto& [name, entry] : found->entries) {
+      Row named = row;
+      named.key = fmt::format("{}.{}", row.key, shown_name(name));
+      named.type = Type::text;
+      Value placed = entry;
+      if (!found->place.argument.empty()) placed.place = placed.key_place = found->place;
+      if (!contains(names, name)) {
+        const auto meant = closest(name, names);
+        contents_->problems.add(
+            {placed.key_place,
+             fmt::format("{}.{} has no '{}'", row.table, row.key, shown_name(name)),
+             fmt::format("its names are {}", list(names)),
+             meant ? fmt::format("Did you mean '{}'?", *meant) : "Use one of these."});
+        fits = false;
+      } else if (!is_fit(named, placed, {})) {
+        fits = false;
+      } else if (placed.text.empty()) {
+        contents_->problems.add({placed.place, fmt::format("{}.{} is empty", row.table, named.key),
+                                 "it names nothing", "Write a name, or remove the entry."});
+        fits = false;
+      } else {
+        texts[name] = placed.text;
+      }
+    }
+    if (fits) values = std::move(texts);
+  }
+  row.value = to_toml(values);
+  contents_->rows.push_back(std::move(row));
+}
+
 void Table::reals(const Key& key, std::vector<double>& values, Range<double> range) {
   Row row = this->row(key, Type::reals);
   row.allowed = describe(range);

@@ -13,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "data/steps/split.hpp"
+#include "train/corpus/detail/labels.hpp"
 #include "train/run/advice.hpp"
 
 namespace finetune::train {
@@ -42,7 +43,10 @@ double packing_efficiency(const data::Sequences& sequences, std::int64_t capacit
 
 void tell_set(const DataInput& input, const data::Loaded& set, const core::Json& more,
               Corpus& corpus) {
-  log::info(data::to_string(set.report, set.name, input.settings.max_seq_length));
+  const model::Outputs& outputs = input.architecture.outputs;
+  const std::string labels =
+      outputs.are_of_texts() ? label_counts(set.dataset, outputs, input.labels) : "";
+  log::info(data::to_string(set.report, set.name, input.settings.max_seq_length, labels));
   if (const auto advice = advice_on_cuts(set.report, set.name, input.settings.max_seq_length))
     log::warn(*advice);
   log::info(fmt::format("  {} in {:.2f} s",
@@ -53,6 +57,8 @@ void tell_set(const DataInput& input, const data::Loaded& set, const core::Json&
   core::Json fields = more;
   fields["load_s"] = set.load_s;
   fields["was_cached"] = set.was_cached;
+  // A label follows no token that ends a text.
+  if (outputs.are_of_texts()) fields["eos_trained"] = nullptr;
   corpus.records.push_back(data::to_record(set.report, set.name, fields));
 }
 

@@ -12,7 +12,9 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "data/text/columns.hpp"
 #include "data/text/detect_format.hpp"
+#include "data/text/listing.hpp"
 #include "data/text/model_template.hpp"
 #include "train/corpus/detail/labels.hpp"
 #include "train/input/input.hpp"
@@ -20,11 +22,26 @@
 namespace finetune::train {
 namespace {
 
+/// A pattern that begins in the current folder, or next to the deck if nothing here matches.
+std::filesystem::path find_pattern(const std::filesystem::path& named,
+                                   const std::filesystem::path& deck) {
+  if (named.is_absolute() || !data::matching_files(named).empty()) return named;
+  std::error_code ignored;
+  const std::filesystem::path folder = deck.parent_path() / data::folder_of_pattern(named);
+  std::filesystem::path beside = deck.parent_path() / named;
+  if (std::filesystem::equivalent(folder, folder.lexically_normal(), ignored))
+    beside = beside.lexically_normal();
+  // What matches nowhere is reported with what lies in its folder, where there is one.
+  const bool is_here = std::filesystem::exists(data::folder_of_pattern(named), ignored);
+  return is_here && data::matching_files(beside).empty() ? named : beside;
+}
+
 /// The file or folder that the deck names as data.<key>.
 std::filesystem::path find_data(const DataInput& input, const char* key, const std::string& named) {
   const std::filesystem::path path = resolve(named, input.deck_path);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path;
+  if (data::is_pattern(named)) return find_pattern(named, input.deck_path);
   core::fail(
       core::ErrorKind::input,
       {named, "is not there",
@@ -37,11 +54,20 @@ std::filesystem::path find_data(const DataInput& input, const char* key, const s
 
 /// The i-th of data.path, or of data.validation_path.
 data::DataPath data_path(const DataInput& input, DataPart part, std::size_t i) {
-  if (part == DataPart::training)
-    return {find_data(input, "path", input.settings.paths[i]), input.settings.split};
-  return data::DataPath::validation(
-      find_data(input, "validation_path", input.settings.validation_paths[i]),
-      input.settings.validation_split);
+  const data::DataSettings& settings = input.settings;
+  data::DataPath where =
+      part == DataPart::training
+          ? data::DataPath(find_data(input, "path", settings.paths[i]), settings.split)
+          : data::DataPath::validation(
+                find_data(input, "validation_path", settings.validation_paths[i]),
+                settings.validation_split);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(where.path, ignored)) where.subset = settings.subset;
+  if (where.subset.empty() && !settings.subset.empty() && settings.paths.size() == 1)
+    core::fail(core::ErrorKind::input,
+               {where.path.string(), fmt::format("data.subset is \"{}\"", settings.subset),
+                "it is a data set of a folder, and this is none", "Remove data.subset."});
+  return where;
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -51,13 +77,44 @@ std::string shortened(const std::vector<std::string>& names) {
       fmt::format("{}{}", fmt::join(first, ", "), names.size() > most ? ", ..." : ""));
 }
 
+/// No file is trained on twice in a pass unless data.weights says so, and what a model has learnt
+/// tells nothing of others.
+void require_other_files(const DataInput& input, DataPart part,
+                         const std::vector<std::unique_ptr<data::TextSource>>& sources) {
+  const char* key = part == DataPart::training ? "data.path" : "data.validation_path";
+  std::vector<std::filesystem::path> files;
+  for (const auto& source : sources)
+    for (const std::filesystem::path& file : source->files())
+      files.push_back(file);
+  data::require_distinct(
+      files,
+      fmt::format("Name it once in {}; data.weights says how often a data set is read.", key));
+  if (part == DataPart::training) return;
+  for (std::size_t i = 0; i < input.settings.paths.size(); ++i) {
+    for (const auto& trained : data::data_files(data_path(input, DataPart::training, i))) {
+      std::error_code ignored;
+      for (const auto& file : files)
+        if (std::filesystem::equivalent(trained, file, ignored))
+          log::warn(
+              fmt::format("{}: is trained on and validated on: its loss says nothing of other "
+                          "texts. Name other files in data.validation_path.",
+                          file.string()));
+    }
+  }
+}
+
 /// Which files of a folder are read, where their names tell splits.
 void tell_split(const DataInput& input, const data::DataPath& where,
                 const data::SampleReader& reader, DataPart part) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(where.path, ignored)) return;
+  if (!data::is_several(where)) return;
   const data::SplitFiles files = data::choose_data_files(where);
-  if (files.others.empty()) return;
+  if (files.others.empty()) {
+    const auto read = reader.files();
+    log::info(fmt::format("{}: {} read, {} to {}", where.path.string(),
+                          read.size() == 1 ? "1 file" : fmt::format("{} files", read.size()),
+                          read.front().string(), read.back().string()));
+    return;
+  }
   std::string left_out;
   for (const auto& [split, names] : files.others)
     left_out += fmt::format("{}{}: {}", left_out.empty() ? "" : "; ", split, shortened(names));
@@ -159,6 +216,18 @@ std::string find_format(const comm::Communicator& world, const DataInput& input,
   }));
 }
 
+/// Of all formats together: what one does not read, another may.
+void require_columns(const DataInput& input, const Registry& registry, const DataFormats& found) {
+  std::vector<const data::Format*> formats;
+  for (const auto* names : {&found.training, &found.validation})
+    for (const std::string& name : *names)
+      formats.push_back(&format_named(name, registry));
+  if (const auto problem = data::column_problem(input.settings.columns, formats))
+    throw comm::AgreedError(core::ErrorKind::deck,
+                            core::to_string({input.deck_path.string(), problem->problem,
+                                             problem->why, problem->remedy}));
+}
+
 }  // namespace
 
 data::ChatTemplate chat_template_of(const DataInput& input, const Registry& registry,
@@ -193,6 +262,7 @@ DataFormats find_formats(const comm::Communicator& world, const DataInput& input
   for (std::size_t i = 0; i < input.settings.validation_paths.size(); ++i)
     formats.validation.push_back(
         find_format(world, input, registry, DataPart::validation, i, formats));
+  require_columns(input, registry, formats);
   return formats;
 }
 
@@ -216,6 +286,7 @@ std::vector<std::unique_ptr<data::TextSource>> open_sources(const DataInput& inp
     sources.push_back(
         std::make_unique<data::TextSource>(std::move(reader), format, columns, policy, tokenizer));
   }
+  require_other_files(input, part, sources);
   if (policy.chat && trains)
     log::info(fmt::format("conversations are written by the template \"{}\"", policy.chat->name));
   return sources;

@@ -24,18 +24,6 @@
 namespace finetune::train {
 namespace {
 
-/// Alone with the model, a rank computes on its first GPU if it has any; ranks that share it have
-/// no groups but the host's.
-shard::Options computing_in(core::DType dtype, const comm::Communicator& fsdp,
-                            comm::UseOfGpus gpus) {
-  shard::Options options;
-  options.numbers.compute = dtype;
-  if (fsdp.size() > 1) return options;
-  options.device = options.state_device =
-      model::compute_device(comm::choose_first_device(gpus).index);
-  return options;
-}
-
 void add_adapter(const weights::PeftAdapter& adapter, const Registry& registry,
                  model::ParameterTable& table) {
   model::AdapterSettings settings = adapter.settings();
@@ -71,59 +59,128 @@ shard::Groups sharing_groups(const comm::Communicator& world, const comm::Commun
   return shard::one_copy(world.split(node.rank() % size, world.rank(), "fsdp"), sharing);
 }
 
-LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
-                         const comm::Communicator& fsdp, core::DType compute_dtype,
-                         const std::filesystem::path& adapter, comm::UseOfGpus gpus)
-    : LoadedModel(folder, registry, shard::one_copy(fsdp), computing_in(compute_dtype, fsdp, gpus),
-                  adapter) {}
+shard::Options inference_options(core::DType dtype, const comm::Communicator& fsdp,
+                                 comm::UseOfGpus gpus) {
+  shard::Options options;
+  options.numbers.compute = dtype;
+  if (fsdp.size() > 1) return options;
+  options.device = options.state_device =
+      model::compute_device(comm::choose_first_device(gpus).index);
+  return options;
+}
+
+void require_continues_text(const model::Architecture& architecture,
+                            const std::filesystem::path& folder) {
+  if (!architecture.outputs.are_of_texts()) return;
+  core::fail(core::ErrorKind::input,
+             {folder.string(), "is a model for " + model::problem_type(architecture.outputs.kind),
+              "it continues no text",
+              "finetune generate says what it makes of texts: of one, or of --file with lines of "
+              "{\"text\"}."});
+}
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
-                         const shard::Groups& groups, const shard::Options& options,
-                         const std::filesystem::path& adapter_folder)
-    : gpu_kernels_(options.device.is_cpu() ? -1 : options.device.index()) {
-  const comm::Communicator& fsdp = groups.fsdp->communicator();
-  DescribedModel described = describe_model(fsdp, folder, registry);
-  if (described.architecture.outputs.are_of_texts())
-    throw comm::AgreedError(
-        core::ErrorKind::input,
-        core::to_string(
-            {folder.string(),
-             "is a model for " + model::problem_type(described.architecture.outputs.kind),
-             "it continues no text",
-             "Load it by transformers' AutoModelForSequenceClassification."}));
-  std::optional<weights::PeftAdapter> adapter;
-  if (!adapter_folder.empty()) {
-    adapter = weights::PeftAdapter::open(fsdp, adapter_folder, registry.adapters);
-    comm::agree_all(fsdp, [&] { add_adapter(*adapter, registry, described.parameters); });
-  }
+                         const comm::Communicator& fsdp, core::DType compute_dtype,
+                         const std::filesystem::path& adapter)
+    : LoadedModel(folder, registry, shard::one_copy(fsdp),
+                  inference_options(compute_dtype, fsdp, comm::UseOfGpus::automatic),
+                  WeightUse::trained, adapter) {}
+
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const Registry& registry,
+                         const shard::Groups& groups, const shard::Options& options, WeightUse use,
+                         const std::filesystem::path& adapter)
+    : folder_(folder),
+      registry_(&registry),
+      groups_(groups),
+      options_(options),
+      use_(use),
+      gpu_kernels_(options.device.is_cpu() ? -1 : options.device.index()) {
+  DescribedModel described = describe_model(fsdp(), folder, registry);
   architecture_ = described.architecture;
-  parameters_ = plan::regroup(std::move(described.parameters), plan::Bucket::block);
-  const model::PartPlace place = groups.part_place();
-  comm::agree_all(fsdp, [&] { require_parts(parameters_, place.tp); });
-  own_ = model::part_of(parameters_, place);
-  map_ = std::make_unique<plan::ShardMap>(own_, groups.fsdp->size(),
-                                          plan::ShardRules{.compute = options.numbers.compute});
+  base_ = std::move(described.parameters);
+  if (use == WeightUse::read)
+    for (model::Parameter& row : base_.rows)
+      row.trainable = false;
   model_ = described.family->build(architecture_);
-  shards_ = std::make_unique<shard::ModelShards>(own_, *map_, groups, options);
-  // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
-  const bool is_old = model::path_for(options.numbers.compute) == model::Path::widened;
-  const bool widens = fsdp.all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
-  ops_ = shard::make_ops(*shards_, model::path_of(widens), model::Recompute::nothing);
-  const auto files = weights::ModelFiles::open(fsdp, folder);
-  comm::agree_all(fsdp, [&] {
-    base::require_same_model(files, architecture_, parameters_);
-    base::require_zero_biases(files, parameters_);
+  use_adapter(adapter);
+}
+
+void LoadedModel::use_adapter(const std::filesystem::path& adapter_folder) {
+  std::optional<weights::PeftAdapter> adapter;
+  if (!adapter_folder.empty())
+    adapter = weights::PeftAdapter::open(fsdp(), adapter_folder, registry_->adapters);
+  const weights::PeftAdapter* chosen = adapter ? &*adapter : nullptr;
+  std::unique_ptr<Held> next = laid_out(chosen);
+  const bool base_is_there =
+      use_ == WeightUse::read && held_ && plan::has_same_frozen(*held_->map, *next->map);
+  std::optional<weights::ModelFiles> files;
+  if (base_is_there) {
+    if (chosen != nullptr) require_base(*chosen, *next, *held_->shards);
+  } else {
+    files = opened(*next);
+    // Two models may not fit.
+    held_.reset();
+  }
+  next->shards = std::make_unique<shard::ModelShards>(
+      next->own, *next->map, groups_, options_, base_is_there ? held_->shards.get() : nullptr);
+  try {
+    load(chosen, files ? &*files : nullptr, *next);
+  } catch (const comm::AgreedError&) {
+    // While it unwinds, shards give up their groups, which go on being used.
+    next.reset();
+    throw;
+  }
+  held_ = std::move(next);
+}
+
+std::unique_ptr<LoadedModel::Held> LoadedModel::laid_out(
+    const weights::PeftAdapter* adapter) const {
+  auto held = std::make_unique<Held>();
+  held->parameters = base_;
+  const model::PartPlace place = groups_.part_place();
+  comm::agree_all(fsdp(), [&] {
+    if (adapter != nullptr) add_adapter(*adapter, *registry_, held->parameters);
+    held->parameters = plan::regroup(std::move(held->parameters), plan::Bucket::block);
+    require_parts(held->parameters, place.tp);
   });
-  base::WeightSource source = base::files_source(files, parameters_);
-  if (adapter) source = base::with_peft(std::move(source), *adapter, parameters_);
-  base::load_weights(source, *shards_);
-  if (adapter)
-    base::require_adapter_base(
-        fsdp, adapter_folder,
-        {.folder = folder,
-         .table = parameters_,
-         .compute = options.numbers.compute,
-         .hash = [&](core::DType dtype) { return base::frozen_hash(*shards_, dtype); }});
+  held->own = model::part_of(held->parameters, place);
+  held->map = std::make_unique<plan::ShardMap>(
+      held->own, groups_.fsdp->size(), plan::ShardRules{.compute = options_.numbers.compute});
+  return held;
+}
+
+weights::ModelFiles LoadedModel::opened(const Held& held) const {
+  auto files = weights::ModelFiles::open(fsdp(), folder_);
+  comm::agree_all(fsdp(), [&] {
+    base::require_same_model(files, architecture_, held.parameters);
+    base::require_zero_biases(files, held.parameters);
+  });
+  return files;
+}
+
+void LoadedModel::load(const weights::PeftAdapter* adapter, const weights::ModelFiles* files,
+                       Held& held) const {
+  // Where processors differ, all do as the oldest: ranks that disagree would follow other tokens.
+  const bool is_old = model::path_for(options_.numbers.compute) == model::Path::widened;
+  const bool widens = fsdp().all_reduce(std::int64_t{is_old}, comm::Reduce::sum) > 0;
+  held.ops = shard::make_ops(*held.shards, model::path_of(widens), model::Recompute::nothing);
+  base::WeightSource source;
+  if (files != nullptr) source = base::files_source(*files, held.parameters);
+  if (adapter != nullptr) source = base::with_peft(std::move(source), *adapter, held.parameters);
+  // All that is trained is the adapter's.
+  if (files == nullptr) return base::load_trained(source, *held.shards);
+  base::load_weights(source, *held.shards);
+  if (adapter != nullptr) require_base(*adapter, held, *held.shards);
+}
+
+void LoadedModel::require_base(const weights::PeftAdapter& adapter, const Held& held,
+                               const shard::ModelShards& shards) const {
+  base::require_adapter_base(
+      fsdp(), adapter.folder(),
+      {.folder = folder_,
+       .table = held.parameters,
+       .compute = options_.numbers.compute,
+       .hash = [&](core::DType dtype) { return base::frozen_hash(shards, dtype); }});
 }
 
 }  // namespace finetune::train

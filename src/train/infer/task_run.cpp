@@ -10,6 +10,7 @@
 #include "core/json.hpp"
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
+#include "tasks/metrics.hpp"
 #include "tasks/requests.hpp"
 #include "train/infer/detail/copies.hpp"
 #include "train/infer/detail/scores.hpp"
@@ -89,13 +90,13 @@ std::optional<std::vector<ContinuationScore>> scored(const Asked& asked, const T
   return scores;
 }
 
-void require_tokens(const Continuation& one, const std::string& what, const Task& task,
-                    const Question& question) {
-  if (!one.tokens.empty()) return;
+void require_tokens(const std::vector<std::int32_t>& tokens, const std::string& what,
+                    const char* key, const Task& task, const Question& question) {
+  if (!tokens.empty()) return;
   core::fail(
       core::ErrorKind::input,
       {task.data.string(), fmt::format("{} of question {} has no tokens", what, question.index + 1),
-       "its likelihood is that of its tokens", "Correct the question, or task.choices."});
+       "its likelihood is that of its tokens", fmt::format("Correct the question, or {}.", key)});
 }
 
 std::optional<tasks::Outcome> ask_choices(const Asked& asked, const Task& task,
@@ -105,7 +106,8 @@ std::optional<tasks::Outcome> ask_choices(const Asked& asked, const Task& task,
   for (const Question& question : questions) {
     for (std::size_t c = 0; c < question.continuations.size(); ++c) {
       all.push_back(continuation_of(asked, task, question.prompts[c], question.continuations[c]));
-      require_tokens(all.back(), fmt::format("choice {}", c + 1), task, question);
+      require_tokens(all.back().tokens, fmt::format("choice {}", c + 1), "task.choices", task,
+                     question);
     }
   }
   const auto scores = scored(asked, task, all, progress, options);
@@ -131,18 +133,6 @@ std::optional<tasks::Outcome> ask_choices(const Asked& asked, const Task& task,
   return outcome;
 }
 
-double num_words(const std::string& text) {
-  // As Python's re.split(r"\s+", text) counts them: ends of white space count, too.
-  double words = 1;
-  bool was_space = false;
-  for (const char c : text) {
-    const bool is_space = c == ' ' || (c >= '\t' && c <= '\r');
-    words += is_space && !was_space;
-    was_space = is_space;
-  }
-  return words;
-}
-
 std::optional<tasks::Outcome> ask_texts(const Asked& asked, const Task& task,
                                         const std::vector<Question>& questions,
                                         tasks::Progress& progress, const AskOptions& options) {
@@ -156,10 +146,11 @@ std::optional<tasks::Outcome> ask_texts(const Asked& asked, const Task& task,
   tasks::Outcome outcome{.model = asked.name, .task = task.name, .judged = {}, .units = {}};
   for (const Question& question : questions) {
     const auto tokens = asked.tokenizer.encode(question.prompt, tokenizer::Encode::no_ends);
+    require_tokens(tokens, "the text", "task.prompt", task, question);
     for (Continuation& one : windows_of(tokens, begin_of(asked.tokenizer), window, stride))
       all.push_back(std::move(one));
     ends.push_back(all.size());
-    outcome.units.push_back({static_cast<double>(tokens.size()), num_words(question.prompt),
+    outcome.units.push_back({static_cast<double>(tokens.size()), tasks::num_words(question.prompt),
                              static_cast<double>(question.prompt.size())});
   }
   const auto scores = scored(asked, task, all, progress, options);
@@ -315,7 +306,8 @@ std::optional<tasks::Outcome> ask_for_answers(const Asked& asked, const Task& ta
     for (const std::string& text : texts)
       counted.push_back(tasks::counted(task, text));
     tasks::Judged judged{.index = questions[i].index,
-                         .values = tasks::judge_answers(task, questions[i], texts)};
+                         .values = tasks::judge_answers(task, questions[i], texts),
+                         .parts = tasks::judge_parts(task, questions[i], texts)};
     judged.record = {{"prompt", questions[i].prompt},
                      {"answers", texts},
                      {"counted", std::move(counted)},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/input/described_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "comm/agree.hpp"
@@ -14,30 +16,38 @@ namespace {
 constexpr const char* quantize_config_name = "quantize_config.json";
 constexpr const char* modelopt_config_name = "hf_quant_config.json";
 
-/// What AutoGPTQ wrote beside config.json before it wrote into it; empty without it.
-std::string read_quantize_config(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const std::filesystem::path path = folder / quantize_config_name;
-  if (!std::filesystem::exists(path, ignored)) return "";
-  return core::read_text(path, core::largest_config_bytes);
+/// The files of a model's folder that say how it is packed.
+struct PackingTexts {
+  std::string config;
+  /// What AutoGPTQ wrote beside config.json before it wrote into it; empty without it.
+  std::string quantize_config;
+  /// What NVIDIA's ModelOpt writes beside config.json, which may not say a word of it; the same.
+  std::string modelopt_config;
+};
+
+/// Read by the root. Collective on `world`.
+std::string read_if_there(const comm::Communicator& world, const std::filesystem::path& path) {
+  return world.broadcast_text(comm::agree(world, [&] {
+    std::error_code ignored;
+    if (!world.is_root() || !std::filesystem::exists(path, ignored)) return std::string();
+    return core::read_text(path, core::largest_config_bytes);
+  }));
 }
 
-/// What NVIDIA's ModelOpt writes beside config.json, which may not say a word of it.
-void refuse_modelopt(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const std::filesystem::path path = folder / modelopt_config_name;
-  if (!std::filesystem::exists(path, ignored)) return;
-  model::refuse_modelopt(core::read_json(path, core::largest_config_bytes), path.string());
-}
-
-model::Quantization read_quantization(const std::string& config, const std::string& quantize_config,
+model::Quantization read_quantization(const PackingTexts& texts,
                                       const std::filesystem::path& folder) {
-  const std::string where = (folder / "config.json").string();
-  const std::string quantize_where = (folder / quantize_config_name).string();
-  return model::read_quantization(
-      core::parse_python_json(config, where), where,
-      quantize_config.empty() ? core::Json() : core::parse_json(quantize_config, quantize_where),
-      quantize_where);
+  const auto place_of = [&](const char* name) { return (folder / name).string(); };
+  const auto parsed = [](const std::string& text, const std::string& where) {
+    return text.empty() ? core::Json() : core::parse_json(text, where);
+  };
+  const std::string where = place_of("config.json");
+  const std::string quantize_where = place_of(quantize_config_name);
+  const std::string modelopt_where = place_of(modelopt_config_name);
+  model::Quantization quantization =
+      model::read_quantization(core::parse_python_json(texts.config, where), where,
+                               parsed(texts.quantize_config, quantize_where), quantize_where);
+  if (!quantization.packing.is_dense() || texts.modelopt_config.empty()) return quantization;
+  return model::read_modelopt(parsed(texts.modelopt_config, modelopt_where), modelopt_where);
 }
 
 /// The head that the files lack takes the place of theirs.
@@ -54,15 +64,23 @@ ChosenOutputs outputs_of(const core::Json& changes) {
   return {model::read_outputs(changes, "the run's head").kind, model::label_names(changes)};
 }
 
+void set_vocab_size(std::int64_t vocab_size, core::Json& config) {
+  constexpr const char* key = "vocab_size";
+  const auto raise = [&](core::Json& part) {
+    if (part.is_object() && part.contains(key) && part[key].is_number_integer() &&
+        part[key].get<std::int64_t>() < vocab_size)
+      part[key] = vocab_size;
+  };
+  raise(config);
+  if (config.contains("text_config")) raise(config["text_config"]);
+}
+
 DescribedModel describe_model(const comm::Communicator& world, const std::filesystem::path& folder,
                               const Registry& registry, const ChosenOutputs& chosen) {
   const std::string config = world.broadcast_text(comm::agree(
       world, [&] { return world.is_root() ? model::read_config(folder) : std::string(); }));
-  comm::agree_all(world, [&] {
-    if (world.is_root()) refuse_modelopt(folder);
-  });
-  const std::string quantize_config = world.broadcast_text(comm::agree(
-      world, [&] { return world.is_root() ? read_quantize_config(folder) : std::string(); }));
+  const PackingTexts texts{config, read_if_there(world, folder / quantize_config_name),
+                           read_if_there(world, folder / modelopt_config_name)};
   return comm::agree(world, [&] {
     const std::string where = (folder / "config.json").string();
     std::string text = config;
@@ -75,12 +93,17 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
       changed.update(changes);
       text = core::dump_python_json(changed);
     }
+    if (chosen.vocab_size > 0) {
+      core::Json changed = core::parse_python_json(text, where);
+      set_vocab_size(chosen.vocab_size, changed);
+      text = core::dump_python_json(changed);
+    }
     auto identified = model::identify(text, where, registry.families);
     if (chosen.kind == model::HeadKind::reward)
       identified.architecture.outputs.kind = model::HeadKind::reward;
     DescribedModel described{.family = identified.family,
                              .architecture = identified.architecture,
-                             .quantization = read_quantization(config, quantize_config, folder),
+                             .quantization = read_quantization(texts, folder),
                              .parameters = identified.family->describe(identified.architecture)};
     described.changes = std::move(changes);
     const model::Outputs& outputs = described.architecture.outputs;
@@ -91,6 +114,42 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
     model::mark_packed(described.quantization, where, described.parameters);
     return described;
   });
+}
+
+namespace {
+
+/// Of what is unpacked to be trained; null: of nothing.
+const char* unpacked_name(const model::Packing& packing) {
+  using Kind = model::Packing::Kind;
+  return packing.kind == Kind::fp8 ? "FP8" : packing.kind == Kind::mxfp4 ? "MXFP4" : nullptr;
+}
+
+}  // namespace
+
+void unpack_trained(const model::Quantization& quantization, const std::string& deck,
+                    const std::filesystem::path& folder, model::ParameterTable& table) {
+  if (quantization.packing.is_dense()) return;
+  if (unpacked_name(quantization.packing) == nullptr)
+    core::fail(core::ErrorKind::deck,
+               {deck, "adapter.name = \"none\" would train all weights",
+                (folder / "config.json").string() + " says that they are kept in 4 bits",
+                "Set adapter.name = \"lora\"."});
+  for (model::Parameter& row : table.rows) {
+    if (!row.packing.in_files) continue;
+    row.packing = {};
+    row.trainable = true;
+  }
+}
+
+std::string unpacking_note(const model::Quantization& quantization,
+                           const model::ParameterTable& table) {
+  if (quantization.packing.is_dense() ||
+      std::ranges::any_of(table.rows, [](const auto& row) { return row.packing.in_files; }))
+    return "";
+  return fmt::format(
+      "all weights are trained, and those that the model's files hold in {} are unpacked as they "
+      "are read",
+      unpacked_name(quantization.packing));
 }
 
 void rewrite_for(const model::AdapterSettings& settings, const std::string& where,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model folder's small files say: family, numbers, parameters, and how they are packed.
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -29,16 +30,31 @@ struct DescribedModel {
 struct ChosenOutputs {
   model::HeadKind kind = model::HeadKind::next_token;
   std::vector<std::string> labels = {};
+  std::int64_t vocab_size = 0;  ///< at least so many rows of the embedding
 };
 /// Of `changes` that a run noted; next_token of null.
 ChosenOutputs outputs_of(const core::Json& changes);
 
-/// Reads config.json and, where it is, quantize_config.json. The root reads, everybody gets the
-/// texts and parses them. Collective on `world`. Throws: comm::AgreedError of ErrorKind::input.
-/// With `chosen` outputs it is the model with a head for them: one of the folder's, if that has
-/// one for as many of the kind, else a new one.
+/// Reads config.json and, where they are, quantize_config.json and hf_quant_config.json. The root
+/// reads, everybody gets the texts and parses them. Collective on `world`. Throws:
+/// comm::AgreedError of ErrorKind::input. With `chosen` outputs it is the model with a head for
+/// them: one of the folder's, if that has one for as many of the kind, else a new one.
 DescribedModel describe_model(const comm::Communicator& world, const std::filesystem::path& folder,
                               const Registry& registry, const ChosenOutputs& chosen = {});
+
+/// Raises the size of the vocabulary in a config.json to `vocab_size`, also in that of its text
+/// part.
+void set_vocab_size(std::int64_t vocab_size, core::Json& config);
+
+/// Makes dense rows of those that the model's files have packed, to train all weights: what is in
+/// FP8 or MXFP4 is unpacked as it is read. `deck` and `folder` begin messages. Throws:
+/// ErrorKind::deck for other weights in 4 bits.
+void unpack_trained(const model::Quantization& quantization, const std::string& deck,
+                    const std::filesystem::path& folder, model::ParameterTable& table);
+
+/// One sentence where the files are packed and the rows of `table` are not; else empty.
+std::string unpacking_note(const model::Quantization& quantization,
+                           const model::ParameterTable& table);
 
 /// Makes of `table` what the adapter that `settings` name makes of it; `where` begins messages.
 /// Throws: ErrorKind::deck.

@@ -9,6 +9,7 @@
 
 #include "checkpoint/run_state.hpp"
 #include "core/error.hpp"
+#include "deck/exclusive.hpp"
 #include "tasks/task_set.hpp"
 #include "train/input/input.hpp"
 
@@ -40,6 +41,12 @@ void EvaluateSettings::bind(deck::Table& table) {
                              "the last; 0: only then.",
                  .unit = "steps"},
                 steps, {.min = 0});
+  table.real({.name = "epochs",
+              .restart = Restart::free,
+              .sentence = "The same in passes over the training data, such as 0.5 or 1; 0: as "
+                          "steps says.",
+              .unit = "epochs"},
+             epochs, {.min = 0});
   table.integer({.name = "limit",
                  .restart = Restart::free,
                  .sentence = "So many questions of each task, the first ones; 0: all.",
@@ -60,10 +67,12 @@ void EvaluateSettings::bind(deck::Table& table) {
                  .restart = Restart::free,
                  .sentence = "Seed of answers that a task samples."},
                 seed, {.min = 0});
-  if (!has_tasks() && (steps > 0 || limit > 0 || !folder.empty()))
-    table.problem(steps > 0   ? "steps"
-                  : limit > 0 ? "limit"
-                              : "folder",
+  deck::refuse_both(table, "steps", steps > 0, "epochs", epochs > 0);
+  if (!has_tasks() && (steps > 0 || epochs > 0 || limit > 0 || !folder.empty()))
+    table.problem(steps > 0    ? "steps"
+                  : epochs > 0 ? "epochs"
+                  : limit > 0  ? "limit"
+                               : "folder",
                   "evaluate.tasks names no task", "nothing is asked",
                   "Name task files, for example tasks = [\"inputs/tasks/gsm8k.toml\"], or remove "
                   "the key.");
@@ -100,23 +109,24 @@ void require_measured(const Input& input) {
                 "Name one of these, or a task in evaluate.tasks that measures it."});
   if (input.train.early_stopping_patience == 0) return;
   const bool validates = !input.data.validation_paths.empty() || input.data.validation_fraction > 0;
-  if (is_of_validation && (input.train.validate_steps == 0 || !validates))
+  if (is_of_validation && (!input.train.validates_in_training() || !validates))
     core::fail(
         core::ErrorKind::deck,
         {deck,
          fmt::format("train.early_stopping_patience = {}, but {} is not measured in training",
                      input.train.early_stopping_patience, best_by),
          "a run stops when it has not become better for a while",
-         validates ? "Set train.validate_steps."
-                   : "Set train.validate_steps and data.validation_path or "
+         validates ? "Set train.validate_steps or validate_epochs."
+                   : "Set train.validate_steps or validate_epochs, and data.validation_path or "
                      "data.validation_fraction."});
-  if (!is_of_validation && input.evaluate.steps == 0)
+  if (!is_of_validation && !input.evaluate.asks_in_training())
     core::fail(
         core::ErrorKind::deck,
         {deck,
          fmt::format("train.early_stopping_patience = {}, but {} is not measured in training",
                      input.train.early_stopping_patience, best_by),
-         "a run stops when it has not become better for a while", "Set evaluate.steps."});
+         "a run stops when it has not become better for a while",
+         "Set evaluate.steps or evaluate.epochs."});
 }
 
 }  // namespace finetune::train

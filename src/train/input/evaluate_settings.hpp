@@ -15,6 +15,7 @@ struct EvaluateSettings {
   std::vector<std::string> tasks;  ///< files
   std::string folder;
   std::int64_t steps = 0;
+  double epochs = 0;
   std::int64_t limit = 0;
   std::int64_t batch = 16;
   std::int64_t batch_tokens = 2048;
@@ -23,7 +24,7 @@ struct EvaluateSettings {
   void bind(deck::Table& table);
 
   bool has_tasks() const { return !tasks.empty(); }
-  bool is_due(std::int64_t step) const { return has_tasks() && steps > 0 && step % steps == 0; }
+  bool asks_in_training() const { return has_tasks() && (steps > 0 || epochs > 0); }
 };
 
 /// Files and folder as `resolve` finds them beside the deck.

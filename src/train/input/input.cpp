@@ -2,33 +2,30 @@
 #include "train/input/input.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <utility>
 
-#include "base/peft_weights.hpp"
 #include "comm/agree.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/log.hpp"
-#include "deck/value.hpp"
 #include "model/fp8.hpp"
 #include "train/input/described_model.hpp"
+#include "train/input/detail/adapter_input.hpp"
+#include "train/input/detail/optimizer_groups.hpp"
+#include "train/input/grown_model.hpp"
+#include "train/input/readable.hpp"
+#include "train/input/trained_tensors.hpp"
+#include "weights/received.hpp"
 
 namespace finetune::train {
 namespace {
 
 constexpr std::int64_t largest_deck_bytes = std::int64_t{1} << 20;
-
-std::vector<std::string> format_names(const Registry& registry) {
-  std::vector<std::string> names;
-  for (const data::Format& format : registry.formats)
-    names.push_back(format.name);
-  return names;
-}
 
 std::vector<std::string> template_names(const Registry& registry) {
   std::vector<std::string> names;
@@ -45,8 +42,8 @@ void bind(deck::Deck& deck, Input& input, const Registry& registry) {
     settings.bind(bound, more...);
   };
   table("model", "The model to train.", input.model);
-  table("data", "What the model is trained on.", input.data, format_names(registry),
-        template_names(registry));
+  table("data", "What the model is trained on.", input.data,
+        std::span<const data::Format>(registry.formats), template_names(registry));
   table("adapter", "What is trained on top of frozen weights; the names are PEFT's.", input.adapter,
         registry.adapters);
   table("parallel", "How the model is spread over the ranks.", input.parallel);
@@ -73,62 +70,6 @@ std::string without_time_limit(const std::string& resolved, const Registry& regi
   Input unused;
   bind(deck, unused, registry);
   return deck.resolved();
-}
-
-/// The names of the keys that only some adapters read, with their values.
-std::vector<std::pair<std::string, std::string>> own_keys(const model::Adapter& kind,
-                                                          const model::AdapterSettings& settings) {
-  auto keys = model::own_values(kind, settings);
-  for (auto& [key, value] : keys)
-    key = key.substr(std::string_view("adapter.").size());
-  if (kind.packs_weights) keys.emplace_back("double_quant", deck::to_toml(settings.double_quant));
-  return keys;
-}
-
-/// The first adapter that reads all of `keys`, of those that are advised if there is one.
-std::string adapter_that_reads(const std::vector<std::string>& keys, const Registry& registry) {
-  std::string name;
-  for (const model::Adapter& kind : registry.adapters) {
-    const auto own = own_keys(kind, {});
-    const bool fits = std::ranges::all_of(keys, [&](const std::string& key) {
-      return std::ranges::find(own, key, &std::pair<std::string, std::string>::first) != own.end();
-    });
-    if (fits && kind.is_remedy) return kind.name;
-    if (fits && name.empty()) name = kind.name;
-  }
-  return name;
-}
-
-/// Keys of an adapter, other than by default, where there is none: all weights would be trained
-/// without a word. Not asked before the adapter's name is known to be fit.
-void require_adapter_for_its_keys(const model::AdapterSettings& given, const Registry& registry,
-                                  deck::Deck& deck) {
-  if (given.exists()) return;
-  const model::AdapterSettings usual;
-  std::vector<std::string> keys;
-  for (const model::Adapter& kind : registry.adapters) {
-    const auto values = own_keys(kind, given), defaults = own_keys(kind, usual);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto& [key, value] = values[i];
-      if (value != defaults[i].second && std::ranges::find(keys, key) == keys.end())
-        keys.push_back(key);
-    }
-  }
-  const std::string adapter = adapter_that_reads(keys, registry);
-  if (given.path != usual.path) keys.emplace_back("path");
-  if (given.target_modules != usual.target_modules) keys.emplace_back("target_modules");
-  if (given.modules_to_save != usual.modules_to_save) keys.emplace_back("modules_to_save");
-  if (keys.empty()) return;
-  const bool is_one = keys.size() == 1;
-  const std::string removing = is_one ? "the key" : "these keys";
-  deck.table("adapter", "")
-      .problem(keys.front(),
-               fmt::format("adapter.{} {} given, but adapter.name = \"none\"",
-                           fmt::join(keys, ", adapter."), is_one ? "is" : "are"),
-               "all weights would be trained, and nothing of an adapter",
-               adapter.empty()
-                   ? fmt::format("No adapter reads all of them: remove {}.", removing)
-                   : fmt::format("Set adapter.name = \"{}\", or remove {}.", adapter, removing));
 }
 
 /// Of the key alone: "auto" chooses no more than there are.
@@ -174,13 +115,6 @@ void require_meant_head(const Input& input) {
                 "Validate on data.validation_path instead."});
 }
 
-/// PEFT trains the head of such a model whole, beside the adapter.
-void save_head(Input& input) {
-  if (!input.architecture.outputs.are_of_texts() || !input.adapter.exists()) return;
-  auto& saved = input.adapter.modules_to_save;
-  if (std::ranges::find(saved, "score") == saved.end()) saved.emplace_back("score");
-}
-
 /// What no single table can see.
 void require_consistent(const Input& input) {
   if (input.train.determinism == plan::Determinism::topology &&
@@ -192,60 +126,6 @@ void require_consistent(const Input& input) {
                             plan::name_of_reduce(input.parallel.reduce_dtype)),
                 "its gradients travel as 64-bit fixed point", "Remove one of them."});
   }
-}
-
-/// The model's tables with each adapter that could be put beside it, as remedies. Empty where there
-/// is one.
-std::vector<plan::OtherTable> with_adapters(const Input& input, const Registry& registry) {
-  std::vector<plan::OtherTable> tables;
-  if (input.adapter.exists()) return tables;
-  for (const model::Adapter& adapter : registry.adapters) {
-    if (!adapter.is_remedy) continue;
-    model::AdapterSettings settings;
-    settings.name = adapter.name;
-    settings.target_modules = adapter.usual_targets;
-    tables.push_back({fmt::format("adapter.name = \"{}\"", adapter.name),
-                      [settings, &adapter, table = input.parameters, fp8 = input.numbers().fp8] {
-                        model::ParameterTable changed = table;
-                        model::put_on(adapter, settings, "", changed);
-                        if (fp8) model::keep_in_fp8(*fp8, changed);
-                        return changed;
-                      }});
-  }
-  return tables;
-}
-
-void require_adapter(const Input& input) {
-  const std::string deck = input.deck_path.string();
-  if (input.adapter.exists()) return;
-  if (!input.quantization.packing.is_dense())
-    core::fail(core::ErrorKind::deck, {deck, "adapter.name = \"none\" would train all weights",
-                                       (input.model_folder / "config.json").string() +
-                                           " says that they are kept in 4 bits",
-                                       "Set adapter.name = \"lora\"."});
-}
-
-/// Puts the adapter's rows into the table; one that is gone on from has settings of its own.
-/// Collective on `world`.
-void adapt(const comm::Communicator& world, const Registry& registry, Input& input) {
-  comm::agree_all(world, [&] { require_adapter(input); });
-  save_head(input);
-  if (!input.adapter.exists()) return;
-  const std::string deck = input.deck_path.string();
-  if (input.adapter.path.empty()) {
-    comm::agree_all(world, [&] { rewrite_for(input.adapter, deck, registry, input.parameters); });
-    return;
-  }
-  input.adapter_folder = resolve(input.adapter.path, input.deck_path);
-  const auto adapter = weights::PeftAdapter::open(world, input.adapter_folder, registry.adapters);
-  comm::agree_all(world, [&] {
-    input.adapter = base::take_settings(input.adapter, adapter, deck);
-    save_head(input);
-    base::update_fixed(input.adapter, input.fixed_values);
-    rewrite_for(input.adapter, (input.adapter_folder / weights::peft_config_name).string(),
-                registry, input.parameters);
-    adapter.require_fits(input.parameters);
-  });
 }
 
 }  // namespace
@@ -270,19 +150,47 @@ const data::Format& format_named(const std::string& name, const Registry& regist
 
 namespace {
 
+/// A folder of the Hugging Face cache stands for a version of its model; the root looks.
+std::filesystem::path found_version(const comm::Communicator& world,
+                                    const std::filesystem::path& folder) {
+  return world.broadcast_text(comm::agree(world, [&] {
+    return world.is_root() ? weights::version_in_cache(folder).string() : std::string();
+  }));
+}
+
 /// Bits of packed matrices are read from files; nobody draws them.
 void require_drawable(const Input& input) {
   const bool is_packed = std::ranges::any_of(
       input.parameters.rows, [](const model::Parameter& row) { return row.packing.in_files; });
   if (input.model.init != InitialWeights::random || !is_packed) return;
-  core::fail(
-      core::ErrorKind::deck,
-      {input.deck_path.string(), "model.init = \"random\", but the model is packed in 4 bits",
-       "packed weights are only read, from the model's files",
-       "Set model.init = \"pretrained\", or name the family's model that is not packed."});
+  core::fail(core::ErrorKind::deck,
+             {input.deck_path.string(), "model.init = \"random\", but the model is packed",
+              "packed weights are only read, from the model's files",
+              "Set model.init = \"pretrained\", or name the family's model that is not packed."});
+}
+
+/// Everything that the deck itself tells, into what `input.deck_path` names in messages.
+void read_keys(const std::string& text, const std::vector<std::string>& overrides,
+               const Registry& registry, Input& input) {
+  deck::Deck deck(text, input.deck_path.string(), overrides);
+  bind(deck, input, registry);
+  deck.finish();
+  require_adapter_for_its_keys(input.adapter, registry, deck);
+  require_no_adapter(input, deck);
+  deck.finish();
+  require_consistent(input);
+  input.resolved_deck = deck.resolved();
+  input.timeless_deck = without_time_limit(input.resolved_deck, registry);
+  input.fixed_values = deck.fixed_values();
 }
 
 }  // namespace
+
+void require_readable(const std::string& text, const std::string& name, const Registry& registry) {
+  Input input;
+  input.deck_path = name;
+  read_keys(text, {}, registry, input);
+}
 
 Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
            const std::vector<std::string>& overrides, const Registry& registry) {
@@ -300,21 +208,15 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     input.parallel.alone = plan::Alone::communicates;
   if (input.parallel.alone == plan::Alone::communicates)
     log::info("FINETUNE_COMMUNICATE_ALONE=1: a rank alone gathers and reduces as if it were not");
-  comm::agree_all(world, [&] {
-    deck::Deck deck(text, deck_path.string(), overrides);
-    bind(deck, input, registry);
-    deck.finish();
-    require_adapter_for_its_keys(input.adapter, registry, deck);
-    deck.finish();
-    require_consistent(input);
-    input.resolved_deck = deck.resolved();
-    input.timeless_deck = without_time_limit(input.resolved_deck, registry);
-    input.fixed_values = deck.fixed_values();
-  });
+  comm::agree_all(world, [&] { read_keys(text, overrides, registry, input); });
 
-  input.model_folder = resolve(input.model.path, deck_path);
-  DescribedModel described = describe_model(world, input.model_folder, registry,
-                                            {input.model.problem_type, input.model.labels});
+  input.model_folder = found_version(world, resolve(input.model.path, deck_path));
+  input.first_new_id = find_first_new_id(world, input.model, input.model_folder);
+  DescribedModel described =
+      describe_model(world, input.model_folder, registry,
+                     {.kind = input.model.problem_type,
+                      .labels = input.model.labels,
+                      .vocab_size = input.first_new_id + input.model.new_tokens.count()});
   input.config_changes = described.changes;
   input.family = described.family;
   input.architecture = described.architecture;
@@ -325,6 +227,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
   comm::agree_all(world, [&] { require_meant_head(input); });
   if (input.architecture.outputs.kind == model::HeadKind::reward) input.parallel.cp = 1;
   adapt(world, registry, input);
+  comm::agree_all(world, [&] { set_optimizer_groups(input); });
   if (const auto fp8 = input.numbers().fp8) model::keep_in_fp8(*fp8, input.parameters);
   comm::agree_all(world, [&] {
     input.other_tables = with_adapters(input, registry);
@@ -376,6 +279,7 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.chooses_micro_batch = train.micro_batch == 0;
   request.max_seq_length = data.max_seq_length;
   request.adapter_dropout = model::dropout_of(adapter);
+  request.evaluate_tokens = evaluate.has_tasks() ? evaluate.batch_tokens : 0;
   request.other_tables = other_tables;
   return request;
 }

@@ -65,6 +65,7 @@ struct Input {
   std::optional<plan::OptimizerFootprint> lighter_optimizer;  ///< where there is one
   core::Json config_changes;  ///< of the model's config.json, for exports; null: none
   std::filesystem::path model_folder;
+  std::int64_t first_new_id = 0;         ///< of model.add_tokens
   std::filesystem::path adapter_folder;  ///< of adapter.path; empty for a new adapter
 
   /// What was left to the plan, and has become what that chose (train/input/choices.hpp).

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/nccl/nccl_settings.hpp"
+#include "deck/exclusive.hpp"
 
 namespace finetune::train {
 
@@ -15,82 +16,6 @@ namespace {
 constexpr std::int64_t largest_batch = std::int64_t{1} << 20;
 
 }  // namespace
-
-void ModelSettings::bind(deck::Table& table) {
-  table.text(
-      {.name = "path",
-       .restart = Restart::fixed,
-       .sentence = "Folder in Hugging Face format: config.json, *.safetensors, tokenizer.json.",
-       .required = true},
-      path);
-  table.choice({.name = "init",
-                .restart = Restart::fixed,
-                .sentence = "pretrained: weights from the folder's safetensors; random: new "
-                            "weights from train.seed, "
-                            "only config.json and tokenizer.json are read."},
-               init,
-               {{"pretrained", InitialWeights::pretrained}, {"random", InitialWeights::random}});
-  table.choice({.name = "problem_type",
-                .restart = Restart::fixed,
-                .sentence = "What is learnt: to continue text; or of each text (data.format = "
-                            "\"labelled\"), by a head on its last token: which label is right, "
-                            "which of several are, or a number; or of two texts (\"preference\") "
-                            "which is preferred."},
-               problem_type,
-               {{"causal_lm", model::HeadKind::next_token},
-                {"single_label_classification", model::HeadKind::one_label},
-                {"multi_label_classification", model::HeadKind::labels},
-                {"regression", model::HeadKind::value},
-                {"reward", model::HeadKind::reward}});
-  table.texts({.name = "labels",
-               .restart = Restart::fixed,
-               .sentence = "Names of the labels, in the order of their numbers in the data from 0. "
-                           "Of a regression none, or what the number is."},
-              labels);
-  bind_labels(table);
-  table.real({.name = "router_aux_loss_coef",
-              .restart = Restart::fixed,
-              .sentence = "Weight of the load-balancing loss of a model with experts; -1: as "
-                          "config.json says, and none unless its output_router_logits is true."},
-             router_aux_loss_coef, {.min = -1});
-  table.choice({.name = "router_aux_loss_load",
-                .restart = Restart::fixed,
-                .sentence = "Over what that term counts how often experts are chosen: sample: each "
-                            "sample and layer by itself, identical however a step is split; "
-                            "micro_batch: all tokens and layers of a micro-batch together, as "
-                            "transformers defines it."},
-               router_aux_loss_load,
-               {{"sample", RouterLoad::sample}, {"micro_batch", RouterLoad::micro_batch}});
-}
-
-void ModelSettings::bind_labels(deck::Table& table) {
-  using Kind = model::HeadKind;
-  if (problem_type == Kind::value && labels.empty()) labels = {"value"};
-  if (problem_type == Kind::reward && labels.empty()) labels = {"reward"};
-  const auto refuse = [&](const char* key, const std::string& problem, const char* why,
-                          const char* remedy) { table.problem(key, problem, why, remedy); };
-  if (problem_type == Kind::next_token) {
-    if (!labels.empty())
-      refuse("labels", "model.labels are given, but model.problem_type = \"causal_lm\"",
-             "text that is continued has no labels",
-             "Set model.problem_type = \"single_label_classification\", or remove labels.");
-    return;
-  }
-  std::vector<std::string> sorted = labels;
-  std::ranges::sort(sorted);
-  if (std::ranges::adjacent_find(sorted) != sorted.end())
-    refuse("labels", "model.labels has a name twice", "labels are told apart by it",
-           "Name each once.");
-  if ((problem_type == Kind::value || problem_type == Kind::reward) && labels.size() > 1)
-    refuse("labels", "model.labels has several names", "one number is learnt",
-           "Leave one, or none.");
-  if (problem_type == Kind::one_label && labels.size() < 2)
-    refuse("labels", "model.labels has fewer than two names", "one of them is to be right",
-           "Name all labels of the data, for example labels = [\"negative\", \"positive\"].");
-  if (problem_type == Kind::labels && (labels.empty() || std::ssize(labels) > model::most_flags))
-    refuse("labels", "model.labels has " + std::to_string(labels.size()) + " names",
-           "from 1 to 30 can each be right or not", "Name all labels of the data.");
-}
 
 void TrainSettings::bind(deck::Table& table) {
   table.text(
@@ -166,8 +91,27 @@ void TrainSettings::bind_batch(deck::Table& table) {
                 micro_batch, {.min = 1, .zero_is_auto = true});
   table.integer({.name = "seed",
                  .restart = Restart::fixed,
-                 .sentence = "Seed of the data order, dropout and random weights."},
+                 .sentence = "Seed of the data order, dropout, noise and random weights."},
                 seed, {.min = 0});
+  table.real({.name = "neftune_alpha",
+              .restart = Restart::fixed,
+              .sentence = "NEFTune: in training the embedding of a sample of L tokens gets noise, "
+                          "uniform within neftune_alpha / sqrt(L * D) of 0 for a model of D "
+                          "channels; often 5. 0: none."},
+             neftune_alpha, {.min = 0});
+  table.texts(
+      {.name = "frozen",
+       .restart = Restart::fixed,
+       .sentence = "Without an adapter: tensors that stay as they are. Regular expressions "
+                   "for any part of their names, such as embed_tokens, or layers[.][0-7][.] "
+                   "for the first eight layers."},
+      frozen);
+  table.texts(
+      {.name = "trainable",
+       .restart = Restart::fixed,
+       .sentence = "The same of tensors that are trained, if not all are; frozen takes some "
+                   "of these away."},
+      trainable);
 }
 
 void TrainSettings::bind_stops(deck::Table& table) {
@@ -177,6 +121,12 @@ void TrainSettings::bind_stops(deck::Table& table) {
                              "after the last; 0: only then.",
                  .unit = "steps"},
                 validate_steps, {.min = 0});
+  table.real({.name = "validate_epochs",
+              .restart = Restart::free,
+              .sentence = "The same in passes over the training data, such as 0.5 or 1; 0: as "
+                          "validate_steps says.",
+              .unit = "epochs"},
+             validate_epochs, {.min = 0});
   table.integer({.name = "early_stopping_patience",
                  .restart = Restart::free,
                  .sentence = "End the run once checkpoint.best_by has not become better in so many "
@@ -200,6 +150,8 @@ void TrainSettings::bind_stops(deck::Table& table) {
                           "checkpoint begins early enough, and the exit code is 75; 0: no limit.",
               .unit = "s"},
              max_seconds, {.min = 0});
+  deck::refuse_both(table, "validate_steps", validate_steps > 0, "validate_epochs",
+                    validate_epochs > 0);
 }
 
 plan::ActivationCheckpointing TrainSettings::recomputation() const {

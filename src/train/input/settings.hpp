@@ -12,6 +12,7 @@
 #include "deck/deck.hpp"
 #include "model/outputs.hpp"
 #include "plan/plan.hpp"
+#include "tokenizer/new_tokens.hpp"
 
 namespace finetune::train {
 
@@ -34,6 +35,9 @@ struct ModelSettings {
   InitialWeights init = InitialWeights::pretrained;
   model::HeadKind problem_type = model::HeadKind::next_token;
   std::vector<std::string> labels;
+  tokenizer::NewTokens new_tokens;
+  std::vector<std::string> new_tokens_from;  ///< whose rows new ones begin with; none: all
+  bool train_new_tokens = true;              ///< with an adapter: their rows, and no others
   double router_aux_loss_coef = -1;
   RouterLoad router_aux_loss_load = RouterLoad::sample;
 
@@ -41,6 +45,8 @@ struct ModelSettings {
 
  private:
   void bind_labels(deck::Table& table);
+  void bind_new_tokens(deck::Table& table);
+  void require_tokens(deck::Table& table) const;
 };
 
 struct TrainSettings {
@@ -50,7 +56,10 @@ struct TrainSettings {
   std::int64_t global_batch = 8;
   std::int64_t micro_batch = 1;  ///< 0: the plan's
   std::int64_t seed = 42;
+  double neftune_alpha = 0;
+  std::vector<std::string> frozen, trainable;  ///< expressions for names of tensors
   std::int64_t validate_steps = 0;
+  double validate_epochs = 0;
   std::int64_t early_stopping_patience = 0;
   double early_stopping_threshold = 0;
   std::int64_t stop_after_steps = 0;
@@ -65,6 +74,8 @@ struct TrainSettings {
   PreflightLevel preflight = PreflightLevel::quick;
 
   void bind(deck::Table& table);
+
+  bool validates_in_training() const { return validate_steps > 0 || validate_epochs > 0; }
 
   /// What activation_checkpointing says; nothing is recomputed as long as "auto" is open.
   plan::ActivationCheckpointing recomputation() const;

@@ -89,16 +89,20 @@ std::optional<std::string> advice_on_cuts(const data::DataReport& report, const 
 }
 
 std::optional<std::string> advice_on_saves(const checkpoint::CheckpointSettings& settings,
-                                           double step_s, std::int64_t steps_left) {
+                                           double step_s, std::int64_t steps_left,
+                                           std::int64_t steps_per_epoch) {
   const double left_s = step_s * static_cast<double>(steps_left);
   if (left_s < long_run_s) return {};
   const bool by_steps = settings.save_steps > 0 && settings.save_steps < steps_left;
+  const bool by_epochs =
+      settings.save_epochs > 0 &&
+      settings.save_epochs * static_cast<double>(steps_per_epoch) < static_cast<double>(steps_left);
   const bool by_minutes = settings.save_minutes > 0 && 60 * settings.save_minutes < left_s;
   const bool on_nodes = settings.has_local_level();
-  if (by_steps || by_minutes || on_nodes) return {};
+  if (by_steps || by_epochs || by_minutes || on_nodes) return {};
   return core::to_string(
-      {fmt::format("checkpoint.save_steps = {} and save_minutes = {}", settings.save_steps,
-                   settings.save_minutes),
+      {fmt::format("checkpoint.save_steps = {}, save_epochs = {} and save_minutes = {}",
+                   settings.save_steps, settings.save_epochs, settings.save_minutes),
        fmt::format("nothing is saved before the end, in {}", metrics::human_seconds(left_s)),
        "a failure costs everything before it", "Set checkpoint.save_minutes = 30."});
 }

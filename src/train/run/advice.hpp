@@ -23,7 +23,8 @@ std::optional<std::string> advice_on_cuts(const data::DataReport& report, const 
 
 /// A run of hours that saves nothing before its end. `step_s`: seconds of a usual step.
 std::optional<std::string> advice_on_saves(const checkpoint::CheckpointSettings& settings,
-                                           double step_s, std::int64_t steps_left);
+                                           double step_s, std::int64_t steps_left,
+                                           std::int64_t steps_per_epoch);
 
 /// A batch that takes more sequences than an epoch has. Throws: ErrorKind::deck if it is no small
 /// one: nobody means it. Else what to say, if anything.

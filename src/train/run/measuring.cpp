@@ -85,7 +85,18 @@ void Run::print_answers() {
 }
 
 bool Run::is_validation_due() const {
-  return input_.train.validate_steps > 0 && steps_done_ % input_.train.validate_steps == 0;
+  const std::int64_t every = input_.train.validate_steps;
+  return (every > 0 && steps_done_ % every == 0) || ends_interval(input_.train.validate_epochs);
+}
+
+bool Run::is_evaluation_due() const {
+  const std::int64_t every = input_.evaluate.steps;
+  return tasks_.has_tasks() &&
+         ((every > 0 && steps_done_ % every == 0) || ends_interval(input_.evaluate.epochs));
+}
+
+bool Run::ends_interval(double epochs) const {
+  return corpus_.training.sampler().ends_interval(epochs, steps_done_);
 }
 
 /// Of the model as training leaves it, what was not measured right now.

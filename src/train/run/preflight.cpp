@@ -8,6 +8,7 @@
 
 #include "comm/agree.hpp"
 #include "core/log.hpp"
+#include "data/text/listing.hpp"
 #include "model/products.hpp"
 #include "plan/fits.hpp"
 #include "plan/time/saving.hpp"
@@ -25,7 +26,8 @@ std::vector<fs::path> files_of(const Input& input) {
   if (!input.adapter_folder.empty()) files.push_back(input.adapter_folder);
   for (const auto* paths : {&input.data.paths, &input.data.validation_paths})
     for (const std::string& path : *paths)
-      files.push_back(resolve(path, input.deck_path));
+      files.push_back(resolve(
+          data::is_pattern(path) ? data::folder_of_pattern(path).string() : path, input.deck_path));
   return files;
 }
 

@@ -25,6 +25,7 @@
 #include "train/infer/answers.hpp"
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
+#include "train/input/trained_tensors.hpp"
 #include "train/run/advice.hpp"
 #include "train/run/detail/replicas.hpp"
 #include "train/run/detail/resume.hpp"
@@ -114,6 +115,8 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
       steps_done_(start_.step),
       validation_loss_(start_.validation_loss),
       score_(start_.score) {
+  if (const std::string frozen = frozen_in_words(input); !frozen.empty())
+    log::info("frozen: " + frozen);
   if (world.device.index >= 0) log::info(describe_gpu_attention(input, world.device));
   if (start_.level) checkpoints_.start_from(*start_.level, start_.step);
   // Only now: a restart that is refused leaves the deck of the run it does not fit.
@@ -213,7 +216,8 @@ bool Run::step() {
 void Run::warn_of_saves() {
   if (constexpr std::int64_t known_after = 5; steps_done_ - start_.step != known_after) return;
   const auto advice =
-      advice_on_saves(input_.checkpoint, reporter_.median_step_s(), num_steps_ - steps_done_);
+      advice_on_saves(input_.checkpoint, reporter_.median_step_s(), num_steps_ - steps_done_,
+                      corpus_.training.sampler().steps_per_epoch());
   if (advice) reporter_.warn(*advice);
 }
 
@@ -237,7 +241,8 @@ bool Run::between_steps() {
     report_stop(seen[0] != 0, "");
     return true;
   }
-  if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0)) {
+  const bool epochs_are_due = ends_interval(input_.checkpoint.save_epochs);
+  if (checkpoints_.is_due(Level::shared, steps_done_, seen[2] != 0 || epochs_are_due)) {
     checkpoints_.begin(Level::shared, steps_done_);
   } else if (checkpoints_.is_due(Level::local, steps_done_, seen[3] != 0)) {
     checkpoints_.begin(Level::local, steps_done_);
@@ -284,7 +289,7 @@ void Run::train_steps() {
     if (is_validation_due()) validate(when);
     // Unlike a validation it can be left at any time.
     evaluated_s_ = 0;
-    const bool stops = tasks_.is_due(steps_done_) && !evaluate_tasks(when);
+    const bool stops = is_evaluation_due() && !evaluate_tasks(when);
     time_limit_.add_step(since_last_step.seconds() - evaluated_s_);
     if (stops) {
       is_stopped_ = true;

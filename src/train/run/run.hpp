@@ -61,6 +61,9 @@ class Run {
   bool is_finished() const { return steps_done_ >= num_steps_ || patience_.is_lost(); }
   void print_answers();
   bool is_validation_due() const;
+  bool is_evaluation_due() const;
+  /// Whether the last step ended another `epochs` of the training data.
+  bool ends_interval(double epochs) const;
   void measure_last();
   /// What the ranks decide together between two steps. True: the run stops here.
   bool between_steps();

@@ -57,11 +57,13 @@ at::Tensor pull_back(const Saved& saved, const at::Tensor& d_output) {
 class Computation {
  public:
   Computation(const Engine& engine, const Stages& stages, const data::MicroBatch& batch,
-              const PassTokens& tokens, double scale, model::Balance& balance)
+              const PassTokens& tokens, const EmbeddingNoise& noise, double scale,
+              model::Balance& balance)
       : engine_(engine),
         stages_(stages),
         batch_(batch),
         tokens_(tokens),
+        noise_(noise),
         scale_(scale),
         balance_(balance),
         saved_(static_cast<std::size_t>(engine.architecture.num_layers)) {}
@@ -98,6 +100,7 @@ class Computation {
   void embed() {
     const at::NoGradGuard no_autograd;
     x_ND_ = engine_.ops.embedding(tokens_.ids_N, engine_.model.embedding_row());
+    noise_.add_to(x_ND_);
   }
 
   void forward_block(int stage) {
@@ -195,6 +198,7 @@ class Computation {
   const Stages& stages_;
   const data::MicroBatch& batch_;
   const PassTokens& tokens_;
+  const EmbeddingNoise& noise_;
   double scale_;
   model::Balance& balance_;
   std::vector<Saved> saved_;  ///< by block, from its forward to its backward
@@ -267,13 +271,14 @@ PendingPass start_forward_backward(const Engine& engine, const std::optional<dat
   const std::optional<data::MicroBatch>& batch = computed_of(engine, own);
   std::optional<PassTokens> tokens = prepare(engine, batch);
   const DropoutOfPass dropout(engine, batch);
+  const EmbeddingNoise noise(engine, batch);
   model::Balance balance;
   if (own && scale.balance != 0) {
     balance = make_balance(engine, *batch, scale.balance);
     tokens->sequence.balance = &balance;
   }
   std::optional<Computation> computation;
-  if (tokens) computation.emplace(engine, stages, *batch, *tokens, scale.loss, balance);
+  if (tokens) computation.emplace(engine, stages, *batch, *tokens, noise, scale.loss, balance);
   run_events(engine, stages, make_pass(stages, rules_of(engine), pass), computation.has_value(),
              [&](const Event& event) { computation->run(event); });
   PendingPass pending{.loss = computation ? computation->loss() : PendingLoss()};
@@ -328,7 +333,17 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
 }
 
 at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tokens) {
-  const model::FewRows few_rows;
+  // Texts that go on come first, and have a token each; behind them are prompts that begin.
+  std::optional<model::FewRows> few_rows;
+  if (tokens) {
+    const auto& stretches = tokens->sequence.stretches;
+    const auto goes_on = [](const model::Stretch& stretch) { return stretch.length == 1; };
+    const auto prompts = std::ranges::find_if_not(stretches, goes_on);
+    if (prompts == stretches.end())
+      few_rows.emplace();
+    else
+      few_rows.emplace(prompts - stretches.begin(), tokens->ids_N.size(0));
+  }
   at::Tensor logits;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,
               [&](at::Tensor x_ND) {
@@ -338,6 +353,8 @@ at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tok
                 x_ND = engine.ops.all_tokens(x_ND).index_select(
                     0, model::upload(at::tensor(at::ArrayRef<std::int64_t>(last), at::kLong),
                                      x_ND.device()));
+                // Of the last tokens alone, whatever they end.
+                const model::FewRows of_last;
                 logits = engine.ops.logits(engine.model.final_norm(engine.ops, x_ND),
                                            engine.model.head_row());
               });

@@ -30,7 +30,8 @@ struct Engine {
   Blocks blocks = Blocks::kept;
   shard::ActivationOffload* offload = nullptr;  ///< who moves what offloaded blocks keep
   double dropout = 0;                           ///< of adapters, in forward_backward
-  std::uint64_t dropout_seed = 0;
+  std::uint64_t dropout_seed = 0;               ///< and of noise
+  double neftune_alpha = 0;                     ///< of noise on embeddings, in forward_backward
   /// The load of an expert is that of a micro-batch, all layers together; else of a sample and
   /// layer.
   bool balances_micro_batch = false;

@@ -11,6 +11,7 @@
 #include "core/clock.hpp"
 #include "core/fault.hpp"
 #include "optim/clip.hpp"
+#include "optim/trained_rows.hpp"
 #include "shard/compute_stream.hpp"
 #include "shard/wire.hpp"
 #include "trace/recorder.hpp"
@@ -132,6 +133,7 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   }
   core::fault::hit("step.allreduce");
   end_passes(engine);
+  optim::forget_other_rows(shards);
   optim::GradientNorm norm(shards);
   std::optional<optim::LayerNormSums> layer_norms;
   if (settings.wants_layer_norms) layer_norms.emplace(shards);

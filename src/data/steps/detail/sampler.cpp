@@ -52,6 +52,16 @@ double Sampler::epochs_after(std::int64_t steps) const {
   return static_cast<double>(epoch(steps)) + done;
 }
 
+bool Sampler::ends_interval(double epochs, std::int64_t steps) const {
+  if (epochs <= 0) return false;
+  // So that a third of an epoch is over after the step that ends it, however it is rounded.
+  constexpr double rounding = 1e-9;
+  const auto intervals = [&](std::int64_t after) {
+    return std::floor(epochs_after(after) / epochs + rounding);
+  };
+  return intervals(steps) > intervals(steps - 1);
+}
+
 std::int64_t Sampler::sequence(std::int64_t epoch, std::int64_t draw) const {
   const auto set = std::ranges::upper_bound(sets_, draw, {}, &Set::first_draw) -
                    1;  // the last that begins there

@@ -36,6 +36,9 @@ class Sampler {
   std::int64_t epoch_size() const { return epoch_size_; }
   /// Epochs that are done after `steps` steps: 1.25 is one and a quarter of the second.
   double epochs_after(std::int64_t steps) const;
+  /// Whether step `steps`, counted from 1, is the first after which another `epochs` of them are
+  /// done: every 0.5 or 2, for example. Never with 0.
+  bool ends_interval(double epochs, std::int64_t steps) const;
 
   /// Sequences of optimizer step `step` >= 0, in order, numbered through all sets.
   std::vector<std::int64_t> batch(std::int64_t step) const;

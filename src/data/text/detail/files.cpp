@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 namespace finetune::data {
@@ -57,8 +56,7 @@ class Chain final : public SampleReader {
 std::unique_ptr<SampleReader> open_files(
     const DataPath& where, const std::vector<std::string_view>& extensions,
     const std::function<std::unique_ptr<SampleReader>(const fs::path&)>& open) {
-  std::error_code ignored;
-  if (!fs::is_directory(where.path, ignored)) return open(where.path);
+  if (!is_several(where)) return open(where.path);
   std::vector<std::unique_ptr<SampleReader>> readers;
   for (const fs::path& file : choose_split(where, extensions).chosen)
     readers.push_back(open(file));

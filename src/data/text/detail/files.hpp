@@ -15,7 +15,8 @@
 namespace finetune::data {
 
 /// Opens `where.path` with `open`; if it is a folder, the files of its split whose extension is one
-/// of `extensions` (".jsonl"), in the order of the bytes of their names, as one reader.
+/// of `extensions` (".jsonl"), of a pattern those that it matches, in the order of choose_split, as
+/// one reader.
 /// Throws: ErrorKind::input if there is no such path, as choose_split, or as `open`.
 std::unique_ptr<SampleReader> open_files(
     const DataPath& where, const std::vector<std::string_view>& extensions,

@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "data/records/records.hpp"
+#include "data/text/detail/card.hpp"
+#include "data/text/listing.hpp"
 
 namespace finetune::data {
 namespace {
@@ -85,54 +89,129 @@ bool has_ending(const std::string& name, const std::vector<std::string_view>& en
   });
 }
 
-/// Names in the order of their bytes: that of a folder's entries differs between file systems, and
-/// so between ranks.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error))
-    names.push_back(i->path().filename().string());
-  if (error) {
-    core::fail(core::ErrorKind::input, {folder.string(), "the folder cannot be listed",
-                                        error.message(), "Check its permissions."});
-  }
-  std::ranges::sort(names);
-  return names;
+bool is_data(const std::string& name, const std::vector<std::string_view>& endings) {
+  return has_ending(name, endings) && std::ranges::find(descriptions, name) == descriptions.end();
 }
 
-void add_files(const fs::path& folder, const std::string& prefix, const std::string& split,
-               const std::vector<std::string_view>& endings, std::vector<NamedFile>& files) {
-  for (const std::string& name : names_in(folder)) {
-    const bool is_data = has_ending(name, endings) && !name.starts_with('.') &&
-                         std::ranges::find(descriptions, name) == descriptions.end();
-    std::error_code ignored;
-    if (!is_data || !fs::is_regular_file(folder / name, ignored)) continue;
-    files.push_back({folder / name, prefix + name, split.empty() ? split_named(name) : split});
-  }
+/// The split of a file by its own name, else by that of the folder nearest to it.
+std::string split_of_file(const fs::path& name) {
+  std::vector<fs::path> parts(name.begin(), name.end());
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+    if (std::string split = split_named(part->string()); !split.empty()) return split;
+  return "";
 }
 
-/// Those in folders that are named as splits.
-void add_folders(const fs::path& folder, const std::string& prefix,
-                 const std::vector<std::string_view>& endings, std::vector<NamedFile>& files) {
-  for (const std::string& name : names_in(folder)) {
-    const std::string split = split_named(name);
-    std::error_code ignored;
-    if (!split.empty() && fs::is_directory(folder / name, ignored))
-      add_files(folder / name, prefix + name + "/", split, endings, files);
-  }
-}
-
-std::vector<NamedFile> files_of(const fs::path& folder,
+std::vector<NamedFile> files_in(const fs::path& folder,
                                 const std::vector<std::string_view>& endings) {
   std::vector<NamedFile> files;
-  add_files(folder, "", "", endings, files);
-  if (files.empty()) add_folders(folder, "", endings, files);
-  std::error_code ignored;
-  const fs::path data = folder / "data";
-  if (!files.empty() || !fs::is_directory(data, ignored)) return files;
-  add_files(data, "data/", "", endings, files);
-  if (files.empty()) add_folders(data, "data/", endings, files);
+  for (const std::string& name : files_below(folder))
+    if (is_data(fs::path(name).filename().string(), endings))
+      files.push_back({folder / name, name, split_of_file(name)});
+  const auto lies_beside = [](const NamedFile& file) {
+    return file.name.find('/') == std::string::npos;
+  };
+  const auto is_in_data = [](const NamedFile& file) { return file.name.starts_with("data/"); };
+  // As on the Hub, where other folders hold what belongs to the data.
+  if (std::ranges::none_of(files, lies_beside) && std::ranges::any_of(files, is_in_data))
+    std::erase_if(files, [&](const NamedFile& file) { return !is_in_data(file); });
   return files;
+}
+
+const CardSubset* chosen_subset(const DataPath& where, const std::vector<CardSubset>& subsets) {
+  std::vector<std::string> names;
+  for (const CardSubset& subset : subsets)
+    names.push_back(subset.name);
+  const auto fail = [&](const std::string& problem, const std::string& remedy) {
+    core::fail(core::ErrorKind::input,
+               {where.path.string(), problem,
+                names.empty() ? "its README.md lists none"
+                              : fmt::format("its README.md lists {}", fmt::join(names, ", ")),
+                remedy});
+  };
+  if (!where.subset.empty()) {
+    const auto found = std::ranges::find(subsets, where.subset, &CardSubset::name);
+    if (found != subsets.end()) return &*found;
+    const auto meant = core::nearest(where.subset, names);
+    fail(fmt::format("there is no data set \"{}\" in it", core::one_line(where.subset)),
+         meant ? fmt::format("Did you mean data.subset = \"{}\"?", *meant)
+               : "Correct or remove data.subset.");
+  }
+  if (subsets.empty()) return nullptr;
+  if (subsets.size() == 1) return &subsets.front();
+  for (const CardSubset& subset : subsets)
+    if (subset.is_default) return &subset;
+  const auto usual = std::ranges::find(subsets, "default", &CardSubset::name);
+  if (usual == subsets.end())
+    fail("it holds several data sets",
+         fmt::format("Set data.subset, for example to \"{}\".", names.front()));
+  return &*usual;
+}
+
+std::vector<NamedFile> files_of(const DataPath& where,
+                                const std::vector<std::string_view>& endings) {
+  const std::vector<CardSubset> subsets = read_card(where.path);
+  const CardSubset* subset = chosen_subset(where, subsets);
+  if (subset == nullptr) return files_in(where.path, endings);
+  if (subset->splits.empty()) return files_in(where.path / subset->folder, endings);
+  std::vector<NamedFile> files;
+  for (const CardSplit& split : subset->splits)
+    for (const std::string& pattern : split.patterns)
+      for (const fs::path& file : matching_files(where.path, pattern))
+        if (has_ending(file.filename().string(), endings))
+          files.push_back(
+              {file, file.lexically_relative(where.path).string(), canonical(split.name)});
+  return files;
+}
+
+std::string listed_names(const std::vector<NamedFile>& files) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, files.size()); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", core::one_line(files[i].name));
+  return files.size() > most ? text + ", ..." : text;
+}
+
+std::vector<NamedFile> files_of_pattern(const DataPath& where) {
+  std::vector<NamedFile> files;
+  for (const fs::path& file : matching_files(where.path))
+    files.push_back({file, file.string(), ""});
+  if (!files.empty()) return files;
+  const fs::path folder = folder_of_pattern(where.path);
+  std::error_code ignored;
+  std::vector<NamedFile> there;
+  if (fs::is_directory(folder, ignored))
+    for (const std::string& name : files_below(folder))
+      there.push_back({folder / name, name, ""});
+  core::fail(core::ErrorKind::input,
+             {where.path.string(), "matches no file",
+              there.empty() ? fmt::format("there is no file in {}", folder.string())
+                            : fmt::format("in {} are {}", folder.string(), listed_names(there)),
+              fmt::format("Correct {}.", where.path_key)});
+}
+
+/// What a file is read as.
+std::string_view kind_of(const fs::path& file) {
+  const std::string_view ending = record_ending(file);
+  if (ending.starts_with(".json")) return "JSON";
+  if (ending.starts_with(".csv")) return "CSV";
+  if (ending.starts_with(".tsv")) return "TSV";
+  if (ending.starts_with(".tar")) return "tar";
+  return ending.empty() ? "plain text" : "Parquet";
+}
+
+/// Two forms of the same data often lie side by side.
+void require_one_kind(const DataPath& where, const std::vector<fs::path>& files) {
+  for (const fs::path& file : files) {
+    if (kind_of(file) == kind_of(files.front())) continue;
+    core::fail(
+        core::ErrorKind::input,
+        {where.path.string(), "holds data of several kinds",
+         fmt::format("{} is {}, {} is {}", files.front().string(), kind_of(files.front()),
+                     file.string(), kind_of(file)),
+         fmt::format(
+             "Name those that are meant in {}, for example \"{}\".", where.path_key,
+             (folder_of_pattern(where.path) / ("**/*" + file.extension().string())).string())});
+  }
 }
 
 /// "a.jsonl (train), b.jsonl (no split)", of a long list the beginning.
@@ -190,16 +269,44 @@ std::string split_named(std::string_view name) {
   return fmt::format("{}", fmt::join(found, " or "));
 }
 
-bool has_files(const fs::path& folder, const std::vector<std::string_view>& endings) {
-  return !files_of(folder, endings).empty();
+bool is_several(const DataPath& where) {
+  std::error_code ignored;
+  return fs::is_directory(where.path, ignored) || is_pattern(where.path);
+}
+
+bool has_files(const DataPath& where, const std::vector<std::string_view>& endings) {
+  return !files_of(where, endings).empty();
+}
+
+void require_distinct(const std::vector<fs::path>& files, const std::string& remedy) {
+  std::map<fs::path, fs::path> seen;
+  for (const fs::path& file : files) {
+    std::error_code error;
+    const fs::path real = fs::canonical(file, error);
+    if (error) continue;  // whoever opens it will say so
+    const auto [before, is_new] = seen.emplace(real, file);
+    if (is_new) continue;
+    const bool is_same_name = before->second == file;
+    core::fail(core::ErrorKind::input,
+               {file.string(), "would be read twice",
+                is_same_name ? "it is named twice"
+                             : fmt::format("it is the same file as {}", before->second.string()),
+                remedy});
+  }
 }
 
 SplitFiles choose_split(const DataPath& where, const std::vector<std::string_view>& endings) {
-  const std::vector<NamedFile> files = files_of(where.path, endings);
+  const bool names_files = is_pattern(where.path);
+  const std::vector<NamedFile> files =
+      names_files ? files_of_pattern(where) : files_of(where, endings);
   if (files.empty()) {
+    std::vector<std::string_view> plain = endings;
+    std::erase_if(plain, [](std::string_view ending) {
+      return ending.ends_with(".gz") || ending.ends_with(".zst");
+    });
     core::fail(
         core::ErrorKind::input,
-        {where.path.string(), fmt::format("the folder has no {} file", fmt::join(endings, " or ")),
+        {where.path.string(), fmt::format("the folder has no {} file", fmt::join(plain, " or ")),
          where.path_key == "data.path" ? "there is nothing to train on"
                                        : "there is nothing to validate on",
          fmt::format("Check {} and data.format.", where.path_key)});
@@ -210,8 +317,8 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
   }
   SplitFiles result;
   const std::string wanted = wanted_split(where, there);
-  const bool takes_all =
-      wanted == all_splits || (there.empty() && (wanted == "train" || wanted == validation_split));
+  const bool takes_all = names_files || wanted == all_splits ||
+                         (there.empty() && (wanted == "train" || wanted == validation_split));
   const auto is_unclear = [&](const NamedFile& file) {
     return file.split.empty() || file.split.find(" or ") != std::string::npos;
   };
@@ -231,6 +338,8 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
       result.others[file.split].push_back(file.name);
     }
   }
+  require_one_kind(where, result.chosen);
+  require_distinct(result.chosen, "Remove one, or name files in " + where.path_key + ".");
   return result;
 }
 

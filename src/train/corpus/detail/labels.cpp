@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -21,6 +22,14 @@ using Names = std::vector<std::string>;
   const std::string text = label.dump(-1, ' ', false, core::Json::error_handler_t::replace);
   core::fail(core::ErrorKind::input,
              {where, fmt::format("has the label {}", core::one_line(text)), why, remedy});
+}
+
+/// Of a text that is no name the number that it writes: tables of text have no others.
+core::Json read_label(const core::Json& label, const Names& names) {
+  if (!label.is_string() || std::ranges::find(names, label.get<std::string>()) != names.end())
+    return label;
+  const core::Json number = core::Json::parse(label.get<std::string>(), nullptr, false);
+  return number.is_number() ? number : label;
 }
 
 std::int32_t number_of(const core::Json& label, const Names& names, const std::string& where) {
@@ -65,7 +74,8 @@ data::LabelCoder label_coder(const model::Outputs& outputs, const Names& names) 
   coder.num_codes = model::num_label_codes(outputs);
   coder.settings =
       fmt::format("{}: {}", model::problem_type(outputs.kind), core::Json(names).dump());
-  coder.code = [outputs, names](const core::Json& label, const std::string& where) {
+  coder.code = [outputs, names](const core::Json& given, const std::string& where) {
+    const core::Json label = read_label(given, names);
     return outputs.kind == HeadKind::one_label ? number_of(label, names, where)
            : outputs.kind == HeadKind::labels  ? flags_of(label, names, where)
                                                : value_code(label, where);
@@ -80,6 +90,41 @@ data::LabelCoder label_coder(const model::Outputs& outputs, const Names& names) 
                                                : fmt::format("{}", model::value_of_code(code));
   };
   return coder;
+}
+
+std::string label_counts(const data::Dataset& samples, const model::Outputs& outputs,
+                         const Names& names) {
+  const std::int64_t count = samples.num_samples();
+  if (outputs.kind == HeadKind::reward)
+    return fmt::format("{} of a preferred text and another one",
+                       count == 1 ? "1 pair" : core::with_commas(count) + " pairs");
+  std::vector<std::int64_t> counts(names.size(), 0);
+  std::int64_t num_without = 0;
+  float low = std::numeric_limits<float>::infinity(), high = -low;
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t code = samples.sample(i).back().id();
+    if (outputs.kind == HeadKind::one_label) {
+      ++counts.at(static_cast<std::size_t>(code));
+    } else if (outputs.kind == HeadKind::labels) {
+      num_without += code == 0;
+      for (std::size_t k = 0; k < counts.size(); ++k)
+        counts[k] += code >> k & 1;
+    } else {
+      const float value = model::value_of_code(code);
+      low = std::min(low, value);
+      high = std::max(high, value);
+      sum += value;
+    }
+  }
+  if (outputs.kind == HeadKind::value)
+    return fmt::format("numbers from {:.4g} to {:.4g}, {:.4g} on average", low, high,
+                       sum / static_cast<double>(count));
+  Names texts;
+  for (std::size_t k = 0; k < counts.size(); ++k)
+    texts.push_back(fmt::format("{} {}", core::with_commas(counts[k]), core::one_line(names[k])));
+  if (num_without > 0) texts.push_back(core::with_commas(num_without) + " with none");
+  return fmt::format("labels: {}", fmt::join(texts, ", "));
 }
 
 }  // namespace finetune::train

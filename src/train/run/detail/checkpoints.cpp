@@ -65,10 +65,10 @@ bool Checkpoints::minutes_are_due(Level level) const {
   return minutes > 0 && since.seconds() >= 60 * minutes;
 }
 
-bool Checkpoints::is_due(Level level, std::int64_t step, bool minutes_due) const {
+bool Checkpoints::is_due(Level level, std::int64_t step, bool time_is_due) const {
   if (level == Level::local && !settings_.has_local_level()) return false;
   const std::int64_t steps = level == Level::shared ? settings_.save_steps : settings_.local_steps;
-  return minutes_due || (steps > 0 && step % steps == 0);
+  return time_is_due || (steps > 0 && step % steps == 0);
 }
 
 template <typename F>

@@ -47,8 +47,9 @@ class Checkpoints {
   /// Failures are warnings, until there are too many. Collective.
   void begin(checkpoint::Level level, std::int64_t step);
 
-  /// Whether the settings want one after `step` steps; `minutes_due` is what the ranks agreed on.
-  bool is_due(checkpoint::Level level, std::int64_t step, bool minutes_due) const;
+  /// Whether the settings want one after `step` steps; `time_is_due`: their minutes, as the ranks
+  /// agreed, or their epochs.
+  bool is_due(checkpoint::Level level, std::int64_t step, bool time_is_due) const;
 
   /// Saves while training waits, and waits for what is on its way. Collective.
   /// Throws: AgreedError with the reason if it fails.

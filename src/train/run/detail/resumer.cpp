@@ -5,11 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/adapter_base.hpp"
 #include "base/base_hash.hpp"
+#include "base/fp8_files.hpp"
 #include "base/initial_weights.hpp"
+#include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
 #include "base/peft_weights.hpp"
 #include "checkpoint/format/retire.hpp"
@@ -23,6 +27,15 @@
 #include "weights/model_files.hpp"
 
 namespace finetune::train {
+namespace {
+
+/// How the files have what is trained, where that is in few bits; else null.
+const char* few_bits_of(const weights::ModelFiles& files, const model::Parameter& row) {
+  if (!row.trainable) return nullptr;
+  return base::is_fp8_in(files, row) ? "FP8" : base::is_mxfp4_in(files, row) ? "MXFP4" : nullptr;
+}
+
+}  // namespace
 
 ResumeInput resume_input(const Input& input) {
   return {.identity = identity_of(input),
@@ -84,7 +97,7 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   comm::agree_all(world_.world,
                   [&] { require_same_run(input_.identity, corpus_.fingerprint, found); });
   state_.take_wanted();
-  if (input_.identity.deck.adapter) load_base();
+  if (has_base()) load_base();
   hash_base();
   comm::agree_all(world_.world, [&] { require_same_base(input_.identity, own_base(), found); });
   state_.shards().publish_all();
@@ -189,12 +202,19 @@ void Resumer::with_source(const Load& load_from) {
     load(base::with_adapter(base::files_source(files, input_.weights.parameters), random,
                             input_.weights.parameters));
   });
-  for (const model::Parameter& row : input_.weights.parameters.rows)
+  std::map<std::string, int> unpacked;
+  for (const model::Parameter& row : input_.weights.parameters.rows) {
+    const char* few_bits = few_bits_of(files, row);
+    if (few_bits != nullptr) ++unpacked[few_bits];
     if (row.trainable && row.adapts < 0)
-      start_.source_dtypes[row.name] = core::name(
-          row.is_new ? input_.weights.architecture.file_dtype : files.entry(row.name).dtype);
+      start_.source_dtypes[row.name] =
+          core::name(row.is_new || few_bits != nullptr ? input_.weights.architecture.file_dtype
+                                                       : files.entry(row.name).dtype);
+  }
   log::info(fmt::format("starts from {} ({})", input_.weights.model_folder.string(),
                         core::human_bytes(files.size_bytes())));
+  for (const auto& [kind, num] : unpacked)
+    log::info(fmt::format("unpacked {} tensors of {}, which are trained", num, kind));
 }
 
 void Resumer::initialise() {
@@ -222,7 +242,11 @@ void Resumer::initialise() {
        .hash = [&](core::DType dtype) { return base::frozen_hash(state_.shards(), dtype); }});
 }
 
-/// What a checkpoint of an adapter does not hold.
+bool Resumer::has_base() const {
+  return !std::ranges::all_of(input_.weights.parameters.rows, &model::Parameter::trainable);
+}
+
+/// What a checkpoint does not hold.
 void Resumer::load_base() {
   with_source(
       [&](const base::WeightSource& source) { base::load_frozen(source, state_.shards()); });

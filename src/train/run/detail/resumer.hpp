@@ -79,6 +79,8 @@ class Resumer {
   void with_source(const Load& load);
   std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
   void initialise();
+  /// Whether something is frozen.
+  bool has_base() const;
   void load_base();
   checkpoint::FrozenBase own_base() const;
   void hash_base();

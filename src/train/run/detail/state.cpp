@@ -67,6 +67,7 @@ StateInput state_input(const Input& input) {
           .recomputed_blocks = input.train.recomputed_blocks,
           .offloaded_blocks = input.train.offloaded_blocks,
           .dropout = model::dropout_of(input.adapter),
+          .neftune_alpha = input.train.neftune_alpha,
           .seed = static_cast<std::uint64_t>(input.train.seed),
           .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
 }
@@ -99,6 +100,7 @@ Engine State::engine() {
       .offload = offload_ ? &*offload_ : nullptr,
       .dropout = input_.dropout,
       .dropout_seed = input_.seed,
+      .neftune_alpha = input_.neftune_alpha,
       .balances_micro_batch = input_.balances_micro_batch,
       .objective = input_.architecture.outputs.kind == model::HeadKind::reward ? preference_loss()
                                                                                : next_token_loss()};

@@ -38,7 +38,8 @@ struct StateInput {
   std::int64_t recomputed_blocks = 0;  ///< whole, in addition
   std::int64_t offloaded_blocks = 0;   ///< their activations are in host memory
   double dropout = 0;                  ///< of an adapter's inputs
-  std::uint64_t seed = 0;              ///< of dropout and of stochastic rounding
+  double neftune_alpha = 0;            ///< of noise on embeddings
+  std::uint64_t seed = 0;              ///< of dropout, noise and stochastic rounding
   bool balances_micro_batch = false;
 };
 

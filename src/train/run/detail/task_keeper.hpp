@@ -30,8 +30,8 @@ struct TaskResult {
 
 /// Results of the model of step N are in OUTPUT/evaluations/step-N, as `finetune evaluate` writes
 /// them. Those of step 0 keep what was found out, so that later ones stand beside them question by
-/// question. What cannot be written is a warning. All functions but `is_due` are collective on the
-/// world; they throw AgreedError.
+/// question. What cannot be written is a warning. All functions are collective on the world; they
+/// throw AgreedError.
 class TaskKeeper {
  public:
   static constexpr const char* folder_name = "evaluations";
@@ -45,7 +45,6 @@ class TaskKeeper {
   void start_from(std::int64_t step, const std::string& run_id);
 
   bool has_tasks() const { return settings_.has_tasks(); }
-  bool is_due(std::int64_t step) const { return settings_.is_due(step); }
   /// Whether the model of this step was asked some of it, and then the run was stopped.
   bool is_unfinished(std::int64_t step) const;
 

@@ -2,10 +2,12 @@
 #include "train/step/detail/pass_input.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "kernels/composed_noise.hpp"
 #include "model/context.hpp"
 #include "model/rope.hpp"
 #include "model/upload.hpp"
@@ -14,9 +16,10 @@
 namespace finetune::train {
 namespace {
 
-at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device) {
-  const at::Tensor there =
-      at::from_blob(const_cast<std::int64_t*>(values.data()), {std::ssize(values)}, at::kLong);
+template <typename T>
+at::Tensor to_tensor(const std::vector<T>& values, at::Device device) {
+  const at::Tensor there = at::from_blob(const_cast<T*>(values.data()), {std::ssize(values)},
+                                         c10::CppTypeToScalarType<T>::value);
   return device.is_cpu() ? there.clone() : model::upload(there, device);
 }
 
@@ -50,10 +53,10 @@ std::shared_ptr<const model::ContextLayout> context_of(const Engine& engine,
 }
 
 /// Of what each token of a pass has, what this rank's tokens have.
-std::vector<std::int64_t> own(std::vector<std::int64_t> of_tokens,
-                              const model::ContextLayout* context) {
+template <typename T>
+std::vector<T> own(std::vector<T> of_tokens, const model::ContextLayout* context) {
   if (context == nullptr) return of_tokens;
-  std::vector<std::int64_t> own;
+  std::vector<T> own;
   own.reserve(static_cast<std::size_t>(context->num_own_tokens()));
   for (const model::TokenRun& run : context->runs(context->rank()))
     own.insert(own.end(), of_tokens.begin() + run.first, of_tokens.begin() + run.end());
@@ -138,6 +141,66 @@ DropoutOfPass::DropoutOfPass(const Engine& engine, const std::optional<data::Mic
 
 DropoutOfPass::~DropoutOfPass() {
   ops_.set_dropout(std::nullopt);
+}
+
+namespace {
+
+/// How far from 0 the noise of each token may be.
+std::vector<float> noise_scales(const data::MicroBatch& batch, double alpha, std::int64_t dim) {
+  std::vector<data::RowPart> stretches = batch.stretches;
+  if (stretches.empty())
+    stretches.assign(static_cast<std::size_t>(batch.batch), {batch.length, false});
+  std::vector<float> scales;
+  scales.reserve(batch.ids.size());
+  for (const data::RowPart& stretch : stretches) {
+    const double size = static_cast<double>(stretch.length) * static_cast<double>(dim);
+    const double scale = stretch.is_padding ? 0 : alpha / std::sqrt(size);
+    scales.insert(scales.end(), static_cast<std::size_t>(stretch.length),
+                  static_cast<float>(scale));
+  }
+  return scales;
+}
+
+}  // namespace
+
+EmbeddingNoise::EmbeddingNoise(const Engine& engine, const std::optional<data::MicroBatch>& batch)
+    : seed_(engine.dropout_seed) {
+  if (!batch || engine.neftune_alpha == 0) return;
+  const at::Device device = engine.shards.options().device;
+  const auto context = context_of(engine, *batch);
+  numbers_N_ = to_tensor(own(token_numbers(*batch), context.get()), device);
+  scales_N_ = to_tensor(
+      own(noise_scales(*batch, engine.neftune_alpha, engine.architecture.d_model), context.get()),
+      device);
+  if (const auto& tp = engine.shards.groups().tp) {
+    part_ = tp->rank();
+    num_parts_ = tp->size();
+  }
+}
+
+void EmbeddingNoise::add_to(at::Tensor& x_nD) const {
+  if (!numbers_N_.defined() || x_nD.size(0) == 0) return;
+  // Ranks of tp have equal numbers of tokens but for the last of them.
+  const std::int64_t a_part = (numbers_N_.size(0) + num_parts_ - 1) / num_parts_;
+  const std::int64_t first = x_nD.size(0) == numbers_N_.size(0) ? 0 : part_ * a_part;
+  const at::Tensor numbers = numbers_N_.narrow(0, first, x_nD.size(0));
+  const at::Tensor scales = scales_N_.narrow(0, first, x_nD.size(0));
+  const auto add = [&]<typename T>() {
+    kernels::add_noise(kernels::Noise<T>{
+        .x = {static_cast<T*>(x_nD.data_ptr()), static_cast<std::size_t>(x_nD.numel())},
+        .tokens = {numbers.const_data_ptr<std::int64_t>(),
+                   static_cast<std::size_t>(numbers.size(0))},
+        .scales = {scales.const_data_ptr<float>(), static_cast<std::size_t>(scales.size(0))},
+        .seed = seed_});
+  };
+  const at::ScalarType dtype = x_nD.scalar_type();
+  const bool has_kernel = x_nD.is_cpu() && x_nD.is_contiguous();
+  if (has_kernel && dtype == at::kFloat)
+    add.template operator()<float>();
+  else if (has_kernel && dtype == at::kBFloat16)
+    add.template operator()<kernels::bf16>();
+  else
+    kernels::composed::add_noise_(x_nD, numbers, scales, seed_);
 }
 
 }  // namespace finetune::train

@@ -44,4 +44,22 @@ class DropoutOfPass {
   model::Ops& ops_;
 };
 
+/// Noise on what the embedding gives, in training: uniform within neftune_alpha / sqrt(L D) of 0
+/// for a sample of L tokens, padding left out, and D channels. Samples that share a row each have
+/// their own L. Source: Jain et al. 2023, NEFTune (arXiv 2310.05914).
+class EmbeddingNoise {
+ public:
+  /// Of a rank's tokens of `batch`; nothing where the engine asks for none.
+  EmbeddingNoise(const Engine& engine, const std::optional<data::MicroBatch>& batch);
+
+  /// x [n, D]: the embedding of those tokens that this rank has between blocks.
+  void add_to(at::Tensor& x_nD) const;
+
+ private:
+  std::uint64_t seed_ = 0;
+  at::Tensor numbers_N_;                   ///< int64, as those of dropout; undefined: no noise
+  at::Tensor scales_N_;                    ///< fp32
+  std::int64_t part_ = 0, num_parts_ = 1;  ///< of N, among the ranks of tp
+};
+
 }  // namespace finetune::train

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "tasks/detail/regex.hpp"
+#include "core/regex.hpp"
 
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include <functional>
-
 #include "core/error.hpp"
 #include "core/text.hpp"
 
-namespace finetune::tasks {
+namespace finetune::core {
 namespace {
 
-// What an expression may try at one place of an answer: no more than a blink.
+// What an expression may try at one place of a text: no more than a blink.
 constexpr std::uint32_t most_steps = 1'000'000;
 
 const char* at(std::string_view text) {
@@ -62,9 +60,9 @@ Regex::Regex(const std::string& pattern, bool ignores_case, const std::string& w
   if (code->code == nullptr) {
     char text[256] = {};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
-    core::fail(core::ErrorKind::input,
-               {where, fmt::format("\"{}\" is no regular expression", core::one_line(pattern)),
-                fmt::format("at character {}: {}", offset + 1, text), "Correct it."});
+    fail(ErrorKind::input,
+         {where, fmt::format("\"{}\" is no regular expression", one_line(pattern)),
+          fmt::format("at character {}: {}", offset + 1, text), "Correct it."});
   }
   code_ = std::move(code);
 }
@@ -76,14 +74,34 @@ std::vector<std::string> Regex::find_all(std::string_view text) const {
   return found;
 }
 
-std::string Regex::removed_from(std::string_view text) const {
-  std::string rest;
-  std::size_t done = 0;
-  code_->for_each(text, [&](std::size_t begin, std::size_t end, std::string_view) {
-    rest += text.substr(done, begin - done);
-    done = end;
-  });
-  return rest += text.substr(done);
+bool Regex::matches_beginning(std::string_view text) const {
+  bool is_found = false;
+  for_each(text, [&](std::size_t begin, std::size_t) { is_found |= begin == 0; });
+  return is_found;
 }
 
-}  // namespace finetune::tasks
+void Regex::for_each(std::string_view text,
+                     const std::function<void(std::size_t, std::size_t)>& f) const {
+  code_->for_each(text,
+                  [&](std::size_t begin, std::size_t end, std::string_view) { f(begin, end); });
+}
+
+std::vector<std::string> Regex::split(std::string_view text) const {
+  std::vector<std::string> parts;
+  std::size_t done = 0;
+  for_each(text, [&](std::size_t begin, std::size_t end) {
+    parts.emplace_back(text.substr(done, begin - done));
+    done = end;
+  });
+  parts.emplace_back(text.substr(done));
+  return parts;
+}
+
+std::string Regex::removed_from(std::string_view text) const {
+  std::string rest;
+  for (const std::string& part : split(text))
+    rest += part;
+  return rest;
+}
+
+}  // namespace finetune::core

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/detail/csv_records.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "data/records/detail/cursor.hpp"
+
+namespace finetune::data {
+namespace {
+
+/// What a byte of a row does, for the pass that looks for rows and for the one that splits them.
+class RowReader {
+ public:
+  enum class Event { text, nothing, end_of_field, end_of_row, broken };
+
+  explicit RowReader(char separator) : separator_(separator) {}
+
+  Event take(int byte) {
+    const bool is_line_end = byte == '\n' || byte == '\r';
+    switch (state_) {
+      case State::quoted:
+        if (byte != '"') return Event::text;
+        state_ = State::behind_quote;
+        return Event::nothing;
+      case State::behind_quote:
+        if (byte == '"') {
+          state_ = State::quoted;
+          return Event::text;
+        }
+        if (byte != separator_ && !is_line_end) return Event::broken;
+        break;
+      case State::begin_of_field:
+        if (byte == '"') {
+          state_ = State::quoted;
+          return Event::nothing;
+        }
+        break;
+      case State::plain:
+        break;
+    }
+    state_ = byte == separator_ || is_line_end ? State::begin_of_field : State::plain;
+    if (is_line_end) return Event::end_of_row;
+    return byte == separator_ ? Event::end_of_field : Event::text;
+  }
+
+  bool is_quoted() const { return state_ == State::quoted; }
+
+ private:
+  enum class State { begin_of_field, plain, quoted, behind_quote };
+
+  char separator_;
+  State state_ = State::begin_of_field;
+};
+
+[[noreturn]] void fail_at(const core::File& file, std::int64_t line, const std::string& problem,
+                          const std::string& why, const std::string& remedy) {
+  core::fail(core::ErrorKind::input,
+             {fmt::format("{}:{}", file.path().string(), line), problem, why, remedy});
+}
+
+void skip_line_ends(Cursor& cursor) {
+  while (cursor.peek() == '\n' || cursor.peek() == '\r')
+    cursor.take();
+}
+
+/// The row that begins here, without the end of its line.
+JsonEntry next_row(Cursor& cursor, char separator) {
+  JsonEntry row = cursor.here();
+  RowReader reader(separator);
+  std::int64_t opened = row.line;
+  while (cursor.peek() != end_of_file) {
+    const bool was_quoted = reader.is_quoted();
+    const auto event = reader.take(cursor.peek());
+    if (event == RowReader::Event::broken)
+      fail_at(cursor.file(), cursor.here().line,
+              fmt::format("column {}: text stands behind a closing quote", cursor.here().column),
+              "a quote within quotes is written twice", "Correct the row.");
+    if (event == RowReader::Event::end_of_row) break;
+    if (!was_quoted && reader.is_quoted()) opened = cursor.here().line;
+    cursor.take();
+    if (cursor.offset() - row.offset > longest_entry_bytes)
+      fail_at(cursor.file(), row.line,
+              fmt::format("a row is longer than {}", core::human_bytes(longest_entry_bytes)),
+              "no sample of a data set is, so a quote may be missing", "Correct the row.");
+  }
+  if (reader.is_quoted())
+    fail_at(cursor.file(), opened, "the quote that opens here does not close",
+            "the file ends before", "Add the quote, or copy the file again if it is truncated.");
+  row.length = cursor.offset() - row.offset;
+  return row;
+}
+
+}  // namespace
+
+std::vector<JsonEntry> index_csv(const core::File& file, char separator, std::size_t most_rows) {
+  Cursor cursor(file);
+  cursor.skip_byte_order_mark();
+  std::vector<JsonEntry> rows;
+  for (skip_line_ends(cursor); cursor.peek() != end_of_file && rows.size() < most_rows;
+       skip_line_ends(cursor))
+    rows.push_back(next_row(cursor, separator));
+  if (rows.size() < 2)
+    core::fail(core::ErrorKind::input,
+               {file.path().string(), rows.empty() ? "is empty" : "has no row below its names",
+                "there is nothing to train on", "Check data.path."});
+  return rows;
+}
+
+std::vector<std::string> split_row(std::string_view row, char separator) {
+  std::vector<std::string> fields(1);
+  RowReader reader(separator);
+  for (const char byte : row) {
+    const auto event = reader.take(static_cast<unsigned char>(byte));
+    if (event == RowReader::Event::text) fields.back() += byte;
+    if (event == RowReader::Event::end_of_field) fields.emplace_back();
+  }
+  return fields;
+}
+
+CsvRecords::CsvRecords(PlainFile file, char separator, std::size_t most_rows)
+    : plain_(std::move(file)),
+      file_(plain_.file()),
+      separator_(separator),
+      rows_(index_csv(file_, separator, most_rows + 1)),
+      names_(row(0)) {
+  std::set<std::string> seen;
+  for (const std::string& name : names_)
+    if (!seen.insert(name).second)
+      fail_at(file_, rows_.front().line,
+              fmt::format("two columns are called \"{}\"", core::one_line(name)),
+              "the first row has the names of the columns",
+              "Give each a name of its own; a file without names gets such a row.");
+}
+
+std::vector<std::string> CsvRecords::row(std::size_t i) const {
+  const JsonEntry& entry = rows_.at(i);
+  const std::string text = read_entry(file_, entry);
+  const auto line_of = [&](std::size_t byte) {
+    return entry.line + std::count(text.begin(), text.begin() + static_cast<long>(byte), '\n');
+  };
+  if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
+    fail_at(file_, line_of(zero), "holds a byte of value 0", "UTF-16 and binary files do",
+            "Convert the file to UTF-8.");
+  if (const auto bad = core::invalid_utf8(text))
+    fail_at(file_, line_of(*bad),
+            fmt::format("byte 0x{:02x} is not valid UTF-8",
+                        static_cast<unsigned>(static_cast<unsigned char>(text[*bad]))),
+            "tables are read as UTF-8", "Convert the file, for example with iconv.");
+  return split_row(text, separator_);
+}
+
+OrderedJson CsvRecords::ordered(std::int64_t i) const {
+  const std::vector<std::string> fields = row(static_cast<std::size_t>(i) + 1);
+  if (fields.size() != names_.size())
+    core::fail(core::ErrorKind::input,
+               {where(i), fmt::format("the row has {} fields", fields.size()),
+                fmt::format("the first row names {} columns", names_.size()),
+                "Put a text that holds the separator or a line end between quotes."});
+  OrderedJson record = OrderedJson::object();
+  for (std::size_t f = 0; f < fields.size(); ++f)
+    record[names_[f]] = fields[f];
+  return record;
+}
+
+std::string CsvRecords::where(std::int64_t i) const {
+  return fmt::format("{}:{}", file_.path().string(),
+                     rows_.at(static_cast<std::size_t>(i) + 1).line);
+}
+
+}  // namespace finetune::data

@@ -1,0 +1,57 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a table of text, CSV or TSV, split one by one when asked for.
+
+#include <cstddef>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/records/detail/json_index.hpp"
+#include "data/records/detail/plain_file.hpp"
+#include "data/records/records.hpp"
+
+namespace finetune::data {
+
+/// Where the rows of a table begin and end, found in one pass: the first names the columns. Rows
+/// are as in RFC 4180 and in Python's csv module (strict): a field between quotes may hold
+/// separators, line ends and, doubled, quotes; a quote within another field is a character like any
+/// other; a line ends with \n, \r\n or \r; empty lines are no rows. Stops after `most_rows`.
+/// Throws: ErrorKind::input naming file and line for text behind a closing quote, a quote that
+/// does not close, a row that is too long, or a file without rows.
+std::vector<JsonEntry> index_csv(const core::File& file, char separator,
+                                 std::size_t most_rows = std::numeric_limits<std::size_t>::max());
+
+/// The fields of a row that `index_csv` found.
+std::vector<std::string> split_row(std::string_view row, char separator);
+
+/// A table whose first row has the names of the columns. All values are texts.
+class CsvRecords final : public Records {
+ public:
+  /// Throws: ErrorKind::input as index_csv does, for columns of the same name, or without any row
+  /// below their names.
+  CsvRecords(PlainFile file, char separator,
+             std::size_t most_rows = std::numeric_limits<std::size_t>::max() - 1);
+
+  std::int64_t size() const override { return std::ssize(rows_) - 1; }
+  core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
+  /// Throws: ErrorKind::input naming the line, for a row of another number of fields, or one that
+  /// is not UTF-8.
+  OrderedJson ordered(std::int64_t i) const override;
+  std::string where(std::int64_t i) const override;
+  const std::filesystem::path& path() const override { return file_.path(); }
+
+ private:
+  /// The fields of a row, the first of which are names. Throws: ErrorKind::input.
+  std::vector<std::string> row(std::size_t i) const;
+
+  PlainFile plain_;
+  const core::File& file_;
+  char separator_;
+  std::vector<JsonEntry> rows_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace finetune::data
