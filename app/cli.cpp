@@ -9,10 +9,12 @@
 #include <iostream>
 
 #include "core/error.hpp"
+#include "migrate/migrate.hpp"
 #include "options.hpp"
 #include "report/pictures.hpp"
 #include "train/input/settings.hpp"
 #include "verbs.hpp"
+#include "weights/received.hpp"
 
 namespace finetune::app {
 namespace {
@@ -24,13 +26,16 @@ commands:
   finetune plan DECK.toml [key=value ...]  does it fit: parameters, batch, memory per rank
   finetune plan DECK.toml --machine NAME   how long does it take there, on how many nodes
   finetune plan DECK.toml --data           the data report: what is trained on
+  finetune plan MODEL --texts --ranks N    memory per rank of finetune generate
+  finetune import FILE [key=value ...]     a deck from a configuration of axolotl, LLaMA-Factory,
+                                           torchtune, LitGPT, TRL or DeepSpeed
   finetune check DECK.toml [key=value ...] on the ranks of a job: is it ready to train? 69 if not
   finetune tokenize DECK.toml              fill the token cache, for example on a login node
   finetune generate MODEL "prompt"         try a model folder
   finetune evaluate MODEL... --tasks FILE... -o OUT   ask models questions, and compare them
   finetune export CHECKPOINT OUT           write a Hugging Face folder, or a PEFT adapter
-  finetune quantize MODEL OUT              write a model in 4 bits (NF4), to train adapters on
-  finetune verify CHECKPOINT               checksums, sizes, completeness, finite numbers
+  finetune quantize MODEL OUT              write a model in 4 bits (NF4) or 8 (FP8)
+  finetune verify CHECKPOINT|MODEL         checksums, sizes, completeness
   finetune report RUN [RUN...] -o OUT.html curves, times, memory, starts and data of runs, in one page
   finetune watch RUN                       how a run is now; the exit code says it, too (--once)
   finetune trace hang RUN                  who kept whom waiting, of a run that hung or failed
@@ -42,7 +47,7 @@ commands:
 bool is_command(const std::string& word) {
   return word == "plan" || word == "check" || word == "tokenize" || word == "generate" ||
          word == "evaluate" || word == "export" || word == "quantize" || word == "verify" ||
-         word == "report" || word == "watch" || word == "trace";
+         word == "report" || word == "watch" || word == "trace" || word == "import";
 }
 
 bool is_there(const std::string& file) {
@@ -75,66 +80,6 @@ bool has_companions() {
   });
 }
 
-void add_plan_jobscript(CLI::App& plan, Arguments& arguments) {
-  CLI::Option* script =
-      plan.add_option("--jobscript", arguments.jobscript,
-                      "Print a job for slurm, pbs or torque instead: with --machine also the time "
-                      "that it needs; without it Slurm is asked what its nodes have")
-          ->check(CLI::IsMember({"slurm", "pbs", "torque"}));
-  plan.add_option("--account", arguments.account, "Of the job: the project that it is for")
-      ->needs(script);
-  plan.add_option("--partition,--queue", arguments.queue, "Of the job: where it waits")
-      ->needs(script);
-  plan.add_option("--job-option", arguments.job_options,
-                  "One more option of sbatch or qsub, such as --job-option=--qos=long; may be "
-                  "given several times")
-      ->allow_extra_args(false)
-      ->needs(script);
-  plan.add_option("--cores-per-rank", arguments.cores_per_rank,
-                  "Of the job, where neither --machine nor Slurm says it")
-      ->check(CLI::Range(1, 1 << 16))
-      ->needs(script);
-}
-
-void add_plan(CLI::App& app, Arguments& arguments) {
-  CLI::App* plan = app.add_subcommand("plan",
-                                      "Does it fit, how long does it take: memory per rank, time "
-                                      "per step, scaling. Needs no MPI job.");
-  plan->add_option("deck", arguments.path, "The deck")->required();
-  plan->add_option("overrides", arguments.overrides, "table.key=value");
-  plan->add_option("--ranks", arguments.ranks, "Ranks of the job")->check(CLI::Range(1, 1 << 24));
-  plan->add_option("--ranks-per-node", arguments.ranks_per_node, "Ranks of one node")
-      ->check(CLI::Range(1, 1 << 16));
-  plan->add_flag("--gpu", arguments.on_gpu, "One GPU per rank");
-  plan->add_flag("--gpu-kernels", arguments.has_gpu_kernels,
-                 "Of a build whose Kokkos has CUDA: kernels compute on GPUs what takes libtorch "
-                 "several operations");
-  plan->add_option("--memory", arguments.memory,
-                   "Memory per rank, for example 80GiB: exit code 69 if it does not fit");
-  CLI::Option* machine = plan->add_option(
-      "--machine", arguments.machine,
-      "Machine to time it on: h100-8, a100-80-8, ... of inputs/machines, or a file");
-  plan->add_option("--nodes", arguments.nodes, "Nodes of the job")->check(CLI::Range(1, 1 << 24));
-  plan->add_option("--samples", arguments.samples,
-                   "Samples to train on (with packing: sequences); together with train.epochs they "
-                   "give the number of steps")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}))
-      ->needs(machine);
-  plan->add_option("--sample-tokens", arguments.sample_tokens,
-                   "With packing: the length of the sample that a token is in, on average, as "
-                   "--data prints it; without it attention is timed as of whole sequences")
-      ->check(CLI::Range(1, 1 << 30))
-      ->needs(machine);
-  plan->add_flag("--meshes", arguments.compares_meshes,
-                 "Compare meshes of tensor, context and expert parallelism, too")
-      ->needs(machine);
-  plan->add_option("--plot", arguments.plot, "Draw the scaling over nodes into an SVG file")
-      ->needs(machine);
-  add_plan_jobscript(*plan, arguments);
-  plan->add_flag("--data", arguments.is_about_data,
-                 "Print the data report instead: lengths, trained part, oddities");
-}
-
 void add_check(CLI::App& app, Arguments& arguments) {
   CLI::App* check = app.add_subcommand(
       "check",
@@ -150,11 +95,40 @@ void add_check(CLI::App& app, Arguments& arguments) {
       ->excludes(quick);
 }
 
+void add_import(CLI::App& app, Arguments& arguments) {
+  CLI::App* import = app.add_subcommand(
+      "import",
+      "Print a deck made from another program's configuration, YAML or JSON: every key is in it, "
+      "or "
+      "in a comment that says what it would mean here. 78 if something essential is missing.");
+  import->add_option("file", arguments.path, "The configuration")->required();
+  import->add_option("overrides", arguments.overrides,
+                     "table.key=value of the deck, in the place of what the file says");
+  import->add_option("--from", arguments.from, "Whose it is; default: recognised by its keys")
+      ->check(CLI::IsMember(migrate::source_names()));
+  import
+      ->add_option("--ranks", arguments.ranks,
+                   "Ranks that the batch per device is multiplied by; default: as the file says, "
+                   "or 1")
+      ->check(CLI::Range(1, 1 << 16));
+}
+
 void add_tokenize(CLI::App& app, Arguments& arguments) {
   CLI::App* tokenize = app.add_subcommand(
       "tokenize", "Fill the token cache and print the data report. Needs no MPI job.");
   tokenize->add_option("deck", arguments.path, "The deck")->required();
   tokenize->add_option("overrides", arguments.overrides, "table.key=value");
+}
+
+/// Folders of the Hugging Face cache stand for a version of their models.
+void find_versions(Arguments& arguments) {
+  const auto find = [](std::string& path) {
+    if (!path.empty()) path = weights::version_in_cache(path).string();
+  };
+  find(arguments.path);
+  find(arguments.model);
+  for (std::string& model : arguments.evaluate.models)
+    find(model);
 }
 
 void add_export(CLI::App& app, Arguments& arguments) {
@@ -170,8 +144,9 @@ void add_export(CLI::App& app, Arguments& arguments) {
                   "copied from it, and --merge takes its weights; default: the run's");
   out->add_option("--dtype", arguments.dtype,
                   "Type of all tensors: float32, bfloat16, float16; default: as in the source "
-                  "files, and float32 for a PEFT folder. Of a .gguf also q8_0; default: float16")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "q8_0"}));
+                  "files, and float32 for a PEFT folder. fp8, fp8-block: of matrices, as finetune "
+                  "quantize has it. Of a .gguf also q8_0; default: float16")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "q8_0", "fp8", "fp8-block"}));
   CLI::Option* merge =
       out->add_flag("--merge", arguments.merges,
                     "Write the whole model with the adapter merged into its weights");
@@ -192,11 +167,18 @@ void add_export(CLI::App& app, Arguments& arguments) {
 
 void add_quantize(CLI::App& app, Arguments& arguments) {
   CLI::App* quantize = app.add_subcommand(
-      "quantize", "Write a model in 4 bits (NF4) as bitsandbytes does, to train adapters on.");
+      "quantize",
+      "Write a model in 4 bits (NF4) as bitsandbytes does, to train adapters on; or in 8 bits "
+      "(FP8) as compressed-tensors does, to serve it.");
   quantize->add_option("model", arguments.path, "Hugging Face folder")->required();
   quantize->add_option("out", arguments.second, "The folder to create")->required();
-  quantize->add_flag("--single", arguments.is_single,
-                     "Do not quantise the maxima of blocks as well: 4.5 bits per weight, not 4.13");
+  quantize
+      ->add_option("--format", arguments.format,
+                   "nf4; fp8: with a scale per matrix; fp8-block: per 128 x 128 of its weights")
+      ->check(CLI::IsMember({"nf4", "fp8", "fp8-block"}));
+  quantize->add_flag(
+      "--single", arguments.is_single,
+      "nf4: do not quantise the maxima of blocks as well: 4.5 bits per weight, not 4.13");
   quantize->add_option("--max-shard-size", arguments.max_shard_size,
                        "Largest file, for example 5GB");
 }
@@ -253,6 +235,7 @@ Arguments parse_command(int argc, char** argv) {
   CLI::App app("finetune: fine-tunes large language models on MPI ranks", "finetune");
   add_plan(app, arguments);
   add_check(app, arguments);
+  add_import(app, arguments);
   add_tokenize(app, arguments);
   add_generate(app, arguments);
   add_evaluate(app, arguments);
@@ -262,9 +245,12 @@ Arguments parse_command(int argc, char** argv) {
   add_watch(app, arguments);
   add_trace(app, arguments);
   CLI::App* verify = app.add_subcommand(
-      "verify", "Check a checkpoint: checksums, sizes, completeness, finite numbers.");
+      "verify",
+      "Check a checkpoint (checksums, sizes, completeness, finite numbers), or a model that came "
+      "from elsewhere (files, sizes, shapes, tokenizer, template, hashes that came with it).");
   verify
-      ->add_option("checkpoint", arguments.path, "A step folder, or an output folder: all of them")
+      ->add_option("path", arguments.path,
+                   "A step folder, or an output folder: all of them; or a model's folder")
       ->required();
   try {
     app.parse(argc, argv);
@@ -277,6 +263,7 @@ Arguments parse_command(int argc, char** argv) {
   const std::string name = app.get_subcommands().front()->get_name();
   arguments.command = name == "plan"       ? Command::plan
                       : name == "check"    ? Command::check
+                      : name == "import"   ? Command::import_configuration
                       : name == "tokenize" ? Command::tokenize
                       : name == "generate" ? Command::generate
                       : name == "evaluate" ? Command::evaluate
@@ -286,6 +273,7 @@ Arguments parse_command(int argc, char** argv) {
                       : name == "watch"    ? Command::watch
                       : name == "trace"    ? Command::trace
                                            : Command::verify;
+  find_versions(arguments);
   return arguments;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/device.hpp"
+#include "train/infer/generation_config.hpp"
 
 namespace finetune::app {
 
@@ -29,6 +30,7 @@ enum class Command {
   train,
   plan,
   check,
+  import_configuration,
   tokenize,
   generate,
   evaluate,
@@ -48,7 +50,7 @@ struct Arguments {
   std::string second;                  ///< prompt or output folder
   std::vector<std::string> overrides;  ///< key=value
 
-  std::optional<std::int64_t> ranks;           ///< plan
+  std::optional<std::int64_t> ranks;           ///< plan, import
   std::optional<std::int64_t> ranks_per_node;  ///< plan
   std::optional<std::string> memory;           ///< plan: "80GiB"
   bool has_gpu_kernels = false;                ///< plan: of a build with kernels for GPUs
@@ -65,12 +67,15 @@ struct Arguments {
   std::int64_t sample_tokens = 0;              ///< plan: of packed samples; 0: of whole sequences
   std::optional<std::int64_t> samples;         ///< plan: to train on; of packed data sequences
   bool is_about_data = false;                  ///< plan: the data report alone
+  bool is_about_texts = false;                 ///< plan: of generating with a model folder
+  std::int64_t prompt_tokens = 1024;           ///< plan --texts: of each prompt
+
+  std::string from;  ///< import: whose configuration it is
 
   bool is_quick = false;  ///< check: nothing that is measured
   std::string save;       ///< check: the file of the table [machine]
 
-  double temperature = 0;                               ///< generate
-  double top_p = 1;                                     ///< generate
+  train::SamplingValues sampling;                       ///< generate
   std::int64_t max_tokens = 128;                        ///< generate
   std::int64_t seed = 0;                                ///< generate
   comm::UseOfGpus device = comm::UseOfGpus::automatic;  ///< generate
@@ -80,9 +85,6 @@ struct Arguments {
   std::string system;                   ///< generate: the system message, if there is one
 
   std::vector<std::string> adapters;       ///< generate: PEFT folders
-  std::int64_t top_k = 0;                  ///< generate
-  double min_p = 0;                        ///< generate
-  double repetition_penalty = 1;           ///< generate
   std::vector<std::string> stops;          ///< generate: texts that end an answer
   std::int64_t num_answers = 1;            ///< generate: answers of a prompt
   bool shows_log_probs = false;            ///< generate
@@ -101,6 +103,7 @@ struct Arguments {
   std::string merge_into = "trained";                  ///< export: or "original"
   comm::UseOfGpus merges_on = comm::UseOfGpus::never;  ///< export --merge
   bool is_single = false;                              ///< quantize: the maxima of blocks are not
+  std::string format = "nf4";                          ///< quantize: or "fp8", "fp8-block"
   bool is_merge = false;                               ///< trace: merge, not hang
   std::vector<std::string> runs;                       ///< report: output folders
   bool is_csv = false;                                 ///< report: numbers instead of a page

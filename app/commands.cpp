@@ -18,6 +18,8 @@ int run(const Arguments& arguments) {
   switch (arguments.command) {
     case Command::plan:
       return run_plan(arguments, registry);
+    case Command::import_configuration:
+      return run_import(arguments, registry);
     case Command::tokenize:
       return run_tokenize(arguments, registry);
     case Command::generate:

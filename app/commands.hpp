@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands other than training; one file each. All but `check` run as one process without MPI.
 
+#include <filesystem>
+
 #include "cli.hpp"
 #include "comm/environment.hpp"
 #include "train/input/registry.hpp"
@@ -27,10 +29,14 @@ int run_evaluate(const comm::Environment* environment, const Arguments& argument
 
 /// Each returns an exit code. Throws: core::Error.
 int run_plan(const Arguments& arguments, const train::Registry& registry);
+int run_import(const Arguments& arguments, const train::Registry& registry);
 int run_tokenize(const Arguments& arguments, const train::Registry& registry);
+int run_texts_plan(const Arguments& arguments, const train::Registry& registry);
 int run_data_report(const Arguments& arguments, const train::Registry& registry);
 int run_export(const Arguments& arguments, const train::Registry& registry);
 int run_quantize(const Arguments& arguments, const train::Registry& registry);
+/// Tells all that is wrong with the folder of a model. -> Exit code.
+int verify_model(const std::filesystem::path& folder, const train::Registry& registry);
 int run_verify(const Arguments& arguments, const train::Registry& registry);
 int run_report(const Arguments& arguments);
 /// The exit code says how the run is (report::exit_code).

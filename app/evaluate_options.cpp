@@ -19,9 +19,12 @@ void add_evaluate(CLI::App& app, Arguments& arguments) {
   evaluate->add_option("--tasks", how.tasks,
                        "Task files (inputs/tasks); default: those of the deck");
   evaluate
-      ->add_option("--adapter", how.adapters,
-                   "Folders of PEFT adapters: each on the first model is one more to compare")
-      ->allow_extra_args(false);
+      ->add_option(
+          "--adapter", how.adapters,
+          "Folder of a PEFT adapter, once per adapter: each on the first model is one more "
+          "to compare")
+      ->expected(1)
+      ->take_all();
   evaluate->add_option("--data", how.data, "Folder of the tasks' data, if not beside their files");
   evaluate->add_option("-o,--output", how.output, "Folder of the results, and of what goes on")
       ->required();

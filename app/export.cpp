@@ -2,12 +2,11 @@
 #include "export.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "checkpoint/format/layout.hpp"
@@ -19,6 +18,7 @@
 #include "core/log.hpp"
 #include "core/python_json.hpp"
 #include "core/text.hpp"
+#include "export_frozen.hpp"
 #include "model_card.hpp"
 #include "model_folders.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -39,8 +39,10 @@ core::DType export_dtype(const Arguments& arguments, const checkpoint::Texts& so
 
 /// The weights the run began with, if they are (still) there.
 std::optional<weights::ModelFiles> source_files(const std::filesystem::path& model_folder) {
-  if (!std::filesystem::exists(model_folder / "model.safetensors") &&
-      !std::filesystem::exists(model_folder / "model.safetensors.index.json"))
+  const std::array files = {"model.safetensors", "model.safetensors.index.json",
+                            weights::changes_name};
+  if (std::ranges::none_of(
+          files, [&](const char* name) { return std::filesystem::exists(model_folder / name); }))
     return std::nullopt;
   return weights::ModelFiles::open(model_folder);
 }
@@ -59,7 +61,10 @@ void export_whole(const ExportJob& job) {
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);
   plan.sums = job.sums();
-  plan.texts = texts_of(job, config_of(job.model_folder), false);
+  core::Json config = config_of(job.model_folder);
+  // What it began with may have been packed; what was trained is not.
+  const bool was_packed = config.erase("quantization_config") > 0;
+  plan.texts = texts_of(job, std::move(config), was_packed);
   for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
     if (tensor.kind != train::kind_master) continue;
     plan.tensors.push_back({tensor.name,
@@ -67,6 +72,12 @@ void export_whole(const ExportJob& job) {
                             tensor.shape});
   }
   const std::optional<weights::ModelFiles> files = source_files(job.model_folder);
+  const FrozenTensors frozen(job, files);
+  for (const weights::TensorSpec& tensor : frozen.specs()) {
+    const core::DType dtype =
+        job.arguments.dtype.empty() ? tensor.dtype : dtype_of(job.arguments.dtype);
+    plan.tensors.push_back({tensor.name, dtype, tensor.shape});
+  }
   std::set<std::string, std::less<>> foreign;
   for (weights::TensorSpec& tensor : foreign_of(job, files)) {
     foreign.insert(tensor.name);
@@ -77,6 +88,8 @@ void export_whole(const ExportJob& job) {
       [&](std::string_view name, std::int64_t first, std::span<float> piece) {
         if (foreign.contains(name)) {
           read_piece(*files, name, first, piece);
+        } else if (frozen.has(name)) {
+          frozen.read(name, first, piece);
         } else {
           checkpoint::read_tensor(job.found, train::kind_master, name, first, piece);
         }
@@ -184,57 +197,18 @@ void tell_written(const ExportJob& job, const weights::ExportPlan& plan) {
                         job.found.folder.string(), plan.tensors.size(), core::human_bytes(bytes)));
 }
 
-namespace {
-
-/// A folder that is gone when this is.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-/// A model folder as one file, or a run by way of such a folder beside the file.
-int run_export_gguf(const Arguments& arguments, const train::Registry& registry) {
-  GgufFile out{.file = arguments.second, .dtype = arguments.dtype};
-  require_new(out);
-  std::error_code ignored;
-  if (std::filesystem::exists(std::filesystem::path(arguments.path) / "config.json", ignored)) {
-    export_gguf(arguments.path, out, registry);
-    return core::exit_done;
-  }
-  const TemporaryFolder folder(fmt::format("{}.tmp.{}", arguments.second, ::getpid()));
-  Arguments by_way = arguments;
-  by_way.second = folder.path().string();
-  by_way.dtype = "float32";
-  by_way.writes_sums = false;
-  run_export(by_way, registry);
-  if (!std::filesystem::exists(folder.path() / "config.json", ignored))
-    core::fail(core::ErrorKind::command_line,
-               {"finetune export", arguments.path + " has an adapter, and no model of its own",
-                "the file holds a whole model", "Add --merge."});
-  out.name = out.file.stem().string();
-  export_gguf(folder.path(), out, registry);
-  return core::exit_done;
-}
-
-}  // namespace
-
 int run_export(const Arguments& arguments, const train::Registry& registry) {
-  if (is_gguf(arguments.second)) return run_export_gguf(arguments, registry);
+  if (is_by_way(arguments)) return export_by_way(arguments, registry);
   if (arguments.dtype == "q8_0")
     core::fail(core::ErrorKind::command_line,
                {"finetune export", "--dtype q8_0 is for a file that ends in .gguf",
-                "a Hugging Face folder has float32, bfloat16 or float16",
+                "a Hugging Face folder has float32, bfloat16, float16 or FP8",
                 "Name one of these, or such a file."});
+  if (weights::is_in_folder(arguments.path, "config.json"))
+    core::fail(core::ErrorKind::command_line,
+               {"finetune export", arguments.path + " is a model already",
+                "what is exported as a folder is a checkpoint",
+                "Name a file that ends in .gguf, or use --dtype fp8."});
   ExportJob job{.arguments = arguments,
                 .registry = registry,
                 .found = arguments.is_best ? checkpoint::open_best(arguments.path)

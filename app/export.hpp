@@ -60,6 +60,12 @@ void read_piece(const weights::ModelFiles& files, std::string_view name, std::in
 /// "wrote OUT from CHECKPOINT: 14 tensors, 3.2 GiB".
 void tell_written(const ExportJob& job, const weights::ExportPlan& plan);
 
+/// Whether what is asked for is made of a model's folder: GGUF and FP8.
+bool is_by_way(const Arguments& arguments);
+/// Writes it, of a model folder, or of a run by way of such a folder, which is gone afterwards.
+/// Throws: as run_export, run_quantize and export_gguf.
+int export_by_way(const Arguments& arguments, const train::Registry& registry);
+
 /// Whether a name asks for one file that llama.cpp reads.
 bool is_gguf(const std::string& file);
 

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "base/adapter_base.hpp"
-#include "base/base_hash.hpp"
 #include "base/initial_weights.hpp"
 #include "base/merge.hpp"
 #include "base/packed_files.hpp"
@@ -20,11 +19,15 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "export.hpp"
+#include "export_frozen.hpp"
 #include "model/device.hpp"
+#include "model/names.hpp"
 #include "model_card.hpp"
 #include "serving.hpp"
 #include "train/input/described_model.hpp"
 #include "train/run/stored_parts.hpp"
+#include "weights/folder.hpp"
+#include "weights/peft.hpp"
 #include "weights/peft_config.hpp"
 
 namespace finetune::app {
@@ -85,22 +88,9 @@ base::MergeInto merge_into(const ExportJob& job, const train::DescribedModel& mo
   if (!model.quantization.packing.is_dense())
     core::fail(core::ErrorKind::command_line,
                {"finetune export --merge-into original",
-                job.model_folder.string() + " holds the weights in 4 bits", "there are no others",
+                job.model_folder.string() + " holds the weights in few bits", "there are no others",
                 "Leave --merge-into out."});
   return base::MergeInto::original;
-}
-
-/// An adapter means nothing in other weights than those beside which it was trained.
-void require_base(const ExportJob& job, const weights::ModelFiles& files,
-                  const train::DescribedModel& model) {
-  const auto& base = job.found.state.base;
-  if (!base) return;
-  const auto dtype = core::parse_dtype(base->dtype);
-  if (!dtype || base::frozen_hash(files, model.parameters, *dtype) == base->hash) return;
-  core::fail(core::ErrorKind::input,
-             {job.model_folder.string(),
-              fmt::format("is not the model that {} was trained on", job.found.folder.string()),
-              "its weights have another hash", "Name the right one by --model."});
 }
 
 /// config.json of the merged model: nothing of it is packed.
@@ -129,10 +119,52 @@ void tell_merged(const base::MergeReport& report, base::MergeInto into) {
   }
 }
 
+/// Where a tensor of PEFT's file lies in the checkpoint.
+struct StoredTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t first = 0;  ///< element
+};
+
+/// The tensors of PEFT's file, by name.
+std::map<std::string, StoredTensor, std::less<>> stored_tensors(const ExportJob& job,
+                                                                const core::Json& config) {
+  const std::string prefix = model::peft_prefix;
+  const auto token_rows =
+      weights::read_peft_config(config, state_path(job).string(), job.registry.adapters).token_rows;
+  std::map<std::string, StoredTensor, std::less<>> stored;
+  for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
+    if (tensor.kind != train::kind_master) continue;
+    const bool is_part = tensor.name.starts_with(prefix);
+    const auto rows = token_rows.find(model::last_part(model::module_of(tensor.name)));
+    if (!is_part && rows != token_rows.end()) {
+      const std::int64_t columns = tensor.shape.at(1);
+      stored[weights::token_rows_name(tensor.name)] = {
+          tensor.name, {std::ssize(rows->second), columns}, rows->second.front() * columns};
+      continue;
+    }
+    stored[is_part ? tensor.name : prefix + tensor.name] = {tensor.name, tensor.shape};
+    // PEFT keeps a tie only if it finds the tensor under both names.
+    const bool is_head_too = config.value("ensure_weight_tying", false) && !is_part &&
+                             tensor.name.ends_with("embed_tokens.weight");
+    if (is_head_too) stored[prefix + "lm_head.weight"] = {tensor.name, tensor.shape};
+  }
+  return stored;
+}
+
+/// The tokenizer with the new tokens of the run, if it has any: the base has another.
+void add_tokenizer(const ExportJob& job, std::map<std::string, std::string>& texts) {
+  if (!weights::is_in_folder(job.model_folder, weights::changes_name)) return;
+  constexpr std::int64_t largest_text_bytes = std::int64_t{256} << 20;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
+    if (weights::is_in_folder(job.model_folder, name) && !texts.contains(name))
+      texts[name] = weights::read_text_in_folder(job.model_folder, name, largest_text_bytes);
+}
+
 }  // namespace
 
 void export_adapter(const ExportJob& job) {
-  const std::string_view prefix = model::peft_prefix;
   settings_of(job);  // refuses what is none
   const std::string base = base_model_name(config_of(job.model_folder), job.model_folder);
   core::Json config = job.found.state.adapter->config;
@@ -148,27 +180,17 @@ void export_adapter(const ExportJob& job) {
   const auto& beside = job.found.state.base;
   if (beside && !beside->packing.empty())
     plan.texts[base::adapter_base_name] = beside->to_json().dump(2) + "\n";
+  add_tokenizer(job, plan.texts);
   const core::DType dtype =
       job.arguments.dtype.empty() ? core::DType::f32 : dtype_of(job.arguments.dtype);
-  std::map<std::string, std::string, std::less<>> names;  // in PEFT's file -> in the checkpoint
-  for (const checkpoint::TensorEntry& tensor : job.found.manifest.tensors) {
-    if (tensor.kind != train::kind_master) continue;
-    const bool is_part = tensor.name.starts_with(prefix);
-    const std::string name = is_part ? tensor.name : std::string(prefix) + tensor.name;
-    names[name] = tensor.name;
+  const auto stored = stored_tensors(job, config);
+  for (const auto& [name, tensor] : stored)
     plan.tensors.push_back({name, dtype, tensor.shape});
-    // PEFT keeps a tie only if it finds the tensor under both names.
-    const bool is_head_too = config.value("ensure_weight_tying", false) && !is_part &&
-                             tensor.name.ends_with("embed_tokens.weight");
-    if (!is_head_too) continue;
-    const std::string head = std::string(prefix) + "lm_head.weight";
-    names[head] = tensor.name;
-    plan.tensors.push_back({head, dtype, tensor.shape});
-  }
   weights::export_folder(job.arguments.second, plan,
                          [&](std::string_view name, std::int64_t first, std::span<float> piece) {
-                           checkpoint::read_tensor(job.found, train::kind_master,
-                                                   names.find(name)->second, first, piece);
+                           const StoredTensor& tensor = stored.find(name)->second;
+                           checkpoint::read_tensor(job.found, train::kind_master, tensor.name,
+                                                   tensor.first + first, piece);
                          },
                          {});
   tell_written(job, plan);
@@ -182,7 +204,7 @@ void export_merged(const ExportJob& job) {
   const auto files = weights::ModelFiles::open(job.model_folder);
   base::require_same_model(files, model.architecture, model.parameters);
   base::require_zero_biases(files, model.parameters);
-  require_base(job, files, model);
+  require_base(job, files, model.parameters);
 
   weights::ExportPlan plan;
   plan.max_shard_size_bytes = parse_bytes(job.arguments.max_shard_size);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -14,62 +15,18 @@
 #include "export.hpp"
 #include "gguf/q8_0.hpp"
 #include "gguf/writer.hpp"
+#include "gguf_model.hpp"
 #include "gguf_tokenizer.hpp"
 #include "model/family.hpp"
 #include "model/quantization.hpp"
-#include "model/rope.hpp"
+#include "model_folders.hpp"
+#include "train/input/described_model.hpp"
 #include "weights/model_files.hpp"
 
 namespace finetune::app {
 namespace {
 
 namespace fs = std::filesystem;
-/// How a family is called there; its queries and keys have their halves mixed, or not.
-struct Target {
-  std::string architecture;
-  bool pairs_channels = false;
-};
-
-/// What llama.cpp would compute otherwise without a word.
-void require_same_positions(const fs::path& folder, const model::Architecture& a) {
-  using Kind = model::RopeScaling::Kind;
-  const model::RopeScaling& scaling = a.rope_scaling;
-  const model::RopeScaling usual;
-  if (scaling.kind == Kind::longrope)
-    refuse_gguf(folder, "its positions are scaled by a factor for each pair of channels (longrope)",
-                "models of the kinds that are written have none");
-  const double amplitude = 1 + 0.1 * std::log(scaling.factor);
-  if (scaling.kind == Kind::yarn &&
-      (scaling.beta_fast != usual.beta_fast || scaling.beta_slow != usual.beta_slow ||
-       !scaling.is_truncated || std::abs(scaling.amplitude - amplitude) > 1e-6))
-    refuse_gguf(folder,
-                "its rope_scaling has other values than usual for beta_fast, beta_slow, "
-                "attention_factor or truncate",
-                "readers of the file take 32, 1, 1 + log(factor) / 10 and whole channels");
-  const auto differs = [](const model::Layer& layer) {
-    return layer.window > 0 || layer.chunk > 0 || layer.tunes_temperature ||
-           layer.rotary != model::Rotary::halves;
-  };
-  if (std::ranges::any_of(a.layers, differs))
-    refuse_gguf(folder,
-                "some of its layers see a window of positions, or have none or others of their own",
-                "the file has no word for it in models of this kind");
-}
-
-Target target_of(const fs::path& folder, const model::Architecture& a) {
-  const bool is_plain = !a.outputs.are_of_texts() && a.norms == model::Norms::before &&
-                        a.residual_scale == 1 && a.embedding_scale == 1 && a.head_scale == 1 &&
-                        a.rotary_size == 0 && a.num_layers_with_experts() == 0 &&
-                        !a.attention_out_bias && !a.feed_forward_bias;
-  const bool is_llama = (a.family == "llama" || a.family == "mistral") && !a.qkv_bias;
-  if (!is_plain || (!is_llama && a.family != "qwen2" && a.family != "qwen3"))
-    refuse_gguf(folder, fmt::format("models of this kind ({}) are not written as GGUF", a.family),
-                "known: llama, mistral, qwen2 and qwen3 without experts and biases of their own");
-  require_same_positions(folder, a);
-  if (is_llama) return {"llama", true};
-  return {a.family, false};
-}
-
 std::string name_in_file(const std::string& name) {
   static const std::array<std::pair<std::string_view, std::string_view>, 13> parts = {
       {{"input_layernorm", "attn_norm"},
@@ -99,7 +56,7 @@ std::string name_in_file(const std::string& name) {
 }
 
 gguf::TensorType type_of(const model::Parameter& row, gguf::TensorType wanted) {
-  if (row.shape.size() < 2) return gguf::TensorType::f32;
+  if (row.shape.size() < 2 || row.role == model::Role::router) return gguf::TensorType::f32;
   if (wanted == gguf::TensorType::q8_0 && row.shape.back() % gguf::q8_0_together != 0)
     return gguf::TensorType::f16;
   return wanted;
@@ -116,7 +73,20 @@ void pair_channels(std::vector<float>& values, std::int64_t head_size, std::int6
   }
 }
 
-std::vector<std::byte> bytes_of(const std::vector<float>& values, gguf::TensorType type) {
+/// fp16 ends at 65504: rounding beyond would put an infinity into the file without a word.
+void require_range(const std::vector<float>& values, const std::string& name) {
+  constexpr float overflow = 65520;  // the first value that rounds to infinity
+  const auto found = std::ranges::find_if(
+      values, [](float value) { return std::isfinite(value) && std::abs(value) >= overflow; });
+  if (found == values.end()) return;
+  core::fail(core::ErrorKind::numbers,
+             {name, fmt::format("holds {:.6g}", *found), "float16 ends at 65504",
+              "Write the file with --dtype bfloat16."});
+}
+
+std::vector<std::byte> bytes_of(const std::vector<float>& values, gguf::TensorType type,
+                                const std::string& name) {
+  if (type == gguf::TensorType::f16) require_range(values, name);
   if (type == gguf::TensorType::q8_0) return gguf::q8_0(values);
   const std::span<const std::byte> all = std::as_bytes(std::span(values));
   if (type == gguf::TensorType::f32) return {all.begin(), all.end()};
@@ -128,50 +98,68 @@ std::vector<std::byte> bytes_of(const std::vector<float>& values, gguf::TensorTy
   return bytes;
 }
 
-/// Factors that Llama 3.1's long wavelengths are divided by.
-std::vector<float> rope_factors(const model::Architecture& a) {
-  if (a.rope_scaling.kind != model::RopeScaling::Kind::llama3) return {};
-  model::Positions plain = a.positions();
-  plain.scaling = {};
-  const auto before = model::rope_frequencies(plain, a.head_size);
-  std::vector<float> factors = model::rope_frequencies(a.positions(), a.head_size);
-  for (std::size_t i = 0; i < factors.size(); ++i)
-    factors[i] = before[i] / factors[i];
-  return factors;
+/// A tensor of the file, and the rows that lie in it one after the other.
+struct Stack {
+  gguf::Tensor tensor;
+  std::vector<int> rows;
+};
+
+/// Routers, and the matrices of all experts of a layer, by the first row of each.
+std::map<int, Stack> expert_stacks(const model::ParameterTable& table) {
+  std::map<int, Stack> stacks;
+  for (std::size_t i = 0; i < table.decoder.blocks.size(); ++i) {
+    const model::ExpertRows& experts = table.decoder.blocks[i].experts;
+    if (experts.stride == 0) continue;
+    const auto name = [&](const char* part) { return fmt::format("blk.{}.{}.weight", i, part); };
+    const int gate = experts.gate_up.first;
+    stacks[experts.router] = {{name("ffn_gate_inp"), table.row(experts.router).shape},
+                              {experts.router}};
+    const std::pair<int, const char*> parts[] = {
+        {gate, "ffn_gate_exps"}, {gate + 1, "ffn_up_exps"}, {experts.down, "ffn_down_exps"}};
+    for (const auto& [first, part] : parts) {
+      const std::int64_t num = table.row(first).of_experts->total;
+      Stack stack{{name(part), table.row(first).shape}, {}};
+      stack.tensor.shape.insert(stack.tensor.shape.begin(), num);
+      for (int expert = 0; expert < static_cast<int>(num); ++expert)
+        stack.rows.push_back(first + expert * experts.stride);
+      stacks[first] = std::move(stack);
+    }
+  }
+  return stacks;
 }
 
-void add_shape(const model::Architecture& a, const Target& target, const std::string& name,
-               std::uint32_t file_type, GgufValues& values) {
-  const auto key = [&](const char* of) { return target.architecture + "." + of; };
-  const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
-  values.insert(values.end(),
-                {{"general.architecture", target.architecture},
-                 {"general.type", std::string("model")},
-                 {"general.name", name},
-                 {"general.file_type", file_type},
-                 {"general.quantization_version", std::uint32_t{2}},
-                 {key("block_count"), number(a.num_layers)},
-                 {key("context_length"), number(a.max_positions)},
-                 {key("embedding_length"), number(a.d_model)},
-                 {key("feed_forward_length"), number(a.d_ff)},
-                 {key("attention.head_count"), number(a.num_heads)},
-                 {key("attention.head_count_kv"), number(a.num_kv_heads)},
-                 {key("attention.key_length"), number(a.head_size)},
-                 {key("attention.value_length"), number(a.head_size)},
-                 {key("attention.layer_norm_rms_epsilon"), static_cast<float>(a.norm_eps)},
-                 {key("rope.freq_base"), static_cast<float>(a.rope_theta)},
-                 {key("rope.dimension_count"), number(a.head_size)},
-                 {key("vocab_size"), number(a.vocab_size)}});
-  using Kind = model::RopeScaling::Kind;
-  const model::RopeScaling& scaling = a.rope_scaling;
-  if (scaling.kind == Kind::linear || scaling.kind == Kind::yarn) {
-    values.emplace_back(key("rope.scaling.type"),
-                        std::string(scaling.kind == Kind::yarn ? "yarn" : "linear"));
-    values.emplace_back(key("rope.scaling.factor"), static_cast<float>(scaling.factor));
+std::vector<Stack> stacks_of(const model::ParameterTable& table, gguf::TensorType wanted) {
+  std::map<int, Stack> of_experts = expert_stacks(table);
+  std::vector<Stack> stacks;
+  for (int i = 0; i < static_cast<int>(table.rows.size()); ++i) {
+    const model::Parameter& row = table.row(i);
+    const auto found = of_experts.find(i);
+    if (found != of_experts.end())
+      stacks.push_back(std::move(found->second));
+    else if (row.role != model::Role::expert)
+      stacks.push_back({{name_in_file(row.name), row.shape}, {i}});
+    else
+      continue;
+    stacks.back().tensor.type = type_of(row, wanted);
   }
-  if (scaling.kind == Kind::yarn)
-    values.emplace_back(key("rope.scaling.original_context_length"),
-                        number(scaling.original_max_positions));
+  return stacks;
+}
+
+/// The numbers of a row, with channels in the order of the file.
+std::vector<float> values_of(const weights::ModelFiles& files, const model::Parameter& row,
+                             const model::Architecture& a, const GgufTarget& target) {
+  std::vector<float> values(static_cast<std::size_t>(row.count()));
+  files.read({.name = row.name,
+              .shape = row.shape,
+              .dtype = core::DType::f32,
+              .offset = 0,
+              .count = row.count()},
+             std::as_writable_bytes(std::span(values)));
+  const bool turns = row.name.find(".q_proj.") != std::string::npos ||
+                     row.name.find(".k_proj.") != std::string::npos;
+  if (target.pairs_channels && turns)
+    pair_channels(values, a.head_size, row.shape.size() > 1 ? row.shape[1] : 1);
+  return values;
 }
 
 gguf::TensorType wanted_type(const std::string& dtype) {
@@ -204,41 +192,33 @@ void require_new(const GgufFile& out) {
 }
 
 void export_gguf(const fs::path& folder, const GgufFile& out, const train::Registry& registry) {
-  const auto identified = model::identify(model::read_config(folder),
-                                          (folder / "config.json").string(), registry.families);
-  const model::Architecture& a = identified.architecture;
-  const Target target = target_of(folder, a);
+  const train::DescribedModel described = train::describe_model({}, folder, registry);
+  const model::Architecture& a = described.architecture;
+  if (!described.quantization.packing.is_dense())
+    core::fail(core::ErrorKind::input,
+               {folder.string(), "is quantised", "matrices of the file are made of whole numbers",
+                "Name the model that it was made of, or export the run with --merge."});
+  const GgufTarget target = gguf_target_of(folder, a);
   const gguf::TensorType wanted = wanted_type(out.dtype);
-  const model::ParameterTable table = identified.family->describe(a);
+  const model::ParameterTable& table = described.parameters;
   const auto files = weights::ModelFiles::open(folder);
   GgufValues values;
-  fs::path name = folder.lexically_normal();
-  if (name.filename().empty()) name = name.parent_path();
-  add_shape(a, target, out.name.empty() ? name.filename().string() : out.name, file_type_of(wanted),
-            values);
+  const std::string name = without_last_slash(folder).filename().string();
+  add_gguf_model(a, target, out.name.empty() ? name : out.name, file_type_of(wanted), values);
   add_gguf_tokenizer(folder, a.vocab_size, values);
-  const std::vector<float> factors = rope_factors(a);
+  const std::vector<float> factors = gguf_rope_factors(a);
+  const std::vector<Stack> stacks = stacks_of(table, wanted);
   std::vector<gguf::Tensor> tensors;
   if (!factors.empty())
     tensors.push_back({"rope_freqs.weight", {std::ssize(factors)}, gguf::TensorType::f32});
-  for (const model::Parameter& row : table.rows)
-    tensors.push_back({name_in_file(row.name), row.shape, type_of(row, wanted)});
+  for (const Stack& stack : stacks)
+    tensors.push_back(stack.tensor);
   gguf::Writer writer(out.file, values, tensors);
   if (!factors.empty()) writer.add(std::as_bytes(std::span(factors)));
-  for (const model::Parameter& row : table.rows) {
-    std::vector<float> read(static_cast<std::size_t>(row.count()));
-    files.read({.name = row.name,
-                .shape = row.shape,
-                .dtype = core::DType::f32,
-                .offset = 0,
-                .count = row.count()},
-               std::as_writable_bytes(std::span(read)));
-    const bool turns = row.name.find(".q_proj.") != std::string::npos ||
-                       row.name.find(".k_proj.") != std::string::npos;
-    if (target.pairs_channels && turns)
-      pair_channels(read, a.head_size, row.shape.size() > 1 ? row.shape[1] : 1);
-    writer.add(bytes_of(read, type_of(row, wanted)));
-  }
+  for (const Stack& stack : stacks)
+    for (const int row : stack.rows)
+      writer.add(bytes_of(values_of(files, table.row(row), a, target), stack.tensor.type,
+                          table.row(row).name));
   writer.finish();
   log::info(fmt::format("wrote {}: {} tensors, {}", out.file.string(), tensors.size(),
                         core::human_bytes(static_cast<std::int64_t>(fs::file_size(out.file)))));

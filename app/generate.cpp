@@ -11,46 +11,41 @@
 #include "comm/agree.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
-#include "core/log.hpp"
+#include "core/text.hpp"
 #include "data/text/model_template.hpp"
 #include "data/text/prompt.hpp"
 #include "data/text/text_source.hpp"
 #include "formats/alpaca/alpaca.hpp"
-#include "model/device.hpp"
 #include "model_folders.hpp"
+#include "option_names.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/input/described_model.hpp"
 
 namespace finetune::app {
 namespace {
 
-/// As the deck's model says, unless the command line does: narrow where its files are.
-core::DType dtype_of(const Arguments& arguments, core::DType of_files) {
-  if (arguments.dtype_of_products == "bf16") return core::DType::bf16;
-  if (arguments.dtype_of_products == "auto" && of_files == core::DType::bf16)
-    return core::DType::bf16;
-  return core::DType::f32;
-}
-
-/// Ranks that share a model compute on their processors: they have no groups but the host's.
-shard::Options options_of(const Arguments& arguments, const comm::Communicator& world,
-                          core::DType dtype) {
-  shard::Options options;
-  options.numbers.compute = dtype;
-  if (world.size() == 1)
-    options.device = options.state_device =
-        model::compute_device(comm::choose_first_device(arguments.device).index);
-  return options;
+train::Sampling sampling_of(const Arguments& arguments, const comm::Communicator& world,
+                            const tokenizer::Tokenizer& tokenizer) {
+  const train::ChosenSampling chosen = comm::agree(world, [&] {
+    return train::choose_sampling(arguments.sampling,
+                                  train::read_generation_config(arguments.path));
+  });
+  if (!chosen.note.empty()) remark(world, chosen.note);
+  train::Sampling sampling = chosen.sampling;
+  sampling.seed = static_cast<std::uint64_t>(arguments.seed);
+  sampling.max_tokens = arguments.max_tokens;
+  sampling.vocab_size = tokenizer.vocab_size();
+  return sampling;
 }
 
 int generate_one(const Generator& of) {
-  const Prompt prompt = comm::agree(of.world, [&] { return prompt_of(of, of.arguments.second); });
+  const Prompt prompt = comm::agree(
+      of.world, [&] { return prompt_of(of, of.arguments.second, "finetune generate"); });
   const auto loaded = of.load(of.arguments.adapters.empty() ? "" : of.arguments.adapters.front());
   const std::int64_t count = of.arguments.num_answers;
   for (std::int64_t i = 0; i < count; ++i) {
-    const train::TextRequest request = comm::agree(of.world, [&] {
-      return request_of(of, prompt, i, loaded->architecture(), "finetune generate");
-    });
+    const train::TextRequest request =
+        comm::agree(of.world, [&] { return request_of(of, prompt, i, "finetune generate"); });
     Printer printer(of.tokenizer, of.world.is_root());
     const bool streams = request.is_complete == nullptr;
     train::GenerateOptions how{.wants_log_probs = of.arguments.shows_log_probs,
@@ -73,11 +68,23 @@ int generate_one(const Generator& of) {
 
 }  // namespace
 
+core::DType dtype_of_products(const Arguments& arguments, core::DType of_files) {
+  if (arguments.dtype_of_products == "bf16") return core::DType::bf16;
+  if (arguments.dtype_of_products == "auto" && of_files == core::DType::bf16)
+    return core::DType::bf16;
+  return core::DType::f32;
+}
+
 std::unique_ptr<train::LoadedModel> Generator::load(const std::string& adapter) const {
-  auto loaded =
-      std::make_unique<train::LoadedModel>(arguments.path, registry, groups, options, adapter);
+  auto loaded = std::make_unique<train::LoadedModel>(arguments.path, registry, groups, options,
+                                                     train::WeightUse::read, adapter);
   comm::agree_all(world, [&] { train::require_vocabulary(tokenizer, loaded->architecture()); });
   return loaded;
+}
+
+void remark(const comm::Communicator& world, const std::string& text) {
+  if (!world.is_root()) return;
+  std::fputs((core::printable(text) + "\n").c_str(), stderr);
 }
 
 data::ChatTemplate chat_template_of(const Generator& of) {
@@ -97,19 +104,25 @@ data::ChatTemplate chat_template_of(const Generator& of) {
 
 Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
                  const data::Conversation& conversation, const std::string& where) {
-  const auto segments = data::render_prompt(chat, conversation, where);
+  const auto segments = [&] {
+    try {
+      return data::render_prompt(chat, conversation, where);
+    } catch (const core::Error& error) {
+      throw core::Error(error.kind(), with_options(error.what(), "--template"));
+    }
+  }();
   return {data::tokenise(segments, of.tokenizer, data::SpecialNameMeaning::text, false).ids,
           {of.tokenizer.eos_id(), *of.tokenizer.id(chat.stop)}};
 }
 
-Prompt prompt_of(const Generator& of, const std::string& text) {
+Prompt prompt_of(const Generator& of, const std::string& text, const std::string& where) {
   Prompt prompt;
   if (of.arguments.is_chat) {
     data::Conversation conversation;
     if (!of.arguments.system.empty())
       conversation.messages.push_back({data::ChatRole::system, of.arguments.system, {}, {}});
     conversation.messages.push_back({data::ChatRole::user, text, {}, {}});
-    prompt = prompt_of(of, chat_template_of(of), conversation, "finetune generate");
+    prompt = prompt_of(of, chat_template_of(of), conversation, where);
   } else {
     prompt = {data::encode_prompt(of.tokenizer, of.arguments.is_instruction
                                                     ? formats::alpaca::alpaca_prompt(text)
@@ -117,35 +130,33 @@ Prompt prompt_of(const Generator& of, const std::string& text) {
               {of.tokenizer.eos_id()}};
   }
   if (prompt.ids.empty())
-    core::fail(core::ErrorKind::command_line, {"finetune generate", "the prompt is empty",
-                                               "there is nothing to continue", "Give a prompt."});
+    core::fail(core::ErrorKind::command_line,
+               {where, "the prompt is empty", "there is nothing to continue", "Give a prompt."});
   return prompt;
 }
 
 train::TextRequest request_of(const Generator& of, const Prompt& prompt, std::int64_t id,
-                              const model::Architecture& architecture, const std::string& where) {
-  if (std::ssize(prompt.ids) >= architecture.max_positions)
+                              const std::string& where) {
+  if (std::ssize(prompt.ids) >= of.architecture.max_positions)
     core::fail(core::ErrorKind::command_line,
                {where, fmt::format("the prompt has {} tokens", prompt.ids.size()),
                 fmt::format("the model has {} positions, and the answer needs some",
-                            architecture.max_positions),
+                            of.architecture.max_positions),
                 "Shorten it."});
-  const Arguments& arguments = of.arguments;
-  train::TextRequest request{.id = id, .prompt = prompt.ids, .sampling = {}};
-  request.sampling = {.temperature = arguments.temperature,
-                      .top_k = arguments.top_k,
-                      .top_p = arguments.top_p,
-                      .min_p = arguments.min_p,
-                      .repetition_penalty = arguments.repetition_penalty,
-                      .seed = static_cast<std::uint64_t>(arguments.seed),
-                      .max_tokens = arguments.max_tokens,
-                      .stop = prompt.stop,
-                      .vocab_size = of.tokenizer.vocab_size()};
-  if (!arguments.stops.empty())
-    request.is_complete = [&of](std::span<const std::int32_t> tokens) {
-      return holds_stop(of.tokenizer.decode(tokens), of.arguments.stops);
-    };
+  train::TextRequest request{.id = id, .prompt = prompt.ids, .sampling = of.sampling};
+  std::vector<std::int32_t>& stop = request.sampling.stop;
+  stop.insert(stop.end(), prompt.stop.begin(), prompt.stop.end());
+  end_at(of, of.arguments.stops, request);
   return request;
+}
+
+void end_at(const Generator& of, const std::vector<std::string>& stops,
+            train::TextRequest& request) {
+  request.is_complete = nullptr;
+  if (stops.empty()) return;
+  request.is_complete = [&of, stops](std::span<const std::int32_t> tokens) {
+    return holds_stop(of.tokenizer.decode(tokens), stops);
+  };
 }
 
 bool holds_stop(const std::string& text, const std::vector<std::string>& stops) {
@@ -192,11 +203,20 @@ int run_generate(const comm::Environment* environment, const Arguments& argument
       require_no_run(adapter);
     return tokenizer::Tokenizer::load(arguments.path);
   });
-  const core::DType dtype = dtype_of(
-      arguments, train::describe_model(world, arguments.path, registry).architecture.file_dtype);
+  const auto described = train::describe_model(world, arguments.path, registry);
+  const core::DType dtype = dtype_of_products(arguments, described.architecture.file_dtype);
   const shard::Groups groups = train::sharing_groups(world, node, arguments.tp);
-  const shard::Options options = options_of(arguments, world, dtype);
-  const Generator generator{arguments, registry, world, groups, options, tokenizer};
+  const shard::Options options = comm::agree(world, [&] {
+    try {
+      return train::inference_options(dtype, world, arguments.device);
+    } catch (const core::Error& error) {
+      throw core::Error(error.kind(), with_options(error.what(), "--template"));
+    }
+  });
+  const train::Sampling sampling = sampling_of(arguments, world, tokenizer);
+  const Generator generator{
+      arguments, registry, world, groups, options, tokenizer, described.architecture, sampling};
+  if (described.architecture.outputs.are_of_texts()) return label_texts(generator);
   if (!arguments.file.empty()) return generate_file(generator);
   if (arguments.is_chat && arguments.second.empty()) return generate_chat(generator);
   if (arguments.adapters.size() > 1)

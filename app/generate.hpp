@@ -27,15 +27,23 @@ struct Generator {
   const shard::Groups& groups;
   const shard::Options& options;
   const tokenizer::Tokenizer& tokenizer;
+  const model::Architecture& architecture;
+  const train::Sampling& sampling;  ///< unless a line of a file says otherwise
 
   /// The model with the adapter in a folder; empty: without. Collective on the world.
   std::unique_ptr<train::LoadedModel> load(const std::string& adapter) const;
 };
 
+/// As --dtype says, or narrow where the model's files are.
+core::DType dtype_of_products(const Arguments& arguments, core::DType of_files);
+
 struct Prompt {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> stop;  ///< tokens that end the answer
 };
+
+/// A line for people, from the root, on stderr: on stdout are answers alone.
+void remark(const comm::Communicator& world, const std::string& text);
 
 /// The chat template that the command line names, or the model's. Throws: ErrorKind::command_line.
 data::ChatTemplate chat_template_of(const Generator& of);
@@ -44,14 +52,17 @@ data::ChatTemplate chat_template_of(const Generator& of);
 Prompt prompt_of(const Generator& of, const data::ChatTemplate& chat,
                  const data::Conversation& conversation, const std::string& where);
 
-/// A text: of a user, an instruction or just to go on with, as the command line says. Throws:
-/// ErrorKind::command_line for an empty one.
-Prompt prompt_of(const Generator& of, const std::string& text);
+/// A text: of a user, an instruction or just to go on with, as the command line says. `where`
+/// begins messages. Throws: ErrorKind::command_line for an empty one.
+Prompt prompt_of(const Generator& of, const std::string& text, const std::string& where);
 
-/// With what the command line says of sampling. Throws: ErrorKind::command_line beginning with
+/// With the sampling that applies. Throws: ErrorKind::command_line beginning with
 /// `where` for a prompt that leaves no room.
 train::TextRequest request_of(const Generator& of, const Prompt& prompt, std::int64_t id,
-                              const model::Architecture& architecture, const std::string& where);
+                              const std::string& where);
+/// Also ends at one of these texts, of which none may be.
+void end_at(const Generator& of, const std::vector<std::string>& stops,
+            train::TextRequest& request);
 
 /// Whether one of the texts that end an answer is in it, and the answer without what follows.
 bool holds_stop(const std::string& text, const std::vector<std::string>& stops);
@@ -79,5 +90,7 @@ class Printer {
 /// Exit codes. Collective on the world.
 int generate_file(const Generator& of);
 int generate_chat(const Generator& of);
+/// Of a model with a head for labels or a number: what it says of a text, or of a file of them.
+int label_texts(const Generator& of);
 
 }  // namespace finetune::app

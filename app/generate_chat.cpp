@@ -10,15 +10,16 @@
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
-#include "core/log.hpp"
 #include "generate.hpp"
+#include "model_folders.hpp"
 
 namespace finetune::app {
 namespace {
 
 constexpr const char* help =
     "/base            the model without an adapter, to compare\n"
-    "/adapter NAME    one of the adapters of the command line\n"
+    "/adapter NAME    one of the adapters that were used, or named in the command line\n"
+    "/adapter FOLDER  another one; the model is not loaded again\n"
     "/again           the last question once more, to whoever answers now\n"
     "/system TEXT     the system message; without TEXT none\n"
     "/reset           forgets what was said\n"
@@ -28,7 +29,7 @@ constexpr const char* help =
 std::optional<std::string> typed(const comm::Communicator& world, const std::string& asking) {
   std::string line;
   if (world.is_root()) {
-    if (::isatty(STDIN_FILENO) != 0) std::cout << asking << std::flush;
+    if (::isatty(STDIN_FILENO) != 0) std::cerr << asking << std::flush;
     const bool is_there = static_cast<bool>(std::getline(std::cin, line));
     line = (is_there ? "1" : "0") + line;
   }
@@ -42,8 +43,10 @@ class Chat {
   explicit Chat(const Generator& of)
       : of_(of),
         chat_(comm::agree(of.world, [&] { return chat_template_of(of); })),
-        system_(of.arguments.system) {
-    use(of.arguments.adapters.empty() ? "" : of.arguments.adapters.front());
+        system_(of.arguments.system),
+        adapters_(of.arguments.adapters) {
+    if (!adapters_.empty()) adapter_ = adapters_.front();
+    loaded_ = of_.load(adapter_);
     tell("/help says what can be typed.");
   }
 
@@ -58,19 +61,10 @@ class Chat {
   }
 
  private:
-  void tell(const std::string& text) const {
-    if (of_.world.is_root()) log::info(text);
-  }
+  void tell(const std::string& text) const { remark(of_.world, text); }
   std::string name() const {
     if (adapter_.empty() || !uses_adapter_) return "base";
     return std::filesystem::path(adapter_).lexically_normal().filename().string();
-  }
-
-  void use(const std::string& adapter) {
-    loaded_.reset();
-    loaded_ = of_.load(adapter);
-    adapter_ = adapter;
-    uses_adapter_ = true;
   }
 
   /// Is an error for nobody: the conversation goes on.
@@ -93,19 +87,35 @@ class Chat {
     }
   }
 
+  /// A known one by its name, else a folder. One that cannot be used leaves all as it was.
   void choose(const std::string& wanted) {
-    const auto& all = of_.arguments.adapters;
-    const auto found = std::ranges::find_if(all, [&](const std::string& adapter) {
+    const auto found = std::ranges::find_if(adapters_, [&](const std::string& adapter) {
       return adapter == wanted ||
              std::filesystem::path(adapter).lexically_normal().filename() == wanted;
     });
-    if (found == all.end()) {
-      tell(fmt::format("there is no adapter \"{}\" among those of --adapter", wanted));
-    } else if (*found != adapter_) {
-      use(*found);
-    } else {
-      uses_adapter_ = true;
+    const bool is_known = found != adapters_.end();
+    const std::string adapter = is_known ? *found : wanted;
+    try {
+      comm::agree_all(of_.world, [&] {
+        if (!is_known) require_adapter(adapter);
+      });
+      if (adapter != adapter_) loaded_->use_adapter(adapter);
+    } catch (const comm::AgreedError& error) {
+      if (!loaded_->is_usable()) throw;
+      return tell(error.what());
     }
+    if (!is_known) adapters_.push_back(adapter);
+    adapter_ = adapter;
+    uses_adapter_ = true;
+  }
+
+  static void require_adapter(const std::string& folder) {
+    require_no_run(folder);
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored))
+      core::fail(core::ErrorKind::command_line,
+                 {"/adapter", fmt::format("there is no adapter \"{}\"", folder),
+                  "it is neither one of --adapter nor a folder", "Name one of these."});
   }
 
   void again() {
@@ -126,7 +136,7 @@ class Chat {
     try {
       request = comm::agree(of_.world, [&] {
         return request_of(of_, prompt_of(of_, chat_, all, "the conversation"), num_answers_,
-                          loaded_->architecture(), "the conversation");
+                          "the conversation");
       });
     } catch (const core::Error& error) {
       return tell(error.what());
@@ -147,6 +157,7 @@ class Chat {
   const Generator& of_;
   data::ChatTemplate chat_;
   std::string system_;
+  std::vector<std::string> adapters_;
   data::Conversation said_;
   std::unique_ptr<train::LoadedModel> loaded_;
   std::string adapter_;

@@ -4,178 +4,141 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <optional>
-#include <system_error>
+#include <string>
+#include <vector>
 
+#include "answer_file.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/conversation.hpp"
 #include "generate.hpp"
+#include "model_identity.hpp"
 #include "train/run/stop.hpp"
 
 namespace finetune::app {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A line of the file.
 struct Asked {
-  core::Json id = {};       ///< as the line says it; null: none
-  std::string fingerprint;  ///< of line and settings: whose answer one is
-  std::int64_t line = 0;    ///< from 1
+  core::Json id = {};                   ///< as the line says it; null: none
+  std::string fingerprint;              ///< of line and settings: whose answer one is
+  std::vector<std::string> stops = {};  ///< texts that end an answer
   train::TextRequest request = {};
 };
 
-std::string text_in(const core::Json& record, const char* field, const std::string& where) {
-  if (!record.at(field).is_string())
-    core::fail(core::ErrorKind::input, {where, fmt::format("\"{}\" is no text", field), "",
-                                        "Write a text between quotes."});
-  return record.at(field).get<std::string>();
+/// Other columns of data mean nothing here, but one whose name is nearly that of a setting is
+/// misspelt, and would be left out of account without a word.
+void require_known_keys(const core::Json& record, const std::string& where) {
+  static const std::vector<std::string> known = {
+      "id",         "prompt", "messages", "temperature",
+      "top_k",      "top_p",  "min_p",    "repetition_penalty",
+      "max_tokens", "seed",   "stop"};
+  for (const auto& [key, value] : record.items()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    if (const auto meant = core::nearest(key, known))
+      core::fail(core::ErrorKind::input, {where, fmt::format("there is no key \"{}\"", key),
+                                          fmt::format("a line has {}", fmt::join(known, ", ")),
+                                          fmt::format("Did you mean \"{}\"?", *meant)});
+  }
 }
 
-data::Conversation conversation_in(const core::Json& list, const std::string& where) {
-  data::Conversation conversation;
-  const auto refuse = [&](const std::string& problem) {
-    core::fail(core::ErrorKind::input,
-               {where, problem, "a message is {\"role\": ..., \"content\": ...}",
-                "Correct it: roles are system, user, assistant and tool."});
-  };
-  if (!list.is_array() || list.empty()) refuse("\"messages\" is no list of messages");
-  for (const core::Json& message : list) {
-    if (!message.is_object() || !message.contains("role") || !message.contains("content") ||
-        !message["role"].is_string() || !message["content"].is_string())
-      refuse("a message has no role or no content that is a text");
-    const auto role = data::role_named(message["role"].get<std::string>());
-    if (!role) refuse(fmt::format("there is no role {}", message["role"].dump()));
-    conversation.messages.push_back({role->role, message["content"].get<std::string>(), {}, {}});
-  }
-  return conversation;
+std::optional<std::int64_t> read_whole(const core::Json& record, const char* key, double low,
+                                       double high, const std::string& where) {
+  const auto number = train::read_number(record, key, low, high, where);
+  if (!number) return std::nullopt;
+  if (*number != std::floor(*number))
+    core::fail(core::ErrorKind::input, {where, fmt::format("\"{}\" is {}", key, *number),
+                                        "a whole number is expected", "Correct it."});
+  return static_cast<std::int64_t>(*number);
 }
 
 /// Sampling of its own, where a line has it.
 void read_own(const core::Json& record, const std::string& where, train::Sampling& sampling) {
-  const auto number = [&](const char* field, double low, double high, auto& value) {
-    if (!record.contains(field)) return;
-    const core::Json& given = record.at(field);
-    if (!given.is_number() || given.get<double>() < low || given.get<double>() > high)
+  read_whole(record, "top_k", 0, 1e9, where);
+  train::apply(train::read_sampling(record, where), sampling);
+  if (const auto seed = read_whole(record, "seed", 0, 1e15, where))
+    sampling.seed = static_cast<std::uint64_t>(*seed);
+  if (const auto most = read_whole(record, "max_tokens", 1, 1 << 24, where))
+    sampling.max_tokens = *most;
+}
+
+/// The texts that end an answer: a line's own ones, in the place of --stop.
+std::vector<std::string> read_stops(const core::Json& record, const std::string& where,
+                                    const std::vector<std::string>& otherwise) {
+  if (!record.contains("stop") || record.at("stop").is_null()) return otherwise;
+  const core::Json& given = record.at("stop");
+  std::vector<std::string> stops;
+  for (const core::Json& stop : given.is_array() ? given : core::Json::array({given})) {
+    if (!stop.is_string() || stop.get<std::string>().empty())
       core::fail(core::ErrorKind::input,
-                 {where, fmt::format("\"{}\" is {}", field, given.dump()),
-                  fmt::format("a number from {} to {} is expected", low, high), "Correct it."});
-    value = given.get<std::decay_t<decltype(value)>>();
-  };
-  number("temperature", 0, 100, sampling.temperature);
-  number("top_k", 0, 1e9, sampling.top_k);
-  number("top_p", 0, 1, sampling.top_p);
-  number("min_p", 0, 1, sampling.min_p);
-  number("repetition_penalty", 1e-3, 1e3, sampling.repetition_penalty);
-  number("seed", 0, 1e15, sampling.seed);
-  number("max_tokens", 1, 1 << 24, sampling.max_tokens);
+                 {where, fmt::format("\"stop\" is {}", given.dump()),
+                  "a text that is not empty is expected, or a list of such", "Correct it."});
+    stops.push_back(stop.get<std::string>());
+  }
+  return stops;
 }
 
 /// What else decides an answer.
-std::string settings_of(const Generator& of) {
+std::string settings_of(const Generator& of, const std::string& models) {
   const Arguments& a = of.arguments;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", a.path,
+  const train::Sampling& s = of.sampling;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", a.path, models,
                      fmt::join(a.adapters, " "), core::name(of.options.numbers.compute),
-                     a.temperature, a.top_k, a.top_p, a.min_p, a.repetition_penalty, a.seed,
+                     s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, a.seed,
                      a.max_tokens, a.num_answers, fmt::join(a.stops, "\n"), a.is_chat,
                      a.is_instruction, a.chat_template, a.system, a.shows_log_probs);
 }
 
-std::vector<Asked> read_prompts(const Generator& of, const model::Architecture& architecture) {
-  const auto records = data::open_records(of.arguments.file);
-  const std::string how = settings_of(of);
+std::unique_ptr<data::Records> open_prompts(const std::string& file) {
+  try {
+    return data::open_records(file);
+  } catch (const core::Error& error) {
+    // What reads the file knows of training data alone.
+    if (std::string(error.what()).find("there is nothing to train on") == std::string::npos) throw;
+    core::fail(error.kind(), {file, "has no prompts", "there is nothing to answer",
+                              "Write a JSON object a line with \"prompt\" or \"messages\"."});
+  }
+}
+
+/// `models`: their identity.
+std::vector<Asked> read_prompts(const Generator& of, const std::string& models) {
+  const auto records = open_prompts(of.arguments.file);
+  const std::string how = settings_of(of, models);
   std::vector<Asked> all;
   std::optional<data::ChatTemplate> chat;
   for (std::int64_t i = 0; i < records->size(); ++i) {
     const core::Json record = records->object(i);
     const std::string where = records->where(i);
     Asked asked{.id = record.value("id", core::Json()),
-                .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16),
-                .line = i + 1};
+                .fingerprint = core::fingerprint(record.dump() + how).substr(0, 16)};
     Prompt prompt;
     if (record.contains("messages")) {
       if (!chat) chat = chat_template_of(of);
       prompt = prompt_of(of, *chat, conversation_in(record.at("messages"), where), where);
     } else if (record.contains("prompt")) {
-      prompt = prompt_of(of, text_in(record, "prompt", where));
+      prompt = prompt_of(of, text_in(record, "prompt", where), where);
     } else {
       core::fail(core::ErrorKind::input, {where, "there is neither \"prompt\" nor \"messages\"",
                                           "one of them is what the model continues", "Add one."});
     }
-    asked.request = request_of(of, prompt, i, architecture, where);
+    require_known_keys(record, where);
+    asked.request = request_of(of, prompt, i, where);
     read_own(record, where, asked.request.sampling);
+    asked.stops = read_stops(record, where, of.arguments.stops);
+    end_at(of, asked.stops, asked.request);
     all.push_back(std::move(asked));
   }
   return all;
 }
-
-/// The file of the answers, of the root alone.
-class Answers {
- public:
-  Answers(const comm::Communicator& world, fs::path file) : world_(world), file_(std::move(file)) {}
-
-  /// How many lines of an earlier start are whole answers to the same prompts.
-  std::int64_t open(const std::vector<Asked>& prompts) {
-    const auto done = comm::agree(world_, [&]() -> std::int64_t {
-      if (!world_.is_root()) return 0;
-      std::error_code ignored;
-      std::string kept;
-      std::int64_t count = 0;
-      if (fs::exists(file_, ignored)) {
-        std::ifstream in(file_);
-        for (std::string line; std::getline(in, line) && !in.eof(); ++count) {
-          require_same(line, prompts, count);
-          kept += line + "\n";
-        }
-        fs::resize_file(file_, kept.size());
-      }
-      out_.open(file_, std::ios::app);
-      if (!out_)
-        core::fail(core::ErrorKind::create, {file_.string(), "cannot be written",
-                                             core::system_reason(), "Name another file by -o."});
-      return count;
-    });
-    return world_.all_reduce(done, comm::Reduce::max);
-  }
-
-  void add(const std::string& lines) {
-    comm::agree_all(world_, [&] {
-      if (!world_.is_root()) return;
-      out_ << lines << std::flush;
-      if (!out_)
-        core::fail(core::ErrorKind::io,
-                   {file_.string(), "cannot be written", core::system_reason(),
-                    "Is the disk full? The same command goes on from what is there."});
-    });
-  }
-
- private:
-  void require_same(const std::string& line, const std::vector<Asked>& prompts,
-                    std::int64_t index) const {
-    const core::Json answer = core::Json::parse(line, nullptr, false);
-    const bool is_same =
-        index < std::ssize(prompts) && answer.is_object() &&
-        answer.value("prompt_hash", "") == prompts[static_cast<std::size_t>(index)].fingerprint;
-    if (is_same) return;
-    core::fail(core::ErrorKind::create,
-               {fmt::format("{}:{}", file_.string(), index + 1),
-                "is no answer to this line of the prompts",
-                "what is there already is kept, and these are other prompts or other settings",
-                "Remove it, or name another file by -o."});
-  }
-
-  comm::Communicator world_;
-  fs::path file_;
-  std::ofstream out_;
-};
 
 class Batch {
  public:
@@ -222,7 +185,7 @@ class Batch {
     data::OrderedJson line;
     if (!asked.id.is_null()) line["id"] = data::OrderedJson::parse(asked.id.dump());
     const auto text_of = [&](const train::GeneratedText& text) {
-      return before_stop(of_.tokenizer.decode(text.tokens), of_.arguments.stops);
+      return before_stop(of_.tokenizer.decode(text.tokens), asked.stops);
     };
     data::OrderedJson all = data::OrderedJson::array(), counts = all, complete = all, logs = all;
     for (const train::GeneratedText& text : texts) {
@@ -240,18 +203,6 @@ class Batch {
     return line.dump(-1, ' ', false, data::OrderedJson::error_handler_t::replace);
   }
 
-  static std::string in_order(const std::vector<std::string>& of_ranks) {
-    std::vector<std::pair<std::int64_t, std::string>> all;
-    for (const std::string& of_rank : of_ranks)
-      for (const core::Json& each : core::Json::parse(of_rank))
-        all.emplace_back(each[0].get<std::int64_t>(), each[1].get<std::string>());
-    std::ranges::sort(all);
-    std::string lines;
-    for (const auto& [i, line] : all)
-      lines += line + "\n";
-    return lines;
-  }
-
   const Generator& of_;
   const train::Engine& engine_;
   const std::vector<Asked>& prompts_;
@@ -261,25 +212,19 @@ class Batch {
 }  // namespace
 
 int generate_file(const Generator& of) {
-  comm::agree_all(of.world, [&] {
-    if (of.arguments.output.empty())
-      core::fail(core::ErrorKind::command_line,
-                 {"finetune generate", "--file is given, and no -o",
-                  "answers to a file of prompts are a file", "Name it by -o."});
-    if (of.arguments.adapters.size() > 1)
-      core::fail(core::ErrorKind::command_line,
-                 {"finetune generate", "several adapters are named",
-                  "a file of prompts has one file of answers", "Name one."});
-  });
+  comm::agree_all(of.world, [&] { require_one_answer(of.arguments); });
   train::watch_signals();
+  std::vector<std::filesystem::path> folders = {of.arguments.path};
+  folders.insert(folders.end(), of.arguments.adapters.begin(), of.arguments.adapters.end());
+  const std::string models = identity_of_models(of.world, folders);
+  // Whatever may be wrong with the files is said before a large model is loaded.
+  const auto prompts = comm::agree(of.world, [&] { return read_prompts(of, models); });
+  AnswerFile answers(of.world, of.arguments.output);
+  std::vector<std::string> fingerprints;
+  for (const Asked& asked : prompts)
+    fingerprints.push_back(asked.fingerprint);
+  const std::int64_t done = answers.open(fingerprints), count = std::ssize(prompts);
   const auto loaded = of.load(of.arguments.adapters.empty() ? "" : of.arguments.adapters.front());
-  const auto prompts =
-      comm::agree(of.world, [&] { return read_prompts(of, loaded->architecture()); });
-  Answers answers(of.world, of.arguments.output);
-  const std::int64_t done = answers.open(prompts), count = std::ssize(prompts);
-  if (of.world.is_root() && done > 0)
-    log::info(fmt::format("goes on: {} of {} prompts are answered in {}", done, count,
-                          of.arguments.output));
   const train::Engine engine = loaded->engine();
   Batch batch(of, engine, prompts);
   const std::int64_t round = 2 * of.arguments.batch * engine.shards.fsdp().size();

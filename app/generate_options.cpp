@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "options.hpp"
 #include "train/input/settings.hpp"
@@ -15,11 +16,13 @@ void add_generate(CLI::App& app, Arguments& arguments) {
                      "The prompt is an instruction: wrap it as Alpaca data does");
   generate
       ->add_option("--adapter", arguments.adapters,
-                   "Folder of a PEFT adapter for the model; several in a conversation")
-      ->allow_extra_args(false);
+                   "Folder of a PEFT adapter for the model; in a conversation once per adapter")
+      ->expected(1)
+      ->take_all();
   generate
       ->add_option("--file", arguments.file,
-                   "Prompts: a JSON object a line with \"prompt\" or \"messages\"")
+                   "Prompts: a JSON object a line with \"prompt\" or \"messages\"; of a model with "
+                   "labels \"text\" or \"messages\"")
       ->excludes(prompt);
   generate->add_option("-o,--output", arguments.output, "With --file: the answers, a line each")
       ->needs("--file");
@@ -45,24 +48,28 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate->add_option("--system", arguments.system, "With --chat: the system message")
       ->needs(chat);
   generate
-      ->add_option("--temperature", arguments.temperature, "0: always take the most likely token")
+      ->add_option("--temperature", arguments.sampling.temperature,
+                   "0: always take the most likely token")
       ->check(CLI::Range(0.0, 100.0));
   generate
-      ->add_option("--top-p", arguments.top_p,
+      ->add_option("--top-p", arguments.sampling.top_p,
                    "Sample from the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
-  generate->add_option("--top-k", arguments.top_k, "Sample from so many of the most likely tokens")
+  generate
+      ->add_option("--top-k", arguments.sampling.top_k,
+                   "Sample from so many of the most likely tokens")
       ->check(CLI::NonNegativeNumber);
   generate
-      ->add_option("--min-p", arguments.min_p,
+      ->add_option("--min-p", arguments.sampling.min_p,
                    "Sample from tokens with this part of the likeliest's probability")
       ->check(CLI::Range(0.0, 1.0));
   generate
-      ->add_option("--repetition-penalty", arguments.repetition_penalty,
+      ->add_option("--repetition-penalty", arguments.sampling.repetition_penalty,
                    "Above 1: tokens that are there already are less likely")
       ->check(CLI::Range(0.001, 1000.0));
-  generate->add_option("--stop", arguments.stops, "Texts that end an answer")
-      ->allow_extra_args(false);
+  generate->add_option("--stop", arguments.stops, "A text that ends an answer; once per text")
+      ->expected(1)
+      ->take_all();
   generate->add_flag("--log-probs", arguments.shows_log_probs,
                      "Also says how likely each token was");
   generate->add_option("--max-tokens", arguments.max_tokens, "Longest answer")
@@ -76,6 +83,8 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate->callback([&arguments] {
     if (arguments.second.empty() && arguments.file.empty() && !arguments.is_chat)
       throw CLI::RequiredError("prompt");
+    if (std::ranges::find(arguments.stops, "") != arguments.stops.end())
+      throw CLI::ValidationError("--stop", "an empty text would end every answer at once");
   });
 }
 

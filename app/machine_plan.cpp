@@ -54,7 +54,7 @@ MachinePlan::MachinePlan(const Arguments& arguments, const train::Input& input,
   rules_.beside_training = request.saves_beside_training;
   rules_.reads_back = input.checkpoint.read_back;
   rules_.step_s = time_.step_s;
-  const double steps_s = static_cast<double>(input.checkpoint.save_steps) * time_.step_s;
+  const double steps_s = steps_between_saves() * time_.step_s;
   const double minutes_s = 60 * input.checkpoint.save_minutes;
   rules_.interval_s =
       steps_s > 0 && minutes_s > 0 ? std::min(steps_s, minutes_s) : std::max(steps_s, minutes_s);
@@ -103,6 +103,14 @@ RunLength MachinePlan::length() const {
   return {plan::steps_of(*arguments_.samples, plan_.batch.global_batch, epochs), epochs};
 }
 
+double MachinePlan::steps_between_saves() const {
+  const checkpoint::CheckpointSettings& saves = input_.checkpoint;
+  if (saves.save_epochs <= 0 || !arguments_.samples) return static_cast<double>(saves.save_steps);
+  const auto epoch = static_cast<double>(
+      plan::steps_of(*arguments_.samples, plan_.batch.global_batch, /*epochs=*/1));
+  return saves.save_epochs * epoch;
+}
+
 double MachinePlan::num_tokens() const {
   return static_cast<double>(length().num_steps) *
          static_cast<double>(plan_.batch.max_tokens_per_step());
@@ -121,7 +129,9 @@ void MachinePlan::warn_of_saves() const {
   if (saving_.best_interval_s <= 0) return;
   const double run_s = static_cast<double>(length().num_steps) * time_.step_s;
   if (rules_.interval_s <= 0) {
-    if (run_s > saving_.best_interval_s)
+    // How long an epoch is, only --samples says.
+    const bool is_known = input_.checkpoint.save_epochs <= 0 || arguments_.samples;
+    if (is_known && run_s > saving_.best_interval_s)
       log::warn(
           fmt::format("the deck saves at the end only: a failure, one every {} on these "
                       "nodes, costs all before it. checkpoint.save_minutes = {} is best",

@@ -33,6 +33,8 @@ class MachinePlan {
 
  private:
   RunLength length() const;
+  /// By the deck's steps or epochs; 0: neither, or nobody says how long an epoch is.
+  double steps_between_saves() const;
   double num_tokens() const;
   void warn_of_cores() const;
   void warn_of_saves() const;

@@ -27,6 +27,7 @@
 #include "train/input/arithmetic.hpp"
 #include "train/input/choices.hpp"
 #include "train/input/device.hpp"
+#include "train/input/grown_model.hpp"
 #include "train/input/settings.hpp"
 #include "train/run/memory_advice.hpp"
 #include "train/run/planning.hpp"
@@ -56,6 +57,7 @@ int run_on_ranks(int argc, char** argv) {
     std::optional<comm::Watchdog> watchdog(std::in_place, env,
                                            train::TrainSettings().hang_timeout_s);
     auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
+    train::grow_model(env.world(), input);
     const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, train::nccl_settings(input));
     const auto device = train::prepare_device(env, input.numbers(), input.train.device, input.nccl);

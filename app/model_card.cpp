@@ -9,10 +9,13 @@
 #include "checkpoint/format/layout.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "deck/document.hpp"
 #include "report/pictures.hpp"
 #include "report/run_history.hpp"
+#include "weights/folder.hpp"
+#include "weights/model_files.hpp"
 
 namespace finetune::app {
 namespace {
@@ -66,6 +69,10 @@ std::string settings_lines(const checkpoint::RunState& state) {
 }  // namespace
 
 std::string base_model_name(const core::Json& config, const fs::path& folder) {
+  if (weights::is_in_folder(folder, weights::changes_name)) {
+    const core::Json changes = core::read_json(folder / weights::changes_name, 16 << 20);
+    return base_model_name(config, changes.at("base").get<std::string>());
+  }
   static const std::regex hub_name("[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*");
   static const std::regex cached(
       "models--([A-Za-z0-9][A-Za-z0-9._-]*)--([A-Za-z0-9][A-Za-z0-9._-]*)");

@@ -15,6 +15,11 @@ bool is_run(const std::filesystem::path& folder) {
   return !folder.empty() && std::filesystem::exists(folder / "input.resolved.toml", ignored);
 }
 
+std::filesystem::path without_last_slash(const std::filesystem::path& folder) {
+  const std::filesystem::path normal = folder.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 void require_no_run(const std::filesystem::path& folder) {
   if (!is_run(folder)) return;
   core::fail(core::ErrorKind::input,

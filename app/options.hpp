@@ -10,6 +10,7 @@ class App;
 
 namespace finetune::app {
 
+void add_plan(CLI::App& app, Arguments& arguments);
 void add_evaluate(CLI::App& app, Arguments& arguments);
 void add_generate(CLI::App& app, Arguments& arguments);
 

@@ -24,7 +24,9 @@
 #include "plan/time/job.hpp"
 #include "plan_job.hpp"
 #include "slurm_nodes.hpp"
+#include "train/input/described_model.hpp"
 #include "train/input/input.hpp"
+#include "train/input/trained_tensors.hpp"
 #include "train/run/advice.hpp"
 
 namespace finetune::app {
@@ -64,6 +66,11 @@ std::int64_t available(const Arguments& arguments, const plan::PlanInput& reques
 void print_memory(const train::Input& input, const plan::Plan& plan) {
   log::info(fmt::format("plan for {} ({})", input.model_folder.string(), input.family->name));
   log::info(plan::to_string(plan));
+  if (const std::string frozen = train::frozen_in_words(input); !frozen.empty())
+    log::info("frozen: " + frozen);
+  if (const std::string note = train::unpacking_note(input.quantization, input.parameters);
+      !note.empty())
+    log::info(note);
   if (plan.mesh.shares_computation()) log::info(plan::layout_text(plan.mesh, plan.ranks));
   for (const std::string& warning : plan.warnings)
     log::warn(warning);
@@ -130,6 +137,7 @@ std::string fits_text(const plan::Plan& plan, const plan::Site& site) {
 
 int run_plan(const Arguments& arguments, const train::Registry& registry) {
   if (arguments.is_about_data) return run_data_report(arguments, registry);
+  if (arguments.is_about_texts) return run_texts_plan(arguments, registry);
   plan::Site site;
   const bool has_machine = arguments.machine.has_value();
   const std::optional<plan::Machine> known = machine_of(arguments);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/log.hpp"
+#include "plan/time/job.hpp"
 #include "plan_time.hpp"
 
 namespace finetune::app {

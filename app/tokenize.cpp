@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "train/corpus/corpus.hpp"
+#include "train/input/grown_model.hpp"
 #include "train/input/input.hpp"
 
 namespace finetune::app {
@@ -31,7 +32,8 @@ bool tell_data(const train::Input& input, const train::Registry& registry,
 }  // namespace
 
 int run_tokenize(const Arguments& arguments, const train::Registry& registry) {
-  const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  train::grow_model({}, input);
   data::CacheOptions cache = train::cache_options(input.data, input.train.output);
   if (cache.folder.empty()) {
     core::fail(core::ErrorKind::deck,
@@ -46,7 +48,8 @@ int run_tokenize(const Arguments& arguments, const train::Registry& registry) {
 }
 
 int run_data_report(const Arguments& arguments, const train::Registry& registry) {
-  const train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  train::Input input = train::read({}, arguments.path, arguments.overrides, registry);
+  train::grow_model({}, input);
   data::CacheOptions cache = train::cache_options(input.data, input.train.output);
   cache.is_read_only = true;
   tell_data(input, registry, cache);

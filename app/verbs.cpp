@@ -14,7 +14,8 @@ namespace {
 constexpr std::string_view train_it = "finetune DECK.toml trains.";
 constexpr std::string_view going_on =
     "finetune DECK.toml continues from the newest good checkpoint in train.output.";
-constexpr std::string_view trying = "finetune generate MODEL \"prompt\" continues a text.";
+constexpr std::string_view trying =
+    "finetune generate MODEL \"prompt\" continues a text, or gives it a label.";
 constexpr std::string_view validating =
     "A run validates on data.validation_path every train.validate_steps, and metrics.answers shows "
     "answers; finetune generate MODEL \"prompt\" tries a model.";
@@ -30,6 +31,8 @@ constexpr std::string_view serving =
     "Servers such as vLLM read what finetune export CHECKPOINT OUT writes.";
 constexpr std::string_view reporting =
     "finetune report RUN -o report.html draws curves, finetune watch RUN shows how a run is.";
+constexpr std::string_view importing =
+    "finetune import FILE prints a deck made from another program's configuration.";
 constexpr std::string_view watching = "finetune watch RUN shows how a run is.";
 constexpr std::string_view fetching =
     "Nothing is downloaded: bring the model's folder along and name it in model.path.";
@@ -65,6 +68,7 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"memory", planning},
     {"merge", exporting},
     {"merge_lora", exporting},
+    {"migrate", importing},
     {"monitor", watching},
     {"plot", reporting},
     {"plot_loss", reporting},
@@ -89,9 +93,9 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"validate", validating},
 });
 
-constexpr auto own_commands =
-    std::to_array<std::string_view>({"train", "plan", "check", "tokenize", "generate", "evaluate",
-                                     "export", "quantize", "verify", "report", "watch", "trace"});
+constexpr auto own_commands = std::to_array<std::string_view>(
+    {"train", "plan", "check", "import", "tokenize", "generate", "evaluate", "export", "quantize",
+     "verify", "report", "watch", "trace"});
 
 }  // namespace
 

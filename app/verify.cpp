@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "weights/folder.hpp"
 
 namespace finetune::app {
 namespace {
@@ -39,6 +40,8 @@ void print(const checkpoint::KindSummary& kind) {
 }  // namespace
 
 int run_verify(const Arguments& arguments, const train::Registry& registry) {
+  if (weights::is_in_folder(arguments.path, "config.json"))
+    return verify_model(arguments.path, registry);
   const checkpoint::Verification result =
       checkpoint::verify(arguments.path, optim::unsigned_states(registry.optimizers));
   for (const std::string& problem : result.problems)

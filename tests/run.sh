@@ -65,7 +65,9 @@ rm -f "$device_kernels/outcome"
 say "running the tests"
 begin "tests"
 code=0
-(cd "$build" && ctest -j "$(count_cores)" --output-on-failure --no-label-summary \
+# Half as many again as there are cores: tests wait for ranks, signals and files.
+at_once=$(($(count_cores) * 3 / 2))
+(cd "$build" && ctest -j "$((at_once > 2 ? at_once : 2))" --output-on-failure --no-label-summary \
   --output-log "$build/ctest.log" "${chosen[@]}" "$@") || code=$?
 say_times
 [ ! -f "$device_kernels/outcome" ] || say "kernels for GPUs: $(cat "$device_kernels/outcome")"

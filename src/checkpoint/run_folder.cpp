@@ -120,7 +120,9 @@ std::vector<std::string> foreign_entries(const fs::path& root) {
     const std::string name = i->path().filename().string();
     if (is_of_a_run(name)) return {};
     // Schedulers and tests may put the job's own output there before it starts.
-    if (!name.ends_with(".out") && !name.ends_with(".err") && !name.ends_with(".log"))
+    // A model with new tokens is written before the run begins.
+    if (!name.ends_with(".out") && !name.ends_with(".err") && !name.ends_with(".log") &&
+        name != grown_model_name)
       names.push_back(name);
   }
   std::ranges::sort(names);

@@ -21,6 +21,9 @@ core::Json noted_choice(const std::filesystem::path& root);
 /// Whether there are checkpoints in `root`, good or not.
 bool has_checkpoints(const std::filesystem::path& root);
 
+/// Of a run's folder: the model with new tokens that it began with (train/input/grown_model.hpp).
+inline constexpr const char* grown_model_name = "grown_model";
+
 /// What lies in `root` and is no part of a run, in order, where no run of ours was there before;
 /// nothing in a folder that is missing.
 std::vector<std::string> foreign_entries(const std::filesystem::path& root);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "deck/exclusive.hpp"
 #include "deck/table.hpp"
 
 namespace finetune::checkpoint {
@@ -23,6 +24,12 @@ void CheckpointSettings::bind_when(deck::Table& table) {
                  .sentence = "Save every so many steps, and at the end; 0: at the end only.",
                  .unit = "steps"},
                 save_steps, {.min = 0});
+  table.real({.name = "save_epochs",
+              .restart = Restart::free,
+              .sentence = "The same in passes over the training data, such as 0.5 or 1; 0: as "
+                          "save_steps says.",
+              .unit = "epochs"},
+             save_epochs, {.min = 0});
   table.real({.name = "save_minutes",
               .restart = Restart::free,
               .sentence = "Save whenever this much time has passed since the last save; 0: never.",
@@ -33,6 +40,7 @@ void CheckpointSettings::bind_when(deck::Table& table) {
                  .sentence = "Save after the first step of a start, and end the run if that fails: "
                              "proves space, path and speed before the hours are spent."},
                 probe);
+  deck::refuse_both(table, "save_steps", save_steps > 0, "save_epochs", save_epochs > 0);
 }
 
 void CheckpointSettings::bind_retention(deck::Table& table) {

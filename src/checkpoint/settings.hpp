@@ -22,6 +22,7 @@ enum class OnError { go_on, stop };
 
 struct CheckpointSettings {
   std::int64_t save_steps = 0;
+  double save_epochs = 0;
   double save_minutes = 30;
   std::int64_t save_total_limit = 2;
   std::int64_t keep_every = 0;
@@ -47,7 +48,7 @@ struct CheckpointSettings {
   }
   /// Whether training continues after some saves, so that a copy in host memory pays.
   bool saves_while_training() const {
-    return save_steps > 0 || save_minutes > 0 || has_local_level();
+    return save_steps > 0 || save_epochs > 0 || save_minutes > 0 || has_local_level();
   }
   bool has_local_level() const { return !local_dir.empty(); }
 

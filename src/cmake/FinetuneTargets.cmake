@@ -104,7 +104,7 @@ function(finetune_add_test name)
     return()
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
+    set(arg_TIMEOUT 600)
   endif()
   set(kind quick)
   if(arg_RANKS)
@@ -114,6 +114,11 @@ function(finetune_add_test name)
     list(APPEND arg_LABELS ${FINETUNE_TEST_KIND})
   elseif(NOT arg_LABELS MATCHES "slow|soak")
     list(APPEND arg_LABELS ${kind})
+  endif()
+  # The long ones begin first, so that none runs alone at the end.
+  set(cost 0)
+  if(FINETUNE_TEST_KIND STREQUAL slow OR arg_LABELS MATCHES "slow")
+    set(cost 50)
   endif()
   string(REPLACE "/" "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
@@ -152,7 +157,7 @@ function(finetune_add_test name)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES
-      TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" ENVIRONMENT "${environment}")
+      TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" COST ${cost} ENVIRONMENT "${environment}")
     return()
   endif()
   target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
@@ -164,9 +169,14 @@ function(finetune_add_test name)
     # leaks come and go with the load; and the leak sanitizer stops a process by ptrace, which fails now
     # and then under mpirun. Leaks are looked for in the tests without ranks.
     set(rank_environment ${environment})
+    # Ranks wait for each other thousands of times: where another test has their core, each time is a time slice.
+    set(processors ${ranks})
+    if(ranks GREATER 1)
+      math(EXPR processors "${ranks} + 1")
+    endif()
     list(TRANSFORM rank_environment REPLACE "^(ASAN_OPTIONS=.*)$" "\\1:detect_leaks=0")
     set_tests_properties(${name}.r${ranks} PROPERTIES
-      PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}"
+      PROCESSORS ${processors} TIMEOUT ${arg_TIMEOUT} LABELS "ranks_${ranks};${arg_LABELS}" COST ${cost}
       ENVIRONMENT "${rank_environment}"
       SKIP_REGULAR_EXPRESSION "no mpirun here")
   endforeach()

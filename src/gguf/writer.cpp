@@ -132,10 +132,13 @@ Writer::~Writer() {
 }
 
 void Writer::add(std::span<const std::byte> bytes) {
-  core::check(next_ < tensors_.size() && std::ssize(bytes) == tensors_[next_].bytes(),
+  added_ += std::ssize(bytes);
+  core::check(next_ < tensors_.size() && added_ <= tensors_[next_].bytes(),
               "a tensor has the bytes that were said");
-  ++next_;
   write(bytes);
+  if (added_ < tensors_[next_].bytes()) return;
+  ++next_;
+  added_ = 0;
   pad();
 }
 

@@ -45,7 +45,7 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// The bytes of the next tensor, all of them. Throws: ErrorKind::io.
+  /// The next bytes of the next tensor: all of it, or a piece. Throws: ErrorKind::io.
   void add(std::span<const std::byte> bytes);
   /// After the last one. Throws: ErrorKind::io.
   void finish();
@@ -59,6 +59,7 @@ class Writer {
   std::unique_ptr<Output> output_;
   std::vector<Tensor> tensors_;
   std::size_t next_ = 0;
+  std::int64_t added_ = 0;  ///< bytes of the next tensor
   std::int64_t written_ = 0;
   bool is_finished_ = false;
 };

@@ -1,9 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Templates in Jinja as models of the Hugging Face Hub bring them for conversations, and what they
-// make of values. Source: the language of Jinja 3.1, with the settings and the additions of
-// transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks, tojson,
-// raise_exception, strftime_now), in a sandbox: nothing can be changed but namespaces.
+// Templates in Jinja as models of the Hugging Face Hub bring them for conversations, or as tasks
+// have them, and what they make of values. Source: the language of Jinja 3.1, with the additions of
+// transformers (loop controls, generation blocks, tojson, raise_exception, strftime_now), in a
+// sandbox: nothing can be changed but namespaces.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,18 @@
 #include "jinja/value.hpp"
 
 namespace finetune::jinja {
+
+/// How a template's text is read, and how strictly it is taken.
+struct Settings {
+  bool trims_blocks = true;         ///< trim_blocks and lstrip_blocks of Jinja
+  bool keeps_last_newline = false;  ///< keep_trailing_newline
+  WhenUndefined when_undefined = WhenUndefined::is_empty;
+};
+/// As transformers renders conversations.
+inline constexpr Settings for_chats{};
+/// As lm-evaluation-harness renders questions (its utils.apply_template).
+inline constexpr Settings for_tasks{
+    .trims_blocks = false, .keeps_last_newline = true, .when_undefined = WhenUndefined::is_problem};
 
 /// What a template may do before it is ended: those of models take some thousand steps.
 struct Limits {
@@ -43,10 +55,10 @@ class Template {
  public:
   /// Throws: Problem "line 3: ..." for what is no template, or beyond the part of Jinja that is
   /// known here (inheritance, imports).
-  static Template parse(std::string_view text);
+  static Template parse(std::string_view text, const Settings& settings = for_chats);
 
   /// `names`: what the template knows by name beside Jinja's own. `now_s`: seconds since 1970, for
-  /// strftime_now, in local time. Throws: Refusal; Problem "line 3: ...".
+  /// strftime_now, in local time. Throws: Refusal; Problem or UndefinedProblem "line 3: ...".
   Rendered render(const Mapping& names, std::int64_t now_s, const Limits& limits = {}) const;
 
   /// Whether it marks what a model says ({% generation %}).
@@ -54,6 +66,7 @@ class Template {
 
  private:
   std::shared_ptr<const detail::Body> body_;
+  WhenUndefined when_undefined_ = WhenUndefined::is_empty;
   bool has_generation_ = false;
 };
 

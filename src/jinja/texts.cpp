@@ -123,6 +123,7 @@ class JsonWriter {
       return joined('[', items, ']', depth);
     }
     if (value.is_mapping() && !value.mapping().is_namespace) return object(value.mapping(), depth);
+    value.require_usable();
     throw Problem("tojson: JSON has nothing for " + value.type_name());
   }
 
@@ -180,7 +181,11 @@ std::string float_text(double value) {
   const auto end =
       std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific);
   const std::string text(digits, end.ptr);
-  const int exponent = std::stoi(text.substr(text.find('e') + 1));
+  // Always there, behind a sign that from_chars does not read.
+  const std::size_t sign = text.find('e') + 1;
+  int exponent = 0;
+  std::from_chars(text.data() + sign + 1, text.data() + text.size(), exponent);
+  if (text[sign] == '-') exponent = -exponent;
   // Python writes an exponent where the point would be far from the digits.
   if (exponent < -4 || exponent >= 16) return text;
   const auto fixed = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed);
@@ -190,6 +195,7 @@ std::string float_text(double value) {
 }
 
 std::string to_text(const Value& value) {
+  value.require_usable();
   if (value.is_undefined()) return "";
   return value.is_string() ? value.string() : repr(value, 0);
 }

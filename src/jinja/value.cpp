@@ -35,6 +35,10 @@ void Budget::spend_bytes(std::int64_t bytes) {
   if (bytes_ < 0) throw Problem("the template writes too much text");
 }
 
+Value Budget::undefined(std::string name) const {
+  return Value::Undefined{std::move(name), when_undefined_};
+}
+
 Value Value::from_json(const nlohmann::ordered_json& json) {
   switch (json.type()) {
     case nlohmann::ordered_json::value_t::boolean:
@@ -75,7 +79,12 @@ double Value::number() const {
   return is_float() ? std::get<double>(held_) : static_cast<double>(integer());
 }
 
+void Value::require_usable() const {
+  if (is_strictly_undefined()) throw UndefinedProblem(undefined_name());
+}
+
 bool Value::is_true() const {
+  require_usable();
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
   if (is_string()) return !string().empty();
@@ -97,6 +106,8 @@ std::string Value::type_name() const {
 }
 
 bool operator==(const Value& a, const Value& b) {
+  a.require_usable();
+  b.require_usable();
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
   if (a.held_.index() != b.held_.index()) return false;
@@ -154,6 +165,8 @@ int compare(const Value& a, const Value& b) {
                                             : sign(a.number(), b.number());
   // Bytes of UTF-8 have the order of their characters.
   if (a.is_string() && b.is_string()) return sign(a.string(), b.string());
+  a.require_usable();
+  b.require_usable();
   if (!a.is_sequence() || !b.is_sequence() || a.sequence().is_tuple != b.sequence().is_tuple)
     throw Problem(fmt::format("{} and {} have no order", a.type_name(), b.type_name()));
   const auto &x = a.sequence().items, &y = b.sequence().items;
@@ -174,6 +187,7 @@ bool contains(const Value& container, const Value& item) {
 }
 
 std::vector<Value> elements_of(const Value& value) {
+  value.require_usable();
   if (value.is_undefined()) return {};
   if (value.is_sequence()) return value.sequence().items;
   std::vector<Value> all;

@@ -23,6 +23,26 @@ class Problem : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What was to have a value, and has none.
+class UndefinedProblem : public Problem {
+ public:
+  /// `where`: in front of the message, "line 3: ".
+  explicit UndefinedProblem(std::string name, const std::string& where = "")
+      : Problem(where + name + " is undefined"), name_(std::move(name)) {}
+
+  /// "question", "\"text\" of a dict".
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+/// What becomes of something undefined that is written, tested, looped over or compared.
+enum class WhenUndefined {
+  is_empty,    ///< it is an empty text, false, or a loop without rounds: Jinja's Undefined
+  is_problem,  ///< it ends the rendering: Jinja's StrictUndefined
+};
+
 class Value;
 struct Arguments;
 
@@ -40,19 +60,25 @@ struct Mapping {
   void set(const Value& key, Value value);
 };
 
-/// Counts what a template does, and ends those that do too much.
+/// What a rendering may do: counts its steps and its text, ends those that do too much, and knows
+/// what becomes of something undefined.
 class Budget {
  public:
-  explicit Budget(std::int64_t most_steps, std::int64_t most_bytes)
-      : steps_(most_steps), bytes_(most_bytes) {}
+  explicit Budget(std::int64_t most_steps, std::int64_t most_bytes,
+                  WhenUndefined when_undefined = WhenUndefined::is_empty)
+      : steps_(most_steps), bytes_(most_bytes), when_undefined_(when_undefined) {}
 
   /// Of each node that is evaluated, and of each element that is made.
   void spend(std::int64_t steps = 1);
   /// Of text that is made.
   void spend_bytes(std::int64_t bytes);
+  WhenUndefined when_undefined() const { return when_undefined_; }
+  /// `name`: as messages say it.
+  Value undefined(std::string name) const;
 
  private:
   std::int64_t steps_, bytes_;
+  WhenUndefined when_undefined_;
 };
 
 /// Something that a template calls: a macro, a method that belongs to a value, a global function.
@@ -69,6 +95,7 @@ class Value {
   /// What has no value; `name` for messages: "message.tools".
   struct Undefined {
     std::string name;
+    WhenUndefined when_used = WhenUndefined::is_empty;
   };
   struct None {};
 
@@ -112,11 +139,16 @@ class Value {
   Mapping& shared_mapping() const { return *get<Mapping>(); }
   const Callable& callable() const { return *get<const Callable>(); }
 
-  /// As Python's bool(). Throws: nothing; what is undefined is false.
+  bool is_strictly_undefined() const {
+    return is_undefined() && std::get<Undefined>(held_).when_used == WhenUndefined::is_problem;
+  }
+  /// Throws: UndefinedProblem if it is strictly undefined.
+  void require_usable() const;
+  /// As Python's bool(). Throws: see require_usable.
   bool is_true() const;
   /// "str", "int", "dict"; for messages.
   std::string type_name() const;
-  /// As Python's ==.
+  /// As Python's ==. Throws: see require_usable.
   friend bool operator==(const Value& a, const Value& b);
   /// Whether it is the same object, as Python's `is`.
   bool is_same(const Value& other) const;
@@ -149,7 +181,7 @@ struct Arguments {
                std::initializer_list<std::string_view> names = {}) const;
 };
 
-/// As Python's str(): how it is printed. Undefined: nothing.
+/// As Python's str(): how it is printed. Undefined: nothing. Throws: see Value::require_usable.
 std::string to_text(const Value& value);
 /// As Python's repr().
 std::string to_repr(const Value& value);

@@ -13,7 +13,7 @@
 namespace finetune::shard {
 
 ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMap& map,
-                         const Groups& groups, const Options& options)
+                         const Groups& groups, const Options& options, const ModelShards* frozen_of)
     : table_(table),
       map_(map),
       groups_(groups),
@@ -42,7 +42,9 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
     Unit& unit = units_.emplace_back();
     if (!layout.trainable) {
       unit.published =
-          at::zeros({layout.shard_size}, at::TensorOptions(at::kByte).device(options.device));
+          frozen_of != nullptr
+              ? frozen_of->published(frozen_of->unit_of(layout.rows.front()))
+              : at::zeros({layout.shard_size}, at::TensorOptions(at::kByte).device(options.device));
       continue;
     }
     trained_units_.push_back(static_cast<int>(units_.size()) - 1);
@@ -65,6 +67,7 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
   }
   for (const Unit& unit : units_)
     published_.add(unit.published);
+  if (frozen_of != nullptr) note_of_frozen_ = frozen_of->note_of_frozen_;
 }
 
 ModelShards::~ModelShards() {

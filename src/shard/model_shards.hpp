@@ -30,9 +30,11 @@ namespace finetune::shard {
 /// PyTorch FSDP (arXiv 2304.11277).
 class ModelShards : public model::Weights {
  public:
-  /// `table` is of what the ranks of fsdp share: the model's, or this rank's part of it.
+  /// `table` is of what the ranks of fsdp share: the model's, or this rank's part of it. Shards of
+  /// frozen units are those of `frozen_of`, if there is one, which has the same frozen units
+  /// (has_same_frozen) over the same groups: both may read them from then on.
   ModelShards(const model::ParameterTable& table, const plan::ShardMap& map, const Groups& groups,
-              const Options& options);
+              const Options& options, const ModelShards* frozen_of = nullptr);
   ~ModelShards() override;
 
   int num_units() const { return static_cast<int>(units_.size()); }

@@ -62,13 +62,10 @@ model::Weight ModelShards::frozen_matrix(const at::Tensor& bytes, model::RowRang
   model::Weight weight{.dense = {}, .packed = {}, .compute = compute_dtype()};
   if ((weight.quantised = quantised_matrix(bytes, rows))) return weight;
   bool is_dense = true;
-  std::vector<std::int64_t> shape = table_.row(rows.first).shape;
-  shape[0] = 0;
   std::int64_t count = 0;
   for (int i = rows.first; i < rows.first + rows.num; ++i) {
     const model::Parameter& row = table_.row(i);
     is_dense = is_dense && row.packing.is_dense();
-    shape[0] += row.shape[0];
     count += row.count();
     std::vector<at::Tensor> planes;
     for (const plan::FrozenPlane& plane : map_.planes_of(i))
@@ -77,7 +74,7 @@ model::Weight ModelShards::frozen_matrix(const at::Tensor& bytes, model::RowRang
   }
   if (!is_dense) return weight;
   // Neighbours that are not packed lie in the unit as one.
-  return {plane_view(bytes, map_.planes_of(rows.first).front(), count).view(shape)};
+  return {plane_view(bytes, map_.planes_of(rows.first).front(), count).view(shape_of(rows))};
 }
 
 std::optional<model::Quantised> ModelShards::quantised_matrix(const at::Tensor& bytes,
@@ -87,7 +84,7 @@ std::optional<model::Quantised> ModelShards::quantised_matrix(const at::Tensor& 
   std::int64_t outputs = 0, scales = 0;
   std::vector<plan::FrozenPlane> begin;
   for (int i = rows.first; i < rows.first + rows.num; ++i) {
-    if (table_.row(i).packing.kind != model::Packing::Kind::fp8) return std::nullopt;
+    if (!table_.row(i).packing.is_operand()) return std::nullopt;
     const std::vector<plan::FrozenPlane> planes = map_.planes_of(i);
     if (begin.empty()) begin = planes;
     // Parts of odd sizes have gaps between them.
@@ -164,8 +161,7 @@ std::optional<model::Quantised> ModelShards::quantised_series(
     for (int row = rows.first; row < rows.first + rows.num; ++row) {
       const model::Parameter& of = table_.row(row);
       const model::Packing& packing = of.trainable ? of.published : of.packing;
-      if (packing.kind != model::Packing::Kind::fp8 || map_.unit_of(row) != i_unit)
-        return std::nullopt;
+      if (!packing.is_operand() || map_.unit_of(row) != i_unit) return std::nullopt;
     }
   }
   const auto one = [&](std::int64_t i) {

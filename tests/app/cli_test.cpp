@@ -86,6 +86,19 @@ TEST(CommandLine, SaysWhatACommandOfOtherProgramsIsHere) {
   expect_refusal({"elephant"}, "Try finetune --help.");
 }
 
+TEST(CommandLine, TakesAConfigurationToImport) {
+  const Arguments arguments =
+      parsed({"import", "a.yml", "model.path=m", "--from", "axolotl", "--ranks", "8"});
+  EXPECT_EQ(arguments.command, Command::import_configuration);
+  EXPECT_EQ(arguments.path, "a.yml");
+  EXPECT_EQ(arguments.from, "axolotl");
+  EXPECT_EQ(arguments.ranks, 8);
+  EXPECT_EQ(arguments.overrides, std::vector<std::string>{"model.path=m"});
+  EXPECT_FALSE(trains({"import", "a.yml"}));
+  expect_refusal({"import", "a.yml", "--from", "keras"}, "axolotl");
+  expect_refusal({"migrate"}, "finetune import FILE prints a deck");
+}
+
 TEST(CommandLine, NamesTheKeyOfAnOptionBehindTheDeck) {
   expect_refusal({"input.toml", "--learning_rate=1e-5"},
                  "Write optimizer.lr=1e-5, without dashes.");
@@ -154,8 +167,8 @@ TEST(CommandLine, ReadsGenerate) {
   EXPECT_EQ(arguments.command, Command::generate);
   EXPECT_EQ(arguments.path, "model");
   EXPECT_EQ(arguments.second, "Say it.");
-  EXPECT_EQ(arguments.temperature, 0.7);
-  EXPECT_EQ(arguments.top_p, 0.9);
+  EXPECT_EQ(arguments.sampling.temperature, 0.7);
+  EXPECT_EQ(arguments.sampling.top_p, 0.9);
   EXPECT_EQ(arguments.max_tokens, 5);
   EXPECT_EQ(arguments.seed, 11);
   EXPECT_TRUE(arguments.is_instruction);

@@ -244,6 +244,34 @@ TEST(Recipes, TrainA72BModelOnFourGpusOf24GbInLessThan22) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
 }
 
+// The commands of the README's part about one node.
+TEST(Recipes, WriteTextsWithA72BModelIn4BitsOnOneNode) {
+  const std::string readme = read(folder / "README.md");
+  const std::string model = "inputs/recipes/models/Qwen2.5-72B-Instruct-GPTQ-Int4";
+  const std::string command = "finetune plan " + model +
+                              " --texts --ranks 8 --tp 8 --batch 16 --prompt-tokens 1024 --memory ";
+  const std::size_t at = readme.find(command);
+  ASSERT_NE(at, std::string::npos) << command;
+  const std::size_t memory = at + command.size();
+  const std::string available = readme.substr(memory, readme.find_first_of(" \n", memory) - memory);
+  const auto planned = [&](const std::string& most, const std::string& batch) {
+    return run_program(
+        finetune_on(1, {"plan", model, "--texts", "--ranks", "8", "--tp", "8", "--batch", batch,
+                        "--prompt-tokens", "1024", "--memory", most}),
+        source_folder());
+  };
+  const Outcome outcome = planned(available, "16");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  static const std::regex needed("memory per rank +([0-9.]+ GiB) at the peak");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(outcome.out, match, needed)) << outcome.out;
+  EXPECT_NE(readme.find("needs " + match[1].str() + " per rank"), std::string::npos)
+      << match[1] << " is what the plan says";
+  const Outcome too_many = planned(available, "256");
+  EXPECT_EQ(too_many.exit_code, 69) << too_many.text();
+  EXPECT_EQ(count(too_many.err, "Use more ranks and --tp"), 1) << too_many.err;
+}
+
 TEST(RecipeModels, AreThoseOfTheRecipes) {
   std::set<std::string> used, there;
   for (const fs::path& deck : recipes())

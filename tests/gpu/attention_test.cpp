@@ -39,6 +39,11 @@ model::AttentionShape with_chunk(model::AttentionShape shape, std::int64_t chunk
   return shape;
 }
 
+model::AttentionShape with_sinks(model::AttentionShape shape) {
+  shape.sinks = 0;
+  return shape;
+}
+
 /// Of 2 rows of 130: samples of 5, 1, 120 and 128 tokens, and padding.
 const std::vector<Stretch> packed = {{0, 5, false},  {5, 1, false},     {6, 120, false},
                                      {126, 4, true}, {130, 128, false}, {258, 2, true}};
@@ -59,8 +64,8 @@ void attend(Computation& c, const Case& of) {
   const model::Sequence sequence =
       of.stretches.empty() ? model::make_sequence(a, of.batch, of.length, c.device())
                            : model::make_sequence(a, of.batch, of.length, of.stretches, c.device());
-  TinyWeights none({});
-  model::Ops ops(none, of.path);
+  TinyWeights sinks({c.normal({of.shape.num_heads}, 3)});
+  model::Ops ops(sinks, of.path);
   const at::Tensor real = real_tokens(of);
   const at::Tensor x = c.leaf({n, of.shape.num_channels()}, 1);
   // Whatever padding gives and takes is nobody's business.
@@ -70,6 +75,7 @@ void attend(Computation& c, const Case& of) {
   const at::Tensor d_x = torch::autograd::grad({y}, {x}, {c.number(d)})[0];
   c.keep("y", y.detach().cpu().index_select(0, real));
   c.keep("dx", d_x.cpu().index_select(0, real));
+  c.keep_gradients(sinks, 1);
 }
 
 class Attention : public testing::TestWithParam<Case> {};
@@ -119,6 +125,14 @@ std::vector<Case> cases() {
       {"efficient_fp32_chunk", at::kFloat, efficient, with_chunk(gqa, 48)},
       {"efficient_large_heads", at::kBFloat16, efficient, shape(2, 1, 320)},
       {"efficient_large_heads_window", at::kHalf, efficient, with_window(shape(2, 1, 320), 33)},
+      {"flash_sinks", at::kBFloat16, flash, with_sinks(gqa)},
+      {"flash_sinks_window_packed", at::kHalf, flash, with_sinks(with_window(gqa, 17)), 2, 130,
+       packed},
+      {"efficient_fp32_sinks", at::kFloat, efficient, with_sinks(gqa)},
+      {"efficient_fp32_sinks_window_packed", at::kFloat, efficient,
+       with_sinks(with_window(gqa, 17)), 2, 130, packed},
+      {"composed_odd_heads_sinks", at::kBFloat16, composed, with_sinks(shape(4, 2, 12)), 2, 130,
+       packed},
       {"composed_odd_heads", at::kBFloat16, composed, shape(4, 2, 12)},
       {"composed_odd_heads_packed", at::kHalf, composed, shape(4, 2, 12), 2, 130, packed},
       {"composed_odd_heads_window", at::kFloat, composed, with_window(shape(4, 2, 6), 17)},

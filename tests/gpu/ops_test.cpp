@@ -63,6 +63,15 @@ void experts(Computation& c, Ops&, const model::Experts& e, bool is_fused) {
       all.push_back(c.normal({width, e.d_ff}, 40 + i, 0.2));
     }
   }
+  model::ExpertRows rows{.router = 0, .gate_up = {1, 1}, .down = 2, .stride = is_fused ? 0 : 2};
+  if (e.has_biases) {
+    rows.router_bias = 3;
+    rows.gate_up_bias = 4;
+    rows.down_bias = 5;
+    all.push_back(c.normal({e.num}, 12, 0.02));
+    all.push_back(c.normal({e.num, 2 * e.d_ff}, 13, 0.5));
+    all.push_back(c.normal({e.num, width}, 14, 0.5));
+  }
   const int num_rows = static_cast<int>(all.size());
   TinyWeights weights(std::move(all));
   Ops ops(weights);
@@ -75,8 +84,7 @@ void experts(Computation& c, Ops&, const model::Experts& e, bool is_fused) {
   sequence.length = tokens;
   sequence.balance = &balance;
   const at::Tensor x = routed(c, e.num);
-  const at::Tensor y = ops.experts(
-      x, {.router = 0, .gate_up = {1, 1}, .down = 2, .stride = is_fused ? 0 : 2}, e, sequence);
+  const at::Tensor y = ops.experts(x, rows, e, sequence);
   c.keep_with_gradient(y, x);
   c.keep("balance", balance.sum);
   c.keep_gradients(weights, num_rows);
@@ -93,17 +101,17 @@ std::vector<OpCase> cases() {
   };
   const auto norm_linear = [](Computation& c, Ops& ops) {
     const at::Tensor x = c.leaf({tokens, width}, 1);
-    c.keep_with_gradient(ops.norm_linear(x, 0, {1, 1}, 1e-5), x);
+    c.keep_with_gradient(ops.norm_linear(x, {{0}, 1e-5}, {1, 1}), x);
   };
   const auto add_norm_linear = [](Computation& c, Ops& ops) {
     const at::Tensor x = c.leaf({tokens, width}, 1), residual = c.normal({tokens, width}, 2);
-    const auto [h, y] = ops.add_norm_linear(x, residual, 0, {1, 1}, 1e-5);
+    const auto [h, y] = ops.add_norm_linear(x, residual, {{0}, 1e-5}, {1, 1});
     c.keep("h", h);
     c.keep_with_gradient(y, x);
   };
   const auto swiglu_linear = [](Computation& c, Ops& ops) {
     const at::Tensor x = c.leaf({tokens, 2 * hidden}, 1);
-    c.keep_with_gradient(ops.swiglu_linear(x, {0, 1}), x);
+    c.keep_with_gradient(ops.activated_linear(x, {}, {}, {0, 1}), x);
   };
   return {
       {"linear", {{hidden, width}}, linear},
@@ -119,15 +127,28 @@ std::vector<OpCase> cases() {
        {{width}},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, width}, 1);
-         c.keep_with_gradient(ops.rms_norm(x, 0, 1e-5), x);
+         c.keep_with_gradient(ops.norm(x, {{0}, 1e-5}), x);
        }},
       {"add_rms_norm",
        {{width}},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, width}, 1), residual = c.normal({tokens, width}, 2);
-         const auto [h, y] = ops.add_rms_norm(x, residual, 0, 1e-5);
+         const auto [h, y] = ops.add_norm(x, residual, {{0}, 1e-5});
          c.keep("h", h);
          c.keep_with_gradient(h + y, x);
+       }},
+      {"norm_above_one",
+       {{width}},
+       [](Computation& c, Ops& ops) {
+         const at::Tensor x = c.leaf({tokens, width}, 1);
+         c.keep_with_gradient(ops.norm(x, {{0}, 1e-5, {.weight_offset = 1}}), x);
+       }},
+      {"layer_norm",
+       {{width}, {width}},
+       [](Computation& c, Ops& ops) {
+         const at::Tensor x = c.leaf({tokens, width}, 1);
+         c.keep_with_gradient(ops.norm(x, {{0, 1}, 1e-5, {.is_centred = true, .has_bias = true}}),
+                              x);
        }},
       {"norm_linear", {{width}, {hidden, width}}, norm_linear},
       {"norm_linear_recomputed", {{width}, {hidden, width}}, norm_linear, Recompute::cheap},
@@ -143,13 +164,13 @@ std::vector<OpCase> cases() {
        {{16}, {16}},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, heads.num_channels()}, 1);
-         c.keep_with_gradient(ops.head_norm(x, heads, 0, 1, 1e-5), x);
+         c.keep_with_gradient(ops.head_norm(x, heads, {{0}, 1e-5}, {{1}, 1e-5}), x);
        }},
       {"head_norm_weightless",
        {},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, heads.num_channels()}, 1);
-         c.keep_with_gradient(ops.head_norm(x, heads, -1, -1, 1e-5), x);
+         c.keep_with_gradient(ops.head_norm(x, heads, {{-1}, 1e-5}, {{-1}, 1e-5}), x);
        }},
       {"tune_temperature",
        {},
@@ -163,7 +184,20 @@ std::vector<OpCase> cases() {
        {},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, 2 * hidden}, 1);
-         c.keep_with_gradient(ops.swiglu(x), x);
+         c.keep_with_gradient(ops.activate(x, {}), x);
+       }},
+      {"gelu",
+       {},
+       [](Computation& c, Ops& ops) {
+         const at::Tensor x = c.leaf({tokens, 2 * hidden}, 1);
+         c.keep_with_gradient(ops.activate(x, {model::Activation::Function::gelu_tanh}), x);
+       }},
+      {"relu_squared",
+       {},
+       [](Computation& c, Ops& ops) {
+         const at::Tensor x = c.leaf({tokens, hidden}, 1);
+         c.keep_with_gradient(ops.activate(x, {model::Activation::Function::relu_squared, false}),
+                              x);
        }},
       {"swiglu_linear", {{width, hidden}}, swiglu_linear},
       {"swiglu_linear_recomputed", {{width, hidden}}, swiglu_linear, Recompute::cheap},
@@ -198,6 +232,16 @@ std::vector<OpCase> cases() {
        }},
       expert_case("experts", {.num = 8, .top_k = 2, .d_ff = 40, .balance = 0.3}, false),
       expert_case("experts_fused", {.num = 8, .top_k = 2, .d_ff = 40, .normalizes = false}, true),
+      expert_case("experts_biased",
+                  {.num = 8,
+                   .top_k = 2,
+                   .d_ff = 40,
+                   .has_biases = true,
+                   .activation = {.function = model::Activation::Function::clamped,
+                                  .takes_turns = true,
+                                  .slope = 1.702,
+                                  .limit = 7}},
+                  true),
       expert_case("experts_on_the_input", {.num = 4, .top_k = 1, .d_ff = 40, .scales_input = true},
                   true),
   };

@@ -25,8 +25,8 @@ PROVIDERS = {
     "fmt": "fmt", "nlohmann_json": "nlohmann-json", "toml11": "toml11", "CLI11": "cli11",
     "MPI": "mpi", "HDF5": "hdf5", "ZLIB": "zlib-api", "Kokkos": "kokkos", "CUDAToolkit": "cuda",
     "NCCL": "nccl", "LibTorch": "py-torch", "Parquet": "arrow", "GTest": "googletest",
-    "benchmark": "benchmark", "libisal": "isa-l", "libxxhash": "xxhash", "libpcre2-8": "pcre2",
-    "libutf8proc": "utf8proc", "libzstd": "zstd",
+    "benchmark": "benchmark", "libisal": "isa-l", "libxxhash": "xxhash", "libcrypto": "openssl", "libpcre2-8": "pcre2",
+    "libutf8proc": "utf8proc", "yaml-cpp": "yaml-cpp", "libzstd": "zstd",
 }
 
 

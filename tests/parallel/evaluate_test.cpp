@@ -4,12 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
 #include <sstream>
 
+#include "core/file.hpp"
+#include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "support/folders.hpp"
 #include "support/run_program.hpp"
@@ -143,6 +148,88 @@ TEST_F(Evaluate, SaysOnceWhatIsWrong) {
   refused(1, {"evaluate", "none", "--tasks", tasks("texts.toml"), "-o", "out"}, 65, "none");
   refused(1, {"evaluate", model, "--tasks", tasks("texts.toml")}, 64, "--output is required");
   EXPECT_FALSE(fs::exists(folder / "out/results.json"));
+  const Outcome none = run_program(
+      finetune_on(2, {"evaluate", "none", "--tasks", tasks("texts.toml"), "-o", "out"}), folder);
+  EXPECT_EQ(count(none.text(), "model.path"), 0) << none.text();
+  fs::create_directory(folder / "run");
+  std::ofstream(folder / "run/input.resolved.toml") << "";
+  refused(2, {"evaluate", model, "--adapter", "run", "--tasks", tasks("texts.toml"), "-o", "out"},
+          65, "finetune evaluate " + model + " run");
+  // A task that talks, and a model without a chat template.
+  std::ofstream(folder / "talk.toml") << std::regex_replace(
+      text_of(tasks("questions.toml")), std::regex("\\[task\\]"), "[task]\nchat = true");
+  fs::copy_file(tasks("questions.jsonl"), folder / "questions.jsonl");
+  refused(2, {"evaluate", model, "--tasks", "talk.toml", "-o", "out"}, 65,
+          "the model has no chat template");
+}
+
+TEST_F(Evaluate, IsAloneInItsFolder) {
+  const fs::path folder = empty_folder("evaluate.locked");
+  fs::create_directory(folder / "out");
+  const core::File other(folder / "out/.evaluate.lock", core::File::Mode::create_or_write);
+  if (core::try_lock(other.descriptor(), core::Lock::exclusive) != core::Locked::yes)
+    GTEST_SKIP() << "no locks here";
+  const Outcome outcome = run_program(finetune_on(2, words("out")), folder);
+  EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
+  EXPECT_EQ(count(outcome.text(), "is in use by another finetune"), 1) << outcome.text();
+  EXPECT_FALSE(fs::exists(folder / "out/progress.jsonl"));
+}
+
+TEST_F(Evaluate, BeginsAnewWithAnotherModel) {
+  const fs::path folder = empty_folder("evaluate.other_model");
+  fs::copy(source_folder() / "inputs/quickstart/model", folder / "model",
+           fs::copy_options::recursive);
+  Words start = words("out", {"--batch-tokens", "64"});
+  start[1] = "model";
+  const fs::path progress = folder / "out/progress.jsonl";
+  {
+    Process process(finetune_on(1, start), folder);
+    while (std::ranges::count(text_of(progress), '\n') < 5 && process.read_for(5)) {
+    }
+    process.kill();
+  }
+  ASSERT_FALSE(text_of(progress).empty()) << "it was over before it could be killed";
+  const fs::path weights = folder / "model/model.safetensors";
+  fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(5));
+  const Outcome rest = run_program(finetune_on(1, start), folder);
+  ASSERT_EQ(rest.exit_code, 0) << rest.text();
+  EXPECT_EQ(count(rest.text(), "goes on: "), 0) << rest.text();
+}
+
+TEST_F(Evaluate, TellsRunsOfOneNameApart) {
+  const fs::path folder = empty_folder("evaluate.names");
+  const auto train = [&](const std::string& output, const std::string& rate) {
+    const fs::path quickstart = source_folder() / "inputs/quickstart";
+    std::ofstream(folder / "deck.toml")
+        << "[model]\npath = \"" << (quickstart / "model").string() << "\"\n"
+        << "[data]\npath = \"" << (quickstart / "train.json").string() << "\"\n"
+        << "format = \"alpaca\"\nmax_seq_length = 256\n"
+        << "[precision]\nmode = \"32-true\"\n[optimizer]\nlr = " << rate << "\n"
+        << "[train]\noutput = \"" << output << "\"\n"
+        << "max_steps = 2\nglobal_batch = 8\nmicro_batch = 2\n";
+    const Outcome outcome = run_program(finetune_on(1, {"deck.toml"}), folder);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  };
+  fs::create_directories(folder / "a");
+  fs::create_directories(folder / "b");
+  train("a/run", "1e-3");
+  train("b/run", "1e-2");
+  const Outcome both =
+      run_program(finetune_on(2, {"evaluate", "a/run", "b/run/", "--tasks", tasks("texts.toml"),
+                                  "--dtype", "fp32", "-o", "out"}),
+                  folder);
+  ASSERT_EQ(both.exit_code, 0) << both.text();
+  const core::Json results = core::Json::parse(text_of(folder / "out/results.json"));
+  std::map<std::string, double> values;
+  for (const core::Json& figure : results.at("figures"))
+    if (figure.at("metric") == "word_perplexity")
+      values[figure.at("model").get<std::string>()] = figure.at("value").get<double>();
+  ASSERT_EQ(values.size(), 2u) << results;
+  EXPECT_TRUE(values.contains("a/run/step-0000000002")) << results;
+  EXPECT_TRUE(values.contains("b/run/step-0000000002")) << results;
+  EXPECT_NE(values.begin()->second, values.rbegin()->second) << "each has its own numbers";
+  EXPECT_FALSE(fs::exists(folder / "out/exports"));
 }
 
 }  // namespace

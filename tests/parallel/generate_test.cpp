@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "core/file.hpp"
+#include "core/file_lock.hpp"
 #include "core/json.hpp"
 #include "support/folders.hpp"
 #include "support/run_program.hpp"
@@ -115,7 +118,123 @@ TEST_F(Generate, NamesTheLineThatIsWrong) {
   refused("{\"text\": \"x\"}", "there is neither \"prompt\" nor \"messages\"");
   refused("{\"prompt\": 3}", "\"prompt\" is no text");
   refused("{\"prompt\": \"x\", \"top_p\": 2}", "\"top_p\" is 2");
+  refused("{\"prompt\": \"x\", \"temprature\": 1}", "there is no key \"temprature\"");
+  refused("{\"prompt\": \"x\", \"max_tokens\": 2.5}", "\"max_tokens\" is 2.5");
+  refused("{\"prompt\": \"x\", \"top_k\": 1.5}", "\"top_k\" is 1.5");
+  refused("{\"prompt\": \"x\", \"stop\": \"\"}", "\"stop\" is \"\"");
   refused("{\"prompt\": ", "broken JSON");
+}
+
+TEST_F(Generate, KeepsFilesThatHoldNoAnswers) {
+  const fs::path folder = empty_folder("generate.kept");
+  write_prompts(folder / "prompts.jsonl", 2);
+  const auto kept = [&](const std::string& text, int code, const std::string& part,
+                        const std::string& output = "out.jsonl") {
+    std::ofstream(folder / output) << text;
+    const Outcome outcome = run_program(finetune_on(2, words(output)), folder);
+    EXPECT_TRUE(outcome.ended_with(code)) << outcome.text();
+    EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
+    EXPECT_EQ(text_of(folder / output), text);
+  };
+  const std::string no_answers = "is no line of a file of answers";
+  kept("notes of mine, without an end", 73, no_answers);
+  kept("{\"text\":\"a whole line of data\"}", 73, no_answers);
+  kept("{\"prompt\": \"cut o", 73, no_answers);
+  kept("notes of mine\n", 73, no_answers);
+  const std::string prompts = text_of(folder / "prompts.jsonl");
+  kept(prompts, 64, "the file of prompts", "prompts.jsonl");
+  kept(prompts, 64, "the file of prompts", "./prompts.jsonl");
+  fs::create_directory(folder / "adir");
+  const Outcome of_folder = run_program(finetune_on(2, words("adir")), folder);
+  EXPECT_TRUE(of_folder.ended_with(73)) << of_folder.text();
+  EXPECT_EQ(count(of_folder.text(), "adir: is a folder"), 1) << of_folder.text();
+  // The first answer of a start that was killed.
+  std::ofstream(folder / "out.jsonl") << "{\"id\":0,\"te";
+  EXPECT_EQ(run_program(finetune_on(1, words("out.jsonl")), folder).exit_code, 0);
+  EXPECT_EQ(std::ranges::count(text_of(folder / "out.jsonl"), '\n'), 2);
+}
+
+TEST_F(Generate, IsAloneWithItsAnswers) {
+  const fs::path folder = empty_folder("generate.locked");
+  write_prompts(folder / "prompts.jsonl", 2);
+  {
+    const core::File other(folder / "out.jsonl", core::File::Mode::create_or_write);
+    if (core::try_lock(other.descriptor(), core::Lock::exclusive) != core::Locked::yes)
+      GTEST_SKIP() << "no locks here";
+    const Outcome outcome = run_program(finetune_on(2, words("out.jsonl")), folder);
+    EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
+    EXPECT_EQ(count(outcome.text(), "is in use by another finetune"), 1) << outcome.text();
+  }
+  EXPECT_EQ(run_program(finetune_on(2, words("out.jsonl")), folder).exit_code, 0);
+}
+
+TEST_F(Generate, DoesNotGoOnWithAnotherModel) {
+  const fs::path folder = empty_folder("generate.other_model");
+  fs::copy(model(), folder / "model", fs::copy_options::recursive);
+  write_prompts(folder / "prompts.jsonl", 2);
+  Words start = words("out.jsonl");
+  start[1] = "model";
+  ASSERT_EQ(run_program(finetune_on(1, start), folder).exit_code, 0);
+  EXPECT_EQ(run_program(finetune_on(2, start), folder).exit_code, 0) << "nothing was left to do";
+  const fs::path weights = folder / "model/model.safetensors";
+  fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(5));
+  const Outcome outcome = run_program(finetune_on(2, start), folder);
+  EXPECT_TRUE(outcome.ended_with(73)) << outcome.text();
+  EXPECT_EQ(count(outcome.text(), "another model"), 1) << outcome.text();
+}
+
+TEST_F(Generate, SaysWhatIsWrongWithFilesBeforeItLoadsTheModel) {
+  const fs::path folder = empty_folder("generate.before");
+  fs::copy(model(), folder / "model", fs::copy_options::recursive);
+  fs::remove(folder / "model/model.safetensors");
+  Words start = words("out.jsonl");
+  start[1] = "model";
+  const auto refused = [&](const std::string& prompts, const std::string& part) {
+    std::ofstream(folder / "prompts.jsonl") << prompts;
+    const Outcome outcome = run_program(finetune_on(2, start), folder);
+    EXPECT_TRUE(outcome.ended_with(65)) << outcome.text();
+    EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
+    EXPECT_EQ(count(outcome.text(), "data.path"), 0) << outcome.text();
+  };
+  refused("{\"prompt\": 3}\n", "prompts.jsonl:1");
+  refused("", "has no prompts");
+}
+
+TEST_F(Generate, EndsAtTextsOfTheLine) {
+  const fs::path folder = empty_folder("generate.stop");
+  std::ofstream(folder / "prompts.jsonl") << "{\"prompt\": \"The ring is\"}\n";
+  const auto answer = [&](const std::string& output, const Words& more) {
+    const Outcome outcome = run_program(finetune_on(1, words(output, more)), folder);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return core::Json::parse(text_of(folder / output)).at("text").get<std::string>();
+  };
+  const std::string whole = answer("whole.jsonl", {});
+  ASSERT_GT(whole.size(), 2u);
+  const std::string stop = whole.substr(whole.size() / 2, 1);
+  const std::string before = whole.substr(0, whole.find(stop));
+  EXPECT_EQ(answer("option.jsonl", {"--stop", stop}), before);
+  std::ofstream(folder / "prompts.jsonl")
+      << core::Json({{"prompt", "The ring is"}, {"stop", {"\n\nnowhere", stop}}}).dump() << "\n";
+  EXPECT_EQ(answer("line.jsonl", {"--stop", "elsewhere"}), before);
+  const Outcome empty = run_program(finetune_on(2, words("out.jsonl", {"--stop", ""})), folder);
+  EXPECT_TRUE(empty.ended_with(64)) << empty.text();
+  EXPECT_EQ(count(empty.text(), "an empty text would end every answer"), 1) << empty.text();
+}
+
+TEST_F(Generate, NamesItsOwnOptions) {
+  const fs::path folder = empty_folder("generate.options");
+  const Outcome gpu = run_program(
+      finetune_on(1, {"generate", model(), "x", "--max-tokens", "1", "--device", "gpu"}), folder);
+  EXPECT_EQ(count(gpu.text(), "train.device"), 0) << gpu.text();
+  // A template that cannot write a conversation.
+  fs::copy(model(), folder / "model", fs::copy_options::recursive);
+  std::ofstream(folder / "model/chat_template.jinja")
+      << "{{ raise_exception('no') }}{{ eos_token }}";
+  const Outcome chat = run_program(finetune_on(2, {"generate", "model", "x", "--chat"}), folder);
+  EXPECT_TRUE(chat.ended_with(65)) << chat.text();
+  EXPECT_GE(count(chat.text(), "--template"), 1) << chat.text();
+  EXPECT_EQ(count(chat.text(), "data.template"), 0) << chat.text();
 }
 
 TEST_F(Generate, TalksThroughAPipe) {
@@ -133,16 +252,98 @@ TEST_F(Generate, TalksThroughAPipe) {
         {"bash", "-c", start + " generate model --chat --max-tokens 6 --dtype fp32 < typed.txt"},
         folder);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
-    return outcome.out;
+    return outcome;
   };
   const std::string program = build_folder() / "finetune";
-  const std::string alone = said(program);
+  const Outcome by_itself = said(program);
+  const std::string alone = by_itself.out;
   EXPECT_GE(std::ranges::count(alone, '\n'), 2) << alone;
-  const std::string on_ranks =
-      said(source_folder().string() + "/tests/support/mpirun.sh 2 " + program);
-  EXPECT_EQ(on_ranks, alone);
-  EXPECT_NE(alone.find("there is no adapter \"none\""), std::string::npos) << alone;
-  EXPECT_NE(alone.find("nothing was asked yet"), std::string::npos) << alone;
+  const Outcome on_ranks = said(source_folder().string() + "/tests/support/mpirun.sh 2 " + program);
+  EXPECT_EQ(on_ranks.out, alone);
+  for (const char* remark :
+       {"there is no adapter \"none\"", "nothing was asked yet", "/help says what can be typed"}) {
+    EXPECT_EQ(count(by_itself.err, remark), 1) << by_itself.err;
+    EXPECT_EQ(count(alone, remark), 0) << "answers alone: " << alone;
+  }
+}
+
+TEST_F(Generate, TakesAnAdapterThatIsNamedInAConversation) {
+  const fs::path folder = empty_folder("generate.adapters"),
+                 golden = source_folder() / "tests/golden";
+  fs::copy(golden / "models/llama", folder / "model");
+  fs::copy_file(golden / "tokenizers/llama3/tokenizer.json", folder / "model/tokenizer.json");
+  std::ofstream(folder / "model/tokenizer_config.json")
+      << core::Json({{"eos_token", "<|end_of_text|>"},
+                     {"chat_template",
+                      "{% for m in messages %}{{ m.content }}{{ eos_token if m.role == "
+                      "'assistant' }} {% endfor %}"}})
+             .dump();
+  const std::string first = golden / "train/lora_final", second = golden / "adapters/dora";
+  const auto said = [&](const std::string& typed, const Words& more) {
+    std::ofstream(folder / "typed.txt") << typed;
+    std::string words;
+    for (const std::string& word : more)
+      words += " " + word;
+    const Outcome outcome =
+        run_program({"bash", "-c",
+                     (build_folder() / "finetune").string() +
+                         " generate model --chat --max-tokens 8 --dtype fp32 < typed.txt" + words},
+                    folder);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    std::vector<std::string> lines;
+    std::istringstream out(outcome.out);
+    for (std::string line; std::getline(out, line);)
+      lines.push_back(line);
+    return lines;
+  };
+  const auto answer = [&](const Words& more) { return said("Count.\n", more).back(); };
+  const std::string base = answer({}), by_first = answer({"--adapter", first}),
+                    by_second = answer({"--adapter", second});
+  ASSERT_NE(base, by_first);
+  ASSERT_NE(by_first, by_second);
+  const auto lines = said("Count.\n/adapter " + first + "\n/again\n/adapter " + second +
+                              "\n/again\n/adapter lora_final\n/again\n/adapter none\n/again\n"
+                              "/base\n/again\n",
+                          {});
+  std::vector<std::string> answers;
+  std::ranges::copy_if(lines, std::back_inserter(answers), [&](const std::string& line) {
+    return line == base || line == by_first || line == by_second;
+  });
+  EXPECT_EQ(answers, (std::vector{base, by_first, by_second, by_first, by_first, base}));
+}
+
+TEST_F(Generate, ChoosesTokensAsTheModelSays) {
+  const fs::path folder = empty_folder("generate.model_says");
+  fs::copy(model(), folder / "model", fs::copy_options::recursive);
+  const auto says = [&](const core::Json& config) {
+    std::ofstream(folder / "model/generation_config.json") << config.dump();
+  };
+  const auto generated = [&](const Words& more) {
+    Words all = {"generate", "model", "The ring is", "--max-tokens", "24", "--dtype", "fp32"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(finetune_on(2, all), folder);
+  };
+  const auto text = [&](const Outcome& outcome) {
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return outcome.out.substr(outcome.out.rfind('\n', outcome.out.size() - 2) + 1);
+  };
+  const std::string greedy = text(generated({}));
+  const std::string sampled = text(generated({"--temperature", "2.5", "--top-k", "40"}));
+  ASSERT_NE(sampled, greedy);
+  says({{"do_sample", true}, {"temperature", 2.5}, {"top_k", 40}, {"top_p", nullptr}});
+  const Outcome by_model = generated({});
+  EXPECT_EQ(text(by_model), sampled);
+  EXPECT_EQ(count(by_model.text(), "generation_config.json says: temperature 2.5, top-k 40;"), 1)
+      << by_model.text();
+  const Outcome by_option = generated({"--temperature", "0"});
+  EXPECT_EQ(text(by_option), greedy);
+  EXPECT_EQ(count(by_option.text(), "generation_config.json"), 0) << by_option.text();
+  says({{"do_sample", false}, {"temperature", 2.5}, {"top_k", 40}});
+  EXPECT_EQ(text(generated({})), greedy);
+  says({{"do_sample", true}, {"top_p", 3}});
+  const Outcome wrong = generated({});
+  EXPECT_TRUE(wrong.ended_with(65)) << wrong.text();
+  EXPECT_EQ(count(wrong.text(), "generation_config.json: \"top_p\" is 3"), 1) << wrong.text();
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_P(EveryKind, HasTheGradientsOfSamplesThatAreShorterThanTheRanks) {
 TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   const Trajectory expected =
-      Trainer({}, {.numbers = fp32, .kind = GetParam()}).train(20, gentle_lr);
+      Trainer({}, {.numbers = fp32, .kind = GetParam()}).train(8, gentle_lr);
   for (Arrangement setup : meshes(fp32, GetParam())) {
     expect_trajectory(setup, expected);
     setup.blocks = train::Blocks::recomputed;
@@ -96,14 +96,34 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
-                                         TinyKind::fused_experts, TinyKind::chunks),
+                                         TinyKind::fused_experts, TinyKind::chunks,
+                                         TinyKind::sinks),
                          [](const auto& info) {
                            return info.param == TinyKind::own_head  ? "own_head"
                                   : info.param == TinyKind::tied    ? "tied"
                                   : info.param == TinyKind::experts ? "experts"
                                   : info.param == TinyKind::chunks  ? "chunks"
+                                  : info.param == TinyKind::sinks   ? "sinks"
                                                                     : "fused_experts";
                          });
+
+TEST(Noise, OnEmbeddingsIsThatOfOneRank) {
+  const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
+  // Of samples in rows of their own, and of several that share a row.
+  for (const std::int64_t packed : {0, 24}) {
+    const Arrangement alone{.numbers = fp32, .packed_positions = packed, .neftune_alpha = 20};
+    const std::vector<float> expected = Trainer({}, alone).gradient();
+    Arrangement without = alone;
+    without.neftune_alpha = 0;
+    EXPECT_NE(Trainer({}, without).gradient(), expected);
+    for (Arrangement setup : meshes(fp32)) {
+      setup.packed_positions = packed;
+      setup.neftune_alpha = alone.neftune_alpha;
+      const std::vector<float> got = Trainer(world(), setup).gradient();
+      EXPECT_LE(largest_difference(got, expected), 1e-5f * largest(expected)) << name_of(setup);
+    }
+  }
+}
 
 /// Adapters in all their parts: dropout, magnitudes, modules trained whole, factors.
 std::vector<model::AdapterSettings> adapters() {
@@ -126,7 +146,7 @@ TEST(Adapters, FollowTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   for (const model::AdapterSettings& adapter : adapters()) {
     const Trajectory expected =
-        Trainer({}, {.numbers = fp32, .adapter = adapter}).train(20, gentle_lr);
+        Trainer({}, {.numbers = fp32, .adapter = adapter}).train(8, gentle_lr);
     for (Arrangement setup : meshes(fp32)) {
       setup.adapter = adapter;
       expect_trajectory(setup, expected);

@@ -51,10 +51,10 @@ class EveryPrecision : public testing::TestWithParam<Precision> {};
 TEST_P(EveryPrecision, TopologyGivesTheSameBitsOnAnyRanks) {
   for (const TinyKind kind : GetParam().kinds()) {
     const plan::Numbers exact = GetParam().numbers(Determinism::topology);
-    const Trajectory expected = alone(exact, 20, kind);
+    const Trajectory expected = alone(exact, 8, kind);
     for (Arrangement setup : arrangements(world().size(), exact)) {
       setup.kind = kind;
-      const Trajectory got = Trainer(world(), setup).train(20);
+      const Trajectory got = Trainer(world(), setup).train(8);
       EXPECT_EQ(got.losses, expected.losses) << setup.name;
       EXPECT_EQ(got.norms, expected.norms) << setup.name;
       EXPECT_TRUE(got.weights == expected.weights) << setup.name;

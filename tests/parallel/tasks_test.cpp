@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <sstream>
 
 #include "core/json.hpp"
@@ -118,6 +119,25 @@ TEST_F(Tasks, AskWhatTheCommandAsks) {
       EXPECT_EQ(one.at("value"), values.at(one.at("name").get<std::string>()));
   }
   EXPECT_EQ(rows, 4);
+}
+
+TEST_F(Tasks, AreAskedByEpochs) {
+  const fs::path folder = empty_folder("tasks.epochs");
+  write_deck(folder);
+  // Two steps of 8 sequences each: the samples of the quickstart are no multiple of these.
+  const std::size_t samples = core::Json::parse(text_of(quickstart("train.json"))).size();
+  std::ostringstream epochs;
+  epochs << "evaluate.epochs=" << std::setprecision(17) << 16.0 / static_cast<double>(samples);
+  const Outcome run =
+      train(folder, 2, "run", {"train.max_steps=5", "evaluate.steps=0", epochs.str()});
+  ASSERT_EQ(run.exit_code, 0) << run.text();
+  std::vector<int> asked;
+  std::ifstream metrics(folder / "run/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const core::Json row = core::Json::parse(line);
+    if (row.contains("evaluation")) asked.push_back(row.at("step").get<int>());
+  }
+  EXPECT_EQ(asked, (std::vector<int>{0, 2, 4, 5}));
 }
 
 TEST_F(Tasks, OfADeckAreAskedOfItsModelAndItsRun) {
@@ -263,9 +283,10 @@ TEST_F(Tasks, OfADeckThatMeasuresNothingAreRefused) {
     EXPECT_EQ(count(outcome.text(), part), 1) << outcome.text();
   };
   refused({"checkpoint.best_by=choices/acc"}, 78, "choices/true_mass, choices/accuracy");
-  refused({"train.early_stopping_patience=1", "evaluate.steps=0"}, 78, "Set evaluate.steps.");
+  refused({"train.early_stopping_patience=1", "evaluate.steps=0"}, 78,
+          "Set evaluate.steps or evaluate.epochs.");
   refused({"train.early_stopping_patience=1", "checkpoint.best_by=validation_loss"}, 78,
-          "Set train.validate_steps.");
+          "Set train.validate_steps or validate_epochs.");
   refused({"evaluate.tasks=[\"none.toml\"]"}, 65, "none.toml");
   EXPECT_FALSE(fs::exists(folder / "run"));
 }

@@ -42,6 +42,7 @@ struct Arrangement {
   plan::ContextMethod context = plan::ContextMethod::automatic;
   std::int64_t packed_positions = 0;  ///< of a row that several samples share; 0: one each
   bool balances_micro_batch = false;
+  double neftune_alpha = 0;
   int top_k = 0;  ///< experts of a token; 0: those of the kind
   model::RopeScaling rope = {};
 };
@@ -115,6 +116,7 @@ class Trainer {
             .blocks = setup_.blocks,
             .dropout = setup_.adapter.of<adapters::lora::Settings>().dropout,
             .dropout_seed = 11,
+            .neftune_alpha = setup_.neftune_alpha,
             .balances_micro_batch = setup_.balances_micro_batch};
   }
   shard::ModelShards& shards() { return shards_; }

@@ -10,7 +10,7 @@ namespace {
 using namespace adapter_job;
 
 TEST(AdapterPath, WhatPeftBeganIsGoneOnFromAndGivesItsLogits) {
-  for (const std::string kind : {"plain", "pattern", "rich"}) {
+  for (const std::string kind : {"plain", "pattern", "layers", "exclude", "rich"}) {
     const Job job("adapter_path." + kind, settings({"adapter.path=adapter", "train.max_steps=0"}));
     if (!has_peft()) GTEST_SKIP() << "no Python with torch, transformers and peft here";
     must(python(job, {"make", "model", "adapter", kind}));
@@ -58,6 +58,25 @@ TEST(AdapterPath, GoesOnWithTheRanksAndAlphasOfItsPatterns) {
   EXPECT_EQ(largest_difference(logits_of(job.model(), file),
                                logits_of(job.model(), job.folder() / "again")),
             0);
+}
+
+TEST(AdapterPath, TargetsByExpressionExclusionAndLayerAreWrittenAsNames) {
+  const Job job("adapter_path.targets", settings({}));
+  make_adapter(job, {"adapter.target_modules=\".*\\\\.(self_attn|mlp)\\\\.(q|k|up)_proj\"",
+                     "adapter.exclude_modules=[\".*\\\\.0\\\\.mlp\\\\..*\", \"k_proj\"]",
+                     "adapter.loraplus_lr_ratio=4"});
+  const core::Json config = core::read_json(job.folder() / "adapter/adapter_config.json", 1 << 20);
+  EXPECT_EQ(config.at("target_modules"),
+            core::Json::parse(R"(["model.layers.1.mlp.up_proj", "q_proj"])"));
+  // The ratio is of training, and may be another one.
+  must(job.run(2, {"adapter.path=adapter", "train.max_steps=0", "adapter.loraplus_lr_ratio=16"}));
+  must(command(job, {"export", "output", "again"}));
+  EXPECT_EQ(read_file(job.folder() / "adapter/adapter_model.safetensors"),
+            read_file(job.folder() / "again/adapter_model.safetensors"));
+  write_logits(logits_of(job.model(), job.folder() / "again"), job);
+  if (!has_peft()) return;
+  const Outcome loaded = python(job, {"load", "model", "again", "logits.f32"});
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.text();
 }
 
 TEST(AdapterPath, AnAdapterOfAnotherModelIsRefused) {

@@ -22,7 +22,7 @@ constexpr int exit_resubmit = 75;
 struct Kind {
   const char* name;
   std::vector<std::string> settings;
-  bool is_gptq = false;
+  std::string packed = "";  ///< "gptq", or a format of `finetune quantize`
 };
 
 const Kind kinds[] = {
@@ -40,7 +40,9 @@ const Kind kinds[] = {
     {"DoraInFp8",
      {"adapter.name=lora", "adapter.use_dora=true", "adapter.lora_dropout=0.1",
       "precision.mode=fp8-mixed"}},
-    {"LoraOnGptq", {"adapter.name=lora", "precision.mode=bf16-mixed"}, true}};
+    {"LoraOnGptq", {"adapter.name=lora", "precision.mode=bf16-mixed"}, "gptq"},
+    {"LoraOnFp8", {"adapter.name=lora", "precision.mode=bf16-mixed"}, "fp8"},
+    {"LoraInFp8OnFp8OfBlocks", {"adapter.name=lora", "precision.mode=fp8-mixed"}, "fp8-block"}};
 
 std::vector<std::string> settings_of(const Kind& kind) {
   std::vector<std::string> settings = {"train.max_steps=12",  "train.global_batch=6",
@@ -51,9 +53,15 @@ std::vector<std::string> settings_of(const Kind& kind) {
   return settings;
 }
 
-void pack(const Job& job) {
+void pack(const Job& job, const std::string& format) {
   const fs::path packed = job.folder() / "packed";
-  make_gptq_models(job.model(), packed, job.folder() / "dense", {.group_size = 32});
+  if (format == "gptq") {
+    make_gptq_models(job.model(), packed, job.folder() / "dense", {.group_size = 32});
+  } else {
+    const Outcome outcome = run_program(
+        finetune_on(1, {"quantize", "model", "packed", "--format", format}), job.folder());
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  }
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy_file(packed / file, job.model() / file, fs::copy_options::overwrite_existing);
 }
@@ -69,9 +77,9 @@ TEST_P(AdapterRun, MovedBetweenRanksAndStrategiesEndsInTheSameBits) {
   const Kind& kind = GetParam();
   const Job straight(std::string("adapter.straight.") + kind.name, settings_of(kind));
   const Job moved(std::string("adapter.moved.") + kind.name, settings_of(kind));
-  if (kind.is_gptq) {
-    pack(straight);
-    pack(moved);
+  if (!kind.packed.empty()) {
+    pack(straight, kind.packed);
+    pack(moved, kind.packed);
   }
   const Outcome whole = straight.run(1);
   EXPECT_EQ(whole.exit_code, 0) << whole.text();

@@ -83,6 +83,8 @@ def make(base, folder, kind):
     options = {
         "plain": {"target_modules": "all-linear"},
         "pattern": {"target_modules": r".*\.1\..*[qv]_proj"},
+        "layers": {"target_modules": ["q_proj", "up_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
+        "exclude": {"target_modules": "all-linear", "exclude_modules": r".*\.0\..*|.*\.k_proj"},
         "rich": {
             "target_modules": ["q_proj", "down_proj"],
             "use_dora": True,

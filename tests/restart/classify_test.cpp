@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <sstream>
 
 #include "restart/job.hpp"
 #include "support/folders.hpp"
@@ -106,6 +108,13 @@ TEST_P(Classify, LearnsAsTransformersDoes) {
   const Words goes_on = with(data(5), {"model.path=with_head"});
   const Outcome outcome = job.run(2, goes_on);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const std::map<std::string, std::string> counts = {
+      {"single_label_classification", "labels: 6 neg, 6 pos"},
+      {"multi_label_classification", "labels: 8 neg, 8 pos"},
+      {"regression", "numbers from -0.75 to 1.5, 0.375 on average"},
+      {"reward", "12 pairs of a preferred text and another one"}};
+  EXPECT_EQ(count(outcome.out, counts.at(problem.type)), 2) << outcome.out;
+  EXPECT_EQ(count(outcome.out, "end tokens trained"), 0) << outcome.out;
   // The head of the files is what it goes on from.
   expect_near(losses_of(job), known.at(problem.type));
   export_from(job, "output", "trained");
@@ -120,6 +129,81 @@ TEST_P(Classify, LearnsAsTransformersDoes) {
       job.folder());
   ASSERT_EQ(python.exit_code, 0) << python.text();
   expect_near(losses_of(job), core::Json::parse(python.out));
+}
+
+/// What transformers makes of the texts: a list of logits for each.
+core::Json logits_of(const fs::path& folder) {
+  const Outcome python =
+      run_program({"env", "python3", golden / "predict.py", "trained", "lines.jsonl"}, folder);
+  EXPECT_EQ(python.exit_code, 0) << python.text();
+  return core::Json::parse(python.out);
+}
+
+double probability(const core::Json& logits, std::size_t label, bool is_one) {
+  const auto exp = [&](const core::Json& logit) { return std::exp(logit.get<double>()); };
+  double sum = is_one ? 0 : 1 + exp(logits[label]);
+  for (std::size_t i = 0; is_one && i < logits.size(); ++i)
+    sum += exp(logits[i]);
+  return exp(logits[label]) / sum;
+}
+
+TEST_P(Classify, SaysLabelsOfTexts) {
+  const Problem& problem = GetParam();
+  const Job job = job_of(problem, "said");
+  ASSERT_EQ(job.run(1, data(4)).exit_code, 0);
+  export_from(job, "output", "trained");
+  std::string lines;
+  for (int i = 0; i < 9; ++i)
+    lines +=
+        core::Json({{"id", i}, {"text", "It was good" + std::string(i * 3, '!')}}).dump() + "\n";
+  write_file(job.folder() / "lines.jsonl", lines);
+  const auto said = [&](int ranks, const std::string& out) {
+    const Outcome outcome =
+        run_program(finetune_on(ranks, {"generate", "trained", "--file", "lines.jsonl", "-o", out,
+                                        "--dtype", "fp32", "--batch", "2"}),
+                    job.folder());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+    return read_file(job.folder() / out);
+  };
+  const std::string one = said(1, "one.jsonl");
+  EXPECT_EQ(said(3, "three.jsonl"), one);
+  EXPECT_EQ(said(1, "one.jsonl"), one) << "nothing was left to say";
+  ASSERT_EQ(count(one, "\n"), 9);
+  std::vector<core::Json> answers;
+  std::istringstream in(one);
+  for (std::string line; std::getline(in, line);)
+    answers.push_back(core::Json::parse(line));
+  const bool is_one = problem.type == "single_label_classification";
+  const bool is_number = problem.type == "regression" || problem.type == "reward";
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i].at("id"), i);
+    if (is_number) continue;
+    const double neg = answers[i].at("probabilities").at("neg");
+    const double pos = answers[i].at("probabilities").at("pos");
+    EXPECT_GT(neg, 0);
+    if (is_one) {
+      EXPECT_NEAR(neg + pos, 1, 2e-6);
+      EXPECT_EQ(answers[i].at("label"), neg > pos ? "neg" : "pos");
+    } else {
+      EXPECT_EQ(answers[i].at("labels").size(), (neg > 0.5) + (pos > 0.5)) << answers[i];
+    }
+  }
+  const Outcome alone = run_program(
+      finetune_on(1, {"generate", "trained", "It was good", "--dtype", "fp32"}), job.folder());
+  core::Json first = answers.front();
+  first.erase("id");
+  first.erase("prompt_hash");
+  EXPECT_EQ(core::Json::parse(alone.out.substr(alone.out.find('{'))), first) << alone.text();
+  if (!has_transformers(job.folder())) return;
+  const core::Json logits = logits_of(job.folder());
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (is_number) {
+      EXPECT_NEAR(answers[i].at("value").get<double>(), logits[i][0].get<double>(), 2e-5);
+      continue;
+    }
+    EXPECT_NEAR(answers[i].at("probabilities").at("pos").get<double>(),
+                probability(logits[i], 1, is_one), 1e-5);
+  }
 }
 
 TEST_P(Classify, IsTheSameOnOtherRanksAndAfterAStop) {
@@ -210,9 +294,17 @@ TEST(ClassifyRefuses, WhatDoesNotBelongTogether) {
     return run_program(finetune_on(1, words), job.folder());
   };
   ASSERT_EQ(finetune({"export", "output", "model_with_labels"}).exit_code, 0);
-  const Outcome generated = finetune({"generate", "model_with_labels", "It was"});
-  EXPECT_EQ(generated.exit_code, 65) << generated.text();
-  EXPECT_EQ(count(generated.text(), "it continues no text"), 1) << generated.text();
+  const Outcome evaluated =
+      finetune({"evaluate", "model_with_labels", "--tasks",
+                source_folder() / "tests/golden/tasks/texts.toml", "-o", "evaluated"});
+  EXPECT_EQ(evaluated.exit_code, 65) << evaluated.text();
+  EXPECT_EQ(count(evaluated.text(), "it continues no text"), 1) << evaluated.text();
+  EXPECT_EQ(finetune({"generate", "model_with_labels", "--chat"}).exit_code, 64);
+  write_file(job.folder() / "lines.jsonl", "{\"prompt\": \"It was\"}\n");
+  const Outcome lines =
+      finetune({"generate", "model_with_labels", "--file", "lines.jsonl", "-o", "said.jsonl"});
+  EXPECT_EQ(lines.exit_code, 65) << lines.text();
+  EXPECT_EQ(count(lines.text(), "neither \"text\" nor \"messages\""), 1) << lines.text();
   const Outcome gguf = finetune({"export", "model_with_labels", "a.gguf"});
   EXPECT_EQ(gguf.exit_code, 65) << gguf.text();
   const Outcome causal = job.run(1, {"model.path=model_with_labels", "model.labels=[]",

@@ -3,12 +3,17 @@
 // export loaded by transformers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
+#include <vector>
 
 #include "model/rope.hpp"
 #include "registry.hpp"
 #include "restart/job.hpp"
+#include "support/families.hpp"
 #include "support/folders.hpp"
 #include "train/infer/loaded_model.hpp"
 
@@ -68,6 +73,8 @@ void write_logits(const fs::path& folder, const fs::path& file) {
 
 TEST_P(Families, AreExportedAsTransformersLoadsThem) {
   const std::string family = GetParam();
+  if (family == "internlm3" || family == "minicpm")
+    GTEST_SKIP() << "transformers reads it by code that comes with the models";
   const Job job = family_job(family, name_of(family, "export"), settings_of(family));
   if (run_program({"env", "python3", "-c", "import torch, transformers"}, job.folder()).exit_code !=
       0)
@@ -83,13 +90,25 @@ TEST_P(Families, AreExportedAsTransformersLoadsThem) {
   EXPECT_EQ(compared.exit_code, 0) << compared.text();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Families,
-                         testing::Values("ernie4_5", "exaone4", "glm", "glm4", "granite", "llama",
-                                         "llama4", "llama_biased", "llama_tied", "mistral",
-                                         "mistral3", "olmo2", "olmo3", "olmoe", "phi3", "qwen2",
-                                         "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
-                                         "seed_oss", "smollm3"),
-                         [](const auto& info) { return std::string(info.param); });
+/// Each has a part of its own: an activation with weights, a layout of layers or tensors, another
+/// norm.
+constexpr std::array apart = {
+    "apertus",    "cohere2",  "gemma3", "gpt_oss", "glm4", "llama4",    "llama_tied", "minicpm",
+    "ministral3", "nemotron", "olmo2",  "olmoe",   "phi3", "qwen2_moe", "qwen3_moe",  "starcoder2"};
+
+std::vector<const char*> alike() {
+  std::vector<const char*> others;
+  for (const std::string_view family : tests::golden_models)
+    if (std::ranges::find(apart, family) == apart.end()) others.push_back(family.data());
+  return others;
+}
+
+std::string name_of_info(const testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
+
+INSTANTIATE_TEST_SUITE_P(Apart, Families, testing::ValuesIn(apart), name_of_info);
+INSTANTIATE_TEST_SUITE_P(Alike, Families, testing::ValuesIn(alike()), name_of_info);
 
 }  // namespace
 }  // namespace finetune::tests::families_test

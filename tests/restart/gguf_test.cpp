@@ -5,10 +5,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
+#include "restart/gguf_files.hpp"
 #include "restart/job.hpp"
 #include "support/folders.hpp"
 #include "support/material.hpp"
@@ -18,32 +18,6 @@ namespace finetune::tests::gguf_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-fs::path quickstart() {
-  return source_folder() / "inputs/quickstart/model";
-}
-
-Outcome exported(const fs::path& folder, const std::string& model, const std::string& file,
-                 const std::string& dtype) {
-  return run_program(finetune_on(1, {"export", model, file, "--dtype", dtype}), folder);
-}
-
-bool has_reader(const fs::path& folder) {
-  return run_program({"env", "python3", "-c", "import gguf, torch, safetensors"}, folder)
-             .exit_code == 0;
-}
-
-void expect_read(const fs::path& folder, const std::string& file, const std::string& model) {
-  const Outcome read = run_program(
-      {"env", "python3", source_folder() / "tests/restart/read_gguf.py", file, model}, folder);
-  EXPECT_EQ(read.exit_code, 0) << read.text();
-}
 
 /// Files that the package gguf has read, tensor by tensor.
 TEST(Gguf, HasTheBytesThatWereRead) {
@@ -55,20 +29,20 @@ TEST(Gguf, HasTheBytesThatWereRead) {
       {"q8_0", "fa392968251de8b5410e5ae87a5111fe"}};
   for (const auto& [dtype, fingerprint] : known) {
     const std::string file = std::string(dtype) + ".gguf";
-    const Outcome outcome = exported(folder, quickstart(), file, dtype);
+    const Outcome outcome = exported_gguf(folder, quickstart_model(), file, dtype);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-    EXPECT_EQ(core::fingerprint(text_of(folder / file)), fingerprint) << dtype;
+    EXPECT_EQ(core::fingerprint(read_file(folder / file)), fingerprint) << dtype;
     EXPECT_FALSE(fs::exists(folder / (file + ".partial")));
   }
 }
 
 TEST(Gguf, IsWhatThePackageReads) {
   const fs::path folder = empty_folder("gguf.read");
-  if (!has_reader(folder)) GTEST_SKIP() << "no Python with gguf, torch and safetensors here";
+  if (!has_gguf_reader(folder)) GTEST_SKIP() << "no Python with gguf, torch and safetensors here";
   for (const char* dtype : {"float16", "bfloat16", "float32", "q8_0"}) {
     const std::string file = std::string(dtype) + ".gguf";
-    exported(folder, quickstart(), file, dtype);
-    expect_read(folder, file, quickstart());
+    exported_gguf(folder, quickstart_model(), file, dtype);
+    expect_read_gguf(folder, file, quickstart_model());
   }
   for (const char* family : {"llama", "qwen2", "qwen3"}) {
     fs::copy(source_folder() / "tests/golden/models" / family, folder / family);
@@ -76,34 +50,20 @@ TEST(Gguf, IsWhatThePackageReads) {
         << R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
                "added_tokens": [{"id": 2, "content": "<e>", "special": true}],
                "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})";
-    const Outcome outcome = exported(folder, family, std::string(family) + ".gguf", "bfloat16");
+    const Outcome outcome =
+        exported_gguf(folder, family, std::string(family) + ".gguf", "bfloat16");
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-    expect_read(folder, std::string(family) + ".gguf", family);
+    expect_read_gguf(folder, std::string(family) + ".gguf", family);
   }
-}
-
-void expect_same_text(const fs::path& folder, const fs::path& model, const std::string& prompt) {
-  ASSERT_EQ(exported(folder, model, "run.gguf", "float32").exit_code, 0);
-  const Outcome theirs = run_program(
-      {"env", "python3", source_folder() / "tests/restart/run_gguf.py", "run.gguf", prompt, "32"},
-      folder);
-  ASSERT_EQ(theirs.exit_code, 0) << theirs.text();
-  const Outcome ours = run_program(
-      finetune_on(1, {"generate", model, prompt, "--max-tokens", "32", "--dtype", "fp32"}), folder);
-  ASSERT_EQ(ours.exit_code, 0) << ours.text();
-  EXPECT_GT(theirs.out.size(), 40u);
-  EXPECT_NE(ours.out.find(theirs.out), std::string::npos) << ours.out << "\n" << theirs.out;
-  fs::remove(folder / "run.gguf");
 }
 
 TEST(Gguf, HasTheSameGreedyTextInLlamaCpp) {
   const fs::path folder = empty_folder("gguf.run_there");
-  if (run_program({"env", "python3", "-c", "import llama_cpp"}, folder).exit_code != 0)
-    GTEST_SKIP() << "no Python with llama_cpp here";
-  expect_same_text(folder, quickstart(), "The river");
+  if (!has_llama_cpp(folder)) GTEST_SKIP() << "no Python with llama_cpp here";
+  expect_same_greedy_text(folder, quickstart_model(), "The river");
   // A tokenizer of SentencePiece's pieces.
   const fs::path pieces = material("weights/stories260K-hf");
-  if (fs::exists(pieces)) expect_same_text(folder, pieces, "Once upon a time");
+  if (fs::exists(pieces)) expect_same_greedy_text(folder, pieces, "Once upon a time");
 }
 
 /// A tiny Llama with this tokenizer.
@@ -158,9 +118,9 @@ TEST(Gguf, NamesTheWayThatTextIsCutByTheWholeOfIt) {
       {"tekken", {split(tekken_expression), byte_level(false)}}};
   for (const auto& [name, steps] : known) {
     const std::string model = model_with(folder, name, bytes(steps));
-    const Outcome outcome = exported(folder, model, model + ".gguf", "float32");
+    const Outcome outcome = exported_gguf(folder, model, model + ".gguf", "float32");
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-    EXPECT_TRUE(says(text_of(folder / (model + ".gguf")), "tokenizer.ggml.pre", name)) << name;
+    EXPECT_TRUE(says(read_file(folder / (model + ".gguf")), "tokenizer.ggml.pre", name)) << name;
   }
   core::Json spaced = byte_level(true), inverted = split(qwen_expression);
   spaced["add_prefix_space"] = true;
@@ -174,7 +134,7 @@ TEST(Gguf, NamesTheWayThatTextIsCutByTheWholeOfIt) {
       {"groups", {{{"type", "Digits"}, {"individual_digits", false}}, byte_level(true)}}};
   for (const auto& [name, steps] : others) {
     const std::string model = model_with(folder, name, bytes(steps));
-    const Outcome outcome = exported(folder, model, model + ".gguf", "float32");
+    const Outcome outcome = exported_gguf(folder, model, model + ".gguf", "float32");
     EXPECT_EQ(outcome.exit_code, 65) << name << outcome.text();
     EXPECT_EQ(count(outcome.text(), "its tokenizer cuts text in a way that has no name"), 1)
         << outcome.text();
@@ -189,10 +149,10 @@ TEST(Gguf, RefusesPositionsThatItsReadersWouldComputeOtherwise) {
     fs::copy(source_folder() / "tests/golden/models" / family, folder / name);
     std::ofstream(folder / name / "tokenizer.json")
         << bytes(core::Json::array({byte_level(true)})).dump();
-    core::Json config = core::Json::parse(text_of(folder / name / "config.json"));
+    core::Json config = core::Json::parse(read_file(folder / name / "config.json"));
     config.update(changes);
     std::ofstream(folder / name / "config.json") << config.dump();
-    const Outcome outcome = exported(folder, name, name + ".gguf", "float32");
+    const Outcome outcome = exported_gguf(folder, name, name + ".gguf", "float32");
     EXPECT_EQ(outcome.exit_code, part.empty() ? 0 : 65) << name << outcome.text();
     EXPECT_EQ(part.empty() || outcome.text().find(part) != std::string::npos, true)
         << outcome.text();
@@ -250,9 +210,9 @@ TEST(Gguf, HoldsPiecesWithScores) {
                             {"merges", {"a b", "\u2581 ab"}}}}};
   const auto write = [&](const std::string& name) { return model_with(folder, name, tokenizer); };
   const std::string model = write("pieces");
-  const Outcome outcome = exported(folder, model, "pieces.gguf", "float32");
+  const Outcome outcome = exported_gguf(folder, model, "pieces.gguf", "float32");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-  const std::string file = text_of(folder / "pieces.gguf");
+  const std::string file = read_file(folder / "pieces.gguf");
   EXPECT_TRUE(says(file, "tokenizer.ggml.model", "llama"));
   const std::size_t scores = file.find("tokenizer.ggml.scores");
   ASSERT_NE(scores, std::string::npos);
@@ -268,7 +228,7 @@ TEST(Gguf, HoldsPiecesWithScores) {
   EXPECT_EQ(score(260), -2) << "nothing is merged to a";
   tokenizer["normalizer"]["normalizers"].push_back({{"type", "NFKC"}});
   write("prepared");
-  const Outcome refused = exported(folder, "prepared", "prepared.gguf", "float32");
+  const Outcome refused = exported_gguf(folder, "prepared", "prepared.gguf", "float32");
   EXPECT_EQ(refused.exit_code, 65) << refused.text();
   EXPECT_EQ(count(refused.text(), "prepares text in a way that has no name"), 1) << refused.text();
 }
@@ -283,7 +243,7 @@ TEST(Gguf, OfARunIsThatOfItsExport) {
   ASSERT_EQ(finetune({"export", "run", "folder.gguf", "--dtype", "q8_0"}).exit_code, 0);
   const Outcome outcome = finetune({"export", "output", "run.gguf", "--dtype", "q8_0"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
-  EXPECT_TRUE(text_of(job.folder() / "run.gguf") == text_of(job.folder() / "folder.gguf"));
+  EXPECT_TRUE(read_file(job.folder() / "run.gguf") == read_file(job.folder() / "folder.gguf"));
   for (const auto& entry : fs::directory_iterator(job.folder()))
     EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
   EXPECT_EQ(finetune({"export", "output", "run.gguf"}).exit_code, 73);
@@ -293,20 +253,22 @@ TEST(Gguf, SaysWhatItCannotHold) {
   const fs::path folder = empty_folder("gguf.refused");
   const auto refused = [&](const std::string& model, const std::string& file,
                            const std::string& dtype, int code, const std::string& part) {
-    const Outcome outcome = exported(folder, model, file, dtype);
+    const Outcome outcome = exported_gguf(folder, model, file, dtype);
     EXPECT_EQ(outcome.exit_code, code) << outcome.text();
     EXPECT_NE(outcome.text().find(part), std::string::npos) << outcome.text();
     EXPECT_FALSE(fs::exists(folder / (file + ".partial")));
   };
   refused(source_folder() / "tests/golden/models/qwen3_moe", "a.gguf", "float16", 65,
-          "models of this kind (qwen3_moe) are not written as GGUF");
+          "some of its layers have no experts");
+  refused(source_folder() / "tests/golden/models/olmoe", "a.gguf", "float16", 65,
+          "fewer key heads than heads");
   refused(source_folder() / "tests/golden/models/glm4", "a.gguf", "float16", 65, "(glm4)");
   refused("none", "a.gguf", "float16", 65, "none");
-  refused(quickstart(), "a.gguf", "int4", 64, "--dtype");
-  refused(quickstart(), "out", "q8_0", 64, "is for a file that ends in .gguf");
+  refused(quickstart_model(), "a.gguf", "int4", 64, "--dtype");
+  refused(quickstart_model(), "out", "q8_0", 64, "is for a file that ends in .gguf");
   std::ofstream(folder / "there.gguf") << "x";
-  refused(quickstart(), "there.gguf", "float16", 73, "is there already");
-  EXPECT_EQ(text_of(folder / "there.gguf"), "x");
+  refused(quickstart_model(), "there.gguf", "float16", 73, "is there already");
+  EXPECT_EQ(read_file(folder / "there.gguf"), "x");
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ struct Kind {
   const char* name;
   Words settings;
   std::vector<Mesh> chain;
-  bool is_gptq = false;
+  std::string packed = "";  ///< "gptq", or a format of `finetune quantize`
 
   friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 };
@@ -57,15 +57,22 @@ const Words of_adapters = {"adapter.lora_r=4", "optimizer.lr=2e-2"};
 const Kind kinds[] = {
     {"Full", {}, {dp2_tp2, cp2_tp2, three, one_rank}},
     {"Lora", with(of_adapters, {"adapter.name=lora"}), {dp2_tp2, cp2_tp2, three, one_rank}},
-    {"LoraOnGptq", with(of_adapters, {"adapter.name=lora"}), {tp4, cp2_tp2, three}, true},
+    {"LoraOnGptq", with(of_adapters, {"adapter.name=lora"}), {tp4, cp2_tp2, three}, "gptq"},
+    {"LoraOnFp8", with(of_adapters, {"adapter.name=lora"}), {tp4, cp2_tp2, three}, "fp8"},
     // Ranks of tp would cut the blocks of this model.
     {"Qlora", with(of_adapters, {"adapter.name=qlora"}), {dp2_cp2, cp4, one_rank}}};
 
-/// Makes the job's model one of 4 bits, in act-order.
-void pack(const Job& job) {
+/// Makes the job's model one of 4 bits, in act-order, or of 8.
+void pack(const Job& job, const std::string& format) {
   const fs::path packed = job.folder() / "packed";
-  make_gptq_models(job.model(), packed, job.folder() / "dense",
-                   {.group_size = 32, .act_order = true});
+  if (format == "gptq") {
+    make_gptq_models(job.model(), packed, job.folder() / "dense",
+                     {.group_size = 32, .act_order = true});
+  } else {
+    const Outcome outcome = run_program(
+        finetune_on(1, {"quantize", "model", "packed", "--format", format}), job.folder());
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  }
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy_file(packed / file, job.model() / file, fs::copy_options::overwrite_existing);
 }
@@ -79,7 +86,7 @@ Job job_of(const Kind& kind, const std::string& name) {
                     {"checkpoint.save_steps=3", "checkpoint.save_total_limit=10",
                      "train.validate_steps=3"}),
                kind.settings));
-  if (kind.is_gptq) pack(job);
+  if (!kind.packed.empty()) pack(job, kind.packed);
   return job;
 }
 

@@ -6,6 +6,7 @@ types exactly as torch rounds, of q8_0 as the package quantises).
 """
 import json
 import pathlib
+import re
 import sys
 
 import gguf
@@ -33,6 +34,12 @@ expect("feed_forward_length", fields[f"{arch}.feed_forward_length"], config["int
 expect("head_count", fields[f"{arch}.attention.head_count"], heads)
 expect("head_count_kv", fields[f"{arch}.attention.head_count_kv"], config["num_key_value_heads"])
 expect("epsilon", np.float32(fields[f"{arch}.attention.layer_norm_rms_epsilon"]), np.float32(config["rms_norm_eps"]))
+num_experts = config.get("num_local_experts") or config.get("num_experts")
+if num_experts:
+    expect("expert_count", fields[f"{arch}.expert_count"], num_experts)
+    expect("expert_used_count", fields[f"{arch}.expert_used_count"], config["num_experts_per_tok"])
+    expect("expert_feed_forward_length", fields[f"{arch}.expert_feed_forward_length"],
+           config.get("moe_intermediate_size") or config["intermediate_size"])
 tokenizer = json.loads((folder / "tokenizer.json").read_text())
 tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
 expect("tokens", len(tokens), config["vocab_size"])
@@ -44,6 +51,11 @@ for added in tokenizer.get("added_tokens", []):
 expect("merges", len(fields["tokenizer.ggml.merges"]), len(tokenizer["model"]["merges"]))
 
 weights = {k: v.float() for k, v in load_file(folder / "model.safetensors").items()}
+stacks = {}
+for name in [name for name in weights if ".experts." in name]:
+    layer, expert, part = re.fullmatch(r"(.*\.experts)\.(\d+)(\..*)", name).groups()
+    stacks.setdefault(layer + part, {})[int(expert)] = weights.pop(name)
+weights |= {name: torch.stack([value for _, value in sorted(parts.items())]) for name, parts in stacks.items()}
 names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA if arch == "llama" else getattr(gguf.MODEL_ARCH, arch.upper()),
                                  config["num_hidden_layers"])
 there = {tensor.name: tensor for tensor in reader.tensors}
@@ -54,7 +66,7 @@ for name, value in weights.items():
         value = value.reshape(n, 2, value.shape[0] // n // 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
     kind = tensor.tensor_type.name
     expect(f"shape of {name}", list(reversed(tensor.shape.tolist())), list(value.shape))
-    if value.dim() == 1:
+    if value.dim() == 1 or ".ffn_gate_inp." in tensor.name:
         expect(f"type of {name}", kind, "F32")
     if kind == "Q8_0":
         wanted = gguf.quants.quantize(value.numpy(), gguf.GGMLQuantizationType.Q8_0)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -94,6 +95,44 @@ TEST(Saving, ByMinutesNeedsNoSteps) {
   const Outcome outcome = job.run(2);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
   EXPECT_EQ(kept_steps(job), (Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+}
+
+/// Steps that end another `epochs` by what the rows of steps say.
+Steps ends_of(const Job& job, double epochs) {
+  Steps ends;
+  double before = 0;
+  for (const core::Json& row : job.steps()) {
+    const double now = row.at("epoch").get<double>();
+    if (std::floor(now / epochs) > std::floor(before / epochs))
+      ends.push_back(row.at("step").get<int>());
+    before = now;
+  }
+  return ends;
+}
+
+TEST(Saving, ByEpochsIsTheSameOnAnyRanksAndBehindARestart) {
+  std::vector<std::string> by_epochs =
+      settings({"checkpoint.save_epochs=0.75", "train.validate_epochs=0.5",
+                "checkpoint.save_total_limit=99"});
+  std::erase(by_epochs, "train.validate_steps=8");
+  const Job job("saving.epochs", by_epochs);
+  const Outcome outcome = job.run(2);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text();
+  const Steps ends = ends_of(job, 0.75);
+  EXPECT_GE(ends.size(), 3u);
+  EXPECT_EQ(kept_steps(job), ends) << "the last step ends an epoch";
+  Steps validated;
+  for (const core::Json& row : job.metrics())
+    if (row.contains("validation_loss") && row.at("step") > 0)
+      validated.push_back(row.at("step").get<int>());
+  EXPECT_EQ(validated, ends_of(job, 0.5));
+
+  const Job stopped("saving.epochs_stopped", by_epochs);
+  EXPECT_EQ(stopped.run(1, {"train.stop_after_steps=5"}).exit_code, 75);
+  EXPECT_EQ(stopped.run(1).exit_code, 0);
+  Steps kept = kept_steps(stopped);
+  std::erase(kept, 5);
+  EXPECT_EQ(kept, ends);
 }
 
 TEST(Saving, KeepsTheNewestTheMultiplesAndTheBest) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/composed.hpp"
+#include "model/attention_sinks.hpp"
 #include "model/detail/fp8_grouped_products.hpp"
 #include "model/device.hpp"
 #include "model/fp8_products.hpp"
@@ -131,9 +132,9 @@ TEST_P(OneLaunch, AttendsAsTheCpuDoes) {
   const auto run = [&](at::Device device) {
     const at::Tensor there = qkv.to(device);
     const model::Sequence pass = sequence();
-    const auto attended = model::attend_pass(there, shape, pass, model::Path::kernels);
+    const auto attended = model::attend_pass(there, shape, pass, {}, model::Path::kernels);
     const at::Tensor d = model::attend_pass_backward(d_out.to(device), there, shape, pass, attended,
-                                                     model::Path::kernels);
+                                                     {}, model::Path::kernels);
     return std::pair(attended.out.cpu().to(at::kFloat), d.cpu().to(at::kFloat));
   };
   const auto [out, d] = run(at::kCPU);

@@ -13,6 +13,7 @@
 #include "kernels/composed_packed.hpp"
 #include "model/activations.hpp"
 #include "model/cost/projection_shape.hpp"
+#include "model/detail/norms.hpp"
 #include "model/device.hpp"
 #include "model/fp8_products.hpp"
 #include "simulated/device/counters.hpp"
@@ -62,24 +63,23 @@ void expect_as_planned(const std::string& name, double bytes, const Share& share
 
 TEST(PlannedTraffic, OfNormsIsWhatTheyMove) {
   const at::Tensor x = numbers({tokens, width}), weight = numbers({width});
-  at::Tensor y, rstd;
+  model::Normed normed;
   expect_as_planned("norm", planned().norm, measured(tokens * width, [&] {
-                      std::tie(y, rstd) =
-                          model::rms_norm_forward(x, weight, 1e-5, model::Path::kernels);
+                      normed = model::rms_norm_forward(x, {}, weight, 1e-5, model::Path::kernels);
                     }));
   const at::Tensor dy = numbers({tokens, width}), residual = numbers({tokens, width});
   expect_as_planned("norm, backward", planned().norm_backward, measured(tokens * width, [&] {
-                      model::rms_norm_backward(dy, x, weight, rstd, residual, model::Path::kernels);
+                      model::rms_norm_backward(normed, dy, residual, weight, model::Path::kernels);
                     }));
 }
 
 TEST(PlannedTraffic, OfSwigluIsWhatItMoves) {
   const at::Tensor gate_up = numbers({tokens, 2 * width}), dy = numbers({tokens, width});
   const Share forward =
-      measured(tokens * width, [&] { model::swiglu_forward(gate_up, model::Path::kernels); });
+      measured(tokens * width, [&] { model::activate(gate_up, {}, model::Path::kernels); });
   expect_as_planned("swiglu", planned().swiglu, forward);
-  const Share backward =
-      measured(tokens * width, [&] { model::swiglu_backward(dy, gate_up, model::Path::kernels); });
+  const Share backward = measured(
+      tokens * width, [&] { model::activate_backward(dy, gate_up, {}, model::Path::kernels); });
   expect_as_planned("swiglu, backward", planned().swiglu_backward, backward);
 }
 

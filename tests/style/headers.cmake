@@ -66,5 +66,5 @@ target_include_directories(style_headers SYSTEM PRIVATE ${HDF5_C_INCLUDE_DIRS} $
 target_link_libraries(style_headers PRIVATE finetune_options finetune::torch
   $<$<NOT:$<BOOL:${Kokkos_INCLUDE_DIRS}>>:Kokkos::kokkos>
   CLI11::CLI11 fmt::fmt nlohmann_json::nlohmann_json MPI::MPI_CXX toml11::toml11
-  PkgConfig::isal PkgConfig::xxhash PkgConfig::pcre2 PkgConfig::utf8proc)
+  PkgConfig::crypto PkgConfig::isal PkgConfig::xxhash PkgConfig::pcre2 PkgConfig::utf8proc PkgConfig::yaml_cpp)
 target_compile_options(style_headers PRIVATE -O0)

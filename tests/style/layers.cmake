@@ -11,6 +11,10 @@ set(may_gguf core)
 set(may_hdf5 core)
 set(may_kernels core)
 set(may_deck core)
+# Configurations of other programs, and what folders of data sets say of themselves.
+set(may_yaml core)
+# Configurations of other programs become decks.
+set(may_migrate core deck yaml)
 # Spans, wherever time is spent.
 set(may_trace core)
 set(may_comm core trace)
@@ -23,7 +27,7 @@ set(may_world core comm plan)
 # Looks at a job from outside, with the communicators of the run: nothing below train needs it.
 set(may_preflight core deck comm model kernels plan)
 set(may_tokenizer core)
-set(may_data core hdf5 deck trace comm jinja tokenizer)
+set(may_data core hdf5 deck trace comm jinja tokenizer yaml)
 # What a model is asked: no tensors, no ranks.
 set(may_tasks core data deck jinja tokenizer)
 set(may_shard core kernels comm model plan schedule world)
@@ -35,7 +39,7 @@ set(may_weights core comm model)
 set(may_base core checkpoint comm deck kernels model plan shard weights)
 # Reads what a run left, and nothing of the run itself.
 set(may_report core plot deck metrics checkpoint)
-set(folders core gguf plot hdf5 kernels deck trace comm schedule jinja model metrics plan world preflight tokenizer data tasks shard optim checkpoint weights base report)
+set(folders core gguf plot hdf5 kernels deck yaml migrate trace comm schedule jinja model metrics plan world preflight tokenizer data tasks shard optim checkpoint weights base report)
 set(may_train ${folders})
 list(REMOVE_ITEM may_train hdf5)
 list(APPEND folders train)

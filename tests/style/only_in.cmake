@@ -14,6 +14,8 @@ only_in("H5[A-Z]+[A-Za-z0-9_]* *[(]" "^src/hdf5/" "HDF5 is called only by src/hd
 only_in("MPI_[A-Z]" "^(src/comm|tests/fake_cuda|tests/support|tests/unit/comm)/" "MPI is called only by src/comm")
 only_in("nccl[A-Z]" "^(src/comm|tests/fake_cuda|tests/unit/comm)/" "NCCL is called only by src/comm")
 only_in("cuda[A-Z][A-Za-z]+ *[(]" "^(src/comm|src/kernels|tests)/" "CUDA's runtime is called only by src/comm and src/kernels")
+only_in("include *<yaml-cpp" "^src/yaml/" "YAML is read only by src/yaml")
+only_in("include *<openssl" "^src/core/" "OpenSSL is called only by src/core")
 only_in("include *<toml" "^src/deck/" "TOML is read only by src/deck")
 
 project_files(files *.hpp *.cpp *.cu)

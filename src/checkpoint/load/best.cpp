@@ -37,8 +37,8 @@ FoundCheckpoint open_best(const std::filesystem::path& root) {
         core::ErrorKind::input,
         {root.string(), "no good checkpoint there has a validation loss or another score",
          "one is noted where a checkpoint is saved right after a validation or evaluation",
-         "Make checkpoint.save_steps a multiple of train.validate_steps or evaluate.steps, or name "
-         "a step folder."});
+         "Make checkpoint.save_steps a multiple of train.validate_steps or evaluate.steps (or "
+         "save_epochs one of their epochs), or name a step folder."});
   }
   return std::move(*best);
 }

@@ -101,8 +101,8 @@ std::optional<Value> element_of(const Value& value, const Value& key) {
   return value.is_string() ? at(characters_of(value.string())) : at(value.sequence().items);
 }
 
-Value missing(const Value& value, const std::string& what) {
-  return Value::Undefined{fmt::format("\"{}\" of a {}", what, value.type_name())};
+Value missing(const Value& value, const std::string& what, const Budget& budget) {
+  return budget.undefined(fmt::format("\"{}\" of a {}", what, value.type_name()));
 }
 
 /// Where a slice begins or ends, from its end if negative, within bounds.
@@ -119,20 +119,20 @@ std::int64_t bound(const Value& place, std::int64_t size, std::int64_t step,
 
 Value attribute_of(const Value& value, const std::string& name, Budget& budget) {
   require_defined(value);
-  if (name.starts_with("__")) return missing(value, name);
+  if (name.starts_with("__")) return missing(value, name, budget);
   if (auto member = member_of(value, name, budget)) return *member;
   const auto element = element_of(value, name);
-  return element ? *element : missing(value, name);
+  return element ? *element : missing(value, name, budget);
 }
 
 Value item_of(const Value& value, const Value& key, Budget& budget) {
   require_defined(value);
   require_defined(key);
   if (auto element = element_of(value, key)) return *element;
-  if (!key.is_string()) return missing(value, to_text(key));
-  if (key.string().starts_with("__")) return missing(value, key.string());
+  if (!key.is_string()) return missing(value, to_text(key), budget);
+  if (key.string().starts_with("__")) return missing(value, key.string(), budget);
   const auto member = member_of(value, key.string(), budget);
-  return member ? *member : missing(value, key.string());
+  return member ? *member : missing(value, key.string(), budget);
 }
 
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step_value,
@@ -159,7 +159,7 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
 }
 
 Value call(const Value& callee, const Arguments& arguments, const std::string& name) {
-  if (callee.is_undefined()) throw Problem(name + " is undefined");
+  if (callee.is_undefined()) throw UndefinedProblem(name);
   if (!callee.is_callable())
     throw Problem(fmt::format("{} is a {}, and cannot be called", name, callee.type_name()));
   return callee.callable().call(arguments);

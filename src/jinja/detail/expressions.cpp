@@ -91,7 +91,7 @@ Value Name::value(Run& run, const ScopePtr& scope) const {
   run.budget.spend();
   if (const Value* found = scope->find(name)) return *found;
   if (auto known = global(name, run.now_s, run.budget)) return *known;
-  return Value::Undefined{name};
+  return run.budget.undefined(name);
 }
 
 Value SequenceDisplay::value(Run& run, const ScopePtr& scope) const {
@@ -187,6 +187,7 @@ Value Comparison::value(Run& run, const ScopePtr& scope) const {
 Value Conditional::value(Run& run, const ScopePtr& scope) const {
   run.budget.spend();
   if (condition->value(run, scope).is_true()) return then->value(run, scope);
+  // Not even a strict template ends by this, as in Jinja.
   return otherwise ? otherwise->value(run, scope)
                    : Value(Value::Undefined{"the value of an if without else"});
 }

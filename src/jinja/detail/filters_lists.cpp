@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "jinja/detail/characters.hpp"
 #include "jinja/detail/filters.hpp"
@@ -23,7 +25,7 @@ Value fallback(const Filtering& f) {
 
 Value end_of(const Filtering& f, bool is_last) {
   const std::vector<Value> all = f.elements();
-  if (all.empty()) return Value::Undefined{"the " + f.name + " element of nothing"};
+  if (all.empty()) return f.budget.undefined("the " + f.name + " element of nothing");
   return is_last ? all.back() : all.front();
 }
 
@@ -154,7 +156,7 @@ Value extreme(const Filtering& f) {
   const bool has_case = f.get(0, "case_sensitive", false).is_true();
   const Value path = f.get(1, "attribute");
   const std::vector<Value> all = f.elements();
-  if (all.empty()) return Value::Undefined{"the " + f.name + " of nothing"};
+  if (all.empty()) return f.budget.undefined("the " + f.name + " of nothing");
   const Value* best = &all.front();
   for (const Value& one : all) {
     const int order =
@@ -218,6 +220,14 @@ Value attribute(const Filtering& f) {
   return attribute_of(f.value, to_text(f.get(0, "name", "")), f.budget);
 }
 
+/// The place that a part of a path is, written in digits; nothing: a name, or beyond any list.
+std::optional<std::int64_t> place_of(const std::string& part) {
+  if (!is_all(part, is_digit)) return std::nullopt;
+  std::int64_t place = 0;
+  const auto read = std::from_chars(part.data(), part.data() + part.size(), place);
+  return read.ec == std::errc() ? std::optional(place) : std::nullopt;
+}
+
 }  // namespace
 
 Value by_path(const Value& value, const Value& path, Budget& budget) {
@@ -228,8 +238,8 @@ Value by_path(const Value& value, const Value& path, Budget& budget) {
     const std::size_t end = std::min(rest.find('.'), rest.size());
     const std::string part = rest.substr(0, end);
     rest.erase(0, end + 1);
-    const bool is_place = part.size() < 10 && is_all(part, is_digit);
-    found = item_of(found, is_place ? Value(std::int64_t{std::stoll(part)}) : Value(part), budget);
+    const auto place = place_of(part);
+    found = item_of(found, place ? Value(*place) : Value(part), budget);
   }
   return found;
 }

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "jinja/detail/characters.hpp"
@@ -68,7 +69,7 @@ Value round(const Filtering& f) {
   if (method == "common") {
     if (f.value.is_integer()) return f.value.integer();
     // To even where both are as near, of the number as it is in binary.
-    return std::stod(fmt::format("{:.{}f}", number, precision));
+    return std::strtod(fmt::format("{:.{}f}", number, precision).c_str(), nullptr);
   }
   const double scale = std::pow(10, static_cast<double>(precision));
   if (method == "ceil") return std::ceil(number * scale) / scale;

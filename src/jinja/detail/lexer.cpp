@@ -13,8 +13,8 @@
 namespace finetune::jinja {
 namespace {
 
-/// Every way to end a line becomes \n, and one at the very end is dropped.
-std::string with_lines(std::string_view text) {
+/// Every way to end a line becomes \n, and one at the very end may be dropped.
+std::string with_lines(std::string_view text, bool keeps_last) {
   std::string lines;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\r') {
@@ -24,7 +24,7 @@ std::string with_lines(std::string_view text) {
       lines += text[i];
     }
   }
-  if (lines.ends_with('\n')) lines.pop_back();
+  if (!keeps_last && lines.ends_with('\n')) lines.pop_back();
   return lines;
 }
 
@@ -39,7 +39,8 @@ bool is_digit(char c) {
 
 class Lexer {
  public:
-  explicit Lexer(std::string_view text) : text_(with_lines(text)) {}
+  Lexer(std::string_view text, const Settings& settings)
+      : settings_(settings), text_(with_lines(text, settings.keeps_last_newline)) {}
 
   std::vector<Token> run() && {
     while (at_ < text_.size())
@@ -106,8 +107,9 @@ class Lexer {
     if (!text.empty()) add(Token::Kind::data, std::string(text));
   }
 
-  /// Spaces of a line that has nothing else before a block.
+  /// Without the spaces of a line that has nothing else before a block.
   std::string_view without_indentation(std::string_view text) const {
+    if (!settings_.trims_blocks) return text;
     const std::size_t last = text.rfind('\n');
     const std::size_t line = last == std::string_view::npos ? 0 : last + 1;
     if (line == 0 && !begins_line_) return text;
@@ -119,7 +121,7 @@ class Lexer {
   void end_of_block(char sign) {
     if (sign == '-')
       skip_space();
-    else if (sign != '+' && sees("\n"))
+    else if (settings_.trims_blocks && sign != '+' && sees("\n"))
       advance(1);
   }
 
@@ -320,6 +322,7 @@ class Lexer {
     advance(found.size());
   }
 
+  Settings settings_;
   std::string text_;
   std::size_t at_ = 0;
   int line_ = 1;
@@ -329,8 +332,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokens_of(std::string_view text) {
-  return Lexer(text).run();
+std::vector<Token> tokens_of(std::string_view text, const Settings& settings) {
+  return Lexer(text, settings).run();
 }
 
 }  // namespace finetune::jinja

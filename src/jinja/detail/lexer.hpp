@@ -1,11 +1,12 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A template's text as tokens, with white space around blocks dropped as chat templates expect it
-// (trim_blocks and lstrip_blocks of Jinja).
+// A template's text as tokens, with white space around blocks kept or dropped as its settings say.
 
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "jinja/template.hpp"
 
 namespace finetune::jinja {
 
@@ -34,6 +35,6 @@ struct Token {
 };
 
 /// Throws: Problem naming the line of what is no template.
-std::vector<Token> tokens_of(std::string_view text);
+std::vector<Token> tokens_of(std::string_view text, const Settings& settings);
 
 }  // namespace finetune::jinja

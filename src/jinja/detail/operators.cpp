@@ -154,7 +154,7 @@ std::string formatted(const std::string& format, const Value& values) {
 }  // namespace
 
 void require_defined(const Value& value) {
-  if (value.is_undefined()) throw Problem(value.undefined_name() + " is undefined");
+  if (value.is_undefined()) throw UndefinedProblem(value.undefined_name());
 }
 
 std::int64_t integer_of(const Value& value, const std::string& what) {

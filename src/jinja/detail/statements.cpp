@@ -17,9 +17,10 @@ ScopePtr inside(const ScopePtr& scope) {
 
 /// What a body knows as `loop`.
 struct Round {
-  std::vector<Value> items;
+  Budget& budget;
+  std::vector<Value> items = {};
   std::size_t index = 0;
-  std::optional<Value> last_changed;
+  std::optional<Value> last_changed = {};
 
   std::int64_t number() const { return static_cast<std::int64_t>(index); }
   std::int64_t length() const { return static_cast<std::int64_t>(items.size()); }
@@ -37,9 +38,9 @@ std::optional<Value> field_of(const std::shared_ptr<Round>& round, const std::st
   if (name == "depth") return 1;
   if (name == "depth0") return 0;
   if (name == "previtem")
-    return i > 0 ? round->items[round->index - 1] : Value(Value::Undefined{"loop.previtem"});
+    return i > 0 ? round->items[round->index - 1] : round->budget.undefined("loop.previtem");
   if (name == "nextitem")
-    return i + 1 < n ? round->items[round->index + 1] : Value(Value::Undefined{"loop.nextitem"});
+    return i + 1 < n ? round->items[round->index + 1] : round->budget.undefined("loop.nextitem");
   if (name == "cycle")
     return Callable{"loop.cycle", [round](const Arguments& arguments) -> Value {
                       if (arguments.positional.empty()) throw Problem("loop.cycle has no values");
@@ -137,7 +138,7 @@ Flow If::execute(Run& run, const ScopePtr& scope) const {
 
 Flow For::execute(Run& run, const ScopePtr& scope) const {
   const Value all = over->value(run, scope);
-  const auto round = std::make_shared<Round>();
+  const auto round = std::make_shared<Round>(Round{run.budget});
   for (Value& item : elements_of(all)) {
     run.budget.spend();
     if (condition) {
@@ -207,7 +208,10 @@ void Macro::bind(const Arguments& arguments, Run& run, const ScopePtr& own) cons
     const auto& [parameter, fallback] = parameters[i];
     std::optional<Value> given =
         i < arguments.positional.size() ? std::optional(arguments.positional[i]) : take(parameter);
-    if (!given) given = fallback ? fallback->value(run, own) : Value(Value::Undefined{parameter});
+    if (!given)
+      given = fallback
+                  ? fallback->value(run, own)
+                  : run.budget.undefined(fmt::format("\"{}\" of the macro {}", parameter, name));
     own->set(parameter, *given);
   }
   if (auto caller = take("caller")) own->set("caller", *caller);

@@ -66,8 +66,9 @@ const std::unordered_map<std::string, bool (*)(const Value&)>& questions() {
       {"number", [](const Value& v) { return v.is_number(); }},
       {"string", [](const Value& v) { return v.is_string(); }},
       {"mapping", [](const Value& v) { return v.is_mapping() && !v.mapping().is_namespace; }},
-      {"iterable", is_container},
-      {"sequence", is_container},
+      {"iterable", [](const Value& v) { return v.require_usable(), is_container(v); }},
+      // Python asks for a length, which something undefined has where it is an empty text.
+      {"sequence", [](const Value& v) { return is_container(v) && !v.is_strictly_undefined(); }},
       {"callable", [](const Value& v) { return v.is_callable() || v.is_undefined(); }},
       {"lower",
        [](const Value& v) {

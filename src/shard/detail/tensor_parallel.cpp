@@ -46,8 +46,13 @@ model::AttentionShape TensorParallelOps::own_heads(model::AttentionShape shape) 
 }
 
 at::Tensor TensorParallelOps::head_norm(const at::Tensor& qkv, const model::AttentionShape& shape,
-                                        int query_row, int key_row, double eps) {
-  return Ops::head_norm(qkv, own_heads(shape), query_row, key_row, eps);
+                                        const model::Norm& of_queries, const model::Norm& of_keys) {
+  return Ops::head_norm(qkv, own_heads(shape), of_queries, of_keys);
+}
+
+at::Tensor TensorParallelOps::rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
+                                     const model::Sequence& sequence) {
+  return Ops::rotate(qkv, own_heads(shape), sequence);
 }
 
 at::Tensor TensorParallelOps::tune_temperature(const at::Tensor& qkv,

@@ -46,8 +46,10 @@ class TensorParallelOps : public ExpertParallelOps {
   /// ids_N -> [n, D]; gradients [n, D].
   at::Tensor embedding(const at::Tensor& ids_N, int row) override;
   void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) override;
-  at::Tensor head_norm(const at::Tensor& qkv, const model::AttentionShape& shape, int query_row,
-                       int key_row, double eps) override;
+  at::Tensor head_norm(const at::Tensor& qkv, const model::AttentionShape& shape,
+                       const model::Norm& of_queries, const model::Norm& of_keys) override;
+  at::Tensor rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
+                    const model::Sequence& sequence) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const model::AttentionShape& shape,
                               const model::Sequence& sequence,
                               const model::Temperature& temperature) override;

@@ -11,6 +11,7 @@
 #include "gpu/bench/measure.hpp"
 #include "gpu/device_under_test.hpp"
 #include "model/activations.hpp"
+#include "model/attention_sinks.hpp"
 #include "model/rope.hpp"
 
 namespace finetune::tests::gpu {
@@ -61,18 +62,18 @@ void attention(Bench& bench, const Case& c) {
              [&, shape]() -> Bench::Timed {
                const auto [qkv, sequence] = prepare();
                return [qkv = qkv, sequence = sequence, shape, path = c.path] {
-                 static_cast<void>(model::attend_pass(qkv, shape, sequence, path));
+                 static_cast<void>(model::attend_pass(qkv, shape, sequence, {}, path));
                };
              });
   bench.time(
       fmt::format("attention/{}/backward", c.name), {.flops = 5 * product},
       [&, shape]() -> Bench::Timed {
         const auto [qkv, sequence] = prepare();
-        const auto attended = model::attend_pass(qkv, shape, sequence, c.path);
+        const auto attended = model::attend_pass(qkv, shape, sequence, {}, c.path);
         const at::Tensor d_out = bench.numbers({c.tokens, shape.num_heads * head_size}, c.dtype);
         return [qkv = qkv, sequence = sequence, shape, attended, d_out, path = c.path] {
           static_cast<void>(
-              model::attend_pass_backward(d_out, qkv, shape, sequence, attended, path));
+              model::attend_pass_backward(d_out, qkv, shape, sequence, attended, {}, path));
         };
       });
 }

@@ -9,6 +9,7 @@
 #include "kernels/gpu_kernels.hpp"
 #include "model/activations.hpp"
 #include "model/cost/projection_shape.hpp"
+#include "model/detail/norms.hpp"
 
 namespace finetune::tests::gpu {
 namespace {
@@ -32,17 +33,18 @@ void norms(Bench& bench) {
   const std::int64_t n = bench.size(8192, 32), d = bench.size(4096, 64);
   const auto bytes = static_cast<double>(2 * n * d);
   const at::Tensor x = bench.numbers({n, d}), w = bench.numbers({d}), dy = bench.numbers({n, d});
-  bench.time(
-      "rms_norm/ours/forward", pass(2 * bytes, n * d, planned().norm), [&]() -> Bench::Timed {
-        return
-            [=] { static_cast<void>(model::rms_norm_forward(x, w, 1e-5, model::Path::kernels)); };
-      });
+  bench.time("rms_norm/ours/forward", pass(2 * bytes, n * d, planned().norm),
+             [&]() -> Bench::Timed {
+               return [=] {
+                 static_cast<void>(model::rms_norm_forward(x, {}, w, 1e-5, model::Path::kernels));
+               };
+             });
   bench.time(
       "rms_norm/ours/backward", pass(4 * bytes, n * d, planned().norm_backward),
       [&]() -> Bench::Timed {
-        const auto [y, rstd] = model::rms_norm_forward(x, w, 1e-5, model::Path::kernels);
-        return [=, rstd = rstd] {
-          static_cast<void>(model::rms_norm_backward(dy, x, w, rstd, dy, model::Path::kernels));
+        const auto normed = model::rms_norm_forward(x, {}, w, 1e-5, model::Path::kernels);
+        return [=] {
+          static_cast<void>(model::rms_norm_backward(normed, dy, dy, w, model::Path::kernels));
         };
       });
   bench.time(
@@ -68,12 +70,12 @@ void activations(Bench& bench) {
   const at::Tensor gate_up = bench.numbers({n, 2 * f}), dy = bench.numbers({n, f});
   bench.time(
       "swiglu/ours/forward", pass(3 * bytes, n * f, planned().swiglu), [&]() -> Bench::Timed {
-        return [=] { static_cast<void>(model::swiglu_forward(gate_up, model::Path::kernels)); };
+        return [=] { static_cast<void>(model::activate(gate_up, {}, model::Path::kernels)); };
       });
   bench.time("swiglu/ours/backward", pass(5 * bytes, n * f, planned().swiglu_backward),
              [&]() -> Bench::Timed {
                return [=] {
-                 static_cast<void>(model::swiglu_backward(dy, gate_up, model::Path::kernels));
+                 static_cast<void>(model::activate_backward(dy, gate_up, {}, model::Path::kernels));
                };
              });
   bench.time("swiglu/libtorch/forward", {.bytes = 3 * bytes}, [&]() -> Bench::Timed {

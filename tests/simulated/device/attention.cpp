@@ -182,7 +182,35 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
 
 using Six = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt>;
 
-/// CUTLASS': [1, N, H, K], as many key heads as query heads; logsumexp [1, H, N].
+/// Calls f(segment, its first token, how many) for the segments that `begins` [S + 1], int32, has.
+template <typename F>
+void for_each_segment(const at::Tensor& begins, const F& f) {
+  const auto* begin = begins.const_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i + 1 < begins.numel(); ++i)
+    f(i, begin[i], begin[i + 1] - begin[i]);
+}
+
+/// [H, N] -> [S, H, a multiple of 32 tokens], as CUTLASS' kernel has it: NaN where no token is.
+at::Tensor by_segment(const at::Tensor& x_HN, const at::Tensor& begins, std::int64_t longest) {
+  constexpr std::int64_t aligned = 32;
+  const at::Tensor x =
+      at::full({begins.numel() - 1, x_HN.size(0), (longest + aligned - 1) / aligned * aligned},
+               std::numeric_limits<float>::quiet_NaN(), x_HN.options());
+  for_each_segment(begins, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    x[i].narrow(1, 0, count).copy_(x_HN.narrow(1, first, count));
+  });
+  return x;
+}
+
+at::Tensor by_token(const at::Tensor& x_SHL, const at::Tensor& begins, std::int64_t num_tokens) {
+  const at::Tensor x = at::zeros({x_SHL.size(1), num_tokens}, x_SHL.options());
+  for_each_segment(begins, [&](std::int64_t i, std::int64_t first, std::int64_t count) {
+    x.narrow(1, first, count).copy_(x_SHL[i].narrow(1, 0, count));
+  });
+  return x;
+}
+
+/// CUTLASS': [1, N, H, K], as many key heads as query heads; logsumexp as in by_segment.
 Six efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const std::optional<at::Tensor>&, const std::optional<at::Tensor>& begins_q,
                       const std::optional<at::Tensor>&, std::optional<c10::SymInt> longest,
@@ -198,7 +226,7 @@ Six efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   const at::Device device = q.device();
   const auto number = at::TensorOptions(at::kLong);
   return {to_device(out.unsqueeze(0), device),
-          to_device(logsumexp.unsqueeze(0), device),
+          to_device(by_segment(logsumexp, of_device(*begins_q), longest->expect_int()), device),
           at::empty({}, number),
           at::empty({}, number),
           *longest,
@@ -215,7 +243,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
   const Operation operation = launched("aten::_efficient_attention_backward");
   const auto [d_q, d_k, d_v] =
       backward(of_device(d_out)[0], of_device(q)[0], of_device(k)[0], of_device(v)[0],
-               of_device(out)[0], of_device(logsumexp)[0],
+               of_device(out)[0], by_token(of_device(logsumexp), of_device(*begins_q), q.size(1)),
                {of_device(*begins_q), of_device(*begins_q), window ? *window - 1 : -1});
   const at::Device device = q.device();
   return {to_device(d_q.unsqueeze(0), device), to_device(d_k.unsqueeze(0), device),

@@ -16,6 +16,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "data/records/records.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
 #include "data/tokens/detail/dataset.hpp"
@@ -204,6 +205,18 @@ inline std::string refusal(const std::function<void()>& f,
     return std::to_string(error.exit_code()) + ": " + text;
   }
   return "nothing thrown";
+}
+
+/// `refusal` of a file of this name, or of any record in it.
+inline std::string refusal_of_records(const std::string& name, std::string_view bytes) {
+  const TemporaryFolder folder;
+  const auto path = folder.write(name, bytes);
+  const auto read_all = [&] {
+    const auto records = data::open_records(path);
+    for (std::int64_t i = 0; i < records->size(); ++i)
+      records->object(i);
+  };
+  return refusal(read_all, folder.path());
 }
 
 }  // namespace finetune::tests

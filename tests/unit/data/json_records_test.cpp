@@ -13,16 +13,8 @@ namespace {
 using tests::refusal;
 using tests::TemporaryFolder;
 
-/// Opens `content` as a file and reads every record.
 std::string refusal_of(std::string_view content) {
-  const TemporaryFolder folder;
-  const auto path = folder.write("d.json", content);
-  const auto read_all = [&] {
-    const JsonRecords records(path);
-    for (std::int64_t i = 0; i < records.size(); ++i)
-      records.object(i);
-  };
-  return refusal(read_all, folder.path());
+  return tests::refusal_of_records("d.json", content);
 }
 
 bool begins(const std::string& text, const std::string& start) {
@@ -197,14 +189,14 @@ TEST(TextFields, SayWhichFieldIsMissingAndWhatWasMeant) {
 
 TEST(TextFields, ThatTheDeckChoosesSayWhereItDid) {
   const core::Json object = {{"question", "x"}, {"answer", "y"}};
-  const Column chosen = Column::of("questoin", "prompt", "data.prompt_column");
+  const Column chosen{"questoin", "data.prompt_column", true};
   const std::string message =
       "65: d.json:7: field \"questoin\" is missing (the fields are \"answer\", \"question\"). "
       "Did you mean \"question\"? Set data.prompt_column = \"question\".";
   EXPECT_EQ(refusal([&] { text_field(object, chosen, "d.json:7"); }), message);
   EXPECT_EQ(refusal([&] { optional_text_field(object, chosen, "d.json:7"); }), message);
   EXPECT_EQ(refusal([&] {
-              text_field(object, Column::of("", "output", "data.answer_column"), "d.json:7");
+              text_field(object, {"output", "data.answer_column"}, "d.json:7");
             }),
             "65: d.json:7: field \"output\" is missing (the fields are \"answer\", \"question\"). "
             "Add it, name another one in data.answer_column, or choose the data.format of these "

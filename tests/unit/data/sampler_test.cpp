@@ -47,6 +47,28 @@ TEST(Sampler, TakesABatchLargerThanTheData) {
   EXPECT_EQ(sampler.batch(5), (Indices{0, 1, 2}));
 }
 
+TEST(Sampler, IntervalsEndWithTheFirstStepBehindThem) {
+  const Sampler sampler(10, 4, 0, SampleOrder::as_read);  // 0.4, 0.8, 1, 1.4, ...
+  const auto ends = [&](double epochs, std::int64_t num_steps) {
+    Indices steps;
+    for (std::int64_t step = 1; step <= num_steps; ++step)
+      if (sampler.ends_interval(epochs, step)) steps.push_back(step);
+    return steps;
+  };
+  EXPECT_EQ(ends(1, 9), (Indices{3, 6, 9}));
+  EXPECT_EQ(ends(0.5, 6), (Indices{2, 3, 5, 6}));
+  EXPECT_EQ(ends(2, 12), (Indices{6, 12}));
+  EXPECT_EQ(ends(1.5, 9), (Indices{5, 9}));
+  EXPECT_EQ(ends(0.001, 4), (Indices{1, 2, 3, 4}));
+  EXPECT_EQ(ends(0, 9), Indices{});
+  // 0.1 is no binary fraction: its multiples are not missed, nor a step early.
+  const Sampler tenths(10, 1, 0, SampleOrder::as_read);
+  for (std::int64_t step = 1; step <= 10'000; ++step) {
+    EXPECT_TRUE(tenths.ends_interval(0.1, step)) << step;
+    EXPECT_EQ(tenths.ends_interval(0.3, step), step % 3 == 0) << step;
+  }
+}
+
 TEST(Sampler, DividesEvenlyWithoutAnEmptyBatch) {
   Sampler sampler(6, 3, 0, SampleOrder::as_read);
   EXPECT_EQ(sampler.steps_per_epoch(), 2);

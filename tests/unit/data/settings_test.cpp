@@ -3,16 +3,32 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "data/text/columns.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::settings_test {
 namespace {
 
+std::vector<Format> formats() {
+  Format alpaca{"alpaca", Layout::separate, nullptr};
+  alpaca.fields = {{"instruction", &Columns::prompt, "data.prompt_column"},
+                   {"input", &Columns::input, "data.input_column"},
+                   {"output", &Columns::answer, "data.answer_column"}};
+  alpaca.prompt_fields = {"instruction", "input"};
+  alpaca.answer_fields = {"output"};
+  Format text{"text", Layout::continuous, nullptr};
+  text.fields = {{"text", &Columns::text, "data.text_column"}};
+  return {alpaca, text};
+}
+
 DataSettings read(const std::string& text) {
   deck::Deck deck(text, "input.toml", {});
   deck::Table table = deck.table("data", "What the model is trained on.");
   DataSettings settings;
-  settings.bind(table, {"alpaca", "text"}, {"llama3"});
+  const std::vector<Format> known = formats();
+  settings.bind(table, known, {"llama3"});
   deck.finish();
   return settings;
 }
@@ -102,6 +118,66 @@ TEST(DataSettings, RefusesValuesThatMakeNoSense) {
       refusal_of("[data]\nformat = \"alpacca\"\nmax_seq_length = 1\nvalidation_fraction = 1.0\n");
   for (const char* part : {"path", "input.toml:2", "input.toml:3", "input.toml:4"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(DataSettings, ColumnsHaveTheNamesOfTheFieldsOfTheFormats) {
+  const std::string begin = "[data]\npath = \"d\"\n";
+  const DataSettings settings =
+      read(begin + "format = \"alpaca\"\ncolumns = { instruction = \"q\", output = \"a\" }\n");
+  EXPECT_EQ(settings.columns.mapped,
+            (std::map<std::string, std::string>{{"instruction", "q"}, {"output", "a"}}));
+  EXPECT_EQ(read(begin + "columns = { text = \"t\" }\n").columns.mapped.at("text"), "t");
+  EXPECT_NE(refusal_of(begin + "columns = { instuction = \"q\" }\n")
+                .find("input.toml:3: data.columns has no 'instuction' (its names are input, "
+                      "instruction, output, text). Did you mean 'instruction'?"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal_of(begin + "format = \"alpaca\"\ncolumns = { output = \"a\", text = \"t\" }\n")
+          .find("input.toml:4: data.columns has 'text', which is no field here (the fields of the "
+                "format alpaca are input, instruction, output). Use one of these, or another "
+                "data.format."),
+      std::string::npos);
+  EXPECT_NE(refusal_of(begin + "format = \"alpaca\"\nprompt_column = \"p\"\n"
+                               "columns.instruction = \"q\"\n")
+                .find("input.toml:5: data.columns has 'instruction', and data.prompt_column is "
+                      "given, too (both choose the same column). Remove one."),
+            std::string::npos);
+}
+
+TEST(DataSettings, TemplatesAreReadWithTheDeckAndStandForColumns) {
+  const std::string begin = "[data]\npath = \"d\"\nformat = \"alpaca\"\n";
+  EXPECT_EQ(read(begin + "prompt_template = \"Q: {{ q }}\"\nanswer_column = \"a\"\n")
+                .columns.prompt_template,
+            "Q: {{ q }}");
+  EXPECT_NE(refusal_of(begin + "prompt_template = \"\"\"\nQ: {{ q }\"\"\"\n")
+                .find("input.toml:4: data.prompt_template is no template: line 1: "),
+            std::string::npos);
+  EXPECT_NE(refusal_of(begin + "prompt_template = \"{{ q }}\"\ncolumns.input = \"i\"\n")
+                .find("input.toml:4: data.prompt_template is given, and data.columns.input, too "
+                      "(the template takes the place of 'input'). Remove one; the template reads "
+                      "any column: {{ i }}."),
+            std::string::npos);
+  EXPECT_NE(
+      refusal_of("[data]\npath = \"d\"\nformat = \"text\"\nanswer_template = \"{{ q }}\"\n")
+          .find("input.toml:4: data.answer_template is given (no sample of the format text is "
+                "written by it). Set data.format to \"completion\" or \"alpaca\", or remove it."),
+      std::string::npos);
+}
+
+TEST(DataSettings, EveryChoiceOfColumnsMakesOtherTokens) {
+  std::vector<std::string> texts = {describe(Columns())};
+  for (const char* name : {"a", "b"}) {
+    Columns by_key, by_field, by_other_field, prompts, answers;
+    by_key.prompt = name;
+    by_field.mapped = {{"instruction", name}};
+    by_other_field.mapped = {{"input", name}};
+    prompts.prompt_template = name;
+    answers.answer_template = name;
+    for (const Columns& columns : {by_key, by_field, by_other_field, prompts, answers})
+      texts.push_back(describe(columns));
+  }
+  std::ranges::sort(texts);
+  EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/text/listing.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::split_files_test {
@@ -133,6 +134,176 @@ TEST(ChooseSplit, OfValidationTakesTheOnlySplitThatIsNotForTraining) {
   const std::string refused =
       tests::refusal([&] { files("train_sft"); }, folder.path().parent_path());
   EXPECT_NE(refused.find("Set data.validation_split to"), std::string::npos) << refused;
+}
+
+TEST(ChooseSplit, ReadsFoldersAtAnyDepthInTheOrderOfBytes) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b/deep/er", "a-b", "a", "__cache__", ".hidden", "model", "run"})
+    std::filesystem::create_directories(folder.path() / name);
+  for (const char* name :
+       {"z.jsonl", "b/deep/er/x.jsonl", "a-b/1.jsonl", "a/2.jsonl", "a/10.jsonl", "B.jsonl",
+        "__cache__/c.jsonl", ".hidden/d.jsonl", ".e.jsonl", "model/tokenizer_config.json",
+        "model/f.json", "run/starts.jsonl", "run/metrics.jsonl", "notes.txt"})
+    folder.write(name, "{}");
+  EXPECT_EQ(chosen_in(folder), (Names{"B.jsonl", "a-b/1.jsonl", "a/10.jsonl", "a/2.jsonl",
+                                      "b/deep/er/x.jsonl", "z.jsonl"}));
+}
+
+TEST(ChooseSplit, TellsTheSplitByTheFileAndElseByTheNearestFolder) {
+  const TemporaryFolder folder;
+  for (const char* name : {"en/train", "en/test", "de"})
+    std::filesystem::create_directories(folder.path() / name);
+  for (const char* name :
+       {"en/train/a.jsonl", "en/test/a.jsonl", "de/train-1.jsonl", "en/train/validation.jsonl"})
+    folder.write(name, "{}");
+  EXPECT_EQ(chosen_in(folder), (Names{"de/train-1.jsonl", "en/train/a.jsonl"}));
+  EXPECT_EQ(chosen_in(folder, "validation"), (Names{"en/train/validation.jsonl"}));
+}
+
+TEST(ChooseSplit, RefusesSeveralKindsAndTheSameFileTwice) {
+  const TemporaryFolder folder;
+  folder.write("a.jsonl", "{}");
+  folder.write("b.json.gz", "{}");
+  folder.write("c.csv", "{}");
+  const std::string refused = tests::refusal(
+      [&] {
+        choose_split(folder.path(), {".jsonl", ".json.gz", ".csv"});
+      },
+      folder.path().parent_path());
+  const std::string name = name_of(folder);
+  EXPECT_EQ(refused, "65: " + name + ": holds data of several kinds (" + name +
+                         "/a.jsonl is JSON, " + name +
+                         "/c.csv is CSV). Name those that are meant in data.path, for example \"" +
+                         name + "/**/*.csv\".");
+  const TemporaryFolder other;
+  other.write("a.jsonl", "{}");
+  std::filesystem::create_symlink(other.path() / "a.jsonl", other.path() / "b.jsonl");
+  EXPECT_NE(refusal_of(other).find("b.jsonl: would be read twice (it is the same file as"),
+            std::string::npos);
+}
+
+TEST(ChooseSplit, FollowsLinksToFoldersButNoCircles) {
+  const TemporaryFolder folder, other;
+  other.write("b.jsonl", "{}");
+  folder.write("a.jsonl", "{}");
+  std::filesystem::create_directory(folder.path() / "sub");
+  std::filesystem::create_directory_symlink(folder.path(), folder.path() / "sub/up");
+  std::filesystem::create_directory_symlink(other.path(), folder.path() / "sub/other");
+  EXPECT_EQ(chosen_in(folder), (Names{"a.jsonl", "sub/other/b.jsonl"}));
+}
+
+Names matching(const TemporaryFolder& folder, const std::string& pattern) {
+  Names names;
+  for (const auto& file : choose_split(folder.path() / pattern, {".jsonl"}).chosen)
+    names.push_back(file.lexically_relative(folder.path()).string());
+  return names;
+}
+
+TEST(Patterns, MatchFilesAsAShellDoes) {
+  const TemporaryFolder folder;
+  for (const char* name : {"d/e/f", "d/g", ".h"})
+    std::filesystem::create_directories(folder.path() / name);
+  for (const char* name : {"a1.jsonl", "a2.jsonl", "b1.jsonl", "d/a3.jsonl", "d/e/a4.jsonl",
+                           "d/e/f/a5.jsonl", "d/g/b6.jsonl", ".h/a.jsonl", ".a9.jsonl", "x[1].csv"})
+    folder.write(name, "{}");
+  EXPECT_EQ(matching(folder, "a*.jsonl"), (Names{"a1.jsonl", "a2.jsonl"}));
+  EXPECT_EQ(matching(folder, "[ab]1.jsonl"), (Names{"a1.jsonl", "b1.jsonl"}));
+  EXPECT_EQ(matching(folder, "?[!1].jsonl"), (Names{"a2.jsonl"}));
+  EXPECT_EQ(matching(folder, "d/*/a*.jsonl"), (Names{"d/e/a4.jsonl"}));
+  EXPECT_EQ(matching(folder, "**/a*.jsonl"),
+            (Names{"a1.jsonl", "a2.jsonl", "d/a3.jsonl", "d/e/a4.jsonl", "d/e/f/a5.jsonl"}));
+  EXPECT_EQ(matching(folder, "d/**/[ab]*.jsonl"),
+            (Names{"d/a3.jsonl", "d/e/a4.jsonl", "d/e/f/a5.jsonl", "d/g/b6.jsonl"}));
+  EXPECT_EQ(matching(folder, "d/**"),
+            (Names{"d/a3.jsonl", "d/e/a4.jsonl", "d/e/f/a5.jsonl", "d/g/b6.jsonl"}));
+  EXPECT_EQ(matching(folder, ".a*.jsonl"), (Names{".a9.jsonl"}));
+  EXPECT_FALSE(is_pattern(folder.path() / "x[1].csv")) << "a file is called so";
+  EXPECT_EQ(folder_of_pattern("d/e*/x"), "d");
+  EXPECT_EQ(folder_of_pattern("*.jsonl"), ".");
+}
+
+TEST(Patterns, ThatMatchNothingSayWhatIsThere) {
+  const TemporaryFolder folder;
+  folder.write("a.json", "{}");
+  EXPECT_EQ(tests::refusal([&] { matching(folder, "*.jsonl"); }, folder.path()),
+            "65: *.jsonl: matches no file (in " + folder.path().string() +
+                " are a.json). Correct data.path.");
+}
+
+constexpr const char* card =
+    "---\nlicense: mit\nconfigs:\n- config_name: en\n  data_files:\n  - split: train\n"
+    "    path:\n    - en/part-*.jsonl\n    - more/x.jsonl\n  - split: dev\n    path: "
+    "en/held.jsonl\n"
+    "- config_name: de\n  data_dir: de\n- config_name: fr\n  data_files: fr/*\n---\n# Data\n";
+
+TEST(Cards, SayWhichFilesAreOfWhichDataSetAndSplit) {
+  const TemporaryFolder folder;
+  for (const char* name : {"en", "de", "more", "fr"})
+    std::filesystem::create_directory(folder.path() / name);
+  for (const char* name : {"en/part-1.jsonl", "en/part-0.jsonl", "en/held.jsonl", "en/other.jsonl",
+                           "more/x.jsonl", "de/test.jsonl", "de/train.jsonl", "fr/f.jsonl"})
+    folder.write(name, "{}");
+  folder.write("README.md", card);
+  const auto files = [&](const std::string& subset, const std::string& split = "train") {
+    DataPath where(folder.path(), split);
+    where.subset = subset;
+    Names names;
+    for (const auto& file : choose_split(where, {".jsonl"}).chosen)
+      names.push_back(file.lexically_relative(folder.path()).string());
+    return names;
+  };
+  EXPECT_EQ(files("en"), (Names{"en/part-0.jsonl", "en/part-1.jsonl", "more/x.jsonl"}));
+  EXPECT_EQ(files("en", "validation"), (Names{"en/held.jsonl"}));
+  EXPECT_EQ(files("de"), (Names{"de/train.jsonl"}));
+  EXPECT_EQ(files("fr"), (Names{"fr/f.jsonl"}));
+  const auto refused = [&](const std::string& subset, const std::string& split = "train") {
+    return tests::refusal([&] { files(subset, split); }, folder.path().parent_path());
+  };
+  EXPECT_EQ(refused(""), "65: " + name_of(folder) +
+                             ": it holds several data sets (its README.md lists en, de, fr). Set "
+                             "data.subset, for example to \"en\".");
+  EXPECT_NE(refused("french").find("there is no data set \"french\" in it"), std::string::npos);
+  EXPECT_NE(refused("en", "test").find("none of its files is of the split \"test\""),
+            std::string::npos);
+  folder.write("README.md",
+               std::string(card).replace(std::string(card).find("- config_name: fr"), 0,
+                                         "- config_name: d\n  data_dir: de\n"
+                                         "  default: true\n"));
+  EXPECT_EQ(files(""), (Names{"de/train.jsonl"}));
+}
+
+TEST(Cards, OfOneDataSetNeedNoName) {
+  const TemporaryFolder folder;
+  folder.write("x.jsonl", "{}");
+  folder.write("train.jsonl", "{}");
+  folder.write("README.md",
+               "---\nconfigs:\n- config_name: default\n  data_files:\n    train: x.jsonl\n---\n");
+  EXPECT_EQ(chosen_in(folder), (Names{"x.jsonl"}));
+  folder.write("README.md", "---\nlicense: [unclosed\n---\nno list of files\n");
+  EXPECT_EQ(choose_split({folder.path(), "all"}, {".jsonl"}).chosen.size(), 2u);
+}
+
+TEST(Cards, ThatAreBrokenSayWhere) {
+  const TemporaryFolder folder;
+  folder.write("x.jsonl", "{}");
+  const auto refused = [&](const std::string& text) {
+    folder.write("README.md", text);
+    return tests::refusal([&] { chosen_in(folder); }, folder.path());
+  };
+  EXPECT_NE(refused("---\na: 1\nconfigs: [\n---\n")
+                .find("65: README.md: what it says of its files cannot be read"),
+            std::string::npos);
+  EXPECT_EQ(refused("---\na: 1\nconfigs: all\n---\n"),
+            "65: README.md:3: configs is all (a list of data sets is expected). Correct it, or "
+            "name files in data.path, for example \"data/*.jsonl\".");
+  EXPECT_NE(refused("---\nconfigs:\n- data_files: x.jsonl\n---\n").find("has no config_name"),
+            std::string::npos);
+  EXPECT_NE(refused("---\nconfigs:\n- config_name: a\n  data_files: hf://x/y.jsonl\n---\n")
+                .find("README.md:4: \"hf://x/y.jsonl\" is no file here"),
+            std::string::npos);
+  EXPECT_NE(refused("---\nconfigs:\n- config_name: a\n  data_files:\n  - split: train\n---\n")
+                .find("names no split or no path"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -144,12 +144,14 @@ TEST(Aliases, HelpAnOverrideWithoutATable) {
 }
 
 TEST(ForeignDecks, AreCalledWhatTheyAre) {
-  EXPECT_EQ(refusal("# Mine\n\nbase_model: meta/llama\nlearning_rate: 2e-5\nzoo: 1\n"),
-            "input.toml:3: this is YAML (a deck is TOML: tables as [train], and key = value below "
-            "them). Write it as a deck: inputs/ has some to begin with, `finetune --reference` "
-            "lists every key. Of its keys, base_model is model.path, learning_rate is "
-            "optimizer.lr.\n"
-            "    base_model: meta/llama");
+  EXPECT_EQ(
+      refusal("# Mine\n\nbase_model: meta/llama\nlearning_rate: 2e-5\nzoo: 1\n"),
+      "input.toml:3: this is YAML (a deck is TOML: tables as [train], and key = value below "
+      "them). Write it as a deck, or have `finetune import` do that: inputs/ has some to begin "
+      "with, `finetune --reference` "
+      "lists every key. Of its keys, base_model is model.path, learning_rate is "
+      "optimizer.lr.\n"
+      "    base_model: meta/llama");
   for (const char* yaml : {"---\na: 1", "- a", "a:\n  b: 1", "a-b.c:\t1", "%YAML 1.2"})
     EXPECT_NE(refusal(yaml).find("this is YAML"), std::string::npos) << yaml;
   for (const char* json : {"{\"a\": 1}", "\n  {", "[{\"a\": 1}]"})

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
+
 #include "core/error.hpp"
 #include "unit/deck/sample.hpp"
 
@@ -97,6 +99,69 @@ TEST(DeckLists, TheResolvedDeckReadsBackToTheSameLists) {
       << resolved;
   EXPECT_EQ(lists(resolved).paths, read.paths);
   EXPECT_EQ(lists(resolved).weights, read.weights);
+}
+
+using Named = std::map<std::string, std::string>;
+
+Named named(const std::string& text, const std::vector<std::string>& overrides = {},
+            std::string* resolved = nullptr) {
+  Deck deck(text, "input.toml", overrides);
+  Named values;
+  deck.table("data", "Data.")
+      .named_texts({"columns", Restart::fixed, "Columns."}, values,
+                   {"input", "instruction", "output"});
+  deck.finish();
+  if (resolved != nullptr) *resolved = deck.resolved();
+  return values;
+}
+
+std::string refusal_of_named(const std::string& text) {
+  try {
+    named(text);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+TEST(DeckNamedTexts, MayBeWrittenInlineAsATableOrByDottedKeys) {
+  const Named expected = {{"instruction", "a \"b\""}, {"output", "c"}};
+  for (const char* text : {"[data]\ncolumns = { instruction = \"a \\\"b\\\"\", output = \"c\" }\n",
+                           "[data]\n[data.columns]\noutput = \"c\"\ninstruction = 'a \"b\"'\n",
+                           "[data]\ncolumns.output = \"c\"\ncolumns.instruction = 'a \"b\"'\n"})
+    EXPECT_EQ(named(text), expected) << text;
+  EXPECT_EQ(named("", {"data.columns={instruction='a \"b\"', output=\"c\"}"}), expected);
+  EXPECT_EQ(named("[data]\ncolumns = {}\n"), Named());
+}
+
+TEST(DeckNamedTexts, ReadBackFromTheResolvedDeck) {
+  std::string resolved;
+  const Named values =
+      named("[data]\ncolumns = { output = \"c\\n\", instruction = \"é\" }\n", {}, &resolved);
+  EXPECT_NE(resolved.find("columns = { instruction = \"é\", output = \"c\\n\" }\n"),
+            std::string::npos)
+      << resolved;
+  EXPECT_EQ(named(resolved), values);
+  named("", {}, &resolved);
+  EXPECT_NE(resolved.find("columns = {}\n"), std::string::npos) << resolved;
+}
+
+TEST(DeckNamedTexts, PointAtTheEntryThatIsWrong) {
+  EXPECT_EQ(refusal_of_named("[data]\ncolumns = { output = \"a\", instuction = \"q\" }\n"),
+            "input.toml:2: data.columns has no 'instuction' (its names are input, instruction, "
+            "output). Did you mean 'instruction'?\n"
+            "    columns = { output = \"a\", instuction = \"q\" }\n"
+            "                              ^~~~~~~~~~");
+  EXPECT_EQ(refusal_of_named("[data]\ncolumns = { output = 7 }\n"),
+            "input.toml:2: data.columns.output = 7 is an integer (a string is expected). Put it in "
+            "quotes: columns.output = \"7\".\n    columns = { output = 7 }\n"
+            "                         ^");
+  EXPECT_NE(
+      refusal_of_named("[data.columns]\noutput = \"\"\n").find("data.columns.output is empty"),
+      std::string::npos);
+  EXPECT_NE(refusal_of_named("[data]\ncolumns = \"question\"\n")
+                .find("a table of strings is expected). Write columns = { NAME = \"...\" }."),
+            std::string::npos);
 }
 
 }  // namespace

@@ -95,6 +95,24 @@ TEST(DeckResolved, ReadsBackToTheSameText) {
   }
 }
 
+TEST(DeckResolved, LongTextsGoOverLinesThatTheReaderTakes) {
+  std::string text;
+  for (int i = 0; i < 400; ++i)
+    text += i % 7 == 0 ? "  two\n \t\\ \"\"\" é\u007f" : "no line end   here é";
+  const std::string long_word(5000, 'x');
+  for (const std::string& path : {text, long_word, std::string(3000, ' ') + "\n\n"}) {
+    Deck deck("", "input.toml", {});
+    Table table = deck.table("other", "One more.");
+    std::string value = path;
+    table.text({"long", Restart::free, "A long one."}, value);
+    const std::string written = deck.resolved();
+    Deck again(written, "input.toml", {});
+    std::string read_back;
+    again.table("other", "One more.").text({"long", Restart::free, "A long one."}, read_back);
+    EXPECT_EQ(read_back, path);
+  }
+}
+
 TEST(DeckResolved, RealNumbersReadBackToTheSameBits) {
   for (const double value :
        {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, 1e20, 1e21, 123456789.0, 1e-5}) {

@@ -36,7 +36,19 @@ INSTANTIATE_TEST_SUITE_P(
         "{% endfor %}{{ ns.x }}",
         "{{ 'x'.center(1000000000) }}", "{{ '%99999999999d' % 1 }}",
         "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
-        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}"));
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+        "{{ [[1]]|map(attribute='99999999999999999999.x')|join }}",
+        "{{ [[1]]|map(attribute='0..\u0663')|join }}",
+        "{{ [[1]]|map(attribute='\u00b2.x')|join }}"));
+
+TEST(Hostile, NumbersBeyondAllBoundsAreTexts) {
+  const auto text = [](const char* of) { return Template::parse(of).render({}, 0, few).text; };
+  EXPECT_EQ(text("{{ (1e308 * 10)|round }} {{ 1e308|round(30) > 1 }} {{ 5e-324|round(30) }}"),
+            "inf True 0.0");
+  EXPECT_EQ(text("{{ 5e-324 }} {{ 1e308 }} {{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }}"),
+            "5e-324 1e+308 1e+16 1000000000000000.0 0.0001 1e-05");
+  EXPECT_EQ(text("{{ [[1]]|map(attribute='9999999999')|list }}"), "[Undefined]");
+}
 
 // Sanitizers count what is left; of one they may find a trace and say nothing.
 TEST(Hostile, NamespacesThatHoldThemselvesAreFreed) {

@@ -14,7 +14,8 @@ struct Normalised {
 };
 
 template <class T>
-Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& residual) {
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& residual,
+                     float weight_offset = 0) {
   Normalised out{at::empty_like(x), at::empty({x.size(0)}, at::kFloat),
                  residual.defined() ? at::empty_like(x) : at::Tensor()};
   rms_norm(RmsNormForward<T>{.x = elements<T>(x),
@@ -23,7 +24,8 @@ Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Te
                              .epsilon = static_cast<float>(epsilon),
                              .h = elements<T>(out.h),
                              .y = elements<T>(out.y),
-                             .rstd = elements<float>(out.rstd)});
+                             .rstd = elements<float>(out.rstd),
+                             .weight_offset = weight_offset});
   return out;
 }
 
@@ -32,7 +34,7 @@ struct Gradients {
   at::Tensor dx, dweight;
 
   Gradients(const at::Tensor& dy, const at::Tensor& h, const at::Tensor& weight,
-            const at::Tensor& rstd, const at::Tensor& dresidual = {})
+            const at::Tensor& rstd, const at::Tensor& dresidual = {}, float weight_offset = 0)
       : dx(at::empty_like(h)), dweight(at::zeros({h.size(1)}, at::kFloat)) {
     rms_norm_backward(RmsNormBackward<T>{.dy = elements<T>(dy),
                                          .h = elements<T>(h),
@@ -40,7 +42,8 @@ struct Gradients {
                                          .rstd = elements<float>(rstd),
                                          .dresidual = elements<T>(dresidual),
                                          .dx = elements<T>(dx),
-                                         .dweight = elements<float>(dweight)});
+                                         .dweight = elements<float>(dweight),
+                                         .weight_offset = weight_offset});
   }
 };
 
@@ -57,6 +60,20 @@ TYPED_TEST(RmsNorm, EqualsItsComposition) {
     expect_close(actual.y, y, 2 * tolerance<TypeParam>());
     expect_close(actual.rstd, rstd, 1e-6);
   }
+}
+
+TYPED_TEST(RmsNorm, MayReadItsWeightsLessOne) {
+  const at::Tensor x = normal<TypeParam>({7, 33}, 1), dy = normal<TypeParam>({7, 33}, 2);
+  const at::Tensor w = normal<TypeParam>({33}, 3), residual = normal<TypeParam>({7, 33}, 4);
+  const Normalised actual = normalise<TypeParam>(x, w, {}, 1);
+  const auto [y, rstd] = composed::rms_norm(x, w, epsilon, 1);
+  expect_close(actual.y, y, 2 * tolerance<TypeParam>());
+  const auto [dx, dweight] = composed::rms_norm_backward(dy, x, w, rstd, 1);
+  const Gradients<TypeParam> alone(dy, x, w, rstd, {}, 1);
+  expect_within(alone.dx, dx, tolerance<TypeParam>());
+  expect_close(alone.dweight, dweight, 1e-5);
+  const Gradients<TypeParam> added(dy, x, w, rstd, residual, 1);
+  expect_within(added.dx, dx + residual, 2 * tolerance<TypeParam>());
 }
 
 TYPED_TEST(RmsNorm, AddsTheResidualFirst) {

@@ -38,6 +38,11 @@ struct Case {
   bool are_mixed = false;
   Recompute recompute = Recompute::nothing;
   core::DType compute = core::DType::f32;
+  NormKind norm_kind = {};
+  Activation activation = {};
+  bool is_parallel = false;
+  double score_softcap = 0;
+  bool has_sinks = false;
 };
 
 void PrintTo(const Case& of, std::ostream* out) {
@@ -55,6 +60,11 @@ Architecture architecture(const Case& of) {
   a.qkv_bias = of.qkv_bias;
   a.experts = of.experts;
   a.layers = {of.layer};
+  a.norm_kind = of.norm_kind;
+  a.activation = of.activation;
+  a.is_parallel = a.shares_norm = of.is_parallel;
+  a.score_softcap = of.score_softcap;
+  a.has_sinks = of.has_sinks;
   return a;
 }
 
@@ -109,7 +119,12 @@ void adapt(ParameterTable& table, const Case& of) {
 }
 
 ParameterTable table_of(const Case& of) {
-  ParameterTable table = lay_out(architecture(of));
+  TensorNames names;
+  if (of.experts.has_biases) {
+    names.fused_gate_up = "experts.gate_up_proj";
+    names.fused_down = "experts.down_proj";
+  }
+  ParameterTable table = lay_out(architecture(of), names);
   if (of.rank > 0) adapt(table, of);
   if (of.has_factors) scale(table, of.are_mixed);
   return table;
@@ -156,6 +171,16 @@ Bytes counted(const Case& of) {
   return {ops.tape().kept_bytes(), ops.tape().worst(x, y).total()};
 }
 
+/// As gpt-oss has them.
+constexpr Experts biased_experts{.num = 6,
+                                 .top_k = 2,
+                                 .d_ff = 48,
+                                 .has_biases = true,
+                                 .activation = {.function = Activation::Function::clamped,
+                                                .takes_turns = true,
+                                                .slope = 1.702,
+                                                .limit = 0.1}};
+
 class Cost : public testing::TestWithParam<Case> {};
 
 TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
@@ -179,9 +204,39 @@ INSTANTIATE_TEST_SUITE_P(
              .layer = {.has_experts = true},
              .experts = {.num = 6, .top_k = 2, .d_ff = 48},
              .recompute = Recompute::cheap},
+        Case{.name = "biased_experts", .layer = {.has_experts = true}, .experts = biased_experts},
+        Case{.name = "biased_experts_recomputed_bf16",
+             .layer = {.has_experts = true},
+             .experts = biased_experts,
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16},
+        Case{.name = "sinks", .has_sinks = true},
+        Case{.name = "sinks_window_bf16",
+             .layer = {.window = 16},
+             .compute = core::DType::bf16,
+             .has_sinks = true},
         Case{.name = "shared_expert",
              .layer = {.has_experts = true},
              .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80}},
+        Case{.name = "gated_shared_expert",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80, .gates_shared = true}},
+        Case{.name = "layer_norm", .norm_kind = {.is_centred = true, .has_bias = true}},
+        Case{.name = "layer_norm_bf16",
+             .compute = core::DType::bf16,
+             .norm_kind = {.is_centred = true}},
+        Case{.name = "norm_above_one", .norm_kind = {.weight_offset = 1}},
+        Case{.name = "turned_before_norms",
+             .layer = {.head_norm = HeadNorm::weighted, .turns_before_norm = true}},
+        Case{.name = "gelu", .activation = {Activation::Function::gelu_tanh}},
+        Case{.name = "gelu_recomputed",
+             .recompute = Recompute::cheap,
+             .activation = {Activation::Function::gelu_tanh}},
+        Case{.name = "relu_squared", .activation = {Activation::Function::relu_squared, false}},
+        Case{.name = "xielu_bf16",
+             .compute = core::DType::bf16,
+             .activation = {Activation::Function::xielu, false}},
+        Case{.name = "parallel", .is_parallel = true}, Case{.name = "softcap", .score_softcap = 20},
         Case{.name = "low_rank", .rank = 4},
         Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
         Case{.name = "factors", .has_factors = true},

@@ -43,10 +43,10 @@ struct Pass {
     a.num_heads = 2;
     a.num_kv_heads = 1;
     a.norm_eps = 1e-5;
-    const BlockRows rows{.attention_norm = 0,
+    const BlockRows rows{.attention_norm = {0},
                          .qkv = {1, 1},
                          .attention_out = 2,
-                         .feed_forward_norm = 3,
+                         .feed_forward_norm = {3},
                          .feed_forward = {{4, 1}, 5}};
     const at::Tensor ids = at::tensor({1, 5, 2, 1, 10, 3, 3, 0, 7, 4}, at::kLong);
     const at::Tensor labels = at::tensor({5, 2, -100, 10, 3, 3, 0, 7, 4, 1}, at::kLong);

@@ -76,8 +76,11 @@ TEST_P(Gradients, OfLinear) {
 TEST_P(Gradients, OfRmsNorm) {
   TinyWeights weights({normal({6}, 1)});
   Ops ops(weights, GetParam());
-  expect_gradients([&](const at::Tensor& x) { return ops.rms_norm(x, 0, 1e-3); }, normal({3, 6}, 2),
-                   weights, 0);
+  expect_gradients(
+      [&](const at::Tensor& x) {
+        return ops.norm(x, {{0}, 1e-3});
+      },
+      normal({3, 6}, 2), weights, 0);
 }
 
 TEST_P(Gradients, OfAddRmsNormThroughBothResults) {
@@ -87,17 +90,90 @@ TEST_P(Gradients, OfAddRmsNormThroughBothResults) {
   expect_gradients(
       [&](const at::Tensor& x) {
         // Twice x, so that the gradient of the residual counts as well.
-        const auto [h, y] = ops.add_rms_norm(x, residual + x, 0, 1e-3);
+        const auto [h, y] = ops.add_norm(x, residual + x, {{0}, 1e-3});
         return at::cat({h, y}, 1);
       },
       normal({3, 6}, 2), weights, 0);
 }
 
+TEST_P(Gradients, OfOtherNorms) {
+  const Norm layer{.rows = {0, 1}, .eps = 1e-3, .kind = {.is_centred = true, .has_bias = true}};
+  const Norm without_bias{.rows = {0}, .eps = 1e-3, .kind = {.is_centred = true}};
+  const Norm above_one{.rows = {0}, .eps = 1e-3, .kind = {.weight_offset = 1}};
+  for (const Norm& norm : {layer, without_bias, above_one})
+    for (int row = 0; row <= norm.rows.bias || row == 0; ++row) {
+      TinyWeights weights({normal({6}, 1), normal({6}, 4)});
+      Ops ops(weights, GetParam());
+      const at::Tensor residual = normal({3, 6}, 3);
+      expect_gradients(
+          [&](const at::Tensor& x) {
+            const auto [h, y] = ops.add_norm(x, residual + x, norm);
+            return at::cat({h, ops.norm(y, norm)}, 1);
+          },
+          normal({3, 6}, 2), weights, row);
+    }
+}
+
+TEST_P(Gradients, OfActivations) {
+  using enum Activation::Function;
+  for (const auto function : {silu, gelu, gelu_tanh, relu_squared})
+    for (const bool is_gated : {true, false}) {
+      TinyWeights weights({});
+      Ops ops(weights, GetParam());
+      const Activation activation{function, is_gated};
+      expect_gradients([&](const at::Tensor& x) { return ops.activate(x, activation); },
+                       normal({3, 10}, 2), weights, -1);
+    }
+}
+
+TEST_P(Gradients, OfActivationsWithNumbersOfTheirOwn) {
+  const Activation activation{Activation::Function::xielu, false};
+  for (const int row : {0, 1}) {
+    TinyWeights weights({at::tensor({0.7F}), at::tensor({-0.4F}), at::scalar_tensor(0.5F),
+                         at::scalar_tensor(-1e-6F)});
+    Ops ops(weights, GetParam());
+    expect_gradients(
+        [&](const at::Tensor& x) {
+          return ops.activate(x, activation, {0, 4});
+        },
+        normal({3, 10}, 2), weights, row);
+  }
+}
+
+TEST_P(Gradients, OfAGate) {
+  TinyWeights weights({normal({1, 6}, 1)});
+  Ops ops(weights, GetParam());
+  expect_gradients(
+      [&](const at::Tensor& x) {
+        return ops.gate(x * x, ops.linear(x, {0, 1}));
+      },
+      normal({4, 6}, 2), weights, 0);
+}
+
+TEST_P(Gradients, OfSoftcaps) {
+  TinyWeights weights({});
+  Ops ops(weights, GetParam());
+  const AttentionShape shape{
+      .num_heads = 2, .num_kv_heads = 1, .head_size = 4, .window = 3, .softcap = 0.5};
+  const Sequence sequence = make_sequence(tests::rotary(4, 100), 1, 5);
+  expect_gradients([&](const at::Tensor& x) { return ops.attention(x * 1, shape, sequence, 0); },
+                   normal({5, 16}, 2), weights, -1);
+}
+
+TEST_P(Gradients, OfARotation) {
+  TinyWeights weights({});
+  Ops ops(weights, GetParam());
+  const AttentionShape shape{.num_heads = 2, .num_kv_heads = 1, .head_size = 4};
+  const Sequence sequence = make_sequence(tests::rotary(4, 100), 1, 5);
+  expect_gradients([&](const at::Tensor& x) { return ops.rotate(x * 1, shape, sequence); },
+                   normal({5, 16}, 2), weights, -1);
+}
+
 TEST_P(Gradients, OfSwiglu) {
   TinyWeights weights({});
   Ops ops(weights, GetParam());
-  expect_gradients([&](const at::Tensor& x) { return ops.swiglu(x); }, normal({3, 10}, 2), weights,
-                   -1);
+  expect_gradients([&](const at::Tensor& x) { return ops.activate(x, {}); }, normal({3, 10}, 2),
+                   weights, -1);
 }
 
 TEST_P(Gradients, OfNormedAndActivatedProducts) {
@@ -106,9 +182,9 @@ TEST_P(Gradients, OfNormedAndActivatedProducts) {
     Ops ops(weights, GetParam(), recompute);
     const at::Tensor residual = normal({3, 6}, 3);
     const auto f = [&](const at::Tensor& x) {
-      const auto [h, gate_up] = ops.add_norm_linear(x, residual + x, 0, {1, 1}, 1e-3);
-      const at::Tensor y = h + ops.swiglu_linear(gate_up, {2, 1});
-      return ops.norm_linear(y, 0, {1, 1}, 1e-3);
+      const auto [h, gate_up] = ops.add_norm_linear(x, residual + x, {{0}, 1e-3}, {1, 1});
+      const at::Tensor y = h + ops.activated_linear(gate_up, {}, {}, {2, 1});
+      return ops.norm_linear(y, {{0}, 1e-3}, {1, 1});
     };
     for (const int row : {0, 1, 2}) {
       weights.forget_gradients();

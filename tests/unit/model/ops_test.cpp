@@ -24,7 +24,7 @@ struct AllOps {
   at::Tensor run() {
     const at::Tensor ids = at::tensor({4, 1}, at::kLong);
     const at::Tensor x = ops.embedding(ids, 2).set_requires_grad(true);
-    const auto [h, y] = ops.add_rms_norm(ops.linear(x, {0, 1}), ops.rms_norm(x, 1, 1e-5), 1, 1e-5);
+    const auto [h, y] = ops.add_norm(ops.linear(x, {0, 1}), ops.norm(x, {{1}, 1e-5}), {{1}, 1e-5});
     at::Tensor d_out;
     tests::loss_and_gradient(ops, (h + y).detach(), ids, 3, 1.0, d_out);
     const at::Tensor d_x = torch::autograd::grad({h + y}, {x}, {d_out})[0];
@@ -70,7 +70,7 @@ TEST(Ops, NormaliseInFloatWhatIsBfloat16) {
   const at::Tensor wide = x.to(at::kDouble);
   const at::Tensor exact =
       wide * (wide * wide).mean(1, true).add(1e-5).rsqrt() * weights.weight({0, 1}).to(at::kDouble);
-  const at::Tensor y = ops.rms_norm(x, 0, 1e-5);
+  const at::Tensor y = ops.norm(x, {{0}, 1e-5});
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   expect_within(y, exact, 1.0 / 128);
 }

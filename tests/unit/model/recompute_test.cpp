@@ -43,10 +43,10 @@ Architecture architecture() {
 }
 
 at::Tensor block(Ops& ops, const at::Tensor& x_ND) {
-  const BlockRows rows{.attention_norm = 0,
+  const BlockRows rows{.attention_norm = {0},
                        .qkv = {1, 1},
                        .attention_out = 2,
-                       .feed_forward_norm = 3,
+                       .feed_forward_norm = {3},
                        .feed_forward = {{4, 1}, 5}};
   const Sequence sequence = make_sequence(architecture(), batch, length);
   return decoder_block(ops, architecture(), rows, x_ND, sequence, 0);
@@ -57,10 +57,10 @@ at::Tensor plain_block(Ops& ops, const at::Tensor& x_ND) {
   const Architecture a = architecture();
   const AttentionShape heads{num_heads, num_kv_heads, head_size};
   const Sequence sequence = make_sequence(a, batch, length);
-  const at::Tensor qkv = ops.linear(ops.rms_norm(x_ND, 0, a.norm_eps), {1, 1});
+  const at::Tensor qkv = ops.linear(ops.norm(x_ND, {{0}, a.norm_eps}), {1, 1});
   const at::Tensor attention = ops.linear(ops.attention(qkv, heads, sequence, 0), {2, 1});
-  const auto [h, normed] = ops.add_rms_norm(attention, x_ND, 3, a.norm_eps);
-  return h + ops.linear(ops.swiglu(ops.linear(normed, {4, 1})), {5, 1});
+  const auto [h, normed] = ops.add_norm(attention, x_ND, {{3}, a.norm_eps});
+  return h + ops.linear(ops.activate(ops.linear(normed, {4, 1}), {}), {5, 1});
 }
 
 /// The block's output, the gradient of its input, and those of its weights.

@@ -69,7 +69,9 @@ class TableWeights : public model::Weights {
     Range& range = ranges_[{rows.first, rows.num}];
     if (range.weight.defined()) return range;
     const auto first = tensors_.begin() + rows.first;
-    range.weight = at::cat(std::vector<at::Tensor>(first, first + rows.num));
+    // One may be a number, without a dim.
+    range.weight =
+        rows.num == 1 ? *first : at::cat(std::vector<at::Tensor>(first, first + rows.num));
     range.gradient = at::zeros_like(range.weight);
     return range;
   }

@@ -30,6 +30,24 @@ OptimizerSettings settings_of(LrSchedule schedule, double min_lr_ratio = 0) {
   return settings;
 }
 
+OptimizerSettings with_cycles(std::int64_t num_cycles, double min_lr_ratio = 0) {
+  OptimizerSettings settings = settings_of(LrSchedule::cosine_with_restarts, min_lr_ratio);
+  settings.num_cycles = num_cycles;
+  return settings;
+}
+
+OptimizerSettings with_power(double power, double min_lr_ratio) {
+  OptimizerSettings settings = settings_of(LrSchedule::polynomial, min_lr_ratio);
+  settings.power = power;
+  return settings;
+}
+
+OptimizerSettings with_timescale(std::int64_t steps) {
+  OptimizerSettings settings = settings_of(LrSchedule::inverse_sqrt);
+  settings.timescale_steps = steps;
+  return settings;
+}
+
 TEST(Schedule, IsThatOfTheReferenceTrajectory) {
   const Schedule schedule(settings_of(LrSchedule::cosine, 0.1), 20);
   const auto expected = golden("train");
@@ -45,7 +63,11 @@ TEST(Schedule, DiffersFromTransformersInWarmUpAlone) {
       {"hf_linear", settings_of(LrSchedule::linear)},
       {"hf_cosine", settings_of(LrSchedule::cosine)},
       {"hf_cosine_with_min_lr", settings_of(LrSchedule::cosine, 0.1)},
-      {"hf_constant_with_warmup", settings_of(LrSchedule::constant)}};
+      {"hf_constant_with_warmup", settings_of(LrSchedule::constant)},
+      {"hf_cosine_with_restarts_3", with_cycles(3)},
+      {"hf_polynomial_2", with_power(2, 0.1)},
+      {"hf_inverse_sqrt", settings_of(LrSchedule::inverse_sqrt)},
+      {"hf_inverse_sqrt_7", with_timescale(7)}};
   for (const auto& [name, settings] : pairs) {
     const Schedule schedule(settings, 20);
     const auto expected = golden(name);
@@ -97,6 +119,27 @@ TEST(Schedule, WsdStaysAndThenFallsLinearly) {
   settings.decay_ratio = 1;
   EXPECT_EQ(Schedule(settings, 20).lr(4), 1) << "warm-up comes first";
   EXPECT_NEAR(Schedule(settings, 20).lr(12), 0.55, 1e-15) << "as linear";
+}
+
+TEST(Schedule, RestartsFromThePeakAndEndsAtItsLeast) {
+  const Schedule schedule(with_cycles(2, 0.2), 20);
+  EXPECT_EQ(schedule.lr(4), 1);
+  EXPECT_NEAR(schedule.lr(8), 0.6, 1e-15);
+  EXPECT_LT(schedule.lr(11), 0.3);
+  EXPECT_EQ(schedule.lr(12), 1);
+  EXPECT_NEAR(schedule.lr(20), 0.2, 1e-15);
+  const Schedule once(with_cycles(1), 20), cosine(settings_of(LrSchedule::cosine), 20);
+  for (std::int64_t step = 0; step <= 20; ++step)
+    EXPECT_EQ(once.lr(step), cosine.lr(step)) << step;
+}
+
+TEST(Schedule, InverseSqrtStopsAtItsLeastAndHasATimescaleWithoutWarmUp) {
+  OptimizerSettings settings = settings_of(LrSchedule::inverse_sqrt, 0.7);
+  EXPECT_EQ(Schedule(settings, 20).lr(19), 0.7);
+  EXPECT_NEAR(Schedule(settings, 20).lr(5), std::sqrt(4.0 / 5), 1e-15);
+  settings.warmup_steps = 0;
+  EXPECT_EQ(Schedule(settings, 20).lr(0), 1);
+  EXPECT_NEAR(Schedule(settings, 20'000).lr(2'500), std::sqrt(1 / 1.25), 1e-15);
 }
 
 TEST(Schedule, OfARunThatIsAllWarmUpHasNoDecay) {

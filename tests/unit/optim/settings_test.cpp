@@ -56,6 +56,21 @@ TEST(OptimizerSettings, RefuseKeysThatTheChosenOptimizerDoesNotRead) {
   EXPECT_NE(refusal("name = \"lion\"\neps = 1e-6").find("does not read it"), std::string::npos);
 }
 
+TEST(OptimizerSettings, RefuseKeysThatTheChosenScheduleDoesNotRead) {
+  const OptimizerSettings s =
+      read("schedule = \"cosine_with_restarts\"\nnum_cycles = 4\nwarmup_steps = 3\n");
+  EXPECT_EQ(s.schedule, LrSchedule::cosine_with_restarts);
+  EXPECT_EQ(s.num_cycles, 4);
+  EXPECT_EQ(read("schedule = \"polynomial\"\npower = 0.5").power, 0.5);
+  EXPECT_EQ(read("schedule = \"inverse_sqrt\"\ntimescale_steps = 9").timescale_steps, 9);
+  for (const char* text : {"num_cycles = 2", "power = 2.0", "timescale_steps = 5",
+                           "schedule = \"polynomial\"\nnum_cycles = 2"})
+    EXPECT_NE(refusal(text).find("optimizer.schedule does not read it"), std::string::npos) << text;
+  for (const char* text : {"schedule = \"cosine_with_restarts\"\nnum_cycles = 0",
+                           "schedule = \"polynomial\"\npower = 0"})
+    EXPECT_NE(refusal(text).find("is out of range"), std::string::npos) << text;
+}
+
 TEST(OptimizerSettings, RefuseTwoKindsOfWarmUp) {
   EXPECT_NE(refusal("warmup_steps = 3\nwarmup_ratio = 0.1")
                 .find("both warmup_steps and warmup_ratio are set"),
@@ -64,7 +79,7 @@ TEST(OptimizerSettings, RefuseTwoKindsOfWarmUp) {
 
 TEST(OptimizerSettings, RefuseNumbersWithoutMeaning) {
   for (const char* text : {"lr = -1", "min_lr_ratio = 1.5", "warmup_steps = -1", "beta1 = 1.1",
-                           "eps = -1", "schedule = \"polynomial\"", "max_grad_norm = -1"}) {
+                           "eps = -1", "schedule = \"exponential\"", "max_grad_norm = -1"}) {
     EXPECT_NE(refusal(text), "nothing thrown") << text;
   }
 }

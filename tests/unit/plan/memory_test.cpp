@@ -112,6 +112,20 @@ TEST(Memory, OfSavingBesideTrainingIsACopyOfTheStatesThatReplicasShare) {
   EXPECT_EQ(bytes_of(local, "copies for the next node"), 2 * bytes_of(local, "copy to be saved"));
 }
 
+TEST(Memory, OfEvaluatingCountsWhereItsPassesAreLargerThanAStep) {
+  PlanInput asked = request(2);
+  const std::int64_t trained = make(asked, block_table(16)).memory_bytes();
+  asked.evaluate_tokens = asked.max_seq_length;
+  EXPECT_EQ(make(asked, block_table(16)).memory_bytes(), trained);
+  asked.evaluate_tokens = 1000 * asked.micro_batch * asked.max_seq_length;
+  const Plan large = make(asked, block_table(16));
+  const std::int64_t more = bytes_of(large, "of a pass of [evaluate]");
+  // At least the stream between blocks.
+  EXPECT_GT(more + large.bytes_of(Category::activations),
+            2 * asked.evaluate_tokens * asked.architecture.d_model * 2);
+  EXPECT_EQ(large.memory_bytes(), trained + more);
+}
+
 TEST(Memory, OfOneRankInFp32NeedsNoCopies) {
   const Plan plan = make(request(1, core::DType::f32), block_table(16));
   EXPECT_EQ(bytes_of(plan, "copy to compute with"), -1);

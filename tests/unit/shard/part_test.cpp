@@ -46,7 +46,7 @@ Architecture small(bool has_experts) {
   return a;
 }
 
-/// Two models with every kind of row: separate matrices, and several of them in one tensor.
+/// Models with every kind of row: separate matrices, several of them in one tensor, numbers.
 std::vector<ParameterTable> tables() {
   TensorNames names;
   names.embedding = "fused.embed_tokens";
@@ -59,7 +59,10 @@ std::vector<ParameterTable> tables() {
   names.shared_gate = "shared.gate";
   names.shared_up = "shared.up";
   names.shared_down = "shared.down";
-  return {lay_out(small(false)), lay_out(small(true), names)};
+  Architecture with_numbers = small(false);
+  with_numbers.activation = {Activation::Function::xielu, false};
+  return {lay_out(small(false)), lay_out(small(true), names),
+          lay_out(with_numbers, TensorNames().below("numbers."))};
 }
 
 const Parameter& row(const std::vector<ParameterTable>& tables, const std::string& name) {
@@ -100,6 +103,15 @@ TEST(PartOfATable, HasTheShapesOfItsParts) {
   EXPECT_EQ(held_row("model.layers.0.self_attn.o_proj.weight", 2, 1).shape, (Shape{12, 6}));
   EXPECT_EQ(held_row("fused.layers.0.self_attn.qkv.weight", 2, 0).shape, (Shape{10, 12}));
   EXPECT_EQ(held_row("fused.layers.0.experts.down", 2, 1).shape, (Shape{2, 6, 12}));
+}
+
+TEST(PartOfATable, NumbersAreHeldByAllRanks) {
+  for (const char* name :
+       {"numbers.model.layers.0.mlp.act_fn.alpha_p", "numbers.model.layers.0.mlp.act_fn.eps"}) {
+    const Parameter own = held_row(name, 2, 1);
+    EXPECT_EQ(own.shape, row(tables(), name).shape) << name;
+    EXPECT_EQ(own.held->num_holders, 2) << name;
+  }
 }
 
 TEST(PartOfATable, EachMatrixInOneTensorIsSplitByItself) {

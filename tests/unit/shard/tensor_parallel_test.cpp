@@ -263,7 +263,7 @@ TEST(TensorParallelGeneration, HasTheLogitsOfOneRankTokenByToken) {
       for (std::size_t i = 0; i < 2; ++i)
         x = model::decoder_block(by, a, by_table.decoder.blocks[i], x, sequence,
                                  static_cast<std::int64_t>(i));
-      x = by.rms_norm(by.all_tokens(x), by_table.decoder.final_norm, a.norm_eps);
+      x = by.norm(by.all_tokens(x), {by_table.decoder.final_norm, a.norm_eps});
       logits.push_back(by.logits(x, by_table.decoder.head));
       cache.length += length;
     }

@@ -107,7 +107,7 @@ inline PassResults run_pass(model::Ops& ops, const model::ParameterTable& table,
   }
   balance.is_counting = false;
   const at::Tensor x = inputs.back().detach().set_requires_grad(true);
-  const at::Tensor normed = ops.rms_norm(x, table.decoder.final_norm, a.norm_eps);
+  const at::Tensor normed = ops.norm(x, {table.decoder.final_norm, a.norm_eps});
   PassResults results;
   results.logits_NV = ops.logits(ops.all_tokens(normed.detach()), table.decoder.head);
   const at::Tensor d_log_prob = at::arange(1, num_tokens + 1).to(at::kFloat).mul_(-0.1);

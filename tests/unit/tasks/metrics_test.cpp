@@ -144,6 +144,30 @@ TEST(LastNumber, ReadsWhatPeopleWrite) {
   EXPECT_EQ(last_number("nothing"), "");
 }
 
+TEST(LastNumber, ReadsWhatIsBeyondAllNumbers) {
+  EXPECT_EQ(last_number(std::string(400, '9')), "inf");
+  EXPECT_EQ(last_number("-" + std::string(400, '9')), "-inf");
+  EXPECT_EQ(last_number("0." + std::string(400, '0') + "1"), "0");
+  const Task task = answers({"numeric"});
+  const Question asked{.prompt = {}, .answer = "4"};
+  EXPECT_EQ(judge_answers(task, asked, {"It is " + std::string(400, '4')}).at("numeric"), 0);
+}
+
+/// Of Python's len(re.split(r"\s+", text)).
+TEST(NumWords, CountsAsPythonSplits) {
+  EXPECT_EQ(num_words(""), 1);
+  EXPECT_EQ(num_words("one"), 1);
+  EXPECT_EQ(num_words(" one \t\n two\r\n"), 4);
+  EXPECT_EQ(num_words("a\u00a0b\u2003c\u3000d\u2028e\u2029f\u202fg\u205fh\u0085i\u1680j"), 10);
+  EXPECT_EQ(num_words("a\x1c\x1d"
+                      "b\x1e"
+                      "c\x1f"
+                      "d"),
+            4);
+  EXPECT_EQ(num_words("a\u00a0 \u2003b"), 2) << "white space in a row";
+  EXPECT_EQ(num_words("a\u200bb\u00e9c\ufeffd"), 1) << "none of these is white space";
+}
+
 TEST(IsJson, MayBeFencedAndHaveNames) {
   EXPECT_TRUE(is_json(R"( {"a": 1} )", ""));
   EXPECT_TRUE(is_json("Here:\n```json\n[1, 2]\n```\nDone", ""));

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/error.hpp"
 #include "support/folders.hpp"
+#include "tasks/detail/instructions.hpp"
 #include "tasks/requests.hpp"
 
 namespace finetune::tasks::ready_test {
@@ -85,6 +87,20 @@ TEST_F(Ready, Gsm8k) {
   const Question one = first("gsm8k");
   EXPECT_TRUE(one.prompt.starts_with("Question: One?\nAnswer: #### 1\n\nQuestion: One?"));
   EXPECT_TRUE(one.prompt.ends_with("\n\nQuestion: How many?\nAnswer:"));
+}
+
+TEST_F(Ready, IfEval) {
+  write(
+      "ifeval.jsonl",
+      R"({"key": 1, "prompt": "Say it.", "instruction_id_list": ["punctuation:no_comma", "startend:end_checker"], "kwargs": [{"num_words": null}, {"end_phrase": "It."}]})");
+  const Question one = first("ifeval");
+  EXPECT_EQ(one.prompt, "Say it.");
+  EXPECT_EQ(Instructions::read(one.answer, "test").strict("Yes, that is it."),
+            (std::vector<double>{0, 1}));
+  write(
+      "ifeval.jsonl",
+      R"({"prompt": "Auf Deutsch.", "instruction_id_list": ["language:response_language"], "kwargs": [{"language": "de"}]})");
+  EXPECT_THROW(first("ifeval"), core::Error) << "nothing is left to judge";
 }
 
 TEST_F(Ready, JsonAndTexts) {

@@ -104,6 +104,12 @@ description = "Answer.\n"
 count = 1
 )";
 
+constexpr const char* texts = R"([task]
+kind = "perplexity"
+data = "d.jsonl"
+prompt = "{{ text }}"
+)";
+
 TEST_F(Tasks, HaveExamplesThatAreNotTheQuestionItself) {
   const auto all =
       questions(answers, "{\"q\": \"one\", \"a\": \"1\"}\n{\"q\": \"two\", \"a\": \"2\"}\n");
@@ -130,11 +136,86 @@ TEST_F(Tasks, AreRefusedWithAllTheirProblems) {
 }
 
 TEST_F(Tasks, NameTheRecordThatLacksAField) {
-  EXPECT_EQ(refusal(choices,
-                    "{\"question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"
-                    "{\"Question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"),
-            "d.jsonl:2: there is no field \"question\" (t.toml reads it, and there are Question, "
-            "choices, right). Correct the template, or use the data that the task is for.");
+  EXPECT_EQ(
+      refusal(choices,
+              "{\"question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"
+              "{\"Question\": \"?\", \"choices\": [\"a\", \"b\"], \"right\": 0}\n"),
+      "d.jsonl:2: question is undefined (task.prompt of t.toml reads it, and there are "
+      "Question, choices, right, choice, index). Did you mean Question? {{ name | default('') }} "
+      "reads what may be missing.");
+}
+
+TEST_F(Tasks, NameTheFieldThatAnyTemplateLacks) {
+  const auto beginning = [&](const std::string& text, const std::string& data) {
+    const std::string message = refusal(text, data);
+    return message.substr(0, message.find(" reads it"));
+  };
+  const auto with = [](std::string text, const std::string& old, const std::string& by) {
+    return text.replace(text.find(old), old.size(), by);
+  };
+  const std::string record = R"({"question": "?", "choices": {"text": ["a", "b"]}, "right": 0})";
+  EXPECT_EQ(beginning(with(choices, "{{ choices | tojson }}", "{{ options | tojson }}"), record),
+            "d.jsonl:1: options is undefined (task.choices of t.toml");
+  EXPECT_EQ(
+      beginning(with(choices, "{{ choices | tojson }}", "{{ choices.texts | tojson }}"), record),
+      "d.jsonl:1: \"texts\" of a dict is undefined (task.choices of t.toml");
+  const std::string two = with(choices, "\"{{ choices | tojson }}\"", "[\"{{ one }}\", \"b\"]");
+  EXPECT_EQ(beginning(two, record), "d.jsonl:1: one is undefined (task.choices of t.toml");
+  EXPECT_EQ(
+      beginning(with(with(choices, "choices | tojson", "choices.text | tojson"), "right", "label"),
+                record),
+      "d.jsonl:1: label is undefined (task.answer of t.toml");
+  EXPECT_EQ(beginning(with(choices, "choices | tojson", "choices.text | tojson") +
+                          "continuation = \"{{ end }}\"\n",
+                      record),
+            "d.jsonl:1: end is undefined (task.continuation of t.toml");
+  EXPECT_EQ(beginning(answers, "{\"q\": \"one\", \"a\": \"1\"}\n{\"q\": \"two\"}\n"),
+            "d.jsonl:2: a is undefined (task.answer of t.toml");
+  EXPECT_EQ(beginning(texts, R"({"document": "Once."})"),
+            "d.jsonl:1: text is undefined (task.prompt of t.toml");
+}
+
+TEST_F(Tasks, MayReadWhatIsMissingWithADefault) {
+  const auto all = questions(
+      R"([task]
+kind = "generate"
+data = "d.jsonl"
+prompt = """{% macro quoted(words) %}<{{ words }}>{% endmacro -%}
+{{ extra | default('none') }}{% for item in items %}{{ quoted(item) }}{% endfor %}\
+{% if hint is defined %}{{ hint }}{% endif %}"""
+answer = "{% set x = 1 %}{{ x }}"
+)",
+      R"({"items": ["a", "b"]})");
+  EXPECT_EQ(all[0].prompt, "none<a><b>");
+  EXPECT_EQ(all[0].answer, "1");
+}
+
+/// lm-evaluation-harness has keep_trailing_newline, and neither trim_blocks nor lstrip_blocks.
+TEST_F(Tasks, KeepTheLinesThatATemplateEnds) {
+  std::string text = answers;
+  text.replace(text.find("\"Q: {{ q }}\\nA:\""), 16,
+               "\"\"\"{% if q %}\n  {{ q }}\n{% endif %}\n### Response:\n\"\"\"");
+  text.replace(text.find("count = 1"), 9, "count = 0");
+  EXPECT_EQ(questions(text, R"({"q": "one", "a": "1"})")[0].prompt,
+            "Answer.\n\n  one\n\n### Response:\n");
+}
+
+TEST_F(Tasks, HaveNoTextsThatAreEmpty) {
+  EXPECT_EQ(refusal(texts, "{\"text\": \"Once.\"}\n{\"text\": \"\"}\n"),
+            "d.jsonl:2: task.prompt writes no text (its likelihood is that of its tokens). Take "
+            "the record out, or correct the template.");
+}
+
+TEST_F(Tasks, AreRefusedWithExpressionsThatAreNone) {
+  EXPECT_EQ(
+      refusal(std::string(answers) + "[generate]\nextract = \"[0-9\"\ndrop = [\",\", \"(\"]\n",
+              "{}"),
+      "t.toml:11: generate.extract: \"[0-9\" is no regular expression (at character 5: "
+      "missing terminating ] for character class). Correct it.\n"
+      "    extract = \"[0-9\"\n              ^~~~~~\n"
+      "t.toml:12: generate.drop: \"(\" is no regular expression (at character 2: missing "
+      "closing parenthesis). Correct it.\n"
+      "    drop = [\",\", \"(\"]\n           ^~~~~~~~~~\nt.toml: 2 problems.");
 }
 
 TEST_F(Tasks, NameTheRecordWhoseAnswerIsNoChoice) {

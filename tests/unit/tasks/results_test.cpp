@@ -34,6 +34,15 @@ TEST(Figures, CompareWithTheFirstModelOfATask) {
   EXPECT_FALSE(json_of(figures).at("figures").at(0).contains("p"));
 }
 
+TEST(Figures, OfSharesStayBetweenNoneAndAll) {
+  const auto low = figures_of({shares("m", {0.0, 0.18})}),
+             high = figures_of({shares("m", {0.82, 1})});
+  EXPECT_EQ(low[0].estimate.low, 0);
+  EXPECT_NEAR(low[0].estimate.high, 0.09 + 1.96 * 0.09, 1e-4);
+  EXPECT_NEAR(high[0].estimate.low, 0.91 - 1.96 * 0.09, 1e-4);
+  EXPECT_EQ(high[0].estimate.high, 1);
+}
+
 TEST(Figures, OfTextsArePerplexities) {
   Outcome outcome{.model = "m", .task = "t", .judged = {}, .units = {{10, 5, 40}, {10, 5, 40}}};
   outcome.judged = {{.log_likelihood = -20}, {.log_likelihood = -20}};

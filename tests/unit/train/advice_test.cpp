@@ -82,14 +82,19 @@ TEST(CutSamplesAdvice, ComesAboveOnePercentAndNamesALengthThatCutsFewer) {
 
 TEST(SaveAdvice, IsForRunsOfHoursThatSaveAtTheirEndAlone) {
   checkpoint::CheckpointSettings settings;
-  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000).has_value()) << "the default saves by minutes";
+  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000, 4'000).has_value())
+      << "the default saves by minutes";
   settings.save_minutes = 0;
-  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000).has_value());
-  EXPECT_FALSE(advice_on_saves(settings, 0.1, 10'000).has_value()) << "a quarter of an hour";
+  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000, 4'000).has_value());
+  EXPECT_FALSE(advice_on_saves(settings, 0.1, 10'000, 4'000).has_value()) << "a quarter of an hour";
   settings.save_steps = 20'000;
-  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000).has_value()) << "that step never comes";
+  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000, 4'000).has_value()) << "that step never comes";
   settings.save_steps = 500;
-  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000).has_value());
+  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000, 4'000).has_value());
+  settings.save_steps = 0;
+  settings.save_epochs = 2;
+  EXPECT_FALSE(advice_on_saves(settings, 10, 10'000, 4'000).has_value());
+  EXPECT_TRUE(advice_on_saves(settings, 10, 10'000, 5'000).has_value()) << "that is the end";
 }
 
 TEST(EpochAdvice, RefusesABatchThatTheDataCannotFill) {

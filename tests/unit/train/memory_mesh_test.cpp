@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "adapters/lora/settings.hpp"
 #include "adapters/qlora/qlora.hpp"
 #include "model/fp8.hpp"
+#include "model/packing.hpp"
+#include "model/quantization.hpp"
+#include "models/gpt/gpt.hpp"
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/mistral/mistral.hpp"
@@ -28,10 +32,10 @@ using plan::ActivationCheckpointing;
 using plan::ContextMethod;
 
 /// `thin`: attention is the most that a block holds.
-enum class Kind { dense, normed, window, tied, experts, fused_experts, thin };
+enum class Kind { dense, normed, window, tied, experts, fused_experts, sinks, thin };
 /// Rows of one sample each, of several, or as long as no number of ranks divides; one long row.
 enum class Rows { whole, packed, uneven, one };
-enum class Trains { all, lora, lora_with_dropout, dora, qlora };
+enum class Trains { all, lora, lora_with_dropout, dora, qlora, lora_on_mxfp4 };
 
 struct Mesh {
   const char* name;
@@ -67,9 +71,15 @@ model::ModelFamily family(Kind kind) {
       return models::qwen::qwen3_moe();
     case Kind::fused_experts:
       return models::llama::llama4_text();
+    case Kind::sinks:
+      return models::gpt::gpt_oss();
     default:
       return models::llama::family();
   }
+}
+
+bool has_experts(Kind kind) {
+  return kind == Kind::experts || kind == Kind::fused_experts || kind == Kind::sinks;
 }
 
 model::Architecture architecture(Kind kind) {
@@ -87,16 +97,23 @@ model::Architecture architecture(Kind kind) {
   model::Layer layer;
   if (kind == Kind::window) layer.window = 48;
   if (kind == Kind::normed || kind == Kind::experts) layer.head_norm = model::HeadNorm::weighted;
-  layer.has_experts = kind == Kind::experts || kind == Kind::fused_experts;
+  layer.has_experts = has_experts(kind);
   if (kind == Kind::experts) a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
   if (kind == Kind::fused_experts)
     a.experts = {.num = 16, .top_k = 1, .d_ff = 48, .d_shared = 176, .scales_input = true};
+  if (kind == Kind::sinks) {
+    a.has_sinks = a.qkv_bias = a.attention_out_bias = true;
+    a.experts = {.num = 8,
+                 .top_k = 2,
+                 .d_ff = 96,
+                 .has_biases = true,
+                 .activation = {.function = model::Activation::Function::clamped,
+                                .takes_turns = true,
+                                .slope = 1.702,
+                                .limit = 7}};
+  }
   a.layers.assign(static_cast<std::size_t>(a.num_layers), layer);
   return a;
-}
-
-bool has_experts(Kind kind) {
-  return kind == Kind::experts || kind == Kind::fused_experts;
 }
 
 double dropout_of(const Case& run) {
@@ -128,6 +145,9 @@ plan::PlanInput request(const Case& run) {
 
 model::ParameterTable table_of(const Case& run) {
   model::ParameterTable table = family(run.kind).describe(architecture(run.kind));
+  if (run.trains == Trains::lora_on_mxfp4)
+    model::mark_packed({.packing = {.kind = model::Packing::Kind::mxfp4, .in_files = true}},
+                       "config.json", table);
   if (run.trains != Trains::all) {
     model::AdapterSettings settings;
     settings.of<adapters::lora::Settings>().use_dora = run.trains == Trains::dora;
@@ -139,13 +159,25 @@ model::ParameterTable table_of(const Case& run) {
   return plan::regroup(table, plan::Bucket::block, run.mesh.ep);
 }
 
-/// Where tokens choose experts, their numbers alone decide, and so experts get almost equally many;
-/// plans are of a router that is even.
-base::WeightSource weights_of(const Case& run, model::ParameterTable table) {
-  for (model::Parameter& row : table.rows)
-    if (has_experts(run.kind) && row.name.find("o_proj") != std::string::npos)
-      row.init = model::Init::zeros;
-  return base::random_source(architecture(run.kind), table, 1);
+/// Where tokens choose experts, their numbers alone decide, and random ones get experts almost
+/// equally many; plans are of a router that is even.
+base::WeightSource weights_of(const Case& run, const model::ParameterTable& table) {
+  if (!has_experts(run.kind)) return tests::scattered_source(architecture(run.kind), table);
+  const auto own = std::make_shared<model::ParameterTable>(table);
+  for (model::Parameter& row : own->rows)
+    if (row.name.find("o_proj") != std::string::npos) row.init = model::Init::zeros;
+  const auto values = base::random_source(architecture(run.kind), *own, 1).values;
+  const auto read = [own, values](int row, std::int64_t first, std::span<float> target) {
+    values(row, first, target);
+  };
+  // Codes of MXFP4, scattered so that experts stay alike, and exponents with which they are small.
+  const auto plane = [](int, int plane, std::int64_t first, std::span<std::byte> target) {
+    std::uint64_t i = static_cast<std::uint64_t>(first);
+    for (std::byte& code : target)
+      code = static_cast<std::byte>(
+          plane == model::mxfp4_plane::scales ? 120 : (++i * 0x9E3779B97F4A7C15u) >> 56);
+  };
+  return {read, plane};
 }
 
 std::vector<data::RowPart> samples_of(const Case& run) {
@@ -196,12 +228,12 @@ std::vector<Mesh> meshes(bool has_experts) {
 
 const char* name_of(Kind kind) {
   constexpr const char* names[] = {"Dense",   "HeadNorms",    "Window", "TiedHead",
-                                   "Experts", "FusedExperts", "Thin"};
+                                   "Experts", "FusedExperts", "Sinks",  "Thin"};
   return names[static_cast<int>(kind)];
 }
 
 const char* name_of(Trains trains) {
-  constexpr const char* names[] = {"", "Lora", "LoraWithDropout", "Dora", "Nf4"};
+  constexpr const char* names[] = {"", "Lora", "LoraWithDropout", "Dora", "Nf4", "LoraOnMxfp4"};
   return names[static_cast<int>(trains)];
 }
 
@@ -228,11 +260,12 @@ std::vector<Case> all_runs() {
                           .has_long_sequences = is_long,
                           .checkpointing = checkpointing});
   };
-  for (const Kind kind :
-       {Kind::dense, Kind::normed, Kind::window, Kind::tied, Kind::experts, Kind::fused_experts})
+  for (const Kind kind : {Kind::dense, Kind::normed, Kind::window, Kind::tied, Kind::experts,
+                          Kind::fused_experts, Kind::sinks})
     add(kind, Trains::all);
   for (const Trains trains : {Trains::lora, Trains::lora_with_dropout, Trains::dora, Trains::qlora})
     add(Kind::dense, trains);
+  add(Kind::sinks, Trains::lora_on_mxfp4);
   for (const Mesh& mesh : meshes(false))
     if (mesh.cp > 1 && mesh.tp == 1)
       runs.push_back({.name = std::string(mesh.name) + "ThinOneLongRow",

@@ -140,7 +140,7 @@ TEST_P(MemoryOfAStep, IsWithinFivePercentOfThePlan) {
   const plan::Plan plan = plan::make(wanted, table);
   tests::expect_as_planned(plan,
                            tests::measure(family(GetParam()), wanted, plan, table,
-                                          base::random_source(wanted.architecture, table, 1)));
+                                          tests::scattered_source(wanted.architecture, table)));
 }
 
 using core::DType;

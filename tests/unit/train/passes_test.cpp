@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "comm/mpi/mpi_group.hpp"
 #include "core/error.hpp"
 #include "model/rope.hpp"
 #include "support/mesh.hpp"
+#include "train/step/detail/pass_input.hpp"
 #include "unit/train/tiny_model.hpp"
 
 namespace finetune::train::passes_test {
@@ -82,6 +84,34 @@ TEST(PassesOfUnits, BeginTogetherWhatNoComputationParts) {
   forward_backward(tiny.engine(), sequence(1), 0.1);
   end_passes(tiny.engine());
   EXPECT_EQ(group->log, "gg|g|g|rg|r|r|r|");
+}
+
+/// Within alpha / sqrt(L D) for each of the samples that share a row; none on padding.
+TEST(NoiseOnEmbeddings, IsAsWideAsItsSampleIsShort) {
+  TinyModel tiny(comm::Communicator(), TinyKind::own_head);
+  Engine engine = tiny.engine();
+  engine.neftune_alpha = 5;
+  data::MicroBatch batch = sequence(1, 2);
+  batch.stretches = {{3, false}, {2, true}, {1, false}, {4, false}};
+  const std::int64_t lengths[] = {3, 3, 3, 0, 0, 1, 4, 4, 4, 4};
+  const std::int64_t dim = engine.architecture.d_model;
+  at::Tensor x = at::ones({10, dim}, at::kFloat);
+  EmbeddingNoise(engine, batch).add_to(x);
+  for (std::int64_t i = 0; i < 10; ++i) {
+    const double widest = (x[i] - 1).abs().max().item<double>();
+    const double bound = lengths[i] == 0 ? 0 : 5 / std::sqrt(lengths[i] * dim);
+    EXPECT_LE(widest, bound * (1 + 1e-5)) << i;
+    EXPECT_GE(widest, bound * 0.5) << i;
+  }
+  EXPECT_FALSE(at::equal(x[0] - 1, x[1] - 1)) << "tokens have noise of their own";
+  at::Tensor again = at::ones({10, dim}, at::kFloat);
+  EmbeddingNoise(engine, batch).add_to(again);
+  EXPECT_TRUE(at::equal(again, x));
+  // Another row of the run.
+  batch.first_row = 17;
+  at::Tensor later = at::ones({10, dim}, at::kFloat);
+  EmbeddingNoise(engine, batch).add_to(later);
+  EXPECT_FALSE(at::equal(later, x));
 }
 
 class Passes : public testing::TestWithParam<TinyKind> {
@@ -278,9 +308,12 @@ TEST_P(SharedExperts, HaveTheLossOfForwardAndBackwardInForward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SharedExperts,
-                         testing::Values(TinyKind::experts, TinyKind::fused_experts),
+                         testing::Values(TinyKind::experts, TinyKind::fused_experts,
+                                         TinyKind::sinks),
                          [](const auto& info) {
-                           return info.param == TinyKind::experts ? "separate" : "fused";
+                           return info.param == TinyKind::experts ? "separate"
+                                  : info.param == TinyKind::sinks ? "biased"
+                                                                  : "fused";
                          });
 
 INSTANTIATE_TEST_SUITE_P(Models, Passes,

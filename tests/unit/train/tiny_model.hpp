@@ -11,6 +11,7 @@
 #include "base/initial_weights.hpp"
 #include "model/family.hpp"
 #include "model/model.hpp"
+#include "models/gpt/gpt.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/qwen/qwen.hpp"
 #include "plan/layout/bucket.hpp"
@@ -25,6 +26,7 @@ enum class TinyKind {
   tied,
   experts,        ///< the first layer sees a window, the second has experts; heads are normed
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
+  sinks,          ///< heads have sinks, experts biases, and the first layer a window
   chunks,         ///< the first layer sees chunks, the second tunes its queries
   wide,           ///< all sizes of matrices are multiples of 16
   wide_experts,   ///< and so are those of the second layer's experts
@@ -67,6 +69,19 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
     a.layers[1].has_experts = true;
     a.experts = {.num = 4, .top_k = 1, .d_ff = 5, .d_shared = 6, .scales_input = true};
   }
+  if (kind == TinyKind::sinks) {
+    a.layers.resize(2, {.has_experts = true});
+    a.layers[0].window = 3;
+    a.has_sinks = a.qkv_bias = a.attention_out_bias = true;
+    a.experts = {.num = 4,
+                 .top_k = 2,
+                 .d_ff = 5,
+                 .has_biases = true,
+                 .activation = {.function = model::Activation::Function::clamped,
+                                .takes_turns = true,
+                                .slope = 1.702,
+                                .limit = 1}};
+  }
   if (kind != TinyKind::experts && kind != TinyKind::chunks) return a;
   a.layers.resize(2);
   if (kind == TinyKind::chunks) {
@@ -85,7 +100,9 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
 
 /// Qwen 3's table is Llama's where a layer has neither experts nor normed heads.
 inline model::ModelFamily tiny_family(TinyKind kind = TinyKind::own_head) {
-  return kind == TinyKind::fused_experts ? models::llama::llama4_text() : models::qwen::qwen3_moe();
+  return kind == TinyKind::fused_experts ? models::llama::llama4_text()
+         : kind == TinyKind::sinks       ? models::gpt::gpt_oss()
+                                         : models::qwen::qwen3_moe();
 }
 
 struct TinyModel {

@@ -162,7 +162,6 @@ TEST(PeftConfig, EveryOptionThatChangesTheMeaningIsRefusedByName) {
       {"init_lora_weights", "corda"},
       {"init_lora_weights", "eva"},
       {"layer_replication", {{0, 1}}},
-      {"trainable_token_indices", {1, 2}},
       {"target_parameters", {"experts.gate_up_proj"}},
       {"megatron_config", {{"a", 1}}},
       {"use_qalora", true},

@@ -128,7 +128,7 @@ TEST(Safetensors, RefusesWhatIsMissingUnknownOrTwice) {
   EXPECT_REFUSED("tensor \"a\" is incomplete", "{\"a\":{}}");
   EXPECT_REFUSED("tensor \"a\" is incomplete", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1);
   EXPECT_REFUSED("tensor \"a\" has a field \"strides\"", "{\"a\":{\"strides\":[1]}}");
-  EXPECT_REFUSED("tensor \"a\" has dtype \"F8_E4M3\"", "{\"a\":{\"dtype\":\"F8_E4M3\"}}");
+  EXPECT_REFUSED("tensor \"a\" has dtype \"F8_E5M2\"", "{\"a\":{\"dtype\":\"F8_E5M2\"}}");
   EXPECT_REFUSED("tensor \"a\" has dtype \"f32\"", "{\"a\":{\"dtype\":\"f32\"}}");
   EXPECT_REFUSED("tensor \"a\" dtype occurs twice", "{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}");
   EXPECT_REFUSED("tensor \"a\" occurs twice", "{" + a + "," + a + "}", 1);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/records/detail/csv_records.hpp"
+
+#include <gtest/gtest.h>
+
+#include "data/records/decompress.hpp"
+#include "support/folders.hpp"
+#include "unit/data/fake.hpp"
+
+namespace finetune::data::csv_records_test {
+namespace {
+
+using tests::refusal;
+using tests::TemporaryFolder;
+using Rows = std::vector<std::vector<std::string>>;
+
+Rows rows_of(const std::filesystem::path& path, char separator) {
+  const core::File file(path, core::File::Mode::read);
+  Rows rows;
+  for (const JsonEntry& entry : index_csv(file, separator))
+    rows.push_back(split_row(read_entry(file, entry), separator));
+  return rows;
+}
+
+std::string refusal_of(std::string_view text, const std::string& name = "d.csv") {
+  return tests::refusal_of_records(name, text);
+}
+
+TEST(Tables, HaveTheRowsThatPythonReads) {
+  const auto tables =
+      core::read_json(tests::source_folder() / "tests/golden/data/tables.json", 1 << 20);
+  ASSERT_GE(tables.size(), 400u);
+  int num_refused = 0;
+  for (const auto& table : tables) {
+    const TemporaryFolder folder;
+    const auto path = folder.write("d.csv", table.at("text").get<std::string>());
+    const char separator = table.at("separator").get<std::string>().at(0);
+    const bool has_rows = !table.at("rows").is_null() && table.at("rows").size() > 1;
+    if (!has_rows) {
+      ++num_refused;
+      EXPECT_NE(refusal([&] { rows_of(path, separator); }), "nothing thrown") << table;
+      continue;
+    }
+    EXPECT_EQ(rows_of(path, separator), table.at("rows").get<Rows>()) << table;
+  }
+  EXPECT_GT(num_refused, 50);
+}
+
+TEST(Tables, AreRecordsOfTheColumnsThatTheFirstRowNames) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("d.csv",
+                                 "\xEF\xBB\xBFquestion,answer\r\n"
+                                 "\"two\nlines, \"\"quoted\"\"\",2\r\n"
+                                 "\r\n"
+                                 "last,\"\"");
+  const auto records = open_records(path);
+  ASSERT_EQ(records->size(), 2);
+  EXPECT_EQ(records->object(0),
+            (core::Json{{"question", "two\nlines, \"quoted\""}, {"answer", "2"}}));
+  EXPECT_EQ(records->ordered(1).dump(), R"({"question":"last","answer":""})");
+  EXPECT_EQ(records->where(0), path.string() + ":2");
+  EXPECT_EQ(records->where(1), path.string() + ":5");
+  EXPECT_EQ(open_first_records(path, 1)->size(), 1);
+}
+
+TEST(Tables, OfTabsHoldCommas) {
+  const TemporaryFolder folder;
+  const auto records = open_records(folder.write("d.tsv", "a\tb\n1,2\t\"x\ty\"\n5\" pipe\tz\n"));
+  EXPECT_EQ(records->object(0), (core::Json{{"a", "1,2"}, {"b", "x\ty"}}));
+  EXPECT_EQ(records->object(1), (core::Json{{"a", "5\" pipe"}, {"b", "z"}}));
+}
+
+TEST(Tables, AreReadFromEitherSideOfABuffer) {
+  const TemporaryFolder folder;
+  std::string text = "n,text\n";
+  for (int i = 0; i < 3000; ++i)
+    text +=
+        std::to_string(i) + ",\"" + std::string(1000, 'x') + "\n\"\"" + std::to_string(i) + "\"\n";
+  const auto records = open_records(folder.write("d.csv", text));
+  ASSERT_EQ(records->size(), 3000);
+  for (const std::int64_t i : {0, 1039, 1040, 1041, 1042, 2999}) {
+    EXPECT_EQ(records->object(i).at("text"), std::string(1000, 'x') + "\n\"" + std::to_string(i));
+    EXPECT_TRUE(records->where(i).ends_with(":" + std::to_string(2 + 2 * i)));
+  }
+}
+
+TEST(Tables, ThatAreBrokenSayWhere) {
+  EXPECT_EQ(refusal_of("a,b\n1,\"x\" y\n"),
+            "65: d.csv:2: column 6: text stands behind a closing quote (a quote within quotes is "
+            "written twice). Correct the row.");
+  EXPECT_EQ(refusal_of("a,b\n1,2\n\n3,\"x\ny,4\n"),
+            "65: d.csv:4: the quote that opens here does not close (the file ends before). Add the "
+            "quote, or copy the file again if it is truncated.");
+  EXPECT_EQ(refusal_of("a,b\n1,2\n1,2,3\n"),
+            "65: d.csv:3: the row has 3 fields (the first row names 2 columns). Put a text that "
+            "holds the separator or a line end between quotes.");
+  EXPECT_EQ(refusal_of("a,a\n1,2\n"),
+            "65: d.csv:1: two columns are called \"a\" (the first row has the names of the "
+            "columns). Give each a name of its own; a file without names gets such a row.");
+  EXPECT_EQ(refusal_of("a,b\n1,\xFF\n"),
+            "65: d.csv:2: byte 0xff is not valid UTF-8 (tables are read as UTF-8). Convert the "
+            "file, for example with iconv.");
+  EXPECT_EQ(refusal_of(std::string_view("a,b\n\"x\n\0\",2\n", 12)),
+            "65: d.csv:3: holds a byte of value 0 (UTF-16 and binary files do). Convert the file "
+            "to UTF-8.");
+  EXPECT_EQ(refusal_of("a,b\n"),
+            "65: d.csv: has no row below its names (there is nothing to train on). Check "
+            "data.path.");
+  EXPECT_EQ(refusal_of(""), "65: d.csv: is empty (there is nothing to train on). Check data.path.");
+}
+
+}  // namespace
+}  // namespace finetune::data::csv_records_test
