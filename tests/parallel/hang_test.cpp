@@ -97,6 +97,13 @@ class StoppedRank : public testing::TestWithParam<int> {};
 TEST_P(StoppedRank, IsNamedAndTheJobEnds) {
   LongRun run("stopped.r" + std::to_string(GetParam()), "5");
   EXPECT_TRUE(run.send(GetParam(), SIGSTOP));
+  // Launchers wake a rank before they end it: then it must not say that it was there all the time.
+  const int judge = GetParam() == 0 ? ranks - 1 : 0;
+  const fs::path told_first =
+      run.output() / ("flight/rank-0000" + std::to_string(judge) + ".jsonl");
+  while (!fs::exists(told_first) && run.process().read_for(1)) {
+  }
+  run.send(GetParam(), SIGCONT);
   const Outcome outcome = run.process().wait(run_limit);
   EXPECT_TRUE(outcome.ended_with(exit_io)) << outcome.exit_code << outcome.text();
   EXPECT_EQ(count(outcome.err, "error: step "), 1) << outcome.text();

@@ -80,7 +80,8 @@ class Watchdog::Guard {
         rank_(environment.world().rank()),
         timeout_s_(timeout_s),
         interval_s_(std::clamp(timeout_s / 5, 0.05, 5.0)),
-        clock_(2 * interval_s_) {
+        clock_(2 * interval_s_),
+        answers_(timeout_s / 2) {
     const Topology& topology = environment.topology();
     for (const int node : topology.node_of_rank)
       hosts_.push_back(topology.node_names[static_cast<std::size_t>(node)]);
@@ -166,11 +167,16 @@ class Watchdog::Guard {
   }
 
   void answer_call() {
+    // Who was stopped for so long was called silent: what the others heard of it last explains
+    // the hang, and what it would write now, after a launcher woke it to end it, hides that.
+    if (answers_.look()) no_record_until_s_ = answers_.seconds() + timeout_s_;
     const int caller = take_nothing(call_tag);
     if (caller < 0) return;
     // Who calls ends the job.
     is_called_ = true;
-    flight_.write(fmt::format("{}{}, which ends the job", asked_by_rank, caller), longest_record_s);
+    if (answers_.seconds() >= no_record_until_s_)
+      flight_.write(fmt::format("{}{}, which ends the job", asked_by_rank, caller),
+                    longest_record_s);
     send_nothing(caller, answer_tag);
   }
 
@@ -340,6 +346,8 @@ class Watchdog::Guard {
   Wish wish_ = Wish::go_on;
 
   AwakeClock clock_;
+  AwakeClock answers_;               ///< looks for calls, more often than beats are due
+  double no_record_until_s_ = 0;     ///< on `answers_`
   double quiet_until_s_ = 0;         ///< on the clock: no judgement before
   std::array<double, 2> since_s_{};  ///< on the clock, when each track began what it does
   double own_wait_s_ = 0;

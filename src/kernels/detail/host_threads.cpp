@@ -5,6 +5,10 @@
 
 namespace finetune::kernels {
 
+int num_host_threads() {
+  return at::get_num_threads();
+}
+
 void run_on_threads(std::int64_t count, void (*work)(const void*, std::int64_t, std::int64_t),
                     const void* argument) {
   at::parallel_for(0, count, 1,

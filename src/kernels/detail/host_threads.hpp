@@ -9,6 +9,9 @@
 
 namespace finetune::kernels {
 
+/// Threads that run_on_threads has.
+int num_host_threads();
+
 /// Calls work(argument, first, last) for pieces that together make [0, count), concurrently.
 void run_on_threads(std::int64_t count, void (*work)(const void*, std::int64_t, std::int64_t),
                     const void* argument);
