@@ -17,7 +17,9 @@ namespace finetune::data {
 /// JSON whose objects keep the order of their fields: for what is written again as text.
 using OrderedJson = nlohmann::ordered_json;
 
-/// Objects in file order. Thread-safe: reading changes nothing that shows.
+/// Objects in file order. Thread-safe: reading changes nothing that shows. Where they are may be
+/// found out when first asked for, by a pass over the file: then every function but `path` throws
+/// as open_records.
 class Records {
  public:
   virtual ~Records() = default;
@@ -37,6 +39,12 @@ class Records {
 
   virtual const std::filesystem::path& path() const = 0;
 
+  /// What such a pass found, for other processes with the same file, who `adopt` it and need none
+  /// of their own. Empty: nothing of the kind is needed. Throws: as open_records.
+  virtual std::string index() const { return {}; }
+  /// Before anything else is asked. Throws: ErrorKind::input if the file is of another size.
+  virtual void adopt(std::string_view /*index*/) {}
+
  protected:
   Records() = default;
   Records(const Records&) = delete;
@@ -51,8 +59,9 @@ const std::vector<std::string_view>& record_endings();
 std::string_view record_ending(const std::filesystem::path& path);
 
 /// Opens a file by the ending of its name; without one of those it is JSON or JSONL, recognised by
-/// its first character. Throws: ErrorKind::input as index_json and its like do, for a file that
-/// cannot be opened or decompressed; ErrorKind::environment for Parquet without its library.
+/// its first character. Throws: ErrorKind::input for a file that cannot be opened or decompressed,
+/// is broken or holds no record, where that shows already; ErrorKind::environment for Parquet
+/// without its library.
 std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 
 /// The same, but for Parquet the first `most_records` alone: what follows is not looked at.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "data/records/records.hpp"
 #include "data/text/conversation.hpp"
 #include "data/text/detail/split_files.hpp"
 #include "data/tokens/detail/tokens.hpp"
@@ -60,6 +61,9 @@ class SampleReader {
 
   /// The files that were opened, in order.
   virtual std::vector<std::filesystem::path> files() const { return {}; }
+
+  /// Those of them that are files of records, whose indices ranks may share out.
+  virtual std::vector<Records*> record_files() const { return {}; }
 
  protected:
   SampleReader() = default;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/records/records.hpp"
 #include "data/tokens/detail/tokens.hpp"
 
 namespace finetune::data {
@@ -49,6 +50,10 @@ class SampleSource {
   /// The files that were opened, in order: their bytes, the record_ending of their names and
   /// `settings` decide all tokens.
   virtual std::vector<std::filesystem::path> files() const = 0;
+
+  /// Those of them that are files of records, whose indices ranks may share out; before anything
+  /// is asked about samples.
+  virtual std::vector<Records*> record_files() const { return {}; }
 
   /// Everything other than the files that decides the tokens: format, columns, template, tokenizer.
   virtual std::string settings() const = 0;

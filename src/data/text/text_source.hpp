@@ -70,6 +70,7 @@ class TextSource final : public SampleSource {
   std::string text(std::span<const std::int32_t> ids) const override;
   std::string trained_text(std::span<const std::int32_t> ids) const override;
   std::vector<std::filesystem::path> files() const override { return reader_->files(); }
+  std::vector<Records*> record_files() const override { return reader_->record_files(); }
   std::string settings() const override { return settings_; }
 
   /// Sample i as a question; nothing if nothing in it is trained.

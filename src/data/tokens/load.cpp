@@ -17,6 +17,7 @@
 #include "data/tokens/detail/gather.hpp"
 #include "data/tokens/detail/part.hpp"
 #include "data/tokens/detail/refuse.hpp"
+#include "data/tokens/detail/shared_index.hpp"
 #include "data/tokens/detail/spool.hpp"
 
 namespace finetune::data {
@@ -162,12 +163,13 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
   }
   // What is already kept can be used wherever it can be read.
   is_written = is_written && can_make_files(ranks, cache);
-  comm::require_equal(world, "number of samples in the " + options.name,
-                      std::to_string(source.size()));
-  const std::int64_t first = first_of(world, source.size(), world.rank());
+  share_indices(world, source);
+  const std::int64_t size = comm::agree(world, [&] { return source.size(); });
+  comm::require_equal(world, "number of samples in the " + options.name, std::to_string(size));
+  const std::int64_t first = first_of(world, size, world.rank());
   const Part part = comm::agree(world, [&] {
-    return tokenise_part(source, first, first_of(world, source.size(), world.rank() + 1), layout,
-                         options, Spool(is_written ? cache.folder : fs::path(), cache.memory_bytes),
+    return tokenise_part(source, first, first_of(world, size, world.rank() + 1), layout, options,
+                         Part(is_written ? cache.folder : fs::path(), cache.memory_bytes),
                          num_threads);
   });
   DataReport report = merge(world, part, first);

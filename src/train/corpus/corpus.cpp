@@ -120,7 +120,8 @@ data::Sequences sequences_of(const DataInput& input, const data::Loaded& set,
                              data::Dataset dataset) {
   if (!input.settings.packing || set.layout == data::Layout::continuous)
     return data::Sequences(std::move(dataset));
-  return data::Sequences::packed(std::move(dataset), input.settings.max_seq_length);
+  return data::Sequences::packed(std::move(dataset), input.settings.max_seq_length,
+                                 at::get_num_threads());
 }
 
 /// What training draws from, and what is held out of it.

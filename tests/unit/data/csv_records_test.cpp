@@ -17,8 +17,11 @@ using Rows = std::vector<std::vector<std::string>>;
 Rows rows_of(const std::filesystem::path& path, char separator) {
   const core::File file(path, core::File::Mode::read);
   Rows rows;
-  for (const JsonEntry& entry : index_csv(file, separator))
-    rows.push_back(split_row(read_entry(file, entry), separator));
+  Cursor cursor(file);
+  skip_to_rows(cursor);
+  const NextEntry next = csv_rows(separator);
+  while (cursor.peek() != end_of_file)
+    rows.push_back(split_row(read_entry(file, next(cursor)), separator));
   return rows;
 }
 
@@ -33,12 +36,13 @@ TEST(Tables, HaveTheRowsThatPythonReads) {
   int num_refused = 0;
   for (const auto& table : tables) {
     const TemporaryFolder folder;
-    const auto path = folder.write("d.csv", table.at("text").get<std::string>());
     const char separator = table.at("separator").get<std::string>().at(0);
+    const auto path =
+        folder.write(separator == ',' ? "d.csv" : "d.tsv", table.at("text").get<std::string>());
     const bool has_rows = !table.at("rows").is_null() && table.at("rows").size() > 1;
     if (!has_rows) {
       ++num_refused;
-      EXPECT_NE(refusal([&] { rows_of(path, separator); }), "nothing thrown") << table;
+      EXPECT_NE(refusal([&] { open_records(path)->size(); }), "nothing thrown") << table;
       continue;
     }
     EXPECT_EQ(rows_of(path, separator), table.at("rows").get<Rows>()) << table;

@@ -126,6 +126,25 @@ TEST(Packer, DependsOnTheLengthsAlone) {
   EXPECT_EQ(bins(Sequences::packed(dataset, 128)), bins(Sequences::packed(dataset, 128)));
 }
 
+TEST(Packer, NeighboursArePackedWindowByWindow) {
+  // {3, 6, 1} and {3, 5, 2}, each by itself; the last window may be smaller.
+  const Dataset dataset = taking({3, 6, 1, 3, 5, 2, 4});
+  const std::vector<Indices> expected = {{1, 0, 2}, {4, 3, 5}, {6}};
+  for (const int threads : {1, 2, 5})
+    EXPECT_EQ(bins(Sequences::packed(dataset, 10, threads, 3)), expected);
+  const Sequences packed = Sequences::packed(dataset, 10, 1, 3);
+  EXPECT_EQ(packed.positions(2), 4);
+  EXPECT_EQ(bins(Sequences::join(std::vector{packed, packed})),
+            (std::vector<Indices>{{1, 0, 2}, {4, 3, 5}, {6}, {8, 7, 9}, {11, 10, 12}, {13}}));
+  EXPECT_EQ(bins(Sequences::packed(dataset, 6, 1, 3).by_length()),
+            (std::vector<Indices>{{1}, {4}, {3, 5}, {0, 2}, {6}}));
+  // Nothing of it shows where there is one window.
+  const Dataset many = taking(many_lengths(500, 100));
+  EXPECT_EQ(bins(Sequences::packed(many, 128, 2, 500)), bins(Sequences::packed(many, 128)));
+  EXPECT_EQ(std::ssize(bins(Sequences::packed(many, 128, 3, 64))),
+            Sequences::packed(many, 128, 3, 64).size());
+}
+
 TEST(Packer, DataSetsAreNotMixedInASequence) {
   const std::vector<Sequences> parts = {Sequences::packed(taking({3, 1, 2}), 4),
                                         Sequences(taking({1, 1})),

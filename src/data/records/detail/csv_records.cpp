@@ -99,18 +99,17 @@ JsonEntry next_row(Cursor& cursor, char separator) {
 
 }  // namespace
 
-std::vector<JsonEntry> index_csv(const core::File& file, char separator, std::size_t most_rows) {
-  Cursor cursor(file);
+void skip_to_rows(Cursor& cursor) {
   cursor.skip_byte_order_mark();
-  std::vector<JsonEntry> rows;
-  for (skip_line_ends(cursor); cursor.peek() != end_of_file && rows.size() < most_rows;
-       skip_line_ends(cursor))
-    rows.push_back(next_row(cursor, separator));
-  if (rows.size() < 2)
-    core::fail(core::ErrorKind::input,
-               {file.path().string(), rows.empty() ? "is empty" : "has no row below its names",
-                "there is nothing to train on", "Check data.path."});
-  return rows;
+  skip_line_ends(cursor);
+}
+
+NextEntry csv_rows(char separator) {
+  return [separator](Cursor& cursor) {
+    const JsonEntry row = next_row(cursor, separator);
+    skip_line_ends(cursor);
+    return row;
+  };
 }
 
 std::vector<std::string> split_row(std::string_view row, char separator) {
@@ -128,19 +127,34 @@ CsvRecords::CsvRecords(PlainFile file, char separator, std::size_t most_rows)
     : plain_(std::move(file)),
       file_(plain_.file()),
       separator_(separator),
-      rows_(index_csv(file_, separator, most_rows + 1)),
-      names_(row(0)) {
+      rows_([this, most_rows] {
+        Cursor cursor(file_, begin_);
+        return EntryIndex(cursor, csv_rows(separator_), most_rows + 1);
+      }) {
+  Cursor cursor(file_);
+  skip_to_rows(cursor);
+  begin_ = cursor.here();
+  const EntryIndex first(cursor, csv_rows(separator), 2);
+  if (first.size() < 2)
+    core::fail(
+        core::ErrorKind::input,
+        {file_.path().string(), first.size() == 0 ? "is empty" : "has no row below its names",
+         "there is nothing to train on", "Check data.path."});
+  names_ = row(first.at(0));
   std::set<std::string> seen;
   for (const std::string& name : names_)
     if (!seen.insert(name).second)
-      fail_at(file_, rows_.front().line,
+      fail_at(file_, first.at(0).line,
               fmt::format("two columns are called \"{}\"", core::one_line(name)),
               "the first row has the names of the columns",
               "Give each a name of its own; a file without names gets such a row.");
 }
 
-std::vector<std::string> CsvRecords::row(std::size_t i) const {
-  const JsonEntry& entry = rows_.at(i);
+void CsvRecords::adopt(std::string_view index) {
+  rows_.set(EntryIndex(file_, csv_rows(separator_), index));
+}
+
+std::vector<std::string> CsvRecords::row(const JsonEntry& entry) const {
   const std::string text = read_entry(file_, entry);
   const auto line_of = [&](std::size_t byte) {
     return entry.line + std::count(text.begin(), text.begin() + static_cast<long>(byte), '\n');
@@ -157,7 +171,7 @@ std::vector<std::string> CsvRecords::row(std::size_t i) const {
 }
 
 OrderedJson CsvRecords::ordered(std::int64_t i) const {
-  const std::vector<std::string> fields = row(static_cast<std::size_t>(i) + 1);
+  const std::vector<std::string> fields = row(rows_.get().at(i + 1));
   if (fields.size() != names_.size())
     core::fail(core::ErrorKind::input,
                {where(i), fmt::format("the row has {} fields", fields.size()),
@@ -170,8 +184,7 @@ OrderedJson CsvRecords::ordered(std::int64_t i) const {
 }
 
 std::string CsvRecords::where(std::int64_t i) const {
-  return fmt::format("{}:{}", file_.path().string(),
-                     rows_.at(static_cast<std::size_t>(i) + 1).line);
+  return fmt::format("{}:{}", file_.path().string(), rows_.get().at(i + 1).line);
 }
 
 }  // namespace finetune::data

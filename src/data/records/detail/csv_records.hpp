@@ -10,47 +10,53 @@
 #include <vector>
 
 #include "data/records/detail/json_index.hpp"
+#include "data/records/detail/lazy_index.hpp"
 #include "data/records/detail/plain_file.hpp"
 #include "data/records/records.hpp"
 
 namespace finetune::data {
 
-/// Where the rows of a table begin and end, found in one pass: the first names the columns. Rows
-/// are as in RFC 4180 and in Python's csv module (strict): a field between quotes may hold
-/// separators, line ends and, doubled, quotes; a quote within another field is a character like any
-/// other; a line ends with \n, \r\n or \r; empty lines are no rows. Stops after `most_rows`.
-/// Throws: ErrorKind::input naming file and line for text behind a closing quote, a quote that
-/// does not close, a row that is too long, or a file without rows.
-std::vector<JsonEntry> index_csv(const core::File& file, char separator,
-                                 std::size_t most_rows = std::numeric_limits<std::size_t>::max());
+/// Passes over empty lines before the first row, and a byte order mark.
+void skip_to_rows(Cursor& cursor);
 
-/// The fields of a row that `index_csv` found.
+/// Reads the rows of a table, of which the first names the columns. They are as in RFC 4180 and in
+/// Python's csv module (strict): a field between quotes may hold separators, line ends and,
+/// doubled, quotes; a quote within another field is a character like any other; a line ends with
+/// \n, \r\n or \r; empty lines are no rows. Throws: ErrorKind::input naming file and line for text
+/// behind a closing quote, a quote that does not close, or a row that is too long.
+NextEntry csv_rows(char separator);
+
+/// The fields of a row that `csv_rows` found.
 std::vector<std::string> split_row(std::string_view row, char separator);
 
-/// A table whose first row has the names of the columns. All values are texts.
+/// A table whose first row has the names of the columns. All values are texts. Rows are looked for
+/// when first asked for. Throws then: ErrorKind::input as csv_rows does.
 class CsvRecords final : public Records {
  public:
-  /// Throws: ErrorKind::input as index_csv does, for columns of the same name, or without any row
+  /// Throws: ErrorKind::input as csv_rows does, for columns of the same name, or without any row
   /// below their names.
   CsvRecords(PlainFile file, char separator,
              std::size_t most_rows = std::numeric_limits<std::size_t>::max() - 1);
 
-  std::int64_t size() const override { return std::ssize(rows_) - 1; }
+  std::int64_t size() const override { return rows_.get().size() - 1; }
   core::Json object(std::int64_t i) const override { return core::Json(ordered(i)); }
   /// Throws: ErrorKind::input naming the line, for a row of another number of fields, or one that
   /// is not UTF-8.
   OrderedJson ordered(std::int64_t i) const override;
   std::string where(std::int64_t i) const override;
   const std::filesystem::path& path() const override { return file_.path(); }
+  std::string index() const override { return rows_.get().bytes(); }
+  void adopt(std::string_view index) override;
 
  private:
   /// The fields of a row, the first of which are names. Throws: ErrorKind::input.
-  std::vector<std::string> row(std::size_t i) const;
+  std::vector<std::string> row(const JsonEntry& entry) const;
 
   PlainFile plain_;
   const core::File& file_;
   char separator_;
-  std::vector<JsonEntry> rows_;
+  JsonEntry begin_;  ///< where the first row begins
+  LazyIndex rows_;   ///< with that of the names
   std::vector<std::string> names_;
 };
 

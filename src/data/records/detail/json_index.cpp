@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -100,57 +101,54 @@ JsonEntry skip_value(Cursor& cursor) {
   return entry;
 }
 
-std::vector<JsonEntry> array_entries(Cursor& cursor, std::size_t most) {
-  std::vector<JsonEntry> entries;
-  cursor.take();
+JsonEntry next_element(Cursor& cursor) {
+  const JsonEntry entry = skip_value(cursor);
   cursor.skip_space();
-  if (cursor.peek() == ']') return entries;
-  while (true) {
-    cursor.skip_space();
-    entries.push_back(skip_value(cursor));
-    if (entries.size() == most) return entries;
-    cursor.skip_space();
-    if (cursor.peek() != ',') break;
+  if (cursor.peek() == ',') {
     cursor.take();
+    cursor.skip_space();
+    if (cursor.peek() == end_of_file) fail_broken(cursor, "an entry");
+    return entry;
   }
   if (cursor.peek() != ']') fail_broken(cursor, "',' or ']'");
   cursor.take();
   cursor.skip_space();
   if (cursor.peek() != end_of_file) fail_broken(cursor, "the end of the file");
-  return entries;
+  return entry;
 }
 
-std::vector<JsonEntry> line_entries(Cursor& cursor, std::size_t most) {
-  std::vector<JsonEntry> entries;
-  for (cursor.skip_space(); cursor.peek() != end_of_file && entries.size() < most;
-       cursor.skip_space()) {
-    JsonEntry entry = cursor.here();
-    while (cursor.peek() != end_of_file && cursor.peek() != '\n') {
-      cursor.take();
-      check_length(cursor, entry);
-    }
-    entry.length = cursor.offset() - entry.offset;
-    entries.push_back(entry);
-  }
-  return entries;
+JsonEntry next_line(Cursor& cursor) {
+  JsonEntry entry = cursor.here();
+  cursor.skip_to_line_end();
+  check_length(cursor, entry);
+  entry.length = cursor.offset() - entry.offset;
+  cursor.skip_space();
+  return entry;
 }
 
 }  // namespace
 
-JsonIndex index_json(const core::File& file, std::size_t most_entries) {
+JsonBegin find_begin(const core::File& file) {
   Cursor cursor(file);
   cursor.skip_byte_order_mark();
   cursor.skip_space();
-  JsonIndex index;
-  index.is_array = cursor.peek() == '[';
-  index.entries =
-      index.is_array ? array_entries(cursor, most_entries) : line_entries(cursor, most_entries);
-  if (index.entries.empty()) {
-    core::fail(core::ErrorKind::input,
-               {file.path().string(), file.size_bytes() == 0 ? "is empty" : "has no entries",
-                "there is nothing to train on", "Check data.path."});
+  JsonBegin begin;
+  begin.is_array = cursor.peek() == '[';
+  if (begin.is_array) {
+    cursor.take();
+    cursor.skip_space();
+    if (cursor.peek() == ']') {
+      begin.is_closed = true;
+      cursor.take();
+      cursor.skip_space();
+    }
   }
-  return index;
+  begin.first = cursor.here();
+  return begin;
+}
+
+NextEntry json_entries(bool is_array) {
+  return is_array ? next_element : next_line;
 }
 
 std::string read_entry(const core::File& file, const JsonEntry& entry) {

@@ -42,15 +42,35 @@ JsonRecords::JsonRecords(const std::filesystem::path& path)
     : JsonRecords(PlainFile(core::File(path, core::File::Mode::read))) {}
 
 JsonRecords::JsonRecords(PlainFile file, std::size_t most_entries)
-    : plain_(std::move(file)), file_(plain_.file()), index_(index_json(file_, most_entries)) {}
+    : plain_(std::move(file)),
+      file_(plain_.file()),
+      begin_(find_begin(file_)),
+      index_([this, most_entries] {
+        Cursor cursor(file_, begin_.first);
+        // An array that ends behind its bracket says what is missing.
+        if (begin_.is_array && !begin_.is_closed && cursor.peek() == end_of_file)
+          json_entries(true)(cursor);
+        EntryIndex index(cursor, json_entries(begin_.is_array), most_entries);
+        if (index.size() == 0)
+          core::fail(
+              core::ErrorKind::input,
+              {file_.path().string(), file_.size_bytes() == 0 ? "is empty" : "has no entries",
+               "there is nothing to train on", "Check data.path."});
+        return index;
+      }) {}
+
+void JsonRecords::adopt(std::string_view index) {
+  index_.set(EntryIndex(file_, json_entries(begin_.is_array), index));
+}
 
 core::Json JsonRecords::object(std::int64_t i) const {
-  const JsonEntry& entry = index_.entries.at(static_cast<std::size_t>(i));
+  const JsonEntry entry = index_.get().at(i);
+  const std::string where = where_is(entry, i);
   core::Json value =
-      parse(read_entry(file_, entry), file_.path().string(), entry, where(i), !index_.is_array);
+      parse(read_entry(file_, entry), file_.path().string(), entry, where, !begin_.is_array);
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
-               {where(i), fmt::format("is a JSON {}", value.type_name()),
+               {where, fmt::format("is a JSON {}", value.type_name()),
                 "a sample is an object, { ... }", "Correct or remove this entry."});
   }
   return value;
@@ -58,13 +78,16 @@ core::Json JsonRecords::object(std::int64_t i) const {
 
 OrderedJson JsonRecords::ordered(std::int64_t i) const {
   // `object` has seen the same text: its depth and size are within bounds.
-  return OrderedJson::parse(read_entry(file_, index_.entries.at(static_cast<std::size_t>(i))));
+  return OrderedJson::parse(read_entry(file_, index_.get().at(i)));
 }
 
 std::string JsonRecords::where(std::int64_t i) const {
-  const auto line = index_.entries.at(static_cast<std::size_t>(i)).line;
-  const std::string place = fmt::format("{}:{}", file_.path().string(), line);
-  return index_.is_array ? fmt::format("{}: entry {}", place, i + 1) : place;
+  return where_is(index_.get().at(i), i);
+}
+
+std::string JsonRecords::where_is(const JsonEntry& entry, std::int64_t i) const {
+  const std::string place = fmt::format("{}:{}", file_.path().string(), entry.line);
+  return begin_.is_array ? fmt::format("{}: entry {}", place, i + 1) : place;
 }
 
 }  // namespace finetune::data

@@ -2,7 +2,10 @@
 #include "data/steps/detail/packer.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/error.hpp"
@@ -100,76 +103,146 @@ class Bins {
 
 }  // namespace
 
-Sequences Sequences::packed(Dataset dataset, std::int64_t capacity) {
-  const std::int64_t count = dataset.num_samples();
-  const auto positions = [&](std::int64_t i) { return num_positions(dataset.length(i)); };
-  const Indices order = by_decreasing(count, positions);
-  core::check(count == 0 || positions(order[0]) <= capacity, "every sample fits a sequence");
-  Bins bins(capacity);
-  Indices bin_of(order.size());  // of order[k]
-  for (std::size_t k = 0; k < order.size(); ++k)
-    bin_of[k] = bins.put(positions(order[k]));
-
-  Sequences result(std::move(dataset));
-  result.begins_.assign(static_cast<std::size_t>(bins.size()) + 1, 0);
-  for (const std::int64_t bin : bin_of)
-    ++result.begins_[static_cast<std::size_t>(bin) + 1];
-  std::partial_sum(result.begins_.begin(), result.begins_.end(), result.begins_.begin());
-  result.samples_.resize(order.size());
-  Indices next = result.begins_;
-  for (std::size_t k = 0; k < order.size(); ++k) {
-    const auto bin = static_cast<std::size_t>(bin_of[k]);
-    result.samples_[static_cast<std::size_t>(next[bin]++)] = order[k];
+class Packing {
+ public:
+  Packing(const Dataset& dataset, std::int64_t capacity, int num_threads, std::int64_t window)
+      : window_(window), samples_(static_cast<std::size_t>(dataset.num_samples())) {
+    const std::int64_t count = (dataset.num_samples() + window - 1) / window;
+    std::vector<std::vector<std::uint32_t>> begins(static_cast<std::size_t>(count));
+    std::atomic<std::int64_t> next{0};
+    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count));
+    const auto work = [&] {
+      for (std::int64_t w = next++; w < count; w = next++) {
+        const auto at = static_cast<std::size_t>(w);
+        try {
+          begins[at] = pack(dataset, capacity, w);
+        } catch (...) {
+          errors[at] = std::current_exception();
+        }
+      }
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (std::int64_t t = 1; t < std::min<std::int64_t>(num_threads, count); ++t)
+        threads.emplace_back(work);
+      work();
+    }
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
+    for (std::vector<std::uint32_t>& own : begins) {
+      firsts_.push_back(std::ssize(begins_));
+      begins_.insert(begins_.end(), own.begin(), own.end());
+      own = {};
+    }
   }
-  return result;
+
+  std::int64_t size() const { return std::ssize(begins_); }
+
+  template <typename F>
+  void for_each(std::int64_t sequence, const F& f) const {
+    const auto window = std::ranges::upper_bound(firsts_, sequence) - firsts_.begin() - 1;
+    const std::int64_t base = window * window_;
+    const auto at = static_cast<std::size_t>(sequence);
+    const bool is_last = window + 1 == std::ssize(firsts_)
+                             ? sequence + 1 == size()
+                             : sequence + 1 == firsts_[static_cast<std::size_t>(window) + 1];
+    const std::int64_t end =
+        is_last ? std::min(window_, std::ssize(samples_) - base) : begins_[at + 1];
+    for (std::int64_t k = begins_[at]; k < end; ++k)
+      f(base + samples_[static_cast<std::size_t>(base + k)]);
+  }
+
+ private:
+  /// Where the sequences of a window begin in its part of samples_, which is filled.
+  std::vector<std::uint32_t> pack(const Dataset& dataset, std::int64_t capacity,
+                                  std::int64_t window) {
+    const std::int64_t base = window * window_;
+    const std::int64_t count = std::min(window_, dataset.num_samples() - base);
+    const auto positions = [&](std::int64_t i) { return num_positions(dataset.length(base + i)); };
+    const Indices order = by_decreasing(count, positions);
+    core::check(positions(order[0]) <= capacity, "every sample fits a sequence");
+    Bins bins(capacity);
+    Indices bin_of(order.size());  // of order[k]
+    for (std::size_t k = 0; k < order.size(); ++k)
+      bin_of[k] = bins.put(positions(order[k]));
+    Indices next(static_cast<std::size_t>(bins.size()) + 1);
+    for (const std::int64_t bin : bin_of)
+      ++next[static_cast<std::size_t>(bin) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<std::uint32_t> begins(next.begin(), next.end() - 1);
+    for (std::size_t k = 0; k < order.size(); ++k)
+      samples_[static_cast<std::size_t>(base + next[static_cast<std::size_t>(bin_of[k])]++)] =
+          static_cast<std::uint32_t>(order[k]);
+    return begins;
+  }
+
+  std::int64_t window_;
+  std::vector<std::uint32_t> samples_;  ///< of all sequences, in order, counted from their window
+  std::vector<std::uint32_t> begins_;   ///< of each sequence in its window's part of samples_
+  std::vector<std::int64_t> firsts_;    ///< of each window the first sequence
+};
+
+Sequences::Sequences(Dataset dataset)
+    : Sequences(dataset, {Part{0, dataset.num_samples(), nullptr}}) {}
+
+Sequences::Sequences(Dataset dataset, std::vector<Part> parts)
+    : dataset_(std::move(dataset)), parts_(std::move(parts)) {
+  std::int64_t end = 0;
+  for (const Part& part : parts_)
+    ends_.push_back(end += part.num_sequences);
+}
+
+Sequences Sequences::packed(Dataset dataset, std::int64_t capacity, int num_threads,
+                            std::int64_t window) {
+  auto packing = std::make_shared<const Packing>(dataset, capacity, num_threads, window);
+  const std::int64_t size = packing->size();
+  return {std::move(dataset), {Part{0, size, std::move(packing)}}};
 }
 
 Sequences Sequences::join(std::span<const Sequences> parts) {
   std::vector<Dataset> datasets;
-  bool any_packed = false;
-  for (const Sequences& part : parts) {
-    datasets.push_back(part.dataset_);
-    any_packed = any_packed || !part.begins_.empty();
-  }
-  Sequences result(Dataset::join(datasets));
-  if (!any_packed) return result;
-  result.begins_ = {0};
-  std::int64_t first = 0;
-  for (const Sequences& part : parts) {
-    for (std::int64_t i = 0; i < part.size(); ++i) {
-      for (const std::int64_t sample : part.samples(i))
-        result.samples_.push_back(first + sample);
-      result.begins_.push_back(std::ssize(result.samples_));
+  std::vector<Part> all;
+  std::int64_t first_sample = 0;
+  for (const Sequences& sequences : parts) {
+    core::check(!sequences.order_, "sequences are joined in their own order");
+    datasets.push_back(sequences.dataset_);
+    for (Part part : sequences.parts_) {
+      part.first_sample += first_sample;
+      all.push_back(std::move(part));
     }
-    first += part.dataset_.num_samples();
+    first_sample += sequences.dataset_.num_samples();
   }
-  return result;
+  return {Dataset::join(datasets), std::move(all)};
 }
 
 Sequences Sequences::by_length() const {
-  Sequences result(dataset_);
-  result.begins_ = {0};
-  for (const std::int64_t i : by_decreasing(size(), [&](std::int64_t k) { return positions(k); })) {
-    for (const std::int64_t sample : samples(i))
-      result.samples_.push_back(sample);
-    result.begins_.push_back(std::ssize(result.samples_));
-  }
+  core::check(!order_, "sequences are sorted once");
+  Sequences result = *this;
+  result.order_ = std::make_shared<const Indices>(
+      by_decreasing(size(), [&](std::int64_t k) { return positions(k); }));
   return result;
 }
 
+template <typename F>
+void Sequences::for_each(std::int64_t i, const F& f) const {
+  const std::int64_t sequence = order_ ? order_->at(static_cast<std::size_t>(i)) : i;
+  const auto at = std::ranges::upper_bound(ends_, sequence) - ends_.begin();
+  const Part& part = parts_.at(static_cast<std::size_t>(at));
+  const std::int64_t within = sequence - (ends_[static_cast<std::size_t>(at)] - part.num_sequences);
+  if (!part.packing) return f(part.first_sample + within);
+  part.packing->for_each(within, [&](std::int64_t sample) { f(part.first_sample + sample); });
+}
+
 std::vector<std::int64_t> Sequences::samples(std::int64_t i) const {
-  if (begins_.empty()) return {i};
-  const auto at = static_cast<std::size_t>(i);
-  return {samples_.begin() + begins_.at(at), samples_.begin() + begins_.at(at + 1)};
+  std::vector<std::int64_t> samples;
+  for_each(i, [&](std::int64_t sample) { samples.push_back(sample); });
+  return samples;
 }
 
 template <typename F>
 std::int64_t Sequences::sum(std::int64_t i, const F& f) const {
-  if (begins_.empty()) return f(i);
   std::int64_t sum = 0;
-  const auto at = static_cast<std::size_t>(i);
-  for (std::int64_t k = begins_.at(at); k < begins_.at(at + 1); ++k)
-    sum += f(samples_[static_cast<std::size_t>(k)]);
+  for_each(i, [&](std::int64_t sample) { sum += f(sample); });
   return sum;
 }
 

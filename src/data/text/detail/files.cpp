@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 namespace finetune::data {
@@ -13,13 +14,9 @@ namespace fs = std::filesystem;
 /// Readers one after the other.
 class Chain final : public SampleReader {
  public:
-  explicit Chain(std::vector<std::unique_ptr<SampleReader>> parts) : parts_(std::move(parts)) {
-    std::int64_t end = 0;
-    for (const auto& part : parts_)
-      ends_.push_back(end += part->size());
-  }
+  explicit Chain(std::vector<std::unique_ptr<SampleReader>> parts) : parts_(std::move(parts)) {}
 
-  std::int64_t size() const override { return ends_.back(); }
+  std::int64_t size() const override { return ends().back(); }
 
   Sample sample(std::int64_t i) const override {
     const auto [reader, within] = find(i);
@@ -40,15 +37,34 @@ class Chain final : public SampleReader {
     return all;
   }
 
+  std::vector<Records*> record_files() const override {
+    std::vector<Records*> all;
+    for (const auto& part : parts_) {
+      const auto files = part->record_files();
+      all.insert(all.end(), files.begin(), files.end());
+    }
+    return all;
+  }
+
  private:
+  /// Of parts 0 .. p the samples. Which reader has how many may take a pass over its file.
+  const std::vector<std::int64_t>& ends() const {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t next = ends_.size(); next < parts_.size(); ++next)
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + parts_[next]->size());
+    return ends_;
+  }
+
   std::pair<const SampleReader*, std::int64_t> find(std::int64_t i) const {
-    const auto part = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
+    const auto& ends = this->ends();
+    const auto part = std::upper_bound(ends.begin(), ends.end(), i) - ends.begin();
     const SampleReader* reader = parts_.at(static_cast<std::size_t>(part)).get();
-    return {reader, i - (ends_[static_cast<std::size_t>(part)] - reader->size())};
+    return {reader, part == 0 ? i : i - ends[static_cast<std::size_t>(part) - 1]};
   }
 
   std::vector<std::unique_ptr<SampleReader>> parts_;
-  std::vector<std::int64_t> ends_;  // ends_[p]: samples in parts 0 .. p
+  mutable std::mutex mutex_;
+  mutable std::vector<std::int64_t> ends_;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/agree.hpp"
+
 namespace finetune::data {
 namespace {
 
@@ -22,13 +24,26 @@ void append(std::vector<SeenDigest>& all, std::span<const std::byte> bytes) {
   std::memcpy(&all[all.size() - count], bytes.data(), count * sizeof(SeenDigest));
 }
 
-/// Of the digests that this rank looks at, those of all ranks. Collective on `world`.
-std::vector<SeenDigest> collect(const comm::Communicator& world,
-                                std::span<const core::Digest> digests, std::int64_t first_index) {
+/// What of the digests is looked at together: each pass over them takes some, wherever they are.
+struct Pass {
+  std::uint64_t number, count;
+
+  bool takes(const core::Digest& digest) const { return digest[1] % count == number; }
+};
+
+/// Of the digests that this rank looks at in this pass, those of all ranks. Collective on `world`.
+std::vector<SeenDigest> collect(const comm::Communicator& world, const Spool<core::Digest>& digests,
+                                std::int64_t first_index, const Pass& pass) {
   const auto ranks = static_cast<std::uint64_t>(world.size());
   std::vector<std::vector<SeenDigest>> to(ranks);
-  for (std::size_t k = 0; k < digests.size(); ++k)
-    to[digests[k][0] % ranks].push_back({digests[k], first_index + static_cast<std::int64_t>(k)});
+  comm::agree_all(world, [&] {
+    digests.read([&](std::int64_t first, std::span<const core::Digest> some) {
+      for (std::size_t k = 0; k < some.size(); ++k)
+        if (pass.takes(some[k]))
+          to[some[k][0] % ranks].push_back(
+              {some[k], first_index + first + static_cast<std::int64_t>(k)});
+    });
+  });
   std::vector<SeenDigest> mine;
   for (int distance = 0; distance < world.size(); ++distance) {
     auto& part = to[static_cast<std::size_t>((world.rank() + distance) % world.size())];
@@ -40,13 +55,19 @@ std::vector<SeenDigest> collect(const comm::Communicator& world,
 
 }  // namespace
 
-Count count_duplicates(const comm::Communicator& world, std::span<const core::Digest> digests,
-                       std::int64_t first_index) {
-  std::vector<SeenDigest> seen = collect(world, digests, first_index);
-  std::ranges::sort(seen);
+Count count_duplicates(const comm::Communicator& world, const Spool<core::Digest>& digests,
+                       std::int64_t first_index, std::int64_t most_at_once) {
+  const std::int64_t most = world.all_reduce(digests.size(), comm::Reduce::max);
+  const std::int64_t passes = std::max<std::int64_t>(1, (most + most_at_once - 1) / most_at_once);
   Count count;
-  for (std::size_t k = 1; k < seen.size(); ++k) {
-    if (seen[k].digest == seen[k - 1].digest) count.add(seen[k].index);
+  for (std::int64_t number = 0; number < passes; ++number) {
+    std::vector<SeenDigest> seen =
+        collect(world, digests, first_index,
+                {static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(passes)});
+    std::ranges::sort(seen);
+    for (std::size_t k = 1; k < seen.size(); ++k) {
+      if (seen[k].digest == seen[k - 1].digest) count.add(seen[k].index);
+    }
   }
   return {world.all_reduce(count.number, comm::Reduce::sum),
           world.all_reduce(count.first, comm::Reduce::min)};

@@ -19,13 +19,19 @@
 namespace finetune::data {
 namespace {
 
-std::vector<std::int32_t> count_targets(const TokenArrays& arrays, std::int64_t num_samples,
-                                        const comm::Communicator& world) {
+/// Calls `f(first, targets)` for this rank's share of the samples, piece by piece.
+template <typename F>
+void read_targets(const TokenArrays& arrays, std::int64_t num_samples,
+                  const comm::Communicator& world, const F& f) {
+  constexpr std::int64_t piece = std::int64_t{1} << 20;
   const Share share = share_of(num_samples, world);
   std::vector<std::int32_t> targets;
-  for (std::int64_t i = share.first; i < share.last; ++i)
-    targets.push_back(static_cast<std::int32_t>(num_targets(arrays.sample(i))));
-  return targets;
+  for (std::int64_t first = share.first; first < share.last; first += piece) {
+    targets.clear();
+    for (std::int64_t i = first; i < std::min(first + piece, share.last); ++i)
+      targets.push_back(static_cast<std::int32_t>(num_targets(arrays.sample(i))));
+    f(first, std::span<const std::int32_t>(targets));
+  }
 }
 
 /// Digests of all blocks, each made by one rank. Collective on `world`.
@@ -72,23 +78,29 @@ void write(const core::File& file, std::int64_t at, std::int64_t first, std::spa
   file.write_at(at + first * static_cast<std::int64_t>(sizeof(T)), std::as_bytes(values));
 }
 
-void write_part(const Assembly& assembly, const Assembly::Bounds& bounds, const CacheLayout& layout,
-                const std::filesystem::path& path) {
+void write_part(const comm::Communicator& world, const Assembly& assembly,
+                const CacheLayout& layout, const std::filesystem::path& path) {
   core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
   assembly.part->tokens.read([&](std::int64_t first, std::span<const PackedToken> tokens) {
     core::fault::hit("data.write", path.native());
     write(file, layout.tokens_at, assembly.first_token + first, tokens);
   });
-  write(file, layout.bounds_at, bounds.first, std::span<const std::int64_t>(bounds.values));
+  assembly.read_bounds(world, [&](std::int64_t first, std::span<const std::int64_t> bounds) {
+    write(file, layout.bounds_at, first, bounds);
+  });
   file.sync();
   // Other nodes see what a closed file holds.
   file.close();
 }
 
-void write_targets(const std::filesystem::path& path, const CacheLayout& layout, std::int64_t first,
-                   std::span<const std::int32_t> targets) {
+void write_targets(const comm::Communicator& world, const CacheLayout& layout,
+                   const std::filesystem::path& path) {
+  const TokenArrays arrays = map_arrays(path, layout);
   core::File file(path, core::File::Mode::write_existing, core::ErrorKind::io);
-  write(file, layout.targets_at, first, targets);
+  read_targets(arrays, layout.num_samples, world,
+               [&](std::int64_t first, std::span<const std::int32_t> targets) {
+                 write(file, layout.targets_at, first, targets);
+               });
   file.sync();
   file.close();
 }
@@ -125,30 +137,45 @@ CacheLayout begin_file(const comm::Communicator& world, const Assembly& assembly
 
 }  // namespace
 
-Assembly::Bounds Assembly::bounds(const comm::Communicator& world) const {
-  Bounds result;
-  const bool is_last = world.rank() + 1 == world.size();
+void Assembly::read_bounds(
+    const comm::Communicator& world,
+    const std::function<void(std::int64_t, std::span<const std::int64_t>)>& f) const {
+  std::vector<std::int64_t> bounds;
+  std::int64_t end = 0;  // of those handed on
+  const auto hand_on = [&](std::int64_t first) {
+    f(first, bounds);
+    end = first + std::ssize(bounds);
+    bounds.clear();
+  };
   if (layout == Layout::separate) {
-    result.first = first_sample;
     std::int64_t begin = first_token;
-    for (const std::int64_t length : part->lengths) {
-      result.values.push_back(begin);
-      begin += length;
-    }
+    end = first_sample;
+    part->lengths.read([&](std::int64_t first, std::span<const std::int64_t> lengths) {
+      for (const std::int64_t length : lengths) {
+        bounds.push_back(begin);
+        begin += length;
+      }
+      hand_on(first_sample + first);
+    });
   } else {
+    constexpr std::int64_t piece = std::int64_t{1} << 20;
     const Share share = share_of(num_samples, world);
-    result.first = share.first;
-    for (std::int64_t i = share.first; i < share.last; ++i)
-      result.values.push_back(i * block);
+    end = share.first;
+    for (std::int64_t first = share.first; first < share.last; first += piece) {
+      for (std::int64_t i = first; i < std::min(first + piece, share.last); ++i)
+        bounds.push_back(i * block);
+      hand_on(first);
+    }
   }
-  if (is_last) result.values.push_back(num_tokens - overlap());
-  return result;
+  if (world.rank() + 1 < world.size()) return;
+  bounds.push_back(num_tokens - overlap());
+  hand_on(end);
 }
 
 Assembly assemble(const comm::Communicator& world, const Part& part, Layout layout,
                   std::int64_t max_seq_length) {
   std::vector<std::int64_t> sizes(2 * static_cast<std::size_t>(world.size()));
-  const std::int64_t own[] = {part.tokens.size(), std::ssize(part.lengths)};
+  const std::int64_t own[] = {part.tokens.size(), part.lengths.size()};
   world.all_gather(core::DType::i64, own, sizes.data(), 2);
   Assembly assembly;
   assembly.part = &part;
@@ -172,9 +199,10 @@ Assembly assemble(const comm::Communicator& world, const Part& part, Layout layo
 
 Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assembly) {
   auto vectors = std::make_shared<PartVectors>();
+  const std::int64_t num_bounds = assembly.num_samples + 1;
   comm::agree_all(world, [&] {
     vectors->tokens.resize(static_cast<std::size_t>(assembly.num_tokens));
-    vectors->bounds.resize(static_cast<std::size_t>(assembly.num_samples) + 1);
+    vectors->bounds.resize(static_cast<std::size_t>(num_bounds));
     vectors->targets.resize(static_cast<std::size_t>(assembly.num_samples));
     assembly.part->tokens.read([&](std::int64_t first, std::span<const PackedToken> tokens) {
       std::ranges::copy(tokens, vectors->tokens.begin() + assembly.first_token + first);
@@ -182,15 +210,23 @@ Gathered gather_in_memory(const comm::Communicator& world, const Assembly& assem
   });
   share_ranges(world, std::span(vectors->tokens), assembly.first_token,
                assembly.part->tokens.size());
-  const Assembly::Bounds bounds = assembly.bounds(world);
-  std::ranges::copy(bounds.values, vectors->bounds.begin() + bounds.first);
-  share_ranges(world, std::span(vectors->bounds), bounds.first, std::ssize(bounds.values));
+  Share made{num_bounds, 0};
+  comm::agree_all(world, [&] {
+    assembly.read_bounds(world, [&](std::int64_t first, std::span<const std::int64_t> bounds) {
+      std::ranges::copy(bounds, vectors->bounds.begin() + first);
+      made = {std::min(made.first, first), std::max(made.last, first + std::ssize(bounds))};
+    });
+  });
+  made.first = std::min(made.first, made.last);
+  share_ranges(world, std::span(vectors->bounds), made.first, made.last - made.first);
   const TokenArrays arrays{vectors->tokens, vectors->bounds, vectors->targets, assembly.overlap(),
                            vectors};
-  const auto targets = count_targets(arrays, assembly.num_samples, world);
-  const std::int64_t first = share_of(assembly.num_samples, world).first;
-  std::ranges::copy(targets, vectors->targets.begin() + first);
-  share_ranges(world, std::span(vectors->targets), first, std::ssize(targets));
+  read_targets(arrays, assembly.num_samples, world,
+               [&](std::int64_t first, std::span<const std::int32_t> targets) {
+                 std::ranges::copy(targets, vectors->targets.begin() + first);
+               });
+  const Share share = share_of(assembly.num_samples, world);
+  share_ranges(world, std::span(vectors->targets), share.first, share.last - share.first);
   return {arrays, digest_together(world, arrays)};
 }
 
@@ -198,12 +234,8 @@ Gathered gather_in_file(const comm::Communicator& world, const Assembly& assembl
                         const std::filesystem::path& path,
                         const std::function<core::Json(const TokenArrays&)>& describe) {
   const CacheLayout layout = begin_file(world, assembly, path);
-  comm::agree_all(world, [&] { write_part(assembly, assembly.bounds(world), layout, path); });
-  comm::agree_all(world, [&] {
-    const TokenArrays tokens = map_arrays(path, layout);
-    const std::int64_t first = share_of(layout.num_samples, world).first;
-    write_targets(path, layout, first, count_targets(tokens, layout.num_samples, world));
-  });
+  comm::agree_all(world, [&] { write_part(world, assembly, layout, path); });
+  comm::agree_all(world, [&] { write_targets(world, layout, path); });
   // Opened again, so that a network file system shows what other nodes have written since.
   const TokenArrays arrays = comm::agree(world, [&] { return map_arrays(path, layout); });
   const auto digests = digest_together(world, arrays);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,10 @@ struct Assembly {
 
   std::int64_t overlap() const { return layout == Layout::continuous ? 1 : 0; }
 
-  /// Bounds that this rank makes: those of `samples` samples from `first` on, and the last rank the
-  /// end of the last.
-  struct Bounds {
-    std::int64_t first = 0;
-    std::vector<std::int64_t> values;
-  };
-  Bounds bounds(const comm::Communicator& world) const;
+  /// Calls `f(first, values)` for the bounds that this rank makes, piece by piece, `first` of which
+  /// is the first sample's: those of its samples, and on the last rank the end of the last.
+  void read_bounds(const comm::Communicator& world,
+                   const std::function<void(std::int64_t, std::span<const std::int64_t>)>& f) const;
 };
 
 /// Collective on `world`.

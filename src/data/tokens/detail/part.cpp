@@ -131,7 +131,7 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
   ++report.lengths[static_cast<std::size_t>(
       std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length))) - 1))];
   count_oddities(report, i, made.oddities);
-  part.digests.push_back(made.digest);
+  part.digests.append(made.digest);
   std::vector<PackedToken> cut;
   const bool overlong = layout == Layout::separate && length > options.max_seq_length;
   if (overlong) {
@@ -159,14 +159,13 @@ void add(Part& part, const SampleSource& source, std::int64_t i, const Made& mad
     report.example_text = show(source, tokens);
   }
   part.tokens.append(tokens);
-  part.lengths.push_back(std::ssize(tokens));
+  part.lengths.append(std::ssize(tokens));
 }
 
 }  // namespace
 
 Part tokenise_part(const SampleSource& source, std::int64_t begin, std::int64_t end, Layout layout,
-                   const DatasetOptions& options, Spool tokens, int num_threads) {
-  Part part{std::move(tokens), {}, {}, {}};
+                   const DatasetOptions& options, Part part, int num_threads) {
   // Few at a time: a sample may be a whole book.
   const std::int64_t at_once = num_threads > 1 ? 16 * num_threads : 1;
   std::vector<Made> made(
