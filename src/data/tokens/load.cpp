@@ -152,7 +152,7 @@ Loaded load(const DataRanks& ranks, const SampleSource& source, Layout layout,
   core::Json key;
   fs::path target;
   if (is_written || (cache.is_read_only && !cache.folder.empty())) {
-    key = describe_key(ranks, source, layout, options);
+    key = describe_key(ranks, source, layout, options, cache);
     target = cache_path(cache.folder, key);
     if (auto found = find_cached(ranks, target, options)) {
       Loaded loaded = open_cached(source, options, ranks, std::move(*found), target);

@@ -37,7 +37,7 @@ class SharedFolder {
     std::vector<std::string> names;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(path_ / "cache", ignored))
-      names.push_back(entry.path().filename());
+      if (entry.path().filename() != "digests.json") names.push_back(entry.path().filename());
     std::ranges::sort(names);
     ranks_.barrier();
     return names;

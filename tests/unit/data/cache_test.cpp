@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "comm/agree.hpp"
+#include "data/tokens/detail/digest_memo.hpp"
 #include "data/tokens/detail/file_digest.hpp"
 #include "data/tokens/detail/spool.hpp"
 #include "data/tokens/load.hpp"
@@ -330,6 +331,27 @@ TEST(FileDigests, OfCopiesOnNodesAreCompared) {
   if (world().rank() == 1) own.write("b", "other");
   const std::string message = refusal([&] { digest_files(many_nodes(), files); });
   EXPECT_NE(message.find("/b: is not the same on "), std::string::npos) << message;
+}
+
+TEST(FileDigests, OfAFileThatIsWhatItWasAreRemembered) {
+  const SharedFolder folder(world());
+  const std::vector<fs::path> files = {folder.write("a", "one"), folder.write("b", "two")};
+  const auto expected = digest_files({}, files);
+  const fs::path memo = folder.path();
+  const auto remembered = [&](bool keeps = true) {
+    return digest_files(one_node(), files, memo, keeps);
+  };
+  // Both have just changed: nothing is kept.
+  EXPECT_EQ(remembered(), expected);
+  EXPECT_EQ(recall_digests(memo, files), (std::vector<std::string>{"", ""}));
+  world().barrier();
+  if (world().is_root()) keep_digests(memo, files, std::vector<std::string>{"3 a", "3 b"}, 0);
+  world().barrier();
+  EXPECT_EQ(remembered(), (std::vector<std::string>{"3 a", "3 b"})) << "neither is read";
+  folder.write("b", "three");
+  EXPECT_EQ(remembered(), (std::vector<std::string>{"3 a", digest_files({}, files)[1]}));
+  folder.write("digests.json", "[");
+  EXPECT_EQ(remembered(false)[0], expected[0]) << "a memo that cannot be read is none";
 }
 
 TEST(FileDigests, AFileThatIsNotThereIsAnErrorOnAllRanks) {

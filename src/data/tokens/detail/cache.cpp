@@ -118,9 +118,9 @@ bool is_left_over(const fs::path& path) {
 }  // namespace
 
 core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layout layout,
-                        const DatasetOptions& options) {
+                        const DatasetOptions& options, const CacheOptions& cache) {
   const auto files = source.files();
-  std::vector<std::string> contents = digest_files(ranks, files);
+  std::vector<std::string> contents = digest_files(ranks, files, cache.folder, !cache.is_read_only);
   // The same bytes are records under one name and a document under another.
   for (std::size_t i = 0; i < contents.size(); ++i)
     contents[i] += fmt::format(" {}", record_ending(files[i]));

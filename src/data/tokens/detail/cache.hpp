@@ -18,9 +18,9 @@ namespace finetune::data {
 
 /// What decides all tokens: the bytes of the data files, their kinds (of their names only the
 /// record_ending), the source's settings, and `options`. Collective on the world. Throws: see
-/// digest_files.
+/// digest_files, whose memo is in the folder of `cache`.
 core::Json describe_key(const DataRanks& ranks, const SampleSource& source, Layout layout,
-                        const DatasetOptions& options);
+                        const DatasetOptions& options, const CacheOptions& cache);
 
 /// <folder>/<32 digits of the key>.h5
 std::filesystem::path cache_path(const std::filesystem::path& folder, const core::Json& key);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <sstream>
 
 #include "comm/agree.hpp"
 #include "core/error.hpp"
@@ -15,6 +16,7 @@
 #include "core/file_identity.hpp"
 #include "core/hash.hpp"
 #include "core/host.hpp"
+#include "data/tokens/detail/digest_memo.hpp"
 
 namespace finetune::data {
 namespace {
@@ -99,6 +101,31 @@ std::vector<std::string> digest_together(const DataRanks& ranks, const comm::Com
   return texts;
 }
 
+/// Of files that all see, with what the root remembers of them. Collective on the world.
+std::vector<std::string> digest_shared(const DataRanks& ranks, std::span<const fs::path> files,
+                                       const fs::path& memo, bool keeps) {
+  if (memo.empty()) return digest_together(ranks, ranks.world, files);
+  std::string remembered;
+  if (ranks.world.is_root())
+    remembered = fmt::format("{}", fmt::join(recall_digests(memo, files), "\n"));
+  std::istringstream lines(ranks.world.broadcast_text(remembered));
+  std::vector<std::string> digests(files.size());
+  std::vector<std::size_t> places;
+  std::vector<fs::path> unknown;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::getline(lines, digests[i]);
+    if (!digests[i].empty()) continue;
+    places.push_back(i);
+    unknown.push_back(files[i]);
+  }
+  if (unknown.empty()) return digests;
+  const auto found = digest_together(ranks, ranks.world, unknown);
+  for (std::size_t k = 0; k < places.size(); ++k)
+    digests[places[k]] = found[k];
+  if (keeps && ranks.world.is_root()) keep_digests(memo, unknown, found);
+  return digests;
+}
+
 /// Throws if nodes differ. Collective on the world.
 void require_same_on_nodes(const DataRanks& ranks, std::span<const fs::path> files,
                            const std::vector<std::string>& digests) {
@@ -133,13 +160,14 @@ void require_same_on_nodes(const DataRanks& ranks, std::span<const fs::path> fil
 
 }  // namespace
 
-std::vector<std::string> digest_files(const DataRanks& ranks, std::span<const fs::path> files) {
+std::vector<std::string> digest_files(const DataRanks& ranks, std::span<const fs::path> files,
+                                      const fs::path& memo, bool keeps) {
   comm::require_equal(ranks.world, "number of data files", std::to_string(files.size()));
   std::string identities;
   for (const fs::path& file : files)
     identities += core::file_identity(file) + "\n";
   if (all_equal(of_nodes(ranks, core::fingerprint(identities))))
-    return digest_together(ranks, ranks.world, files);
+    return digest_shared(ranks, files, memo, keeps);
   std::vector<std::string> digests = digest_together(ranks, ranks.node, files);
   require_same_on_nodes(ranks, files, digests);
   return digests;
