@@ -43,10 +43,10 @@ std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
   if (ending == ".parquet") return open_parquet(path);
   for (const auto& [begin, separator] : {std::pair(".csv", ','), std::pair(".tsv", '\t')})
     if (ending.starts_with(begin))
-      return std::make_unique<CsvRecords>(open_plain(path), separator, most_records);
+      return std::make_unique<CsvRecords>(path, separator, most_records);
   if (ending.starts_with(".tar"))
     return std::make_unique<TarRecords>(open_plain(path), most_records);
-  return std::make_unique<JsonRecords>(open_plain(path), most_records);
+  return std::make_unique<JsonRecords>(path, most_records);
 }
 
 std::string dump_json(const OrderedJson& value) {

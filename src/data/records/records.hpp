@@ -42,8 +42,11 @@ class Records {
   /// What such a pass found, for other processes with the same file, who `adopt` it and need none
   /// of their own. Empty: nothing of the kind is needed. Throws: as open_records.
   virtual std::string index() const { return {}; }
-  /// Before anything else is asked. Throws: ErrorKind::input if the file is of another size.
+  /// Before anything else is asked. Throws: ErrorKind::input if it is no index.
   virtual void adopt(std::string_view /*index*/) {}
+
+  /// Closes the file until something is read again, where it can be.
+  virtual void release() const {}
 
  protected:
   Records() = default;

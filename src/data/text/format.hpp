@@ -65,6 +65,9 @@ class SampleReader {
   /// Those of them that are files of records, whose indices ranks may share out.
   virtual std::vector<Records*> record_files() const { return {}; }
 
+  /// Closes what can be opened again when something is read.
+  virtual void release() const {}
+
  protected:
   SampleReader() = default;
   SampleReader(const SampleReader&) = delete;

@@ -23,6 +23,7 @@ class RecordReader : public SampleReader {
   std::string where(std::int64_t i) const final { return records_->where(i); }
   std::vector<std::filesystem::path> files() const final { return {records_->path()}; }
   std::vector<Records*> record_files() const final { return {records_.get()}; }
+  void release() const final { records_->release(); }
 
   Sample sample(std::int64_t i) const final {
     Sample sample;

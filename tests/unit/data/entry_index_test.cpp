@@ -87,14 +87,21 @@ TEST_P(EntriesOf, AFileAreWhereAnotherProcessFoundThem) {
   }
 }
 
-TEST_P(EntriesOf, AFileOfAnotherSizeAreNotTakenOver) {
-  const fs::path path = GetParam()();
-  const std::string index = open_records(path)->index();
-  std::ofstream(path, std::ios::binary | std::ios::app) << "\n";
-  const auto other = open_records(path);
-  EXPECT_THROW(other->adopt(index), core::Error);
-  EXPECT_THROW(other->adopt(index.substr(0, 9)), core::Error);
-  EXPECT_EQ(other->size(), many);
+TEST_P(EntriesOf, AFileAreReadAgainAfterItWasLetGo) {
+  const auto records = open_records(GetParam()());
+  EXPECT_EQ(number(*records, many - 1), std::to_string(many - 1));
+  records->release();
+  EXPECT_EQ(number(*records, 5), "5");
+  records->release();
+  EXPECT_EQ(records->size(), many);
+}
+
+TEST_P(EntriesOf, AFileAreNotTakenFromWhatIsNoIndex) {
+  const auto records = open_records(GetParam()());
+  const std::string index = records->index();
+  for (const std::string& none : {std::string(), index.substr(0, 9), index + "x"})
+    EXPECT_THROW(records->adopt(none), core::Error);
+  EXPECT_EQ(records->size(), many);
 }
 
 TEST_P(EntriesOf, AFileAreReadByThreads) {

@@ -123,47 +123,58 @@ std::vector<std::string> split_row(std::string_view row, char separator) {
   return fields;
 }
 
+CsvRecords::CsvRecords(const std::filesystem::path& path, char separator, std::size_t most_rows)
+    : CsvRecords(ReopenedFile(path), separator, most_rows) {}
+
 CsvRecords::CsvRecords(PlainFile file, char separator, std::size_t most_rows)
-    : plain_(std::move(file)),
-      file_(plain_.file()),
+    : CsvRecords(ReopenedFile(std::move(file)), separator, most_rows) {}
+
+CsvRecords::CsvRecords(ReopenedFile file, char separator, std::size_t most_rows)
+    : file_(std::move(file)),
       separator_(separator),
-      rows_([this, most_rows] {
-        Cursor cursor(file_, begin_);
-        return EntryIndex(cursor, csv_rows(separator_), most_rows + 1);
-      }) {
-  Cursor cursor(file_);
+      rows_([this, most_rows] { return find_rows(most_rows); }),
+      names_([this] { return read_names(); }) {}
+
+EntryIndex CsvRecords::find_rows(std::size_t most_rows) const {
+  const auto open = file_.open();
+  Cursor cursor(open->file());
   skip_to_rows(cursor);
-  begin_ = cursor.here();
-  const EntryIndex first(cursor, csv_rows(separator), 2);
-  if (first.size() < 2)
-    core::fail(
-        core::ErrorKind::input,
-        {file_.path().string(), first.size() == 0 ? "is empty" : "has no row below its names",
-         "there is nothing to train on", "Check data.path."});
-  names_ = row(first.at(0));
+  EntryIndex rows(cursor, csv_rows(separator_), most_rows + 1);
+  if (rows.size() < 2)
+    core::fail(core::ErrorKind::input,
+               {path().string(), rows.size() == 0 ? "is empty" : "has no row below its names",
+                "there is nothing to train on", "Check data.path."});
+  return rows;
+}
+
+std::vector<std::string> CsvRecords::read_names() const {
+  const auto open = file_.open();
+  const JsonEntry first = rows_.get().at(open->file(), 0);
+  std::vector<std::string> names = row(open->file(), first);
   std::set<std::string> seen;
-  for (const std::string& name : names_)
+  for (const std::string& name : names)
     if (!seen.insert(name).second)
-      fail_at(file_, first.at(0).line,
+      fail_at(open->file(), first.line,
               fmt::format("two columns are called \"{}\"", core::one_line(name)),
               "the first row has the names of the columns",
               "Give each a name of its own; a file without names gets such a row.");
+  return names;
 }
 
 void CsvRecords::adopt(std::string_view index) {
-  rows_.set(EntryIndex(file_, csv_rows(separator_), index));
+  rows_.set(EntryIndex(csv_rows(separator_), index));
 }
 
-std::vector<std::string> CsvRecords::row(const JsonEntry& entry) const {
-  const std::string text = read_entry(file_, entry);
+std::vector<std::string> CsvRecords::row(const core::File& file, const JsonEntry& entry) const {
+  const std::string text = read_entry(file, entry);
   const auto line_of = [&](std::size_t byte) {
     return entry.line + std::count(text.begin(), text.begin() + static_cast<long>(byte), '\n');
   };
   if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
-    fail_at(file_, line_of(zero), "holds a byte of value 0", "UTF-16 and binary files do",
+    fail_at(file, line_of(zero), "holds a byte of value 0", "UTF-16 and binary files do",
             "Convert the file to UTF-8.");
   if (const auto bad = core::invalid_utf8(text))
-    fail_at(file_, line_of(*bad),
+    fail_at(file, line_of(*bad),
             fmt::format("byte 0x{:02x} is not valid UTF-8",
                         static_cast<unsigned>(static_cast<unsigned char>(text[*bad]))),
             "tables are read as UTF-8", "Convert the file, for example with iconv.");
@@ -171,20 +182,23 @@ std::vector<std::string> CsvRecords::row(const JsonEntry& entry) const {
 }
 
 OrderedJson CsvRecords::ordered(std::int64_t i) const {
-  const std::vector<std::string> fields = row(rows_.get().at(i + 1));
-  if (fields.size() != names_.size())
+  const auto open = file_.open();
+  const std::vector<std::string>& names = names_.get();
+  const std::vector<std::string> fields = row(open->file(), rows_.get().at(open->file(), i + 1));
+  if (fields.size() != names.size())
     core::fail(core::ErrorKind::input,
                {where(i), fmt::format("the row has {} fields", fields.size()),
-                fmt::format("the first row names {} columns", names_.size()),
+                fmt::format("the first row names {} columns", names.size()),
                 "Put a text that holds the separator or a line end between quotes."});
   OrderedJson record = OrderedJson::object();
   for (std::size_t f = 0; f < fields.size(); ++f)
-    record[names_[f]] = fields[f];
+    record[names[f]] = fields[f];
   return record;
 }
 
 std::string CsvRecords::where(std::int64_t i) const {
-  return fmt::format("{}:{}", file_.path().string(), rows_.get().at(i + 1).line);
+  const auto open = file_.open();
+  return fmt::format("{}:{}", path().string(), rows_.get().at(open->file(), i + 1).line);
 }
 
 }  // namespace finetune::data

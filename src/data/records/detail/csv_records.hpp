@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "data/records/detail/json_index.hpp"
-#include "data/records/detail/lazy_index.hpp"
+#include "data/records/detail/lazy.hpp"
 #include "data/records/detail/plain_file.hpp"
+#include "data/records/detail/reopened_file.hpp"
 #include "data/records/records.hpp"
 
 namespace finetune::data {
@@ -30,11 +31,12 @@ NextEntry csv_rows(char separator);
 std::vector<std::string> split_row(std::string_view row, char separator);
 
 /// A table whose first row has the names of the columns. All values are texts. Rows are looked for
-/// when first asked for. Throws then: ErrorKind::input as csv_rows does.
+/// when first asked for. Throws then: ErrorKind::input as csv_rows and open_plain do, for columns
+/// of the same name, or without any row below their names.
 class CsvRecords final : public Records {
  public:
-  /// Throws: ErrorKind::input as csv_rows does, for columns of the same name, or without any row
-  /// below their names.
+  CsvRecords(const std::filesystem::path& path, char separator,
+             std::size_t most_rows = std::numeric_limits<std::size_t>::max() - 1);
   CsvRecords(PlainFile file, char separator,
              std::size_t most_rows = std::numeric_limits<std::size_t>::max() - 1);
 
@@ -47,17 +49,20 @@ class CsvRecords final : public Records {
   const std::filesystem::path& path() const override { return file_.path(); }
   std::string index() const override { return rows_.get().bytes(); }
   void adopt(std::string_view index) override;
+  void release() const override { file_.release(); }
 
  private:
+  CsvRecords(ReopenedFile file, char separator, std::size_t most_rows);
+  EntryIndex find_rows(std::size_t most_rows) const;
+  /// Throws: ErrorKind::input for columns of the same name.
+  std::vector<std::string> read_names() const;
   /// The fields of a row, the first of which are names. Throws: ErrorKind::input.
-  std::vector<std::string> row(const JsonEntry& entry) const;
+  std::vector<std::string> row(const core::File& file, const JsonEntry& entry) const;
 
-  PlainFile plain_;
-  const core::File& file_;
+  ReopenedFile file_;
   char separator_;
-  JsonEntry begin_;  ///< where the first row begins
-  LazyIndex rows_;   ///< with that of the names
-  std::vector<std::string> names_;
+  Lazy<EntryIndex> rows_;  ///< with that of the names
+  Lazy<std::vector<std::string>> names_;
 };
 
 }  // namespace finetune::data

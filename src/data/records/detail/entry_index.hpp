@@ -28,18 +28,18 @@ class EntryIndex {
   static constexpr std::int64_t stride = 512;
   static constexpr std::size_t most_blocks = 16;
 
-  /// One pass from where `cursor` stands to the end of its file, or over `most_entries`. The file
-  /// must stay as long as this. Throws: as `next`.
+  /// One pass from where `cursor` stands to the end of its file, or over `most_entries`.
+  /// Throws: as `next`.
   EntryIndex(Cursor& cursor, NextEntry next, std::size_t most_entries);
 
   /// That of another process, which has read the same file. Throws: ErrorKind::input if `bytes` is
-  /// none, or of a file of another size.
-  EntryIndex(const core::File& file, NextEntry next, std::string_view bytes);
+  /// none.
+  EntryIndex(NextEntry next, std::string_view bytes);
 
   std::int64_t size() const { return size_; }
 
-  /// Entry 0 <= i < size(). Thread-safe. Throws: as `next`, if the file has changed.
-  JsonEntry at(std::int64_t i) const;
+  /// Entry 0 <= i < size() of `file`. Thread-safe. Throws: as `next`, if the file has changed.
+  JsonEntry at(const core::File& file, std::int64_t i) const;
 
   /// For the constructor above: numbers of this machine's kind.
   std::string bytes() const;
@@ -52,10 +52,9 @@ class EntryIndex {
   };
 
   /// Entries [number * stride, (number + 1) * stride).
-  std::shared_ptr<const Block> block(std::int64_t number) const;
-  Block read(std::int64_t number) const;
+  std::shared_ptr<const Block> block(const core::File& file, std::int64_t number) const;
+  Block read(const core::File& file, std::int64_t number) const;
 
-  const core::File* file_;
   NextEntry next_;
   std::int64_t size_ = 0;
   std::vector<JsonEntry> places_;  ///< of every `stride`th entry; their lengths do not matter

@@ -38,36 +38,52 @@ core::Json parse(const std::string& text, const std::string& path, const JsonEnt
 
 }  // namespace
 
-JsonRecords::JsonRecords(const std::filesystem::path& path)
-    : JsonRecords(PlainFile(core::File(path, core::File::Mode::read))) {}
+JsonRecords::JsonRecords(const std::filesystem::path& path, std::size_t most_entries)
+    : JsonRecords(ReopenedFile(path), most_entries) {}
 
 JsonRecords::JsonRecords(PlainFile file, std::size_t most_entries)
-    : plain_(std::move(file)),
-      file_(plain_.file()),
-      begin_(find_begin(file_)),
-      index_([this, most_entries] {
-        Cursor cursor(file_, begin_.first);
-        // An array that ends behind its bracket says what is missing.
-        if (begin_.is_array && !begin_.is_closed && cursor.peek() == end_of_file)
-          json_entries(true)(cursor);
-        EntryIndex index(cursor, json_entries(begin_.is_array), most_entries);
-        if (index.size() == 0)
-          core::fail(
-              core::ErrorKind::input,
-              {file_.path().string(), file_.size_bytes() == 0 ? "is empty" : "has no entries",
-               "there is nothing to train on", "Check data.path."});
-        return index;
-      }) {}
+    : JsonRecords(ReopenedFile(std::move(file)), most_entries) {}
+
+JsonRecords::JsonRecords(ReopenedFile file, std::size_t most_entries)
+    : file_(std::move(file)),
+      entries_([this, most_entries] { return find_entries(most_entries); }) {}
+
+JsonRecords::Entries JsonRecords::find_entries(std::size_t most_entries) const {
+  const auto open = file_.open();
+  const core::File& file = open->file();
+  const JsonBegin begin = find_begin(file);
+  Cursor cursor(file, begin.first);
+  // An array that ends behind its bracket says what is missing.
+  if (begin.is_array && !begin.is_closed && cursor.peek() == end_of_file)
+    json_entries(true)(cursor);
+  EntryIndex index(cursor, json_entries(begin.is_array), most_entries);
+  if (index.size() == 0)
+    core::fail(core::ErrorKind::input,
+               {path().string(), file.size_bytes() == 0 ? "is empty" : "has no entries",
+                "there is nothing to train on", "Check data.path."});
+  return {begin.is_array, std::move(index)};
+}
+
+std::string JsonRecords::index() const {
+  const Entries& entries = entries_.get();
+  return (entries.is_array ? "a" : "l") + entries.index.bytes();
+}
 
 void JsonRecords::adopt(std::string_view index) {
-  index_.set(EntryIndex(file_, json_entries(begin_.is_array), index));
+  const bool is_array = index.starts_with('a');
+  entries_.set({is_array, EntryIndex(json_entries(is_array), index.substr(index.empty() ? 0 : 1))});
+}
+
+JsonEntry JsonRecords::entry(const core::File& file, std::int64_t i) const {
+  return entries_.get().index.at(file, i);
 }
 
 core::Json JsonRecords::object(std::int64_t i) const {
-  const JsonEntry entry = index_.get().at(i);
+  const auto open = file_.open();
+  const JsonEntry entry = this->entry(open->file(), i);
   const std::string where = where_is(entry, i);
-  core::Json value =
-      parse(read_entry(file_, entry), file_.path().string(), entry, where, !begin_.is_array);
+  core::Json value = parse(read_entry(open->file(), entry), path().string(), entry, where,
+                           !entries_.get().is_array);
   if (!value.is_object()) {
     core::fail(core::ErrorKind::input,
                {where, fmt::format("is a JSON {}", value.type_name()),
@@ -78,16 +94,17 @@ core::Json JsonRecords::object(std::int64_t i) const {
 
 OrderedJson JsonRecords::ordered(std::int64_t i) const {
   // `object` has seen the same text: its depth and size are within bounds.
-  return OrderedJson::parse(read_entry(file_, index_.get().at(i)));
+  const auto open = file_.open();
+  return OrderedJson::parse(read_entry(open->file(), entry(open->file(), i)));
 }
 
 std::string JsonRecords::where(std::int64_t i) const {
-  return where_is(index_.get().at(i), i);
+  return where_is(entry(file_.open()->file(), i), i);
 }
 
 std::string JsonRecords::where_is(const JsonEntry& entry, std::int64_t i) const {
-  const std::string place = fmt::format("{}:{}", file_.path().string(), entry.line);
-  return begin_.is_array ? fmt::format("{}: entry {}", place, i + 1) : place;
+  const std::string place = fmt::format("{}:{}", path().string(), entry.line);
+  return entries_.get().is_array ? fmt::format("{}: entry {}", place, i + 1) : place;
 }
 
 }  // namespace finetune::data

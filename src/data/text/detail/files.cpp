@@ -50,8 +50,10 @@ class Chain final : public SampleReader {
   /// Of parts 0 .. p the samples. Which reader has how many may take a pass over its file.
   const std::vector<std::int64_t>& ends() const {
     const std::lock_guard lock(mutex_);
-    for (std::size_t next = ends_.size(); next < parts_.size(); ++next)
+    for (std::size_t next = ends_.size(); next < parts_.size(); ++next) {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + parts_[next]->size());
+      parts_[next]->release();
+    }
     return ends_;
   }
 
@@ -59,10 +61,23 @@ class Chain final : public SampleReader {
     const auto& ends = this->ends();
     const auto part = std::upper_bound(ends.begin(), ends.end(), i) - ends.begin();
     const SampleReader* reader = parts_.at(static_cast<std::size_t>(part)).get();
+    keep_open(reader);
     return {reader, part == 0 ? i : i - ends[static_cast<std::size_t>(part) - 1]};
   }
 
+  /// The files read last stay open, the others do not.
+  void keep_open(const SampleReader* reader) const {
+    constexpr std::size_t most_open = 4;
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(open_, reader) != open_.end()) return;
+    open_.push_back(reader);
+    if (open_.size() <= most_open) return;
+    open_.front()->release();
+    open_.erase(open_.begin());
+  }
+
   std::vector<std::unique_ptr<SampleReader>> parts_;
+  mutable std::vector<const SampleReader*> open_;  ///< in the order in which they were opened
   mutable std::mutex mutex_;
   mutable std::vector<std::int64_t> ends_;
 };

@@ -44,8 +44,10 @@ void share_indices(const comm::Communicator& world, const SampleSource& source) 
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto own = comm::agree(world, [&] {
     std::vector<std::byte> bytes;
-    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks)
+    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks) {
       append(bytes, files[i]->index());
+      files[i]->release();
+    }
     return bytes;
   });
   const auto all = world.all_gather_bytes(own);
@@ -53,12 +55,7 @@ void share_indices(const comm::Communicator& world, const SampleSource& source) 
     std::span<const std::byte> rest = all[rank];
     for (std::size_t i = rank; i < files.size(); i += ranks) {
       const std::string_view index = take(rest);
-      if (static_cast<int>(rank) == world.rank() || index.empty()) continue;
-      try {
-        files[i]->adopt(index);
-      } catch (const core::Error&) {
-        // Another file of the same name: its records are looked for when they are needed.
-      }
+      if (static_cast<int>(rank) != world.rank() && !index.empty()) files[i]->adopt(index);
     }
   }
 }

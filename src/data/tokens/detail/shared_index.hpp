@@ -8,7 +8,7 @@
 namespace finetune::data {
 
 /// Afterwards every rank knows where the records of all files are, and each file was passed over by
-/// one rank. A file that another node sees with another size is passed over there too.
+/// one rank.
 /// Collective on `world`. Throws: comm::AgreedError as Records::index, or if ranks have different
 /// numbers of files.
 void share_indices(const comm::Communicator& world, const SampleSource& source);

@@ -35,9 +35,8 @@ class Spool {
 
   /// Throws: ErrorKind::create if there can be no file, ErrorKind::io if it cannot be written.
   void append(std::span<const T> values) {
+    if (!folder_.empty()) make_room(values.size());
     memory_.insert(memory_.end(), values.begin(), values.end());
-    const auto bytes = static_cast<std::int64_t>(memory_.size() * sizeof(T));
-    if (!folder_.empty() && bytes > memory_bytes_) spill();
   }
   void append(const T& value) { append(std::span(&value, 1)); }
 
@@ -61,6 +60,15 @@ class Spool {
 
  private:
   static constexpr auto bytes_each = static_cast<std::int64_t>(sizeof(T));
+
+  /// Memory grows as a vector's does, but not beyond the limit.
+  void make_room(std::size_t more) {
+    const auto limit = static_cast<std::size_t>(memory_bytes_) / sizeof(T);
+    const std::size_t needed = memory_.size() + more;
+    if (needed > limit && !memory_.empty()) spill();
+    if (memory_.size() + more > memory_.capacity())
+      memory_.reserve(std::max(memory_.size() + more, std::min(limit, 2 * memory_.capacity())));
+  }
 
   void spill() {
     core::fault::hit("data.spill");
