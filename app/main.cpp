@@ -16,6 +16,7 @@
 #include "comm/watch/watchdog.hpp"
 #include "commands.hpp"
 #include "core/build_info.hpp"
+#include "core/host.hpp"
 #include "core/log.hpp"
 #include "core/log_file.hpp"
 #include "kernels/gpu_kernels.hpp"
@@ -41,6 +42,7 @@ namespace {
 int run_on_ranks(int argc, char** argv) {
   // Before MPI starts: a scheduler's warning may come early.
   train::watch_signals();
+  core::raise_file_limit();
   log::remember();
   log::note(report::opening_line(argc, argv));
   comm::Environment env(argc, argv);

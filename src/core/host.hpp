@@ -9,4 +9,8 @@ namespace finetune::core {
 /// Its name, cut after 255 bytes.
 std::string host_name();
 
+/// Lets this process have as many files open as its hard limit says, which is often far more than
+/// the usual 1024: archives and Parquet files of a data set stay open.
+void raise_file_limit();
+
 }  // namespace finetune::core

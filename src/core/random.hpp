@@ -17,6 +17,7 @@ enum class RandomUse : std::uint32_t {
   passes = 5,    ///< over a data set whose epoch is not a whole number of passes
   rounding = 6,  ///< of weights and moments that are kept in bfloat16
   noise = 7,     ///< on embeddings
+  blocks = 8,    ///< of neighbours, in which a large data set is shuffled
   test = 99
 };
 

@@ -229,6 +229,14 @@ void bind_sequences(deck::Table& table, DataSettings& data) {
                  .restart = Restart::fixed,
                  .sentence = "Shuffle the samples, differently in each epoch."},
                 data.shuffle);
+  table.integer(
+      {.name = "shuffle_block",
+       .restart = Restart::fixed,
+       .sentence = "Sequences that stay near each other when shuffled: blocks of so many "
+                   "neighbours follow each other at random, 16 of them mixed at a time. For data "
+                   "larger than the memory of a node, which are then read in large pieces; 0: any "
+                   "sequence may follow any other."},
+      data.shuffle_block, {.min = 0});
   table.boolean({.name = "allow_changed",
                  .restart = Restart::free,
                  .sentence = "Continue from a checkpoint although the training data have changed; "

@@ -33,6 +33,7 @@ struct DataSettings {
   OnMasked on_masked = OnMasked::error;
   bool packing = false;
   bool shuffle = true;
+  std::int64_t shuffle_block = 0;
   bool allow_changed = false;
   bool cache = true;
   std::string cache_dir;

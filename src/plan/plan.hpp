@@ -85,6 +85,9 @@ struct PlanInput {
   std::int64_t sample_tokens = 0;
   /// Of one pass of [evaluate], unless a text has more; 0: the deck has no tasks.
   std::int64_t evaluate_tokens = 0;
+  // Of the host's memory:
+  std::int64_t tokenizer_bytes = 0;
+  std::int64_t packing_bytes = 0;        ///< which samples share a sequence
   std::vector<OtherTable> other_tables;  ///< from what trains most to what trains least
 };
 

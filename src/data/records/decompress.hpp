@@ -14,10 +14,9 @@ namespace finetune::data {
 /// Samples are read in any order and by all ranks, so the text must lie somewhere: a file in
 /// $TMPDIR (else /tmp) that all processes of a node share. The first one to come writes it, the
 /// others wait for its lock, the last one to finish removes it; what a killed run left is used
-/// again if it is of the same file, else removed. So a node holds each file once, however many
-/// ranks it has: with 100 GB of text, 100 GB of the node's disk, also where the tokens are kept
-/// already: readers are opened first. Several smaller files are decompressed by several
-/// ranks at the same time, one large one is not.
+/// again if it is of the same file, else removed. So a node holds each file that is open once,
+/// however many ranks it has. Several smaller files are decompressed by several ranks at the same
+/// time, one large one is not.
 ///
 /// Throws: ErrorKind::input for a file that is damaged, truncated, or expands beyond 64 MiB by more
 /// than 250 times, which text never does; ErrorKind::io if there is no room.

@@ -63,6 +63,7 @@ class MemoryPlan {
     } else {
       add_untracked(Category::other, "program and libraries", program_bytes);
     }
+    add_data();
     std::stable_sort(items_.begin(), items_.end(), [](const MemoryItem& a, const MemoryItem& b) {
       return a.category < b.category;
     });
@@ -77,6 +78,16 @@ class MemoryPlan {
   /// Memory that libtorch's allocator knows nothing of.
   void add_untracked(Category category, std::string name, std::int64_t bytes) {
     if (bytes > 0) items_.push_back({category, std::move(name), bytes, Place::device, false});
+  }
+
+  void add_data() {
+    const auto add_host = [&](std::string name, std::int64_t bytes) {
+      if (bytes > 0)
+        items_.push_back({Category::other, std::move(name), bytes,
+                          request_.on_gpu ? Place::host : Place::device, false});
+    };
+    add_host("tokenizer", request_.tokenizer_bytes);
+    add_host("data, which samples share a sequence", request_.packing_bytes);
   }
 
   /// What each rank keeps of frozen units, from start to end. Alignment is counted with what is not

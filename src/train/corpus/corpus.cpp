@@ -239,7 +239,8 @@ Corpus make_corpus(const DataInput& input, DataSets sets, const plan::BatchPlan&
   const auto texts = input.architecture.outputs.kind == model::HeadKind::reward
                          ? data::SampleTexts::two
                          : data::SampleTexts::one;
-  data::Sampler sampler(drawn.sampled, plan.global_batch, input.seed, input.settings.order());
+  data::Sampler sampler(drawn.sampled, plan.global_batch, input.seed, input.settings.order(),
+                        input.settings.shuffle_block);
   Corpus corpus{
       std::move(sets.tokenizer),
       data::Stream(data::Sequences::join(drawn.training), std::move(sampler), grid, pad_id, texts),

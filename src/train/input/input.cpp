@@ -246,6 +246,7 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
     // Of small files, and by one rank: the others hear of it.
     if (world.is_root()) require_measured(input);
   });
+  input.data_memory = train::data_memory(world, input.data, input.model_folder, deck_path);
   return input;
 }
 
@@ -278,6 +279,8 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.micro_batch = std::max<std::int64_t>(1, train.micro_batch);
   request.chooses_micro_batch = train.micro_batch == 0;
   request.max_seq_length = data.max_seq_length;
+  request.tokenizer_bytes = data_memory.tokenizer;
+  request.packing_bytes = data_memory.packing;
   request.adapter_dropout = model::dropout_of(adapter);
   request.evaluate_tokens = evaluate.has_tasks() ? evaluate.batch_tokens : 0;
   request.other_tables = other_tables;

@@ -19,6 +19,7 @@
 #include "plan/layout/settings.hpp"
 #include "plan/plan.hpp"
 #include "train/input/arithmetic.hpp"
+#include "train/input/data_memory.hpp"
 #include "train/input/evaluate_settings.hpp"
 #include "train/input/registry.hpp"
 #include "train/input/settings.hpp"
@@ -70,6 +71,8 @@ struct Input {
 
   /// What was left to the plan, and has become what that chose (train/input/choices.hpp).
   ChosenKeys chosen;
+
+  DataMemory data_memory;
 
   /// What the ranks agreed on; before that, and in a plan, what this process would do.
   std::optional<Arithmetic> arithmetic;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
+#include "data/steps/detail/block_shuffle.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::sampler_test {
@@ -181,6 +183,54 @@ TEST(Sampler, RefusesAnEpochThatCannotBeCounted) {
                   sampler(weight);
                 }).starts_with("78: data.weights: an epoch has more than "));
   }
+}
+
+TEST(Sampler, BlocksOfNeighboursStayNearEachOther) {
+  constexpr std::int64_t size = 5003, block = 10, batch = 32;
+  Sampler sampler(size, batch, 7, SampleOrder::shuffled, block);
+  std::vector<Indices> epochs;
+  for (const std::int64_t epoch : {0, 1}) {
+    epochs.push_back(epoch_of(sampler, epoch));
+    Indices sorted = epochs.back();
+    std::ranges::sort(sorted);
+    for (std::int64_t i = 0; i < size; ++i)
+      ASSERT_EQ(sorted[static_cast<std::size_t>(i)], i);
+    // While so many are drawn, they come from as many blocks as are mixed, and no others.
+    for (std::int64_t begin = 0; begin + BlockShuffle::mixed * block < 5000;
+         begin += BlockShuffle::mixed * block) {
+      std::set<std::int64_t> blocks;
+      std::int64_t neighbours = 0;
+      for (std::int64_t i = begin; i < begin + BlockShuffle::mixed * block; ++i) {
+        blocks.insert(epochs.back()[static_cast<std::size_t>(i)] / block);
+        neighbours += epochs.back()[static_cast<std::size_t>(i) + 1] ==
+                      epochs.back()[static_cast<std::size_t>(i)] + 1;
+      }
+      EXPECT_EQ(std::ssize(blocks), BlockShuffle::mixed);
+      EXPECT_LT(neighbours, 16);
+    }
+    // What is left of a block comes last.
+    Indices rest(epochs.back().end() - 3, epochs.back().end());
+    std::ranges::sort(rest);
+    EXPECT_EQ(rest, (Indices{5000, 5001, 5002}));
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_EQ(sampler.batch(3), Sampler(size, batch, 7, SampleOrder::shuffled, block).batch(3));
+  EXPECT_NE(sampler.batch(0), Sampler(size, batch, 8, SampleOrder::shuffled, block).batch(0));
+  // A block may be larger than the data.
+  Sampler small(5, 2, 7, SampleOrder::shuffled, 100);
+  Indices all = epoch_of(small, 0);
+  std::ranges::sort(all);
+  EXPECT_EQ(all, (Indices{0, 1, 2, 3, 4}));
+}
+
+TEST(Sampler, BlocksOfAPartOfAnEpochAreExactOverAllOfThem) {
+  Sampler sampler({{40, 0.5}, {20, 1}}, 4, 3, SampleOrder::shuffled, 5);
+  std::vector<std::int64_t> times(60);
+  for (const std::int64_t epoch : {0, 1})
+    for (const std::int64_t i : epoch_of(sampler, epoch))
+      ++times[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < times.size(); ++i)
+    EXPECT_EQ(times[i], i < 40 ? 1 : 2) << i;
 }
 
 TEST(Sampler, OrderIsPinned) {

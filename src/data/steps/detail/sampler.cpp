@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/text.hpp"
+#include "data/steps/detail/block_shuffle.hpp"
 
 namespace finetune::data {
 namespace {
@@ -23,8 +24,8 @@ std::uint64_t pass_stream(std::size_t set, std::int64_t pass) {
 }  // namespace
 
 Sampler::Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
-                 SampleOrder order)
-    : global_batch_(global_batch), seed_(seed), order_(order) {
+                 SampleOrder order, std::int64_t block)
+    : global_batch_(global_batch), seed_(seed), order_(order), block_(block) {
   std::int64_t first_index = 0;
   for (const SampledSet& set : sets) {
     core::check(set.size > 0 && set.weight > 0, "a sampler has sequences to draw");
@@ -70,7 +71,12 @@ std::int64_t Sampler::sequence(std::int64_t epoch, std::int64_t draw) const {
   const std::int64_t pass = run / set->size;
   std::int64_t index = run % set->size;
   // Whole passes are in an order of their own already; which part of a pass comes first is not.
-  if (order_ == SampleOrder::shuffled && set->draws % set->size != 0) {
+  const bool is_part = set->draws % set->size != 0;
+  if (order_ == SampleOrder::shuffled && is_part && block_ > 0) {
+    // A set has fewer than 2^31 passes and there are fewer sets, or the epoch could not be counted.
+    index = BlockShuffle(seed_ + 1 + static_cast<std::uint64_t>(set - sets_.begin()), pass,
+                         set->size, block_)(index);
+  } else if (order_ == SampleOrder::shuffled && is_part) {
     const core::RandomKey key(seed_, core::RandomUse::passes,
                               pass_stream(static_cast<std::size_t>(set - sets_.begin()), pass));
     index = core::Permutation(key, set->size)(index);
@@ -85,11 +91,15 @@ std::vector<std::int64_t> Sampler::batch(std::int64_t step) const {
   const core::RandomKey key(seed_, core::RandomUse::shuffle,
                             static_cast<std::uint64_t>(epoch(step)));
   const core::Permutation permutation(key, epoch_size_);
+  const BlockShuffle by_blocks(seed_, epoch(step), epoch_size_, std::max<std::int64_t>(1, block_));
+  const auto shuffled = [&](std::int64_t draw) {
+    return block_ > 0 ? by_blocks(draw) : permutation(draw);
+  };
   std::vector<std::int64_t> sequences;
   sequences.reserve(static_cast<std::size_t>(end - begin));
   for (std::int64_t draw = begin; draw < end; ++draw) {
     sequences.push_back(
-        sequence(epoch(step), order_ == SampleOrder::shuffled ? permutation(draw) : draw));
+        sequence(epoch(step), order_ == SampleOrder::shuffled ? shuffled(draw) : draw));
   }
   return sequences;
 }

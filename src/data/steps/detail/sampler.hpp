@@ -19,16 +19,18 @@ struct SampledSet {
 /// Every epoch takes round(weight * size) sequences of every set, at least one: with a weight of 2
 /// each twice, with 0.5 half of them, and the other half in the next epoch. The last batch of an
 /// epoch may be smaller. The order depends on (seed, epoch) alone, never on ranks or on earlier
-/// calls, and takes no memory: it is computed, not drawn.
+/// calls, and takes no memory: it is computed, not drawn. With `block` > 0 sequences that are
+/// neighbours stay near each other (BlockShuffle).
 class Sampler {
  public:
   /// global_batch > 0 (sequences an optimizer step).
   Sampler(const std::vector<SampledSet>& sets, std::int64_t global_batch, std::uint64_t seed,
-          SampleOrder order);
+          SampleOrder order, std::int64_t block = 0);
 
   /// One set that an epoch passes over once.
-  Sampler(std::int64_t size, std::int64_t global_batch, std::uint64_t seed, SampleOrder order)
-      : Sampler({{size, 1}}, global_batch, seed, order) {}
+  Sampler(std::int64_t size, std::int64_t global_batch, std::uint64_t seed, SampleOrder order,
+          std::int64_t block = 0)
+      : Sampler({{size, 1}}, global_batch, seed, order, block) {}
 
   std::int64_t steps_per_epoch() const { return (epoch_size_ - 1) / global_batch_ + 1; }
   std::int64_t epoch(std::int64_t step) const { return step / steps_per_epoch(); }
@@ -58,6 +60,7 @@ class Sampler {
   std::int64_t global_batch_;
   std::uint64_t seed_;
   SampleOrder order_;
+  std::int64_t block_;
 };
 
 }  // namespace finetune::data
