@@ -100,10 +100,11 @@ std::string settings_of(const Generator& of, const std::string& models) {
 
 std::unique_ptr<data::Records> open_prompts(const std::string& file) {
   try {
-    return data::open_records(file);
+    auto records = data::open_records(file);
+    (void)records->size();  // looks for them
+    return records;
   } catch (const core::Error& error) {
-    // What reads the file knows of training data alone.
-    if (std::string(error.what()).find("there is nothing to train on") == std::string::npos) throw;
+    if (std::string(error.what()).find("it holds no record") == std::string::npos) throw;
     core::fail(error.kind(), {file, "has no prompts", "there is nothing to answer",
                               "Write a JSON object a line with \"prompt\" or \"messages\"."});
   }

@@ -241,30 +241,32 @@ at::Tensor attend_text(const at::Tensor& qkv, const at::Tensor& kept, std::int64
   return merge_heads(attended.out);
 }
 
-bool is_token_each(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence) {
-  const bool has_kernel = qkv.is_cpu() && shape.softcap == 0 && qkv.is_contiguous() &&
-                          (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16);
-  return has_kernel && std::ranges::all_of(sequence.stretches, [](const Stretch& stretch) {
-           return stretch.length == 1;
-         });
+/// Whether a new token of a text alone is attended to by a kernel of ours.
+bool has_token_kernel(const at::Tensor& qkv, const AttentionShape& shape) {
+  return qkv.is_cpu() && shape.softcap == 0 && qkv.is_contiguous() &&
+         (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16);
 }
 
+/// Texts [begin, end), neighbours with a new token each.
 void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
-                   std::int64_t i_layer, const Sinks& sinks, const at::Tensor& out) {
+                   std::size_t begin, std::size_t end, std::int64_t i_layer, const Sinks& sinks,
+                   const at::Tensor& out) {
   const at::Tensor sinks_H = sinks.exist() ? sinks.logits_H().contiguous() : at::Tensor();
+  const std::int64_t row = sequence.stretches[begin].begin;
   const auto compute = [&]<typename T>() {
     std::vector<typename kernels::TokenAttention<T>::Text> texts;
-    for (const KvCache* cache : sequence.caches) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const KvCache* cache = sequence.caches[i];
       const std::int64_t total = cache->length + 1;
       const at::Tensor& kept = cache->layers[static_cast<std::size_t>(i_layer)];
       texts.push_back(
           {static_cast<const T*>(kept.const_data_ptr()), first_seen(shape, total), total});
     }
     kernels::attend_tokens<T>({.texts = texts,
-                               .q = static_cast<const T*>(qkv.const_data_ptr()),
+                               .q = static_cast<const T*>(qkv.const_data_ptr()) + row * qkv.size(1),
                                .q_stride = qkv.size(1),
                                .sinks = sinks.exist() ? sinks_H.const_data_ptr<float>() : nullptr,
-                               .out = static_cast<T*>(out.data_ptr()),
+                               .out = static_cast<T*>(out.data_ptr()) + row * out.size(1),
                                .heads = shape.num_heads,
                                .key_heads = shape.num_kv_heads,
                                .head_size = shape.head_size});
@@ -273,6 +275,16 @@ void attend_tokens(const at::Tensor& qkv, const AttentionShape& shape, const Seq
     compute.template operator()<float>();
   else
     compute.template operator()<kernels::bf16>();
+}
+
+/// A prompt, of which the model has seen nothing, as if it were alone.
+at::Tensor attend_prompt(const at::Tensor& qkv, const AttentionShape& shape, const Sinks& sinks,
+                         Path path) {
+  Sequence alone;
+  alone.batch = 1;
+  alone.length = qkv.size(0);
+  alone.stretches = {{.begin = 0, .length = qkv.size(0)}};
+  return attend_pass(qkv, shape, alone, sinks, path).out;
 }
 
 }  // namespace
@@ -294,28 +306,43 @@ at::Tensor attend_cached(const at::Tensor& qkv, const AttentionShape& shape,
     is_first_pass = is_first_pass && length == 0;
   }
   // New tokens of a prompt see each other.
-  if (is_first_pass) return attend_pass(qkv, shape, sequence, sinks, path).out;
+  if (is_first_pass && !qkv.is_cpu()) return attend_pass(qkv, shape, sequence, sinks, path).out;
   const at::Tensor out = at::empty({qkv.size(0), q_size}, qkv.options());
-  if (is_token_each(qkv, shape, sequence)) {
-    attend_tokens(qkv, shape, sequence, i_layer, sinks, out);
-    return out;
+  // Each text is computed in the same way whatever else is in the pass, in all its bits.
+  const bool has_kernel = has_token_kernel(qkv, shape);
+  const auto is_token = [&](std::size_t i) {
+    return has_kernel && sequence.stretches[i].length == 1;
+  };
+  std::vector<std::size_t> others;
+  for (std::size_t begin = 0, end = 0; begin < sequence.stretches.size(); begin = end) {
+    end = begin + 1;
+    if (!is_token(begin)) {
+      others.push_back(begin);
+      continue;
+    }
+    while (end < sequence.stretches.size() && is_token(end))
+      ++end;
+    attend_tokens(qkv, shape, sequence, begin, end, i_layer, sinks, out);
   }
   const auto attend_to = [&](std::int64_t begin, std::int64_t end) {
     const at::NoGradGuard no_autograd;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Stretch& stretch = sequence.stretches[static_cast<std::size_t>(i)];
-      const std::int64_t total =
-          sequence.caches[static_cast<std::size_t>(i)]->length + stretch.length;
+    for (std::int64_t k = begin; k < end; ++k) {
+      const std::size_t i = others[static_cast<std::size_t>(k)];
+      const Stretch& stretch = sequence.stretches[i];
+      const std::int64_t before = sequence.caches[i]->length;
+      const at::Tensor of_text = qkv.narrow(0, stretch.begin, stretch.length);
       out.narrow(0, stretch.begin, stretch.length)
-          .copy_(attend_text(qkv.narrow(0, stretch.begin, stretch.length), kept_of(i), total, shape,
-                             sinks, path));
+          .copy_(before == 0 ? attend_prompt(of_text, shape, sinks, path)
+                             : attend_text(of_text, kept_of(static_cast<std::int64_t>(i)),
+                                           before + stretch.length, shape, sinks, path));
     }
   };
+  const std::int64_t num_others = std::ssize(others);
   // A token of one text is too little for all cores.
-  if (qkv.is_cpu() && num_texts > 1)
-    at::parallel_for(0, num_texts, 1, attend_to);
+  if (qkv.is_cpu() && num_others > 1)
+    at::parallel_for(0, num_others, 1, attend_to);
   else
-    attend_to(0, num_texts);
+    attend_to(0, num_others);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "model/activations.hpp"
 #include "model/gradients.hpp"
 #include "model/ops.hpp"
+#include "model/products.hpp"
 #include "model/upload.hpp"
 #include "model/weight.hpp"
 
@@ -66,7 +67,12 @@ void score_rewards(at::Tensor& logits_N1, const at::Tensor& d_score_N, LabelScor
 }  // namespace
 
 at::Tensor Ops::logits(const at::Tensor& x_ND, int row) {
-  at::Tensor logits = matmul(x_ND, weights_.matrix({row, 1}), path_).to(at::kFloat);
+  const Weight weight = weights_.matrix({row, 1});
+  // Of a few labels, whose numbers are read and compared: narrow ones would often be equal.
+  const bool widens = outputs_.are_of_texts() && x_ND.scalar_type() != at::kFloat;
+  at::Tensor logits = widens
+                          ? product(x_ND.to(at::kFloat), unpacked(weight).to(at::kFloat).t(), path_)
+                          : matmul(x_ND, weight, path_).to(at::kFloat);
   const double cap = outputs_.softcap;
   return cap > 0 ? logits.div_(cap).tanh_().mul_(cap) : logits;
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/products.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -52,17 +54,13 @@ namespace {
 
 thread_local FewRows::Expected expected_rows;
 
-/// How many of a product's first rows are few, which is one with the transpose of a matrix that
-/// lies row by row.
-std::int64_t num_few_rows(const at::Tensor& a, const at::Tensor& b) {
-  const std::int64_t count = expected_rows.of_all               ? a.size(0)
-                             : expected_rows.total == a.size(0) ? expected_rows.count
-                                                                : 0;
-  if (count == 0 || count > kernels::most_few_rows || !a.is_cpu() || !a.is_contiguous() ||
-      !b.t().is_contiguous() || b.scalar_type() != a.scalar_type() ||
-      (a.scalar_type() != at::kFloat && a.scalar_type() != at::kBFloat16))
-    return 0;
-  return count;
+/// Whether it is a product with the transpose of a matrix that lies row by row, of which rows are
+/// expected that do not depend on each other.
+bool is_by_texts(const at::Tensor& a, const at::Tensor& b) {
+  const bool is_expected = expected_rows.of_all || expected_rows.total == a.size(0);
+  return is_expected && a.size(0) > 0 && a.is_cpu() && a.is_contiguous() && b.t().is_contiguous() &&
+         b.scalar_type() == a.scalar_type() &&
+         (a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16);
 }
 
 template <typename T>
@@ -90,31 +88,53 @@ void plain_product(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Pa
     at::mm_out(out, a, b);
 }
 
+/// Each text's rows as if it were alone.
+void product_by_texts(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {
+  constexpr std::int64_t most = kernels::most_few_rows;
+  const auto few = [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += most) {
+      const std::int64_t count = std::min(most, end - begin);
+      few_rows_product(out.narrow(0, begin, count), a.narrow(0, begin, count), b);
+    }
+  };
+  if (expected_rows.of_all) return few(0, a.size(0));
+  std::int64_t begin = 0, end = 0;  // of short texts side by side
+  for (const std::int64_t rows : expected_rows.of_texts) {
+    if (rows > most) {
+      few(begin, end);
+      at::Tensor of_text = out.narrow(0, end, rows);
+      plain_product(of_text, a.narrow(0, end, rows), b, path);
+      begin = end + rows;
+    }
+    end += rows;
+  }
+  few(begin, end);
+}
+
 }  // namespace
 
-FewRows::FewRows() : before_(std::exchange(expected_rows, {.of_all = true})) {}
-FewRows::FewRows(std::int64_t count, std::int64_t total)
-    : before_(std::exchange(expected_rows, {.count = count, .total = total})) {}
+FewRows::FewRows()
+    : before_(std::exchange(expected_rows, {.of_all = true, .of_texts = {}, .total = 0})) {}
+FewRows::FewRows(std::vector<std::int64_t> of_texts) : before_(expected_rows) {
+  const std::int64_t total = std::accumulate(of_texts.begin(), of_texts.end(), std::int64_t{0});
+  expected_rows = {.of_all = false, .of_texts = std::move(of_texts), .total = total};
+}
 FewRows::~FewRows() {
-  expected_rows = before_;
+  expected_rows = std::move(before_);
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Path path) {
-  if (num_few_rows(a, b) == 0 && !is_widened(a, path)) return at::mm(a, b);
+  if (!is_by_texts(a, b) && !is_widened(a, path)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   product_out(out, a, b, path);
   return out;
 }
 
 void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {
-  const std::int64_t count = out.is_contiguous() ? num_few_rows(a, b) : 0;
-  if (count > 0) {
-    few_rows_product(out.narrow(0, 0, count), a.narrow(0, 0, count), b);
-    if (count == a.size(0)) return;
-    at::Tensor others = out.narrow(0, count, a.size(0) - count);
-    return plain_product(others, a.narrow(0, count, others.size(0)), b, path);
-  }
-  plain_product(out, a, b, path);
+  if (out.is_contiguous() && is_by_texts(a, b))
+    product_by_texts(out, a, b, path);
+  else
+    plain_product(out, a, b, path);
 }
 
 void product_add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path) {

@@ -5,6 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "core/dtype.hpp"
 #include "model/path.hpp"
 
@@ -32,20 +35,21 @@ void product_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path
 /// out += a b, rounded once.
 void product_add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Path path);
 
-/// For as long as it lives, products that this thread begins expect few rows: those of up to
-/// kernels::most_few_rows on a CPU are computed by kernels::few_rows_product, where a row does not
-/// depend on the others. Not in training, where a block that is recomputed has to get the bits that
-/// it had; nor for prompts, which have many rows.
+/// For as long as it lives, products that this thread begins are computed so that a row does not
+/// depend on rows of other texts: on a CPU, where there are few, by kernels::few_rows_product. Not
+/// in training, where a block that is recomputed has to get the bits that it had.
 class FewRows {
  public:
   struct Expected {
-    bool of_all = false;                ///< all products have few rows
-    std::int64_t count = 0, total = 0;  ///< else the first so many rows of so many are few
+    bool of_all = false;  ///< each row is of a text of its own
+    /// Else, of products with as many rows as these have together, rows of one text each.
+    std::vector<std::int64_t> of_texts = {};
+    std::int64_t total = 0;
   };
 
   FewRows();
-  /// Of the first `count` rows of products with `total` rows; the others are computed as usual.
-  FewRows(std::int64_t count, std::int64_t total);
+  /// Rows of texts: a long one is computed by itself as usual, short ones as few rows.
+  explicit FewRows(std::vector<std::int64_t> of_texts);
   ~FewRows();
   FewRows(const FewRows&) = delete;
   FewRows& operator=(const FewRows&) = delete;

@@ -78,6 +78,39 @@ TEST_F(Generate, AnswersAFileAlikeOnAnyRanks) {
   expect_same(4, "shared.jsonl", {"--tp", "2"});
 }
 
+TEST_F(Generate, ATextIsThatOfItsPromptAloneWhateverElseIsInAPass) {
+  // Prompts of a few and of many tokens, which end at different times: others begin beside those
+  // that go on.
+  const fs::path folder = empty_folder("generate.batches");
+  {
+    std::ofstream out(folder / "prompts.jsonl");
+    for (int i = 0; i < 44; ++i) {
+      std::string prompt = "The ring is";
+      for (int word = 0; word < i % 8 * 7; ++word)
+        prompt += " a" + std::to_string(word * i % 10);
+      core::Json line = {{"prompt", prompt}, {"max_tokens", 2 + i * 5 % 13}};
+      if (i % 4 == 1) line.update({{"temperature", 0.9}, {"seed", i}});
+      out << line.dump() << "\n";
+    }
+  }
+  for (const char* dtype : {"bf16", "fp32"}) {
+    std::string expected;
+    for (const auto& [ranks, batch] :
+         {std::pair(1, "1"), {1, "5"}, {1, "44"}, {2, "8"}, {3, "32"}}) {
+      const std::string output = std::string(dtype) + batch + ".jsonl";
+      const Outcome outcome = run_program(
+          finetune_on(ranks, {"generate", model(), "--file", "prompts.jsonl", "-o", output,
+                              "--dtype", dtype, "--batch", batch, "--log-probs"}),
+          folder);
+      ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+      const std::string answers = text_of(folder / output);
+      if (expected.empty()) expected = answers;
+      EXPECT_TRUE(answers == expected) << dtype << ", " << ranks << " ranks, batches of " << batch;
+    }
+    EXPECT_EQ(std::ranges::count(expected, '\n'), 44);
+  }
+}
+
 TEST_F(Generate, GoesOnWhereItWasKilled) {
   const fs::path folder = empty_folder("generate.killed");
   write_prompts(folder / "prompts.jsonl", 40);

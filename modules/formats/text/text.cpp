@@ -71,7 +71,7 @@ class FileReader final : public data::SampleReader {
   explicit FileReader(const fs::path& path) : path_(path), file_(data::open_plain(path)) {
     if (file_.file().size_bytes() == 0) {
       core::fail(core::ErrorKind::input,
-                 {path.string(), "is empty", "there is nothing to train on", "Check data.path."});
+                 {path.string(), "is empty", "it holds no text", "Is it the right file?"});
     }
     if (file_.file().size_bytes() > longest_document_bytes) {
       core::fail(core::ErrorKind::input,

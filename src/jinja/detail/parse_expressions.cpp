@@ -25,6 +25,26 @@ class ExpressionParser::Deeper {
   ExpressionParser& parser_;
 };
 
+/// An expression, which counts its links if it is in no other.
+class ExpressionParser::Whole {
+ public:
+  explicit Whole(ExpressionParser& parser) : parser_(parser) {
+    if (parser_.whole_++ == 0) parser_.links_ = 0;
+  }
+  ~Whole() { --parser_.whole_; }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+
+ private:
+  ExpressionParser& parser_;
+};
+
+void ExpressionParser::link() {
+  constexpr int most = 500;  // Each is a level of the tree, which is evaluated from the top.
+  if (++links_ > most)
+    reader_.fail(fmt::format("an expression has more than {} parts in a row", most));
+}
+
 namespace {
 
 ExpressionPtr binary(std::string sign, ExpressionPtr left, ExpressionPtr right) {
@@ -38,9 +58,11 @@ ExpressionPtr binary(std::string sign, ExpressionPtr left, ExpressionPtr right) 
 }  // namespace
 
 ExpressionPtr ExpressionParser::expression() {
+  const Whole whole(*this);
   const Deeper deeper(*this);
   ExpressionPtr value = either();
   while (reader_.take_name("if")) {
+    link();
     auto node = std::make_unique<Conditional>();
     node->then = std::move(value);
     node->condition = either();
@@ -51,6 +73,7 @@ ExpressionPtr ExpressionParser::expression() {
 }
 
 ExpressionPtr ExpressionParser::tuple(bool has_condition) {
+  const Whole whole(*this);
   const auto one = [&] { return has_condition ? expression() : either(); };
   ExpressionPtr first = one();
   if (!reader_.now().is_sign(",")) return first;
@@ -67,18 +90,22 @@ ExpressionPtr ExpressionParser::tuple(bool has_condition) {
   return node;
 }
 
-ExpressionPtr ExpressionParser::either() {
-  ExpressionPtr left = both();
-  while (reader_.take_name("or"))
-    left = binary("or", std::move(left), both());
+ExpressionPtr ExpressionParser::chain(const char* sign, bool (Reader::*take)(std::string_view),
+                                      ExpressionPtr (ExpressionParser::*operand)()) {
+  ExpressionPtr left = (this->*operand)();
+  while ((reader_.*take)(sign)) {
+    link();
+    left = binary(sign, std::move(left), (this->*operand)());
+  }
   return left;
 }
 
+ExpressionPtr ExpressionParser::either() {
+  return chain("or", &Reader::take_name, &ExpressionParser::both);
+}
+
 ExpressionPtr ExpressionParser::both() {
-  ExpressionPtr left = negation();
-  while (reader_.take_name("and"))
-    left = binary("and", std::move(left), negation());
-  return left;
+  return chain("and", &Reader::take_name, &ExpressionParser::negation);
 }
 
 ExpressionPtr ExpressionParser::negation() {
@@ -115,6 +142,7 @@ ExpressionPtr ExpressionParser::comparison() {
 ExpressionPtr ExpressionParser::sum() {
   ExpressionPtr left = concatenation();
   while (reader_.now().is_sign("+") || reader_.now().is_sign("-")) {
+    link();
     std::string sign = reader_.take().text;
     left = binary(std::move(sign), std::move(left), concatenation());
   }
@@ -122,10 +150,7 @@ ExpressionPtr ExpressionParser::sum() {
 }
 
 ExpressionPtr ExpressionParser::concatenation() {
-  ExpressionPtr left = product();
-  while (reader_.take_sign("~"))
-    left = binary("~", std::move(left), product());
-  return left;
+  return chain("~", &Reader::take_sign, &ExpressionParser::product);
 }
 
 ExpressionPtr ExpressionParser::product() {
@@ -135,6 +160,7 @@ ExpressionPtr ExpressionParser::product() {
     for (const char* known : {"*", "/", "//", "%"})
       if (reader_.now().is_sign(known)) sign = known;
     if (sign.empty()) return left;
+    link();
     reader_.take();
     left = binary(std::move(sign), std::move(left), power());
   }
@@ -142,8 +168,10 @@ ExpressionPtr ExpressionParser::product() {
 
 ExpressionPtr ExpressionParser::power() {
   ExpressionPtr left = unary();
-  while (reader_.take_sign("**"))
+  while (reader_.take_sign("**")) {
+    link();
     left = binary("**", std::move(left), unary());
+  }
   return left;
 }
 
@@ -242,6 +270,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr of) {
     if (reader_.now().is_sign(".") || reader_.now().is_sign("[")) {
       of = subscript(std::move(of));
     } else if (reader_.now().is_sign("(")) {
+      link();
       auto node = std::make_unique<Call>();
       node->callee = std::move(of);
       node->arguments = arguments();
@@ -253,6 +282,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr of) {
 }
 
 ExpressionPtr ExpressionParser::subscript(ExpressionPtr of) {
+  link();
   if (reader_.take_sign("[")) return element(std::move(of));
   reader_.expect_sign(".");
   const Token token = reader_.take();
@@ -292,6 +322,7 @@ ExpressionPtr ExpressionParser::element(ExpressionPtr of) {
 }
 
 CallArguments ExpressionParser::arguments() {
+  const Whole whole(*this);
   CallArguments all;
   reader_.expect_sign("(");
   for (bool is_first = true; !reader_.now().is_sign(")"); is_first = false) {
@@ -316,6 +347,8 @@ CallArguments ExpressionParser::arguments() {
 }
 
 std::unique_ptr<Filter> ExpressionParser::filter(ExpressionPtr of) {
+  const Whole whole(*this);
+  link();
   auto node = std::make_unique<Filter>();
   node->name = reader_.expect_any_name("the name of a filter");
   try {
@@ -343,6 +376,7 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr of) {
 }
 
 ExpressionPtr ExpressionParser::test(ExpressionPtr of) {
+  link();
   reader_.expect_name("is");
   auto node = std::make_unique<Test>();
   node->is_negated = reader_.take_name("not");

@@ -58,6 +58,12 @@ class ExpressionParser {
 
  private:
   class Deeper;
+  class Whole;
+  /// Counts another node on top of those before it, as in a.b.c or a + b + c.
+  void link();
+  /// Operands between signs of one kind.
+  ExpressionPtr chain(const char* sign, bool (Reader::*take)(std::string_view),
+                      ExpressionPtr (ExpressionParser::*operand)());
   ExpressionPtr either();
   ExpressionPtr both();
   ExpressionPtr negation();
@@ -78,6 +84,8 @@ class ExpressionParser {
 
   Reader& reader_;
   int depth_ = 0;
+  int whole_ = 0;  ///< expressions within each other
+  int links_ = 0;  ///< of the outermost
 };
 
 struct Parsed {

@@ -69,7 +69,24 @@ TaskFolder::TaskFolder(const comm::Communicator& world, fs::path folder, Writing
   });
 }
 
+void TaskFolder::require_own_results() const {
+  std::error_code ignored;
+  const fs::path results = folder_ / results_name, whose = folder_ / fingerprint_name;
+  if (!fs::exists(results, ignored)) return;
+  constexpr std::int64_t longest = 256;
+  if (fs::exists(whose, ignored) && core::read_text(whose, longest) == fingerprint_) return;
+  core::fail(core::ErrorKind::create,
+             {results.string(), "is there, and is not of this evaluation",
+              "other models, tasks or settings have other results, which would be lost",
+              "Name another folder, or remove this one."});
+}
+
 tasks::Progress TaskFolder::progress(const std::string& fingerprint) {
+  fingerprint_ = fingerprint;
+  if (writing_ == Writing::vital)
+    attempt([&] {
+      if (world_.is_root()) require_own_results();
+    });
   std::string lines = known_lines(world_, folder_);
   const tasks::Progress known(lines, fingerprint, [](const std::string&) {});
   // A line that was cut off would spoil the next one.
@@ -93,6 +110,7 @@ void TaskFolder::finish(const std::vector<tasks::Outcome>& outcomes, const std::
     if (!world_.is_root()) return;
     core::Json results = tasks::json_of(tasks::figures_of(outcomes));
     results["table"] = table;
+    core::write_text_atomically(folder_ / fingerprint_name, fingerprint_);
     core::write_text_atomically(folder_ / samples_name, lines_of(outcomes));
     // The last one: where it is, all is there.
     core::write_text_atomically(folder_ / results_name, results.dump(2) + "\n");

@@ -21,6 +21,8 @@ class TaskFolder {
   static constexpr const char* progress_name = "progress.jsonl";
   static constexpr const char* results_name = "results.json";
   static constexpr const char* samples_name = "samples.jsonl";
+  /// Whose results they are.
+  static constexpr const char* fingerprint_name = ".evaluation";
 
   /// Whether what cannot be written ends it, or is only warned of.
   enum class Writing { vital, optional };
@@ -28,7 +30,8 @@ class TaskFolder {
              Writing writing = Writing::vital);
 
   /// What is known from an evaluation of this fingerprint that was stopped; lines follow. Lives no
-  /// longer than the folder.
+  /// longer than the folder. Throws, where writing is vital: ErrorKind::create if results are there
+  /// that are of another one, or of somebody else.
   tasks::Progress progress(const std::string& fingerprint);
 
   enum class KeepProgress { no, yes };
@@ -42,6 +45,7 @@ class TaskFolder {
  private:
   std::filesystem::path progress_file() const { return folder_ / progress_name; }
   void write(const std::string& line);
+  void require_own_results() const;
   /// Calls `f` on all ranks; what fails is dealt with as `writing_` says.
   template <typename F>
   void attempt(const F& f);
@@ -50,6 +54,7 @@ class TaskFolder {
   std::filesystem::path folder_;
   Writing writing_;
   std::ofstream file_;
+  std::string fingerprint_;
   bool is_lost_ = false;  ///< a line could not be written
 };
 

@@ -333,16 +333,13 @@ at::Tensor logits(const Engine& engine, const at::Tensor& ids_N, const model::Se
 }
 
 at::Tensor last_logits(const Engine& engine, const std::optional<NewTokens>& tokens) {
-  // Texts that go on come first, and have a token each; behind them are prompts that begin.
+  // What a text becomes does not depend on which others are there.
   std::optional<model::FewRows> few_rows;
   if (tokens) {
-    const auto& stretches = tokens->sequence.stretches;
-    const auto goes_on = [](const model::Stretch& stretch) { return stretch.length == 1; };
-    const auto prompts = std::ranges::find_if_not(stretches, goes_on);
-    if (prompts == stretches.end())
-      few_rows.emplace();
-    else
-      few_rows.emplace(prompts - stretches.begin(), tokens->ids_N.size(0));
+    std::vector<std::int64_t> lengths;
+    for (const model::Stretch& stretch : tokens->sequence.stretches)
+      lengths.push_back(stretch.length);
+    few_rows.emplace(std::move(lengths));
   }
   at::Tensor logits;
   run_forward(engine, tokens ? &tokens->ids_N : nullptr, tokens ? &tokens->sequence : nullptr,

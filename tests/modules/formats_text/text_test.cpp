@@ -83,9 +83,9 @@ TEST(Text, RefusesBinaryFiles) {
 
 TEST(Text, RefusesEmptyFiles) {
   EXPECT_EQ(refusal_of("d.txt", ""),
-            "65: d.txt: is empty (there is nothing to train on). Check data.path.");
+            "65: d.txt: is empty (it holds no text). Is it the right file?");
   EXPECT_EQ(refusal_of("d.jsonl", ""),
-            "65: d.jsonl: is empty (there is nothing to train on). Check data.path.");
+            "65: d.jsonl: is empty (it holds no record). Is it the right file?");
 }
 
 TEST(Text, RefusesRecordsWithoutText) {

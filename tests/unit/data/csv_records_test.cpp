@@ -108,9 +108,8 @@ TEST(Tables, ThatAreBrokenSayWhere) {
             "65: d.csv:3: holds a byte of value 0 (UTF-16 and binary files do). Convert the file "
             "to UTF-8.");
   EXPECT_EQ(refusal_of("a,b\n"),
-            "65: d.csv: has no row below its names (there is nothing to train on). Check "
-            "data.path.");
-  EXPECT_EQ(refusal_of(""), "65: d.csv: is empty (there is nothing to train on). Check data.path.");
+            "65: d.csv: has no row below its names (it holds no record). Is it the right file?");
+  EXPECT_EQ(refusal_of(""), "65: d.csv: is empty (it holds no record). Is it the right file?");
 }
 
 }  // namespace

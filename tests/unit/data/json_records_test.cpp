@@ -60,8 +60,7 @@ TEST(JsonRecords, ReadsEntriesAcrossItsBuffersEdge) {
 }
 
 TEST(JsonRecords, RefusesAFileWithoutEntries) {
-  EXPECT_EQ(refusal_of(""),
-            "65: d.json: is empty (there is nothing to train on). Check data.path.");
+  EXPECT_EQ(refusal_of(""), "65: d.json: is empty (it holds no record). Is it the right file?");
   EXPECT_TRUE(begins(refusal_of(" \n\n"), "65: d.json: has no entries"));
   EXPECT_TRUE(begins(refusal_of("[ ]"), "65: d.json: has no entries"));
 }

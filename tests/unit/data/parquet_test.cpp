@@ -98,7 +98,7 @@ TEST(Parquet, RefusesDamagedAndEmptyFiles) {
                   .starts_with("65: e.parquet: cannot be read as Parquet ("));
   const auto path = write(folder, *sample_table()->Slice(0, 0), 2);
   EXPECT_EQ(refusal([&] { open_records(path); }, folder.path()),
-            "65: d.parquet: has no rows (there is nothing to train on). Check data.path.");
+            "65: d.parquet: has no rows (it holds no record). Is it the right file?");
 }
 
 }  // namespace

@@ -69,6 +69,20 @@ TEST(Hostile, TextsThatNestWithoutEndAreNoTemplates) {
   EXPECT_THROW(Template::parse("{{ " + repeated("-", 100'000) + "1 }}"), Problem);
   EXPECT_THROW(Template::parse("{{ " + repeated("not ", 100'000) + "1 }}"), Problem);
   EXPECT_THROW(Template::parse(repeated("{% if x %}", 100'000)), Problem);
+  // Rows of parts nest in the tree, too.
+  for (const char* part : {".a", "[0]", "[1:]", "+1", "-1", "*1", "/1", "**1", "~'a'", "|lower",
+                           "()", " and 1", " or 1", " is defined", " if 1", "|lower()"}) {
+    EXPECT_THROW(Template::parse("{{ x" + repeated(part, 50'000) + " }}"), Problem) << part;
+    EXPECT_THROW(Template::parse("{% if x" + repeated(part, 50'000) + " %}{% endif %}"), Problem);
+    EXPECT_THROW(
+        Template::parse("{{ [x" + repeated(part, 300) + ", y" + repeated(part, 300) + "] }}"),
+        Problem)
+        << part;
+    EXPECT_NO_THROW(
+        Template::parse("{{ x" + repeated(part, 400) + " }}{{ y" + repeated(part, 400) + " }}"))
+        << part;
+  }
+  EXPECT_EQ(Template::parse("{{ 1" + repeated("+1", 499) + " }}").render({}, 0, few).text, "500");
 }
 
 }  // namespace

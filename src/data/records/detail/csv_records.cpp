@@ -143,7 +143,7 @@ EntryIndex CsvRecords::find_rows(std::size_t most_rows) const {
   if (rows.size() < 2)
     core::fail(core::ErrorKind::input,
                {path().string(), rows.size() == 0 ? "is empty" : "has no row below its names",
-                "there is nothing to train on", "Check data.path."});
+                "it holds no record", "Is it the right file?"});
   return rows;
 }
 

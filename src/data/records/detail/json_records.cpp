@@ -60,7 +60,7 @@ JsonRecords::Entries JsonRecords::find_entries(std::size_t most_entries) const {
   if (index.size() == 0)
     core::fail(core::ErrorKind::input,
                {path().string(), file.size_bytes() == 0 ? "is empty" : "has no entries",
-                "there is nothing to train on", "Check data.path."});
+                "it holds no record", "Is it the right file?"});
   return {begin.is_array, std::move(index)};
 }
 

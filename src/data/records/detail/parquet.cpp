@@ -144,7 +144,7 @@ class ParquetRecords final : public Records {
       ends_.push_back(end += metadata->RowGroup(group)->num_rows());
     if (end > 0) return;
     core::fail(core::ErrorKind::input,
-               {path.string(), "has no rows", "there is nothing to train on", "Check data.path."});
+               {path.string(), "has no rows", "it holds no record", "Is it the right file?"});
   }
 
   std::int64_t size() const override { return ends_.back(); }
