@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cstdint>
 #include <exception>
 #include <numeric>
 #include <thread>
@@ -34,29 +36,65 @@ Indices by_decreasing(std::int64_t count, const Positions& positions) {
   return order;
 }
 
-/// Open bins by the room left in them; the fullest that takes something is found in log(capacity).
+/// Which rooms some bin has: a bit each, and above them a bit for each word that is not empty.
+class RoomSet {
+ public:
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+  explicit RoomSet(std::size_t size) : words_(size / 64 + 1), tops_(words_.size() / 64 + 1) {}
+
+  void set(std::size_t room) {
+    words_[room / 64] |= bit(room);
+    tops_[room / 64 / 64] |= bit(room / 64);
+  }
+  void clear(std::size_t room) {
+    std::uint64_t& word = words_[room / 64];
+    word &= ~bit(room);
+    if (word == 0) tops_[room / 64 / 64] &= ~bit(room / 64);
+  }
+  /// The smallest room >= `from` that is there.
+  std::size_t smallest_from(std::size_t from) const {
+    const std::size_t in_word = next(words_[from / 64], from % 64);
+    if (in_word < 64) return from / 64 * 64 + in_word;
+    const std::size_t word = from / 64 + 1;
+    for (std::size_t top = word / 64; top < tops_.size(); ++top) {
+      const std::size_t found = next(tops_[top], top == word / 64 ? word % 64 : 0);
+      if (found == 64) continue;
+      const std::size_t at = top * 64 + found;
+      return at * 64 + next(words_[at], 0);
+    }
+    return none;
+  }
+
+ private:
+  static std::uint64_t bit(std::size_t i) { return std::uint64_t{1} << i % 64; }
+  /// The first bit of `word` from `from` on; 64 if there is none.
+  static std::size_t next(std::uint64_t word, std::size_t from) {
+    return static_cast<std::size_t>(std::countr_zero(word >> from << from));
+  }
+
+  std::vector<std::uint64_t> words_, tops_;
+};
+
+/// Open bins by the room left in them; the fullest that takes something is found in a few words.
 class Bins {
  public:
   explicit Bins(std::int64_t capacity)
-      : capacity_(static_cast<std::size_t>(capacity)), open_(capacity_ + 1) {
-    while (width_ < capacity_ + 1)
-      width_ *= 2;
-    any_.assign(2 * width_, false);
-  }
+      : capacity_(static_cast<std::size_t>(capacity)),
+        open_(capacity_ + 1),
+        rooms_(capacity_ + 1) {}
 
   /// The bin that takes `size` positions: a new one if none has room.
   std::int64_t put(std::int64_t size) {
     const auto wanted = static_cast<std::size_t>(size);
-    const std::size_t room = smallest_from(wanted);
-    std::int64_t bin = num_bins_;
-    if (room == none) {
-      ++num_bins_;
-      place(bin, capacity_ - wanted);
-      return bin;
+    const std::size_t room = rooms_.smallest_from(wanted);
+    if (room == RoomSet::none) {
+      place(num_bins_, capacity_ - wanted);
+      return num_bins_++;
     }
-    bin = open_[room].back();
+    const std::int64_t bin = open_[room].back();
     open_[room].pop_back();
-    if (open_[room].empty()) mark(room, false);
+    if (open_[room].empty()) rooms_.clear(room);
     place(bin, room - wanted);
     return bin;
   }
@@ -64,40 +102,15 @@ class Bins {
   std::int64_t size() const { return num_bins_; }
 
  private:
-  static constexpr std::size_t none = static_cast<std::size_t>(-1);
-
   void place(std::int64_t bin, std::size_t room) {
     if (room == 0) return;  // full
     open_[room].push_back(bin);
-    mark(room, true);
-  }
-
-  /// any_ is a binary tree over the rooms: whether one below a node has a bin.
-  void mark(std::size_t room, bool value) {
-    std::size_t node = room + width_;
-    any_[node] = value;
-    for (node /= 2; node >= 1; node /= 2)
-      any_[node] = any_[2 * node] || any_[2 * node + 1];
-  }
-
-  /// The smallest room >= `from` that a bin has.
-  std::size_t smallest_from(std::size_t from) const {
-    std::size_t node = from + width_;
-    while (!any_[node]) {
-      while (node % 2 == 1)
-        node /= 2;
-      if (node == 0) return none;
-      ++node;  // the right neighbour of the last left child on the way up
-    }
-    while (node < width_)
-      node = any_[2 * node] ? 2 * node : 2 * node + 1;
-    return node - width_;
+    rooms_.set(room);
   }
 
   std::size_t capacity_;
-  std::size_t width_ = 1;
   std::vector<Indices> open_;
-  std::vector<bool> any_;
+  RoomSet rooms_;
   std::int64_t num_bins_ = 0;
 };
 

@@ -32,9 +32,9 @@ class Sequences {
   /// Samples fill sequences of `capacity` positions by best fit: longest first, those of equal
   /// length in the dataset's order, each into the fullest sequence that has room for it; `window`
   /// neighbours at a time, by `num_threads` threads. What the result is depends on the lengths
-  /// alone. Time: n log(capacity). Every sample takes capacity positions at most.
-  /// Source: best-fit decreasing; Johnson et al. 1974 (SIAM J. Comput. 3): never more than 11/9 of
-  /// the fewest sequences possible and four, of a window.
+  /// alone. Time: a few words of capacity / 64 a sample. Every sample takes capacity positions at
+  /// most. Source: best-fit decreasing; Johnson et al. 1974 (SIAM J. Comput. 3): never more than
+  /// 11/9 of the fewest sequences possible and four, of a window.
   static Sequences packed(Dataset dataset, std::int64_t capacity, int num_threads = 1,
                           std::int64_t window = default_window);
 
