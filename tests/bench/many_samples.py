@@ -74,16 +74,15 @@ def start(args, deck, output):
     if args.ranks > 1:
         command = ["mpirun", "--oversubscribe", "-n", str(args.ranks)] + command
     begin, most, first = time.perf_counter(), 0, None
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": str(args.threads)})
+    log = output.with_suffix(".log")
+    with open(log, "w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": str(args.threads)})
         while process.poll() is None:
             most = max(most, anonymous_kib(str(output)))
-            log.seek(0)
-            if first is None and "\nstep 1/" in log.read():
+            if first is None and "\nstep 1/" in log.read_text():
                 first = time.perf_counter() - begin
             time.sleep(0.05)
-        log.seek(0)
-        assert process.returncode == 0, log.read()
+    assert process.returncode == 0, log.read_text()
     return first, most / 1024
 
 
