@@ -2,6 +2,7 @@
 #include "data/records/decompress.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "core/file_lock.hpp"
 #include "data/records/detail/json_records.hpp"
+#include "data/text/record_reader.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::data::decompress_test {
@@ -116,6 +118,39 @@ TEST_F(Decompress, ErrorsNameLinesOfTheTextAndTheFileThatIsCompressed) {
   EXPECT_EQ(refusal([&] { records.object(1); }, folder_.path()),
             "65: a.jsonl.gz:2: is a JSON array (a sample is an object, { ... }). Correct or remove "
             "this entry.");
+}
+
+/// Records {"text": ...}.
+class TextRecords final : public RecordReader {
+ public:
+  using RecordReader::RecordReader;
+
+ private:
+  void read(std::int64_t i, Sample& sample) const override {
+    sample.segments = {{records().object(i).at("text").get<std::string>(), true}};
+  }
+};
+
+TEST_F(Decompress, OfAFolderAFewFilesLieUnpackedAtATime) {
+  constexpr int files = 12;
+  fs::create_directory(folder_.path() / "data");
+  for (int i = 0; i < files; ++i)
+    folder_.write(fmt::format("data/{:02}.jsonl.gz", i),
+                  gzip(fmt::format("{{\"text\": \"{}\"}}\n{{\"text\": \"b\"}}\n", i)));
+  const auto reader = open_files(DataPath(folder_.path() / "data"), record_endings(),
+                                 [](const fs::path& file) -> std::unique_ptr<SampleReader> {
+                                   return std::make_unique<TextRecords>(file);
+                                 });
+  EXPECT_EQ(num_copies(), 0u) << "nothing was asked for";
+  EXPECT_EQ(reader->size(), 2 * files);
+  EXPECT_LE(num_copies(), 1u);
+  for (std::int64_t i = 0; i < 2 * files; ++i) {
+    const Sample sample = reader->sample(i);
+    EXPECT_EQ(sample.segments[0].text, i % 2 == 1 ? "b" : std::to_string(i / 2));
+    EXPECT_LE(num_copies(), 4u);
+  }
+  EXPECT_EQ(reader->sample(0).segments[0].text, "0") << "and again";
+  EXPECT_LE(num_copies(), 4u);
 }
 
 TEST_F(Decompress, ManyProcessesShareOneCopyAndTheLastRemovesIt) {
