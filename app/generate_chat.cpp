@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -23,14 +25,46 @@ constexpr const char* help =
     "/again           the last question once more, to whoever answers now\n"
     "/system TEXT     the system message; without TEXT none\n"
     "/reset           forgets what was said\n"
-    "/quit            ends, as does the end of the input";
+    "/quit            ends, as does the end of the input (Ctrl-D)\n"
+    "Ctrl-C           ends an answer, or drops what was typed";
+
+/// A handler can reach nothing else.
+volatile std::sig_atomic_t interruptions = 0;
+
+/// While it lives, Ctrl-C interrupts what goes on, and not the program.
+class Interruptible {
+ public:
+  Interruptible() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interruptions = interruptions + 1; };
+    // Not restarted: what waits for a line is to end, too.
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~Interruptible() { ::sigaction(SIGINT, &before_, nullptr); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
 
 /// What is typed on the root; nothing at the end of the input. Collective on the world.
 std::optional<std::string> typed(const comm::Communicator& world, const std::string& asking) {
   std::string line;
   if (world.is_root()) {
-    if (::isatty(STDIN_FILENO) != 0) std::cerr << asking << std::flush;
-    const bool is_there = static_cast<bool>(std::getline(std::cin, line));
+    const bool is_terminal = ::isatty(STDIN_FILENO) != 0;
+    bool is_there = false;
+    for (bool asks = true; asks;) {
+      if (is_terminal) std::cerr << asking << std::flush;
+      const std::sig_atomic_t before = interruptions;
+      is_there = static_cast<bool>(std::getline(std::cin, line));
+      asks = !is_there && interruptions != before;
+      if (!asks) break;
+      std::cin.clear();
+      std::clearerr(stdin);
+      line.clear();
+      std::cerr << "\n";
+    }
     line = (is_there ? "1" : "0") + line;
   }
   line = world.broadcast_text(std::move(line));
@@ -145,8 +179,10 @@ class Chat {
     train::Engine engine = loaded_->engine();
     engine.uses_adapter = uses_adapter_ || adapter_.empty();
     Printer printer(of_.tokenizer, of_.world.is_root());
+    const std::sig_atomic_t before = interruptions;
     const train::GenerateOptions how{
         .on_token = [&](std::size_t, std::int32_t token) { printer.add(token); },
+        .should_stop = [&] { return interruptions != before; },
         .same_on_all_ranks = true};
     train::generate_texts(engine, std::span(&*request, 1), how);
     const std::string said = printer.finish();
@@ -168,7 +204,9 @@ class Chat {
 }  // namespace
 
 int generate_chat(const Generator& of) {
-  Chat(of).run();
+  Chat chat(of);
+  const Interruptible interruptible;
+  chat.run();
   return core::exit_done;
 }
 

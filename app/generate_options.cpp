@@ -50,7 +50,8 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate
       ->add_option("--temperature", arguments.sampling.temperature,
                    "0: always take the most likely token")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(CLI::Range(0.0, 100.0))
+      ->check([](const std::string& text) { return text == "nan" ? "is no number" : ""; });
   generate
       ->add_option("--top-p", arguments.sampling.top_p,
                    "Sample from the most likely tokens that together have this probability")
@@ -58,7 +59,7 @@ void add_generate(CLI::App& app, Arguments& arguments) {
   generate
       ->add_option("--top-k", arguments.sampling.top_k,
                    "Sample from so many of the most likely tokens")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 24));
   generate
       ->add_option("--min-p", arguments.sampling.min_p,
                    "Sample from tokens with this part of the likeliest's probability")

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "restart/adapter_job.hpp"
 
 namespace finetune::tests::mxfp4_test {
@@ -53,9 +55,12 @@ TEST(Mxfp4, StaysPackedUnderAnAdapterThatIsMergedIntoWhatItStandsFor) {
 TEST(Mxfp4, GoesOnWithTheSameBitsOnOtherRanks) {
   const Words same = {"train.determinism=topology", "train.max_steps=4", "checkpoint.save_steps=2"};
   const Job straight = packed_job("straight", same), job = packed_job("stopped", same);
+  // As many threads for each rank.
+  ::setenv("OMP_NUM_THREADS", "1", 1);
   must(straight.run(1));
   ASSERT_EQ(job.run(2, {"train.stop_after_steps=2"}).exit_code, exit_resubmit);
   must(job.run(3));
+  ::unsetenv("OMP_NUM_THREADS");
   EXPECT_TRUE(job.exported() == straight.exported());
 }
 

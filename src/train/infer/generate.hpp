@@ -43,9 +43,10 @@ struct GenerateOptions {
 };
 
 /// Continues texts, each rank its own ones (perhaps none), until all are whole: in the order of
-/// `requests`, and what each becomes depends neither on the others nor on the rank, but for how a
-/// product of several rows rounds. Stops at the model's last position. Collective on fsdp; ranks of
-/// tp pass the same. Throws: ErrorKind::bug for a prompt without tokens.
+/// `requests`, and what each becomes depends neither on the others nor on the rank: on a CPU to the
+/// last bit (model::FewRows), but with experts, and otherwise but for how products round. Stops at
+/// the model's last position. Collective on fsdp; ranks of tp pass the same. Throws: ErrorKind::bug
+/// for a prompt without tokens.
 std::vector<GeneratedText> generate_texts(const Engine& engine,
                                           std::span<const TextRequest> requests,
                                           const GenerateOptions& options = {});

@@ -165,6 +165,11 @@ void CsvRecords::adopt(std::string_view index) {
   rows_.set(EntryIndex(csv_rows(separator_), index));
 }
 
+void CsvRecords::release() const {
+  file_.release();
+  if (const EntryIndex* rows = rows_.look()) rows->forget();
+}
+
 std::vector<std::string> CsvRecords::row(const core::File& file, const JsonEntry& entry) const {
   const std::string text = read_entry(file, entry);
   const auto line_of = [&](std::size_t byte) {

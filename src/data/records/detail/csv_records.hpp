@@ -49,7 +49,7 @@ class CsvRecords final : public Records {
   const std::filesystem::path& path() const override { return file_.path(); }
   std::string index() const override { return rows_.get().bytes(); }
   void adopt(std::string_view index) override;
-  void release() const override { file_.release(); }
+  void release() const override;
 
  private:
   CsvRecords(ReopenedFile file, char separator, std::size_t most_rows);

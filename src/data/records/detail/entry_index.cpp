@@ -45,6 +45,12 @@ EntryIndex::EntryIndex(NextEntry next, std::string_view bytes) : next_(std::move
   std::memcpy(places_.data(), bytes.data() + sizeof size_, num_places * sizeof(JsonEntry));
 }
 
+void EntryIndex::forget() const {
+  const std::lock_guard lock(cache_->mutex);
+  cache_->recent = {};
+  cache_->oldest = 0;
+}
+
 std::string EntryIndex::bytes() const {
   std::string bytes(sizeof size_ + places_.size() * sizeof(JsonEntry), '\0');
   std::memcpy(bytes.data(), &size_, sizeof size_);

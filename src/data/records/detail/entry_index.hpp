@@ -41,6 +41,9 @@ class EntryIndex {
   /// Entry 0 <= i < size() of `file`. Thread-safe. Throws: as `next`, if the file has changed.
   JsonEntry at(const core::File& file, std::int64_t i) const;
 
+  /// Lets the entries go that were asked for last.
+  void forget() const;
+
   /// For the constructor above: numbers of this machine's kind.
   std::string bytes() const;
 

@@ -74,6 +74,11 @@ void JsonRecords::adopt(std::string_view index) {
   entries_.set({is_array, EntryIndex(json_entries(is_array), index.substr(index.empty() ? 0 : 1))});
 }
 
+void JsonRecords::release() const {
+  file_.release();
+  if (const Entries* entries = entries_.look()) entries->index.forget();
+}
+
 JsonEntry JsonRecords::entry(const core::File& file, std::int64_t i) const {
   return entries_.get().index.at(file, i);
 }

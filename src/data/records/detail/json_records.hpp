@@ -33,7 +33,7 @@ class JsonRecords final : public Records {
   const std::filesystem::path& path() const override { return file_.path(); }
   std::string index() const override;
   void adopt(std::string_view index) override;
-  void release() const override { file_.release(); }
+  void release() const override;
 
  private:
   struct Entries {

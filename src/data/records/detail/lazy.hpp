@@ -23,6 +23,12 @@ class Lazy {
     return *value_;
   }
 
+  /// Null if it was not needed yet.
+  const T* look() const {
+    const std::lock_guard lock(mutex_);
+    return value_ ? &*value_ : nullptr;
+  }
+
   /// Takes the place of what would be made.
   void set(T value) {
     const std::lock_guard lock(mutex_);
