@@ -27,6 +27,7 @@ commands:
   finetune plan DECK.toml --machine NAME   how long does it take there, on how many nodes
   finetune plan DECK.toml --data           the data report: what is trained on
   finetune plan MODEL --texts --ranks N    memory per rank of finetune generate
+  finetune lr-range DECK.toml              find a learning rate: the loss while it rises
   finetune import FILE [key=value ...]     a deck from a configuration of axolotl, LLaMA-Factory,
                                            torchtune, LitGPT, TRL or DeepSpeed
   finetune check DECK.toml [key=value ...] on the ranks of a job: is it ready to train? 69 if not
@@ -47,7 +48,8 @@ commands:
 bool is_command(const std::string& word) {
   return word == "plan" || word == "check" || word == "tokenize" || word == "generate" ||
          word == "evaluate" || word == "export" || word == "quantize" || word == "verify" ||
-         word == "report" || word == "watch" || word == "trace" || word == "import";
+         word == "report" || word == "watch" || word == "trace" || word == "import" ||
+         word == "lr-range";
 }
 
 bool is_there(const std::string& file) {
@@ -236,6 +238,7 @@ Arguments parse_command(int argc, char** argv) {
   add_plan(app, arguments);
   add_check(app, arguments);
   add_import(app, arguments);
+  add_lr_range(app, arguments);
   add_tokenize(app, arguments);
   add_generate(app, arguments);
   add_evaluate(app, arguments);
@@ -264,6 +267,7 @@ Arguments parse_command(int argc, char** argv) {
   arguments.command = name == "plan"       ? Command::plan
                       : name == "check"    ? Command::check
                       : name == "import"   ? Command::import_configuration
+                      : name == "lr-range" ? Command::lr_range
                       : name == "tokenize" ? Command::tokenize
                       : name == "generate" ? Command::generate
                       : name == "evaluate" ? Command::evaluate
@@ -316,7 +320,7 @@ Arguments parse_train(const std::vector<std::string>& words) {
 bool needs_ranks(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   const auto asks = [&] { return std::any_of(argv + 2, argv + argc, is_flag); };
-  if (first == "check") return !asks();
+  if (first == "check" || first == "lr-range") return !asks();
   // Alone they start where there is no launcher, as on login nodes.
   if (first == "generate" || first == "evaluate") return has_companions() && !asks();
   if (is_command(first) || is_flag(first) || asks_for_help(argc, argv)) return false;

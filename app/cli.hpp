@@ -9,6 +9,7 @@
 
 #include "comm/device.hpp"
 #include "train/infer/generation_config.hpp"
+#include "train/run/lr_range_settings.hpp"
 
 namespace finetune::app {
 
@@ -28,6 +29,7 @@ struct EvaluateArguments {
 
 enum class Command {
   train,
+  lr_range,
   plan,
   check,
   import_configuration,
@@ -71,6 +73,8 @@ struct Arguments {
   std::int64_t prompt_tokens = 1024;           ///< plan --texts: of each prompt
 
   std::string from;  ///< import: whose configuration it is
+
+  train::LrRange lr_range;  ///< lr-range
 
   bool is_quick = false;  ///< check: nothing that is measured
   std::string save;       ///< check: the file of the table [machine]

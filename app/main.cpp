@@ -30,6 +30,7 @@
 #include "train/input/device.hpp"
 #include "train/input/grown_model.hpp"
 #include "train/input/settings.hpp"
+#include "train/run/lr_range.hpp"
 #include "train/run/memory_advice.hpp"
 #include "train/run/planning.hpp"
 #include "train/run/preflight.hpp"
@@ -52,13 +53,16 @@ int run_on_ranks(int argc, char** argv) {
     comm::require_equal(env.world(), "command line",
                         fmt::format("{}", fmt::join(argv + 1, argv + argc, " ")));
     at::set_num_threads(env.cores());
-    if (arguments.command != app::Command::train) return app::run(env, arguments);
+    const bool finds_lr = arguments.command == app::Command::lr_range;
+    if (arguments.command != app::Command::train && !finds_lr) return app::run(env, arguments);
     comm::require_equal(env.world(), "program", core::build_stamp() + registry.names());
 
     // What the deck says of patience is not known before it is read, and devices may start slowly.
     std::optional<comm::Watchdog> watchdog(std::in_place, env,
                                            train::TrainSettings().hang_timeout_s);
     auto input = train::read(env.world(), arguments.path, arguments.overrides, registry);
+    if (finds_lr)
+      comm::agree_all(env.world(), [&] { train::redirect_output(arguments.second, input); });
     train::grow_model(env.world(), input);
     const auto beginning = train::begin_check(env, input);
     comm::prepare_nccl(env, train::nccl_settings(input));
@@ -82,6 +86,7 @@ int run_on_ranks(int argc, char** argv) {
                           input.family->name, at::get_num_threads(),
                           at::get_num_threads() == 1 ? "" : "s", plan::to_string(plan)));
 
+    if (finds_lr) return train::find_lr(input, plan, world, groups, registry, arguments.lr_range);
     train::Run run(input, plan, world, groups, registry);
     return run.loop(env);
   } catch (const std::exception& error) {

@@ -13,5 +13,6 @@ namespace finetune::app {
 void add_plan(CLI::App& app, Arguments& arguments);
 void add_evaluate(CLI::App& app, Arguments& arguments);
 void add_generate(CLI::App& app, Arguments& arguments);
+void add_lr_range(CLI::App& app, Arguments& arguments);
 
 }  // namespace finetune::app

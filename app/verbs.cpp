@@ -33,6 +33,8 @@ constexpr std::string_view reporting =
     "finetune report RUN -o report.html draws curves, finetune watch RUN shows how a run is.";
 constexpr std::string_view importing =
     "finetune import FILE prints a deck made from another program's configuration.";
+constexpr std::string_view finding_lr =
+    "finetune lr-range DECK.toml finds a learning rate by a short run in which it rises.";
 constexpr std::string_view watching = "finetune watch RUN shows how a run is.";
 constexpr std::string_view fetching =
     "Nothing is downloaded: bring the model's folder along and name it in model.path.";
@@ -64,6 +66,10 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
     {"init", "The decks in inputs/ are there to copy."},
     {"launch", "srun or mpirun starts the ranks: srun finetune DECK.toml."},
     {"lint", planning},
+    {"lr-find", finding_lr},
+    {"lr_find", finding_lr},
+    {"lr_finder", finding_lr},
+    {"lr_range", finding_lr},
     {"ls", "The decks are in inputs/, the keys in finetune --reference."},
     {"memory", planning},
     {"merge", exporting},
@@ -95,7 +101,7 @@ constexpr auto verbs = std::to_array<std::pair<std::string_view, std::string_vie
 
 constexpr auto own_commands = std::to_array<std::string_view>(
     {"train", "plan", "check", "import", "tokenize", "generate", "evaluate", "export", "quantize",
-     "verify", "report", "watch", "trace"});
+     "verify", "report", "watch", "trace", "lr-range"});
 
 }  // namespace
 

@@ -95,7 +95,7 @@ std::vector<std::string> axis_of(const Scale& y, std::size_t rows) {
 }  // namespace
 
 std::vector<std::string> text_plot(const Points& all, std::size_t columns, std::size_t rows,
-                                   Letters letters) {
+                                   Letters letters, std::string_view x_name) {
   if (columns < axis_columns + 12 || rows < 2) return {};
   const std::size_t width = columns - axis_columns - 2;
   const Points points = thinned(all, 8 * width);
@@ -114,7 +114,8 @@ std::vector<std::string> text_plot(const Points& all, std::size_t columns, std::
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < rows; ++i)
     lines.push_back(fmt::format("{:>{}} {}{}", labels[i], axis_columns - 1, bar, grid.row(i)));
-  const std::string first = short_number(xs.front()), last = "step " + short_number(xs.back());
+  const std::string first = short_number(xs.front()),
+                    last = std::string(x_name) + short_number(xs.back());
   const std::size_t gap =
       width > first.size() + last.size() ? width - first.size() - last.size() : 1;
   lines.push_back(std::string(axis_columns + 1, ' ') + first + std::string(gap, ' ') + last);

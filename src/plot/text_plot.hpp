@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plot/smooth.hpp"
@@ -16,9 +17,9 @@ enum class Letters {
 };
 
 /// Lines of at most `columns` letters, `rows` of them for the curve and one for the x axis; none of
-/// points that are not there. `points` are ordered by x.
+/// points that are not there. `points` are ordered by x. `x_name` stands before the last x.
 std::vector<std::string> text_plot(const Points& points, std::size_t columns, std::size_t rows,
-                                   Letters letters);
+                                   Letters letters, std::string_view x_name = "step ");
 
 /// "[#####.....]" of `columns` letters; `part` from 0 to 1.
 std::string text_bar(double part, std::size_t columns, Letters letters);

@@ -5,48 +5,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "base/adapter_base.hpp"
-#include "base/base_hash.hpp"
-#include "base/fp8_files.hpp"
-#include "base/initial_weights.hpp"
-#include "base/mxfp4_files.hpp"
-#include "base/packed_files.hpp"
-#include "base/peft_weights.hpp"
 #include "checkpoint/format/retire.hpp"
 #include "comm/agree.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
-#include "core/text.hpp"
 #include "metrics/tensorboard/record_events.hpp"
 #include "train/run/detail/patience.hpp"
-#include "weights/model_files.hpp"
 
 namespace finetune::train {
-namespace {
-
-/// How the files have what is trained, where that is in few bits; else null.
-const char* few_bits_of(const weights::ModelFiles& files, const model::Parameter& row) {
-  if (!row.trainable) return nullptr;
-  return base::is_fp8_in(files, row) ? "FP8" : base::is_mxfp4_in(files, row) ? "MXFP4" : nullptr;
-}
-
-}  // namespace
-
 ResumeInput resume_input(const Input& input) {
   return {.identity = identity_of(input),
           .checkpoint = input.checkpoint,
-          .weights = {.init = input.model.init,
-                      .seed = static_cast<std::uint64_t>(input.train.seed),
-                      .model_folder = input.model_folder,
-                      .adapter_folder = input.adapter_folder,
-                      .adapter = input.adapter.kind,
-                      .architecture = input.architecture,
-                      .parameters = input.parameters},
+          .weights = first_weights(input),
           .writes_events = input.metrics.tensorboard,
           .has_ended = [&input](const core::Json& state) {
             return patience_of(input, state).is_lost();
@@ -97,7 +72,7 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   comm::agree_all(world_.world,
                   [&] { require_same_run(input_.identity, corpus_.fingerprint, found); });
   state_.take_wanted();
-  if (has_base()) load_base();
+  if (input_.weights.has_base()) load_frozen_weights(input_.weights, world_, state_.shards());
   hash_base();
   comm::agree_all(world_.world, [&] { require_same_base(input_.identity, own_base(), found); });
   state_.shards().publish_all();
@@ -172,84 +147,12 @@ void Resumer::continue_files(const checkpoint::FoundCheckpoint& found, std::int6
   start_.files.events->add(metrics::event_of(record));
 }
 
-/// Calls `load(source)` on every rank with what the deck names.
-template <typename Load>
-void Resumer::with_source(const Load& load_from) {
-  std::optional<weights::PeftAdapter> adapter;
-  if (!input_.weights.adapter_folder.empty())
-    adapter = weights::PeftAdapter::open(world_.world, input_.weights.adapter_folder,
-                                         std::span(input_.weights.adapter, 1));
-  const auto load = [&](base::WeightSource source) {
-    if (!adapter) return load_from(source);
-    load_from(base::with_peft(std::move(source), *adapter, input_.weights.parameters));
-  };
-  if (adapter)
-    comm::agree_all(world_.world, [&] { adapter->require_fits(input_.weights.parameters); });
-  const base::WeightSource random = base::random_source(
-      input_.weights.architecture, input_.weights.parameters, input_.weights.seed);
-  if (input_.weights.init == InitialWeights::random) {
-    comm::agree_all(world_.world, [&] { load(random); });
-    return;
-  }
-  const weights::ModelFiles files =
-      weights::ModelFiles::open(world_.world, input_.weights.model_folder);
-  // Before anything that communicates: one rank may see other files than the rest.
-  comm::agree_all(world_.world, [&] {
-    base::require_same_model(files, input_.weights.architecture, input_.weights.parameters);
-    base::require_zero_biases(files, input_.weights.parameters);
-  });
-  comm::agree_all(world_.world, [&] {
-    load(base::with_adapter(base::files_source(files, input_.weights.parameters), random,
-                            input_.weights.parameters));
-  });
-  std::map<std::string, int> unpacked;
-  for (const model::Parameter& row : input_.weights.parameters.rows) {
-    const char* few_bits = few_bits_of(files, row);
-    if (few_bits != nullptr) ++unpacked[few_bits];
-    if (row.trainable && row.adapts < 0)
-      start_.source_dtypes[row.name] =
-          core::name(row.is_new || few_bits != nullptr ? input_.weights.architecture.file_dtype
-                                                       : files.entry(row.name).dtype);
-  }
-  log::info(fmt::format("starts from {} ({})", input_.weights.model_folder.string(),
-                        core::human_bytes(files.size_bytes())));
-  for (const auto& [kind, num] : unpacked)
-    log::info(fmt::format("unpacked {} tensors of {}, which are trained", num, kind));
-}
-
 void Resumer::initialise() {
   start_.total_samples = 0;
   start_.total_tokens = 0;
-  with_source([&](const base::WeightSource& source) {
-    base::load_weights(source, state_.shards());
-    if (input_.weights.adapter_folder.empty()) base::set_magnitudes(state_.shards());
-  });
-  if (!input_.weights.adapter_folder.empty())
-    log::info(fmt::format("continues from the adapter {}", input_.weights.adapter_folder.string()));
-  if (input_.weights.init == InitialWeights::random) {
-    for (const model::Parameter& row : input_.weights.parameters.rows)
-      if (row.trainable && row.adapts < 0)
-        start_.source_dtypes[row.name] = core::name(input_.weights.architecture.file_dtype);
-    log::info(fmt::format("starts from random weights (seed {})", input_.weights.seed));
-  }
+  start_.source_dtypes = load_first_weights(input_.weights, world_, state_.shards());
   hash_base();
-  if (input_.weights.adapter_folder.empty()) return;
-  base::require_adapter_base(
-      world_.world, input_.weights.adapter_folder,
-      {.folder = input_.weights.model_folder,
-       .table = input_.weights.parameters,
-       .compute = input_.identity.compute,
-       .hash = [&](core::DType dtype) { return base::frozen_hash(state_.shards(), dtype); }});
-}
-
-bool Resumer::has_base() const {
-  return !std::ranges::all_of(input_.weights.parameters.rows, &model::Parameter::trainable);
-}
-
-/// What a checkpoint does not hold.
-void Resumer::load_base() {
-  with_source(
-      [&](const base::WeightSource& source) { base::load_frozen(source, state_.shards()); });
+  require_base_of_adapter(input_.weights, input_.identity.compute, world_, state_.shards());
 }
 
 checkpoint::FrozenBase Resumer::own_base() const {
@@ -257,19 +160,8 @@ checkpoint::FrozenBase Resumer::own_base() const {
 }
 
 void Resumer::hash_base() {
-  base_hash_ = base::frozen_hash(state_.shards());
-  const auto hashes = world_.world.all_gather_text(base_hash_);
-  const auto other = std::ranges::find_if(hashes, [&](const auto& h) { return h != hashes[0]; });
-  if (other == hashes.end()) {
-    if (!base_hash_.empty()) start_.base = own_base();
-    return;
-  }
-  throw comm::AgreedError(core::ErrorKind::input,
-                          core::to_string({input_.weights.model_folder.string(),
-                                           fmt::format("rank {} read other weights than rank 0",
-                                                       other - hashes.begin()),
-                                           "all copies of the frozen weights must be the same",
-                                           "Check that all nodes see the same files."}));
+  base_hash_ = agreed_base_hash(input_.weights, world_, state_.shards());
+  if (!base_hash_.empty()) start_.base = own_base();
 }
 
 }  // namespace finetune::train

@@ -3,7 +3,6 @@
 // How a run begins: from the weights that its deck names, or from the checkpoint it goes on from.
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "checkpoint/run_state.hpp"
 #include "train/corpus/corpus.hpp"
 #include "train/input/input.hpp"
+#include "train/run/detail/first_weights.hpp"
 #include "train/run/detail/output_folder.hpp"
 #include "train/run/detail/reporter.hpp"
 #include "train/run/detail/resume.hpp"
@@ -35,17 +35,6 @@ struct StartingPoint {
   std::optional<std::int64_t> total_samples = {};  ///< trained on; none: not known
   std::optional<std::int64_t> total_tokens = {};   ///< the same
   ReportFiles files = {};
-};
-
-/// Where the first weights of a run come from.
-struct FirstWeights {
-  InitialWeights init = InitialWeights::pretrained;
-  std::uint64_t seed = 0;  ///< of random ones
-  std::filesystem::path model_folder;
-  std::filesystem::path adapter_folder;  ///< empty: a new adapter, or none
-  const model::Adapter* adapter = nullptr;
-  const model::Architecture& architecture;
-  const model::ParameterTable& parameters;
 };
 
 /// What of a run's input its beginning depends on.
@@ -75,13 +64,8 @@ class Resumer {
   StartingPoint restore_or_initialise();
 
  private:
-  template <typename Load>
-  void with_source(const Load& load);
   std::optional<checkpoint::FoundCheckpoint> find_and_load(checkpoint::LoadReport& report);
   void initialise();
-  /// Whether something is frozen.
-  bool has_base() const;
-  void load_base();
   checkpoint::FrozenBase own_base() const;
   void hash_base();
   void restore(const checkpoint::FoundCheckpoint& found);
