@@ -162,6 +162,8 @@ void add_export(CLI::App& app, Arguments& arguments) {
                   "one, which may differ in the last bits; auto: that if there is any")
       ->transform(CLI::CheckedTransformer(train::device_choices()).description("auto|gpu|cpu"))
       ->needs(merge);
+  out->add_flag("--ema", arguments.is_ema,
+                "Of a run with train.ema_decay: write the mean of its weights in their place");
   out->add_flag("--best", arguments.is_best,
                 "In an output folder: take the checkpoint with the lowest validation loss");
   out->add_option("--max-shard-size", arguments.max_shard_size, "Largest file, for example 5GB");

@@ -21,6 +21,7 @@ struct EvaluateArguments {
   std::string data;                   ///< folder of the tasks' data; empty: beside their files
   std::string output;                 ///< folder
   std::string dtype = "auto";
+  bool is_ema = false;     ///< of runs, the mean of their weights
   std::int64_t limit = 0;  ///< questions a task; 0: all
   std::int64_t batch_tokens = 2048;
   std::int64_t batch = 16;
@@ -103,6 +104,7 @@ struct Arguments {
   std::string dtype;                   ///< export: of all tensors, if not that of the source
   std::string max_shard_size = "5GB";  ///< export, quantize
   bool writes_sums = true;  ///< export: hashes beside the files; not of what is thrown away
+  bool is_ema = false;      ///< export, evaluate: the mean of the weights
   bool merges = false;      ///< export: the adapter into the weights
   std::string merge_into = "trained";                  ///< export: or "original"
   comm::UseOfGpus merges_on = comm::UseOfGpus::never;  ///< export --merge

@@ -64,18 +64,21 @@ Exported exported(const fs::path& path, const EvaluateArguments& how,
                   const train::Registry& registry) {
   const checkpoint::FoundCheckpoint found = checkpoint::open(path);
   const fs::path run = without_last_slash(fs::absolute(found.folder)).parent_path();
-  const fs::path out = exports_of(how) / export_name(run, found);
+  const std::string ema = how.is_ema ? "-ema" : "";
+  const fs::path out = exports_of(how) / (export_name(run, found) + ema);
   if (!is_there(out)) {
     Arguments arguments;
     arguments.path = found.folder.string();
     arguments.second = out.string();
     arguments.writes_sums = false;
+    arguments.is_ema = how.is_ema;
     run_export(arguments, registry);
   }
-  return {out.string(),
-          found.state.adapter ? found.state.model_folder : std::string(),
-          {fmt::format("{}-{}", run.filename().string(), checkpoint::folder_name(found.step)),
-           without_last_slash(found.folder).string()}};
+  return {
+      out.string(),
+      found.state.adapter ? found.state.model_folder : std::string(),
+      {fmt::format("{}-{}{}", run.filename().string(), checkpoint::folder_name(found.step), ema),
+       without_last_slash(found.folder).string()}};
 }
 
 /// What is no checkpoint is loaded as it is: said before anything is written.

@@ -40,6 +40,8 @@ void add_evaluate(CLI::App& app, Arguments& arguments) {
       ->add_option("--dtype", how.dtype,
                    "What is computed in. auto: bf16 if the model's files are, else fp32")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
+  evaluate->add_flag("--ema", how.is_ema,
+                     "Of runs with train.ema_decay: the mean of their weights");
   evaluate
       ->add_option("--device", arguments.device, "auto: the first GPU if there is any; gpu; cpu")
       ->transform(CLI::CheckedTransformer(train::device_choices()).description("auto|gpu|cpu"));

@@ -21,6 +21,7 @@
 #include "export_frozen.hpp"
 #include "model_card.hpp"
 #include "model_folders.hpp"
+#include "plan/optimizer.hpp"
 #include "tokenizer/tokenizer.hpp"
 #include "train/run/stored_parts.hpp"
 #include "weights/folder.hpp"
@@ -91,11 +92,22 @@ void export_whole(const ExportJob& job) {
         } else if (frozen.has(name)) {
           frozen.read(name, first, piece);
         } else {
-          checkpoint::read_tensor(job.found, train::kind_master, name, first, piece);
+          job.read_trained(name, first, piece);
         }
       },
       job.model_folder);
   tell_written(job, plan);
+}
+
+void require_ema(const ExportJob& job) {
+  const auto& tensors = job.found.manifest.tensors;
+  const bool is_there = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return tensor.kind == plan::ema_state; });
+  if (is_there && job.found.step > 0) return;
+  core::fail(core::ErrorKind::command_line,
+             {"finetune export --ema", job.found.folder.string() + " has no mean of weights",
+              is_there ? "it is of before the first step" : "its run had train.ema_decay = 0",
+              "Leave --ema out."});
 }
 
 void require_model(const ExportJob& job) {
@@ -112,6 +124,12 @@ core::DType dtype_of(const std::string& word) {
   return word == "float32"    ? core::DType::f32
          : word == "bfloat16" ? core::DType::bf16
                               : core::DType::f16;
+}
+
+void ExportJob::read_trained(std::string_view name, std::int64_t first,
+                             std::span<float> piece) const {
+  checkpoint::read_tensor(found, arguments.is_ema ? plan::ema_state : train::kind_master, name,
+                          first, piece);
 }
 
 std::string ExportJob::sums() const {
@@ -140,8 +158,16 @@ core::Json padding_of(const core::Json& config, const std::filesystem::path& mod
 
 void add_card(const ExportJob& job, const std::string& base_model, const std::string& library,
               std::map<std::string, std::string>& texts) {
-  const RunRecord record = read_record(job.found.folder.parent_path(), job.found.step);
-  texts["README.md"] = model_card(job.found.state, base_model, record, library);
+  RunRecord record = read_record(job.found.folder.parent_path(), job.found.step);
+  checkpoint::RunState state = job.found.state;
+  if (job.arguments.is_ema) {
+    // Those were measured on the weights that were trained.
+    state.validation_loss.reset();
+    state.score.reset();
+    record.evaluation.clear();
+    record.weights = "exponential mean over the steps (train.ema_decay)";
+  }
+  texts["README.md"] = model_card(state, base_model, record, library);
   if (!record.loss_svg.empty()) texts[loss_picture_name] = record.loss_svg;
 }
 
@@ -224,6 +250,7 @@ int run_export(const Arguments& arguments, const train::Registry& registry) {
     core::fail(core::ErrorKind::command_line,
                {"finetune export --merge", job.found.folder.string() + " has no adapter",
                 "its run trained all weights", "Leave --merge out."});
+  if (arguments.is_ema) require_ema(job);
   if (job.is_adapter() && !arguments.merges) {
     export_adapter(job);
     return core::exit_done;

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kinds of export have in common.
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/load/find.hpp"
@@ -24,6 +27,8 @@ struct ExportJob {
   std::filesystem::path model_folder;  ///< of the model the run began with
 
   bool is_adapter() const { return found.state.adapter.has_value(); }
+  /// Of a tensor that was trained, the weights to export: fp32, elements from `first` on.
+  void read_trained(std::string_view name, std::int64_t first, std::span<float> piece) const;
   /// Name of the file of hashes; empty: none.
   std::string sums() const;
 };

@@ -12,7 +12,6 @@
 #include "base/merge.hpp"
 #include "base/packed_files.hpp"
 #include "checkpoint/format/layout.hpp"
-#include "checkpoint/format/read.hpp"
 #include "comm/device.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -189,8 +188,7 @@ void export_adapter(const ExportJob& job) {
   weights::export_folder(job.arguments.second, plan,
                          [&](std::string_view name, std::int64_t first, std::span<float> piece) {
                            const StoredTensor& tensor = stored.find(name)->second;
-                           checkpoint::read_tensor(job.found, train::kind_master, tensor.name,
-                                                   tensor.first + first, piece);
+                           job.read_trained(tensor.name, tensor.first + first, piece);
                          },
                          {});
   tell_written(job, plan);
@@ -226,7 +224,7 @@ void export_merged(const ExportJob& job) {
   base::Merge merge(
       files, model.parameters,
       [&](const model::Parameter& row, std::int64_t first, std::span<float> values) {
-        checkpoint::read_tensor(job.found, train::kind_master, row.name, first, values);
+        job.read_trained(row.name, first, values);
       },
       dtypes, into, model::compute_device(device.index));
   weights::export_folder(

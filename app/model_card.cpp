@@ -123,6 +123,7 @@ std::string model_card(const checkpoint::RunState& state, const std::string& bas
     card += fmt::format("| {} | {} |\n", what, in_line(file));
   if (!state.data_fingerprint.empty())
     card += fmt::format("| hash of the training tokens | {} |\n", in_line(state.data_fingerprint));
+  if (!record.weights.empty()) card += fmt::format("| weights | {} |\n", record.weights);
   card += fmt::format("| optimizer steps | {} |\n", state.step);
   if (state.total_samples)
     card += fmt::format("| samples trained on | {} |\n", core::with_commas(*state.total_samples));

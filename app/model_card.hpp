@@ -17,8 +17,9 @@ std::string base_model_name(const core::Json& config, const std::filesystem::pat
 
 /// What a run left beside its checkpoint that its model's card shows.
 struct RunRecord {
-  std::string evaluation;  ///< table of the tasks that this model was asked; empty: none
-  std::string loss_svg;    ///< its curve; empty: none
+  std::string evaluation;    ///< table of the tasks that this model was asked; empty: none
+  std::string loss_svg;      ///< its curve; empty: none
+  std::string weights = {};  ///< what of them is exported; empty: those that were trained
 };
 /// Of the checkpoint of this step in a run's folder. What is not there is empty.
 RunRecord read_record(const std::filesystem::path& run, std::int64_t step);

@@ -43,6 +43,7 @@ void visit_fields(State& state, const Visit& visit) {
   visit("config", state.config, OnRestart::ignored);
   visit("score", state.score, OnRestart::ignored);
   visit("patience", state.patience, OnRestart::ignored);
+  visit("noise", state.noise, OnRestart::ignored);
   visit("total_samples", state.total_samples, OnRestart::ignored);
   visit("total_tokens", state.total_tokens, OnRestart::ignored);
 }

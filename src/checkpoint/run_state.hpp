@@ -71,6 +71,7 @@ struct RunState {
   std::optional<double> validation_loss = {};      ///< of these very weights
   std::optional<Score> score = {};                 ///< likewise, by what checkpoint.best_by names
   std::optional<core::Json> patience = {};         ///< of early stopping
+  std::optional<core::Json> noise = {};            ///< of gradients, smoothed over steps
   std::optional<std::int64_t> total_samples = {};  ///< trained on in all steps so far
   std::optional<std::int64_t> total_tokens = {};   ///< the same
   std::optional<FrozenBase> base = {};             ///< of frozen weights; none without any

@@ -61,6 +61,12 @@ std::string to_json(const StepRecord& r) {
   add("tflops_per_rank", r.tflops_per_rank);
   add("mfu", r.mfu);
   add("unix_time_s", r.unix_time_s);
+  if (r.noise) {
+    add("noise_scale", r.noise->scale);
+    add("noise_scale_tokens", r.noise->scale_tokens);
+    add("noise_trace", r.noise->trace);
+    add("noise_squares", r.noise->squares);
+  }
   if (!r.norms.empty()) text += R"(, "norms": )" + to_json(r.norms);
   if (r.times) text += ", " + to_json_fields(*r.times);
   if (r.devices && !r.devices->is_empty()) text += ", " + to_json_field(*r.devices);
@@ -72,6 +78,8 @@ std::string to_json(const ValidationRecord& r) {
   std::string text =
       fmt::format(R"({{"step": {}, "validation_loss": {})", r.step, number(r.validation_loss));
   if (r.exact_match) text += fmt::format(R"(, "exact_match": {})", number(*r.exact_match));
+  if (r.ema_validation_loss)
+    text += fmt::format(R"(, "ema_validation_loss": {})", number(*r.ema_validation_loss));
   return text + "}";
 }
 

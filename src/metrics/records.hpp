@@ -23,6 +23,14 @@ struct LayerNorm {
   double gradient = 0;
 };
 
+/// How much gradients of micro-batches differ (train/step/noise.hpp).
+struct NoiseReport {
+  double trace = 0;                         ///< S, of this step
+  double squares = 0;                       ///< |G|^2, of this step
+  std::optional<double> scale = {};         ///< S / |G|^2, both smoothed, in sequences
+  std::optional<double> scale_tokens = {};  ///< the same in trained tokens
+};
+
 struct StepRecord {
   std::int64_t step = 0;  ///< counts from 1: the number of updates done
   double loss = 0;        ///< mean over the step's trained tokens
@@ -41,6 +49,7 @@ struct StepRecord {
   std::optional<double> mfu = {};              ///< the same, as part of the device's peak
   std::optional<double> unix_time_s = {};      ///< when the step was done
   std::vector<LayerNorm> norms = {};           ///< by stage; empty: nobody asked
+  std::optional<NoiseReport> noise = {};       ///< if somebody asked
   std::optional<TimeReport> times = {};        ///< of the steps since the last that had one
   std::optional<DeviceReport> devices = {};    ///< likewise
   std::optional<LinkReport> links = {};        ///< likewise
@@ -51,6 +60,7 @@ struct ValidationRecord {
   double validation_loss = 0;
   std::optional<double>
       exact_match;  ///< part of the samples whose every trained token is the most likely one
+  std::optional<double> ema_validation_loss = {};  ///< of the mean of the weights
 };
 
 /// A figure of a task.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include <cmath>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/memory_use.hpp"
+#include "kernels/composed_ema.hpp"
+#include "kernels/ema.hpp"
 #include "kernels/gpu_kernels.hpp"
 #include "optim/detail/unit_memory.hpp"
+#include "optim/elements.hpp"
 #include "optim/trained_rows.hpp"
 #include "schedule/pass.hpp"
 #include "shard/options.hpp"
@@ -19,6 +23,7 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings
     : footprint_(std::move(footprint)),
       settings_(settings),
       table_(table),
+      moments_(moments),
       path_(path),
       seed_(seed),
       timer_(shards.options().device),
@@ -33,12 +38,50 @@ Optimizer::Optimizer(plan::OptimizerFootprint footprint, const OptimizerSettings
   const core::MemoryScope scope(core::MemoryUse::states);
   for (const int unit : shards.trained_units()) {
     const at::Tensor master = shards.master(unit);
-    for (const plan::OptimizerState& state : footprint_.states) {
-      const auto dtype = state.dtype ? shard::to_aten(*state.dtype) : moments;
-      states_[static_cast<std::size_t>(unit)].push_back(
-          at::zeros({state.num_values(master.size(0))}, master.options().dtype(dtype)));
-    }
+    for (const plan::OptimizerState& state : footprint_.states)
+      states_[static_cast<std::size_t>(unit)].push_back(new_state(state, master));
   }
+}
+
+at::Tensor Optimizer::new_state(const plan::OptimizerState& state, const at::Tensor& master) const {
+  const auto dtype = state.dtype ? shard::to_aten(*state.dtype) : moments_;
+  return at::zeros({state.num_values(master.size(0))}, master.options().dtype(dtype));
+}
+
+void Optimizer::keep_ema(const shard::ModelShards& shards, double decay) {
+  core::check(ema_decay_ == 0 && decay > 0 && decay < 1, "a mean of weights is kept once");
+  ema_decay_ = decay;
+  footprint_ = plan::with_ema(std::move(footprint_));
+  const core::MemoryScope scope(core::MemoryUse::states);
+  for (const int unit : shards.trained_units())
+    states_[static_cast<std::size_t>(unit)].push_back(
+        new_state(footprint_.states.back(), shards.master(unit)));
+}
+
+void Optimizer::average(const shard::ModelShards& shards, int unit, std::int64_t step) {
+  const double rate = (1 - ema_decay_) / (1 - std::pow(ema_decay_, static_cast<double>(step + 1)));
+  const at::Tensor weight = shards.master(unit);
+  at::Tensor mean = states_[static_cast<std::size_t>(unit)].back();
+  const at::Device device = weight.device();
+  if (path_ == model::Path::kernels && (device.is_cpu() || kernels::compute_on(device))) {
+    dispatch(weight.scalar_type(), [&]<typename Weight>() {
+      kernels::move_mean(elements<float>(mean), elements<const Weight>(weight),
+                         static_cast<float>(rate), kernels::place_on(device));
+    });
+    return;
+  }
+  for (std::int64_t first = 0; first < mean.size(0); first += composed_elements) {
+    const std::int64_t count = std::min(composed_elements, mean.size(0) - first);
+    at::Tensor piece = mean.narrow(0, first, count);
+    kernels::composed::move_mean_(piece, weight.narrow(0, first, count), rate);
+  }
+}
+
+void Optimizer::publish_other_weights(shard::ModelShards& shards) const {
+  core::check(has_other_weights(), "there are weights to evaluate");
+  shards.release_all();
+  for (const int unit : shards.trained_units())
+    shards.publish_in_place(unit, states_[static_cast<std::size_t>(unit)].back());
 }
 
 std::vector<StateTensor> Optimizer::kept(int unit) const {
@@ -111,11 +154,14 @@ void Optimizer::update(shard::ModelShards& shards, int unit, const Step& step) {
   const std::vector<Run> all = runs(shards, unit);
   const at::Device device = shards.master(unit).device();
   const bool has_kernels = device.is_cpu() || (has_gpu_kernels() && kernels::compute_on(device));
-  if (!has_kernels || path_ != model::Path::kernels)
-    return update_by_compositions(shards, unit, all, step);
-  update_by_kernels(shards, unit, all, step);
-  const bool is_new = step.copy.defined() && !step.copy.is_same(shards.published(unit));
-  if (is_new) cast_the_rest(shards.master(unit), all, step.copy);
+  if (!has_kernels || path_ != model::Path::kernels) {
+    update_by_compositions(shards, unit, all, step);
+  } else {
+    update_by_kernels(shards, unit, all, step);
+    const bool is_new = step.copy.defined() && !step.copy.is_same(shards.published(unit));
+    if (is_new) cast_the_rest(shards.master(unit), all, step.copy);
+  }
+  if (ema_decay_ > 0) average(shards, unit, step.number);
 }
 
 void Optimizer::cast_the_rest(const at::Tensor& master, const std::vector<Run>& runs,

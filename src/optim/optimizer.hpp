@@ -42,6 +42,21 @@ class Optimizer {
   void step(shard::ModelShards& shards, std::int64_t step, double lr, double gradient_scale,
             const std::vector<int>& next = {});
 
+  /// From now on steps also keep an exponential mean of the weights, fp32: a state of the kind
+  /// `ema_state` behind those of the footprint. After update t it is the mean of the weights after
+  /// updates 1 ... t, weighted by decay^(t - i): ema_t = ema_(t-1) + r_t (w_t - ema_(t-1)) with
+  /// r_t = (1 - decay) / (1 - decay^t), so that it begins as the first weights and not as zeros.
+  /// Rows that are not trained have the mean of a constant, which they are.
+  /// Source: Polyak & Juditsky 1992; the correction of Kingma & Ba 2015 (arXiv 1412.6980), part 3.
+  /// Before the first step, once; 0 < decay < 1.
+  void keep_ema(const shard::ModelShards& shards, double decay);
+
+  /// Whether the weights to evaluate and to export are others than those that are trained.
+  bool has_other_weights() const { return ema_decay_ > 0; }
+  /// Lets `shards` gather the weights to evaluate from now on, until shards.publish_all() makes
+  /// them gather those that are trained. Units are closed. Collective as shards.publish.
+  void publish_other_weights(shard::ModelShards& shards) const;
+
   /// Seconds that the last step took; on a GPU, where the host does not wait for it, the last one
   /// that is over, 0 before.
   double step_s() { return timer_.seconds(); }
@@ -94,6 +109,9 @@ class Optimizer {
  private:
   std::vector<Run> runs(const shard::ModelShards& shards, int unit) const;
   void update(shard::ModelShards& shards, int unit, const Step& step);
+  void average(const shard::ModelShards& shards, int unit, std::int64_t step);
+  /// Zeros for this rank's shard of a unit.
+  at::Tensor new_state(const plan::OptimizerState& state, const at::Tensor& master) const;
   /// What no run is of: padding, and rows that are not trained. A kernel leaves it as it was.
   static void cast_the_rest(const at::Tensor& master, const std::vector<Run>& runs,
                             const at::Tensor& copy);
@@ -101,8 +119,10 @@ class Optimizer {
   plan::OptimizerFootprint footprint_;
   OptimizerSettings settings_;
   const model::ParameterTable& table_;
+  at::ScalarType moments_;
   model::Path path_;
   std::uint64_t seed_;
+  double ema_decay_ = 0;  ///< 0: no mean is kept
   shard::ComputeTimer timer_;
   std::vector<std::int64_t> first_index_;        ///< by row: trained elements in the rows before it
   std::vector<std::vector<at::Tensor>> states_;  ///< by unit and state; none of frozen units

@@ -19,4 +19,11 @@ std::int64_t OptimizerFootprint::state_bytes(std::int64_t count, const Numbers& 
   return bytes;
 }
 
+OptimizerFootprint with_ema(OptimizerFootprint footprint) {
+  footprint.states.push_back({.kind = ema_state, .dtype = core::DType::f32});
+  footprint.passes.weights += 1;          // read again
+  footprint.passes.composed_bytes += 20;  // the difference, and what becomes of it
+  return footprint;
+}
+
 }  // namespace finetune::plan

@@ -27,6 +27,9 @@ struct OptimizerState {
   std::int64_t num_values(std::int64_t count) const { return (count + block - 1) / block; }
 };
 
+/// The exponential mean of weights that training may keep (train.ema_decay): fp32.
+inline constexpr const char* ema_state = "ema";
+
 /// How often a step goes through what it reads and writes, each element once.
 struct OptimizerPasses {
   double weights = 2;    ///< master weights: read, written
@@ -51,5 +54,8 @@ struct OptimizerFootprint {
   /// Of all states of `count` neighbouring elements that begin where a block does.
   std::int64_t state_bytes(std::int64_t count, const Numbers& numbers) const;
 };
+
+/// The same with a mean of the weights behind its states.
+OptimizerFootprint with_ema(OptimizerFootprint footprint);
 
 }  // namespace finetune::plan

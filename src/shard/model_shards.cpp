@@ -30,8 +30,6 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
               "the shard map belongs to the communicators");
   const auto layouts = plan::fp8_layouts(table, map);
   std::map<const plan::Fp8Layout*, std::shared_ptr<const Fp8Index>> indices;
-  const bool is_master =
-      options.numbers.compute == options.numbers.master && options.device == options.state_device;
   const auto made = [](core::DType dtype, at::Device device) {
     return at::TensorOptions().dtype(to_aten(dtype)).device(device);
   };
@@ -61,9 +59,9 @@ ModelShards::ModelShards(const model::ParameterTable& table, const plan::ShardMa
                        options.device);
       continue;
     }
-    unit.published =
-        is_master ? unit.master
-                  : at::zeros({layout.shard_size}, made(options.numbers.compute, options.device));
+    unit.published = publishes_masters() ? unit.master
+                                         : at::zeros({layout.shard_size},
+                                                     made(options.numbers.compute, options.device));
   }
   for (const Unit& unit : units_)
     published_.add(unit.published);
@@ -107,7 +105,26 @@ void ModelShards::publish(int unit) {
   Unit& u = at(unit);
   if (u.fp8)
     return u.fp8->publish(u.master, u.published, is_alone(unit) ? nullptr : &group_of(unit));
-  if (is_trained(unit) && !u.published.is_same(u.master)) u.published.copy_(u.master);
+  if (!is_trained(unit)) return;
+  if (publishes_masters())
+    u.published = u.master;
+  else
+    u.published.copy_(u.master);
+}
+
+void ModelShards::publish_in_place(int unit, const at::Tensor& values) {
+  require_closed(unit);
+  Unit& u = at(unit);
+  if (u.fp8) return u.fp8->publish(values, u.published, is_alone(unit) ? nullptr : &group_of(unit));
+  if (publishes_masters())
+    u.published = values.to(u.master.scalar_type());
+  else
+    u.published.copy_(values);
+}
+
+bool ModelShards::publishes_masters() const {
+  return options_.numbers.compute == options_.numbers.master &&
+         options_.device == options_.state_device;
 }
 
 void ModelShards::publish_all() {
@@ -190,6 +207,7 @@ void ModelShards::reduce_gradient(int unit, Gradients::Pass pass) {
   // A sum that passes add to in place is summed over ranks once.
   if (!gradients_.sums_in_place() || pass == Gradients::Pass::last)
     shared_rows_.sum(unit, u.full_gradient);
+  if (look_) look_(unit, u.full_gradient);
   u.gradient_is_open = false;
   gradients_.reduce(unit, std::exchange(u.full_gradient, at::Tensor()), pass);
 }

@@ -5,8 +5,10 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/weights.hpp"
@@ -70,6 +72,10 @@ class ModelShards : public model::Weights {
   void publish(int unit);
   /// The same where the host has written the cast shard: starts to copy it to `published`.
   void publish(int unit, HostCopy& written);
+  /// Units are gathered from these values in the place of the master weights, fp32 [shard_size] on
+  /// the device of the masters, until `publish`. They outlive that; where masters are published as
+  /// they are, they are read in place, cast if masters are bf16. Collective as `publish`.
+  void publish_in_place(int unit, const at::Tensor& values);
   void publish_all();
 
   /// Calls `f`: what it gathers and reduces belongs together (comm::Group::together).
@@ -97,6 +103,11 @@ class ModelShards : public model::Weights {
   /// frozen unit. What several ranks of tp hold is summed over them first. Collective on tp, on
   /// fsdp and, in the last pass of a step, on dp_replicate.
   void reduce_gradient(int unit, Gradients::Pass pass = Gradients::Pass::last);
+  /// From now on `look` sees the gradient of each pass and unit, all of it, before it is added to
+  /// the sums: [padded count] in the computation's dtype, padding 0, as far as the device is. Null:
+  /// nobody does. With Numbers::keeps_passes_apart alone it is of that pass and of no other.
+  using Look = std::function<void(int unit, const at::Tensor& gradient)>;
+  void look_at_gradients(Look look) { look_ = std::move(look); }
   /// Returns when all sums are complete.
   void finish_gradients() { gradients_.finish(); }
 
@@ -132,6 +143,8 @@ class ModelShards : public model::Weights {
   Unit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
   comm::Group& group_of(int unit) const { return groups_.of(map_.unit(unit)); }
+  /// Units are gathered from the master weights themselves.
+  bool publishes_masters() const;
   bool is_alone(int unit) const { return !groups_.gathers(map_.unit(unit)); }
   /// Of neighbouring rows, one below the other.
   std::vector<std::int64_t> shape_of(model::RowRange rows) const;
@@ -168,6 +181,7 @@ class ModelShards : public model::Weights {
   Gradients gradients_;
   SharedRows shared_rows_;
   std::uint64_t note_of_frozen_ = 0;
+  Look look_;
 };
 
 }  // namespace finetune::shard

@@ -7,6 +7,7 @@
 #include "gpu/as_on_cpu.hpp"
 #include "kernels/composed.hpp"
 #include "kernels/composed_adamw8bit.hpp"
+#include "kernels/composed_ema.hpp"
 #include "kernels/composed_lion.hpp"
 #include "kernels/composed_packed.hpp"
 #include "kernels/detail/composed_rounding.hpp"
@@ -112,6 +113,14 @@ void lion(Computation& c) {
                     {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
   c.keep("weight", weight);
   c.keep("exp_avg", first);
+}
+
+void ema(Computation& c) {
+  const at::Tensor weight = c.normal({1003}, 1);
+  at::Tensor mean = tests::normal({1003}, 2).to(c.device());
+  for (const double rate : {1.0, 0.25, 0.1})
+    composed::move_mean_(mean, weight, rate);
+  c.keep("mean", mean);
 }
 
 /// Codes may be another's neighbour where rounding decides: what they stand for is compared.
@@ -249,6 +258,7 @@ std::vector<Case> cases() {
       {"adamw", within_tolerance, adamw, fp32_and_bf16},
       {"lion", within_tolerance, lion, fp32_and_bf16},
       {"adamw8bit", within_tolerance, adamw8bit, fp32_and_bf16},
+      {"ema", within_tolerance, ema, fp32_and_bf16},
       {"squared_sum", within_tolerance, squared_sum, fp32},
       {"nf4", to_the_bit, [](Computation& c) { nf4(c, false); }, fp32_and_bf16},
       {"nf4_nested", to_the_bit, [](Computation& c) { nf4(c, true); }, fp32_and_bf16},

@@ -42,6 +42,18 @@ const Kind kinds[] = {
     {"Restarts",
      {"optimizer.schedule=cosine_with_restarts", "optimizer.num_cycles=3",
       "precision.mode=32-true"}},
+    {"MeanOfWeights",
+     {"train.ema_decay=0.9", "data.validation_fraction=0.2", "train.validate_steps=3",
+      "precision.mode=bf16-mixed"}},
+    {"MeanOfWeightsInBf16",
+     {"train.ema_decay=0.9", "optimizer.name=lion", "data.validation_fraction=0.2",
+      "train.validate_steps=3", "precision.mode=bf16-true"}},
+    {"MeanOfAnAdapter",
+     {"train.ema_decay=0.9", "optimizer.name=adamw8bit", "adapter.name=lora",
+      "data.validation_fraction=0.2", "precision.mode=32-true"}},
+    {"NoiseScale", {"metrics.noise_steps=2", "precision.mode=bf16-mixed"}},
+    {"NoiseScaleOfAnAdapter",
+     {"metrics.noise_steps=1", "adapter.name=lora", "precision.mode=32-true"}},
     {"RatesOfAnAdapter",
      {"adapter.name=lora", "adapter.loraplus_lr_ratio=4",
       "optimizer.lr_pattern=[\"layers[.]0[.]=3\"]", "precision.mode=32-true"}}};
@@ -141,6 +153,59 @@ TEST(Rates, OfTensorsAreMultiplesOfTheOthers) {
   EXPECT_EQ(moved(other, norm), moved(plain, norm));
   const std::string decayed = "model.layers.1.self_attn.q_proj.weight";
   EXPECT_NE(moved(other, decayed), moved(plain, decayed));
+}
+
+/// Runs without a learning rate keep weights whose mean is themselves; with one, the mean of two
+/// updates lies between them.
+TEST(MeanOfWeights, IsExportedAndEvaluatedInTheirPlace) {
+  const Words settings = {"train.max_steps=2",      "precision.mode=32-true",
+                          "optimizer.lr=1e-3",      "optimizer.schedule=constant",
+                          "train.ema_decay=0.5",    "data.validation_fraction=0.2",
+                          "checkpoint.save_steps=1"};
+  const Job job("option.ema", settings);
+  const Outcome outcome = job.run(2);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const auto exported = [&](const std::string& checkpoint, const std::string& to, bool is_ema) {
+    Words words = {build_folder() / "finetune", "export", "output/" + checkpoint, to};
+    if (is_ema) words.push_back("--ema");
+    const Outcome written = run_program(words, job.folder());
+    EXPECT_EQ(written.exit_code, 0) << written.text();
+    return weights::ModelFiles::open(job.folder() / to);
+  };
+  const auto first = exported("step-0000000001", "first", false),
+             second = exported("step-0000000002", "second", false),
+             mean = exported("step-0000000002", "mean", true);
+  ASSERT_EQ(mean.names(), second.names());
+  for (const std::string& name : mean.names()) {
+    const auto w1 = values_of(first, name), w2 = values_of(second, name), m = values_of(mean, name);
+    for (std::size_t i = 0; i < m.size(); ++i)
+      ASSERT_NEAR(m[i], (w1[i] + 2 * w2[i]) / 3, 1e-6) << name;
+  }
+  const std::string card = read_file(job.folder() / "mean/README.md");
+  EXPECT_EQ(count(card, "exponential mean"), 1) << card;
+  EXPECT_EQ(count(card, "validation loss"), 0) << card;
+
+  std::vector<core::Json> validations;
+  for (const core::Json& row : job.metrics())
+    if (row.contains("validation_loss")) validations.push_back(row);
+  ASSERT_EQ(validations.size(), 2u);
+  EXPECT_FALSE(validations.front().contains("ema_validation_loss"));
+  const double of_mean = validations.back().at("ema_validation_loss").get<double>();
+  EXPECT_NE(of_mean, validations.back().at("validation_loss").get<double>());
+  EXPECT_NEAR(of_mean, validations.back().at("validation_loss").get<double>(), 0.3);
+}
+
+TEST(MeanOfWeights, IsRefusedWhereThereIsNone) {
+  const Job job("option.no_ema", {"train.max_steps=1", "precision.mode=32-true"});
+  ASSERT_EQ(job.run(1).exit_code, 0);
+  const Outcome outcome =
+      run_program({build_folder() / "finetune", "export", "output", "out", "--ema"}, job.folder());
+  EXPECT_EQ(outcome.exit_code, 64) << outcome.text();
+  EXPECT_EQ(count(outcome.err,
+                  "error: finetune export --ema: output/step-0000000001 has no mean of weights "
+                  "(its run had train.ema_decay = 0). Leave --ema out.\n"),
+            1)
+      << outcome.text();
 }
 
 TEST(Frozen, TensorsOfAnotherModelAreRefused) {

@@ -25,6 +25,7 @@ std::vector<std::int64_t> Stream::batch(std::int64_t step) const {
 
 StepData Stream::count(const std::vector<std::int64_t>& batch) const {
   StepData data;
+  data.num_sequences = std::ssize(batch);
   std::int64_t used = 0;
   for (std::size_t k = 0; k < batch.size(); ++k) {
     const std::int64_t i = batch[k];

@@ -18,6 +18,7 @@ struct StepData {
   /// One entry a micro-step, as many on every rank; empty where this rank has nothing to compute.
   std::vector<std::optional<MicroBatch>> micro_steps;
   // Of the global batch:
+  std::int64_t num_sequences = 0;
   std::int64_t num_samples = 0;
   std::int64_t num_tokens = 0;          ///< padding not counted
   std::int64_t num_trained_tokens = 0;  ///< the divisor of its loss

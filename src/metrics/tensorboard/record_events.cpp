@@ -90,12 +90,17 @@ Event event_of(const StepRecord& r) {
   if (r.devices) add_devices(event, *r.devices);
   if (r.links) add_links(event, *r.links);
   if (!r.norms.empty()) add_norms(event, r.norms);
+  if (r.noise) {
+    add(event, "noise/scale", r.noise->scale);
+    add(event, "noise/scale_tokens", r.noise->scale_tokens);
+  }
   return event;
 }
 
 Event event_of(const ValidationRecord& r) {
   Event event{.step = r.step, .numbers = {{"validation/loss", r.validation_loss}}};
   add(event, "validation/exact_match", r.exact_match);
+  add(event, "validation/ema_loss", r.ema_validation_loss);
   return event;
 }
 

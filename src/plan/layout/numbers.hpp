@@ -25,6 +25,9 @@ struct Numbers {
   bool widens = false;  ///< the CPU computes products of `compute` in fp32 and rounds
   std::optional<model::Fp8Recipe> fp8 = {};  ///< fp8-mixed: how operands of products are scaled
   Determinism determinism = Determinism::off;
+  /// The gradient of each micro-batch is looked at before it is added to the step's sum, so it has
+  /// a buffer of its own where ranks that share nothing would add to the sum at once.
+  bool keeps_passes_apart = false;
 
   /// Gradients are summed over micro-batches and ranks as 64-bit fixed point.
   bool is_fixed_point() const { return determinism == Determinism::topology; }

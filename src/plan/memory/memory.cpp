@@ -123,6 +123,14 @@ class MemoryPlan {
       if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
     return bytes;
   }
+  /// Of them, those of the mean of the weights.
+  std::int64_t ema_bytes() const {
+    std::int64_t bytes = 0;
+    for (const OptimizerState& state : request_.optimizer.states)
+      if (state.kind == ema_state)
+        bytes += core::size_bytes(state.dtype_in(numbers_)) * shards_.shard_elements();
+    return bytes;
+  }
 
   /// What each rank keeps of trained units, from start to end.
   void add_shards() {
@@ -138,7 +146,8 @@ class MemoryPlan {
     const OptimizerFootprint& kept = request_.optimizer;
     add(Category::states,
         kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
-        states_bytes(), optimizer);
+        states_bytes() - ema_bytes(), optimizer);
+    if (ema_bytes() > 0) add(Category::states, "mean of weights, fp32", ema_bytes(), optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
@@ -383,7 +392,7 @@ std::int64_t communicator_bytes(const Mesh& mesh) {
 
 bool sums_in_place(const Mesh& mesh, const Numbers& numbers) {
   return !mesh.communicates(groups::fsdp) && numbers.compute == core::DType::f32 &&
-         !numbers.is_fixed_point();
+         !numbers.is_fixed_point() && !numbers.keeps_passes_apart;
 }
 
 std::vector<MemoryItem> plan_memory(const PlanInput& request, const Mesh& mesh,

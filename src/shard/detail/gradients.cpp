@@ -29,7 +29,7 @@ Gradients::Gradients(const plan::ShardMap& map, const Groups& groups, const Opti
       groups_(groups),
       options_(options),
       sums_in_place_(!groups.gathers() && options.numbers.compute == core::DType::f32 &&
-                     !options.numbers.is_fixed_point()),
+                     !options.numbers.is_fixed_point() && !options.numbers.keeps_passes_apart),
       sums_(map.units().size()),
       has_sum_(map.units().size(), 0),
       pool_(to_aten(options.numbers.compute), options.device,

@@ -179,12 +179,36 @@ void read_keys(const std::string& text, const std::vector<std::string>& override
   require_no_adapter(input, deck);
   deck.finish();
   require_consistent(input);
+  require_measurable_noise(input);
   input.resolved_deck = deck.resolved();
   input.timeless_deck = without_time_limit(input.resolved_deck, registry);
   input.fixed_values = deck.fixed_values();
 }
 
 }  // namespace
+
+void require_measurable_noise(const Input& input) {
+  if (input.metrics.noise_steps == 0) return;
+  const std::string steps = fmt::format("metrics.noise_steps = {}", input.metrics.noise_steps);
+  const plan::ParallelSettings& parallel = input.parallel;
+  for (const auto& [name, size] : {std::pair<const char*, std::int64_t>{"tp", parallel.tp},
+                                   {"cp", parallel.cp},
+                                   {"ep", parallel.ep}})
+    if (size > 1)
+      core::fail(
+          core::ErrorKind::deck,
+          {input.deck_path.string(), fmt::format("{} and parallel.{} = {}", steps, name, size),
+           "the gradient of a micro-batch is nowhere whole where ranks share it",
+           fmt::format("Set metrics.noise_steps = 0, or parallel.{} = 1.", name)});
+  if (input.train.micro_batch >= input.train.global_batch)
+    core::fail(
+        core::ErrorKind::deck,
+        {input.deck_path.string(),
+         fmt::format("{}, and a step is one micro-batch of {}", steps, input.train.micro_batch),
+         "gradients of several are compared",
+         "Set metrics.noise_steps = 0, lower train.micro_batch, or raise "
+         "train.global_batch."});
+}
 
 void require_readable(const std::string& text, const std::string& name, const Registry& registry) {
   Input input;
@@ -251,7 +275,9 @@ Input read(const comm::Communicator& world, const std::filesystem::path& deck_pa
 }
 
 plan::Numbers Input::numbers() const {
-  return precision.numbers(parallel.reduce_dtype, train.determinism);
+  plan::Numbers numbers = precision.numbers(parallel.reduce_dtype, train.determinism);
+  numbers.keeps_passes_apart = metrics.noise_steps > 0;
+  return numbers;
 }
 
 plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
@@ -270,6 +296,10 @@ plan::PlanInput Input::plan_input(const plan::Ranks& ranks) const {
   request.chooses_activations = !train.activation_checkpointing;
   request.optimizer = optimizer.kind->footprint;
   request.lighter_optimizer = lighter_optimizer;
+  if (train.ema_decay > 0) {
+    request.optimizer = plan::with_ema(request.optimizer);
+    if (lighter_optimizer) request.lighter_optimizer = plan::with_ema(*lighter_optimizer);
+  }
   request.offloads_optimizer = optimizer.offload;
   request.saves_beside_training =
       checkpoint.has_local_level() || (checkpoint.is_async && checkpoint.saves_while_training());

@@ -87,6 +87,10 @@ struct Input {
 Input read(const comm::Communicator& world, const std::filesystem::path& deck_path,
            const std::vector<std::string>& overrides, const Registry& registry);
 
+/// Whether metrics.noise_steps can be measured: micro-batches are computed by one rank each, and
+/// are several per step. What is open (0) may be. Throws: ErrorKind::deck.
+void require_measurable_noise(const Input& input);
+
 /// The annotated deck with every key: what `finetune --reference` prints.
 std::string reference_deck(const Registry& registry);
 

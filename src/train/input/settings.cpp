@@ -99,6 +99,12 @@ void TrainSettings::bind_batch(deck::Table& table) {
                           "uniform within neftune_alpha / sqrt(L * D) of 0 for a model of D "
                           "channels; often 5. 0: none."},
              neftune_alpha, {.min = 0});
+  table.real({.name = "ema_decay",
+              .restart = Restart::fixed,
+              .sentence = "Keep an exponential mean of the trained weights, in fp32, with this "
+                          "decay per step, such as 0.999; without a bias to where it began. It is "
+                          "validated beside the weights and exported by --ema. 0: none."},
+             ema_decay, {.min = 0, .below = 1});
   table.texts(
       {.name = "frozen",
        .restart = Restart::fixed,
@@ -253,6 +259,13 @@ void MetricsSettings::bind(deck::Table& table) {
                              "TensorBoard. 0: never.",
                  .unit = "steps"},
                 norms_steps, {.min = 0});
+  table.integer({.name = "noise_steps",
+                 .restart = Restart::free,
+                 .sentence = "Every so many steps, how much the gradients of micro-batches differ: "
+                             "the gradient noise scale, about the batch from which on larger ones "
+                             "gain little. Without parallel.tp, cp and ep. 0: never.",
+                 .unit = "steps"},
+                noise_steps, {.min = 0});
   table.real(
       {.name = "devices_every_s",
        .restart = Restart::free,

@@ -57,6 +57,7 @@ struct TrainSettings {
   std::int64_t micro_batch = 1;  ///< 0: the plan's
   std::int64_t seed = 42;
   double neftune_alpha = 0;
+  double ema_decay = 0;                        ///< 0: no mean of weights is kept
   std::vector<std::string> frozen, trainable;  ///< expressions for names of tensors
   std::int64_t validate_steps = 0;
   double validate_epochs = 0;
@@ -94,12 +95,15 @@ struct MetricsSettings {
   std::int64_t answers = 0;
   std::int64_t answer_tokens = 64;
   std::int64_t norms_steps = 0;
+  std::int64_t noise_steps = 0;
   double devices_every_s = 1;
   bool report = true;
   bool tensorboard = true;
 
   /// Whether the layers' norms are due in `step`, counted from 1.
   bool wants_norms(std::int64_t step) const { return norms_steps > 0 && step % norms_steps == 0; }
+  /// The same of the noise scale.
+  bool wants_noise(std::int64_t step) const { return noise_steps > 0 && step % noise_steps == 0; }
   void bind(deck::Table& table);
 };
 

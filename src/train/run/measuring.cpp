@@ -23,8 +23,19 @@ void Run::validate(const std::string& when) {
   const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
   validation_loss_ = result.loss;
   if (corpus_.has_answers) exact_match_ = result.exact_match;
-  reporter_.validated(when, steps_done_, result, corpus_.has_answers);
+  reporter_.validated(when, steps_done_, result, corpus_.has_answers, validate_ema());
   page_.write_soon();
+}
+
+/// None before the first update, which it begins with.
+std::optional<double> Run::validate_ema() {
+  const auto* scale = state_.loss_scale();
+  const std::int64_t updates = steps_done_ - (scale != nullptr ? scale->skipped_in_all() : 0);
+  if (!state_.optimizer().has_other_weights() || updates == 0) return std::nullopt;
+  state_.optimizer().publish_other_weights(state_.shards());
+  const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
+  state_.shards().publish_all();
+  return result.loss;
 }
 
 std::array<bool, 2> Run::stops_are_asked() const {

@@ -76,6 +76,7 @@ PlannedRun plan_run(const comm::Environment& environment, const Input& input,
 void accept(const comm::Environment& environment, const Input& input, const PlannedRun& planned) {
   const plan::PlanInput& request = planned.request;
   comm::agree_all(environment.world(), [&] {
+    require_measurable_noise(input);
     const std::int64_t taken =
         plan::gpu_context_bytes + plan::communicator_bytes(planned.plan.mesh);
     plan::require_fits(planned.plan, request, input.parameters,

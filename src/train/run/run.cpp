@@ -105,6 +105,7 @@ Run::Run(const Input& input, const plan::Plan& plan, const world::World& world,
                  .restore_or_initialise()),
       tasks_(input, registry, world.world, corpus_.tokenizer, output_.root()),
       patience_(patience_of(input, start_.patience)),
+      noise_(start_.noise),
       ahead_(corpus_.training, num_steps_),
       reporter_(world.world.is_root() ? metrics::Progress::style_of_stdout()
                                       : metrics::Progress::Style::silent,
@@ -138,6 +139,7 @@ checkpoint::RunState Run::describe() const {
        .validation_loss = validation_loss_,
        .score = score_,
        .patience = patience_.to_json(),
+       .noise = noise_.to_json(),
        .total_samples = tally_.totals().samples,
        .total_tokens = tally_.totals().tokens,
        .base = start_.base});
@@ -170,6 +172,7 @@ bool Run::step() {
                 .max_grad_norm = input_.optimizer.max_grad_norm,
                 .loss_scale = state_.loss_scale(),
                 .wants_layer_norms = input_.metrics.wants_norms(steps_done_ + 1),
+                .wants_noise = input_.metrics.wants_noise(steps_done_ + 1),
                 .vote = &vote_,
                 .more_follow = gathers_ahead && steps_done_ + 1 < num_steps_});
   if (result.left_after > 0) {
@@ -193,6 +196,7 @@ bool Run::step() {
              result.exposed_by_axis);
   metrics::StepRecord record = tally_.add(steps_done_, data, result, step_s);
   record.lr = lr;
+  if (result.noise) record.noise = noise_.add(*result.noise, data.num_sequences);
   record.epoch = corpus_.training.sampler().epochs_after(steps_done_);
   if (steps_done_ % input_.metrics.log_steps == 0) {
     record.times = times_.report(own_peak());

@@ -16,6 +16,7 @@
 #include "train/run/detail/checkpoints.hpp"
 #include "train/run/detail/device_keeper.hpp"
 #include "train/run/detail/link_keeper.hpp"
+#include "train/run/detail/noise_keeper.hpp"
 #include "train/run/detail/output_folder.hpp"
 #include "train/run/detail/page_writer.hpp"
 #include "train/run/detail/patience.hpp"
@@ -54,6 +55,8 @@ class Run {
   /// False: it was left in its midst, because some rank is to stop.
   bool step();
   void validate(const std::string& when);
+  /// The loss of the mean of the weights, if there is one.
+  std::optional<double> validate_ema();
   /// Asks the tasks of [evaluate]. False: the run stops in its midst.
   bool evaluate_tasks(const std::string& when);
   /// What checkpoint.best_by names was measured, or not: for checkpoints and early stopping.
@@ -106,6 +109,7 @@ class Run {
   StartingPoint start_;
   TaskKeeper tasks_;
   Patience patience_;
+  NoiseKeeper noise_;
   data::StepsAhead ahead_;
   Reporter reporter_;
   StartNotes starts_;

@@ -11,6 +11,7 @@
 #include "core/clock.hpp"
 #include "core/fault.hpp"
 #include "optim/clip.hpp"
+#include "optim/pass_norms.hpp"
 #include "optim/trained_rows.hpp"
 #include "shard/compute_stream.hpp"
 #include "shard/wire.hpp"
@@ -89,6 +90,16 @@ StepResult leave(const Engine& engine, std::int64_t num_passes) {
   return {.left_after = num_passes};
 }
 
+/// `own`: weights of this rank's passes, of which `squares` are scaled. Collective on `ranks`.
+std::optional<NoiseEstimate> noise_of(const comm::Communicator& ranks,
+                                      const std::vector<double>& squares,
+                                      std::vector<PassGradient> own, double grad_norm,
+                                      double loss_scale) {
+  for (std::size_t i = 0; i < own.size(); ++i)
+    own[i].squares = squares[i] / (loss_scale * loss_scale);
+  return estimate_noise(all_passes(ranks, own), grad_norm * grad_norm);
+}
+
 /// What this rank has waited in each group since it was last asked.
 std::vector<std::pair<std::string, double>> take_exposed_s(const shard::ModelShards& shards) {
   std::vector<std::pair<std::string, double>> seconds;
@@ -123,10 +134,13 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
       1.0 / static_cast<double>(num_positions * std::max<std::int64_t>(num_routers, 1));
   const Scale scale(per_token * loss_scale, coefficient * per_router * loss_scale);
   std::vector<PendingPass> passes;
+  std::optional<optim::PassSquares> squares;
+  if (settings.wants_noise) squares.emplace(shards, num_passes);
   if (settings.vote != nullptr) settings.vote->begin_step(num_passes);
   for (std::int64_t i = 0; i < num_passes; ++i) {
     if (settings.vote != nullptr && i > 0 && settings.vote->after_pass()) return leave(engine, i);
     core::fault::hit("step.fwd");
+    if (squares) squares->begin(i);
     const Pass pass = i + 1 == num_passes ? Pass::last : Pass::more_follow;
     passes.push_back(
         start_forward_backward(engine, data.micro_steps[static_cast<std::size_t>(i)], scale, pass));
@@ -139,10 +153,12 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   if (settings.wants_layer_norms) layer_norms.emplace(shards);
   // The only time in a step that the host waits for a GPU.
   shard::wait_for_compute(shards.options().device);
+  std::vector<PassGradient> gradients;
   for (PendingPass& each : passes) {
     const PassResult sums = each.wait();
     total.add(sums.loss);
     balance.add(sums.balance);
+    gradients.push_back({.weight = sums.weight});
   }
 
   StepResult result;
@@ -161,6 +177,8 @@ StepResult run_step(const Engine& engine, const comm::Communicator& loss_ranks,
   if (layer_norms) result.layer_norms = layer_norms->wait();
   for (optim::LayerNorm& each : result.layer_norms)
     each.gradient /= loss_scale;
+  if (squares)
+    result.noise = noise_of(loss_ranks, squares->wait(), gradients, result.grad_norm, loss_scale);
 
   if (settings.loss_scale != nullptr) {
     result.is_skipped = out_of_range || !std::isfinite(result.grad_norm);

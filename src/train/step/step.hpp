@@ -12,6 +12,7 @@
 #include "optim/loss_scale.hpp"
 #include "optim/optimizer.hpp"
 #include "train/run/stop_vote.hpp"
+#include "train/step/noise.hpp"
 #include "train/step/passes.hpp"
 
 namespace finetune::train {
@@ -23,6 +24,7 @@ struct StepResult {
   /// the mean over tokens and layers. Top-k when the load is even. Not part of `loss`.
   std::optional<double> balance_loss = {};
   std::vector<optim::LayerNorm> layer_norms = {};  ///< if asked for; gradients before clipping
+  std::optional<NoiseEstimate> noise = {};         ///< if asked for, and if the step says it
   bool is_skipped = false;  ///< 16-mixed: gradients overflowed, the weights are as before
   /// The step was left after so many passes, on every rank, and the weights are as before; nothing
   /// else of this result holds. 0: it is whole.
@@ -38,6 +40,7 @@ struct StepSettings {
   double max_grad_norm = 0;
   optim::LossScale* loss_scale = nullptr;  ///< of 16-mixed
   bool wants_layer_norms = false;
+  bool wants_noise = false;  ///< without tp, cp and ep; Numbers::keeps_passes_apart
   StopVote* vote = nullptr;  ///< whether to leave the step between passes
   bool more_follow = false;  ///< steps: what the next begins with is gathered
 };

@@ -46,6 +46,7 @@ TEST(MetricsDocument, HasTheFieldsOfSteps) {
                                        .mfu = 1,
                                        .unix_time_s = 1,
                                        .norms = {{0, "embedding", 1, 1}},
+                                       .noise = NoiseReport{1, 1, 1, 1},
                                        .times = times,
                                        .devices = devices,
                                        .links = links}),
@@ -53,8 +54,10 @@ TEST(MetricsDocument, HasTheFieldsOfSteps) {
 }
 
 TEST(MetricsDocument, HasTheFieldsOfOtherRows) {
-  expect_documented("validation_loss", to_json(ValidationRecord{.step = 1, .exact_match = 1}),
-                    to_json(ValidationRecord{.step = 1, .exact_match = {}}));
+  expect_documented(
+      "validation_loss",
+      to_json(ValidationRecord{.step = 1, .exact_match = 1, .ema_validation_loss = 1}),
+      to_json(ValidationRecord{.step = 1, .exact_match = {}}));
   const std::string evaluated =
       to_json(EvaluationRecord{.step = 1, .figures = {{"arc/accuracy", 0.5, 0.25}}});
   expect_documented("evaluation", evaluated, evaluated);

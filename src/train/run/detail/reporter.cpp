@@ -57,15 +57,18 @@ void Reporter::saved(const checkpoint::SaveReport& report, checkpoint::Level lev
 }
 
 void Reporter::validated(const std::string& when, std::int64_t step, const Evaluation& result,
-                         bool has_answers) {
-  metrics::ValidationRecord record{
-      .step = step, .validation_loss = result.loss, .exact_match = std::nullopt};
+                         bool has_answers, std::optional<double> ema_loss) {
+  metrics::ValidationRecord record{.step = step,
+                                   .validation_loss = result.loss,
+                                   .exact_match = std::nullopt,
+                                   .ema_validation_loss = ema_loss};
   std::string text = fmt::format("{}: validation loss {:.4f}", when, result.loss);
   if (has_answers) {
     record.exact_match = result.exact_match;
     text +=
         fmt::format(", exact match {:.1f} % of {}", 100 * result.exact_match, result.num_samples);
   }
+  if (ema_loss) text += fmt::format("; of the mean of the weights {:.4f}", *ema_loss);
   info(text);
   write(record);
 }

@@ -41,9 +41,10 @@ class Reporter {
   /// For TensorBoard alone.
   void show(const std::string& tag, std::int64_t step, const std::string& text);
   void saved(const checkpoint::SaveReport& report, checkpoint::Level level);
-  /// `when`: "before training". `has_answers`: exact matches mean something.
+  /// `when`: "before training". `has_answers`: exact matches mean something. `ema_loss`: that of
+  /// the mean of the weights.
   void validated(const std::string& when, std::int64_t step, const Evaluation& result,
-                 bool has_answers);
+                 bool has_answers, std::optional<double> ema_loss = {});
 
   /// `table`: what the log shows.
   void evaluated(const std::string& table, const metrics::EvaluationRecord& record);

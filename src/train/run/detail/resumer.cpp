@@ -83,6 +83,7 @@ void Resumer::restore(const checkpoint::FoundCheckpoint& found) {
   start_.validation_loss = found.state.validation_loss;
   start_.score = found.state.score;
   start_.patience = found.state.patience.value_or(core::Json());
+  start_.noise = found.state.noise.value_or(core::Json());
   start_.total_samples = found.state.total_samples;
   start_.total_tokens = found.state.total_tokens;
   const core::Json& scale = found.state.loss_scale;

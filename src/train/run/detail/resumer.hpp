@@ -29,6 +29,7 @@ struct StartingPoint {
   std::optional<double> validation_loss = {};       ///< of the weights as they are
   std::optional<checkpoint::Score> score = {};      ///< the same
   core::Json patience = {};                         ///< as Patience::to_json wrote it
+  core::Json noise = {};                            ///< as NoiseKeeper::to_json wrote it
   checkpoint::Texts source_dtypes = {};             ///< by tensor: how an export writes it
   std::optional<checkpoint::FrozenBase> base = {};  ///< of frozen weights; none without any
   std::string run_id = {};

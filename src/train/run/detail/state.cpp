@@ -68,6 +68,7 @@ StateInput state_input(const Input& input) {
           .offloaded_blocks = input.train.offloaded_blocks,
           .dropout = model::dropout_of(input.adapter),
           .neftune_alpha = input.train.neftune_alpha,
+          .ema_decay = input.train.ema_decay,
           .seed = static_cast<std::uint64_t>(input.train.seed),
           .balances_micro_batch = input.model.router_aux_loss_load == RouterLoad::micro_batch};
 }
@@ -85,6 +86,7 @@ State::State(const StateInput& input, const plan::Plan& plan, const world::World
                                : model::Recompute::nothing)),
       optimizer_(input.optimizer.kind->make(input.optimizer, table_, shards_,
                                             {plan.numbers.moments, input.seed})) {
+  if (input.ema_decay > 0) optimizer_->keep_ema(shards_, input.ema_decay);
   if (plan.numbers.scales_loss) loss_scale_.emplace();
   if (input.offloaded_blocks > 0) offload_.emplace(shards_.options().device);
 }

@@ -39,6 +39,7 @@ struct StateInput {
   std::int64_t offloaded_blocks = 0;   ///< their activations are in host memory
   double dropout = 0;                  ///< of an adapter's inputs
   double neftune_alpha = 0;            ///< of noise on embeddings
+  double ema_decay = 0;                ///< of a mean of the weights; 0: none
   std::uint64_t seed = 0;              ///< of dropout, noise and stochastic rounding
   bool balances_micro_batch = false;
 };
