@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -126,10 +127,50 @@ core::DType dtype_of(const std::string& word) {
                               : core::DType::f16;
 }
 
+namespace {
+
+/// weight + factor * (state - weight).
+struct Evaluated {
+  std::string state;
+  float factor = 0;
+};
+
+/// Steps of a checkpoint that were not skipped.
+std::int64_t num_updates(const checkpoint::RunState& state) {
+  const core::Json& scale = state.loss_scale;
+  return state.step - (scale.is_object() ? scale.value("skipped_in_all", std::int64_t{0}) : 0);
+}
+
+/// What the run's optimizer evaluates, if that is not what it trains.
+std::optional<Evaluated> evaluated_weights(const ExportJob& job) {
+  const checkpoint::RunState& state = job.found.state;
+  const auto value_of = [&](const std::string& key) {
+    const auto found = state.fixed.find("optimizer." + key);
+    return found == state.fixed.end() ? std::string() : found->second;
+  };
+  const auto& kinds = job.registry.optimizers;
+  const auto kind = std::ranges::find_if(
+      kinds, [&](const optim::Kind& each) { return value_of("name") == '"' + each.name() + '"'; });
+  if (kind == kinds.end() || !kind->evaluated || num_updates(state) == 0) return std::nullopt;
+  optim::OptimizerSettings settings;
+  for (const optim::OptimizerKey& key : kind->keys)
+    if (const std::string text = value_of(std::string(key.name)); !text.empty())
+      settings.numbers[std::string(key.name)] = std::strtod(text.c_str(), nullptr);
+  return Evaluated{kind->evaluated->state, static_cast<float>(kind->evaluated->factor(settings))};
+}
+
+}  // namespace
+
 void ExportJob::read_trained(std::string_view name, std::int64_t first,
                              std::span<float> piece) const {
-  checkpoint::read_tensor(found, arguments.is_ema ? plan::ema_state : train::kind_master, name,
-                          first, piece);
+  if (arguments.is_ema) return checkpoint::read_tensor(found, plan::ema_state, name, first, piece);
+  checkpoint::read_tensor(found, train::kind_master, name, first, piece);
+  const auto evaluated = evaluated_weights(*this);
+  if (!evaluated) return;
+  std::vector<float> state(piece.size());
+  checkpoint::read_tensor(found, evaluated->state, name, first, state);
+  for (std::size_t i = 0; i < piece.size(); ++i)
+    piece[i] += (state[i] - piece[i]) * evaluated->factor;
 }
 
 std::string ExportJob::sums() const {

@@ -38,6 +38,8 @@
 #include "optimizers/adamw/kind.hpp"
 #include "optimizers/adamw8bit/kind.hpp"
 #include "optimizers/lion/kind.hpp"
+#include "optimizers/lion8bit/kind.hpp"
+#include "optimizers/schedule_free/kind.hpp"
 #include "templates/templates.hpp"
 
 namespace finetune::modules {
@@ -112,6 +114,8 @@ const train::Registry& registry() {
                                            optimizers::adamw::kind(),
                                            optimizers::adamw8bit::kind(),
                                            optimizers::lion::kind(),
+                                           optimizers::lion8bit::kind(),
+                                           optimizers::schedule_free::kind(),
                                        },
                                    .templates = templates::all()};
   return all;

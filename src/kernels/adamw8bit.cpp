@@ -10,6 +10,7 @@
 #include "kernels/detail/adamw8bit_team.hpp"
 #include "kernels/detail/arithmetic.hpp"
 #include "kernels/detail/launch.hpp"
+#include "kernels/detail/moment_encode.hpp"
 #include "kernels/detail/moment_lookup.hpp"
 #include "kernels/detail/moment_table.hpp"
 #include "kernels/detail/rounding_bits.hpp"
@@ -18,31 +19,9 @@
 namespace finetune::kernels {
 namespace {
 
-using of_8_bits::Coefficients, of_8_bits::Scale;
+using of_8_bits::Coefficients, of_8_bits::encode_first, of_8_bits::encode_second;
 
 constexpr std::int64_t grain_blocks = grain_elements / moment_block;
-
-KOKKOS_FORCEINLINE_FUNCTION Scale scale_of(const float* values, std::int64_t count) {
-  return Scale::from(lane_max(count, [&](std::int64_t i) { return std::abs(values[i]); }));
-}
-
-KOKKOS_FORCEINLINE_FUNCTION float encode_first(const MomentTable& table, const float* values,
-                                               std::int64_t count, std::uint8_t* codes) {
-  const Scale by = scale_of(values, count);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i)
-    codes[i] = table.first_code(values[i] * by.reciprocal);
-  return by.scale;
-}
-
-KOKKOS_FORCEINLINE_FUNCTION float encode_second(const MomentTable& table, const float* values,
-                                                std::int64_t count, std::uint8_t* codes) {
-  const Scale by = scale_of(values, count);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i)
-    codes[i] = table.second_code(values[i] * by.reciprocal);
-  return by.scale;
-}
 
 struct Quantize {
   const MomentTable* table;

@@ -42,6 +42,8 @@ const RisingLevels& rising_levels(Moment moment) {
   return moment == Moment::first ? first : second;
 }
 
+}  // namespace
+
 at::Tensor decoded(Moment moment, const at::Tensor& codes, const at::Tensor& scales) {
   const at::Tensor values = levels_of(moment, codes).index_select(0, codes.to(at::kInt));
   return values.mul_(scales.repeat_interleave(moment_block).narrow(0, 0, codes.size(0)));
@@ -64,8 +66,6 @@ void encode(Moment moment, const at::Tensor& values, const at::Tensor& codes,
   if (moment == Moment::second) nearest = nearest.masked_fill((nearest == 0) & (scaled > 0), 1);
   codes.copy_(nearest);
 }
-
-}  // namespace
 
 void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor& gradient,
                 const AdamWNumbers& numbers, std::span<const DecayRun> runs) {

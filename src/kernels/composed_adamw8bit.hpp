@@ -22,6 +22,12 @@ struct Moments8bit {
 void adamw8bit_(at::Tensor& weight, const Moments8bit& moments, const at::Tensor& gradient,
                 const AdamWNumbers& numbers, std::span<const DecayRun> runs);
 
+/// What codes [N] stand for, fp32 [N]; scales [N / 256, rounded up].
+at::Tensor decoded(Moment moment, const at::Tensor& codes, const at::Tensor& scales);
+/// Makes codes and scales of `values` fp32 [N], as kernels::quantize_moment does.
+void encode(Moment moment, const at::Tensor& values, const at::Tensor& codes,
+            const at::Tensor& scales);
+
 /// kernels::moment_tables on the device of `like`, bytes [N]: copied once.
 at::Tensor moment_tables_on_device_of(const at::Tensor& like);
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The files whose kernels also run on GPUs. All others compute on the host alone.
 set(FINETUNE_GPU_KERNELS adamw.cpp adamw8bit.cpp cross_entropy.cpp dropout.cpp ema.cpp embedding.cpp exact_squares.cpp
-  fixed_point.cpp gptq.cpp lion.cpp magnitudes.cpp nf4_dequantize.cpp rms_norm.cpp rope.cpp
+  fixed_point.cpp gptq.cpp lion.cpp magnitudes.cpp nf4_dequantize.cpp rms_norm.cpp rope.cpp schedule_free.cpp
   swiglu.cpp)
 # These round after each operation as written, whatever the compiler would fuse: the same bits on every machine.
-set(FINETUNE_KERNELS_AS_WRITTEN adamw.cpp adamw8bit.cpp ema.cpp gptq.cpp lion.cpp nf4_dequantize.cpp)
+set(FINETUNE_KERNELS_AS_WRITTEN adamw.cpp adamw8bit.cpp ema.cpp gptq.cpp lion.cpp nf4_dequantize.cpp schedule_free.cpp)
 
 # finetune_kernels_for_gpus(target ...): the object library `target` of these files as CUDA, against a Kokkos with CUDA
 # that the caller adds. The arguments after it are options of the host's compiler, which nvcc hands on.

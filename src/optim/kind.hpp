@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,14 @@ struct OptimizerSetup {
   model::Path path = model::Path::kernels;  ///< composed: on a CPU what a GPU does
 };
 
+/// Weights to evaluate and to export, where they are not those that are trained:
+/// weight + factor * (state - weight).
+struct EvaluatedWeights {
+  std::string state;  ///< of the footprint
+  /// The same for all elements; not finite: the settings leave none.
+  double (*factor)(const OptimizerSettings& settings) = nullptr;
+};
+
 /// Memory, time and saving are planned, checkpoints stored and verified, and restarts judged by
 /// what it says; nothing else knows an optimizer by name.
 struct Kind {
@@ -52,6 +61,10 @@ struct Kind {
   /// Usual learning rates as a multiple of AdamW's, which are the best known.
   double usual_lr = 1;
   bool has_lr_ratios = true;  ///< reads Parameter::lr_ratio
+  /// Else the learning rate stays where a warm-up over optimizer.warmup_steps has brought it.
+  bool has_schedule = true;
+  /// From the first update on; none: those that are trained.
+  std::optional<EvaluatedWeights> evaluated = {};
   /// Before the first step. Refers to `table`.
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings,
                                      const model::ParameterTable& table,

@@ -81,7 +81,13 @@ void Optimizer::publish_other_weights(shard::ModelShards& shards) const {
   core::check(has_other_weights(), "there are weights to evaluate");
   shards.release_all();
   for (const int unit : shards.trained_units())
-    shards.publish_in_place(unit, states_[static_cast<std::size_t>(unit)].back());
+    shards.publish_in_place(unit, keeps_ema() ? states_[static_cast<std::size_t>(unit)].back()
+                                              : weights_to_evaluate(unit, shards.master(unit)));
+}
+
+at::Tensor Optimizer::weights_to_evaluate(int /*unit*/, const at::Tensor& /*master*/) const {
+  core::check(false, "an optimizer that evaluates other weights has them");
+  return {};
 }
 
 std::vector<StateTensor> Optimizer::kept(int unit) const {

@@ -51,8 +51,13 @@ class Optimizer {
   /// Before the first step, once; 0 < decay < 1.
   void keep_ema(const shard::ModelShards& shards, double decay);
 
-  /// Whether the weights to evaluate and to export are others than those that are trained.
-  bool has_other_weights() const { return ema_decay_ > 0; }
+  /// Whether there are others than those that are trained to evaluate and to export, once there
+  /// was an update.
+  bool has_other_weights() const { return keeps_ema() || replaces_weights(); }
+  /// They are a mean beside the weights.
+  bool keeps_ema() const { return ema_decay_ > 0; }
+  /// Those that are trained are only for training.
+  bool replaces_weights() const { return footprint_.evaluates_others; }
   /// Lets `shards` gather the weights to evaluate from now on, until shards.publish_all() makes
   /// them gather those that are trained. Units are closed. Collective as shards.publish.
   void publish_other_weights(shard::ModelShards& shards) const;
@@ -98,6 +103,10 @@ class Optimizer {
   /// Compositions of ATen functions, everywhere else; the copy is made afterwards.
   virtual void update_by_compositions(shard::ModelShards& shards, int unit,
                                       const std::vector<Run>& runs, const Step& step) = 0;
+
+  /// Of an optimizer whose footprint says that it evaluates others than `master`: those, fp32
+  /// [shard_size], after the first update.
+  virtual at::Tensor weights_to_evaluate(int unit, const at::Tensor& master) const;
 
   /// Whether update_by_kernels also serves memory of a GPU.
   virtual bool has_gpu_kernels() const { return false; }

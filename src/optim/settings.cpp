@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "deck/exclusive.hpp"
 
@@ -177,6 +178,25 @@ void bind_schedule(deck::Table& table, OptimizerSettings& settings) {
       settings.warmup_ratio, {.min = 0, .max = 1});
 }
 
+/// Of an optimizer that has none.
+void refuse_schedule(deck::Table& table, const OptimizerSettings& settings) {
+  if (settings.schedule != LrSchedule::constant)
+    table.problem("schedule",
+                  fmt::format("optimizer.name = \"{}\" has no other schedule than \"constant\"",
+                              settings.name),
+                  "the mean that it evaluates takes the place of one", "Remove the key.");
+  if (settings.warmup_ratio > 0)
+    table.problem("warmup_ratio",
+                  fmt::format("optimizer.name = \"{}\" knows no number of steps", settings.name),
+                  "its mean is weighted by the warm-up", "Give optimizer.warmup_steps instead.");
+  if (settings.kind->evaluated && !std::isfinite(settings.kind->evaluated->factor(settings)))
+    table.problem("beta1",
+                  fmt::format("optimizer.beta1 = 0 leaves optimizer.name = \"{}\" no mean to "
+                              "evaluate",
+                              settings.name),
+                  "gradients are taken beta1 of the way to it", "Use 0.9.");
+}
+
 }  // namespace
 
 std::string name_of(Rounding rounding) {
@@ -200,8 +220,11 @@ void OptimizerSettings::bind(deck::Table& table, const std::vector<Kind>& kinds)
   table.choice({.name = "name", .restart = Restart::fixed, .sentence = about_kinds}, name,
                names_of(kinds));
   kind = find_kind(kinds, name);
+  const bool has_schedule = kind == nullptr || kind->has_schedule;
+  if (!has_schedule) schedule = LrSchedule::constant;
   bind_schedule(table, *this);
   bind_numbers(table, kinds, *this);
+  if (!has_schedule) refuse_schedule(table, *this);
   table.real(
       {.name = "weight_decay",
        .restart = Restart::fixed,

@@ -48,6 +48,9 @@ struct OptimizerFootprint {
   std::string format;  ///< of its states; empty: the name of Numbers::moments
   std::vector<OptimizerState> states;
   OptimizerPasses passes = {};
+  /// Other weights are evaluated than those that are trained: where the latter are gathered as they
+  /// are, there is a copy for it.
+  bool evaluates_others = false;
 
   /// Elements that shards begin at multiples of.
   std::int64_t block() const;

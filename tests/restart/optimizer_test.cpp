@@ -24,6 +24,8 @@ Settings with(Settings settings, const Settings& more) {
 const Settings lora = {"adapter.name=lora", "adapter.lora_r=4", "adapter.lora_dropout=0.1"};
 const Settings in_8bit = {"optimizer.name=adamw8bit"};
 const Settings by_lion = {"optimizer.name=lion"};
+const Settings lion_in_8bit = {"optimizer.name=lion8bit"};
+const Settings schedule_free = {"optimizer.name=schedule_free", "optimizer.schedule=constant"};
 
 /// Ranks of a start, and what it has of its own.
 struct Start {
@@ -88,7 +90,27 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"LionInBf16",
                          with(short_run("bf16-true"), by_lion),
                          {1},
-                         {2, {"parallel.sharding=NO_SHARD"}}}),
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"Lion8bitInFp32",
+                         with(short_run("32-true"), lion_in_8bit),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"Lion8bitOfLora",
+                         with(short_run("bf16-true"), with(lora, lion_in_8bit)),
+                         {1},
+                         {3, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
+                    Case{"ScheduleFreeInFp32",
+                         with(short_run("32-true"), schedule_free),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"ScheduleFreeInBf16",
+                         with(short_run("bf16-true"), schedule_free),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"ScheduleFreeOfLora",
+                         with(short_run("bf16-mixed"), with(lora, schedule_free)),
+                         {3},
+                         {1}}),
     [](const auto& info) { return info.param.name; });
 
 void expect_refused(const Outcome& outcome, const std::string& message) {
@@ -121,6 +143,11 @@ TEST(Optimizer, IsPlannedAsItIs) {
   EXPECT_EQ(count(plan({}), "AdamW moments, fp32"), 1);
   EXPECT_EQ(count(plan(in_8bit), "AdamW moments, 8-bit"), 1);
   EXPECT_EQ(count(plan(by_lion), "Lion moment, fp32"), 1);
+  EXPECT_EQ(count(plan(lion_in_8bit), "Lion moment, 8-bit"), 1);
+  const std::string free = plan(with(schedule_free, {"precision.mode=32-true"}));
+  EXPECT_EQ(count(free, "z and second moment, fp32"), 1) << free;
+  EXPECT_EQ(count(free, "copy to evaluate with, fp32"), 1);
+  EXPECT_EQ(count(plan({"train.ema_decay=0.5"}), "mean of weights, fp32"), 1);
 }
 
 /// Bytes of the moments in the manifest of a checkpoint.

@@ -195,6 +195,53 @@ TEST(MeanOfWeights, IsExportedAndEvaluatedInTheirPlace) {
   EXPECT_NEAR(of_mean, validations.back().at("validation_loss").get<double>(), 0.3);
 }
 
+/// The last value of `field` in the run's metrics.
+double last(const fs::path& output, const char* field) {
+  std::ifstream file(output / "metrics.jsonl");
+  double value = 0;
+  for (std::string line; std::getline(file, line);) {
+    const core::Json row = core::parse_json(line, "metrics.jsonl");
+    if (row.contains(field)) value = row.at(field).get<double>();
+  }
+  return value;
+}
+
+/// What a run validated is what it exports: a run that trains nothing validates the same.
+void expect_exported_as_validated(const Job& job, const Words& settings, const char* field,
+                                  const Words& how) {
+  const Outcome outcome = job.run(2);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const Outcome exported = run_program(
+      with({build_folder() / "finetune", "export", "output", "exported"}, how), job.folder());
+  ASSERT_EQ(exported.exit_code, 0) << exported.text();
+  const Outcome again = run_program(
+      finetune_on(1, with(with({"job.toml"}, settings),
+                          {"model.path=exported", "train.output=again", "train.max_steps=0"})),
+      job.folder());
+  ASSERT_EQ(again.exit_code, 0) << again.text();
+  const double expected = last(job.output(), field);
+  EXPECT_GT(expected, 0);
+  EXPECT_NEAR(last(job.folder() / "again", "validation_loss"), expected, 1e-5);
+}
+
+const Words validated = {"train.max_steps=5", "precision.mode=32-true", "optimizer.lr=1e-3",
+                         "optimizer.schedule=constant", "data.validation_fraction=0.2"};
+
+TEST(MeanOfWeights, IsExportedAsItWasValidated) {
+  const Words settings = with(validated, {"train.ema_decay=0.7"});
+  const Job job("option.ema_validated", settings);
+  expect_exported_as_validated(job, settings, "ema_validation_loss", {"--ema"});
+  EXPECT_NE(last(job.output(), "validation_loss"), last(job.output(), "ema_validation_loss"));
+}
+
+/// Its trained weights, the masters of the checkpoint, are others.
+TEST(ScheduleFree, IsExportedAsItWasValidated) {
+  const Words settings =
+      with(validated, {"optimizer.name=schedule_free", "optimizer.warmup_steps=2"});
+  const Job job("option.schedule_free", settings);
+  expect_exported_as_validated(job, settings, "validation_loss", {});
+}
+
 TEST(MeanOfWeights, IsRefusedWhereThereIsNone) {
   const Job job("option.no_ema", {"train.max_steps=1", "precision.mode=32-true"});
   ASSERT_EQ(job.run(1).exit_code, 0);

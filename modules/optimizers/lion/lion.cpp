@@ -113,12 +113,17 @@ void Lion::update_by_compositions(shard::ModelShards& shards, int unit,
 
 }  // namespace
 
+std::vector<optim::OptimizerKey> keys() {
+  return {beta1, beta2};
+}
+
 optim::Kind kind() {
   return {.footprint = footprint(),
           .sentence =
               "one moment, and updates of one size (Chen et al. 2023), usually with a fifth of "
               "AdamW's learning rate and five times its weight decay",
-          .keys = {beta1, beta2},
+          .keys = keys(),
+          .in_less_memory = "lion8bit",
           .usual_lr = 0.2,
           .make = [](const optim::OptimizerSettings& settings, const model::ParameterTable& table,
                      const shard::ModelShards& shards,

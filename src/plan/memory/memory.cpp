@@ -147,6 +147,11 @@ class MemoryPlan {
     add(Category::states,
         kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
         states_bytes() - ema_bytes(), optimizer);
+    const bool reads_masters = numbers_.compute == numbers_.master && optimizer == Place::device;
+    const bool casts_ema = ema_bytes() > 0 && numbers_.master != core::DType::f32;
+    if ((kept.evaluates_others || casts_ema) && reads_masters)
+      add(Category::weights, "copy to evaluate with, " + name_of_dtype(numbers_.compute),
+          core::size_bytes(numbers_.compute) * shard);
     if (ema_bytes() > 0) add(Category::states, "mean of weights, fp32", ema_bytes(), optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);

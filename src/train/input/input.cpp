@@ -117,6 +117,12 @@ void require_meant_head(const Input& input) {
 
 /// What no single table can see.
 void require_consistent(const Input& input) {
+  if (input.train.ema_decay > 0 && input.optimizer.kind->evaluated)
+    core::fail(core::ErrorKind::deck,
+               {input.deck_path.string(),
+                fmt::format("train.ema_decay = {} with optimizer.name = \"{}\"",
+                            input.train.ema_decay, input.optimizer.name),
+                "the weights that it evaluates are a mean already", "Remove one of them."});
   if (input.train.determinism == plan::Determinism::topology &&
       input.parallel.reduce_dtype != core::DType::f32) {
     core::fail(core::ErrorKind::deck,

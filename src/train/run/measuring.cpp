@@ -16,11 +16,26 @@
 
 namespace finetune::train {
 
+std::int64_t Run::num_updates() const {
+  const auto* scale = state_.loss_scale();
+  return steps_done_ - (scale != nullptr ? scale->skipped_in_all() : 0);
+}
+
+template <typename F>
+auto Run::with_evaluated_weights(const F& f) {
+  if (!state_.optimizer().replaces_weights() || num_updates() == 0) return f();
+  state_.optimizer().publish_other_weights(state_.shards());
+  auto result = f();
+  state_.shards().publish_all();
+  return result;
+}
+
 void Run::validate(const std::string& when) {
   if (!corpus_.validation) return;
   const trace::Span span(trace::main_row, "validation");
   reporter_.pause();
-  const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
+  const Evaluation result = with_evaluated_weights(
+      [&] { return evaluate(state_.engine(), world_.loss, *corpus_.validation); });
   validation_loss_ = result.loss;
   if (corpus_.has_answers) exact_match_ = result.exact_match;
   reporter_.validated(when, steps_done_, result, corpus_.has_answers, validate_ema());
@@ -29,9 +44,7 @@ void Run::validate(const std::string& when) {
 
 /// None before the first update, which it begins with.
 std::optional<double> Run::validate_ema() {
-  const auto* scale = state_.loss_scale();
-  const std::int64_t updates = steps_done_ - (scale != nullptr ? scale->skipped_in_all() : 0);
-  if (!state_.optimizer().has_other_weights() || updates == 0) return std::nullopt;
+  if (!state_.optimizer().keeps_ema() || num_updates() == 0) return std::nullopt;
   state_.optimizer().publish_other_weights(state_.shards());
   const Evaluation result = evaluate(state_.engine(), world_.loss, *corpus_.validation);
   state_.shards().publish_all();
@@ -51,10 +64,12 @@ bool Run::evaluate_tasks(const std::string& when) {
   reporter_.pause();
   log::info(fmt::format("{}: the tasks of [evaluate] are asked", when));
   std::array<bool, 2> asked = {};
-  task_result_ = tasks_.ask(state_.engine(), steps_done_, [&] {
-    core::fault::hit("evaluate.pass");
-    asked = stops_are_asked();
-    return asked[0] || asked[1];
+  task_result_ = with_evaluated_weights([&] {
+    return tasks_.ask(state_.engine(), steps_done_, [&] {
+      core::fault::hit("evaluate.pass");
+      asked = stops_are_asked();
+      return asked[0] || asked[1];
+    });
   });
   evaluated_s_ += watch.seconds();
   if (!task_result_) {
@@ -90,8 +105,10 @@ void Run::note_score() {
 void Run::print_answers() {
   if (input_.metrics.answers == 0 || !corpus_.questions) return;
   reporter_.pause();
-  const auto answers =
-      train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions, input_.metrics);
+  const auto answers = with_evaluated_weights([&] {
+    return train::print_answers(state_.engine(), corpus_.tokenizer, *corpus_.questions,
+                                input_.metrics);
+  });
   reporter_.answered({.step = steps_done_, .answers = answers});
 }
 

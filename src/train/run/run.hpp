@@ -57,6 +57,12 @@ class Run {
   void validate(const std::string& when);
   /// The loss of the mean of the weights, if there is one.
   std::optional<double> validate_ema();
+  /// Steps that were not skipped.
+  std::int64_t num_updates() const;
+  /// f(), with the weights to evaluate in the place of those that are trained, if the optimizer
+  /// has such.
+  template <typename F>
+  auto with_evaluated_weights(const F& f);
   /// Asks the tasks of [evaluate]. False: the run stops in its midst.
   bool evaluate_tasks(const std::string& when);
   /// What checkpoint.best_by names was measured, or not: for checkpoints and early stopping.

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes schedule_free.json and lion8bit.json next to this file: steps of other libraries' optimizers on one
+tensor, whose first values and gradients are the exact fractions below.
+
+    python tests/golden/optimizers/make_optimizers.py    (torch 2.11, schedulefree 1.4.1, bitsandbytes 0.50.2)
+"""
+import json
+import pathlib
+
+import bitsandbytes
+import schedulefree
+import torch
+
+here = pathlib.Path(__file__).resolve().parent
+COUNT, STEPS = 600, 12
+
+
+def first():
+    return torch.tensor([((i * 53) % 199 - 99) / 64 for i in range(COUNT)])
+
+
+def gradient(step):
+    return torch.tensor([((i * 37 + step * 101) % 257 - 128) / 1024 for i in range(COUNT)])
+
+
+def train(optimizer, weight):
+    for step in range(STEPS):
+        weight.grad = gradient(step)
+        optimizer.step()
+
+
+def write(name, settings, values):
+    values = {key: [float(f"{x:.9g}") for x in value.tolist()] for key, value in values.items()}
+    text = json.dumps({"count": COUNT, "steps": STEPS, **settings, **values})
+    (here / name).write_text(text.replace("[", "\n[") + "\n")
+
+
+def schedule_free():
+    settings = {"lr": 0.02, "beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.1, "warmup_steps": 4}
+    weight = torch.nn.Parameter(first())
+    optimizer = schedulefree.AdamWScheduleFree(
+        [weight], lr=settings["lr"], betas=(settings["beta1"], settings["beta2"]), eps=settings["eps"],
+        weight_decay=settings["weight_decay"], warmup_steps=settings["warmup_steps"], foreach=False)
+    optimizer.train()
+    train(optimizer, weight)
+    y, z = weight.detach().clone(), optimizer.state[weight]["z"].clone()
+    optimizer.eval()
+    write("schedule_free.json", settings,
+          {"y": y, "z": z, "x": weight.detach(), "exp_avg_sq": optimizer.state[weight]["exp_avg_sq"]})
+
+
+def lion_8bit():
+    settings = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
+    weight = torch.nn.Parameter(first())
+    optimizer = bitsandbytes.optim.Lion8bit(
+        [weight], lr=settings["lr"], betas=(settings["beta1"], settings["beta2"]),
+        weight_decay=settings["weight_decay"], min_8bit_size=1)
+    train(optimizer, weight)
+    state = optimizer.state[weight]
+    moment = bitsandbytes.functional.dequantize_blockwise(
+        state["state1"], absmax=state["absmax1"], code=state["qmap1"], blocksize=256)
+    write("lion8bit.json", settings, {"weight": weight.detach(), "exp_avg": moment})
+
+
+schedule_free()
+lion_8bit()
