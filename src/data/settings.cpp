@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/text/columns.hpp"
+#include "data/text/conversation.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/record_template.hpp"
 
@@ -82,10 +83,29 @@ void bind_columns(deck::Table& table, Columns& columns, std::span<const Format> 
   column("conversation_column",
          "Chats: column of the list of messages. Empty: \"messages\", else \"conversations\".",
          columns.conversation);
-  column("prompt_column",
-         "Column of the instruction or prompt. Empty: \"instruction\" in alpaca, \"prompt\" in "
-         "completion.",
-         columns.prompt);
+  table.texts(
+      {.name = "turn_columns",
+       .restart = Restart::fixed,
+       .sentence = "Chats whose turns lie in columns of their own: the columns of what user "
+                   "and assistant say by turns, [\"question\", \"answer\", \"question_2\", "
+                   "\"answer_2\"]. A conversation ends before the first that is empty."},
+      columns.turns);
+  table.named_texts({.name = "message_fields",
+                     .restart = Restart::fixed,
+                     .sentence = "What messages call their fields: { role = \"speaker\", content = "
+                                 "\"text\" }. Otherwise as data.format says."},
+                    columns.message_fields, message_field_names());
+  table.named_texts({.name = "roles",
+                     .restart = Restart::fixed,
+                     .sentence = "What messages call roles, several names with commas between: "
+                                 "{ user = \"customer\", assistant = \"agent, clerk\" }. Usual "
+                                 "names (human, gpt, ...) are known."},
+                    columns.roles, role_names());
+  column(
+      "prompt_column",
+      "Column of the instruction or prompt, a text, in completion also a list of messages. Empty: "
+      "\"instruction\" in alpaca, \"prompt\" in completion.",
+      columns.prompt);
   column("input_column",
          "Alpaca: column of the text that the instruction is about. Empty: \"input\", if present.",
          columns.input);

@@ -12,7 +12,8 @@ namespace finetune::formats::alpaca {
 /// Records of {"instruction": ..., "input": ..., "output": ...}, in a file or a folder of files.
 /// `input` may be missing, null or empty, and so may `system`, which goes in front; other fields
 /// are ignored. Loss is taken on the output only. With a chat template, the instruction and
-/// below it the input are what the user says.
+/// below it the input are what the user says. `history`, [[question, answer], ...], comes before
+/// them, if there is any; then a template is needed, and answers in it are trained, too.
 data::Format format();
 
 /// The prompt that an answer follows directly, ending in "### Response:\n". An empty `input` leaves

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -49,7 +50,8 @@ class ChatReader final : public data::RecordReader {
   ChatReader(const std::filesystem::path& path, const Columns& columns, const Dialect& dialect)
       : data::RecordReader(path),
         lists_(lists_of(dialect, columns)),
-        names_(dialect.fields),
+        names_(FieldNames::chosen(columns, dialect.fields)),
+        turns_(columns.turns),
         system_(data::column_of(columns, system_field)),
         tools_(data::column_of(columns, tools_field)) {}
 
@@ -57,8 +59,23 @@ class ChatReader final : public data::RecordReader {
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
     const data::OrderedJson ordered = records().ordered(i);
+    if (turns_.empty())
+      read_list(record, ordered, sample);
+    else
+      read_turns(record, sample);
+    add_system(record, sample);
+    if (data::find_field(record, tools_, sample.where) != nullptr) {
+      sample.conversation.tools = read_tools(
+          ordered.at(tools_.name), fmt::format("{}: field \"{}\"", sample.where, tools_.name));
+    }
+  }
+
+  void read_list(const core::Json& record, const data::OrderedJson& ordered,
+                 data::Sample& sample) const {
     const Column& column = column_of(record);
-    const core::Json& list = data::field(record, column, sample.where);
+    data::field(record, column, sample.where);
+    const data::OrderedJson list =
+        data::structured(ordered.at(column.name), column.name, sample.where);
     if (!list.is_array()) {
       core::fail(
           core::ErrorKind::input,
@@ -67,11 +84,27 @@ class ChatReader final : public data::RecordReader {
            "a conversation is a list of messages",
            "Correct it, or name another field in data.conversation_column."});
     }
-    read_messages(ordered.at(column.name), sample);
-    add_system(record, sample);
-    if (data::find_field(record, tools_, sample.where) != nullptr) {
-      sample.conversation.tools = read_tools(
-          ordered.at(tools_.name), fmt::format("{}: field \"{}\"", sample.where, tools_.name));
+    read_messages(list, sample);
+  }
+
+  /// What user and assistant say by turns, each in a column; the first two are always there.
+  void read_turns(const core::Json& record, data::Sample& sample) const {
+    std::optional<std::string> missing;
+    for (std::size_t t = 0; t < turns_.size(); ++t) {
+      const Column column{turns_[t], fmt::format("data.turn_columns[{}]", t), t < 2};
+      std::string text = data::optional_text_field(record, column, sample.where);
+      if (t >= 2 && text.empty()) {
+        if (!missing) missing = column.name;
+        continue;
+      }
+      if (missing)
+        core::fail(core::ErrorKind::input,
+                   {sample.where,
+                    fmt::format("field \"{}\" is empty, but not \"{}\"", core::one_line(*missing),
+                                core::one_line(column.name)),
+                    "a turn would be left out", "Correct this sample, or data.turn_columns."});
+      sample.conversation.messages.push_back(
+          {t % 2 == 0 ? data::ChatRole::user : data::ChatRole::assistant, std::move(text)});
     }
   }
 
@@ -119,6 +152,7 @@ class ChatReader final : public data::RecordReader {
 
   std::vector<Column> lists_;
   FieldNames names_;
+  std::vector<std::string> turns_;
   Column system_;
   Column tools_;
 };
@@ -131,6 +165,7 @@ data::Format format_of(const Dialect& dialect) {
   };
   data::Format format{dialect.name, data::Layout::separate, open};
   format.needs_template = true;
+  format.reads_messages = true;
   format.fields = dialect.lists;
   format.fields.push_back(system_field);
   format.fields.push_back(tools_field);
@@ -151,17 +186,32 @@ Dialect sharegpt_dialect() {
   return {"sharegpt", {list_field("conversations")}, {{"from"}, {"value"}}};
 }
 
-/// Whether the record's conversation is written down like this. One without messages tells nothing.
+/// As data::structured; what is broken is for the reader of all records to say.
+core::Json list_in(const core::Json& value, const std::string& name) {
+  try {
+    return data::structured(value, name, name);
+  } catch (const core::Error&) {
+    return {};
+  }
+}
+
+/// Whether the record's conversation is written down like this. One without messages tells nothing;
+/// turns in columns of their own are of the format "chat".
 bool is_of(const Dialect& dialect, const core::Json& record, const Columns& columns) {
+  if (!columns.turns.empty())
+    return dialect.name == "chat" && record.contains(columns.turns.front());
+  const FieldNames names = FieldNames::chosen(columns, dialect.fields);
   const auto has_any = [](const core::Json& message, const std::vector<std::string>& names) {
     return std::ranges::any_of(names,
                                [&](const std::string& name) { return message.contains(name); });
   };
   for (const Column& column : lists_of(dialect, columns)) {
-    const auto list = record.find(column.name);
-    if (list == record.end() || !list->is_array() || list->empty()) continue;
-    const core::Json& first = list->front();
-    return first.is_object() && has_any(first, dialect.fields.role);
+    const auto there = record.find(column.name);
+    if (there == record.end()) continue;
+    const core::Json list = list_in(*there, column.name);
+    if (!list.is_array() || list.empty()) continue;
+    const core::Json& first = list.front();
+    return first.is_object() && has_any(first, names.role);
   }
   return false;
 }

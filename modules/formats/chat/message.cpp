@@ -21,7 +21,7 @@ using data::OrderedJson;
   core::fail(core::ErrorKind::input, {where, problem, why, remedy});
 }
 
-const OrderedJson* find(const OrderedJson& json, const char* name) {
+const OrderedJson* find(const OrderedJson& json, const std::string& name) {
   const auto found = json.find(name);
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
@@ -115,14 +115,15 @@ void read_text(const OrderedJson& text, const std::string& name, ChatMessage& me
 }
 
 /// OpenAI's `weight` and others' names for it: whether an answer is trained.
-bool is_trained(const OrderedJson& json, ChatRole role, const std::string& where) {
-  for (const char* name : {"weight", "loss_weight", "train"}) {
+bool is_trained(const OrderedJson& json, const std::vector<std::string>& names, ChatRole role,
+                const std::string& where) {
+  for (const std::string& name : names) {
     const OrderedJson* value = find(json, name);
     if (value == nullptr) continue;
     const bool is_one = *value == 1 || *value == 1.0 || *value == true;
     const bool is_zero = *value == 0 || *value == 0.0 || *value == false;
     if (is_zero || (is_one && role == ChatRole::assistant)) return is_one;
-    refuse(where, fmt::format("\"{}\" is {}", name, core::one_line(value->dump())),
+    refuse(where, fmt::format("\"{}\" is {}", core::one_line(name), core::one_line(value->dump())),
            "an answer is trained (1) or not (0), and nothing else can be with "
            "data.train_on = \"answers\"",
            "Make it 0 or 1.");
@@ -137,7 +138,55 @@ std::string names_in(const OrderedJson& json) {
   return names.substr(0, 200);
 }
 
+std::optional<data::NamedRole> role_of(const std::string& name, const FieldNames& names) {
+  const auto chosen = names.roles.find(name);
+  return chosen == names.roles.end() ? data::role_named(name) : std::optional(chosen->second);
+}
+
 }  // namespace
+
+FieldNames FieldNames::chosen(const data::Columns& columns, FieldNames usual) {
+  const auto put = [&](const char* field, std::vector<std::string>& names) {
+    const auto found = columns.message_fields.find(field);
+    if (found != columns.message_fields.end()) names.insert(names.begin(), found->second);
+  };
+  put("role", usual.role);
+  put("content", usual.text);
+  put("reasoning_content", usual.reasoning);
+  put("tool_calls", usual.calls);
+  put("weight", usual.weight);
+  for (const auto& [role, list] : columns.roles) {
+    const auto named = data::role_named(role);
+    core::check(named.has_value(), "data.roles has names of roles alone");
+    for (std::size_t begin = 0; begin <= list.size();) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      const std::string name = core::trimmed(list.substr(begin, end - begin));
+      if (!name.empty()) usual.roles[name] = *named;
+      begin = end + 1;
+    }
+  }
+  return usual;
+}
+
+void add_messages(const OrderedJson& list, const FieldNames& names, const std::string& name,
+                  const std::string& where, data::Conversation& conversation) {
+  if (!list.is_array() || list.empty())
+    refuse(where,
+           fmt::format(
+               "field \"{}\" is {}", core::one_line(name),
+               list.is_array() ? "an empty list" : fmt::format("of type {}", list.type_name())),
+           "an answer is a text, or a list of messages", "Correct it.");
+  std::size_t number = 0;
+  for (const OrderedJson& each : list) {
+    const std::string at =
+        fmt::format("{}: field \"{}\": message {}", where, core::one_line(name), ++number);
+    auto message = read_message(each, names, at);
+    if (!message)
+      refuse(at, "has an unknown role", "what it answers would be left out",
+             "Correct it, or name the role in data.roles.");
+    conversation.messages.push_back(*std::move(message));
+  }
+}
 
 std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldNames& names,
                                         const std::string& where) {
@@ -152,13 +201,13 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
         json.empty() ? "the message is empty" : "its fields are " + names_in(json),
         "Correct the message, or choose the data.format of these data (\"chat\" reads several).");
   }
-  const auto named = data::role_named(text_of(*role, names.role.front(), where));
+  const auto named = role_of(text_of(*role, names.role.front(), where), names);
   if (!named) return std::nullopt;
   ChatMessage message;
   message.role = named->role;
-  message.trained = is_trained(json, named->role, where);
+  message.trained = is_trained(json, names.weight, named->role, where);
   const OrderedJson* text = first_of(json, names.text);
-  for (const char* name : {"tool_calls", "function_call"}) {
+  for (const std::string& name : names.calls) {
     const OrderedJson* calls = find(json, name);
     if (calls != nullptr && !calls->empty()) message.calls = read_calls(*calls, where);
   }
@@ -172,7 +221,7 @@ std::optional<ChatMessage> read_message(const OrderedJson& json, const FieldName
     message.calls = read_calls(parse_text(message.text, where), where);
     message.text.clear();
   }
-  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+  for (const std::string& name : names.reasoning) {
     const OrderedJson* reasoning = find(json, name);
     if (reasoning != nullptr && message.reasoning.empty())
       message.reasoning = text_of(*reasoning, name, where);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One message of a conversation as JSON.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,19 +10,32 @@
 #include "core/json.hpp"
 #include "data/records/records.hpp"
 #include "data/text/conversation.hpp"
+#include "data/text/format.hpp"
 
 namespace finetune::formats::chat {
 
-/// What a message's fields are called; the first name that is there counts.
+/// What a message's fields and their roles are called; the first name that is there counts.
 struct FieldNames {
   std::vector<std::string> role;
   std::vector<std::string> text;
+  std::vector<std::string> reasoning = {"reasoning_content", "reasoning", "thinking"};
+  std::vector<std::string> calls = {"tool_calls", "function_call"};
+  std::vector<std::string> weight = {"weight", "loss_weight", "train"};
+  std::map<std::string, data::NamedRole> roles = {};  ///< before data::role_named
+
+  /// `usual` but for what data.message_fields and data.roles say.
+  static FieldNames chosen(const data::Columns& columns, FieldNames usual);
 };
 
 /// Reads a message. `where` names the message: "file:line: message 2". Nothing for a role that is
 /// not known. Throws: ErrorKind::input for what is no message, or not of text.
 std::optional<data::ChatMessage> read_message(const data::OrderedJson& json,
                                               const FieldNames& names, const std::string& where);
+
+/// A list of messages, appended to `conversation`; what it says is of the field `name`. Throws:
+/// ErrorKind::input as read_message, for what is no list or has none, for a role that is not known.
+void add_messages(const data::OrderedJson& list, const FieldNames& names, const std::string& name,
+                  const std::string& where, data::Conversation& conversation);
 
 /// The functions on offer: a list, one function, or the JSON text of either; null and "" are none.
 std::vector<std::string> read_tools(const data::OrderedJson& json, const std::string& where);

@@ -8,6 +8,7 @@
 #include "data/text/columns.hpp"
 #include "data/text/record_reader.hpp"
 #include "data/text/record_template.hpp"
+#include "formats/chat/message.hpp"
 
 namespace finetune::formats::completion {
 namespace {
@@ -26,11 +27,18 @@ class CompletionReader final : public data::RecordReader {
       : data::RecordReader(path),
         prompt_(FieldText::prompt(columns, prompt_field)),
         answer_(FieldText::answer(columns, answer_field)),
-        system_(data::column_of(columns, system_field)) {}
+        prompt_column_(data::column_of(columns, prompt_field)),
+        answer_column_(data::column_of(columns, answer_field)),
+        system_(data::column_of(columns, system_field)),
+        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})) {}
 
  private:
   void read(std::int64_t i, data::Sample& sample) const override {
     const core::Json record = records().object(i);
+    if (has_messages(record)) {
+      read_conversation(i, record, sample);
+      return;
+    }
     const std::string prompt = prompt_.read(records(), i, record, sample.where);
     const std::string answer = answer_.read(records(), i, record, sample.where);
     const std::string system = data::optional_text_field(record, system_, sample.where);
@@ -41,9 +49,47 @@ class CompletionReader final : public data::RecordReader {
     sample.segments = {{system.empty() ? prompt : system + "\n\n" + prompt, false}, {answer, true}};
   }
 
+  template <typename Json>
+  static bool is_messages(const Json& record, const FieldText& field, const Column& column) {
+    const auto value = record.find(column.name);
+    return !field.is_written() && value != record.end() && value->is_array() && !value->empty() &&
+           value->front().is_object();
+  }
+
+  /// Whether prompt or answer is a list of messages.
+  bool has_messages(const core::Json& record) const {
+    return is_messages(record, prompt_, prompt_column_) ||
+           is_messages(record, answer_, answer_column_);
+  }
+
+  /// What the prompt's messages say is given: none of it is trained.
+  void read_conversation(std::int64_t i, const core::Json& record, data::Sample& sample) const {
+    const data::OrderedJson ordered = records().ordered(i);
+    const std::string system = data::optional_text_field(record, system_, sample.where);
+    auto& messages = sample.conversation.messages;
+    if (!system.empty()) messages.push_back({data::ChatRole::system, system});
+    add(data::ChatRole::user, prompt_, prompt_column_, i, record, ordered, sample);
+    for (data::ChatMessage& message : messages)
+      message.trained = false;
+    add(data::ChatRole::assistant, answer_, answer_column_, i, record, ordered, sample);
+  }
+
+  void add(data::ChatRole role, const FieldText& field, const Column& column, std::int64_t i,
+           const core::Json& record, const data::OrderedJson& ordered, data::Sample& sample) const {
+    if (!is_messages(ordered, field, column))
+      sample.conversation.messages.push_back(
+          {role, field.read(records(), i, record, sample.where)});
+    else
+      chat::add_messages(ordered.at(column.name), names_, column.name, sample.where,
+                         sample.conversation);
+  }
+
   FieldText prompt_;
   FieldText answer_;
+  Column prompt_column_;
+  Column answer_column_;
   Column system_;
+  chat::FieldNames names_;
 };
 
 }  // namespace
@@ -51,6 +97,7 @@ class CompletionReader final : public data::RecordReader {
 data::Format format() {
   data::Format format{"completion", data::Layout::separate,
                       data::open_record_files<CompletionReader>};
+  format.reads_messages = true;
   format.fields = {prompt_field, answer_field, system_field};
   format.prompt_fields = {prompt_field.name};
   format.answer_fields = {answer_field.name};

@@ -10,7 +10,8 @@ namespace finetune::formats::completion {
 /// data.answer_column), in a file or a folder of files; other fields are ignored. The answer
 /// follows the prompt as it stands: a blank or a line end between them belongs to one of the two.
 /// Loss is taken on the answer only. With a chat template, the prompt is what the user says, after
-/// the system message of data.system_column if the deck names one.
+/// the system message of data.system_column if the deck names one. Either may be a list of messages
+/// (role, content), as TRL has them: then the record is a conversation, which a template writes.
 data::Format format();
 
 }  // namespace finetune::formats::completion

@@ -30,7 +30,8 @@ class PreferenceReader final : public data::RecordReader {
       : data::RecordReader(path),
         prompt_(data::column_of(columns, prompt_field)),
         chosen_(data::column_of(columns, chosen_field)),
-        rejected_(data::column_of(columns, rejected_field)) {
+        rejected_(data::column_of(columns, rejected_field)),
+        names_(chat::FieldNames::chosen(columns, {{"role"}, {"content"}})) {
     if (!columns.prompt_template.empty())
       template_.emplace(columns.prompt_template, "data.prompt_template");
   }
@@ -70,33 +71,16 @@ class PreferenceReader final : public data::RecordReader {
            "data.prompt_template writes what stands in front of one answer",
            "Remove data.prompt_template, or give the answer alone."});
     if (prompt != nullptr && prompt->is_array())
-      add_messages(ordered.at(prompt_.name), prompt_.name, where, made.conversation);
+      chat::add_messages(ordered.at(prompt_.name), names_, prompt_.name, where, made.conversation);
     else if (prompt != nullptr && value.is_array() && value.size() == 1)
       made.conversation.messages.push_back(
           {data::ChatRole::user, data::text_of(*prompt, prompt_.name, where), {}, {}});
-    add_messages(ordered.at(column.name), column.name, where, made.conversation);
+    chat::add_messages(ordered.at(column.name), names_, column.name, where, made.conversation);
     return made;
   }
 
-  void add_messages(const data::OrderedJson& list, const std::string& name,
-                    const std::string& where, data::Conversation& conversation) const {
-    if (!list.is_array() || list.empty())
-      core::fail(
-          core::ErrorKind::input,
-          {where, fmt::format("field \"{}\" is of type {}", core::one_line(name), list.type_name()),
-           "an answer is a text, or a list of messages", "Correct it."});
-    std::size_t number = 0;
-    for (const data::OrderedJson& each : list) {
-      const std::string at = fmt::format("{}: field \"{}\": message {}", where, name, ++number);
-      auto message = chat::read_message(each, {{"role"}, {"content"}}, at);
-      if (!message)
-        core::fail(core::ErrorKind::input,
-                   {at, "has an unknown role", "what it answers would be left out", "Correct it."});
-      conversation.messages.push_back(*std::move(message));
-    }
-  }
-
   Column prompt_, chosen_, rejected_;
+  chat::FieldNames names_;
   std::optional<data::RecordTemplate> template_;
 };
 
@@ -106,6 +90,7 @@ data::Format format() {
   data::Format format{"preference", data::Layout::separate,
                       data::open_record_files<PreferenceReader>};
   format.has_pairs = true;
+  format.reads_messages = true;
   format.fields = {prompt_field, chosen_field, rejected_field};
   format.prompt_fields = {prompt_field.name};
   return format;

@@ -27,8 +27,9 @@ constexpr data::Field mask_field{"attention_mask"};
 using Ids = std::vector<std::int32_t>;
 
 /// A list of integers from `least` up.
-Ids integers(const core::Json& value, const std::string& name, std::int32_t least,
+Ids integers(const core::Json& given, const std::string& name, std::int32_t least,
              const std::string& where) {
+  const core::Json value = data::structured(given, name, where);
   const auto refuse = [&](const std::string& problem) {
     core::fail(core::ErrorKind::input,
                {where, fmt::format("field \"{}\" {}", name, problem),

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -46,7 +48,29 @@ std::string field_names(const core::Json& object) {
        names.empty() ? "the object is empty" : "the fields are " + field_names(object), remedy});
 }
 
+/// The JSON text of a list or an object, or nothing.
+template <typename Value>
+std::optional<Value> parsed(const Value& value, const std::string& name, const std::string& where) {
+  if (!value.is_string()) return std::nullopt;
+  const auto& text = value.template get_ref<const std::string&>();
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::nullopt;
+  // With the checks of all JSON that others wrote.
+  core::parse_json(text, fmt::format("{}: field \"{}\"", where, core::one_line(name)));
+  return Value::parse(text);
+}
+
 }  // namespace
+
+OrderedJson structured(OrderedJson value, const std::string& name, const std::string& where) {
+  if (auto made = parsed(value, name, where)) return *std::move(made);
+  return value;
+}
+
+core::Json structured(core::Json value, const std::string& name, const std::string& where) {
+  if (auto made = parsed(value, name, where)) return *std::move(made);
+  return value;
+}
 
 const core::Json* find_field(const core::Json& record, const Column& column,
                              const std::string& where) {

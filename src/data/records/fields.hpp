@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/json.hpp"
+#include "data/records/records.hpp"
 
 namespace finetune::data {
 
@@ -31,6 +32,12 @@ std::string text_field(const core::Json& record, const Column& column, const std
 /// As text_field, but missing or null is an empty text.
 std::string optional_text_field(const core::Json& record, const Column& column,
                                 const std::string& where);
+
+/// A list or an object. Cells of tables hold them as JSON text: that is parsed; other texts, and
+/// what is no text, stay what they are. Throws: ErrorKind::input beginning with `where` for broken
+/// JSON.
+OrderedJson structured(OrderedJson value, const std::string& name, const std::string& where);
+core::Json structured(core::Json value, const std::string& name, const std::string& where);
 
 /// The text `value`. Throws: ErrorKind::input beginning with `where` if it is none.
 std::string text_of(const core::Json& value, const std::string& name, const std::string& where);

@@ -89,6 +89,39 @@ std::optional<ColumnProblem> unfit_template(const Columns& columns, const Writte
       "Set data.format to \"completion\" or \"alpaca\", or remove it."};
 }
 
+/// What the deck says of conversations, where the formats have none.
+std::optional<ColumnProblem> unfit_messages(const Columns& columns,
+                                            std::span<const Format* const> formats) {
+  std::vector<std::string> names;
+  bool has_chat = false, has_messages = false;
+  for (const Format* format : formats) {
+    if (std::ranges::find(names, format->name) == names.end()) names.push_back(format->name);
+    has_chat = has_chat || format->needs_template;
+    has_messages = has_messages || format->reads_messages;
+  }
+  const auto unfit = [&](const char* key, const char* what) {
+    return ColumnProblem{
+        key, fmt::format("data.{} is given", key),
+        fmt::format("no sample of the format {} {}", fmt::join(names, " or "), what),
+        "Set data.format to \"chat\", or remove it."};
+  };
+  if (!columns.turns.empty() && !has_chat) return unfit("turn_columns", "is a conversation");
+  if (!columns.message_fields.empty() && !has_messages)
+    return unfit("message_fields", "has messages");
+  if (!columns.roles.empty() && !has_messages) return unfit("roles", "has messages");
+  for (const Format* format : formats) {
+    for (const Field& field : format->fields) {
+      const bool is_list = field.chosen == &Columns::conversation;
+      if (!is_list || columns.turns.empty() || !column_of(columns, field).chosen) continue;
+      return ColumnProblem{
+          "turn_columns",
+          fmt::format("data.turn_columns is given, and {}, too", column_of(columns, field).key),
+          "a conversation is a list in one column, or a column each", "Remove one."};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Column column_of(const Columns& columns, const Field& field) {
@@ -103,7 +136,7 @@ bool has_column(const core::Json& record, const Columns& columns, const Field& f
 }
 
 bool names_columns(const Columns& columns) {
-  return !columns.mapped.empty() || !columns.prompt_template.empty() ||
+  return !columns.mapped.empty() || !columns.turns.empty() || !columns.prompt_template.empty() ||
          !columns.answer_template.empty() || std::ranges::any_of(members, [&](const auto& member) {
            return !(columns.*member.second).empty();
          });
@@ -115,6 +148,12 @@ std::string describe(const Columns& columns) {
     if (!(columns.*member).empty()) text += fmt::format("{}_column {}\n", key, columns.*member);
   for (const auto& [field, name] : columns.mapped)
     text += fmt::format("column {} {}\n", field, name);
+  for (const std::string& name : columns.turns)
+    text += fmt::format("turn {} {}\n", name.size(), name);
+  for (const auto& [field, name] : columns.message_fields)
+    text += fmt::format("message {} {}\n", field, name);
+  for (const auto& [role, name] : columns.roles)
+    text += fmt::format("role {} {}\n", role, name);
   for (const auto& [key, written] : {std::pair("prompt", &columns.prompt_template),
                                      std::pair("answer", &columns.answer_template)})
     if (!written->empty())
@@ -152,6 +191,7 @@ std::optional<ColumnProblem> column_problem(const Columns& columns,
   }
   for (const Format* format : formats)
     if (auto problem = chosen_twice(columns, *format)) return problem;
+  if (auto problem = unfit_messages(columns, formats)) return problem;
   auto problem = unfit_template(
       columns, {"prompt_template", columns.prompt_template, &Format::prompt_fields}, formats);
   if (problem) return problem;

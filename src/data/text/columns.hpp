@@ -38,7 +38,8 @@ struct ColumnProblem {
 
 /// The first thing wrong with the columns and templates that the deck chooses for data of these
 /// formats: a name in data.columns that is a field of none of them, a field whose column is chosen
-/// twice, a template that none of them takes or that stands for a column that is chosen, too.
+/// twice, a template that none of them takes or that stands for a column that is chosen, too, names
+/// of messages' parts where none of them has messages.
 std::optional<ColumnProblem> column_problem(const Columns& columns,
                                             std::span<const Format* const> formats);
 

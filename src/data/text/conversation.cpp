@@ -55,6 +55,18 @@ std::optional<NamedRole> role_named(std::string_view name) {
   return found->role;
 }
 
+const std::vector<std::string>& role_names() {
+  static const std::vector<std::string> names = {"assistant", "function_call", "system", "tool",
+                                                 "user"};
+  return names;
+}
+
+const std::vector<std::string>& message_field_names() {
+  static const std::vector<std::string> names = {"content", "reasoning_content", "role",
+                                                 "tool_calls", "weight"};
+  return names;
+}
+
 bool is_empty(const ChatMessage& message) {
   return strip(message.text).empty() && message.calls.empty() && message.reasoning.empty();
 }

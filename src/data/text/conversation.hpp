@@ -42,6 +42,10 @@ std::optional<NamedRole> role_named(std::string_view name);
 
 std::string_view name_of(ChatRole role);
 
+/// Names that data.roles and data.message_fields may have, in the order of their bytes.
+const std::vector<std::string>& role_names();
+const std::vector<std::string>& message_field_names();
+
 /// Whether it says nothing, calls nothing and has thought nothing.
 bool is_empty(const ChatMessage& message);
 

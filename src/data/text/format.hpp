@@ -87,6 +87,10 @@ struct Columns {
   std::string tokens;
   std::string labels;
   std::string label;
+  std::vector<std::string> turns;  ///< a conversation: columns of user, assistant, user, ...
+  /// What messages call their fields (message_field_names), and roles (role_names), by our names.
+  std::map<std::string, std::string> message_fields;
+  std::map<std::string, std::string> roles;
   /// Jinja over all fields of a record: what takes the place of the prompt, and of the answer.
   std::string prompt_template;
   std::string answer_template;
@@ -116,6 +120,7 @@ struct Format {
   bool needs_template = false;  ///< its samples are conversations and nothing else
   bool has_tokens = false;      ///< its samples are token ids: no tokenizer is needed
   bool has_labels = false;      ///< its samples are texts with a label, which continue in nothing
+  bool reads_messages = false;  ///< its records may hold lists of messages
   bool has_pairs = false;       ///< its samples are two texts of which one was preferred
   std::vector<Field> fields = {};  ///< that it reads
   /// Which of them data.prompt_template and data.answer_template take the place of.

@@ -126,6 +126,34 @@ TEST(Alpaca, ColumnsAreMappedByTheNamesOfFields) {
   EXPECT_EQ(sample.segments.at(1).text, "Done.");
 }
 
+TEST(Alpaca, HistoryIsSaidBefore) {
+  const tests::TemporaryFolder folder;
+  data::Columns columns;
+  columns.mapped = {{"history", "before"}};
+  const auto reader = format().open(
+      folder.write("d.jsonl",
+                   R"({"instruction": "c", "output": "d", "system": "s", "before": [["a", "b"]]})"
+                   "\n"
+                   R"({"instruction": "c", "output": "d", "before": []})"),
+      columns);
+  const auto& messages = reader->sample(0).conversation.messages;
+  ASSERT_EQ(messages.size(), 5u);
+  EXPECT_EQ(messages[1].text + messages[2].text + messages[3].text + messages[4].text, "abcd");
+  EXPECT_EQ(messages[1].role, data::ChatRole::user);
+  EXPECT_EQ(messages[2].role, data::ChatRole::assistant);
+  EXPECT_TRUE(messages[2].trained);
+  EXPECT_TRUE(reader->sample(0).segments.empty());
+  EXPECT_EQ(reader->sample(1).segments.size(), 2u);
+  const auto table =
+      folder.write("d.csv", "instruction,output,history\nc,d,\"[[\"\"a\"\", \"\"b\"\"]]\"\nc,d,\n");
+  EXPECT_EQ(format().open(table, {})->sample(0).conversation.messages.size(), 4u);
+  EXPECT_EQ(format().open(table, {})->sample(1).conversation.messages.size(), 2u);
+  EXPECT_EQ(refusal_of(R"([{"instruction": "a", "output": "b", "history": [["a"]]}])"),
+            "65: d.json:1: entry 1: field \"history\" is no list of pairs (what was said before is "
+            "[[question, answer], ...], of texts). Correct it, or name another field in "
+            "data.columns.history.");
+}
+
 TEST(Alpaca, ATemplateTakesThePlaceOfItsPrompt) {
   const tests::TemporaryFolder folder;
   data::Columns columns;

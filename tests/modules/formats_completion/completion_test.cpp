@@ -44,6 +44,28 @@ TEST(Completion, TheDeckNamesTheColumns) {
   EXPECT_EQ(sample.conversation.messages.size(), 3u);
 }
 
+TEST(Completion, ListsOfMessagesAreConversations) {
+  const TemporaryFolder folder;
+  const auto path = folder.write(
+      "d.jsonl",
+      R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}]})"
+      "\n"
+      R"({"prompt": "q", "completion": [{"role": "assistant", "content": "d"}]})");
+  const auto reader = format().open(path, {});
+  const auto sample = reader->sample(0);
+  EXPECT_TRUE(sample.segments.empty());
+  const auto& messages = sample.conversation.messages;
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_FALSE(messages[1].trained);
+  EXPECT_TRUE(messages[3].trained);
+  EXPECT_EQ(messages[3].text, "d");
+  EXPECT_EQ(reader->sample(1).conversation.messages.at(0).text, "q");
+  EXPECT_EQ(
+      refusal_of(R"({"prompt": [{"role": "x", "content": "a"}], "completion": "b"})"),
+      "65: d.jsonl:1: field \"prompt\": message 1: has an unknown role (what it answers would "
+      "be left out). Correct it, or name the role in data.roles.");
+}
+
 TEST(Completion, AFolderIsAllItsFiles) {
   const TemporaryFolder folder;
   folder.write("b.jsonl", R"({"prompt": "2", "completion": ""})");

@@ -144,6 +144,24 @@ TEST(DataSettings, ColumnsHaveTheNamesOfTheFieldsOfTheFormats) {
             std::string::npos);
 }
 
+TEST(DataSettings, NamesOfMessagesBelongToFormatsThatHaveThem) {
+  const std::string begin = "[data]\npath = \"d\"\n";
+  const DataSettings settings =
+      read(begin + "turn_columns = [\"q\", \"a\"]\nmessage_fields = { role = \"who\" }\n" +
+           "roles = { user = \"me, you\" }\n");
+  EXPECT_EQ(settings.columns.turns, (std::vector<std::string>{"q", "a"}));
+  EXPECT_EQ(settings.columns.message_fields.at("role"), "who");
+  EXPECT_EQ(settings.columns.roles.at("user"), "me, you");
+  EXPECT_NE(refusal_of(begin + "roles = { users = \"me\" }\n").find("Did you mean 'user'?"),
+            std::string::npos);
+  for (const char* key : {"turn_columns = [\"q\"]", "message_fields = { role = \"who\" }",
+                          "roles = { user = \"me\" }"})
+    EXPECT_NE(refusal_of(begin + "format = \"alpaca\"\n" + key + "\n")
+                  .find("Set data.format to \"chat\", or remove it."),
+              std::string::npos)
+        << key;
+}
+
 TEST(DataSettings, TemplatesAreReadWithTheDeckAndStandForColumns) {
   const std::string begin = "[data]\npath = \"d\"\nformat = \"alpaca\"\n";
   EXPECT_EQ(read(begin + "prompt_template = \"Q: {{ q }}\"\nanswer_column = \"a\"\n")

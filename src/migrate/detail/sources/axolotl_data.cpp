@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "deck/value.hpp"
 #include "migrate/detail/sources/notes.hpp"
+#include "migrate/detail/sources/roles.hpp"
 #include "migrate/detail/words.hpp"
 
 namespace finetune::migrate {
@@ -49,6 +51,7 @@ constexpr auto needless = std::to_array<std::string_view>({"name",
                                                            "message_property_mappings",
                                                            "message_field_role",
                                                            "message_field_content",
+                                                           "message_field_training",
                                                            "roles",
                                                            "roles_to_train",
                                                            "train_on_eos",
@@ -81,19 +84,44 @@ std::string path_of(const Node& set) {
   return is_builder ? file : path->text + "/" + file;
 }
 
-/// Roles and contents of messages: `chat` knows role/content and from/value.
-void require_known_messages(const Node& set, Draft& draft) {
-  const auto named = [&](const char* path, const char* other, const char* usual) {
-    const Node* value = set.find(path);
-    if (value == nullptr) value = set.find(other);
-    return value == nullptr ? std::string(usual) : value->text;
+/// Names in a list, with commas between, without those that are known anyway.
+std::string names_of_role(const Node& names, std::string_view role) {
+  std::string text;
+  const auto add = [&](const Node& name) {
+    const auto known = data_role(name.text);
+    if (name.is_text() && !name.text.empty() && known != role)
+      text += (text.empty() ? "" : ", ") + name.text;
   };
-  const std::string role = named("message_property_mappings.role", "message_field_role", "role");
-  const std::string content =
-      named("message_property_mappings.content", "message_field_content", "content");
-  if ((role == "role" && content == "content") || (role == "from" && content == "value")) return;
-  draft.stop(set, fmt::format("its messages have '{}' and '{}'", role, content),
-             "messages have role and content, or from and value", "data.format=chat");
+  if (names.is_list())
+    std::ranges::for_each(names.items, add);
+  else
+    add(names);
+  return text;
+}
+
+/// What messages call their fields and roles.
+void take_messages_of_axolotl(const Node& set, DataSet& out) {
+  const auto put = [&](const char* path, const char* other, const char* ours,
+                       std::initializer_list<std::string_view> usual) {
+    const Node* value = text_in_axolotl(set, path);
+    if (value == nullptr) value = text_in_axolotl(set, other);
+    if (value != nullptr && std::ranges::find(usual, value->text) == usual.end())
+      out.columns[ours] = value->text;
+  };
+  put("message_property_mappings.role", "message_field_role", "data.message_fields.role",
+      {"role", "from"});
+  put("message_property_mappings.content", "message_field_content", "data.message_fields.content",
+      {"content", "value"});
+  put("message_property_mappings.tool_calls", "", "data.message_fields.tool_calls", {"tool_calls"});
+  put("message_property_mappings.reasoning_content", "", "data.message_fields.reasoning_content",
+      {"reasoning_content"});
+  put("message_field_training", "", "data.message_fields.weight", {"weight", "train"});
+  for (const char* role : {"assistant", "system", "tool", "user"}) {
+    const Node* names = set.find(std::string("roles.") + role);
+    if (names == nullptr) continue;
+    const std::string text = names_of_role(*names, role);
+    if (!text.empty()) out.columns[std::string("data.roles.") + role] = text;
+  }
 }
 
 void take_columns_of_axolotl(const Node& set, const DataKind& kind, DataSet& out) {
@@ -194,7 +222,7 @@ void take_kind(const Node& set, const std::string& usual, DataSet& out, Draft& d
     return;
   }
   out.format = std::string(found->format);
-  if (out.format == "chat") require_known_messages(set, draft);
+  if (out.format == "chat") take_messages_of_axolotl(set, out);
   take_columns_of_axolotl(set, *found, out);
   if (name != whole && !whole.starts_with("chat_template.default"))
     draft.note(Kind::differs, "type = " + whole, "prompts are written as data.template says");

@@ -9,6 +9,7 @@
 
 #include "deck/value.hpp"
 #include "migrate/detail/sources/notes.hpp"
+#include "migrate/detail/sources/roles.hpp"
 #include "migrate/detail/words.hpp"
 
 namespace finetune::migrate {
@@ -33,6 +34,7 @@ void take_columns_of_llama_factory(const Node& entry, DataSet& set) {
        {"columns.response", "data.answer_column"},
        {"columns.system", "data.system_column"},
        {"columns.tools", "data.tools_column"},
+       {"columns.history", "data.columns.history"},
        {"columns.messages", "data.conversation_column"}});
   for (const auto& [theirs, ours] : rows) {
     const Node* column = entry.find(theirs);
@@ -42,6 +44,31 @@ void take_columns_of_llama_factory(const Node& entry, DataSet& set) {
                          ours == std::string_view("data.tools_column");
     if (column != nullptr && column->is_text() && (fits || is_both))
       set.columns[ours] = column->text;
+  }
+}
+
+/// What its messages call their fields and roles.
+void take_tags_of_llama_factory(const Node& entry, DataSet& set) {
+  constexpr auto fields = std::to_array<std::pair<const char*, const char*>>(
+      {{"tags.role_tag", "data.message_fields.role"},
+       {"tags.content_tag", "data.message_fields.content"}});
+  for (const auto& [theirs, ours] : fields) {
+    const Node* tag = entry.find(theirs);
+    if (tag == nullptr || !tag->is_text() || tag->is_empty()) continue;
+    if (tag->text != "role" && tag->text != "from" && tag->text != "content" &&
+        tag->text != "value")
+      set.columns[ours] = tag->text;
+  }
+  constexpr auto roles =
+      std::to_array<std::pair<const char*, const char*>>({{"tags.user_tag", "user"},
+                                                          {"tags.assistant_tag", "assistant"},
+                                                          {"tags.observation_tag", "tool"},
+                                                          {"tags.function_tag", "function_call"},
+                                                          {"tags.system_tag", "system"}});
+  for (const auto& [theirs, role] : roles) {
+    const Node* tag = entry.find(theirs);
+    if (tag == nullptr || !tag->is_text() || tag->is_empty()) continue;
+    if (data_role(tag->text) != role) set.columns[std::string("data.roles.") + role] = tag->text;
   }
 }
 
@@ -69,6 +96,7 @@ DataSet set_of_llama_factory(const std::string& name, const std::string& folder,
   if (!text("split").empty()) set.split = text("split");
   set.subset = text("subset");
   take_columns_of_llama_factory(entry, set);
+  if (set.format == "chat") take_tags_of_llama_factory(entry, set);
   return set;
 }
 

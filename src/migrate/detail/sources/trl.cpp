@@ -15,7 +15,7 @@ constexpr auto trl_marks = std::to_array<std::string_view>(
 
 constexpr auto trl_rows = std::to_array<Row>({
     {"dataset_name", Kind::fact, "dataset"},
-    {"dataset_config", Kind::differs, "", "name the folder of that part in data.path"},
+    {"dataset_config", Kind::fact, "subset"},
     {"dataset_train_split", Kind::fact, "train_split"},
     {"dataset_test_split", Kind::fact, "test_split"},
     {"datasets", Kind::fact, "mixture"},
@@ -51,10 +51,12 @@ void read_trl(const Node& root, Draft& draft) {
       DataSet set;
       if (const Node* path = each.find("path")) set.path = path->text;
       if (const Node* its = each.find("split")) set.split = its->text;
+      if (const Node* its = each.find("name"); its != nullptr && its->is_text())
+        set.subset = its->text;
       if (!set.path.empty()) draft.add_data(set);
     }
   } else if (const Fact* name = draft.fact("dataset")) {
-    DataSet set{.path = name->value.text, .split = split};
+    DataSet set{.path = name->value.text, .split = split, .subset = draft.text("subset")};
     if (!draft.text("text_field").empty() && draft.text("text_field") != "text")
       set.columns["data.text_column"] = draft.text("text_field");
     draft.add_data(set);
