@@ -14,6 +14,7 @@ packages=(
   libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtrilinos-kokkos-dev
   libtoml11-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libssl-dev libisal-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev libzstd-dev
+  liblz4-dev libsnappy-dev
   libgtest-dev libbenchmark-dev
 )
 # libtorch, and the two small libraries that its CPU part is linked with.

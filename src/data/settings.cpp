@@ -27,7 +27,8 @@ void bind_sources(deck::Table& table, DataSettings& data, std::span<const Format
        .sentence =
            "Training data: a file, a folder of files at any depth, a pattern (data/*.jsonl, "
            "data/**/part-?.csv), or an array of several data sets. JSON, JSONL, "
-           "CSV, TSV, tar (compressed by gzip or zstd, too) or Parquet.",
+           "CSV, TSV, tar (compressed by gzip or zstd, too), Parquet, Arrow, MDS shards, or token "
+           "ids of Megatron-LM (NAME of NAME.bin and NAME.idx).",
        .required = true},
       data.paths);
   table.texts(

@@ -45,6 +45,19 @@ def archive_seeds():
     put("archive", "size_beyond_64_bits", bytes(large))
 
 
+def golden_seeds():
+    folder = HERE.parent.parent / "golden/data"
+    for name in ["uint16", "int32"]:
+        put("megatron", name, (folder / f"megatron-{name}.idx").read_bytes())
+    for name in ["texts", "tokens", "bytes"]:
+        put("mds", name, (folder / f"mds-{name}/shard.00000.mds").read_bytes())
+    for name in ["arrow-lz4.feather", "arrow-zstd.feather", "arrow-uncompressed.feather", "arrow-saved/test/data-00000-of-00001.arrow"]:
+        put("arrow", name.replace("/", "-"), (folder / name).read_bytes())
+    for path in sorted(folder.glob("rows-*.parquet")):
+        put("parquet", path.name, path.read_bytes())
+
+
+golden_seeds()
 import_seeds()
 table_seeds()
 archive_seeds()

@@ -15,7 +15,7 @@ set_up_machine
 build_fuzz_targets
 [ -d "$build/fuzz" ] || exit 69
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(deck index jsonl manifest reshard safetensors tokenizer)
+[ ${#targets[@]} -gt 0 ] || targets=(archive arrow deck import index jinja jsonl manifest mds megatron parquet reshard safetensors table tokenizer)
 
 mkdir -p "$build/fuzz/findings"
 cd "$build/fuzz/findings"

@@ -10,8 +10,11 @@
 
 #include "core/error.hpp"
 #include "data/records/decompress.hpp"
+#include "data/records/detail/arrow_records.hpp"
 #include "data/records/detail/csv_records.hpp"
 #include "data/records/detail/json_records.hpp"
+#include "data/records/detail/mds_records.hpp"
+#include "data/records/detail/megatron_records.hpp"
 #include "data/records/detail/parquet.hpp"
 #include "data/records/detail/tar_records.hpp"
 
@@ -19,9 +22,10 @@ namespace finetune::data {
 
 const std::vector<std::string_view>& record_endings() {
   static const std::vector<std::string_view> endings = {
-      ".json", ".jsonl",  ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst",
-      ".csv",  ".csv.gz", ".csv.zst", ".tsv",      ".tsv.gz",   ".tsv.zst",
-      ".tar",  ".tar.gz", ".tar.zst", ".parquet"};
+      ".json",    ".jsonl",  ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst",
+      ".csv",     ".csv.gz", ".csv.zst", ".tsv",      ".tsv.gz",   ".tsv.zst",
+      ".tar",     ".tar.gz", ".tar.zst", ".parquet",  ".idx",      ".arrow",
+      ".feather", ".mds",    ".mds.gz",  ".mds.zst",  ".mds.zstd"};
   return endings;
 }
 
@@ -37,10 +41,18 @@ std::unique_ptr<Records> open_records(const std::filesystem::path& path) {
   return open_first_records(path, std::numeric_limits<std::size_t>::max() - 1);
 }
 
+std::filesystem::path record_file(const std::filesystem::path& named) {
+  return index_of_megatron(named);
+}
+
 std::unique_ptr<Records> open_first_records(const std::filesystem::path& path,
                                             std::size_t most_records) {
   const std::string_view ending = record_ending(path);
   if (ending == ".parquet") return open_parquet(path);
+  if (ending == ".arrow" || ending == ".feather")
+    return std::make_unique<ArrowRecords>(core::File(path, core::File::Mode::read), most_records);
+  if (ending.starts_with(".mds")) return open_mds(path);
+  if (ending == ".idx") return std::make_unique<MegatronRecords>(path);
   for (const auto& [begin, separator] : {std::pair(".csv", ','), std::pair(".tsv", '\t')})
     if (ending.starts_with(begin))
       return std::make_unique<CsvRecords>(path, separator, most_records);

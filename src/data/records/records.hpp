@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A file of records, whatever its kind: JSON, JSONL, a table, an archive, or Parquet.
+// A file of records, whatever its kind: JSON, JSONL, a table, an archive, Parquet, token ids.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,8 @@ class Records {
   virtual OrderedJson ordered(std::int64_t i) const = 0;
 
   /// "file:line" in JSONL and tables; "file:line: entry 12" (from 1) in an array, whose entries may
-  /// share a line; "file: row 12" (from 1), or a member's name, where there are no lines.
+  /// share a line; "file: row 12" (from 1), "file: document 12", or a member's name, where there
+  /// are no lines.
   virtual std::string where(std::int64_t i) const = 0;
 
   virtual const std::filesystem::path& path() const = 0;
@@ -47,6 +48,12 @@ class Records {
 
   /// Closes the file until something is read again, where it can be.
   virtual void release() const {}
+
+  /// All files whose bytes decide the records.
+  virtual std::vector<std::filesystem::path> files() const { return {path()}; }
+
+  /// Whether these are documents of running text, and not samples.
+  virtual bool are_documents() const { return false; }
 
  protected:
   Records() = default;
@@ -61,10 +68,13 @@ const std::vector<std::string_view>& record_endings();
 /// file's bytes it decides how the file is read.
 std::string_view record_ending(const std::filesystem::path& path);
 
+/// The file of records that a user means by `named`: the index NAME.idx by NAME or NAME.bin, where
+/// these are Megatron-LM's; any other path as it is.
+std::filesystem::path record_file(const std::filesystem::path& named);
+
 /// Opens a file by the ending of its name; without one of those it is JSON or JSONL, recognised by
 /// its first character. Throws: ErrorKind::input for a file that cannot be opened or decompressed,
-/// is broken or holds no record, where that shows already; ErrorKind::environment for Parquet
-/// without its library.
+/// is broken or holds no record, where that shows already.
 std::unique_ptr<Records> open_records(const std::filesystem::path& path);
 
 /// The same, but for Parquet the first `most_records` alone: what follows is not looked at.

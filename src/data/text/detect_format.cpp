@@ -159,6 +159,14 @@ DetectedFormat detect_format(const DataPath& where, const Columns& columns,
   if (is_text || (record_ending(file).empty() && !begins_as_json(file)))
     return plain_text(file, columns, formats);
   std::shared_ptr<const Records> records = open_first_records(file, most_records);
+  if (records->are_documents()) {
+    const auto running = std::ranges::find_if(formats, [](const Format& format) {
+      return format.has_tokens && format.layout == Layout::continuous;
+    });
+    core::check(running != formats.end(), "a format reads documents of tokens");
+    return {running->name, fmt::format("{} holds documents", file.filename().string()),
+            std::move(records)};
+  }
   const Votes votes = votes_of(*records, columns, formats);
   const auto& fitting = votes.strong.empty() ? votes.weak : votes.strong;
   if (fitting.size() != 1) fail_undecided(file, votes, fitting, formats);

@@ -21,7 +21,7 @@ class RecordReader : public SampleReader {
 
   std::int64_t size() const final { return records_->size(); }
   std::string where(std::int64_t i) const final { return records_->where(i); }
-  std::vector<std::filesystem::path> files() const final { return {records_->path()}; }
+  std::vector<std::filesystem::path> files() const final { return records_->files(); }
   std::vector<Records*> record_files() const final { return {records_.get()}; }
   void release() const final { records_->release(); }
 

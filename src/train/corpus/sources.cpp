@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "data/records/records.hpp"
 #include "data/text/columns.hpp"
 #include "data/text/detect_format.hpp"
 #include "data/text/listing.hpp"
@@ -38,9 +39,12 @@ std::filesystem::path find_pattern(const std::filesystem::path& named,
 
 /// The file or folder that the deck names as data.<key>.
 std::filesystem::path find_data(const DataInput& input, const char* key, const std::string& named) {
-  const std::filesystem::path path = resolve(named, input.deck_path);
+  const std::filesystem::path path = data::record_file(resolve(named, input.deck_path));
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path;
+  // The beginning of the names of two files is none itself.
+  const auto index = resolve(named + ".idx", input.deck_path);
+  if (std::filesystem::exists(index, ignored)) return index;
   if (data::is_pattern(named)) return find_pattern(named, input.deck_path);
   core::fail(
       core::ErrorKind::input,

@@ -214,10 +214,6 @@ class ParquetRecords final : public Records {
 
 }  // namespace
 
-bool has_parquet() {
-  return true;
-}
-
 std::unique_ptr<Records> open_parquet(const std::filesystem::path& path) {
   try {
     return std::make_unique<ParquetRecords>(path);

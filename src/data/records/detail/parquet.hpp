@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Parquet files, if the program was built with Arrow's library.
+// Parquet files: by Arrow's library if the program was built with it, else by our own reader.
 
 #include <filesystem>
 #include <memory>
@@ -9,12 +9,9 @@
 
 namespace finetune::data {
 
-/// Whether the program was built with the library.
-bool has_parquet();
-
 /// Rows as records: columns become fields, nested ones objects and arrays.
-/// Throws: ErrorKind::environment without the library; ErrorKind::input for a file that is damaged,
-/// has no rows, or holds types that are no JSON.
+/// What is no JSON (bytes, times, maps, ...) is left out. Throws: ErrorKind::input for a file that
+/// is damaged or has no rows.
 std::unique_ptr<Records> open_parquet(const std::filesystem::path& path);
 
 }  // namespace finetune::data

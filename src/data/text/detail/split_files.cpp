@@ -15,6 +15,7 @@
 #include "core/text.hpp"
 #include "data/records/records.hpp"
 #include "data/text/detail/card.hpp"
+#include "data/text/detail/descriptions.hpp"
 #include "data/text/listing.hpp"
 
 namespace finetune::data {
@@ -36,10 +37,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> words_fo
      {"testing", "test"},
      {"eval", "test"},
      {"evaluation", "test"}}};
-
-/// Files next to data that hold none; the same library skips them.
-constexpr std::array<std::string_view, 4> descriptions = {
-    "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"};
 
 struct NamedFile {
   fs::path path;
@@ -74,6 +71,8 @@ bool are_digits(std::string_view text) {
 std::string split_of_shard(std::string_view name) {
   constexpr std::string_view of = "-of-";
   constexpr std::size_t digits = 5;
+  // As datasets' save_to_disk calls all its files; folders have the names of splits there.
+  if (name.starts_with("data-") && name.ends_with(".arrow")) return "";
   const std::size_t at = name.find(of);
   if (at == std::string_view::npos || at < digits + 2 || name[at - digits - 1] != '-') return "";
   const std::string_view behind = name.substr(at + of.size());
@@ -89,10 +88,6 @@ bool has_ending(const std::string& name, const std::vector<std::string_view>& en
   });
 }
 
-bool is_data(const std::string& name, const std::vector<std::string_view>& endings) {
-  return has_ending(name, endings) && std::ranges::find(descriptions, name) == descriptions.end();
-}
-
 /// The split of a file by its own name, else by that of the folder nearest to it.
 std::string split_of_file(const fs::path& name) {
   std::vector<fs::path> parts(name.begin(), name.end());
@@ -104,8 +99,9 @@ std::string split_of_file(const fs::path& name) {
 std::vector<NamedFile> files_in(const fs::path& folder,
                                 const std::vector<std::string_view>& endings) {
   std::vector<NamedFile> files;
-  for (const std::string& name : files_below(folder))
-    if (is_data(fs::path(name).filename().string(), endings))
+  const std::vector<std::string> names = files_below(folder);
+  for (const std::string& name : names)
+    if (has_ending(fs::path(name).filename().string(), endings) && !is_no_data(name, names))
       files.push_back({folder / name, name, split_of_file(name)});
   const auto lies_beside = [](const NamedFile& file) {
     return file.name.find('/') == std::string::npos;
@@ -196,6 +192,9 @@ std::string_view kind_of(const fs::path& file) {
   if (ending.starts_with(".csv")) return "CSV";
   if (ending.starts_with(".tsv")) return "TSV";
   if (ending.starts_with(".tar")) return "tar";
+  if (ending.starts_with(".mds")) return "MDS";
+  if (ending == ".arrow" || ending == ".feather") return "Arrow";
+  if (ending == ".idx") return "Megatron-LM";
   return ending.empty() ? "plain text" : "Parquet";
 }
 
@@ -302,7 +301,7 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
   if (files.empty()) {
     std::vector<std::string_view> plain = endings;
     std::erase_if(plain, [](std::string_view ending) {
-      return ending.ends_with(".gz") || ending.ends_with(".zst");
+      return ending.ends_with(".gz") || ending.ends_with(".zst") || ending.ends_with(".zstd");
     });
     core::fail(
         core::ErrorKind::input,

@@ -61,7 +61,7 @@ class Finetune(CMakePackage, CudaPackage):
         when="+cuda",
         description="Memory-bound work on GPUs by kernels: a Kokkos with CUDA. Never run on one yet",
     )
-    variant("parquet", default=False, description="Read Parquet files")
+    variant("parquet", default=False, description="Read Parquet files by Arrow's library")
     variant("tests", default=False, description="Build the tests, and run them with --test=root")
     variant("bench", default=False, when="+tests", description="Build the benchmarks")
 
@@ -85,6 +85,8 @@ class Finetune(CMakePackage, CudaPackage):
     depends_on("pcre2@10.42:+jit")
     depends_on("utf8proc@2.8:+shared")
     depends_on("yaml-cpp@0.6.3:+shared")
+    depends_on("lz4@1.9:")
+    depends_on("snappy@1.1.8:")
     depends_on("zlib-api")
     depends_on("zstd@1.4:")
     depends_on("arrow@10:+parquet", when="+parquet")
