@@ -266,6 +266,12 @@ PlainFile shared_copy(const core::File& source, const std::string& name,
                                        "Set TMPDIR to a folder that can be written to."});
     }
     core::File target(descriptor, partial);
+    if (core::try_lock(descriptor, core::Lock::exclusive) == core::Locked::held_by_another) {
+      // Who writes it keeps it when it is whole, as one of many: to wait for it alone would be to
+      // wait for the end of a run that waits for us. Either it is whole now, or the writer is gone.
+      lock(descriptor, core::Lock::shared, partial);
+      continue;
+    }
     lock(descriptor, core::Lock::exclusive, partial);
     // Whoever held the lock before may have finished: then this is no longer the partial file.
     if (is_unlinked(descriptor) || ::access(whole.c_str(), F_OK) == 0) continue;

@@ -9,7 +9,10 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "core/file_lock.hpp"
 #include "data/records/detail/json_records.hpp"
@@ -197,6 +200,34 @@ TEST_F(Decompress, CopiesThatKilledRunsLeftAreRemovedUnlessSomebodyUsesThem) {
     EXPECT_TRUE(fs::exists(copies / name)) << name;
   ::close(read);
   ::close(written);
+}
+
+// The one who wrote a copy keeps it for a whole run, in which it waits for those who came
+// meanwhile.
+TEST_F(Decompress, WhoWaitedForACopyReadsItWhileItsWriterDoes) {
+  const auto path = folder_.write("a.gz", gzip("text"));
+  const auto copies = folder_.path() / "tmp" / ("finetune-" + std::to_string(::geteuid()));
+  std::string name;
+  {
+    const PlainFile once = open_plain(path);
+    for (const auto& entry : fs::directory_iterator(copies))
+      name = entry.path().stem().string();
+  }
+  const auto partial = copies / (name + ".partial");
+  const int writer = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(core::try_lock(writer, core::Lock::exclusive), core::Locked::yes);
+  std::atomic<bool> is_there = false;
+  std::future<std::string> read = std::async(std::launch::async, [&] {
+    is_there = true;
+    return content(open_plain(path));
+  });
+  while (!is_there)
+    std::this_thread::yield();
+  ASSERT_EQ(::write(writer, "text", 4), 4);
+  fs::rename(partial, copies / (name + ".plain"));
+  ASSERT_EQ(core::try_lock(writer, core::Lock::shared), core::Locked::yes);
+  EXPECT_EQ(read.get(), "text");
+  ::close(writer);
 }
 
 TEST_F(Decompress, AChangedFileIsDecompressedAgain) {
