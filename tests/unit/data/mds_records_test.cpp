@@ -90,7 +90,7 @@ TEST(Mds, RefusesWhatIsNoShard) {
             "65: d.mds: sample 1: its columns are longer than itself (the shard is damaged). Copy "
             "or write it again.");
   EXPECT_EQ(refusal_of(shard.substr(0, 0) + std::string(4, '\0') + "\x08" + std::string(3, '\0')),
-            "65: d.mds: has no samples (there is nothing to train on). Check data.path.");
+            "65: d.mds: has no samples (it holds no record). Is it the right file?");
   other = shard;
   other[0x1c] = '[';
   EXPECT_TRUE(refusal_of(other).starts_with("65: d.mds")) << refusal_of(other);

@@ -47,7 +47,7 @@ ArrowRecords::ArrowRecords(core::File file, std::size_t most_rows)
     scan_stream(most_rows);
   if (!has_schema_) fail_binary(name_, "is no Arrow file", "it is empty");
   if (num_rows_ == 0)
-    fail_binary(name_, "has no rows", "there is nothing to train on", "Check data.path.");
+    fail_binary(name_, "has no rows", "it holds no record", "Is it the right file?");
 }
 
 void ArrowRecords::scan_stream(std::size_t most_rows) {

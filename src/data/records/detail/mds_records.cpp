@@ -34,7 +34,7 @@ MdsRecords::MdsRecords(PlainFile file) : plain_(std::move(file)), file_(plain_.f
     fail_binary(where, "cannot be read as an MDS shard",
                 fmt::format("it has {} bytes, too few for {} samples", bytes, num_samples_));
   if (num_samples_ == 0)
-    fail_binary(where, "has no samples", "there is nothing to train on", "Check data.path.");
+    fail_binary(where, "has no samples", "it holds no record", "Is it the right file?");
   const std::int64_t first = mds_place(file_, 0), end = mds_place(file_, num_samples_);
   if (end != bytes)
     fail_binary(

@@ -94,8 +94,7 @@ MegatronRecords::MegatronRecords(core::File index_file, core::File tokens)
         fits ? fmt::format("{} sequences and {} documents take {}", sequences, num_documents_, end)
              : "its counts are larger than the file");
   if (num_documents_ <= 0)
-    fail_binary(index.string(), "has no document", "there is nothing to train on",
-                "Check data.path.");
+    fail_binary(index.string(), "has no document", "it holds no record", "Is it the right file?");
 }
 
 void MegatronRecords::add_sequence(std::int64_t sequence, OrderedJson& ids,

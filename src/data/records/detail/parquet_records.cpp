@@ -54,7 +54,7 @@ ParquetFileRecords::ParquetFileRecords(core::File file)
     }
   }
   if (end == 0)
-    fail_binary(name_, "has no rows", "there is nothing to train on", "Check data.path.");
+    fail_binary(name_, "has no rows", "it holds no record", "Is it the right file?");
   const bool has_columns = std::ranges::any_of(schema_.leaves, &parquet_file::Leaf::is_read);
   if (!has_columns)
     fail_binary(name_, "has no column of texts or numbers", "nothing else is trained on",
