@@ -182,8 +182,8 @@ class Chat {
     const std::sig_atomic_t before = interruptions;
     const train::GenerateOptions how{
         .on_token = [&](std::size_t, std::int32_t token) { printer.add(token); },
-        .should_stop = [&] { return interruptions != before; },
-        .same_on_all_ranks = true};
+        .same_on_all_ranks = true,
+        .should_stop = [&] { return interruptions != before; }};
     train::generate_texts(engine, std::span(&*request, 1), how);
     const std::string said = printer.finish();
     said_.messages.push_back({data::ChatRole::user, question, {}, {}});

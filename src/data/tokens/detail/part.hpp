@@ -8,6 +8,7 @@
 #include "core/hash.hpp"
 #include "data/text/format.hpp"
 #include "data/text/source.hpp"
+#include "data/tokens/detail/dataset.hpp"
 #include "data/tokens/detail/options.hpp"
 #include "data/tokens/detail/spool.hpp"
 #include "data/tokens/report.hpp"
