@@ -27,9 +27,6 @@ constexpr std::int64_t gpu_modules_bytes = std::int64_t{640} << 20;
 /// Of tensors' memory: what libtorch's allocator has reserved and can give to nobody. Its segments
 /// grow (train/input/device.cpp), so the gaps are those between sizes.
 constexpr double gpu_gaps = 0.04;
-/// A communicator's buffers for 16 channels or more, each of a few MiB per peer and protocol.
-constexpr std::int64_t communicator_buffers_bytes = std::int64_t{512} << 20;
-
 std::string name_of_dtype(core::DType dtype) {
   return dtype == core::DType::f32 ? "fp32" : dtype == core::DType::f16 ? "fp16" : "bf16";
 }
@@ -381,19 +378,6 @@ class MemoryPlan {
 };
 
 }  // namespace
-
-std::int64_t communicator_bytes(const Mesh& mesh) {
-  std::int64_t bytes = 0;
-  for (const MeshGroup* group : {&groups::fsdp, &groups::dp_replicate})
-    if (mesh.communicates(*group)) bytes += communicator_buffers_bytes;
-  for (const MeshGroup* group : {&groups::tp, &groups::cp})
-    if (mesh.size(*group) > 1) bytes += communicator_buffers_bytes;
-  if (mesh.ep > 1) {
-    bytes += communicator_buffers_bytes;
-    if (mesh.size(groups::fsdp) > mesh.ep) bytes += communicator_buffers_bytes;
-  }
-  return bytes;
-}
 
 bool sums_in_place(const Mesh& mesh, const Numbers& numbers) {
   return !mesh.communicates(groups::fsdp) && numbers.compute == core::DType::f32 &&

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/memory/communicators.hpp"
 #include "plan/plan.hpp"
 
 namespace finetune::plan {
@@ -16,10 +17,6 @@ inline constexpr std::int64_t program_bytes = std::int64_t{235} << 20;
 /// What a GPU has less of free memory once a rank's process has made it current: CUDA's context. An
 /// estimate until it was measured; processes on recent GPUs are said to take 0.4 to 0.6 GiB.
 inline constexpr std::int64_t gpu_context_bytes = std::int64_t{512} << 20;
-
-/// What the communicators of a mesh take of a GPU: buffers per channel and peer. None on one rank.
-/// An estimate until it was measured.
-std::int64_t communicator_bytes(const Mesh& mesh);
 
 /// Whether gradients are written straight into their sums, as by a rank that shares units with
 /// nobody: what ranks of tp hold in common is then summed once a step, not once a pass.

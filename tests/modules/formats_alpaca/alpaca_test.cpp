@@ -111,8 +111,7 @@ TEST(Alpaca, RefusesBrokenJsonInvalidUtf8AndEmptyFiles) {
       << refusal_of("[{\"instruction\": \"a\",\n \"output\": b}]");
   EXPECT_TRUE(refusal_of("{\"instruction\": \"\x80\", \"output\": \"b\"}")
                   .starts_with("65: d.json:1:18: byte 0x80 is not valid UTF-8"));
-  EXPECT_EQ(refusal_of(""),
-            "65: d.json: is empty (it holds no record). Is it the right file?");
+  EXPECT_EQ(refusal_of(""), "65: d.json: is empty (it holds no record). Is it the right file?");
 }
 
 TEST(Alpaca, ColumnsAreMappedByTheNamesOfFields) {

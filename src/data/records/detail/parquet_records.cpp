@@ -53,8 +53,7 @@ ParquetFileRecords::ParquetFileRecords(core::File file)
       ends_.push_back(end += rows);
     }
   }
-  if (end == 0)
-    fail_binary(name_, "has no rows", "it holds no record", "Is it the right file?");
+  if (end == 0) fail_binary(name_, "has no rows", "it holds no record", "Is it the right file?");
   const bool has_columns = std::ranges::any_of(schema_.leaves, &parquet_file::Leaf::is_read);
   if (!has_columns)
     fail_binary(name_, "has no column of texts or numbers", "nothing else is trained on",
