@@ -4,6 +4,7 @@
 
 #include "data/text/detect_format.hpp"
 #include "registry.hpp"
+#include "support/folders.hpp"
 #include "unit/data/fake.hpp"
 
 namespace finetune::tests::detect_test {
@@ -37,6 +38,16 @@ TEST_F(DetectFormat, KnowsEachByItsFields) {
   EXPECT_EQ(found(R"({"id": 1, "conversations": [{"from": "human", "value": "a"}]})"), "sharegpt");
   EXPECT_EQ(found(R"({"conversations": [{"role": "user", "content": "a"}]})"), "chat");
   EXPECT_EQ(found(R"({"messages": [{"from": "user", "value": "a"}]})"), "chat");
+}
+
+TEST_F(DetectFormat, KnowsBinaryFilesByTheirKindOrTheirColumns) {
+  const auto golden = source_folder() / "tests/golden/data";
+  EXPECT_EQ(found_in(golden / "megatron-int32.idx"), "token_documents");
+  EXPECT_EQ(found_in(golden / "arrow-saved"), "messages");
+  data::Columns columns;
+  columns.tokens = "tokens";
+  EXPECT_EQ(found_in(golden / "mds-gz", columns), "tokens");
+  EXPECT_EQ(found_in(golden / "arrow-lz4.feather"), "text");
 }
 
 TEST_F(DetectFormat, TakesPlainTextForText) {
