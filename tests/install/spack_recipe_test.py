@@ -26,7 +26,7 @@ PROVIDERS = {
     "MPI": "mpi", "HDF5": "hdf5", "ZLIB": "zlib-api", "Kokkos": "kokkos", "CUDAToolkit": "cuda",
     "NCCL": "nccl", "LibTorch": "py-torch", "Parquet": "arrow", "GTest": "googletest",
     "benchmark": "benchmark", "libisal": "isa-l", "libxxhash": "xxhash", "libcrypto": "openssl", "libpcre2-8": "pcre2",
-    "libutf8proc": "utf8proc", "yaml-cpp": "yaml-cpp", "libzstd": "zstd",
+    "libutf8proc": "utf8proc", "yaml-cpp": "yaml-cpp", "libzstd": "zstd", "liblz4": "lz4", "Snappy": "snappy",
 }
 
 
