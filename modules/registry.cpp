@@ -39,6 +39,7 @@
 #include "optimizers/adamw8bit/kind.hpp"
 #include "optimizers/lion/kind.hpp"
 #include "optimizers/lion8bit/kind.hpp"
+#include "optimizers/muon/kind.hpp"
 #include "optimizers/schedule_free/kind.hpp"
 #include "templates/templates.hpp"
 
@@ -115,6 +116,7 @@ const train::Registry& registry() {
                                            optimizers::adamw8bit::kind(),
                                            optimizers::lion::kind(),
                                            optimizers::lion8bit::kind(),
+                                           optimizers::muon::kind(),
                                            optimizers::schedule_free::kind(),
                                        },
                                    .templates = templates::all()};

@@ -35,7 +35,7 @@ void PassSquares::add(int unit, const at::Tensor& gradient) {
 
 void PassSquares::add(const at::Tensor& values) {
   // In pieces: what is computed in 16 bits is copied on the way.
-  constexpr std::int64_t most_elements = 1 << 20;
+  constexpr std::int64_t most_elements = 1 << 18;
   for (std::int64_t first = 0; first < values.numel(); first += most_elements) {
     const at::Tensor piece =
         values.narrow(0, first, std::min(most_elements, values.numel() - first)).to(at::kFloat);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/optimizer.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace finetune::plan {
@@ -10,6 +11,11 @@ std::int64_t OptimizerFootprint::block() const {
   for (const OptimizerState& state : states)
     block = std::lcm(block, state.block);
   return block;
+}
+
+bool OptimizerFootprint::keeps_ema() const {
+  return std::ranges::any_of(states,
+                             [](const OptimizerState& state) { return state.kind == ema_state; });
 }
 
 std::int64_t OptimizerFootprint::state_bytes(std::int64_t count, const Numbers& numbers) const {

@@ -51,9 +51,14 @@ struct OptimizerFootprint {
   /// Other weights are evaluated than those that are trained: where the latter are gathered as they
   /// are, there is a copy for it.
   bool evaluates_others = false;
+  /// An update needs matrices whole: each is gathered to one of the ranks that share its unit. Not
+  /// with tp and ep, whose ranks have parts of them.
+  bool needs_matrices = false;
 
   /// Elements that shards begin at multiples of.
   std::int64_t block() const;
+  /// Whether there is an `ema_state` among them.
+  bool keeps_ema() const;
   /// Of all states of `count` neighbouring elements that begin where a block does.
   std::int64_t state_bytes(std::int64_t count, const Numbers& numbers) const;
 };

@@ -211,6 +211,18 @@ void require_offloadable(const PlanInput& request) {
               "Remove it, and set train.activation_checkpointing = \"full\" to need less memory."});
 }
 
+void require_whole_matrices(const PlanInput& request, const Mesh& mesh) {
+  if (!request.optimizer.needs_matrices) return;
+  for (const auto& [name, size] : {std::pair("tp", mesh.axes[Axis::tp]), std::pair("ep", mesh.ep)})
+    if (size > 1)
+      core::fail(core::ErrorKind::deck,
+                 {request.deck,
+                  fmt::format("optimizer.name = \"{}\" and parallel.{} = {}",
+                              request.optimizer.name, name, size),
+                  "it needs matrices whole, and ranks would share them",
+                  fmt::format("Set parallel.{} = 1, or another optimizer.", name)});
+}
+
 }  // namespace
 
 model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTable& table,
@@ -221,6 +233,7 @@ model::ParameterTable largest_table(const Mesh& mesh, const model::ParameterTabl
 Plan make(const PlanInput& request, const model::ParameterTable& table) {
   require_offloadable(request);
   const Mesh mesh = mesh_of(request, table);
+  require_whole_matrices(request, mesh);
   const model::ParameterTable grouped = largest_table(mesh, table, request.parallel.bucket);
   Plan plan{.mesh = mesh,
             .shards = ShardMap(grouped, mesh.size(groups::fsdp),

@@ -24,6 +24,7 @@ Settings with(Settings settings, const Settings& more) {
 const Settings lora = {"adapter.name=lora", "adapter.lora_r=4", "adapter.lora_dropout=0.1"};
 const Settings in_8bit = {"optimizer.name=adamw8bit"};
 const Settings by_lion = {"optimizer.name=lion"};
+const Settings by_muon = {"optimizer.name=muon"};
 const Settings lion_in_8bit = {"optimizer.name=lion8bit"};
 const Settings schedule_free = {"optimizer.name=schedule_free", "optimizer.schedule=constant"};
 
@@ -99,6 +100,18 @@ INSTANTIATE_TEST_SUITE_P(
                          with(short_run("bf16-true"), with(lora, lion_in_8bit)),
                          {1},
                          {3, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
+                    Case{"MuonInFp32",
+                         with(short_run("32-true"), by_muon),
+                         {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},
+                         {3}},
+                    Case{"MuonInBf16",
+                         with(short_run("bf16-true"), by_muon),
+                         {1},
+                         {2, {"parallel.sharding=NO_SHARD"}}},
+                    Case{"MuonOfLora",
+                         with(short_run("bf16-mixed"), with(lora, by_muon)),
+                         {3},
+                         {4, {"parallel.sharding=SHARD_GRAD_OP", "parallel.bucket=LAYER"}}},
                     Case{"ScheduleFreeInFp32",
                          with(short_run("32-true"), schedule_free),
                          {4, {"parallel.sharding=HYBRID_SHARD", "parallel.dp_shard=2"}},

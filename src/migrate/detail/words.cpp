@@ -48,6 +48,8 @@ constexpr auto words = std::to_array<Word>({
     {"optimizer.name", "bitsandbytes.optim.lion8bit", "lion8bit"},
     {"optimizer.name", "paged_lion_32bit", "lion", no_paging},
     {"optimizer.name", "paged_lion_8bit", "lion8bit", no_paging},
+    {"optimizer.name", "muon", "muon"},
+    {"optimizer.name", "torch.optim.muon", "muon"},
     {"optimizer.name", "schedule_free_adamw", "schedule_free"},
     {"optimizer.name", "schedulefree.adamwschedulefree", "schedule_free"},
 

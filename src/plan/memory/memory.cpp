@@ -17,6 +17,7 @@
 #include "plan/memory/detail/activations.hpp"
 #include "plan/memory/detail/forward.hpp"
 #include "plan/memory/detail/ops_cost.hpp"
+#include "plan/memory/detail/whole_matrices.hpp"
 
 namespace finetune::plan {
 namespace {
@@ -53,6 +54,7 @@ class MemoryPlan {
     add_evaluation();
     add_communication();
     add_copy_to_save();
+    add_whole_matrices();
     add_panels();
     if (request_.on_gpu) {
       add_untracked_of_gpu();
@@ -120,14 +122,6 @@ class MemoryPlan {
       if (unit.trainable) bytes += request_.optimizer.state_bytes(unit.shard_size, numbers_);
     return bytes;
   }
-  /// Of them, those of the mean of the weights.
-  std::int64_t ema_bytes() const {
-    std::int64_t bytes = 0;
-    for (const OptimizerState& state : request_.optimizer.states)
-      if (state.kind == ema_state)
-        bytes += core::size_bytes(state.dtype_in(numbers_)) * shards_.shard_elements();
-    return bytes;
-  }
 
   /// What each rank keeps of trained units, from start to end.
   void add_shards() {
@@ -141,15 +135,16 @@ class MemoryPlan {
       add(Category::weights, "copy to compute with, " + name_of_dtype(numbers_.compute),
           core::size_bytes(numbers_.compute) * (shard - in_8_bits));
     const OptimizerFootprint& kept = request_.optimizer;
+    const std::int64_t ema_bytes = kept.keeps_ema() ? 4 * shard : 0;
     add(Category::states,
         kept.label + ", " + (kept.format.empty() ? name_of_dtype(numbers_.moments) : kept.format),
-        states_bytes() - ema_bytes(), optimizer);
+        states_bytes() - ema_bytes, optimizer);
     const bool reads_masters = numbers_.compute == numbers_.master && optimizer == Place::device;
-    const bool casts_ema = ema_bytes() > 0 && numbers_.master != core::DType::f32;
+    const bool casts_ema = ema_bytes > 0 && numbers_.master != core::DType::f32;
     if ((kept.evaluates_others || casts_ema) && reads_masters)
       add(Category::weights, "copy to evaluate with, " + name_of_dtype(numbers_.compute),
           core::size_bytes(numbers_.compute) * shard);
-    if (ema_bytes() > 0) add(Category::states, "mean of weights, fp32", ema_bytes(), optimizer);
+    add(Category::states, "mean of weights, fp32", ema_bytes, optimizer);
     add(Category::gradients, numbers_.is_fixed_point() ? "sums, 64-bit fixed point" : "sums, fp32",
         numbers_.sum_bytes() * shard);
     if (numbers_.is_fixed_point())
@@ -170,6 +165,14 @@ class MemoryPlan {
     add(Category::weights, "copy to compute with, FP8", elements);
     add(Category::weights, "scales, and what is not in FP8", kept);
     return elements;
+  }
+
+  /// The update begins when activations are gone: what it takes beyond them.
+  void add_whole_matrices() {
+    std::int64_t bytes = whole_matrices_bytes(request_.optimizer, table_, shards_);
+    for (const MemoryItem& one : items_)
+      if (one.category == Category::activations && one.place == Place::device) bytes -= one.bytes;
+    add(Category::states, "whole matrices of a unit, beyond activations", bytes);
   }
 
   /// What is on a GPU is copied anyway, see add_host_of_gpu.

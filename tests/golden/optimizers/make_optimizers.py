@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes schedule_free.json and lion8bit.json next to this file: steps of other libraries' optimizers on one
+"""Writes schedule_free.json, lion8bit.json and muon.json next to this file: steps of other libraries' optimizers on one
 tensor, whose first values and gradients are the exact fractions below.
 
     python tests/golden/optimizers/make_optimizers.py    (torch 2.11, schedulefree 1.4.1, bitsandbytes 0.50.2)
@@ -62,5 +62,38 @@ def lion_8bit():
     write("lion8bit.json", settings, {"weight": weight.detach(), "exp_avg": moment})
 
 
+def newton_schulz(matrix, coefficients, steps, eps):
+    """torch's, but in fp32."""
+    a, b, c = coefficients
+    x = matrix.T if matrix.size(0) > matrix.size(1) else matrix
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if matrix.size(0) > matrix.size(1) else x
+
+
+def muon():
+    settings = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.1, "height": 30, "width": 20}
+    original = torch.optim._muon._zeropower_via_newtonschulz
+    probe = torch.randn((30, 20), generator=torch.Generator().manual_seed(0))
+    args = (3.4445, -4.7750, 2.0315), 5, 1e-7
+    apart = (original(probe.clone(), *args).float() - newton_schulz(probe, *args)).norm()
+    assert apart < 0.03 * newton_schulz(probe, *args).norm(), "fp32 is what bf16 rounds"
+    torch.optim._muon._zeropower_via_newtonschulz = newton_schulz
+    values = {}
+    for name, shape in (("high", (30, 20)), ("wide", (20, 30))):
+        weight = torch.nn.Parameter(first().reshape(shape))
+        optimizer = torch.optim.Muon(
+            [weight], lr=settings["lr"], weight_decay=settings["weight_decay"], momentum=settings["momentum"],
+            adjust_lr_fn="match_rms_adamw")
+        for step in range(STEPS):
+            weight.grad = gradient(step).reshape(shape)
+            optimizer.step()
+        values[name] = weight.detach().flatten()
+    write("muon.json", settings, values)
+
+
 schedule_free()
 lion_8bit()
+muon()

@@ -37,9 +37,10 @@ TEST(Migrate, ListsEveryKeyThatIsNotInTheDeck) {
 }
 
 TEST(Migrate, ReportsEverythingThatStopsItAtOnce) {
-  const std::string text = refusal("base_model: m\nrl: dpo\noptimizer: muon\nnum_epochs: 1.5\n");
+  const std::string text =
+      refusal("base_model: m\nrl: dpo\noptimizer: adafactor\nnum_epochs: 1.5\n");
   expect_part(text, "theirs.yml:2: rl = dpo (it trains on preferences");
-  expect_part(text, "theirs.yml:3: optimizer = muon (there is no optimizer.name like it)");
+  expect_part(text, "theirs.yml:3: optimizer = adafactor (there is no optimizer.name like it)");
   expect_part(text, "add optimizer.name=... to the command");
   expect_part(text, "it names no training data");
   expect_part(text, "num_epochs = 1.5 (epochs are whole here");
@@ -48,10 +49,10 @@ TEST(Migrate, ReportsEverythingThatStopsItAtOnce) {
 TEST(Migrate, TakesKeysOfTheCommandLineForThoseOfTheFile) {
   Options options;
   options.given = {{"optimizer.name", "\"lion\""}, {"train.max_steps", "7"}};
-  const std::string text = deck(least + "optimizer: muon\nnum_epochs: 1.5\n", options);
+  const std::string text = deck(least + "optimizer: adafactor\nnum_epochs: 1.5\n", options);
   expect_line(text, "name = \"lion\"");
   expect_line(text, "max_steps = 7");
-  expect_part(text, "#   optimizer = muon: there is no optimizer.name like it");
+  expect_part(text, "#   optimizer = adafactor: there is no optimizer.name like it");
 }
 
 TEST(Migrate, TakesPromptsThatAreWrittenByAFormat) {

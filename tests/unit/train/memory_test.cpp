@@ -43,6 +43,8 @@ struct Case {
   plan::Alone alone = plan::Alone::keeps;
   std::optional<model::Fp8Recipe> fp8 = {};
   std::int64_t scale = 1;  ///< of the widths
+  bool keeps_ema = false;
+  bool measures_noise = false;
   enum class Kind { llama, normed, window, experts, shared_experts } kind = Kind::llama;
 };
 
@@ -116,6 +118,8 @@ plan::PlanInput request(const Case& run) {
   request.numbers.master = request.numbers.moments = run.state;
   request.numbers.reduce = run.reduce;
   request.numbers.fp8 = run.fp8;
+  request.numbers.keeps_passes_apart = run.measures_noise;
+  if (run.keeps_ema) request.optimizer = plan::with_ema(request.optimizer);
   request.numbers.scales_loss = run.compute == core::DType::f16;
   const std::int64_t ranks = tests::world().size();
   request.ranks = {.world_size = ranks, .ranks_per_node = ranks};
@@ -240,6 +244,21 @@ std::vector<Case> numbers() {
     run.sharding = "NO_SHARD";
   });
   add("Fp16", [](Case& run) { run.compute = DType::f16; });
+  add("MeanOfWeights", [](Case& run) { run.keeps_ema = true; });
+  add("MeanOfWeightsInTrueBf16", [](Case& run) {
+    run.state = DType::bf16;
+    run.keeps_ema = true;
+  });
+  add("NoiseOfReplicasInFp32", [](Case& run) {
+    run.sharding = "NO_SHARD";
+    run.compute = DType::f32;
+    run.accumulation = 2;
+    run.measures_noise = true;
+  });
+  add("Noise", [](Case& run) {
+    run.accumulation = 2;
+    run.measures_noise = true;
+  });
   const auto rowwise = [](Case& run) { run.fp8 = model::Fp8Recipe{}; };
   add("Fp8", rowwise);
   runs.push_back(with(activations, "Fp8FullOfActivations", rowwise));

@@ -93,6 +93,7 @@ void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& requ
                       request.activation_checkpointing == selective ? model::Recompute::cheap
                                                                     : model::Recompute::nothing);
   optimizers::adamw::AdamW optimizer({}, own, shards, shard::to_aten(request.numbers.moments));
+  if (request.optimizer.keeps_ema()) optimizer.keep_ema(shards, 0.9);
   base::load_weights(weights, shards);
   base::set_magnitudes(shards);
   train::Engine engine{request.architecture, *model, *ops, shards, plan::blocks_of(request)};
@@ -106,7 +107,8 @@ void run_two_steps(const model::ModelFamily& family, const plan::PlanInput& requ
     train::run_step(engine, world.loss, data, optimizer,
                     {.step = step,
                      .lr = 1e-4,
-                     .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr});
+                     .loss_scale = request.numbers.scales_loss ? &loss_scale : nullptr,
+                     .wants_noise = request.numbers.keeps_passes_apart});
   }
 }
 

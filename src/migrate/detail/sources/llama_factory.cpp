@@ -103,7 +103,7 @@ constexpr auto llama_factory_rows = std::to_array<Row>({
     {"badam_verbose", Kind::needless, "", projected},
     {"use_adam_mini", Kind::stops, "optimizer.name=adamw8bit",
      "there is no Adam-mini; adamw8bit has a quarter of AdamW's moments"},
-    {"use_muon", Kind::stops, "optimizer.name=adamw", "there is no Muon"},
+    {"use_muon", Kind::stops, "optimizer.name=muon", "Muon is a name of an optimizer here"},
     {"use_asft_loss", Kind::stops, "", llama_factory_loss},
     {"asft_alpha", Kind::needless, "", llama_factory_loss},
     {"use_dft_loss", Kind::stops, "", llama_factory_loss},
@@ -201,8 +201,7 @@ constexpr auto llama_factory_rows = std::to_array<Row>({
     {"batching_strategy", Kind::fact, "batching"},
     {"cp_size", Kind::fact, "cp"},
     {"cp_mode", Kind::needless, "", "parallel.cp_method is the key for it"},
-    {"optim_config", Kind::stops, "optimizer.name=adamw",
-     "its optimizer is Muon, which there is not"},
+    {"optim_config", Kind::stops, "optimizer.name=muon", "its optimizer may be Muon"},
     {"sample_backend", Kind::needless, "", generates},
     {"max_new_tokens", Kind::needless, "", generates},
 });
