@@ -245,10 +245,6 @@ std::vector<Case> numbers() {
   });
   add("Fp16", [](Case& run) { run.compute = DType::f16; });
   add("MeanOfWeights", [](Case& run) { run.keeps_ema = true; });
-  add("MeanOfWeightsInTrueBf16", [](Case& run) {
-    run.state = DType::bf16;
-    run.keeps_ema = true;
-  });
   add("NoiseOfReplicasInFp32", [](Case& run) {
     run.sharding = "NO_SHARD";
     run.compute = DType::f32;
