@@ -27,6 +27,7 @@
 #include "models/llama/llama.hpp"
 #include "models/llama/llama4.hpp"
 #include "models/minicpm/minicpm.hpp"
+#include "models/minimax/minimax.hpp"
 #include "models/mistral/mistral.hpp"
 #include "models/nemotron/nemotron.hpp"
 #include "models/olmo/olmo.hpp"
@@ -67,6 +68,7 @@ const train::Registry& registry() {
                                            models::gemma::gemma3_text(),
                                            models::glm::glm(),
                                            models::glm::glm4(),
+                                           models::glm::glm4_moe(),
                                            models::gpt::gpt_oss(),
                                            models::granite::granite(),
                                            models::hunyuan::hunyuan_v1_dense(),
@@ -75,6 +77,7 @@ const train::Registry& registry() {
                                            models::llama::llama4(),
                                            models::llama::llama4_text(),
                                            models::minicpm::minicpm(),
+                                           models::minimax::minimax_m2(),
                                            models::mistral::mistral(),
                                            models::mistral::ministral3(),
                                            models::mistral::mistral3(),

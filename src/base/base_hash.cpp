@@ -178,8 +178,9 @@ std::uint64_t sum_of_slice(const model::Parameter& row, const plan::FrozenSlice&
   for_each_plane_run(row, plane.plane, slice.first, slice.count,
                      [&](std::int64_t first, std::int64_t count) {
                        const Elements run{plane.row, plane.plane, plane.dtype, first, count, bytes};
-                       const bool is_converted = row.packing.is_dense() && plane.dtype != compute;
-                       sum += is_converted ? sum_of_converted(run, compute) : mixed_sum(run);
+                       const core::DType dtype = model::dense_dtype(row, compute);
+                       const bool is_converted = row.packing.is_dense() && plane.dtype != dtype;
+                       sum += is_converted ? sum_of_converted(run, dtype) : mixed_sum(run);
                        bytes += count * core::size_bytes(plane.dtype);
                      });
   return sum;

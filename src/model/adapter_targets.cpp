@@ -173,7 +173,7 @@ void thaw(const AdapterSettings& settings, const std::string& where, ParameterTa
   for (const std::string& name : settings.modules_to_save) {
     bool is_found = false;
     for (Parameter& row : table.rows) {
-      if (!module_of(row.name).ends_with(name)) continue;  // so PEFT matches these
+      if (row.is_constant || !module_of(row.name).ends_with(name)) continue;  // so PEFT matches
       if (!row.packing.is_dense())
         core::fail(core::ErrorKind::deck,
                    {where, fmt::format("adapter.modules_to_save names \"{}\"", name),

@@ -101,6 +101,17 @@ struct Experts {
   std::int64_t d_shared = 0;  ///< F of the expert that every token takes in addition; 0: none
   bool gates_shared = false;  ///< what that one gives is times a sigmoid of the token
   bool normalizes = true;     ///< the weights of the chosen ones sum to 1
+  /// Scores are sigmoids of the router's logits, each by itself; else their softmax.
+  bool scores_apart = false;
+  /// Experts are chosen by scores to which each adds a constant, which their weights do not have.
+  /// Source: Wang et al. 2024 (arXiv 2408.15664).
+  bool corrects_choice = false;
+  /// Experts are in so many groups of the same size, of which a token takes experts of
+  /// `top_k_groups` alone: those whose two best sum to the most. Source: DeepSeek-AI 2024
+  /// (DeepSeek-V3, arXiv 2412.19437).
+  std::int64_t num_groups = 1;
+  std::int64_t top_k_groups = 1;
+  double weight_scale = 1;  ///< what weights are multiplied by, at last
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;
   bool has_biases = false;     ///< so do the router, gate and up, and down

@@ -94,6 +94,16 @@ ConfigReader text_config(const core::Json& config, const std::string& where);
 /// for it, else 0.
 double read_balance(const ConfigReader& config);
 
+/// Scores by sigmoids and a constant for the choice (Experts::scores_apart, corrects_choice):
+/// scoring_func says nothing else.
+void read_apart_scores(const ConfigReader& config, Architecture& architecture);
+
+/// Experts with such scores in groups, and shared ones, as DeepSeek 3's configuration has them:
+/// n_routed_experts, n_group, first_k_dense_replace and so on. `unsaid`: what it is where it is not
+/// told. The layers are there already.
+void read_grouped_experts(const ConfigReader& config, const Experts& unsaid,
+                          Architecture& architecture);
+
 /// rope_theta, rope_scaling and partial_rotary_factor (transformers 4) or rope_parameters
 /// (transformers 5); what is not told stays as it is. Of heads and positions that were read before.
 /// Scalings that begin beyond some position ("dynamic", "longrope") limit the positions to it.

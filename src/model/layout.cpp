@@ -212,6 +212,13 @@ class Builder {
     ExpertRows rows;
     rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
     if (e.has_biases) rows.router_bias = bias(names_.router, e.num, std::nullopt);
+    if (e.corrects_choice)
+      rows.correction = add({.name = names_.correction,
+                             .shape = {e.num},
+                             .trainable = false,
+                             .is_constant = true,
+                             .decayed = false,
+                             .init = Init::zeros});
     if (!names_.fused_gate_up.empty()) {
       rows.gate_up = {add({.name = names_.fused_gate_up,
                            .shape = {e.num, a_.d_model, 2 * e.d_ff},

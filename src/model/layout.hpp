@@ -38,6 +38,7 @@ struct TensorNames {
   std::string activation = "mlp.act_fn.";  ///< its numbers' names follow
 
   std::string router = "mlp.gate";
+  std::string correction = "mlp.gate.e_score_correction_bias";  ///< the tensor's whole name
   std::string expert = "mlp.experts.";  ///< an expert's number follows, then these:
   std::string expert_gate = ".gate_proj";
   std::string expert_up = ".up_proj";

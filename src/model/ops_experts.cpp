@@ -2,6 +2,8 @@
 // Mixture of experts: tokens sorted by expert, the products of all experts together, nothing that
 // depends on the order of threads. Where an expert is computed is the dispatch's business.
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <tuple>
 
@@ -18,11 +20,12 @@ namespace {
 
 /// What the router decided: each token's choices, and the copies of tokens in the experts' order.
 struct Routing {
-  at::Tensor probabilities_NE;  ///< fp32; undefined where nothing needs them
-  at::Tensor chosen_Nk;         ///< int64
-  at::Tensor weights_Nk;        ///< fp32
-  at::Tensor order;             ///< [N k]: which choice comes i-th, experts in turn
-  at::Tensor ends;              ///< [E]: where the rows of each expert end
+  /// fp32; undefined where nothing needs them. Where experts score apart, the logits instead.
+  at::Tensor probabilities_NE;
+  at::Tensor chosen_Nk;   ///< int64
+  at::Tensor weights_Nk;  ///< fp32
+  at::Tensor order;       ///< [N k]: which choice comes i-th, experts in turn
+  at::Tensor ends;        ///< [E]: where the rows of each expert end
 
   std::int64_t top_k() const { return weights_Nk.size(1); }
   at::Tensor tokens() const { return at::floor_divide(order, top_k()); }
@@ -38,16 +41,47 @@ at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
   return copies.view({-1, routing.top_k(), sorted.size(1)}).sum(1);
 }
 
-Routing route(const at::Tensor& logits_NE, const Experts& experts, bool is_balanced) {
+/// Scores [N, E] with -inf for the experts of groups that a token takes none of.
+at::Tensor in_best_groups(const at::Tensor& scores_NE, const Experts& experts) {
+  constexpr std::int64_t best_of_group = 2;
+  if (experts.num_groups == 1) return scores_NE;
+  const at::Tensor by_group = scores_NE.view({scores_NE.size(0), experts.num_groups, -1});
+  const std::int64_t summed = std::min(best_of_group, by_group.size(2));
+  const at::Tensor groups = std::get<0>(by_group.topk(summed, 2)).sum(2);
+  const at::Tensor best = std::get<1>(groups.topk(experts.top_k_groups, 1));
+  const at::Tensor is_out = at::ones_like(groups, at::kBool).scatter_(1, best, false);
+  return by_group.masked_fill(is_out.unsqueeze(2), -std::numeric_limits<double>::infinity())
+      .view_as(scores_NE);
+}
+
+/// The weights of scores [N, k].
+at::Tensor weights_of(const at::Tensor& scores, const Experts& experts) {
+  constexpr double least_sum = 1e-20;  // sigmoids may all be 0
+  const at::Tensor weights = !experts.normalizes ? scores
+                             : !experts.scores_apart
+                                 ? scores / scores.sum(1, /*keepdim=*/true)
+                                 : scores / scores.sum(1, /*keepdim=*/true).add_(least_sum);
+  return experts.weight_scale == 1 ? weights : weights * experts.weight_scale;
+}
+
+/// `correction_E`: undefined, or what is added to the scores for the choice.
+Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E, const Experts& experts,
+              bool is_balanced) {
   Routing routing;
   const at::Tensor logits = logits_NE.to(at::kFloat);
-  if (!experts.scales_input || is_balanced) routing.probabilities_NE = logits.softmax(1);
-  at::Tensor scores;
-  std::tie(scores, routing.chosen_Nk) =
-      (experts.scales_input ? logits : routing.probabilities_NE).topk(experts.top_k, 1);
-  routing.weights_Nk = experts.scales_input ? scores.sigmoid()
-                       : experts.normalizes ? scores / scores.sum(1, /*keepdim=*/true)
-                                            : scores;
+  if (experts.scores_apart) {
+    routing.probabilities_NE = logits;
+    const at::Tensor scores = logits.sigmoid();
+    const at::Tensor of_choice = correction_E.defined() ? scores + correction_E : scores;
+    routing.chosen_Nk = std::get<1>(in_best_groups(of_choice, experts).topk(experts.top_k, 1));
+    routing.weights_Nk = weights_of(scores.gather(1, routing.chosen_Nk), experts);
+  } else {
+    if (!experts.scales_input || is_balanced) routing.probabilities_NE = logits.softmax(1);
+    at::Tensor scores;
+    std::tie(scores, routing.chosen_Nk) =
+        (experts.scales_input ? logits : routing.probabilities_NE).topk(experts.top_k, 1);
+    routing.weights_Nk = experts.scales_input ? scores.sigmoid() : weights_of(scores, experts);
+  }
   at::Tensor sorted;
   std::tie(sorted, routing.order) = routing.chosen_Nk.flatten().sort(/*stable=*/true, 0, false);
   const at::Tensor expert = at::arange(experts.num, sorted.options());
@@ -93,6 +127,16 @@ at::Tensor load_of_all(const Balance& balance) {
   return is_token(balance).to(at::kFloat).unsqueeze(1) * load_E;
 }
 
+/// Gradient of the weights to one of the scores that they are of, `scores`; all [N, k].
+at::Tensor scores_backward(const at::Tensor& d_weights, const at::Tensor& weights,
+                           const at::Tensor& scores, const Experts& experts) {
+  const double scale = experts.weight_scale;
+  const at::Tensor d_shares = scale == 1 ? d_weights : d_weights * scale;
+  if (!experts.normalizes) return d_shares;
+  const at::Tensor shares = scale == 1 ? weights : weights / scale;
+  return (d_shares - (d_shares * shares).sum(1, true)) / scores.sum(1, true);
+}
+
 /// Gradient of the weights to one of the router's logits [N, E], fp32; adds to `balance`.
 at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routing,
                            const Experts& experts, Balance* balance) {
@@ -101,24 +145,26 @@ at::Tensor router_backward(const at::Tensor& d_weights_Nk, const Routing& routin
   at::Tensor d_probabilities;
   if (experts.scales_input) {
     d_logits.scatter_(1, routing.chosen_Nk, d_weights_Nk * weights * (1 - weights));
+  } else if (experts.scores_apart) {
+    const at::Tensor scores = routing.probabilities_NE.gather(1, routing.chosen_Nk).sigmoid_();
+    const at::Tensor d_scores = scores_backward(d_weights_Nk, weights, scores, experts);
+    d_logits.scatter_(1, routing.chosen_Nk, at::sigmoid_backward(d_scores, scores));
   } else {
-    at::Tensor d_scores = d_weights_Nk;
-    if (experts.normalizes) {
-      const at::Tensor sum = routing.probabilities_NE.gather(1, routing.chosen_Nk).sum(1, true);
-      d_scores = (d_weights_Nk - (d_weights_Nk * weights).sum(1, true)) / sum;
-    }
-    d_probabilities = at::zeros_like(d_logits).scatter_(1, routing.chosen_Nk, d_scores);
+    const at::Tensor scores = routing.probabilities_NE.gather(1, routing.chosen_Nk);
+    d_probabilities = at::zeros_like(d_logits).scatter_(
+        1, routing.chosen_Nk, scores_backward(d_weights_Nk, weights, scores, experts));
   }
+  at::Tensor p = routing.probabilities_NE;
+  if (experts.scores_apart && balance != nullptr) p = p.softmax(1);
   if (balance != nullptr) {
     const at::Tensor load = balance->choices_E.defined()
                                 ? load_of_all(*balance)
                                 : load_of_samples(routing.chosen_Nk, experts.num, *balance);
-    balance->sum.add_((load * routing.probabilities_NE).sum(at::kDouble));
+    balance->sum.add_((load * p).sum(at::kDouble));
     const at::Tensor d_balance = load * balance->scale;
     d_probabilities = d_probabilities.defined() ? d_probabilities + d_balance : d_balance;
   }
   if (d_probabilities.defined()) {
-    const at::Tensor& p = routing.probabilities_NE;
     d_logits.add_(p * (d_probabilities - (d_probabilities * p).sum(1, /*keepdim=*/true)));
   }
   return d_logits;
@@ -150,6 +196,9 @@ struct ExpertLayer {
     const at::Tensor logits = matmul(x, weights->matrix({rows.router, 1}), path);
     return rows.router_bias < 0 ? logits : logits + weights->weight({rows.router_bias, 1});
   }
+  at::Tensor correction() const {
+    return rows.correction < 0 ? at::Tensor() : weights->weight({rows.correction, 1});
+  }
   ExpertTensors tensors() const {
     return rows.stride == 0 ? ExpertTensors::fused : ExpertTensors::separate;
   }
@@ -169,7 +218,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const Experts& experts = layer.experts;
     const at::Tensor logits = layer.router_logits(x, path);
     Balance* balance = layer.balance;
-    const Routing routing = model::route(logits, experts, balance != nullptr);
+    const Routing routing = model::route(logits, layer.correction(), experts, balance != nullptr);
     if (balance != nullptr && balance->choices_E.defined() && balance->is_counting)
       count_choices(routing.chosen_Nk, *balance);
     const Route route = layer.dispatch->route(routing.ends, layer.tensors());

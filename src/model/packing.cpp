@@ -72,6 +72,10 @@ std::string why_not_mxfp4(const Parameter& parameter) {
 
 }  // namespace
 
+core::DType dense_dtype(const Parameter& parameter, core::DType compute) {
+  return parameter.is_constant ? DType::f32 : compute;
+}
+
 std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
   // Of an expert that another rank has there is nothing, not even the scale of its scales.
   if (parameter.count() == 0 && !parameter.packing.is_dense()) return {};
@@ -85,7 +89,7 @@ std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
     case Packing::Kind::mxfp4:
       return mxfp4_planes(parameter);
     default:
-      return {{"", compute, parameter.shape}};
+      return {{"", dense_dtype(parameter, compute), parameter.shape}};
   }
 }
 

@@ -35,6 +35,9 @@ namespace mxfp4_plane {
 enum { codes, scales };
 }
 
+/// What a frozen tensor that is not packed is kept in, where `compute` is computed in.
+core::DType dense_dtype(const Parameter& parameter, core::DType compute);
+
 /// The planes of a frozen tensor. nf4: codes u8 [n / 2], maxima u8 (not nested: f32) [n / 64],
 /// nested maxima f32 [n / 16384], their offset f32 [1]. gptq: as in the files. fp8: values u8 [out,
 /// in], scales f32 [out / rows of a tile, in / columns of a tile], rounded up: the last tiles of

@@ -118,6 +118,8 @@ struct Parameter {
   int part = 0;  ///< of the unit, where parallel.bucket = "LAYER" may split it: rows that are read
                  ///< as one matrix have the same
   bool trainable = true;
+  /// Never trained, and in fp32 whatever is computed in.
+  bool is_constant = false;
   bool is_new = false;  ///< the model's files do not have it: a run begins with a random one
   bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
   double lr_ratio = 1;  ///< its learning rate as a multiple of the step's

@@ -7,5 +7,6 @@ namespace finetune::models::glm {
 
 model::ModelFamily glm();
 model::ModelFamily glm4();
+model::ModelFamily glm4_moe();
 
 }  // namespace finetune::models::glm

@@ -25,6 +25,7 @@ struct NormRows {
 struct ExpertRows {
   int router = 0;         ///< [E, D]
   int router_bias = -1;   ///< [E]
+  int correction = -1;    ///< [E], constant: what the choice adds to the scores
   RowRange gate_up;       ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
   int down = 0;           ///< of the first expert [D, F]; of all [E, F, D]
   int gate_up_bias = -1;  ///< of all [E, 2 F]

@@ -74,15 +74,18 @@ void ShardMap::lay_out_frozen(const model::ParameterTable& table, UnitLayout& un
   };
   const auto for_each_plane = [&](auto is_meant, const auto& f) {
     for (const int row : unit.rows) {
-      if (!is_meant(table.row(row).packing.kind)) continue;
+      if (!is_meant(table.row(row))) continue;
       int i = 0;
       for (const model::Plane& plane : model::planes(table.row(row), rules_.compute))
         f(row, i++, plane);
     }
   };
-  const auto is_dense = [](Kind kind) { return kind == Kind::dense; };
-  const auto is_fp8 = [](Kind kind) { return kind == Kind::fp8; };
-  const auto is_other = [&](Kind kind) { return !is_dense(kind) && !is_fp8(kind); };
+  // Constants may be of another dtype than their neighbours, which are read as one.
+  const auto is_dense = [](const model::Parameter& row) {
+    return row.packing.is_dense() && !row.is_constant;
+  };
+  const auto is_fp8 = [](const model::Parameter& row) { return row.packing.kind == Kind::fp8; };
+  const auto is_other = [&](const model::Parameter& row) { return !is_dense(row) && !is_fp8(row); };
   for_each_plane(is_dense, add);
   // Values of neighbours follow each other, and so do their scales: products read them as one.
   for (const int kept : {model::fp8_plane::values, model::fp8_plane::scales}) {

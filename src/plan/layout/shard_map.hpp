@@ -41,7 +41,7 @@ struct FrozenSlice {
 /// One unit's flat buffer, then padding to a multiple of the shards. Of a trainable unit: elements
 /// of its rows one after the other. Of a frozen one: bytes; first the tensors that are not packed,
 /// without gaps, then the values of those in 8 bits and their scales, then the planes of others
-/// that are packed; values and planes each at a multiple of 64 bytes.
+/// that are packed, and constants; values and planes each at a multiple of 64 bytes.
 struct UnitLayout {
   std::string name;
   bool trainable = true;

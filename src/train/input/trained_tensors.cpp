@@ -36,7 +36,7 @@ std::vector<bool> named_by(const std::vector<std::string>& patterns, const char*
 /// What is frozen stays as the model's files have it.
 void require_in_files(const Input& input) {
   for (const model::Parameter& row : input.parameters.rows) {
-    if (row.trainable) continue;
+    if (row.trainable || row.is_constant) continue;
     if (input.model.init == InitialWeights::random)
       refuse(input, "train.frozen or train.trainable with model.init = \"random\"",
              fmt::format("{} would stay a random tensor", row.name),
@@ -46,6 +46,17 @@ void require_in_files(const Input& input) {
              "the model's files do not have it: it begins with random numbers",
              "Leave it out of train.frozen, or name it in train.trainable.");
   }
+}
+
+/// Constants are of the model's files: a run that begins without any would have none to train with.
+void require_constants(const Input& input) {
+  if (input.model.init != InitialWeights::random) return;
+  const auto& rows = input.parameters.rows;
+  const auto constant = std::ranges::find_if(rows, &model::Parameter::is_constant);
+  if (constant == rows.end()) return;
+  refuse(input, "model.init = \"random\" with a model of this family",
+         fmt::format("{} is no weight that training finds", constant->name),
+         "Set model.init = \"pretrained\", or choose another family.");
 }
 
 /// One product reads all experts of a layer.
@@ -92,13 +103,14 @@ void require_no_adapter(const Input& input, deck::Deck& deck) {
 }
 
 void freeze_named(Input& input) {
+  require_constants(input);
   const std::vector<std::string>&frozen = input.train.frozen, &trainable = input.train.trainable;
   if (frozen.empty() && trainable.empty()) return;
   const std::vector<bool> is_frozen = named_by(frozen, "frozen", input);
   const std::vector<bool> is_named = named_by(trainable, "trainable", input);
   std::vector<model::Parameter>& rows = input.parameters.rows;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    rows[i].trainable = (trainable.empty() || is_named[i]) && !is_frozen[i];
+    rows[i].trainable = (trainable.empty() || is_named[i]) && !is_frozen[i] && !rows[i].is_constant;
   if (std::ranges::none_of(rows, &model::Parameter::trainable))
     refuse(input, "train.frozen and train.trainable leave nothing to train",
            "all weights would stay as they are", "Name fewer tensors in train.frozen.");
@@ -130,7 +142,7 @@ std::string frozen_in_words(const Input& input) {
   std::int64_t num_others = 0;
   for (const model::Parameter& row : table.rows) {
     const bool is_said = is_of_layer(row) && is_frozen.at(row.stage - 1);
-    if (row.trainable || is_said) continue;
+    if (row.trainable || row.is_constant || is_said) continue;
     if (num_others++ < most_named) parts.push_back(row.name);
   }
   if (num_others > most_named)

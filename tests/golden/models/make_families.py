@@ -87,6 +87,11 @@ FAMILIES = {
                 sliding_window=8, layer_types=["sliding_attention", "full_attention"], swiglu_limit=1.0, rope_parameters=dict(
                 rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=16, beta_fast=2.0,
                 beta_slow=1.0, truncate=False)), 31),
+    "glm4_moe": ("Glm4MoeForCausalLM", dict(n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, num_hidden_layers=3,
+                moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=2.5, use_qk_norm=True,
+                attention_bias=True, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 32),
+    "minimax_m2": ("MiniMaxM2ForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, rope_parameters=dict(
+                rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 33),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -97,6 +102,7 @@ RETOLD = {
 }
 WEIGHTS_LESS_ONE = ("gemma", "nemotron")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
+CONSTANT = "e_score_correction_bias"  # which no gradient changes
 
 
 def configuration(name):
@@ -133,6 +139,9 @@ def draw(model, seed, centre=1.0, embedding=0.7):
                 p.copy_(centre * ("norm" in key and "bias" not in key) + 0.2 * noise)
             else:
                 p.copy_(noise * (embedding if "embed" in key else p.shape[-1] ** -0.5))
+        for key, b in model.named_buffers():
+            if key.endswith(CONSTANT):
+                b.copy_(0.2 * torch.randn(b.shape, generator=g))
 
 
 def as_published(model, tensors):
@@ -158,7 +167,7 @@ def gradients(model):
         grads = as_saved(model)
         for p, value in zip(parameters, values):
             p.copy_(value)
-    return {k: v for k, v in grads.items() if not any(part in k for part in FOREIGN)}
+    return {k: v for k, v in grads.items() if not any(part in k for part in (*FOREIGN, CONSTANT))}
 
 
 def greedy(model, tokens):

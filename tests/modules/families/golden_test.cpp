@@ -80,7 +80,7 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
   loss = world.all_reduce(loss, comm::Reduce::sum) * scale;
   EXPECT_NEAR(loss, tests::read_golden<float>(files, "loss")[0], 1e-5);
 
-  for (int unit = 0; unit < engine.shards.num_units(); ++unit) {
+  for (const int unit : engine.shards.trained_units()) {
     const at::Tensor gradient = engine.shards.gradient(unit);
     for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
       const std::string& name = loaded.parameters().rows[static_cast<std::size_t>(slice.row)].name;

@@ -181,6 +181,17 @@ constexpr Experts biased_experts{.num = 6,
                                                 .slope = 1.702,
                                                 .limit = 0.1}};
 
+/// As GLM 4.5 has them.
+constexpr Experts experts_apart{.num = 6,
+                                .top_k = 2,
+                                .d_ff = 48,
+                                .d_shared = 80,
+                                .scores_apart = true,
+                                .corrects_choice = true,
+                                .num_groups = 3,
+                                .top_k_groups = 2,
+                                .weight_scale = 2.5};
+
 class Cost : public testing::TestWithParam<Case> {};
 
 TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
@@ -209,6 +220,11 @@ INSTANTIATE_TEST_SUITE_P(
              .layer = {.has_experts = true},
              .experts = biased_experts,
              .recompute = Recompute::cheap,
+             .compute = core::DType::bf16},
+        Case{.name = "experts_apart", .layer = {.has_experts = true}, .experts = experts_apart},
+        Case{.name = "experts_apart_bf16",
+             .layer = {.has_experts = true},
+             .experts = experts_apart,
              .compute = core::DType::bf16},
         Case{.name = "sinks", .has_sinks = true},
         Case{.name = "sinks_window_bf16",

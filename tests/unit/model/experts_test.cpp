@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "model/ops.hpp"
 #include "model/rope.hpp"
 #include "unit/model/tiny_weights.hpp"
@@ -24,6 +27,29 @@ Experts experts(std::int64_t top_k, bool normalizes, bool scales_input) {
   e.normalizes = normalizes;
   e.scales_input = scales_input;
   return e;
+}
+
+/// As DeepSeek 3 and GLM 4.5 choose them.
+Experts apart(std::int64_t top_k, bool normalizes, std::int64_t num_groups = 1) {
+  Experts e = experts(top_k, normalizes, false);
+  e.scores_apart = e.corrects_choice = true;
+  e.num_groups = num_groups;
+  e.weight_scale = 2.5;
+  return e;
+}
+
+at::Tensor correction() {
+  return normal({num_experts}, 7) * 0.5;
+}
+
+/// `weights` and behind them the correction, if there is one; and their rows.
+std::pair<std::vector<at::Tensor>, ExpertRows> with_correction(const Experts& e,
+                                                               std::vector<at::Tensor> weights,
+                                                               ExpertRows rows) {
+  if (!e.corrects_choice) return {weights, rows};
+  rows.correction = static_cast<int>(weights.size());
+  weights.push_back(correction());
+  return {weights, rows};
 }
 
 /// Rows: the router, then gate with up (one tensor here) and down of each expert; or fused.
@@ -67,14 +93,38 @@ struct Reference {
   at::Tensor y, balance;
 };
 
+/// The experts of each token by scores with the correction, a token and a group at a time.
+at::Tensor chosen_apart(const at::Tensor& scores, const Experts& e) {
+  const std::int64_t size = e.num / e.num_groups;
+  const at::Tensor corrected = scores.detach() + correction();
+  std::vector<at::Tensor> all;
+  for (std::int64_t token = 0; token < scores.size(0); ++token) {
+    at::Tensor of_token = corrected[token].clone();
+    std::vector<std::pair<float, std::int64_t>> groups;
+    for (std::int64_t g = 0; g < e.num_groups; ++g) {
+      const at::Tensor falling = std::get<0>(of_token.narrow(0, g * size, size).sort(0, true));
+      groups.emplace_back(falling.narrow(0, 0, std::min<std::int64_t>(2, size)).sum().item<float>(),
+                          g);
+    }
+    std::ranges::sort(groups, std::greater());
+    for (std::int64_t i = e.top_k_groups; i < e.num_groups; ++i)
+      of_token.narrow(0, groups[static_cast<std::size_t>(i)].second * size, size).fill_(-100);
+    all.push_back(std::get<1>(of_token.topk(e.top_k)));
+  }
+  return at::stack(all);
+}
+
 /// As the papers write it, with every weight a leaf.
 Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& w, const Experts& e) {
   const at::Tensor logits = at::mm(x, w[0].t());
   const at::Tensor p = logits.softmax(1);
-  const at::Tensor scores = e.scales_input ? logits : p;
-  const auto [top, chosen] = scores.topk(e.top_k, 1);
+  const at::Tensor scores = e.scales_input ? logits : e.scores_apart ? logits.sigmoid() : p;
+  const at::Tensor chosen =
+      e.scores_apart ? chosen_apart(scores, e) : std::get<1>(scores.topk(e.top_k, 1));
+  const at::Tensor top = scores.gather(1, chosen);
   at::Tensor weight = e.scales_input ? top.sigmoid() : top;
   if (!e.scales_input && e.normalizes) weight = weight / weight.sum(1, true);
+  weight = weight * e.weight_scale;
   at::Tensor y = at::zeros_like(x);
   for (std::int64_t i = 0; i < e.num; ++i) {
     const at::Tensor own = (weight * chosen.eq(i)).sum(1, true);
@@ -98,8 +148,7 @@ Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& w, const
 
 struct Variant {
   const char* name;
-  std::int64_t top_k;
-  bool normalizes, scales_input;
+  Experts experts;
   double balance;
 };
 
@@ -107,7 +156,7 @@ class ExpertsOf : public testing::TestWithParam<Variant> {};
 
 TEST_P(ExpertsOf, AreTheCompositionWithAllGradients) {
   const Variant v = GetParam();
-  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  const Experts& e = v.experts;
   const at::Tensor x = normal({tokens, width}, 3).set_requires_grad(true);
   const at::Tensor d_y = normal({tokens, width}, 4);
 
@@ -123,10 +172,11 @@ TEST_P(ExpertsOf, AreTheCompositionWithAllGradients) {
 
   for (const Path path : {Path::kernels, Path::composed}) {
     for (const Recompute recompute : {Recompute::nothing, Recompute::cheap}) {
-      TinyWeights weights(separate_weights());
+      const auto [all, rows] = with_correction(e, separate_weights(), separate_rows);
+      TinyWeights weights(all);
       Ops ops(weights, path, recompute);
       Samples samples(v.balance);
-      const at::Tensor y = ops.experts(x, separate_rows, e, samples.sequence);
+      const at::Tensor y = ops.experts(x, rows, e, samples.sequence);
       expect_within(y, expected.y, 1e-5);
       const at::Tensor d_x = torch::autograd::grad({y}, {x}, {d_y})[0];
       expect_within(d_x, gradients[0], 2e-5);
@@ -146,15 +196,17 @@ TEST_P(ExpertsOf, AreTheCompositionWithAllGradients) {
 
 TEST_P(ExpertsOf, AreTheSameInOneTensor) {
   const Variant v = GetParam();
-  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  const Experts& e = v.experts;
   const at::Tensor x = normal({tokens, width}, 3).set_requires_grad(true);
   const at::Tensor d_y = normal({tokens, width}, 4);
-  TinyWeights separate(separate_weights()), fused(fused_weights());
+  const auto [of_each, rows_of_each] = with_correction(e, separate_weights(), separate_rows);
+  const auto [of_all, rows_of_all] = with_correction(e, fused_weights(), fused_rows);
+  TinyWeights separate(of_each), fused(of_all);
   Ops of_separate(separate), of_fused(fused);
   for (int pass = 0; pass < 2; ++pass) {  // the second adds to the gradients of the first
     Samples samples(v.balance);
-    const at::Tensor a = of_separate.experts(x, separate_rows, e, samples.sequence);
-    const at::Tensor b = of_fused.experts(x, fused_rows, e, samples.sequence);
+    const at::Tensor a = of_separate.experts(x, rows_of_each, e, samples.sequence);
+    const at::Tensor b = of_fused.experts(x, rows_of_all, e, samples.sequence);
     expect_within(b, a, 1e-6);
     expect_within(torch::autograd::grad({b}, {x}, {d_y})[0],
                   torch::autograd::grad({a}, {x}, {d_y})[0], 1e-5);
@@ -172,21 +224,22 @@ TEST_P(ExpertsOf, AreTheSameInOneTensor) {
 
 TEST_P(ExpertsOf, AreTheSameInBf16WidenedToFp32) {
   const Variant v = GetParam();
-  const Experts e = experts(v.top_k, v.normalizes, v.scales_input);
+  const Experts& e = v.experts;
   // Values that bf16 has: routing must not change by rounding.
   const auto round = [](const at::Tensor& x) { return x.to(at::kBFloat16); };
   std::vector<at::Tensor> narrow, wide;
-  for (const at::Tensor& weight : fused_weights()) {
+  const auto [all, rows] = with_correction(e, fused_weights(), fused_rows);
+  for (const at::Tensor& weight : all) {
     narrow.push_back(round(weight));
     wide.push_back(round(weight).to(at::kFloat));
   }
   TinyWeights of_narrow(narrow), of_wide(wide);
   const at::Tensor x = round(normal({tokens, width}, 3)), d_y = round(normal({tokens, width}, 4));
-  const auto pass = [&](TinyWeights& weights, at::ScalarType dtype) {
+  const auto pass = [&, &rows = rows](TinyWeights& weights, at::ScalarType dtype) {
     Samples samples(v.balance);
     Ops ops(weights, Path::widened);
     const at::Tensor leaf = x.to(dtype).set_requires_grad(true);
-    const at::Tensor y = ops.experts(leaf, fused_rows, e, samples.sequence);
+    const at::Tensor y = ops.experts(leaf, rows, e, samples.sequence);
     return torch::autograd::grad({y}, {leaf}, {d_y.to(dtype)})[0];
   };
   expect_within(pass(of_narrow, at::kBFloat16), pass(of_wide, at::kFloat), 0.05);
@@ -194,11 +247,14 @@ TEST_P(ExpertsOf, AreTheSameInBf16WidenedToFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
-                         testing::Values(Variant{"Mixtral", 2, true, false, 0},
-                                         Variant{"Qwen", 2, false, false, 0},
-                                         Variant{"Llama4", 1, false, true, 0},
-                                         Variant{"Balanced", 2, true, false, 0.3},
-                                         Variant{"BalancedSigmoid", 2, false, true, 0.3}),
+                         testing::Values(Variant{"Mixtral", experts(2, true, false), 0},
+                                         Variant{"Qwen", experts(2, false, false), 0},
+                                         Variant{"Llama4", experts(1, false, true), 0},
+                                         Variant{"Glm", apart(2, true), 0},
+                                         Variant{"Grouped", apart(1, false, 2), 0},
+                                         Variant{"BalancedGroups", apart(2, true, 2), 0.3},
+                                         Variant{"Balanced", experts(2, true, false), 0.3},
+                                         Variant{"BalancedSigmoid", experts(2, false, true), 0.3}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// transformers' load_balancing_loss_func: all layers' tokens as one batch, padding masked.

@@ -87,6 +87,29 @@ TEST(ShardMap, LaysTheRowsOfAUnitOneAfterTheOther) {
   EXPECT_EQ(map.unit_of(3), 2);
 }
 
+TEST(ShardMap, KeepsConstantsInFp32BehindWhatIsReadAsOne) {
+  model::ParameterTable table{
+      .rows = {{.name = "q", .shape = {3}, .trainable = false},
+               {.name = "constant", .shape = {5}, .trainable = false, .is_constant = true},
+               {.name = "k", .shape = {2}, .trainable = false}},
+      .units = {"one"}};
+  for (const std::int64_t num_shards : {1, 2, 3}) {
+    const ShardMap map(table, num_shards, {.compute = core::DType::bf16});
+    EXPECT_EQ(map.offset_of(0), 0);
+    EXPECT_EQ(map.offset_of(2), 3 * 2);
+    EXPECT_EQ(map.offset_of(1), 64);
+    const std::vector<FrozenPlane> planes = map.planes_of(1);
+    ASSERT_EQ(planes.size(), 1u);
+    EXPECT_EQ(planes[0].dtype, core::DType::f32);
+    EXPECT_EQ(map.unit(0).count, 64 + 5 * 4);
+    std::int64_t kept = 0;
+    for (std::int64_t shard = 0; shard < num_shards; ++shard)
+      for (const FrozenSlice& slice : map.frozen_slices(0, shard))
+        if (slice.plane.row == 1) kept += slice.count;
+    EXPECT_EQ(kept, 5);
+  }
+}
+
 TEST(ShardMap, LastShardHoldsThePadding) {
   const ShardMap map(odd_table(), 2);
   EXPECT_EQ(map.units()[0].shard_size, 4);

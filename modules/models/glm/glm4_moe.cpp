@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// GLM 4.5 and later, those with experts: the first layers have none, a part of a head's channels
+// turns, by halves, and some norm queries and keys.
+#include <string>
+
+#include "model/config_json.hpp"
+#include "model/layout.hpp"
+#include "models/glm/glm.hpp"
+
+namespace finetune::models::glm {
+namespace {
+
+using model::Architecture;
+
+Architecture read(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader(config, where);
+  Architecture a;
+  model::read_decoder(reader, a);
+  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
+  if (a.rotary_size == 0) a.rotary_size = a.head_size / 2;
+  a.qkv_bias = reader.boolean("attention_bias", false);
+  const bool has_norms = reader.boolean("use_qk_norm", false);
+  a.layers.assign(static_cast<std::size_t>(a.num_layers),
+                  {.head_norm = has_norms ? model::HeadNorm::weighted : model::HeadNorm::none});
+  model::read_grouped_experts(reader, {.num = 128, .top_k = 8, .d_ff = 1408}, a);
+  return a;
+}
+
+model::ParameterTable describe(const Architecture& a) {
+  model::TensorNames names;
+  names.shared_gate = "mlp.shared_experts.gate_proj";
+  names.shared_up = "mlp.shared_experts.up_proj";
+  names.shared_down = "mlp.shared_experts.down_proj";
+  // The layer behind the last predicts more tokens at once, and is not trained.
+  names.foreign = {names.layers + std::to_string(a.num_layers) + "."};
+  return model::lay_out(a, names);
+}
+
+model::ModelPtr build(const Architecture& a) {
+  return model::make_decoder(a, describe(a).decoder);
+}
+
+}  // namespace
+
+model::ModelFamily glm4_moe() {
+  return {"glm4_moe", {"glm4_moe"}, read, describe, build};
+}
+
+}  // namespace finetune::models::glm
