@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+constexpr std::int64_t most_memo_bytes = std::int64_t{64} << 20;
 
 fs::path memo_of(const fs::path& folder) {
   return folder / "digests.json";
@@ -26,7 +26,7 @@ core::Json read_memo(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(memo_of(folder), ignored)) return core::Json::object();
   try {
-    core::Json memo = core::read_json(memo_of(folder), most_bytes);
+    core::Json memo = core::read_json(memo_of(folder), most_memo_bytes);
     if (memo.is_object()) return memo;
   } catch (const core::Error&) {
     // Made anew.
@@ -73,7 +73,7 @@ void keep_digests(const fs::path& folder, std::span<const fs::path> files,
   if (!has_news) return;
   const std::string text = memo.dump();
   try {
-    if (static_cast<std::int64_t>(text.size()) < most_bytes)
+    if (static_cast<std::int64_t>(text.size()) < most_memo_bytes)
       core::write_text_atomically(memo_of(folder), text);
   } catch (const core::Error&) {
     // The files are read again.

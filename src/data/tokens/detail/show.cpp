@@ -17,12 +17,12 @@ constexpr std::size_t head = 200;
 constexpr std::size_t tail = 50;
 constexpr std::size_t most_runs = 12;
 /// Tokens may be long, and the text is kept where there is little room.
-constexpr std::size_t most_bytes = 16384;
+constexpr std::size_t most_shown_bytes = 16384;
 
 /// Cuts off what is too much, between two characters.
 void shorten(std::string& lines) {
-  if (lines.size() <= most_bytes) return;
-  std::size_t end = most_bytes;
+  if (lines.size() <= most_shown_bytes) return;
+  std::size_t end = most_shown_bytes;
   while (end > 0 && (static_cast<unsigned char>(lines[end]) & 0xC0) == 0x80)
     --end;
   lines.resize(end);
