@@ -29,7 +29,7 @@ class ColumnReader {
       const int codec = compression->number<std::int8_t>(record_batch::codec);
       if (codec != 0 && codec != 1)
         fail_binary(where, "it is compressed in a way that is not known");
-      packing_ = codec == 0 ? Packing::lz4_frame : Packing::zstd;
+      codec_ = codec == 0 ? Codec::lz4_frame : Codec::zstd;
       is_packed_ = true;
     }
   }
@@ -86,7 +86,7 @@ class ColumnReader {
       fail_binary(where_, fmt::format("a buffer expands to {} bytes", unpacked));
     room_ -= unpacked;
     unpacked_.push_back(
-        unpack(packing_, bytes.subspan(8), static_cast<std::size_t>(unpacked), where_));
+        unpack(codec_, bytes.subspan(8), static_cast<std::size_t>(unpacked), where_));
     return unpacked_.back();
   }
 
@@ -95,7 +95,7 @@ class ColumnReader {
   std::vector<std::vector<std::byte>>& unpacked_;
   std::int64_t room_;
   bool is_packed_ = false;
-  Packing packing_ = Packing::zstd;
+  Codec codec_ = Codec::zstd;
 };
 
 }  // namespace

@@ -26,16 +26,16 @@ constexpr int v2_encoding = 4, v2_definition_bytes = 5, v2_repetition_bytes = 6,
 enum PageType { data_page, index_page, dictionary_page, data_page_v2 };
 constexpr int plain_dictionary = 2, rle = 3, rle_dictionary = 8;
 
-Packing packing_of(int codec, const std::string& where) {
+Codec codec_of(int codec, const std::string& where) {
   switch (codec) {
     case 1:
-      return Packing::snappy;
+      return Codec::snappy;
     case 2:
-      return Packing::gzip;
+      return Codec::gzip;
     case 6:
-      return Packing::zstd;
+      return Codec::zstd;
     case 7:
-      return Packing::lz4_block;
+      return Codec::lz4_block;
     default:
       fail_binary(where, fmt::format("is compressed by the codec {}", codec),
                   "snappy (1), gzip (2), zstd (6) and lz4_raw (7) are read",
@@ -102,7 +102,7 @@ Bytes LeafColumn::unpacked(Bytes packed, std::int64_t size, Room& room) {
   if (codec_ == 0) return packed;
   room.take(size, 1);
   return owned_.emplace_back(
-      unpack(packing_of(codec_, where_), packed, static_cast<std::size_t>(size), where_));
+      unpack(codec_of(codec_, where_), packed, static_cast<std::size_t>(size), where_));
 }
 
 void LeafColumn::read_dictionary(const Page& page, Room& room) {

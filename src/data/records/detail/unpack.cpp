@@ -75,17 +75,17 @@ Written unpack_gzip(Bytes packed, std::vector<std::byte>& made) {
   return result == Z_STREAM_END ? Written(written) : std::nullopt;
 }
 
-Written unpack_into(Packing packing, Bytes packed, std::vector<std::byte>& made) {
-  switch (packing) {
-    case Packing::zstd:
+Written unpack_into(Codec codec, Bytes packed, std::vector<std::byte>& made) {
+  switch (codec) {
+    case Codec::zstd:
       return unpack_zstd(packed, made);
-    case Packing::lz4_frame:
+    case Codec::lz4_frame:
       return unpack_lz4_frame(packed, made);
-    case Packing::lz4_block:
+    case Codec::lz4_block:
       return unpack_lz4_block(packed, made);
-    case Packing::snappy:
+    case Codec::snappy:
       return unpack_snappy(packed, made);
-    case Packing::gzip:
+    case Codec::gzip:
       return unpack_gzip(packed, made);
   }
   return std::nullopt;
@@ -93,11 +93,11 @@ Written unpack_into(Packing packing, Bytes packed, std::vector<std::byte>& made)
 
 }  // namespace
 
-std::vector<std::byte> unpack(Packing packing, Bytes packed, std::size_t size,
+std::vector<std::byte> unpack(Codec codec, Bytes packed, std::size_t size,
                               const std::string& where) {
   if (size == 0) return {};  // zlib wants somewhere to write, even nothing
   std::vector<std::byte> made(size);
-  const Written written = unpack_into(packing, packed, made);
+  const Written written = unpack_into(codec, packed, made);
   if (!written) fail_binary(where, "a compressed part is damaged", "it cannot be decompressed");
   if (*written != size)
     fail_binary(where, fmt::format("a compressed part holds {} bytes", *written),

@@ -11,11 +11,11 @@
 
 namespace finetune::data {
 
-enum class Packing { zstd, lz4_frame, lz4_block, snappy, gzip };
+enum class Codec { zstd, lz4_frame, lz4_block, snappy, gzip };
 
 /// What `packed` holds, which is `size` bytes. Throws: ErrorKind::input beginning with `where` for
 /// what is damaged, or holds another number of bytes.
-std::vector<std::byte> unpack(Packing packing, Bytes packed, std::size_t size,
+std::vector<std::byte> unpack(Codec codec, Bytes packed, std::size_t size,
                               const std::string& where);
 
 /// No text expands to more than this: what does is a mistake or an attack.
