@@ -72,6 +72,10 @@ constexpr std::int64_t grain_values = 8192;
 float random_value(const model::Parameter& row, const core::RandomKey& key, std::uint64_t element,
                    double std) {
   if (row.init == model::Init::normal) return static_cast<float>(key.normal(element) * std);
+  if (row.init == model::Init::decays) {
+    constexpr double least = 0.01, most = 16;
+    return static_cast<float>(std::log(least + (most - least) * key.uniform(element)));
+  }
   const double bound = 1.0 / std::sqrt(static_cast<double>(row.shape.back()));
   return static_cast<float>(bound * (2 * key.uniform(element) - 1));
 }
@@ -112,7 +116,8 @@ WeightSource random_source(const model::Architecture& architecture,
   const double std = architecture.init_std;
   return {[&table, std, seed](int i, std::int64_t first, std::span<float> target) {
     const model::Parameter& row = table.row(i);
-    if (row.init != model::Init::normal && row.init != model::Init::fan_in) {
+    if (row.init != model::Init::normal && row.init != model::Init::fan_in &&
+        row.init != model::Init::decays) {
       std::ranges::fill(target, row.init == model::Init::ones ? 1.0f : 0.0f);
       return;
     }

@@ -90,6 +90,22 @@ struct Layer {
   std::int64_t window = 0;         ///< a token sees itself and the window - 1 before it; 0: all
   std::int64_t chunk = 0;          ///< a token sees its own chunk of positions only; 0: all
   bool tunes_temperature = false;
+  bool has_delta_rule = false;  ///< in attention's place
+};
+
+/// Heads of layers that remember by the gated delta rule: a matrix a value head, whatever was read.
+/// Source: Yang et al. 2024 (arXiv 2412.06464).
+struct DeltaHeads {
+  std::int64_t num_keys = 0;        ///< Hk
+  std::int64_t values_per_key = 1;  ///< R
+  std::int64_t key_size = 0;        ///< K of these layers
+  std::int64_t value_size = 0;      ///< V
+  std::int64_t taps = 1;            ///< tokens that a channel's convolution sees
+  /// Matrices have the rows of one key head after those of another; else all queries come first.
+  bool is_by_key_head = false;
+
+  std::int64_t num_values() const { return num_keys * values_per_key; }
+  std::int64_t channels() const { return 2 * num_keys * key_size + num_values() * value_size; }
 };
 
 /// Feed-forward parts of which each token takes a few.
@@ -152,6 +168,9 @@ struct Architecture {
   bool is_parallel = false;
   bool shares_norm = false;
   bool qkv_bias = false;
+  /// What attention gives is times sigmoids of a second part of the queries' product, which lies
+  /// behind each head's query.
+  bool gates_attention = false;
   bool attention_out_bias = false;
   /// Each head has a logit that takes part in its softmax, and no value. Source: Xiao et al. 2023
   /// (arXiv 2309.17453), as published with gpt-oss.
@@ -166,6 +185,7 @@ struct Architecture {
   Outputs outputs;  ///< of the head
   Experts experts;
   Temperature temperature;
+  DeltaHeads delta;
   std::vector<Layer> layers;                  ///< one each, or empty: all are `Layer{}`
   double init_std = 0.02;                     ///< of weights made from random numbers
   core::DType file_dtype = core::DType::f32;  ///< of an export when the source files do not tell

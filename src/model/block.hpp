@@ -4,6 +4,7 @@
 // for plans.
 
 #include <cstdint>
+#include <tuple>
 
 #include "model/detail/basic_ops.hpp"
 
@@ -47,6 +48,8 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   shape.sinks = rows.sinks;
   const Layer layer = a.layer(i_layer);
   if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
+  typename Values::Tensor gates;
+  if (a.gates_attention) std::tie(qkv, gates) = ops.part_gates(qkv, shape);
   if (layer.turns_before_norm && layer.rotary != Rotary::none) {
     qkv = ops.rotate(qkv, shape, sequence);
     shape.rotary = Rotary::none;
@@ -55,8 +58,19 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   if (layer.head_norm != HeadNorm::none)
     qkv = ops.head_norm(qkv, shape, norm_of(a, rows.query_norm), norm_of(a, rows.key_norm));
   if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
-  const auto out =
-      ops.linear(ops.attention(qkv, shape, sequence, i_layer), {rows.attention_out, 1});
+  auto heads = ops.attention(qkv, shape, sequence, i_layer);
+  if (a.gates_attention) heads = ops.gate(heads, gates);
+  const auto out = ops.linear(heads, {rows.attention_out, 1});
+  return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
+}
+
+/// The same of a layer that remembers, by its inputs' product.
+template <typename Values>
+typename Values::Tensor recall(BasicOps<Values>& ops, const Architecture& a, const BlockRows& rows,
+                               const typename Values::Tensor& inputs,
+                               const typename Values::Sequence& sequence, std::int64_t i_layer) {
+  const auto heads = ops.delta_rule(inputs, rows.delta, a.delta, a.norm_eps, sequence, i_layer);
+  const auto out = ops.linear(heads, {rows.attention_out, 1});
   return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
 }
 
@@ -66,10 +80,13 @@ typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture
                                        const BlockRows& rows, const typename Values::Tensor& x_ND,
                                        const typename Values::Sequence& sequence,
                                        std::int64_t i_layer) {
-  const auto qkv = rows.attention_norm.exist()
-                       ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), rows.qkv)
-                       : ops.linear(x_ND, rows.qkv);
-  return attend(ops, a, rows, qkv, sequence, i_layer);
+  const bool remembers = a.layer(i_layer).has_delta_rule;
+  const RowRange read = remembers ? rows.delta.inputs : rows.qkv;
+  const auto inputs = rows.attention_norm.exist()
+                          ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), read)
+                          : ops.linear(x_ND, read);
+  return remembers ? recall(ops, a, rows, inputs, sequence, i_layer)
+                   : attend(ops, a, rows, inputs, sequence, i_layer);
 }
 
 /// down(activated(gate_up)), with the biases there are.

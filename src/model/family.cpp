@@ -107,9 +107,10 @@ void require_layer_types(const core::Json& config, const Architecture& a,
                 "each layer attends in its way");
   for (std::int64_t i = 0; i < a.num_layers; ++i) {
     const Layer layer = a.layer(i);
-    const std::string read = layer.window > 0  ? "sliding_attention"
-                             : layer.chunk > 0 ? "chunked_attention"
-                                               : "full_attention";
+    const std::string read = layer.has_delta_rule ? "linear_attention"
+                             : layer.window > 0   ? "sliding_attention"
+                             : layer.chunk > 0    ? "chunked_attention"
+                                                  : "full_attention";
     const std::string told = (*found)[static_cast<std::size_t>(i)].dump();
     if (told != '"' + read + '"') {
       reader.fail_unsupported("layer_types", fmt::format("has {} for layer {}", told, i),

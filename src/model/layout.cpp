@@ -86,7 +86,12 @@ class Builder {
     prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
     BlockRows rows;
     rows.all.first = static_cast<int>(table_.rows.size());
-    add_attention(a_.layer(i_layer), rows);
+    if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
+    if (a_.layer(i_layer).has_delta_rule)
+      add_delta_rule(rows);
+    else
+      add_attention(a_.layer(i_layer), rows);
+    if (a_.norms != Norms::before) rows.attention_added_norm = norm(names_.attention_added_norm);
     part_ = 1;
     if (a_.norms != Norms::after && !a_.shares_norm)
       rows.feed_forward_norm = norm(names_.feed_forward_norm);
@@ -112,14 +117,15 @@ class Builder {
     const std::int64_t kv = a_.num_kv_heads * a_.head_size;
     const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
     const Pieces keys{a_.num_kv_heads, a_.head_size};
-    if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
     if (!names_.qkv.empty()) {
       const TensorSplit split{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
       if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv, split), 1};
     } else {
-      const TensorSplit by_queries{0, {queries}}, by_keys{0, {keys}};
-      rows.qkv = {matrix(names_.query, q, a_.d_model, by_queries), 3};
+      const std::int64_t parts = a_.gates_attention ? 2 : 1;  // of a query
+      const TensorSplit by_queries{0, {{queries.num, parts * queries.size, queries.parts}}};
+      const TensorSplit by_keys{0, {keys}};
+      rows.qkv = {matrix(names_.query, parts * q, a_.d_model, by_queries), 3};
       matrix(names_.key, kv, a_.d_model, by_keys);
       matrix(names_.value, kv, a_.d_model, by_keys);
       if (a_.qkv_bias) {
@@ -143,7 +149,47 @@ class Builder {
     rows.attention_out = matrix(names_.attention_out, a_.d_model, q, TensorSplit{1, {queries}});
     if (a_.attention_out_bias)
       rows.attention_out_bias = bias(names_.attention_out, a_.d_model, std::nullopt);
-    if (a_.norms != Norms::before) rows.attention_added_norm = norm(names_.attention_added_norm);
+  }
+
+  void add_delta_rule(BlockRows& rows) {
+    const DeltaHeads& d = a_.delta;
+    const Pieces keys{d.num_keys, d.key_size}, values{d.num_keys, d.values_per_key * d.value_size};
+    const Pieces numbers{d.num_keys, d.values_per_key};
+    const TensorSplit by_values{0, {values}}, by_numbers{0, {numbers}};
+    const auto inputs = [&](const char* name, const TensorSplit& split) {
+      std::int64_t outputs = 0;
+      for (const Pieces& pieces : split.matrices)
+        outputs += pieces.total();
+      return matrix(names_.delta + name, outputs, a_.d_model, split);
+    };
+    if (d.is_by_key_head) {
+      const std::int64_t of_key = 2 * (keys.size + values.size);
+      rows.delta.inputs = {inputs("in_proj_qkvz", {0, {{d.num_keys, of_key}}}), 2};
+      inputs("in_proj_ba", {0, {{d.num_keys, 2 * numbers.size}}});
+    } else {
+      rows.delta.inputs = {inputs("in_proj_qkv", {0, {keys, keys, values}}), 4};
+      inputs("in_proj_z", by_values);
+      inputs("in_proj_b", by_numbers);
+      inputs("in_proj_a", by_numbers);
+    }
+    rows.delta.taps = add({.name = names_.delta + "conv1d.weight",
+                           .shape = {d.channels(), 1, d.taps},
+                           .split = TensorSplit{0, {keys, keys, values}}});
+    const auto number = [&](const char* name, Init init) {
+      return add({.name = names_.delta + name,
+                  .shape = {d.num_values()},
+                  .decayed = false,
+                  .init = init,
+                  .split = by_numbers});
+    };
+    rows.delta.decay = number("A_log", Init::decays);
+    rows.delta.decay_bias = number("dt_bias", Init::ones);
+    rows.delta.norm = add({.name = names_.delta + "norm.weight",
+                           .shape = {d.value_size},
+                           .decayed = false,
+                           .init = Init::ones});
+    rows.attention_out = matrix(names_.delta + "out_proj", a_.d_model,
+                                d.num_values() * d.value_size, TensorSplit{1, {values}});
   }
 
   /// One number for each head of pieces of their channels.

@@ -27,6 +27,7 @@ struct TensorNames {
   std::string query_norm = "self_attn.q_norm";
   std::string key_norm = "self_attn.k_norm";
   std::string sinks = "self_attn.sinks";
+  std::string delta = "linear_attn.";  ///< what a layer that remembers has follows
   std::string attention_out = "self_attn.o_proj";
   std::string attention_added_norm;  ///< of blocks that norm what they add
   std::string feed_forward_norm = "post_attention_layernorm";

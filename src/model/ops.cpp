@@ -251,7 +251,8 @@ struct Gate : torch::autograd::Function<Gate> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
     const at::Tensor share = saved[1].sigmoid();
-    const at::Tensor d_share = (d[0] * saved[0]).sum(1, /*keepdim=*/true);
+    at::Tensor d_share = d[0] * saved[0];
+    if (share.size(1) == 1) d_share = d_share.sum(1, /*keepdim=*/true);
     return {d[0] * share, at::sigmoid_backward(d_share, share)};
   }
 };
@@ -317,8 +318,8 @@ at::Tensor Ops::activate(const at::Tensor& gate_up, const Activation& activation
   return Activate::apply(gate_up, CarriedActivation{activation, &weights_, parameters, path_});
 }
 
-at::Tensor Ops::gate(const at::Tensor& x_ND, const at::Tensor& gate_N1) {
-  return Gate::apply(x_ND, gate_N1);
+at::Tensor Ops::gate(const at::Tensor& x_ND, const at::Tensor& gate) {
+  return Gate::apply(x_ND, gate);
 }
 
 at::Tensor Ops::scale(const at::Tensor& x_ND, double factor) {

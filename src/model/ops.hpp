@@ -77,7 +77,11 @@ class Ops : public BasicOps<OnDevice> {
                                                     RowRange rows) override;
   at::Tensor activated_linear(const at::Tensor& gate_up, const Activation& activation,
                               RowRange parameters, RowRange rows) override;
-  at::Tensor gate(const at::Tensor& x_ND, const at::Tensor& gate_N1) override;
+  at::Tensor gate(const at::Tensor& x_ND, const at::Tensor& gate) override;
+  std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
+                                               const AttentionShape& shape) override;
+  at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
+                        double norm_eps, const Sequence& sequence, std::int64_t i_layer) override;
   at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
                        std::int64_t i_layer) override;
   at::Tensor scale(const at::Tensor& x_ND, double factor) override;

@@ -130,6 +130,39 @@ struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   }
 };
 
+/// Each query [K] lies before its gates [K].
+struct PartGates : torch::autograd::Function<PartGates> {
+  static variable_list forward(AutogradContext* ctx, const Variable& x,
+                               const AttentionShape& shape) {
+    carry(ctx, "shape", shape);
+    const std::int64_t width = shape.num_heads * shape.head_size;
+    const auto [queries, gates] = halves(x, shape);
+    return {
+        at::cat({queries.reshape({-1, width}), x.narrow(1, 2 * width, x.size(1) - 2 * width)}, 1),
+        gates.reshape({-1, width})};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
+    const std::int64_t width = shape.num_heads * shape.head_size;
+    const at::Tensor dx = at::empty({d[0].size(0), d[0].size(1) + width}, d[0].options());
+    const auto [queries, gates] = halves(dx, shape);
+    queries.copy_(d[0].narrow(1, 0, width).view(queries.sizes()));
+    gates.copy_(d[1].reshape(gates.sizes()));
+    dx.narrow(1, 2 * width, dx.size(1) - 2 * width)
+        .copy_(d[0].narrow(1, width, d[0].size(1) - width));
+    return {dx, {}};
+  }
+
+ private:
+  /// Views [N, H, K].
+  static std::pair<at::Tensor, at::Tensor> halves(const at::Tensor& x,
+                                                  const AttentionShape& shape) {
+    const at::Tensor both = x.narrow(1, 0, 2 * shape.num_heads * shape.head_size)
+                                .view({x.size(0), shape.num_heads, 2 * shape.head_size});
+    return {both.narrow(2, 0, shape.head_size), both.narrow(2, shape.head_size, shape.head_size)};
+  }
+};
+
 /// In place in both directions, as attention does it.
 struct Rotate : torch::autograd::Function<Rotate> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
@@ -183,6 +216,12 @@ at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
 at::Tensor Ops::head_norm(const at::Tensor& qkv, const AttentionShape& shape,
                           const Norm& of_queries, const Norm& of_keys) {
   return HeadNormFunction::apply(qkv, shape, HeadNorms{&weights_, {of_queries, of_keys}}, path_);
+}
+
+std::pair<at::Tensor, at::Tensor> Ops::part_gates(const at::Tensor& x,
+                                                  const AttentionShape& shape) {
+  auto parts = PartGates::apply(x, shape);
+  return {parts[0], parts[1]};
 }
 
 at::Tensor Ops::rotate(const at::Tensor& qkv, const AttentionShape& shape,

@@ -19,8 +19,9 @@ class AdapterCost;  // model/cost/adapter_cost.hpp
 class AdapterMath;  // model/adapter_math.hpp
 
 /// `fan_in`: uniform within 1 / sqrt(size of dim 1), as torch.nn.Linear. `row_norms`: the norms of
-/// the rows of the matrix that the row adapts.
-enum class Init { normal, ones, zeros, fan_in, row_norms };
+/// the rows of the matrix that the row adapts. `decays`: logarithms of numbers between 0.01 and 16,
+/// uniform.
+enum class Init { normal, ones, zeros, fan_in, row_norms, decays };
 
 /// What a tensor is to the model: which of them may get an adapter or may be quantised.
 enum class Role {

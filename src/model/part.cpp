@@ -293,6 +293,11 @@ std::string why_not(const ParameterTable& table, std::int64_t tp) {
   return "";
 }
 
+bool remembers(const ParameterTable& table) {
+  return std::ranges::any_of(table.decoder.blocks,
+                             [](const BlockRows& rows) { return rows.delta.exists(); });
+}
+
 HeldHeads held_heads(std::int64_t num_heads, std::int64_t num_kv_heads, const PartPlace& place) {
   const std::int64_t a_group = num_heads / num_kv_heads;
   return {held_pieces({num_kv_heads, a_group, a_group}, place.tp, place.i_tp).indices.count(),

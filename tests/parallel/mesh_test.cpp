@@ -96,14 +96,15 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
-                                         TinyKind::fused_experts, TinyKind::chunks,
-                                         TinyKind::sinks),
+                                         TinyKind::fused_experts, TinyKind::chunks, TinyKind::sinks,
+                                         TinyKind::memory),
                          [](const auto& info) {
                            return info.param == TinyKind::own_head  ? "own_head"
                                   : info.param == TinyKind::tied    ? "tied"
                                   : info.param == TinyKind::experts ? "experts"
                                   : info.param == TinyKind::chunks  ? "chunks"
                                   : info.param == TinyKind::sinks   ? "sinks"
+                                  : info.param == TinyKind::memory  ? "memory"
                                                                     : "fused_experts";
                          });
 

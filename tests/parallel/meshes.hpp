@@ -14,7 +14,9 @@ namespace finetune::tests {
 inline std::vector<Arrangement> meshes(const plan::Numbers& numbers,
                                        TinyKind kind = TinyKind::own_head) {
   const int n = world().size();
-  const bool has_experts = tiny_architecture(kind).experts.num > 0;
+  const model::Architecture architecture = tiny_architecture(kind);
+  const bool has_experts = architecture.experts.num > 0;
+  const bool remembers = architecture.delta.num_keys > 0;
   std::vector<Arrangement> all;
   const auto add = [&](int dp_shard, const Parts& parts) {
     if (parts.tp * parts.cp * parts.ep == 1) return;
@@ -31,7 +33,7 @@ inline std::vector<Arrangement> meshes(const plan::Numbers& numbers,
   for (int tp = 1; tp <= n; ++tp) {
     for (int cp = 1; tp * cp <= n; ++cp) {
       // Two query heads: no third rank has any.
-      if (n % (tp * cp) != 0 || tp > 2) continue;
+      if (n % (tp * cp) != 0 || tp > 2 || (remembers && cp > 1)) continue;
       const int rest = n / (tp * cp);
       for (int dp_shard = 1; dp_shard <= rest; ++dp_shard)
         for (int ep = 1; ep <= (has_experts ? dp_shard * cp : 1); ++ep)

@@ -64,16 +64,13 @@ void read_normed(const ConfigReader& reader, Architecture& a) {
     layer.head_norm = model::HeadNorm::weighted;
 }
 
-namespace {
-
-/// `unsaid`: what it is where it is not told.
 void read_routing(const ConfigReader& reader, const model::Experts& unsaid, Architecture& a) {
   reader.require_false("use_sliding_window");
   a.experts.num =
       reader.size(reader.has("num_experts") ? "num_experts" : "num_local_experts", unsaid.num);
   a.experts.top_k = reader.size("num_experts_per_tok", unsaid.top_k);
   a.experts.d_ff = reader.size("moe_intermediate_size", unsaid.d_ff);
-  a.experts.normalizes = reader.boolean("norm_topk_prob", false);
+  a.experts.normalizes = reader.boolean("norm_topk_prob", unsaid.normalizes);
   a.experts.balance = model::read_balance(reader);
   if (a.experts.top_k > a.experts.num)
     reader.fail("num_experts_per_tok", "exceeds the number of experts", "a token takes each once");
@@ -85,6 +82,8 @@ void read_routing(const ConfigReader& reader, const model::Experts& unsaid, Arch
   }
 }
 
+namespace {
+
 /// Qwen 1.5 and 2 with experts, one of which every token takes, times a sigmoid.
 Architecture read_qwen2_moe(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
@@ -92,11 +91,13 @@ Architecture read_qwen2_moe(const core::Json& config, const std::string& where) 
   model::read_decoder(reader, a);
   a.qkv_bias = reader.boolean("qkv_bias", true);
   a.layers.resize(static_cast<std::size_t>(a.num_layers));
-  read_routing(reader, {.num = 60, .top_k = 4, .d_ff = 1408}, a);
+  read_routing(reader, {.num = 60, .top_k = 4, .d_ff = 1408, .normalizes = false}, a);
   a.experts.d_shared = reader.size("shared_expert_intermediate_size", 5632);
   a.experts.gates_shared = true;
   return a;
 }
+
+}  // namespace
 
 model::TensorNames names_of_qwen2_moe() {
   model::TensorNames names;
@@ -107,12 +108,10 @@ model::TensorNames names_of_qwen2_moe() {
   return names;
 }
 
-}  // namespace
-
 Architecture read_experts(const ConfigReader& reader) {
   Architecture a;
   read_normed(reader, a);
-  read_routing(reader, {.num = 128, .top_k = 8, .d_ff = 768}, a);
+  read_routing(reader, {.num = 128, .top_k = 8, .d_ff = 768, .normalizes = false}, a);
   return a;
 }
 

@@ -31,10 +31,7 @@ Architecture read_vl_moe(const core::Json& config, const std::string& where) {
 }
 
 model::TensorNames vl_names() {
-  model::TensorNames names;
-  names.embedding = "model.language_model.embed_tokens";
-  names.layers = "model.language_model.layers.";
-  names.final_norm = "model.language_model.norm";
+  model::TensorNames names = names_below("model.language_model.");
   names.fused_gate_up = "mlp.experts.gate_up_proj";
   names.fused_down = "mlp.experts.down_proj";
   names.foreign = {"model.visual."};
@@ -42,6 +39,14 @@ model::TensorNames vl_names() {
 }
 
 }  // namespace
+
+model::TensorNames names_below(const std::string& prefix) {
+  model::TensorNames names;
+  names.embedding = prefix + "embed_tokens";
+  names.layers = prefix + "layers.";
+  names.final_norm = prefix + "norm";
+  return names;
+}
 
 model::ModelFamily qwen3_vl() {
   return model::decoder_family<vl_names>("qwen3_vl", read_vl);

@@ -298,11 +298,16 @@ TensorSize CostOps::activated_linear(const TensorSize& gate_up, const Activation
   return y;
 }
 
-TensorSize CostOps::gate(const TensorSize& x_ND, const TensorSize& gate_N1) {
+TensorSize CostOps::gate(const TensorSize& x_ND, const TensorSize& gate) {
   const TensorSize y = tensor(x_ND.rows, x_ND.columns);
-  OpCost op{.inputs = {x_ND, gate_N1}, .kept = {x_ND, gate_N1}, .outputs = {y.number}};
+  OpCost op{.inputs = {x_ND, gate}, .kept = {x_ND, gate}, .outputs = {y.number}};
   op.backward = {{x_ND.bytes + reduction_bytes(settings_, x_ND.rows * x_ND.columns)}};
-  op.gradients = {{x_ND.number, x_ND.bytes}, {gate_N1.number, gate_N1.bytes}};
+  if (gate.columns > 1) {
+    // The sigmoid and its gradient, which nothing sums.
+    op.forward = {{y.bytes + gate.bytes}};
+    op.backward = {{x_ND.bytes + 3 * gate.bytes}};
+  }
+  op.gradients = {{x_ND.number, x_ND.bytes}, {gate.number, gate.bytes}};
   op.forward_work.passes = {pass(y.rows * y.columns, 2 * static_cast<double>(element_), 2)};
   op.backward_work.passes = {pass(y.rows * y.columns, 6 * static_cast<double>(element_), 4)};
   tape_.record(std::move(op));

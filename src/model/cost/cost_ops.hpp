@@ -69,7 +69,12 @@ class CostOps final : public BasicOps<OnSizes> {
                                                     RowRange rows) override;
   TensorSize activated_linear(const TensorSize& gate_up, const Activation& activation,
                               RowRange parameters, RowRange rows) override;
-  TensorSize gate(const TensorSize& x_ND, const TensorSize& gate_N1) override;
+  TensorSize gate(const TensorSize& x_ND, const TensorSize& gate) override;
+  std::pair<TensorSize, TensorSize> part_gates(const TensorSize& x,
+                                               const AttentionShape& shape) override;
+  TensorSize delta_rule(const TensorSize& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
+                        double norm_eps, const SequenceSize& sequence,
+                        std::int64_t i_layer) override;
   TensorSize attention(const TensorSize& qkv, const AttentionShape& shape,
                        const SequenceSize& sequence, std::int64_t i_layer) override;
   TensorSize add(const TensorSize& x_ND, const TensorSize& y_ND) override;

@@ -117,8 +117,18 @@ class BasicOps {
   virtual Tensor activated_linear(const Tensor& gate_up, const Activation& activation,
                                   RowRange parameters, RowRange rows) = 0;
 
-  /// x sigmoid(gate). x_ND, gate [N, 1].
-  virtual Tensor gate(const Tensor& x_ND, const Tensor& gate_N1) = 0;
+  /// x sigmoid(gate). x_ND; gate [N, 1], or [N, D].
+  virtual Tensor gate(const Tensor& x_ND, const Tensor& gate) = 0;
+
+  /// Queries, each with gates behind it, keys and values [N, (2 H + 2 Hkv) K], parted:
+  /// {qkv [N, (H + 2 Hkv) K], gates [N, H K]}.
+  virtual std::pair<Tensor, Tensor> part_gates(const Tensor& x, const AttentionShape& shape) = 0;
+
+  /// What value heads read of their memory, normed and gated: inputs [N, channels + Hv (V + 2)] ->
+  /// [N, Hv V]. Nothing is remembered from sample to sample. With a cache, goes on with the layer's
+  /// memory. See kernels/delta_rule.hpp.
+  virtual Tensor delta_rule(const Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
+                            double norm_eps, const Sequence& sequence, std::int64_t i_layer) = 0;
 
   /// Rotates queries and keys of qkv by position (in place: qkv is not usable afterwards) and
   /// attends causally within each sample. Nobody sees padding, whose output is zero or unspecified.

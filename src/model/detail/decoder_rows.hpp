@@ -43,6 +43,17 @@ struct FeedForwardRows {
   int down_bias = -1;
 };
 
+/// Rows of what remembers by the gated delta rule.
+struct DeltaRows {
+  RowRange inputs;     ///< of queries, keys, values, gates, rates and decays
+  int taps = -1;       ///< [channels, 1, taps]
+  int decay = 0;       ///< [value heads]
+  int decay_bias = 0;  ///< [value heads]
+  int norm = 0;        ///< [V]
+
+  bool exists() const { return taps >= 0; }
+};
+
 /// Rows of one block with fused neighbours: q, k, v and gate, up each lie next to each other.
 /// -1: the model has no such row.
 struct BlockRows {
@@ -52,7 +63,8 @@ struct BlockRows {
   RowRange qkv_bias = {-1, 0};
   NormRows query_norm = {};
   NormRows key_norm = {};
-  int sinks = -1;  ///< [H]
+  int sinks = -1;        ///< [H]
+  DeltaRows delta = {};  ///< of a layer that has it in attention's place, whose product is next
   int attention_out = 0;
   int attention_out_bias = -1;
   NormRows attention_added_norm = {};  ///< of what attention adds

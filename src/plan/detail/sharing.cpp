@@ -45,6 +45,7 @@ const model::Parameter* row_with_cut_blocks(const Mesh& mesh, const model::Param
 
 bool can_share(const Mesh& mesh, const model::ParameterTable& table) {
   return model::why_not(table, mesh.axes[Axis::tp]).empty() &&
+         (mesh.axes[Axis::cp] == 1 || !model::remembers(table)) &&
          (mesh.ep == 1 || mesh.ep <= num_experts(table)) &&
          row_with_cut_blocks(mesh, table) == nullptr;
 }
@@ -95,6 +96,16 @@ void require_parts(const PlanInput& request, const Mesh& mesh, const model::Para
            advice_on_cp(request, table)});
 }
 
+void require_whole_samples(const PlanInput& request, const Mesh& mesh,
+                           const model::ParameterTable& table) {
+  const std::int64_t cp = mesh.axes[Axis::cp];
+  if (cp == 1 || !model::remembers(table)) return;
+  core::fail(
+      core::ErrorKind::deck,
+      {request.deck, fmt::format("parallel.cp = {}, but layers of this model remember", cp),
+       "what a token reads depends on all before it, one after the other", "Set parallel.cp = 1."});
+}
+
 void require_experts(const PlanInput& request, const model::ParameterTable& table) {
   const std::int64_t ep = request.parallel.num_ep(), num = num_experts(table);
   if (ep == 1 || ep <= num) return;
@@ -138,6 +149,7 @@ Mesh mesh_of(const PlanInput& request, const model::ParameterTable& table) {
   require_experts(request, table);
   const Mesh mesh = make_mesh(request.parallel, request.ranks, request.deck);
   require_parts(request, mesh, table);
+  require_whole_samples(request, mesh, table);
   require_whole_blocks(request, mesh, table);
   return mesh;
 }

@@ -22,11 +22,22 @@ model::ParameterTable own_table(const GenerationInput& input, model::ParameterTa
   return regroup(model::part_of(table, largest), Bucket::block);
 }
 
-/// Keys and values of one token, over all layers.
+std::int64_t num_layers_that_remember(const model::Architecture& a) {
+  return std::ranges::count_if(a.layers, &model::Layer::has_delta_rule);
+}
+
+/// Keys and values of one token, over all layers that have them.
 std::int64_t cache_bytes_of_token(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
   const std::int64_t heads = (a.num_kv_heads + input.tp - 1) / input.tp;
-  return a.num_layers * 2 * heads * a.head_size * core::size_bytes(input.compute);
+  return (a.num_layers - num_layers_that_remember(a)) * 2 * heads * a.head_size *
+         core::size_bytes(input.compute);
+}
+
+/// Of one text, whatever its length.
+std::int64_t memory_bytes_of_text(const GenerationInput& input) {
+  const model::Architecture& a = input.architecture;
+  return num_layers_that_remember(a) * model::delta_memory_bytes(a.delta) / input.tp;
 }
 
 /// Of prompts that begin at once.
@@ -65,6 +76,8 @@ class GenerationMemory {
     const model::BytesHeld held = held_in_pass(input_, own_);
     add(Category::gathered, "unpacked matrices", held.unpacked);
     add(Category::states, "keys and values of the texts", cache_bytes());
+    add(Category::states, "what layers remember of the texts",
+        input_.batch * memory_bytes_of_text(input_));
     add(Category::activations, "of the prompts that begin at once", held.bytes);
     add(Category::activations, "logits of the texts, fp32",
         input_.batch * input_.architecture.vocab_size * std::int64_t{sizeof(float)});

@@ -240,6 +240,7 @@ class MemoryPlan {
 
   /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.
   void add_panels() {
+    add_delta_memory();
     const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
     if (request_.on_gpu || !is_wide) return;
     const std::int64_t panels = numbers_.widens ? model::product_scratch_bytes() : 0;
@@ -247,6 +248,15 @@ class MemoryPlan {
         model::attention_scratch_bytes(request_.max_seq_length, request_.architecture.head_size);
     add_untracked(Category::activations, "panels in fp32, of each thread",
                   request_.threads * (panels + heads));
+  }
+
+  /// Of layers that remember, where kernels compute them.
+  void add_delta_memory() {
+    const model::DeltaHeads& heads = request_.architecture.delta;
+    if (request_.on_gpu || numbers_.compute == core::DType::f16 || heads.num_keys == 0) return;
+    const std::int64_t at_once = std::min(request_.threads, heads.num_keys);
+    add_untracked(Category::activations, "memory of a sample's tokens, of each thread",
+                  at_once * model::delta_rule_scratch_bytes(request_.max_seq_length, heads));
   }
 
   void add_communication() {

@@ -62,6 +62,11 @@ at::Tensor TensorParallelOps::tune_temperature(const at::Tensor& qkv,
   return Ops::tune_temperature(qkv, own_heads(shape), sequence, temperature);
 }
 
+std::pair<at::Tensor, at::Tensor> TensorParallelOps::part_gates(
+    const at::Tensor& x, const model::AttentionShape& shape) {
+  return Ops::part_gates(x, own_heads(shape));
+}
+
 at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                                         const model::Sequence& sequence, std::int64_t i_layer) {
   return ContextParallelOps::attention(qkv, own_heads(shape), sequence, i_layer);

@@ -53,6 +53,8 @@ class TensorParallelOps : public ExpertParallelOps {
   at::Tensor tune_temperature(const at::Tensor& qkv, const model::AttentionShape& shape,
                               const model::Sequence& sequence,
                               const model::Temperature& temperature) override;
+  std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
+                                               const model::AttentionShape& shape) override;
   at::Tensor attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                        const model::Sequence& sequence, std::int64_t i_layer) override;
   /// Every rank routes all tokens and computes with its own channels of the experts. What a

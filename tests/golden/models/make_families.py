@@ -90,6 +90,15 @@ FAMILIES = {
     "glm4_moe": ("Glm4MoeForCausalLM", dict(n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, num_hidden_layers=3,
                 moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=2.5, use_qk_norm=True,
                 attention_bias=True, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 32),
+    "qwen3_5": ("Qwen3_5ForConditionalGeneration", dict(text=True, num_hidden_layers=3, head_dim=16, rope_parameters=dict(
+                rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True),
+                layer_types=["linear_attention", "linear_attention", "full_attention"], linear_num_key_heads=2,
+                linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4), 34),
+    "qwen3_next": ("Qwen3NextForCausalLM", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
+                shared_expert_intermediate_size=40, mlp_only_layers=[0], norm_topk_prob=True, head_dim=16, rope_parameters=dict(
+                rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25), layer_types=["linear_attention", "full_attention"],
+                linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+                linear_conv_kernel_dim=3), 35),
     "minimax_m2": ("MiniMaxM2ForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, rope_parameters=dict(
                 rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 33),
 }
@@ -100,7 +109,7 @@ RETOLD = {
     "minicpm": dict(model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=3, scale_depth=1.4, dim_model_base=16,
                     embedding_multiplier=None, residual_multiplier=None, logits_scaling=None, attention_multiplier=None),
 }
-WEIGHTS_LESS_ONE = ("gemma", "nemotron")  # what files have of the weights of their norms
+WEIGHTS_LESS_ONE = ("gemma", "nemotron", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
 CONSTANT = "e_score_correction_bias"  # which no gradient changes
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
+#include "modules/families/configs.hpp"
 #include "registry.hpp"
 #include "support/golden.hpp"
 #include "support/ranks.hpp"
@@ -16,6 +16,8 @@
 
 namespace finetune::constants_test {
 namespace {
+
+using namespace tests::configs;
 
 class Constants : public testing::TestWithParam<const char*> {};
 
@@ -76,15 +78,6 @@ const core::Json minimax_m2 = {
     {"num_local_experts", 256},   {"num_experts_per_tok", 8}, {"max_position_embeddings", 196608},
     {"scoring_func", "sigmoid"},  {"use_qk_norm", true},      {"qk_norm_type", "per_layer"}};
 
-model::Identified identify(const core::Json& config) {
-  return model::identify(config.dump(), "config.json", modules::registry().families);
-}
-
-model::ParameterTable table_of(const core::Json& config) {
-  const auto identified = identify(config);
-  return identified.family->describe(identified.architecture);
-}
-
 /// Their makers say 106 and 230 thousand million.
 TEST(ConfigsWithConstants, HaveTheParametersThatTheirMakersCount) {
   EXPECT_NEAR(static_cast<double>(table_of(glm_air).num_parameters()), 106.85e9, 0.01e9);
@@ -93,8 +86,7 @@ TEST(ConfigsWithConstants, HaveTheParametersThatTheirMakersCount) {
 
 /// Some names and shapes of the published indices.
 TEST(ConfigsWithConstants, NameTensorsAsPublished) {
-  using Shape = std::vector<std::int64_t>;
-  const std::pair<core::Json, std::map<std::string, Shape>> published[] = {
+  const std::pair<core::Json, Tensors> published[] = {
       {glm_air,
        {{"model.layers.0.mlp.gate_proj.weight", {10944, 4096}},
         {"model.layers.1.mlp.gate.weight", {128, 4096}},
@@ -109,15 +101,8 @@ TEST(ConfigsWithConstants, NameTensorsAsPublished) {
         {"model.layers.61.block_sparse_moe.experts.255.w2.weight", {3072, 1536}},
         {"model.layers.61.self_attn.q_norm.weight", {6144}},
         {"model.layers.61.self_attn.k_norm.weight", {1024}}}}};
-  for (const auto& [config, tensors] : published) {
-    std::map<std::string, Shape> in_table;
-    for (const model::Parameter& row : table_of(config).rows)
-      in_table[row.name] = row.shape;
-    for (const auto& [name, shape] : tensors) {
-      ASSERT_TRUE(in_table.contains(name)) << name;
-      EXPECT_EQ(in_table[name], shape) << name;
-    }
-  }
+  for (const auto& [config, tensors] : published)
+    expect_tensors(config, tensors);
   EXPECT_EQ(table_of(glm_air).foreign.front(), "model.layers.46.") << "predicts more tokens";
 }
 
@@ -148,16 +133,8 @@ TEST(ConfigsWithConstants, AreRefusedByTheKeyThatIsNotComputed) {
                  {minimax_m2, "shared_intermediate_size", 512},
                  {minimax_m2, "attn_type_list", {0, 1}},
                  {minimax_m2, "num_experts_per_tok", 257}};
-  for (const auto& [config, key, value] : refused) {
-    core::Json changed = config;
-    changed[key] = value;
-    try {
-      identify(changed);
-      ADD_FAILURE() << key;
-    } catch (const core::Error& error) {
-      EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
-    }
-  }
+  for (const auto& [config, key, value] : refused)
+    expect_refused(config, key, value);
 }
 
 }  // namespace

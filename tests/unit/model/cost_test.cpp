@@ -43,6 +43,7 @@ struct Case {
   bool is_parallel = false;
   double score_softcap = 0;
   bool has_sinks = false;
+  bool gates_attention = false;
 };
 
 void PrintTo(const Case& of, std::ostream* out) {
@@ -65,6 +66,8 @@ Architecture architecture(const Case& of) {
   a.is_parallel = a.shares_norm = of.is_parallel;
   a.score_softcap = of.score_softcap;
   a.has_sinks = of.has_sinks;
+  a.gates_attention = of.gates_attention;
+  a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
   return a;
 }
 
@@ -253,6 +256,12 @@ INSTANTIATE_TEST_SUITE_P(
              .compute = core::DType::bf16,
              .activation = {Activation::Function::xielu, false}},
         Case{.name = "parallel", .is_parallel = true}, Case{.name = "softcap", .score_softcap = 20},
+        Case{.name = "gated", .gates_attention = true},
+        Case{.name = "gated_bf16", .compute = core::DType::bf16, .gates_attention = true},
+        Case{.name = "delta_rule", .layer = {.has_delta_rule = true}},
+        Case{.name = "delta_rule_bf16",
+             .layer = {.has_delta_rule = true},
+             .compute = core::DType::bf16},
         Case{.name = "low_rank", .rank = 4},
         Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
         Case{.name = "factors", .has_factors = true},

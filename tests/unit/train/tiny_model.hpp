@@ -27,6 +27,7 @@ enum class TinyKind {
   experts,        ///< the first layer sees a window, the second has experts; heads are normed
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
   sinks,          ///< heads have sinks, experts biases, and the first layer a window
+  memory,         ///< the first layer remembers, the second's attention has gates
   chunks,         ///< the first layer sees chunks, the second tunes its queries
   wide,           ///< all sizes of matrices are multiples of 16
   wide_experts,   ///< and so are those of the second layer's experts
@@ -82,6 +83,13 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
                                 .slope = 1.702,
                                 .limit = 1}};
   }
+  if (kind == TinyKind::memory) {
+    a.layers.resize(2, {.head_norm = model::HeadNorm::weighted});
+    a.layers[0].has_delta_rule = true;
+    a.gates_attention = true;
+    a.norm_kind.weight_offset = 1;
+    a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 4, .value_size = 3, .taps = 3};
+  }
   if (kind != TinyKind::experts && kind != TinyKind::chunks) return a;
   a.layers.resize(2);
   if (kind == TinyKind::chunks) {
@@ -102,6 +110,7 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
 inline model::ModelFamily tiny_family(TinyKind kind = TinyKind::own_head) {
   return kind == TinyKind::fused_experts ? models::llama::llama4_text()
          : kind == TinyKind::sinks       ? models::gpt::gpt_oss()
+         : kind == TinyKind::memory      ? models::qwen::qwen3_5_text()
                                          : models::qwen::qwen3_moe();
 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op of layers that remember: kernels on a CPU, products of matrices elsewhere.
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <array>
+#include <span>
+
+#include "core/error.hpp"
+#include "kernels/composed_delta_rule.hpp"
+#include "model/detail/autograd_context.hpp"
+#include "model/detail/elements.hpp"
+#include "model/gradients.hpp"
+#include "model/ops.hpp"
+
+namespace finetune::model {
+namespace {
+
+using kernels::composed::DeltaStretch;
+using kernels::composed::DeltaWeights;
+
+/// Rows of weights on their way to the backward pass, and what is read by them.
+struct DeltaCall {
+  Weights* weights;
+  DeltaRows rows;
+  kernels::DeltaShape shape;
+  std::vector<DeltaStretch> stretches;
+  bool is_composed;
+
+  std::array<int, 4> numbers() const { return {rows.taps, rows.decay, rows.decay_bias, rows.norm}; }
+  at::Tensor number(int row) const { return weights->weight({row, 1}).to(at::kFloat).contiguous(); }
+  DeltaWeights read() const {
+    return {number(rows.taps).view({shape.channels(), shape.taps}), number(rows.decay),
+            number(rows.decay_bias), number(rows.norm)};
+  }
+};
+
+std::vector<kernels::DeltaRun> runs_of(const DeltaCall& call) {
+  std::vector<kernels::DeltaRun> runs;
+  for (const DeltaStretch& stretch : call.stretches)
+    runs.push_back({stretch.first, stretch.count,
+                    stretch.memory.defined() ? stretch.memory.data_ptr<float>() : nullptr});
+  return runs;
+}
+
+/// Whether the stretches are all rows.
+bool covers(const DeltaCall& call, const at::Tensor& x_NI) {
+  std::int64_t rows = 0;
+  for (const DeltaStretch& stretch : call.stretches)
+    rows += stretch.count;
+  return rows == x_NI.size(0);
+}
+
+at::Tensor new_rows(const DeltaCall& call, const at::Tensor& x_NI, std::int64_t columns) {
+  const std::array<std::int64_t, 2> sizes{x_NI.size(0), columns};
+  return covers(call, x_NI) ? at::empty(sizes, x_NI.options()) : at::zeros(sizes, x_NI.options());
+}
+
+template <class T>
+kernels::DeltaRule<T> arguments(const DeltaCall& call, std::span<const kernels::DeltaRun> runs,
+                                const at::Tensor& x_NI, const DeltaWeights& w) {
+  return {.shape = call.shape,
+          .runs = runs,
+          .x = static_cast<const T*>(x_NI.const_data_ptr()),
+          .taps = w.taps.const_data_ptr<float>(),
+          .decay = w.decay.const_data_ptr<float>(),
+          .decay_bias = w.decay_bias.const_data_ptr<float>(),
+          .norm = w.norm.const_data_ptr<float>()};
+}
+
+at::Tensor by_kernel(const DeltaCall& call, const at::Tensor& x_NI) {
+  const DeltaWeights w = call.read();
+  const auto runs = runs_of(call);
+  const at::Tensor out = new_rows(call, x_NI, call.shape.outputs());
+  const auto compute = [&]<typename T>() {
+    kernels::DeltaRuleForward<T> args{arguments<T>(call, runs, x_NI, w)};
+    args.out = static_cast<T*>(out.data_ptr());
+    kernels::delta_rule(args);
+  };
+  if (x_NI.scalar_type() == at::kFloat)
+    compute.template operator()<float>();
+  else
+    compute.template operator()<kernels::bf16>();
+  return out;
+}
+
+/// Of inputs, and of the four rows of numbers.
+std::array<at::Tensor, 5> by_kernel_backward(const DeltaCall& call, const at::Tensor& d_out,
+                                             const at::Tensor& x_NI) {
+  const DeltaWeights w = call.read();
+  const auto runs = runs_of(call);
+  const at::Tensor d_x = new_rows(call, x_NI, call.shape.inputs());
+  const at::Tensor d_norm =
+      at::empty({call.shape.num_key_heads, call.shape.value_size}, w.norm.options());
+  const at::Tensor d_taps = at::empty_like(w.taps), d_decay = at::empty_like(w.decay),
+                   d_decay_bias = at::empty_like(w.decay_bias);
+  const auto compute = [&]<typename T>() {
+    kernels::DeltaRuleBackward<T> args{arguments<T>(call, runs, x_NI, w)};
+    args.d_out = static_cast<const T*>(d_out.const_data_ptr());
+    args.d_x = static_cast<T*>(d_x.data_ptr());
+    args.d_taps = d_taps.data_ptr<float>();
+    args.d_decay = d_decay.data_ptr<float>();
+    args.d_decay_bias = d_decay_bias.data_ptr<float>();
+    args.d_norm = d_norm.data_ptr<float>();
+    kernels::delta_rule_backward(args);
+  };
+  if (x_NI.scalar_type() == at::kFloat)
+    compute.template operator()<float>();
+  else
+    compute.template operator()<kernels::bf16>();
+  return {d_x, d_taps, d_decay, d_decay_bias, d_norm.sum(0)};
+}
+
+/// By autograd, of what is computed once more.
+std::array<at::Tensor, 5> composed_backward(const DeltaCall& call, const at::Tensor& d_out,
+                                            const at::Tensor& x_NI) {
+  const at::AutoGradMode with_autograd(true);
+  const auto leaf = [](const at::Tensor& x) { return x.detach().set_requires_grad(true); };
+  const DeltaWeights read = call.read();
+  const DeltaWeights w{leaf(read.taps), leaf(read.decay), leaf(read.decay_bias), leaf(read.norm)};
+  const at::Tensor x = leaf(x_NI);
+  const at::Tensor out = kernels::composed::delta_rule(x, w, call.shape, call.stretches);
+  const auto d = torch::autograd::grad({out}, {x, w.taps, w.decay, w.decay_bias, w.norm}, {d_out});
+  return {d[0], d[1], d[2], d[3], d[4]};
+}
+
+at::Tensor compute(const DeltaCall& call, const at::Tensor& x_NI) {
+  return call.is_composed
+             ? kernels::composed::delta_rule(x_NI, call.read(), call.shape, call.stretches)
+             : by_kernel(call, x_NI);
+}
+
+struct DeltaRule : torch::autograd::Function<DeltaRule> {
+  static Variable forward(AutogradContext* ctx, const Variable& x_NI, const DeltaCall& call) {
+    keep(ctx, {x_NI});
+    carry(ctx, "call", call);
+    return compute(call, x_NI);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const DeltaCall& call = carried<DeltaCall>(ctx, "call");
+    const at::Tensor x_NI = kept(ctx)[0], d_out = d[0].contiguous();
+    const auto gradients = call.is_composed ? composed_backward(call, d_out, x_NI)
+                                            : by_kernel_backward(call, d_out, x_NI);
+    const auto numbers = call.numbers();
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      add_vector(call.weights->gradient({numbers[i], 1}), gradients[i + 1]);
+    return {gradients[0], {}};
+  }
+};
+
+/// What samples or texts there are, the latter with what a layer remembers of them.
+std::vector<DeltaStretch> stretches_of(const Sequence& sequence, std::int64_t i_layer,
+                                       std::int64_t memory_size, const at::TensorOptions& options) {
+  std::vector<DeltaStretch> stretches;
+  if (sequence.stretches.empty())
+    for (std::int64_t row = 0; row < sequence.batch; ++row)
+      stretches.push_back({row * sequence.length, sequence.length});
+  for (std::size_t i = 0; i < sequence.stretches.size(); ++i) {
+    const Stretch& stretch = sequence.stretches[i];
+    if (stretch.is_padding) continue;
+    DeltaStretch& each = stretches.emplace_back(DeltaStretch{stretch.begin, stretch.length});
+    if (sequence.caches.empty()) continue;
+    at::Tensor& memory = sequence.caches[i]->layers[static_cast<std::size_t>(i_layer)];
+    if (!memory.defined()) memory = at::zeros({memory_size}, options.dtype(at::kFloat));
+    each.memory = memory;
+  }
+  return stretches;
+}
+
+}  // namespace
+
+at::Tensor Ops::delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
+                           double norm_eps, const Sequence& sequence, std::int64_t i_layer) {
+  core::check(sequence.context == nullptr, "what remembers sees all tokens of a sample");
+  // Of the heads that this rank has.
+  const std::int64_t num_values = weights_.weight({rows.decay, 1}).numel();
+  const kernels::DeltaShape shape{.num_key_heads = num_values / heads.values_per_key,
+                                  .values_per_key = heads.values_per_key,
+                                  .key_size = heads.key_size,
+                                  .value_size = heads.value_size,
+                                  .taps = heads.taps,
+                                  .is_by_key_head = heads.is_by_key_head,
+                                  .norm_eps = static_cast<float>(norm_eps)};
+  const bool has_kernel = path_ != Path::composed && x_NI.is_cpu() &&
+                          (x_NI.scalar_type() == at::kFloat || x_NI.scalar_type() == at::kBFloat16);
+  const DeltaCall call{&weights_, rows, shape,
+                       stretches_of(sequence, i_layer, shape.memory_size(), x_NI.options()),
+                       !has_kernel};
+  return DeltaRule::apply(x_NI.contiguous(), call);
+}
+
+}  // namespace finetune::model
