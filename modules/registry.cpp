@@ -93,6 +93,7 @@ const train::Registry& registry() {
                                            models::qwen::qwen2_moe(),
                                            models::qwen::qwen3(),
                                            models::qwen::qwen3_5(),
+                                           models::qwen::qwen3_5_moe(),
                                            models::qwen::qwen3_5_text(),
                                            models::qwen::qwen3_moe(),
                                            models::qwen::qwen3_next(),

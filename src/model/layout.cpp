@@ -266,13 +266,18 @@ class Builder {
                              .decayed = false,
                              .init = Init::zeros});
     if (!names_.fused_gate_up.empty()) {
+      rows.are_by_outputs = names_.fused_are_by_outputs;
+      const auto shape = [&](std::int64_t inputs, std::int64_t outputs) {
+        if (rows.are_by_outputs) std::swap(inputs, outputs);
+        return std::vector<std::int64_t>{e.num, inputs, outputs};
+      };
       rows.gate_up = {add({.name = names_.fused_gate_up,
-                           .shape = {e.num, a_.d_model, 2 * e.d_ff},
+                           .shape = shape(a_.d_model, 2 * e.d_ff),
                            .role = Role::expert,
                            .of_experts = OfExperts{0, e.num, e.num}}),
                       1};
       rows.down = add({.name = names_.fused_down,
-                       .shape = {e.num, e.d_ff, a_.d_model},
+                       .shape = shape(e.d_ff, a_.d_model),
                        .role = Role::expert,
                        .of_experts = OfExperts{0, e.num, e.num}});
       if (e.has_biases) {

@@ -48,6 +48,7 @@ struct TensorNames {
   /// `expert`. Their biases have the same names and "_bias".
   std::string fused_gate_up;
   std::string fused_down;
+  bool fused_are_by_outputs = false;  ///< [E, 2 F, D] and [E, D, F]
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;

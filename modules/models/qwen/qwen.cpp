@@ -99,8 +99,7 @@ Architecture read_qwen2_moe(const core::Json& config, const std::string& where) 
 
 }  // namespace
 
-model::TensorNames names_of_qwen2_moe() {
-  model::TensorNames names;
+model::TensorNames with_shared_expert(model::TensorNames names) {
   names.shared_gate = "mlp.shared_expert.gate_proj";
   names.shared_up = "mlp.shared_expert.up_proj";
   names.shared_down = "mlp.shared_expert.down_proj";
@@ -114,6 +113,14 @@ Architecture read_experts(const ConfigReader& reader) {
   read_routing(reader, {.num = 128, .top_k = 8, .d_ff = 768, .normalizes = false}, a);
   return a;
 }
+
+namespace {
+
+model::TensorNames names_of_qwen2_moe() {
+  return with_shared_expert({});
+}
+
+}  // namespace
 
 model::ModelFamily mimo() {
   return model::decoder_family<names_of_mimo>("mimo", read_qwen2);

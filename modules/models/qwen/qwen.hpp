@@ -18,6 +18,7 @@ model::ModelFamily qwen3();
 model::ModelFamily qwen3_moe();
 /// The text part of 3.5; alone; and Next, with experts.
 model::ModelFamily qwen3_5();
+model::ModelFamily qwen3_5_moe();
 model::ModelFamily qwen3_5_text();
 model::ModelFamily qwen3_next();
 model::ModelFamily qwen3_vl();

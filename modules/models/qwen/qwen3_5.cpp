@@ -68,13 +68,30 @@ Architecture read_whole(const core::Json& config, const std::string& where) {
   return a;
 }
 
+/// All of them chosen among, one taken by all; the weights sum to 1 unless told otherwise.
+void read_shared_experts(const ConfigReader& reader, const model::Experts& unsaid,
+                         Architecture& a) {
+  read_routing(reader, unsaid, a);
+  a.experts.d_shared = reader.size("shared_expert_intermediate_size", 512);
+  a.experts.gates_shared = true;
+}
+
 Architecture read_next(const core::Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
   Architecture a = read(reader);
   a.delta.is_by_key_head = true;
-  read_routing(reader, {.num = 512, .top_k = 10, .d_ff = 512, .normalizes = true}, a);
-  a.experts.d_shared = reader.size("shared_expert_intermediate_size", 512);
-  a.experts.gates_shared = true;
+  read_shared_experts(reader, {.num = 512, .top_k = 10, .d_ff = 512}, a);
+  return a;
+}
+
+Architecture read_whole_with_experts(const core::Json& config, const std::string& where) {
+  // They have no layer without.
+  core::Json whole = config;
+  if (whole.contains("text_config") && whole["text_config"].is_object() &&
+      !whole["text_config"].contains("intermediate_size"))
+    whole["text_config"]["intermediate_size"] = 1;
+  Architecture a = read_whole(whole, where);
+  read_shared_experts(model::text_config(config, where), {.num = 256, .top_k = 8, .d_ff = 512}, a);
   return a;
 }
 
@@ -90,8 +107,16 @@ model::TensorNames names_of_whole() {
   return names;
 }
 
+model::TensorNames names_of_experts() {
+  model::TensorNames names = with_shared_expert(names_of_whole());
+  names.fused_gate_up = "mlp.experts.gate_up_proj";
+  names.fused_down = "mlp.experts.down_proj";
+  names.fused_are_by_outputs = true;
+  return names;
+}
+
 model::TensorNames names_of_next() {
-  model::TensorNames names = names_of_qwen2_moe();
+  model::TensorNames names = with_shared_expert({});
   names.foreign = {"mtp."};
   return names;
 }
@@ -104,6 +129,10 @@ model::ModelFamily qwen3_5() {
 
 model::ModelFamily qwen3_5_text() {
   return model::decoder_family<names_of_text>("qwen3_5_text", read_text);
+}
+
+model::ModelFamily qwen3_5_moe() {
+  return model::decoder_family<names_of_experts>("qwen3_5_moe", read_whole_with_experts);
 }
 
 model::ModelFamily qwen3_next() {

@@ -20,8 +20,8 @@ model::Architecture read_experts(const model::ConfigReader& reader);
 void read_routing(const model::ConfigReader& reader, const model::Experts& unsaid,
                   model::Architecture& architecture);
 
-/// With an expert that every token takes.
-model::TensorNames names_of_qwen2_moe();
+/// Also those of an expert that every token takes.
+model::TensorNames with_shared_expert(model::TensorNames names);
 
 /// Of the part of a model that reads and writes text, which is `prefix`; its head is the model's.
 model::TensorNames names_below(const std::string& prefix);

@@ -48,8 +48,8 @@ CostOps::OwnExperts CostOps::own_experts(const ExpertRows& rows, const Experts& 
     down.first += static_cast<int>(held.first) * rows.stride;
     own.d_ff = table_.row(gate_up.first).shape[0];
   }
-  own.gate_up = expert_shape(table_, gate_up);
-  own.down = expert_shape(table_, down);
+  own.gate_up = expert_shape(table_, gate_up, rows.are_by_outputs);
+  own.down = expert_shape(table_, down, rows.are_by_outputs);
   return own;
 }
 

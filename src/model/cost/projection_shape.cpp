@@ -184,7 +184,7 @@ ProjectionShape projection_shape(const ParameterTable& table, RowRange rows) {
   return shape;
 }
 
-ProjectionShape expert_shape(const ParameterTable& table, RowRange rows) {
+ProjectionShape expert_shape(const ParameterTable& table, RowRange rows, bool is_by_outputs) {
   const Parameter& row = table.row(rows.first);
   ProjectionShape shape;
   if (row.shape.size() == 2) {
@@ -193,8 +193,8 @@ ProjectionShape expert_shape(const ParameterTable& table, RowRange rows) {
     return shape;
   }
   add_row(shape, table, row);
-  shape.num_inputs = row.shape[1];
-  shape.num_outputs = row.shape[2];
+  shape.num_inputs = row.shape[is_by_outputs ? 2 : 1];
+  shape.num_outputs = row.shape[is_by_outputs ? 1 : 2];
   shape.num_unpacked = row.count();
   return shape;
 }

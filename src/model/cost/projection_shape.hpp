@@ -41,7 +41,7 @@ ProjectionShape projection_shape(const ParameterTable& table, RowRange rows);
 
 /// Of the product with `rows` of one expert: its first rows, or those of all in one tensor
 /// [E, in, out].
-ProjectionShape expert_shape(const ParameterTable& table, RowRange rows);
+ProjectionShape expert_shape(const ParameterTable& table, RowRange rows, bool is_by_outputs);
 
 /// Which products of a projection with operands of 8 bits are multiplied as such. GPUs multiply all
 /// experts of a layer by one launch, which takes e4m3 with a scale per row alone; else it

@@ -23,11 +23,13 @@ struct NormRows {
 
 /// Rows of a layer's experts.
 struct ExpertRows {
-  int router = 0;         ///< [E, D]
-  int router_bias = -1;   ///< [E]
-  int correction = -1;    ///< [E], constant: what the choice adds to the scores
-  RowRange gate_up;       ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
-  int down = 0;           ///< of the first expert [D, F]; of all [E, F, D]
+  int router = 0;        ///< [E, D]
+  int router_bias = -1;  ///< [E]
+  int correction = -1;   ///< [E], constant: what the choice adds to the scores
+  RowRange gate_up;      ///< of the first expert: two rows [F, D]; of all: one [E, D, 2 F]
+  int down = 0;          ///< of the first expert [D, F]; of all [E, F, D]
+  /// What holds all experts has [E, 2 F, D] and [E, D, F], a matrix as others have it each.
+  bool are_by_outputs = false;
   int gate_up_bias = -1;  ///< of all [E, 2 F]
   int down_bias = -1;     ///< of all [E, D]
   int shared_gate = -1;   ///< [1, D]

@@ -42,7 +42,8 @@ Weight ExpertProducts::matrices(Projection projection) const {
   if (is_fused()) {
     Weight all = weights_.matrix(series(projection).first);
     if (!may_group_ && is_mxfp4(all)) return all;
-    return {.dense = unpacked(all).transpose(1, 2)};
+    const at::Tensor dense = unpacked(all);
+    return {.dense = rows_.are_by_outputs ? dense : dense.transpose(1, 2)};
   }
   return may_group_ ? weights_.series(series(projection)) : Weight();
 }
@@ -182,8 +183,8 @@ void ExpertProducts::add_grouped(const at::Tensor& dy, const at::Tensor& x,
   const GradientSlot slot = is_fused() ? weights_.gradient(of.first) : weights_.series_gradient(of);
   if (!slot.tensor.defined()) return;
   at::Tensor target = slot.tensor;
-  const at::Tensor gradient = is_fused() ? grouped_outer_product(x, dy, counts_.ends())
-                                         : grouped_outer_product(dy, x, counts_.ends());
+  const at::Tensor gradient = is_by_inputs() ? grouped_outer_product(x, dy, counts_.ends())
+                                             : grouped_outer_product(dy, x, counts_.ends());
   if (slot.accumulate) {
     target.add_(gradient);
   } else {
@@ -201,7 +202,8 @@ void ExpertProducts::add_fused(const at::Tensor& dy, const at::Tensor& x,
   for_each_expert(counts_, dy, x,
                   [&](std::int64_t i, const at::Tensor& of_dy, const at::Tensor& of_x) {
                     at::Tensor target = all.select(0, i);
-                    product_add(target, of_x.t(), of_dy, path_);
+                    is_by_inputs() ? product_add(target, of_x.t(), of_dy, path_)
+                                   : product_add(target, of_dy.t(), of_x, path_);
                   });
 }
 

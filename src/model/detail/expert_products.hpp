@@ -56,6 +56,7 @@ class ExpertProducts {
 
  private:
   bool is_fused() const { return rows_.stride == 0; }
+  bool is_by_inputs() const { return is_fused() && !rows_.are_by_outputs; }
   /// The rows of the experts held; where they are one tensor, its row.
   RowSeries series(Projection projection) const;
   /// [E, out, in], or neither dense nor quantised: each is read, or unpacked, for itself.

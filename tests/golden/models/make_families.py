@@ -94,6 +94,11 @@ FAMILIES = {
                 rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True),
                 layer_types=["linear_attention", "linear_attention", "full_attention"], linear_num_key_heads=2,
                 linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4), 34),
+    "qwen3_5_moe": ("Qwen3_5MoeForConditionalGeneration", dict(text=True, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, shared_expert_intermediate_size=40, head_dim=16, rope_parameters=dict(
+                rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True),
+                layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
+                linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4), 36),
     "qwen3_next": ("Qwen3NextForCausalLM", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
                 shared_expert_intermediate_size=40, mlp_only_layers=[0], norm_topk_prob=True, head_dim=16, rope_parameters=dict(
                 rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25), layer_types=["linear_attention", "full_attention"],
@@ -153,10 +158,25 @@ def draw(model, seed, centre=1.0, embedding=0.7):
                 b.copy_(0.2 * torch.randn(b.shape, generator=g))
 
 
+def joined(tensors):
+    """Experts in one tensor, [E, 2 F, D] and [E, D, F], as Qwen 3.5's folders have them; transformers saves each by itself."""
+    def matrices(of, part):
+        return torch.stack([tensors[f"{of}{i}.{part}_proj.weight"] for i in range(4)])
+
+    experts = {k[:k.index(".experts.") + len(".experts.")] for k in tensors if ".mlp.experts." in k}
+    rest = {k: v for k, v in tensors.items() if ".mlp.experts." not in k}
+    for of in sorted(experts):
+        rest[of + "gate_up_proj"] = torch.cat([matrices(of, "gate"), matrices(of, "up")], 1)
+        rest[of + "down_proj"] = matrices(of, "down")
+    return rest
+
+
 def as_published(model, tensors):
     """Experts as Qwen's folders have them, [E, D, 2 F] and [E, F, D]; transformers 5 saves them the other way round."""
     if model.config.model_type == "gpt_oss":
         return tensors  # which are like that
+    if model.config.model_type == "qwen3_5_moe":
+        return joined(tensors)
     return {k: v.transpose(1, 2).contiguous() if ".mlp.experts." in k and v.dim() == 3 else v for k, v in tensors.items()}
 
 

@@ -54,10 +54,29 @@ const core::Json text = {{"vocab_size", 248320},
 const core::Json whole = {
     {"model_type", "qwen3_5"}, {"text_config", text}, {"tie_word_embeddings", false}};
 
-/// Their makers say 80 and 27 thousand million.
+/// Of 3.5 with 35B.
+const core::Json whole_moe = {{"model_type", "qwen3_5_moe"},
+                              {"text_config",
+                               {{"vocab_size", 248320},
+                                {"hidden_size", 2048},
+                                {"num_hidden_layers", 40},
+                                {"num_attention_heads", 16},
+                                {"num_key_value_heads", 2},
+                                {"head_dim", 256},
+                                {"linear_num_key_heads", 16},
+                                {"linear_num_value_heads", 32},
+                                {"num_experts", 256},
+                                {"num_experts_per_tok", 8},
+                                {"moe_intermediate_size", 512},
+                                {"shared_expert_intermediate_size", 512},
+                                {"max_position_embeddings", 262144},
+                                {"rms_norm_eps", 1e-6}}}};
+
+/// Their makers say 80, 27 and 35 thousand million.
 TEST(ConfigsThatRemember, HaveTheParametersThatTheirMakersCount) {
   EXPECT_NEAR(static_cast<double>(table_of(next).num_parameters()), 79.67e9, 0.01e9);
   EXPECT_NEAR(static_cast<double>(table_of(whole).num_parameters()), 26.9e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(table_of(whole_moe).num_parameters()), 34.66e9, 0.1e9);
 }
 
 /// Some names and shapes of the published indices.
@@ -77,6 +96,11 @@ TEST(ConfigsThatRemember, NameTensorsAsPublished) {
                   {"model.language_model.layers.2.linear_attn.norm.weight", {128}},
                   {"model.language_model.layers.63.self_attn.q_norm.weight", {256}},
                   {"lm_head.weight", {248320, 5120}}});
+  const std::string layer = "model.language_model.layers.0.mlp.";
+  expect_tensors(whole_moe, {{layer + "experts.gate_up_proj", {256, 1024, 2048}},
+                             {layer + "experts.down_proj", {256, 2048, 512}},
+                             {layer + "gate.weight", {256, 2048}},
+                             {layer + "shared_expert.down_proj.weight", {2048, 512}}});
   EXPECT_EQ(table_of(next).foreign, std::vector<std::string>{"mtp."}) << "predicts more tokens";
   EXPECT_EQ(table_of(whole).foreign, (std::vector<std::string>{"mtp.", "model.visual."}));
 }
