@@ -81,6 +81,15 @@ TEST(Arrow, RefusesWhatIsNoArrowFile) {
       << refusal_of(stream.substr(0, stream.size() - 100));
 }
 
+TEST(Arrow, RefusesAStreamThatHasNoEnd) {
+  const std::string stream = bytes_of(golden / "arrow-saved/test/data-00000-of-00001.arrow");
+  ASSERT_EQ(refusal_of(stream), "nothing thrown");
+  const std::string end("\xff\xff\xff\xff\0\0\0\0", 8);
+  ASSERT_TRUE(stream.ends_with(end));
+  const std::string said = refusal_of(stream.substr(0, stream.size() - end.size()));
+  EXPECT_NE(said.find("is truncated (it ends at byte"), std::string::npos) << said;
+}
+
 TEST(Arrow, EveryDamageIsRefusedOrRead) {
   const std::string file = bytes_of(golden / "arrow-uncompressed.feather");
   std::size_t refused = 0;

@@ -120,6 +120,33 @@ TEST(ChooseSplit, LooksIntoTheFoldersOfADataSet) {
   EXPECT_EQ(chosen_in(deeper), (Names{"data/train/a.json"}));
 }
 
+TEST(ChooseSplit, RefusesAFolderThatIsOnlyHalfCopied) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"train-00000-of-00003.jsonl", "train-00002-of-00003.jsonl", "test-00000-of-00002.jsonl"})
+    folder.write(name, "{}");
+  const std::string said = refusal_of(folder, "train");
+  EXPECT_NE(said.find("train-00001-of-00003 is missing (there are 2 of 3 such files)"),
+            std::string::npos)
+      << said;
+  folder.write("train-00001-of-00003.jsonl", "{}");
+  EXPECT_EQ(chosen_in(folder).size(), 3u) << "nobody asked for the other split";
+  // Whoever names files means these.
+  const DataPath some(folder.path() / "test-*", "train");
+  EXPECT_EQ(choose_split(some, {".jsonl"}).chosen.size(), 1u);
+}
+
+TEST(ChooseSplit, NamesTheFilesOfACardThatAreNotThere) {
+  const TemporaryFolder folder;
+  folder.write("README.md",
+               "---\nconfigs:\n- config_name: default\n  data_files: \"a/*.jsonl\"\n---\n");
+  folder.write("b.jsonl", "{}");
+  const std::string said = refusal_of(folder, "train");
+  EXPECT_NE(said.find("has none of the files that its README.md names (data_files are a/*.jsonl)"),
+            std::string::npos)
+      << said;
+}
+
 TEST(ChooseSplit, OfValidationTakesTheOnlySplitThatIsNotForTraining) {
   const TemporaryFolder folder;
   folder.write("train.jsonl", "{}");

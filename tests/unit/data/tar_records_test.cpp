@@ -94,6 +94,10 @@ TEST(Archives, AreRefusedWhereverTheyEndOrChange) {
     EXPECT_NE(refusal_of(whole.substr(0, length)).find("cannot be read as a tar archive"),
               std::string::npos)
         << length;
+  const std::string two = archive({{"1.json", R"({"a": 1})"}, {"2.json", R"({"a": 2})"}});
+  EXPECT_NE(refusal_of(two.substr(0, 1024)).find("the zeros that end an archive are missing"),
+            std::string::npos)
+      << "cut off between two members";
   for (const std::size_t at : {0u, 130u, 150u, 160u}) {
     std::string changed = whole;
     changed[at] = static_cast<char>(changed[at] ^ 4);

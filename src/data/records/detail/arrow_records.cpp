@@ -53,6 +53,9 @@ ArrowRecords::ArrowRecords(core::File file, std::size_t most_rows)
 void ArrowRecords::scan_stream(std::size_t most_rows) {
   for (std::int64_t at = 0; static_cast<std::size_t>(num_rows_) < most_rows;) {
     const auto found = message_at(at);
+    if (!found && at > 0 && at > file_.size_bytes() - 4)
+      fail_binary(name_, "is truncated",
+                  fmt::format("it ends at byte {} without the word that ends a stream", at));
     if (!found) return;
     at = found->first.body_at + found->first.body_bytes;
     take(FlatTable::root(found->second, name_), found->first);

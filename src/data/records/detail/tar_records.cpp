@@ -114,6 +114,7 @@ std::pair<std::string, std::string> cut(const std::string& name) {
 
 std::vector<TarMember> index_tar(const core::File& file, std::size_t most_members) {
   std::vector<TarMember> members;
+  bool is_ended = false;
   Said said;
   const std::int64_t end = file.size_bytes();
   for (std::int64_t at = 0; at + block_bytes <= end && members.size() < most_members;) {
@@ -121,9 +122,11 @@ std::vector<TarMember> index_tar(const core::File& file, std::size_t most_member
     file.read_at(at, std::as_writable_bytes(std::span(block)));
     // Two blocks of zeros end an archive; what several archives in one have there is passed over.
     if (std::ranges::all_of(block, [](char c) { return c == 0; })) {
+      is_ended = true;
       at += block_bytes;
       continue;
     }
+    is_ended = false;
     const auto length = number_at(block, 124, 12);
     if (!has_checksum(block) || !length) fail_damaged(file, at, "there is no header of a member");
     const char type = block[156];
@@ -152,6 +155,9 @@ std::vector<TarMember> index_tar(const core::File& file, std::size_t most_member
   }
   if (end % block_bytes != 0 || (members.empty() && end == 0))
     fail_damaged(file, end, end == 0 ? "the file is empty" : "the file ends within a block");
+  // Whoever was cut off between two members has none.
+  if (!is_ended && members.size() < most_members && end > 0)
+    fail_damaged(file, end, "the zeros that end an archive are missing");
   return members;
 }
 

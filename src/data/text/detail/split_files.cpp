@@ -16,6 +16,7 @@
 #include "data/records/records.hpp"
 #include "data/text/detail/card.hpp"
 #include "data/text/detail/descriptions.hpp"
+#include "data/text/detail/shard_names.hpp"
 #include "data/text/listing.hpp"
 
 namespace finetune::data {
@@ -63,23 +64,11 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-bool are_digits(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-
-/// "train_sft" of "train_sft-00000-of-00003.parquet".
 std::string split_of_shard(std::string_view name) {
-  constexpr std::string_view of = "-of-";
-  constexpr std::size_t digits = 5;
   // As datasets' save_to_disk calls all its files; folders have the names of splits there.
   if (name.starts_with("data-") && name.ends_with(".arrow")) return "";
-  const std::size_t at = name.find(of);
-  if (at == std::string_view::npos || at < digits + 2 || name[at - digits - 1] != '-') return "";
-  const std::string_view behind = name.substr(at + of.size());
-  if (behind.size() < digits || !are_digits(behind.substr(0, digits)) ||
-      !are_digits(name.substr(at - digits, digits)))
-    return "";
-  return canonical(std::string(name.substr(0, at - digits - 1)));
+  const auto shard = shard_named(name);
+  return shard ? canonical(std::string(shard->of)) : "";
 }
 
 bool has_ending(const std::string& name, const std::vector<std::string_view>& endings) {
@@ -157,6 +146,23 @@ std::vector<NamedFile> files_of(const DataPath& where,
           files.push_back(
               {file, file.lexically_relative(where.path).string(), canonical(split.name)});
   return files;
+}
+
+/// Where README.md says which files there are, and none of them is here.
+void require_files_of_card(const DataPath& where) {
+  if (is_pattern(where.path)) return;
+  const std::vector<CardSubset> subsets = read_card(where.path);
+  const CardSubset* subset = chosen_subset(where, subsets);
+  if (subset == nullptr || subset->splits.empty()) return;
+  std::vector<std::string> patterns;
+  for (const CardSplit& split : subset->splits)
+    for (const std::string& pattern : split.patterns)
+      patterns.push_back(core::one_line(pattern));
+  core::fail(core::ErrorKind::input,
+             {where.path.string(), "has none of the files that its README.md names",
+              fmt::format("data_files are {}", fmt::join(patterns, ", ")),
+              fmt::format("Copy them, too, or name other files in {}, for example \"{}\".",
+                          where.path_key, (where.path / "*.jsonl").string())});
 }
 
 std::string listed_names(const std::vector<NamedFile>& files) {
@@ -303,6 +309,7 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
     std::erase_if(plain, [](std::string_view ending) {
       return ending.ends_with(".gz") || ending.ends_with(".zst") || ending.ends_with(".zstd");
     });
+    require_files_of_card(where);
     core::fail(
         core::ErrorKind::input,
         {where.path.string(), fmt::format("the folder has no {} file", fmt::join(plain, " or ")),
@@ -336,6 +343,12 @@ SplitFiles choose_split(const DataPath& where, const std::vector<std::string_vie
     } else {
       result.others[file.split].push_back(file.name);
     }
+  }
+  if (!names_files) {
+    std::vector<std::string> names;
+    for (const NamedFile& file : files)
+      if (takes_all || file.split == wanted) names.push_back(file.name);
+    require_all_shards(where.path, names, where.path_key);
   }
   require_one_kind(where, result.chosen);
   require_distinct(result.chosen, "Remove one, or name files in " + where.path_key + ".");
