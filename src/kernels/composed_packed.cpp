@@ -13,12 +13,13 @@
 #include "kernels/detail/device_constants.hpp"
 #include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
+#include "kernels/row_codes.hpp"
 
 namespace finetune::kernels::composed {
 namespace {
 
-/// Elements of NF4 that are unpacked at once: what is written on the way takes 6 bytes each, less
-/// than 64 MiB.
+/// Elements that are unpacked at once: what is written on the way takes 6 bytes each, less than 64
+/// MiB.
 constexpr std::int64_t most_elements = 1 << 23;
 /// The same of GPTQ, whose codes and groups are spread to words of 4 and 8 bytes.
 constexpr std::int64_t most_gptq_elements = 1 << 21;
@@ -76,10 +77,10 @@ std::span<const float> mxfp4_scales() {
   return table;
 }
 
-/// Eight 4-bit codes of each word [...] -> [..., 8], lowest bits first.
-at::Tensor codes_of_words(const at::Tensor& words) {
-  const at::Tensor shifts = at::arange(0, 32, 4, words.options());
-  return words.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(15);
+/// The codes of each word [...] -> [..., codes a word], lowest bits first.
+at::Tensor codes_of_words(const at::Tensor& words, std::int64_t bits) {
+  const at::Tensor shifts = at::arange(0, 32, bits, words.options());
+  return words.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and((1 << bits) - 1);
 }
 
 /// Whether the 16 random bits of each element of [N, dim] are below `threshold`.
@@ -150,20 +151,63 @@ void mxfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes,
   }
 }
 
+void integers_dequantize_(const at::Tensor& out, const RowIntegersTensors& matrix) {
+  const std::int64_t rows = out.size(0), columns = out.size(1), groups = matrix.scales.size(1);
+  const std::int64_t step = std::max<std::int64_t>(1, most_elements / columns);
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t num = std::min(step, rows - row);
+    at::Tensor codes = matrix.codes.narrow(0, row, num);
+    if (matrix.bits == 4)
+      codes = at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, -1).flatten(-2);
+    const at::Tensor wide = codes.to(at::kFloat).view({num, groups, columns / groups});
+    if (matrix.zeros.defined()) {
+      wide.sub_(matrix.zeros.narrow(0, row, num).to(at::kFloat).unsqueeze(-1));
+    } else {
+      wide.sub_(1 << (matrix.bits - 1));
+    }
+    wide.mul_(matrix.scales.narrow(0, row, num).unsqueeze(-1));
+    if (matrix.factor != 1) wide.mul_(matrix.factor);
+    out.narrow(0, row, num).copy_(wide.view({num, columns}));
+  }
+}
+
+void nvfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes, const at::Tensor& scales,
+                       const at::Tensor& divisor) {
+  const at::Tensor all = out.view({-1, nvfp4_block}), bytes = codes.view({-1, nvfp4_block / 2});
+  const at::Tensor pairs = constant_on_device_of(codes, mxfp4_levels_of_bytes()).view({256, 2});
+  constexpr std::int64_t most_blocks = most_elements / nvfp4_block;
+  for (std::int64_t first = 0; first < all.size(0); first += most_blocks) {
+    const std::int64_t count = std::min(most_blocks, all.size(0) - first);
+    const at::Tensor levels =
+        pairs.index_select(0, bytes.narrow(0, first, count).flatten().to(at::kInt));
+    const at::Tensor scale = scales.view({-1})
+                                 .narrow(0, first, count)
+                                 .view(at::kFloat8_e4m3fn)
+                                 .to(at::kFloat)
+                                 .div_(divisor);
+    at::Tensor target = all.narrow(0, first, count);
+    at::mul_out(target, levels.view({count, nvfp4_block}), scale.unsqueeze(1));
+  }
+}
+
 void gptq_dequantize_(at::Tensor& out, const GptqLayer& layer) {
   const std::int64_t word_rows = layer.qweight.size(0), outputs = layer.qweight.size(1);
   const at::Tensor scales = layer.scales.to(at::kFloat);
-  const at::Tensor zeros =
-      codes_of_words(layer.qzeros).flatten(-2).add_(layer.stored_zero_offset);  // [G, O]
-  const std::int64_t step = std::max<std::int64_t>(1, most_gptq_elements / (8 * outputs));
+  const std::int64_t codes_a_word = 32 / layer.bits;
+  const at::Tensor zeros = codes_of_words(layer.qzeros, layer.bits)
+                               .flatten(-2)
+                               .add_(layer.stored_zero_offset);  // [G, O]
+  const std::int64_t step =
+      std::max<std::int64_t>(1, most_gptq_elements / (codes_a_word * outputs));
   for (std::int64_t row = 0; row < word_rows; row += step) {
     const std::int64_t length = std::min(step, word_rows - row);
-    const at::Tensor codes = codes_of_words(layer.qweight.narrow(0, row, length))
+    const at::Tensor codes = codes_of_words(layer.qweight.narrow(0, row, length), layer.bits)
                                  .permute({0, 2, 1})
-                                 .reshape({length * 8, outputs});
-    const at::Tensor groups = layer.g_idx.narrow(0, row * 8, length * 8);
+                                 .reshape({length * codes_a_word, outputs});
+    const at::Tensor groups = layer.g_idx.narrow(0, row * codes_a_word, length * codes_a_word);
     const at::Tensor differences = (codes - zeros.index_select(0, groups)).to(at::kFloat);
-    out.narrow(0, row * 8, length * 8).copy_(scales.index_select(0, groups) * differences);
+    out.narrow(0, row * codes_a_word, length * codes_a_word)
+        .copy_(scales.index_select(0, groups) * differences);
   }
 }
 

@@ -27,10 +27,28 @@ at::Tensor nf4_dequantize(const at::Tensor& codes, const Nf4Maxima& maxima, std:
 /// [N / 32] (kernels/mxfp4.hpp).
 void mxfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes, const at::Tensor& exponents);
 
-/// As in the files: qweight [I/8, O], qzeros [G, O/8] int32, scales [G, O] f16, g_idx [I] int32.
+/// Integers row by row (kernels/row_codes.hpp): codes u8 [R, C * bits / 8], scales fp32 [R, G],
+/// zeros u8 [R, G] or undefined: half of the codes.
+struct RowIntegersTensors {
+  at::Tensor codes, scales, zeros;
+  std::int64_t bits = 8;
+  double factor = 1;
+};
+
+/// `out` [R, C], contiguous, float or bf16.
+void integers_dequantize_(const at::Tensor& out, const RowIntegersTensors& matrix);
+
+/// `out` [R, C], contiguous, float or bf16, receives the numbers of codes u8 [R, C / 2] with scales
+/// u8 (e4m3) [R, C / 16], which `divisor` fp32 [1] divides.
+void nvfp4_dequantize_(const at::Tensor& out, const at::Tensor& codes, const at::Tensor& scales,
+                       const at::Tensor& divisor);
+
+/// As in the files, with n = 32 / bits codes a word: qweight [I/n, O], qzeros [G, O/n] int32,
+/// scales [G, O] f16, g_idx [I] int32.
 struct GptqLayer {
   at::Tensor qweight, qzeros, scales, g_idx;
   std::int64_t stored_zero_offset;
+  std::int64_t bits = 4;
 };
 
 /// `out` [I, O], float or bf16, with rows of any stride, receives W^T.

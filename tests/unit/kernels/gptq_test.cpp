@@ -9,14 +9,16 @@ namespace {
 
 /// A packed layer of random words.
 struct Layer {
-  std::int64_t inputs, outputs, offset = 1;
+  std::int64_t inputs, outputs, bits = 4, offset = 1;
   at::Tensor qweight, qzeros, scales, g_idx;
 
-  Layer(std::int64_t num_inputs, std::int64_t num_outputs, std::int64_t groups)
+  Layer(std::int64_t num_inputs, std::int64_t num_outputs, std::int64_t groups,
+        std::int64_t num_bits = 4)
       : inputs(num_inputs),
         outputs(num_outputs),
-        qweight(words(inputs / 8, outputs, 1)),
-        qzeros(words(groups, outputs / 8, 2)),
+        bits(num_bits),
+        qweight(words(inputs / a_word(), outputs, 1)),
+        qzeros(words(groups, outputs / a_word(), 2)),
         scales((normal<float>({groups, outputs}, 3) * 0.01).to(at::kHalf)),
         g_idx(at::arange(inputs, at::kLong).div(inputs / groups, "floor").to(at::kInt)) {}
 
@@ -28,6 +30,8 @@ struct Layer {
     scales = golden["scales"];
     g_idx = golden["g_idx"];
   }
+
+  std::int64_t a_word() const { return 32 / bits; }
 
   static at::Tensor words(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -48,22 +52,25 @@ struct Layer {
                             .outputs = outputs,
                             .stored_zero_offset = offset,
                             .out = elements<T>(out).data(),
-                            .out_stride = outputs + wider});
+                            .out_stride = outputs + wider,
+                            .bits = bits});
     return out;
   }
 
   /// The definition, one code after the other.
   at::Tensor expected() const {
     const at::Tensor out = at::empty({inputs, outputs}, at::kFloat);
-    const auto code = [](const at::Tensor& words, std::int64_t word, std::int64_t i) {
-      return static_cast<int>(
-          elements<std::uint32_t>(words)[static_cast<std::size_t>(word)] >> (4 * (i % 8)) & 15u);
+    const auto code = [&](const at::Tensor& words, std::int64_t word, std::int64_t i) {
+      return static_cast<int>(elements<std::uint32_t>(words)[static_cast<std::size_t>(word)] >>
+                                  (bits * (i % a_word())) &
+                              ((1u << bits) - 1));
     };
     for (std::int64_t i = 0; i < inputs; ++i) {
       const std::int64_t g = g_idx[i].item<std::int64_t>();
       for (std::int64_t o = 0; o < outputs; ++o) {
-        const int zero = code(qzeros, g * (outputs / 8) + o / 8, o) + static_cast<int>(offset);
-        const int difference = code(qweight, i / 8 * outputs + o, i) - zero;
+        const int zero =
+            code(qzeros, g * (outputs / a_word()) + o / a_word(), o) + static_cast<int>(offset);
+        const int difference = code(qweight, i / a_word() * outputs + o, i) - zero;
         out[i][o] = scales[g][o].item<float>() * static_cast<float>(difference);
       }
     }
@@ -87,6 +94,21 @@ TEST(Gptq, UnpacksGroupsOfEverySize) {
     const Layer layer(256, 24, groups);
     EXPECT_TRUE(same_bits(layer.unpacked<float>(), layer.expected()));
   }
+}
+
+TEST(Gptq, UnpacksEightBits) {
+  for (const std::int64_t offset : {0, 1}) {
+    Layer layer(132, 268, 3, 8);  // words of four; more than one tile of outputs, and part of one
+    layer.g_idx = integers(3, 132, 5).to(at::kInt);
+    layer.offset = offset;
+    EXPECT_TRUE(same_bits(layer.unpacked<float>(), layer.expected()));
+    EXPECT_TRUE(same_bits(layer.unpacked<bf16>(), layer.expected().to(at::kBFloat16)));
+    at::Tensor out = at::empty({132, 268}, at::kFloat);
+    composed::gptq_dequantize_(
+        out, {layer.qweight, layer.qzeros, layer.scales, layer.g_idx, offset, layer.bits});
+    EXPECT_TRUE(same_bits(out, layer.expected()));
+  }
+  EXPECT_ANY_THROW(Layer(64, 64, 1, 16).unpacked<float>());
 }
 
 TEST(Gptq, UnpacksInputsInAnyOrder) {
