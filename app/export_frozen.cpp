@@ -46,8 +46,9 @@ FrozenTensors::FrozenTensors(const ExportJob& job,
   for (model::Parameter& row : model.parameters.rows) {
     row.trainable = job.found.manifest.find(train::kind_master, row.name) >= 0;
     if (row.trainable) continue;
+    const bool is_packed = base::is_fp8_in(*files, row) || !row.of_files.is_dense();
     const core::DType dtype =
-        base::is_fp8_in(*files, row) ? model.architecture.file_dtype : files->entry(row.name).dtype;
+        is_packed ? model.architecture.file_dtype : files->entry(row.name).dtype;
     specs_.push_back({row.name, dtype, row.shape});
   }
   if (const auto recipe = base::kept_in_fp8(*base)) model::keep_in_fp8(*recipe, model.parameters);

@@ -31,14 +31,23 @@ std::string fp8_name(const model::Packing& packing) {
   return packing.group_size == 0 ? fp8_of_rows : fp8_of_blocks;
 }
 
+/// Of 4 bits as earlier versions wrote it.
+std::string gptq_name(const model::Packing& packing) {
+  if (packing.writer == model::Packing::Writer::awq) return "awq";
+  return packing.bits == 4 ? "gptq" : fmt::format("gptq, {} bits", packing.bits);
+}
+
 /// How frozen weights are kept; they may be dense in part.
 std::string packing_of(const model::ParameterTable& table) {
   for (const model::Parameter& row : table.rows) {
-    if (row.packing.kind == model::Packing::Kind::gptq) return "gptq";
+    if (row.packing.kind == model::Packing::Kind::gptq) return gptq_name(row.packing);
     if (row.packing.kind == model::Packing::Kind::nf4)
       return row.packing.nests ? "nf4, nested" : "nf4";
     if (row.packing.kind == model::Packing::Kind::fp8) return fp8_name(row.packing);
     if (row.packing.kind == model::Packing::Kind::mxfp4) return "mxfp4 of the files";
+    if (row.packing.kind == model::Packing::Kind::nvfp4) return "nvfp4 of the files";
+    if (row.packing.kind == model::Packing::Kind::integers)
+      return fmt::format("{}-bit integers of the files", row.packing.bits);
   }
   return "none";
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/detail/agree_over_parts.hpp"
+#include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
@@ -54,6 +55,8 @@ std::vector<weights::ExpectedTensor> expected_tensors(const weights::ModelFiles&
       add_expected_fp8(files, row, expected);
     } else if (is_mxfp4_in(files, row)) {
       add_expected_mxfp4(files, row, expected);
+    } else if (!row.of_files.is_dense()) {
+      add_expected(files, as_in_files(row), table, expected);
     } else {
       expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
     }
@@ -98,6 +101,8 @@ WeightSource files_source(const weights::ModelFiles& files, const model::Paramet
     if (is_fp8_in(files, table.row(row)))
       return read_fp8_values(files, table.row(row), first, target);
     if (is_mxfp4_in(files, table.row(row))) return mxfp4->read(table.row(row), first, target);
+    if (!table.row(row).of_files.is_dense())
+      return read_unpacked(files, table.row(row), first, target);
     files.read(
         tensor_slice(
             table.row(row),

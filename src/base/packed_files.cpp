@@ -9,7 +9,10 @@
 #include <limits>
 #include <string>
 
-#include "base/detail/quantise.hpp"
+#include "base/detail/awq_files.hpp"
+#include "base/detail/integer_files.hpp"
+#include "base/detail/read_scales.hpp"
+#include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "core/error.hpp"
@@ -26,6 +29,14 @@ using model::Packing;
 constexpr const char* state_suffix = ".quant_state.bitsandbytes__nf4";
 constexpr const char *level_suffix = ".quant_map", *nested_level_suffix = ".nested_quant_map";
 constexpr std::int64_t largest_state_bytes = 65536;
+
+bool is_awq(const model::Parameter& row) {
+  return row.packing.writer == Packing::Writer::awq;
+}
+
+bool is_by_row(const model::Parameter& row) {
+  return row.packing.kind == Packing::Kind::integers || row.packing.kind == Packing::Kind::nvfp4;
+}
 
 std::string plane_name(const model::Parameter& row, const model::Plane& plane) {
   return model::packed_name(row) + plane.suffix;
@@ -73,15 +84,6 @@ float read_offset(const weights::ModelFiles& files, const model::Parameter& row)
     refuse(files, name, fmt::format("has a nested_offset of {}", offset),
            "it is no finite number in fp32");
   return static_cast<float>(offset);
-}
-
-/// Elements [first, ...) of a plane that scales others.
-void require_finite_plane(const weights::ModelFiles& files, const std::string& name,
-                          const model::Plane& plane, std::int64_t first,
-                          std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / static_cast<std::size_t>(core::size_bytes(plane.dtype)));
-  core::convert(plane.dtype, bytes, core::DType::f32, std::as_writable_bytes(std::span(values)));
-  require_finite(files.folder().string(), name, plane.shape, first, values);
 }
 
 /// Files may say what their codes mean: only that is read which `levels` say as well.
@@ -159,6 +161,8 @@ void add_expected(const weights::ModelFiles& files, const model::Parameter& row,
                   std::vector<weights::ExpectedTensor>& expected) {
   if (row.packing.kind == Packing::Kind::fp8) return add_expected_fp8(files, row, expected);
   if (row.packing.kind == Packing::Kind::mxfp4) return add_expected_mxfp4(files, row, expected);
+  if (is_awq(row)) return add_expected_awq(row, expected);
+  if (is_by_row(row)) return add_expected_rows(files, row, expected);
   const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
   for (const model::Plane& plane : model::planes(row, core::DType::f32))
     if (plane.suffix != ".offset")
@@ -181,6 +185,8 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
   if (row.packing.kind == Packing::Kind::fp8) return read_fp8_plane(files, row, i, first, target);
   if (row.packing.kind == Packing::Kind::mxfp4)
     return read_mxfp4_plane(files, row, i, first, target);
+  if (is_awq(row)) return read_awq_plane(files, row, i, first, target);
+  if (is_by_row(row)) return read_rows_plane(files, row, i, first, target);
   const model::Plane plane = model::planes(row, core::DType::f32).at(static_cast<std::size_t>(i));
   if (plane.suffix == ".offset") {
     const float offset = read_offset(files, row);
@@ -189,6 +195,8 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
   }
   const bool is_gptq = row.packing.kind == Packing::Kind::gptq;
   const bool is_groups = is_gptq && i == model::gptq_plane::groups;
+  if (plane.dtype == core::DType::f32 || plane.dtype == core::DType::f16)
+    return read_finite(files, plane_name(row, plane), plane, first, target);
   if (is_groups && files.entry(plane_name(row, plane)).dtype == core::DType::i64) {
     read_wide_groups(files, plane_name(row, plane), plane, first, target);
   } else {
@@ -199,16 +207,16 @@ void read_plane(const weights::ModelFiles& files, const model::Parameter& row, i
                 .count = std::ssize(target) / core::size_bytes(plane.dtype)},
                target);
   }
-  if (plane.dtype == core::DType::f32 || plane.dtype == core::DType::f16)
-    require_finite_plane(files, plane_name(row, plane), plane, first, target);
   if (is_groups) require_groups(files, row, target, first);
 }
 
 void require_whole(const weights::ModelFiles& files, const model::ParameterTable& table) {
-  for (const model::Parameter& row : table.rows)
-    if (row.packing.in_files &&
-        (row.packing.kind == Packing::Kind::gptq || row.packing.kind == Packing::Kind::nf4))
-      require_beside(files, row);
+  for (const model::Parameter& of_table : table.rows) {
+    const model::Parameter row = as_in_files(of_table);
+    const bool has_more = (row.packing.kind == Packing::Kind::gptq && !is_awq(row)) ||
+                          row.packing.kind == Packing::Kind::nf4;
+    if (row.packing.in_files && has_more) require_beside(files, row);
+  }
 }
 
 void require_known_levels(const weights::ModelFiles& files, const model::ParameterTable& table) {
@@ -221,8 +229,10 @@ void require_known_levels(const weights::ModelFiles& files, const model::Paramet
 }
 
 void require_zero_biases(const weights::ModelFiles& files, const model::ParameterTable& table) {
-  for (const model::Parameter& row : table.rows) {
-    if (row.packing.kind != Packing::Kind::gptq || !files.contains(bias_name(row))) continue;
+  for (const model::Parameter& of_table : table.rows) {
+    const model::Parameter row = as_in_files(of_table);
+    const bool is_gptq = row.packing.kind == Packing::Kind::gptq && !is_awq(row);
+    if (!is_gptq || !files.contains(bias_name(row))) continue;
     const std::string bias = bias_name(row);
     if (std::ranges::any_of(table.rows,
                             [&](const model::Parameter& other) { return other.name == bias; }))

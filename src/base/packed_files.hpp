@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that a model's files hold in 4 bits: GPTQ's, and those that bitsandbytes wrote; and those
-// in FP8 and MXFP4 (base/fp8_files.hpp, base/mxfp4_files.hpp).
+// Tensors that a model's files hold in few bits: GPTQ's, and those that bitsandbytes wrote in NF4;
+// and those of the other *_files.hpp here and in detail/: AWQ, FP8, MXFP4, integers row by row,
+// NVFP4.
 
 #include <cstddef>
 #include <cstdint>

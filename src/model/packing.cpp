@@ -8,13 +8,14 @@
 
 #include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
+#include "kernels/row_codes.hpp"
 
 namespace finetune::model {
 namespace {
 
 using core::DType;
 
-constexpr std::int64_t codes_a_word = 8;
+constexpr std::int64_t bits_a_word = 32;
 
 std::int64_t pieces(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
@@ -40,8 +41,9 @@ std::vector<Plane> gptq_planes(const Parameter& parameter) {
   // Inputs may be of any group: who has a part of them has the scales of all groups.
   const std::int64_t all_inputs = parameter.held ? parameter.held->shape[1] : inputs;
   const std::int64_t groups = group > 0 ? pieces(all_inputs, group) : 1;
-  return {{".qweight", DType::i32, {inputs / codes_a_word, outputs}},
-          {".qzeros", DType::i32, {groups, outputs / codes_a_word}},
+  const std::int64_t codes = codes_a_word(parameter.packing);
+  return {{".qweight", DType::i32, {inputs / codes, outputs}},
+          {".qzeros", DType::i32, {groups, outputs / codes}},
           {".scales", DType::f16, {groups, outputs}},
           {".g_idx", DType::i32, {inputs}}};
 }
@@ -63,11 +65,43 @@ std::vector<Plane> mxfp4_planes(const Parameter& parameter) {
           {"_scales", DType::u8, {num, outputs, blocks}}};
 }
 
+std::vector<Plane> integers_planes(const Parameter& parameter) {
+  const Packing& packing = parameter.packing;
+  const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
+  const std::vector<std::int64_t> groups = {
+      outputs, packing.group_size > 0 ? pieces(inputs, packing.group_size) : 1};
+  const bool are_words = packing.writer == Packing::Writer::compressed_words;
+  std::vector<Plane> all = {
+      {are_words ? "_packed" : "", DType::u8, {outputs, inputs * packing.bits / 8}},
+      {"_scale", DType::f32, groups}};
+  if (packing.has_zeros) all.push_back({"_zero_point", DType::u8, groups});
+  return all;
+}
+
+std::vector<Plane> nvfp4_planes(const Parameter& parameter) {
+  const std::int64_t outputs = parameter.shape[0], inputs = parameter.shape[1];
+  return {{"_packed", DType::u8, {outputs, inputs / 2}},
+          {"_scale", DType::u8, {outputs, inputs / kernels::nvfp4_block}},
+          {"_global_scale", DType::f32, {1}}};
+}
+
 std::string why_not_mxfp4(const Parameter& parameter) {
   if (parameter.shape.size() != 3) return "it is no tensor of all experts of a layer";
   if (parameter.shape[1] % kernels::mxfp4_block == 0) return "";
   return fmt::format("its {} inputs are no multiple of {} that share a scale", parameter.shape[1],
                      kernels::mxfp4_block);
+}
+
+std::string why_not_by_row(const Parameter& parameter, const Packing& packing) {
+  const std::int64_t together = elements_together(packing), inputs = parameter.shape[1];
+  // Groups of any size are whole words, too.
+  for (const std::int64_t whole : {together, codes_a_word(packing)})
+    if (inputs % whole != 0)
+      return fmt::format("its {} inputs are no multiple of {}", inputs,
+                         whole == together && packing.group_size > 0
+                             ? fmt::format("{} that share a scale", whole)
+                             : fmt::format("{} codes a word", whole));
+  return "";
 }
 
 }  // namespace
@@ -88,6 +122,10 @@ std::vector<Plane> planes(const Parameter& parameter, core::DType compute) {
       return fp8_planes(parameter);
     case Packing::Kind::mxfp4:
       return mxfp4_planes(parameter);
+    case Packing::Kind::integers:
+      return integers_planes(parameter);
+    case Packing::Kind::nvfp4:
+      return nvfp4_planes(parameter);
     default:
       return {{"", dense_dtype(parameter, compute), parameter.shape}};
   }
@@ -100,6 +138,31 @@ std::string packed_name(const Parameter& parameter) {
   return parameter.name.substr(0, parameter.name.size() - weight.size());
 }
 
+std::int64_t codes_a_word(const Packing& packing) {
+  return bits_a_word / packing.bits;
+}
+
+std::string packing_name(const Packing& packing) {
+  switch (packing.kind) {
+    case Packing::Kind::dense:
+      break;
+    case Packing::Kind::nf4:
+      return "NF4";
+    case Packing::Kind::gptq:
+      return fmt::format("{} {}-bit", packing.writer == Packing::Writer::awq ? "AWQ" : "GPTQ",
+                         packing.bits);
+    case Packing::Kind::fp8:
+      return "FP8";
+    case Packing::Kind::mxfp4:
+      return "MXFP4";
+    case Packing::Kind::integers:
+      return fmt::format("{}-bit integers", packing.bits);
+    case Packing::Kind::nvfp4:
+      return "NVFP4";
+  }
+  return "";
+}
+
 std::int64_t elements_together(const Packing& packing) {
   switch (packing.kind) {
     case Packing::Kind::dense:
@@ -107,13 +170,23 @@ std::int64_t elements_together(const Packing& packing) {
     case Packing::Kind::nf4:
       return kernels::nf4_block;
     case Packing::Kind::gptq:
-      return codes_a_word;
+      return codes_a_word(packing);
     case Packing::Kind::fp8:
       return std::max<std::int64_t>(1, packing.group_size);
     case Packing::Kind::mxfp4:
       return kernels::mxfp4_block;
+    case Packing::Kind::integers:
+      return packing.group_size > 0 ? packing.group_size : codes_a_word(packing);
+    case Packing::Kind::nvfp4:
+      return kernels::nvfp4_block;
   }
   return 1;
+}
+
+std::int64_t rows_together(const Packing& packing) {
+  const bool is_by_row =
+      packing.kind == Packing::Kind::integers || packing.kind == Packing::Kind::nvfp4;
+  return is_by_row ? 1 : elements_together(packing);
 }
 
 std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
@@ -122,6 +195,8 @@ std::string why_not_packed(const Parameter& parameter, const Packing& packing) {
   if (packing.kind == Packing::Kind::nf4) return "";
   if (packing.kind == Packing::Kind::mxfp4) return why_not_mxfp4(parameter);
   if (parameter.shape.size() != 2) return "it is no matrix";
+  if (rows_together(packing) != elements_together(packing))
+    return why_not_by_row(parameter, packing);
   // The last blocks of files may be smaller.
   const bool has_any_size = packing.kind == Packing::Kind::fp8 && packing.in_files;
   const std::int64_t together = has_any_size ? 1 : elements_together(packing);

@@ -38,18 +38,32 @@ struct Packing {
   enum class Kind {
     dense,  ///< in the computation's dtype
     nf4,    ///< 4-bit normal floats in blocks of 64 (Dettmers et al. 2023, arXiv 2305.14314)
-    gptq,   ///< 4-bit integers with a scale and a zero a group (Frantar et al. 2022, 2210.17323)
+    gptq,   ///< integers of 4 or 8 bits with a scale and a zero per group of inputs (Frantar et al.
+            ///< 2022, arXiv 2210.17323; Lin et al. 2023, AWQ, arXiv 2306.00978)
     fp8,    ///< e4m3 with a scale per row or block (model/fp8.hpp)
     mxfp4,  ///< experts in 4-bit floats, 32 of which share a power of two (OCP 2023, MX formats
             ///< v1.0)
+    integers,  ///< of 4 or 8 bits, row by row, with scales per group of inputs or per row
+    nvfp4,     ///< 4-bit floats, 16 of which share a scale in e4m3, with one factor per matrix
+  };
+  /// Who wrote the files, where the kind alone does not say it.
+  enum class Writer {
+    any,
+    awq,               ///< gptq: eight outputs a word, interleaved (base/detail/awq_files.hpp)
+    compressed_words,  ///< integers: as words of compressed-tensors' "pack-quantized"
+    compressed_bytes,  ///< integers: a byte each, "int-quantized"
+    bitsandbytes,      ///< integers: a byte each, whose scales are 127 times as large
   };
   Kind kind = Kind::dense;
   bool in_files = false;  ///< the model's files have it packed like this
   bool nests = true;      ///< nf4: the blocks' maxima are quantised as well
-  /// gptq: inputs that share scale and zero; fp8: the side of the blocks that share a scale. 0: all
-  /// inputs.
+  /// gptq, integers: inputs that share scale and zero; fp8: the side of the blocks that share a
+  /// scale. 0: all inputs.
   std::int64_t group_size = 0;
-  int zero_offset = 1;  ///< gptq: what is to be added to a stored zero
+  int zero_offset = 1;     ///< gptq: what is to be added to a stored zero
+  int bits = 4;            ///< gptq, integers: of a code
+  bool has_zeros = false;  ///< integers: a zero per scale; else it is half of the codes
+  Writer writer = Writer::any;
 
   bool is_dense() const { return kind == Kind::dense; }
   /// In 8 bits as products read it, with powers of two for scales; files have any scales.
@@ -135,6 +149,7 @@ struct Parameter {
   /// Trained: of its rows only these, such as those of new tokens; the others stay as they are.
   std::optional<RowSpan> trained_rows = {};
   Packing packing = {};
+  Packing of_files = {};  ///< dense here, but packed like this in the files: unpacked as it is read
   Packing published =
       {};                ///< trained: how it is gathered, dense or fp8; the master weights are not
   Adapted adapted = {};  ///< what lies on top of it

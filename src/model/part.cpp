@@ -206,7 +206,8 @@ std::string why_not_packed(const Parameter& row, std::int64_t tp) {
               ? (box.extent[1] == in
                      ? box.begin[0] * in % whole != 0 || box.extent[0] * in % whole != 0
                      : in % whole != 0 || box.begin[1] % whole != 0 || box.extent[1] % whole != 0)
-              : cuts(box, row.shape, 0, whole) || cuts(box, row.shape, 1, whole);
+              : cuts(box, row.shape, 0, rows_together(row.packing)) ||
+                    cuts(box, row.shape, 1, whole);
       if (is_cut)
         return fmt::format("{} is packed in {} of {} numbers, some of which would be cut", row.name,
                            row.packing.kind == Packing::Kind::gptq ? "words" : "blocks", whole);

@@ -41,27 +41,6 @@ core::Regex pattern_of_wildcards(std::string_view name, const std::string& where
   return {pattern + "\\z", false, where};
 }
 
-/// The one group of a model that has the same form in all of its layers.
-SettingsReader only_group(const SettingsReader& reader) {
-  const SettingsReader groups = reader.object("config_groups");
-  if (groups.json().size() != 1)
-    reader.fail(fmt::format("\"config_groups\" has {} groups", groups.json().size()),
-                "one group, of all linear layers, is read", other_model);
-  const std::string name = groups.json().begin().key();
-  SettingsReader group = groups.object(name.c_str());
-  if (group.texts("targets") != std::vector<std::string>{"Linear"})
-    group.fail("\"targets\" is not [\"Linear\"]", "one group, of all linear layers, is read",
-               other_model);
-  return group;
-}
-
-void require_format(const SettingsReader& reader) {
-  const std::string format = reader.text("format", "float-quantized");
-  if (format != "float-quantized" && format != "naive-quantized")
-    reader.fail(fmt::format("format \"{}\"", core::one_line(format)),
-                "of compressed-tensors \"float-quantized\" is read: FP8", other_model);
-}
-
 }  // namespace
 
 Quantization read_fp8(const SettingsReader& reader) {
@@ -76,40 +55,19 @@ Quantization read_fp8(const SettingsReader& reader) {
   return result;
 }
 
-Quantization read_compressed_tensors(const SettingsReader& reader) {
-  require_format(reader);
-  for (const char* key : {"transform_config", "sparsity_config"}) {
-    const SettingsReader other = reader.object(key);
-    if (!other.json().empty() && other.text("format", "") != "dense")
-      reader.fail(fmt::format("has a \"{}\"", key), "weights in FP8 are read as they are",
-                  other_model);
-  }
-  const SettingsReader group = only_group(reader);
-  require_format(group);
-  const SettingsReader weights = group.object("weights");
-  if (weights.integer("num_bits", 0) != 8 || weights.text("type", "") != "float")
-    weights.fail("the weights are not in FP8",
-                 fmt::format("num_bits is {}, type is \"{}\"", weights.integer("num_bits", 0),
-                             core::one_line(weights.text("type", ""))),
-                 other_model);
+Packing read_compressed_fp8(const SettingsReader& weights) {
+  if (weights.integer("num_bits", 0) != 8)
+    weights.fail(fmt::format("num_bits {} with type \"float\"", weights.integer("num_bits", 0)),
+                 "of floats those of 8 bits are read, and those of 4 bits in NVFP4", other_model);
   const std::string strategy = weights.text("strategy", "tensor");
   if (strategy != "tensor" && strategy != "channel" && strategy != "block")
     weights.fail(fmt::format("strategy \"{}\"", core::one_line(strategy)),
                  "\"tensor\", \"channel\" and \"block\" are read", other_model);
-  Quantization result;
-  result.packing = packing_of(strategy == "block" ? side_of_blocks(weights, "block_structure") : 0);
-  if (strategy == "block" && result.packing.group_size == 0)
+  const Packing packing =
+      packing_of(strategy == "block" ? side_of_blocks(weights, "block_structure") : 0);
+  if (strategy == "block" && packing.group_size == 0)
     weights.fail("has no \"block_structure\"", "it is the size of the blocks", other_model);
-  constexpr std::string_view expression = "re:";
-  for (const std::string& name : reader.texts("ignore")) {
-    if (name.starts_with(expression)) {
-      result.not_converted_patterns.emplace_back(name.substr(expression.size()), false,
-                                                 reader.where() + ": ignore");
-    } else {
-      result.not_converted.push_back(name);
-    }
-  }
-  return result;
+  return packing;
 }
 
 Quantization read_modelopt(const SettingsReader& reader, const char* excluded) {

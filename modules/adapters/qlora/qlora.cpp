@@ -2,20 +2,16 @@
 #include "adapters/qlora/qlora.hpp"
 
 #include "adapters/lora/lora.hpp"
-#include "core/error.hpp"
 
 namespace finetune::adapters::qlora {
 namespace {
 
-/// Every matrix of a block, adapted or not; embedding, head and routers stay as they are.
+/// Every matrix of a block, adapted or not; embedding, head and routers stay as they are, and so
+/// does what the model's files have packed.
 void rewrite(const model::AdapterSettings& settings, const std::string& where,
              model::ParameterTable& table) {
   using Kind = model::Packing::Kind;
   for (model::Parameter& row : table.rows) {
-    if (row.packing.kind == Kind::gptq)
-      core::fail(core::ErrorKind::deck,
-                 {where, "adapter.name = \"qlora\", but the model is in GPTQ's 4 bits already",
-                  "qlora quantises weights that are not", "Set adapter.name = \"lora\"."});
     const bool is_matrix = row.role == model::Role::linear || row.role == model::Role::expert;
     if (!is_matrix || row.packing.in_files) continue;
     row.packing = {.kind = Kind::nf4, .nests = settings.double_quant};

@@ -5,10 +5,10 @@
 
 #include <memory>
 
+#include "base/detail/unpacked_values.hpp"
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
-#include "kernels/gptq.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 
@@ -26,11 +26,6 @@ std::int64_t pieces(std::int64_t count, std::int64_t of) {
   return (count + of - 1) / of;
 }
 
-template <typename T>
-std::span<const T> as(const Plane& plane) {
-  return {reinterpret_cast<const T*>(plane.data()), plane.size() / sizeof(T)};
-}
-
 std::vector<float> dequantise(const Nf4Tensor& tensor, std::int64_t count) {
   std::vector<float> values(size(count));
   kernels::nf4_dequantize<float>({.codes = tensor.codes,
@@ -42,46 +37,13 @@ std::vector<float> dequantise(const Nf4Tensor& tensor, std::int64_t count) {
   return values;
 }
 
-std::vector<float> dequantise_nf4(const model::Parameter& row, const std::vector<Plane>& planes) {
-  std::vector<float> values(size(row.count()));
-  kernels::Nf4<float> args{.codes = as<std::uint8_t>(planes[model::nf4_plane::codes]),
-                           .out = values};
-  if (row.packing.nests) {
-    args.absmax_codes = as<std::uint8_t>(planes[model::nf4_plane::maxima]);
-    args.nested_absmax = as<float>(planes[model::nf4_plane::nested_maxima]);
-    args.offset = as<float>(planes[model::nf4_plane::offset])[0];
-  } else {
-    args.absmax = as<float>(planes[model::nf4_plane::maxima]);
-  }
-  kernels::nf4_dequantize(args);
-  return values;
-}
-
-std::vector<float> dequantise_gptq(const model::Parameter& row, const std::vector<Plane>& planes) {
-  const std::int64_t outputs = row.shape[0], inputs = row.shape[1];
-  at::Tensor transposed = at::empty({inputs, outputs}, at::kFloat);
-  kernels::gptq_dequantize<float>({.qweight = as<std::int32_t>(planes[model::gptq_plane::codes]),
-                                   .qzeros = as<std::int32_t>(planes[model::gptq_plane::zeros]),
-                                   .scales = as<kernels::f16>(planes[model::gptq_plane::scales]),
-                                   .g_idx = as<std::int32_t>(planes[model::gptq_plane::groups]),
-                                   .inputs = inputs,
-                                   .outputs = outputs,
-                                   .stored_zero_offset = row.packing.zero_offset,
-                                   .out = transposed.data_ptr<float>(),
-                                   .out_stride = outputs});
-  std::vector<float> values(size(row.count()));
-  at::from_blob(values.data(), {outputs, inputs}, at::kFloat).copy_(transposed.t());
-  return values;
-}
-
 std::vector<float> unpack(const weights::ModelFiles& files, const model::Parameter& row) {
   std::vector<Plane> planes;
   for (const model::Plane& plane : model::planes(row, core::DType::f32)) {
     planes.emplace_back(size(plane.size_bytes()));
     read_plane(files, row, static_cast<int>(planes.size()) - 1, 0, planes.back());
   }
-  return row.packing.kind == Packing::Kind::gptq ? dequantise_gptq(row, planes)
-                                                 : dequantise_nf4(row, planes);
+  return numbers_of_planes(row, planes);
 }
 
 std::vector<float> rounded_to_fp8(const weights::ModelFiles& files, const model::Parameter& row) {
@@ -117,6 +79,7 @@ ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& r
   return [&files, &row, mxfp4](std::int64_t first, std::span<float> target) {
     if (is_fp8_in(files, row)) return read_fp8_values(files, row, first, target);
     if (is_mxfp4_in(files, row)) return mxfp4->read(row, first, target);
+    if (!row.of_files.is_dense()) return read_unpacked(files, row, first, target);
     files.read({.name = row.name,
                 .shape = row.shape,
                 .dtype = core::DType::f32,
@@ -127,9 +90,9 @@ ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& r
 }
 
 std::vector<float> base_weight(const weights::ModelFiles& files, const model::Parameter& row) {
-  if (row.packing.in_files &&
-      (row.packing.kind == Packing::Kind::gptq || row.packing.kind == Packing::Kind::nf4))
-    return unpack(files, row);
+  const bool says_itself =  // what values_in reads
+      row.packing.kind == Packing::Kind::fp8 || row.packing.kind == Packing::Kind::mxfp4;
+  if (row.packing.in_files && !says_itself) return unpack(files, row);
   if (row.packing.is_operand()) return rounded_to_fp8(files, row);
   if (row.packing.kind == Packing::Kind::nf4)
     return dequantise(quantise(row, values_in(files, row)), row.count());

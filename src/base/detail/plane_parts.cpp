@@ -7,6 +7,7 @@
 #include "core/dtype.hpp"
 #include "core/error.hpp"
 #include "kernels/nf4.hpp"
+#include "kernels/row_codes.hpp"
 #include "model/packing.hpp"
 #include "model/part.hpp"
 
@@ -15,8 +16,6 @@ namespace {
 
 using model::Packing;
 using Runs = std::function<void(std::int64_t logical, std::int64_t count)>;
-
-constexpr std::int64_t codes_a_word = 8;
 
 bool is_gptq(const model::Parameter& row) {
   return row.packing.kind == Packing::Kind::gptq;
@@ -28,6 +27,14 @@ bool is_fp8(const model::Parameter& row) {
 
 bool is_mxfp4(const model::Parameter& row) {
   return row.packing.kind == Packing::Kind::mxfp4;
+}
+
+bool is_integers(const model::Parameter& row) {
+  return row.packing.kind == Packing::Kind::integers;
+}
+
+bool is_nvfp4(const model::Parameter& row) {
+  return row.packing.kind == Packing::Kind::nvfp4;
 }
 
 const core::Box& only_box(const model::Parameter& row) {
@@ -68,10 +75,11 @@ void for_each_gptq_run(const model::Parameter& row, int plane, std::int64_t firs
   const core::Box& box = only_box(row);
   const std::int64_t out = box.begin[0], in = box.begin[1];
   if (plane == at::groups) return f(in + first, count);
-  const std::int64_t a_column = plane == at::zeros ? codes_a_word : 1;
+  const std::int64_t a_word = model::codes_a_word(row.packing);
+  const std::int64_t a_column = plane == at::zeros ? a_word : 1;
   const std::int64_t columns = box.extent[0] / a_column;
   const std::int64_t all_columns = row.held->shape[0] / a_column;
-  const std::int64_t first_row = plane == at::codes ? in / codes_a_word : 0;
+  const std::int64_t first_row = plane == at::codes ? in / a_word : 0;
   while (count > 0) {
     const std::int64_t i = first / columns, j = first % columns;
     const std::int64_t size = std::min(count, columns - j);
@@ -81,27 +89,48 @@ void for_each_gptq_run(const model::Parameter& row, int plane, std::int64_t firs
   }
 }
 
-/// Scales of a matrix in 8 bits are of rows, or of blocks of as many rows as columns.
-void for_each_fp8_run(const model::Parameter& row, int plane, std::int64_t first,
-                      std::int64_t count, const Runs& f) {
-  if (plane == model::fp8_plane::values) return model::for_each_run(row, first, count, f);
-  const std::int64_t side = row.packing.group_size, together = std::max<std::int64_t>(1, side);
+/// What has an element for each tile of `rows` rows and `columns` columns of a matrix; 0: of all
+/// columns.
+void for_each_tile_run(const model::Parameter& row, std::int64_t rows, std::int64_t columns,
+                       std::int64_t first, std::int64_t count, const Runs& f) {
   const std::int64_t inputs = row.shape[1], all_inputs = row.held->shape[1];
-  const auto blocks = [side](std::int64_t size) {
-    return side == 0 ? 1 : (size + side - 1) / side;
+  const auto tiles = [columns](std::int64_t size) {
+    return columns == 0 ? 1 : (size + columns - 1) / columns;
   };
-  const std::int64_t columns = blocks(inputs), all_columns = blocks(all_inputs);
+  const std::int64_t across = tiles(inputs), all_across = tiles(all_inputs);
   while (count > 0) {
-    const std::int64_t i = first / columns, j = first % columns;
-    const std::int64_t size = std::min(count, columns - j);
+    const std::int64_t i = first / across, j = first % across;
+    const std::int64_t size = std::min(count, across - j);
     model::for_each_run(
-        row, i * together * inputs + j * side, 1, [&](std::int64_t logical, std::int64_t) {
+        row, i * rows * inputs + j * columns, 1, [&](std::int64_t logical, std::int64_t) {
           const std::int64_t in = logical % all_inputs;
-          f(logical / all_inputs / together * all_columns + (side == 0 ? 0 : in / side), size);
+          f(logical / all_inputs / rows * all_across + (columns == 0 ? 0 : in / columns), size);
         });
     first += size;
     count -= size;
   }
+}
+
+/// Scales of a matrix in 8 bits are of rows, or of blocks of as many rows as columns.
+void for_each_fp8_run(const model::Parameter& row, int plane, std::int64_t first,
+                      std::int64_t count, const Runs& f) {
+  if (plane == model::fp8_plane::values) return model::for_each_run(row, first, count, f);
+  const std::int64_t side = row.packing.group_size;
+  for_each_tile_run(row, std::max<std::int64_t>(1, side), side, first, count, f);
+}
+
+void for_each_integers_run(const model::Parameter& row, int plane, std::int64_t first,
+                           std::int64_t count, const Runs& f) {
+  if (plane == model::integers_plane::codes)
+    return for_each_run_of(row, 8 / row.packing.bits, first, count, f);
+  for_each_tile_run(row, 1, row.packing.group_size, first, count, f);
+}
+
+void for_each_nvfp4_run(const model::Parameter& row, int plane, std::int64_t first,
+                        std::int64_t count, const Runs& f) {
+  namespace at = model::nvfp4_plane;
+  if (plane == at::factor) return f(first, count);
+  for_each_run_of(row, plane == at::codes ? 2 : kernels::nvfp4_block, first, count, f);
 }
 
 /// Of all experts of a layer a rank has some, whole.
@@ -152,6 +181,8 @@ void for_each_plane_run(const model::Parameter& row, int plane, std::int64_t fir
   if (is_gptq(row)) return for_each_gptq_run(row, plane, first, count, f);
   if (is_fp8(row)) return for_each_fp8_run(row, plane, first, count, f);
   if (is_mxfp4(row)) return for_each_mxfp4_run(row, plane, first, count, f);
+  if (is_integers(row)) return for_each_integers_run(row, plane, first, count, f);
+  if (is_nvfp4(row)) return for_each_nvfp4_run(row, plane, first, count, f);
   core::check(plane != model::nf4_plane::maxima || keeps_maxima(row),
               "maxima are those of the logical tensor");
   for_each_nf4_run(row, plane, first, count, f);
@@ -161,14 +192,15 @@ bool is_counted(const model::Parameter& row, int plane) {
   if (!row.held) return true;
   if (row.held->holder > 0) return false;
   if (row.packing.is_dense() || is_mxfp4(row)) return true;
-  if (is_fp8(row)) {
+  if (is_fp8(row) || is_integers(row)) {
     // Of rows that ranks share each has the scale; they have the columns in order.
-    const bool is_of_rows = plane == model::fp8_plane::scales && row.packing.group_size == 0;
+    const bool is_of_rows = plane != model::fp8_plane::values && row.packing.group_size == 0;
     return !is_of_rows || row.held->boxes.empty() || row.held->boxes.front().begin[1] == 0;
   }
+  if (is_nvfp4(row) && plane != model::nvfp4_plane::factor) return true;
   const core::Box& box = only_box(row);
-  if (!is_gptq(row))
-    return plane != model::nf4_plane::offset || (box.begin[0] == 0 && box.begin[1] == 0);
+  const bool is_of_all = is_nvfp4(row) || plane == model::nf4_plane::offset;
+  if (!is_gptq(row)) return !is_of_all || (box.begin[0] == 0 && box.begin[1] == 0);
   // Along its inputs a matrix is cut but for zeros and scales, along its outputs but for groups.
   namespace at = model::gptq_plane;
   if (plane == at::codes) return true;

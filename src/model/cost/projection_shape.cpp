@@ -214,11 +214,23 @@ std::int64_t unpacked_mxfp4(const ProjectionShape& shape, const CostSettings& se
   return bytes + (settings.compute == core::DType::f16 ? fp32_bytes * elements : 0);
 }
 
+/// Of integers and NVFP4, which a kernel of the CPU alone unpacks. Next to the numbers, as above.
+std::int64_t unpacked_rows(const ProjectionShape& shape, const CostSettings& settings) {
+  constexpr std::int64_t bytes_an_element = 6;
+  const bool is_wide = settings.compute == core::DType::f16;
+  std::int64_t bytes = core::size_bytes(settings.compute) * shape.num_unpacked;
+  if (settings.is_composed || settings.on_gpu || is_wide)
+    bytes += std::min(pieces_bytes, bytes_an_element * shape.largest_matrix);
+  return bytes + (is_wide ? fp32_bytes * shape.largest_matrix : 0);
+}
+
 }  // namespace
 
 std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& settings) {
   if (shape.packing.is_dense()) return 0;
   if (shape.packing.kind == Packing::Kind::mxfp4) return unpacked_mxfp4(shape, settings);
+  if (shape.packing.kind == Packing::Kind::integers || shape.packing.kind == Packing::Kind::nvfp4)
+    return unpacked_rows(shape, settings);
   const std::int64_t element = core::size_bytes(settings.compute);
   std::int64_t bytes = element * shape.num_unpacked;
   if (shape.packing.kind == Packing::Kind::fp8 && shape.packing.in_files)

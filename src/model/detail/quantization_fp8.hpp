@@ -11,9 +11,9 @@ namespace finetune::model {
 /// "weight_block_size" says so. Throws: ErrorKind::input for other formats and sizes of blocks.
 Quantization read_fp8(const SettingsReader& reader);
 
-/// quant_method "compressed-tensors": one group of all linear layers in FP8, with a scale per
-/// matrix, row or block. Throws: ErrorKind::input for all else, naming what.
-Quantization read_compressed_tensors(const SettingsReader& reader);
+/// The "weights" of a group of compressed-tensors in FP8, with a scale per matrix, row or block.
+/// Throws: ErrorKind::input for all else, naming the key.
+Packing read_compressed_fp8(const SettingsReader& weights);
 
 /// What NVIDIA's ModelOpt says: "quant_algo" FP8 has a scale per matrix; without one the weights
 /// are as they were. `excluded` is the key of the modules that are not converted.

@@ -11,6 +11,7 @@
 #include "kernels/gpu_kernels.hpp"
 #include "kernels/mxfp4.hpp"
 #include "kernels/nf4.hpp"
+#include "kernels/row_codes.hpp"
 #include "model/packing.hpp"
 
 namespace finetune::model {
@@ -38,6 +39,13 @@ bool with_kernel_type(const at::Tensor& target, const F& f) {
 /// Compositions unpack to fp32 and bf16; half is made from fp32.
 at::ScalarType composed_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf ? at::kFloat : dtype;
+}
+
+/// `target`, or new memory where compositions do not know its dtype.
+at::Tensor in_composed_dtype(const at::Tensor& target) {
+  const at::ScalarType dtype = composed_dtype(target.scalar_type());
+  return dtype == target.scalar_type() ? target
+                                       : at::empty_like(target, target.options().dtype(dtype));
 }
 
 /// target [out, in], contiguous.
@@ -87,13 +95,18 @@ void unpack_gptq(const MatrixPlanes& matrix, const at::Tensor& target_t) {
                                               .outputs = outputs,
                                               .stored_zero_offset = zero_offset,
                                               .out = static_cast<T*>(target_t.data_ptr()),
-                                              .out_stride = target_t.stride(0)},
+                                              .out_stride = target_t.stride(0),
+                                              .bits = matrix.row->packing.bits},
                              kernels::place_on(target_t.device()));
   });
   if (is_done) return;
-  const kernels::composed::GptqLayer layer{codes.view({inputs / 8, outputs}),
-                                           zeros.view({-1, outputs / 8}),
-                                           scales.view({-1, outputs}), groups, zero_offset};
+  const std::int64_t a_word = codes_a_word(matrix.row->packing);
+  const kernels::composed::GptqLayer layer{codes.view({inputs / a_word, outputs}),
+                                           zeros.view({-1, outputs / a_word}),
+                                           scales.view({-1, outputs}),
+                                           groups,
+                                           zero_offset,
+                                           matrix.row->packing.bits};
   at::Tensor out = target_t;
   const at::ScalarType dtype = composed_dtype(target_t.scalar_type());
   if (dtype == target_t.scalar_type()) return kernels::composed::gptq_dequantize_(out, layer);
@@ -166,6 +179,59 @@ at::Tensor unpack_mxfp4(const at::Tensor& codes, const at::Tensor& exponents, st
   return target.to(dtype);
 }
 
+/// bitsandbytes keeps the largest magnitude of a row, which the code 127 stands for; 1 / 127 in
+/// fp32.
+constexpr float bitsandbytes_factor = 7.874015718698502e-3f;
+
+/// target [out, in], contiguous.
+void unpack_integers(const MatrixPlanes& matrix, const at::Tensor& target) {
+  namespace at_plane = integers_plane;
+  const Packing& packing = matrix.row->packing;
+  const std::int64_t rows = target.size(0), columns = target.size(1);
+  const std::int64_t group = packing.group_size > 0 ? packing.group_size : columns;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor scales = matrix.planes.at(at_plane::scales);
+  const at::Tensor zeros = packing.has_zeros ? matrix.planes.at(at_plane::zeros) : at::Tensor();
+  const float factor = packing.writer == Packing::Writer::bitsandbytes ? bitsandbytes_factor : 1.0f;
+  const bool is_done =
+      target.is_cpu() && with_kernel_type(target, [&]<typename T>() {
+        kernels::integers_dequantize<T>(
+            {.codes = values<std::uint8_t>(codes),
+             .scales = values<float>(scales),
+             .zeros =
+                 zeros.defined() ? values<std::uint8_t>(zeros) : std::span<const std::uint8_t>(),
+             .columns = columns,
+             .group = group,
+             .bits = packing.bits,
+             .factor = factor},
+            {static_cast<T*>(target.data_ptr()), static_cast<std::size_t>(target.numel())});
+      });
+  if (is_done) return;
+  const at::Tensor out = in_composed_dtype(target);
+  kernels::composed::integers_dequantize_(
+      out, {codes.view({rows, -1}), scales.view({rows, -1}),
+            zeros.defined() ? zeros.view({rows, -1}) : zeros, packing.bits, factor});
+  if (!out.is_same(target)) at::Tensor(target).copy_(out);
+}
+
+/// target [out, in], contiguous.
+void unpack_nvfp4(const MatrixPlanes& matrix, const at::Tensor& target) {
+  namespace at_plane = nvfp4_plane;
+  const at::Tensor codes = matrix.planes.at(at_plane::codes);
+  const at::Tensor scales = matrix.planes.at(at_plane::scales);
+  const at::Tensor factor = matrix.planes.at(at_plane::factor);
+  const bool is_done =
+      target.is_cpu() && with_kernel_type(target, [&]<typename T>() {
+        kernels::nvfp4_dequantize<T>(
+            values<std::uint8_t>(codes), values<std::uint8_t>(scales), values<float>(factor)[0],
+            {static_cast<T*>(target.data_ptr()), static_cast<std::size_t>(target.numel())});
+      });
+  if (is_done) return;
+  const at::Tensor out = in_composed_dtype(target);
+  kernels::composed::nvfp4_dequantize_(out, codes, scales, factor);
+  if (!out.is_same(target)) at::Tensor(target).copy_(out);
+}
+
 bool is_gptq(const MatrixPlanes& matrix) {
   return matrix.row->packing.kind == Packing::Kind::gptq;
 }
@@ -181,15 +247,13 @@ at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtyp
                         all.row->shape[0], *all.row, dtype)
         .transpose(1, 2);
   }
-  const bool is_transposed = is_gptq(matrices.front());
+  // GPTQ's words go along the inputs: where all are such, the matrix comes out transposed.
+  const bool is_transposed = std::ranges::all_of(matrices, is_gptq);
   std::vector<std::int64_t> shape = matrices.front().row->shape;
   shape[0] = 0;
-  for (const MatrixPlanes& matrix : matrices) {
+  for (const MatrixPlanes& matrix : matrices)
     shape[0] += matrix.row->shape[0];
-    core::check(is_gptq(matrix) == is_transposed, "matrices read as one are packed in one way");
-  }
   const at::TensorOptions options = matrices.front().planes.front().options().dtype(dtype);
-  // GPTQ's words go along the inputs: its matrix comes out transposed.
   const at::Tensor whole =
       is_transposed ? at::empty({shape[1], shape[0]}, options).t() : at::empty(shape, options);
   std::int64_t first = 0;
@@ -198,10 +262,18 @@ at::Tensor unpack(const std::vector<MatrixPlanes>& matrices, at::ScalarType dtyp
     first += matrix.row->shape[0];
     if (is_transposed) {
       unpack_gptq(matrix, part.t());
+    } else if (is_gptq(matrix)) {
+      const at::Tensor own = at::empty({part.size(1), part.size(0)}, options);
+      unpack_gptq(matrix, own);
+      part.copy_(own.t());
     } else if (matrix.row->packing.is_dense()) {
       part.copy_(matrix.planes.front().view(matrix.row->shape));
     } else if (matrix.row->packing.kind == Packing::Kind::fp8) {
       unpack_fp8(matrix, part);
+    } else if (matrix.row->packing.kind == Packing::Kind::integers) {
+      unpack_integers(matrix, part);
+    } else if (matrix.row->packing.kind == Packing::Kind::nvfp4) {
+      unpack_nvfp4(matrix, part);
     } else {
       unpack_nf4(matrix, part);
     }

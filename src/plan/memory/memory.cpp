@@ -10,6 +10,7 @@
 
 #include "core/message_size.hpp"
 #include "model/cost/scratch.hpp"
+#include "model/packing.hpp"
 #include "plan/layout/fp8_layout.hpp"
 #include "plan/layout/stages.hpp"
 #include "plan/machine/detail/collectives.hpp"
@@ -94,23 +95,22 @@ class MemoryPlan {
   void add_frozen() {
     using Kind = model::Packing::Kind;
     std::map<Kind, std::int64_t> bytes;
+    std::map<Kind, std::string> names;
     for (const UnitLayout& unit : shards_.units())
-      for (const FrozenPlane& plane : unit.planes)
+      for (const FrozenPlane& plane : unit.planes) {
+        const model::Packing& packing = table_.row(plane.row).packing;
         // Of experts that ranks share out there are fewer shards.
-        bytes[table_.row(plane.row).packing.kind] +=
+        bytes[packing.kind] +=
             plane.count * core::size_bytes(plane.dtype) * (shards_.num_shards() / unit.num_shards);
+        names[packing.kind] =
+            packing.is_dense() ? name_of_dtype(numbers_.compute) : model::packing_name(packing);
+      }
     std::int64_t left = shards_.frozen_shard_bytes();
     for (auto it = bytes.rbegin(); it != bytes.rend(); ++it) {
       const bool is_last = std::next(it) == bytes.rend();
       const std::int64_t share = is_last ? left : it->second / shards_.num_shards();
 
-      add(Category::weights,
-          "frozen, " + (it->first == Kind::nf4     ? "NF4"
-                        : it->first == Kind::gptq  ? "GPTQ 4-bit"
-                        : it->first == Kind::fp8   ? "FP8"
-                        : it->first == Kind::mxfp4 ? "MXFP4"
-                                                   : name_of_dtype(numbers_.compute)),
-          share);
+      add(Category::weights, "frozen, " + names[it->first], share);
       left -= share;
     }
   }

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/python_json.hpp"
+#include "model/packing.hpp"
 
 namespace finetune::train {
 namespace {
@@ -118,10 +119,15 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
 
 namespace {
 
-/// Of what is unpacked to be trained; null: of nothing.
-const char* unpacked_name(const model::Packing& packing) {
+/// What is not unpacked to be trained.
+bool stays_packed(const model::Packing& packing) {
+  return packing.kind == model::Packing::Kind::nf4;
+}
+
+/// Whether the files' tensors themselves say how they are packed, each for itself.
+bool is_seen_in_files(const model::Packing& packing) {
   using Kind = model::Packing::Kind;
-  return packing.kind == Kind::fp8 ? "FP8" : packing.kind == Kind::mxfp4 ? "MXFP4" : nullptr;
+  return packing.kind == Kind::fp8 || packing.kind == Kind::mxfp4;
 }
 
 }  // namespace
@@ -129,13 +135,14 @@ const char* unpacked_name(const model::Packing& packing) {
 void unpack_trained(const model::Quantization& quantization, const std::string& deck,
                     const std::filesystem::path& folder, model::ParameterTable& table) {
   if (quantization.packing.is_dense()) return;
-  if (unpacked_name(quantization.packing) == nullptr)
+  if (stays_packed(quantization.packing))
     core::fail(core::ErrorKind::deck,
                {deck, "adapter.name = \"none\" would train all weights",
                 (folder / "config.json").string() + " says that they are kept in 4 bits",
                 "Set adapter.name = \"lora\"."});
   for (model::Parameter& row : table.rows) {
     if (!row.packing.in_files) continue;
+    if (!is_seen_in_files(row.packing)) row.of_files = row.packing;
     row.packing = {};
     row.trainable = true;
   }
@@ -149,7 +156,7 @@ std::string unpacking_note(const model::Quantization& quantization,
   return fmt::format(
       "all weights are trained, and those that the model's files hold in {} are unpacked as they "
       "are read",
-      unpacked_name(quantization.packing));
+      model::packing_name(quantization.packing));
 }
 
 void rewrite_for(const model::AdapterSettings& settings, const std::string& where,

@@ -46,9 +46,8 @@ DescribedModel describe_model(const comm::Communicator& world, const std::filesy
 /// part.
 void set_vocab_size(std::int64_t vocab_size, core::Json& config);
 
-/// Makes dense rows of those that the model's files have packed, to train all weights: what is in
-/// FP8 or MXFP4 is unpacked as it is read. `deck` and `folder` begin messages. Throws:
-/// ErrorKind::deck for other weights in 4 bits.
+/// Makes dense rows of those that the model's files have packed, to train all weights: they are
+/// unpacked as they are read. `deck` and `folder` begin messages. Throws: ErrorKind::deck for NF4.
 void unpack_trained(const model::Quantization& quantization, const std::string& deck,
                     const std::filesystem::path& folder, model::ParameterTable& table);
 

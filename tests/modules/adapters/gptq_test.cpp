@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA beside GPTQ's 4-bit weights trains as beside the same weights unpacked, whatever ranks
-// share.
+// LoRA on packed weights of GPTQ and other programs trains as on the same weights unpacked,
+// whatever ranks share.
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include "modules/golden_steps.hpp"
 #include "optimizers/adamw/adamw.hpp"
 #include "train/step/step.hpp"
+#include "unit/base/packed_models.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::gptq_test {
@@ -105,6 +106,27 @@ INSTANTIATE_TEST_SUITE_P(Choices, Gptq,
                                          GptqChoice{.group_size = 128, .is_v2 = true},
                                          GptqChoice{.group_size = -1, .has_config_beside = true},
                                          GptqChoice{.group_size = 32, .act_order = true}));
+
+/// Of tests/golden/packed.
+class Published : public testing::TestWithParam<std::string> {};
+
+TEST_P(Published, TrainsAsTheUnpackedModel) {
+  const auto& world = tests::world();
+  const auto packed = tests::packed_folder(GetParam());
+  const weights::TestFolder folder;
+  tests::write_unpacked(GetParam(), folder.path() / "dense");
+  const Losses expected = train(folder.path() / "dense", tests::mesh_of({}, 1), {});
+  expect_close(train(packed, tests::mesh_of(world, world.size()), {}), expected);
+  const tests::Parts pair{.tp = 2};
+  const model::ParameterTable table = tests::PackedModel(GetParam()).table;
+  if (!tests::can_have(world.size(), 0, pair) || !model::why_not(table, pair.tp).empty()) return;
+  expect_close(
+      train(packed, tests::mesh_of(world, 0, pair), {.determinism = plan::Determinism::run}),
+      expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Published, testing::ValuesIn(tests::packed_names()),
+                         [](const auto& of) { return of.param; });
 
 }  // namespace
 }  // namespace finetune::gptq_test

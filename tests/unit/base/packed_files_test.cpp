@@ -9,38 +9,19 @@
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 #include "model/quantization.hpp"
+#include "unit/base/tensors.hpp"
 #include "unit/weights/support.hpp"
 
 namespace finetune::base::packed_files_test {
 namespace {
 
+using tests::Tensors;
 using weights::TestFolder;
 using weights::Thrown;
 using weights::thrown_by;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-/// Collects tensors for one file.
-class Tensors {
- public:
-  template <typename T>
-  Tensors& add(const std::string& name, const char* dtype, const std::vector<std::int64_t>& shape,
-               const std::vector<T>& values) {
-    const std::size_t begin = data_.size();
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-    header_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
-    return *this;
-  }
-  weights::ModelFiles in(const TestFolder& folder) const {
-    folder.put("model.safetensors", weights::file_of(header_.dump(), data_));
-    return weights::ModelFiles::open(folder.path());
-  }
-
- private:
-  core::Json header_ = core::Json::object();
-  std::string data_;
-};
 
 model::Parameter nf4_row(bool nests) {
   model::Parameter row{.name = "w", .shape = {3, 64}};

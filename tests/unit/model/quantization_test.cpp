@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What published models say of their weights in FP8.
+// What published models say of their weights in few bits.
 
 #include "model/quantization.hpp"
 
@@ -165,9 +165,11 @@ TEST(QuantizationInFp8, OfOtherKindsIsRefusedByName) {
   expect_refused({{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "FP8 of \"e5m2\" (e4m3 is read)");
   Json config = compressed(by_channel);
   config["format"] = "nvfp4-pack-quantized";
-  expect_refused(config, "format \"nvfp4-pack-quantized\"");
-  config = compressed({{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}});
-  expect_refused(config, "the weights are not in FP8 (num_bits is 8, type is \"int\")");
+  expect_refused(config, "num_bits 8 (NVFP4 has 4)");
+  config["format"] = "marlin-24";
+  expect_refused(config, "format \"marlin-24\" (\"float-quantized\" (FP8), ");
+  expect_refused(compressed({{"num_bits", 4}, {"type", "float"}, {"strategy", "channel"}}),
+                 "num_bits 4 with type \"float\"");
   expect_refused(compressed({{"num_bits", 8}, {"type", "float"}, {"strategy", "group"}}),
                  "strategy \"group\"");
   expect_refused(compressed({{"num_bits", 8}, {"type", "float"}, {"strategy", "block"}}),
@@ -182,6 +184,129 @@ TEST(QuantizationInFp8, OfOtherKindsIsRefusedByName) {
   config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
   expect_refused(config, "has a \"sparsity_config\"");
   expect_refused(compressed(by_channel, {"re:(unclosed"}), "is no regular expression");
+}
+
+const Json awq = {{"quant_method", "awq"}, {"bits", 4},
+                  {"group_size", 128},     {"version", "gemm"},
+                  {"zero_point", true},    {"modules_to_not_convert", nullptr}};
+
+Json with(Json config, const std::string& key, const Json& value) {
+  config[key] = value;
+  return config;
+}
+
+TEST(QuantizationByAwq, IsThatOfGptqInAnotherOrder) {
+  const Quantization q = read(awq);
+  EXPECT_EQ(q.packing.kind, Packing::Kind::gptq);
+  EXPECT_EQ(q.packing.writer, Packing::Writer::awq);
+  EXPECT_EQ(q.packing.group_size, 128);
+  EXPECT_EQ(q.packing.zero_offset, 0);
+  EXPECT_EQ(q.packing.bits, 4);
+  EXPECT_EQ(num_packed(q), 14);
+  EXPECT_EQ(num_packed(read(with(awq, "modules_to_not_convert", {"k_proj"}))), 12);
+  // As AutoAWQ's own file had it.
+  const Quantization old = read({{"quant_method", "awq"},
+                                 {"w_bit", 4},
+                                 {"q_group_size", 64},
+                                 {"version", "GEMM"},
+                                 {"zero_point", true}});
+  EXPECT_EQ(old.packing.group_size, 64);
+}
+
+TEST(QuantizationByAwq, OfOtherKindsIsRefusedByKey) {
+  expect_refused(with(awq, "bits", 8), "AWQ with bits 8 (4 bits are read)");
+  expect_refused(with(awq, "version", "gemv"), "AWQ with version \"gemv\" (\"gemm\" is read");
+  expect_refused(with(awq, "zero_point", false), "AWQ with zero_point false");
+  expect_refused(with(awq, "group_size", 16), "AWQ with group_size 16 (-1, 32, 64 and 128 are");
+}
+
+TEST(QuantizationByGptq, HasFourOrEightBits) {
+  const Json gptq = {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", -1}};
+  const Quantization q = read(gptq);
+  EXPECT_EQ(q.packing.bits, 8);
+  EXPECT_EQ(q.packing.zero_offset, 1);
+  EXPECT_EQ(q.packing.writer, Packing::Writer::any);
+  EXPECT_EQ(num_packed(q), 14) << "words of four codes";
+  expect_refused(with(gptq, "bits", 3), "GPTQ with 3 bits (4 and 8 bits are read)");
+}
+
+const Json by_group = {{"num_bits", 4},
+                       {"type", "int"},
+                       {"strategy", "group"},
+                       {"group_size", 16},
+                       {"symmetric", false}};
+
+Json as(const std::string& format, const Json& weights) {
+  return with(compressed(weights), "format", format);
+}
+
+TEST(QuantizationToIntegers, IsReadAsCompressedTensorsWritesIt) {
+  const Quantization words = read(as("pack-quantized", by_group));
+  EXPECT_EQ(words.packing.kind, Packing::Kind::integers);
+  EXPECT_EQ(words.packing.writer, Packing::Writer::compressed_words);
+  EXPECT_EQ(words.packing.bits, 4);
+  EXPECT_EQ(words.packing.group_size, 16);
+  EXPECT_TRUE(words.packing.has_zeros);
+  EXPECT_EQ(num_packed(words), 14);
+  const Quantization bytes =
+      read(as("int-quantized", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}}));
+  EXPECT_EQ(bytes.packing.writer, Packing::Writer::compressed_bytes);
+  EXPECT_EQ(bytes.packing.bits, 8);
+  EXPECT_EQ(bytes.packing.group_size, 0);
+  EXPECT_FALSE(bytes.packing.has_zeros);
+  EXPECT_EQ(read(as("int-quantized", by_group)).packing.bits, 8) << "a byte each";
+  // The format of the group counts more.
+  Json mixed = as("mixed-precision", by_group);
+  mixed["config_groups"]["group_0"]["format"] = "pack-quantized";
+  EXPECT_EQ(read(mixed).packing.bits, 4);
+  EXPECT_EQ(num_packed(read(as("pack-quantized", with(by_group, "actorder", "weight")))), 14);
+}
+
+TEST(QuantizationToIntegers, OfOtherKindsIsRefusedByKey) {
+  const auto refused = [](const std::string& key, const Json& value, const std::string& text) {
+    expect_refused(as("pack-quantized", with(by_group, key, value)), text);
+  };
+  refused("num_bits", 3, "config_groups: group_0: weights: num_bits 3 (4 and 8 are read)");
+  refused("actorder", "group", "weights: actorder \"group\"");
+  refused("strategy", "block", "strategy \"block\" (of integers \"tensor\", \"channel\" and");
+  refused("group_size", 12, "group_size 12 (multiples of 8 are read)");
+  refused("type", "uint", "type \"uint\" (\"int\" and \"float\" are read)");
+  expect_refused(as("marlin-24", by_group), "type \"int\" with format \"marlin-24\"");
+  const Quantization wide = read(as("pack-quantized", with(by_group, "group_size", 32)));
+  EXPECT_NE(refusal([&] {
+              (void)num_packed(wide);
+            }).find("its 48 inputs are no multiple of 32 that share a scale"),
+            std::string::npos);
+}
+
+TEST(QuantizationToIntegers, IsReadAsBitsandbytesWritesIt) {
+  const Json config = {{"quant_method", "bitsandbytes"},
+                       {"load_in_8bit", true},
+                       {"llm_int8_threshold", 6.0},
+                       {"llm_int8_skip_modules", {"lm_head", "v_proj"}}};
+  const Quantization q = read(config);
+  EXPECT_EQ(q.packing.kind, Packing::Kind::integers);
+  EXPECT_EQ(q.packing.writer, Packing::Writer::bitsandbytes);
+  EXPECT_EQ(q.packing.bits, 8);
+  EXPECT_EQ(num_packed(q), 12);
+  expect_refused(with(config, "llm_int8_has_fp16_weight", true),
+                 "llm_int8_has_fp16_weight is true");
+  expect_refused(with(config, "load_in_8bit", false), "neither load_in_4bit nor load_in_8bit");
+  expect_refused({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}},
+                 "bnb_4bit_quant_type \"fp4\"");
+}
+
+TEST(QuantizationInNvfp4, HasGroupsOfSixteen) {
+  const Json nvfp4 = {{"num_bits", 4},
+                      {"type", "float"},
+                      {"strategy", "tensor_group"},
+                      {"group_size", 16},
+                      {"symmetric", true}};
+  const Quantization q = read(as("nvfp4-pack-quantized", nvfp4));
+  EXPECT_EQ(q.packing.kind, Packing::Kind::nvfp4);
+  EXPECT_EQ(num_packed(q), 14);
+  expect_refused(as("nvfp4-pack-quantized", with(nvfp4, "group_size", 32)), "group_size 32");
+  expect_refused(as("nvfp4-pack-quantized", with(nvfp4, "symmetric", false)), "symmetric false");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ model::Architecture small() {
   return a;
 }
 
-enum class Base { trained, dense, nf4, gptq };
+enum class Base { trained, dense, nf4, gptq, integers };
 
 model::ParameterTable table_of(const model::Architecture& a, Base base,
                                model::AdapterSettings settings = {}) {
@@ -57,7 +57,16 @@ model::ParameterTable table_of(const model::Architecture& a, Base base,
     packed.packing = {.kind = model::Packing::Kind::gptq, .in_files = true, .group_size = 128};
     model::mark_packed(packed, "config.json", table);
   }
-  if (base == Base::dense || base == Base::gptq)
+  if (base == Base::integers) {
+    model::Quantization packed;
+    packed.packing = {.kind = model::Packing::Kind::integers,
+                      .in_files = true,
+                      .group_size = 128,
+                      .bits = 8,
+                      .has_zeros = true};
+    model::mark_packed(packed, "config.json", table);
+  }
+  if (base == Base::dense || base == Base::gptq || base == Base::integers)
     model::put_on(adapters::lora::adapter(), settings, "", table);
   if (base == Base::nf4) model::put_on(adapters::qlora::adapter(), settings, "", table);
   return table;
@@ -108,6 +117,16 @@ TEST(Adapters, ListWhatIsPackedApart) {
   EXPECT_EQ(bytes_of(dense, "unpacked matrices", Category::gathered), 0);
   // Gate and up together, in bf16.
   EXPECT_EQ(bytes_of(nf4, "unpacked matrices", Category::gathered), 2 * 2 * 512 * 1408);
+}
+
+TEST(Adapters, CountCodesScalesAndZerosOfIntegers) {
+  const model::ParameterTable table = table_of(small(), Base::integers);
+  std::int64_t bytes = 0;
+  for (const model::Parameter& row : table.rows)
+    if (!row.packing.is_dense()) bytes += row.count() + row.count() / 128 * (4 + 1);
+  const Plan plan = make(request(small(), 1), table);
+  // Planes are aligned.
+  EXPECT_NEAR(bytes_of(plan, "frozen, 8-bit integers"), bytes, 1e-3 * static_cast<double>(bytes));
 }
 
 TEST(Adapters, GatherOfNf4AboutAQuarterOfBf16) {

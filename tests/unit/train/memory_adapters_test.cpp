@@ -35,7 +35,8 @@ enum class Base {
   fp8,
   fp8_blocks,
   fp8_of_files,
-  fp8_blocks_of_files
+  fp8_blocks_of_files,
+  integers
 };
 
 struct Kind {
@@ -78,6 +79,13 @@ constexpr std::int64_t group_size = 64;
 model::Packing packing_of_files(Base base) {
   using Kind = model::Packing::Kind;
   if (base == Base::gptq) return {.kind = Kind::gptq, .in_files = true, .group_size = group_size};
+  if (base == Base::integers)
+    return {.kind = Kind::integers,
+            .in_files = true,
+            .nests = false,
+            .group_size = group_size,
+            .bits = 4,
+            .has_zeros = true};
   const bool has_blocks = base == Base::fp8_blocks_of_files;
   if (has_blocks || base == Base::fp8_of_files)
     return {.kind = Kind::fp8,
@@ -160,9 +168,13 @@ void read_fp8(int plane, std::span<std::byte> target) {
 /// Random weights; words of GPTQ whose scales are small and whose groups follow each other.
 base::WeightSource source_of(const Case& run, const model::ParameterTable& table) {
   base::WeightSource source = tests::scattered_source(architecture(run), table);
-  const bool is_fp8 = packing_of_files(run.kind.base).kind == model::Packing::Kind::fp8;
-  source.plane = [is_fp8](int row, int plane, std::int64_t first, std::span<std::byte> target) {
-    if (is_fp8) return read_fp8(plane, target);
+  const auto kind = packing_of_files(run.kind.base).kind;
+  // Integers have their scales in the same place, and any codes and zeros.
+  const bool is_by_scales =
+      kind == model::Packing::Kind::fp8 || kind == model::Packing::Kind::integers;
+  source.plane = [is_by_scales](int row, int plane, std::int64_t first,
+                                std::span<std::byte> target) {
+    if (is_by_scales) return read_fp8(plane, target);
     for (std::size_t i = 0; i < target.size(); ++i)
       target[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(row)) % 251);
     if (plane == model::gptq_plane::scales) {
@@ -213,7 +225,8 @@ const std::vector<Kind>& kinds() {
       {.name = "Fp8WithDora", .base = Base::fp8, .has_magnitudes = true},
       {.name = "Fp8Blocks", .base = Base::fp8_blocks},
       {.name = "Fp8OfFiles", .base = Base::fp8_of_files},
-      {.name = "Fp8BlocksOfFiles", .base = Base::fp8_blocks_of_files}};
+      {.name = "Fp8BlocksOfFiles", .base = Base::fp8_blocks_of_files},
+      {.name = "Integers", .base = Base::integers}};
   return all;
 }
 

@@ -20,16 +20,18 @@
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "model/packing.hpp"
 #include "weights/model_files.hpp"
 #include "weights/peft.hpp"
 
 namespace finetune::train {
 namespace {
 
-/// How the files have what is trained, where that is in few bits; else null.
-const char* few_bits_of(const weights::ModelFiles& files, const model::Parameter& row) {
-  if (!row.trainable) return nullptr;
-  return base::is_fp8_in(files, row) ? "FP8" : base::is_mxfp4_in(files, row) ? "MXFP4" : nullptr;
+/// How the files have what is trained, where that is in few bits; else nothing.
+std::string few_bits_of(const weights::ModelFiles& files, const model::Parameter& row) {
+  if (!row.trainable) return "";
+  if (!row.of_files.is_dense()) return model::packing_name(row.of_files);
+  return base::is_fp8_in(files, row) ? "FP8" : base::is_mxfp4_in(files, row) ? "MXFP4" : "";
 }
 
 /// How an export writes what is trained of the model in `files`. Logs where they come from.
@@ -37,12 +39,12 @@ checkpoint::Texts dtypes_in(const weights::ModelFiles& files, const FirstWeights
   checkpoint::Texts dtypes;
   std::map<std::string, int> unpacked;
   for (const model::Parameter& row : weights.parameters.rows) {
-    const char* few_bits = few_bits_of(files, row);
-    if (few_bits != nullptr) ++unpacked[few_bits];
+    const std::string few_bits = few_bits_of(files, row);
+    if (!few_bits.empty()) ++unpacked[few_bits];
     if (row.trainable && row.adapts < 0)
       dtypes[row.name] =
-          core::name(row.is_new || few_bits != nullptr ? weights.architecture.file_dtype
-                                                       : files.entry(row.name).dtype);
+          core::name(row.is_new || !few_bits.empty() ? weights.architecture.file_dtype
+                                                     : files.entry(row.name).dtype);
   }
   log::info(fmt::format("starts from {} ({})", weights.model_folder.string(),
                         core::human_bytes(files.size_bytes())));
