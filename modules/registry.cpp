@@ -16,6 +16,7 @@
 #include "models/apertus/apertus.hpp"
 #include "models/arcee/arcee.hpp"
 #include "models/cohere/cohere.hpp"
+#include "models/deepseek/deepseek.hpp"
 #include "models/ernie/ernie.hpp"
 #include "models/exaone/exaone.hpp"
 #include "models/gemma/gemma.hpp"
@@ -60,6 +61,8 @@ const train::Registry& registry() {
                                            models::arcee::arcee(),
                                            models::cohere::cohere(),
                                            models::cohere::cohere2(),
+                                           models::deepseek::deepseek_v2(),
+                                           models::deepseek::deepseek_v3(),
                                            models::ernie::ernie4_5(),
                                            models::exaone::exaone4(),
                                            models::gemma::gemma(),
@@ -69,6 +72,7 @@ const train::Registry& registry() {
                                            models::glm::glm(),
                                            models::glm::glm4(),
                                            models::glm::glm4_moe(),
+                                           models::glm::glm4_moe_lite(),
                                            models::gpt::gpt_oss(),
                                            models::granite::granite(),
                                            models::hunyuan::hunyuan_v1_dense(),

@@ -27,7 +27,8 @@ struct RopeScaling {
   bool is_truncated = true;  ///< yarn: the bounds between are whole pairs of channels
   /// longrope: each pair of channels is divided by its own.
   std::vector<double> factors = {};
-  double amplitude = 1;  ///< of turned queries and keys
+  double amplitude = 1;    ///< of turned queries and keys
+  double score_scale = 1;  ///< yarn: of attention with latents, on top of its scale
 };
 
 /// Angles by position.
@@ -123,16 +124,31 @@ struct Experts {
   /// Source: Wang et al. 2024 (arXiv 2408.15664).
   bool corrects_choice = false;
   /// Experts are in so many groups of the same size, of which a token takes experts of
-  /// `top_k_groups` alone: those whose two best sum to the most. Source: DeepSeek-AI 2024
-  /// (DeepSeek-V3, arXiv 2412.19437).
+  /// `top_k_groups` alone: those whose best `summed_of_group` sum to the most. Source: DeepSeek-AI
+  /// 2024 (DeepSeek-V3, arXiv 2412.19437).
   std::int64_t num_groups = 1;
   std::int64_t top_k_groups = 1;
+  std::int64_t summed_of_group = 2;
   double weight_scale = 1;  ///< what weights are multiplied by, at last
   /// The weight is a sigmoid and goes on the expert's input, not a softmax on its output.
   bool scales_input = false;
   bool has_biases = false;     ///< so do the router, gate and up, and down
   Activation activation = {};  ///< SwiGLU or `clamped`
   double balance = 0;          ///< coefficient of the load-balancing term of the loss
+};
+
+/// Attention whose keys and values of all heads are products of one normed vector a token, the
+/// latent; next to it the channels of a key that turn, which all heads share. A query head has
+/// channels that do not turn, then those that do (Architecture::rotary_size).
+/// Source: DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434).
+struct Latents {
+  std::int64_t d_key_value = 0;  ///< channels of the latent; 0: there is none
+  std::int64_t d_query = 0;      ///< of the one that queries are made of; 0: of the block's input
+  std::int64_t unturned = 0;     ///< channels of a query or key head that do not turn
+  std::int64_t value_size = 0;   ///< channels of a head's values
+  double norm_eps = 1e-6;        ///< of the latents' norms
+
+  bool exist() const { return d_key_value > 0; }
 };
 
 /// Queries far into a text grow: 1 + scale log(1 + floor((position + first) / floor)).
@@ -152,8 +168,9 @@ struct Architecture {
   std::int64_t d_model = 0;       ///< D
   std::int64_t num_heads = 0;     ///< H
   std::int64_t num_kv_heads = 0;  ///< heads of keys and values; divides num_heads
-  std::int64_t head_size = 0;     ///< K
-  std::int64_t d_ff = 0;          ///< F
+  /// K. Of latents: of queries and keys or of values, whichever are more; the others end in zeros.
+  std::int64_t head_size = 0;
+  std::int64_t d_ff = 0;  ///< F
   std::int64_t max_positions = 0;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
@@ -184,6 +201,7 @@ struct Architecture {
   bool tied_embeddings = false;
   Outputs outputs;  ///< of the head
   Experts experts;
+  Latents latents;
   Temperature temperature;
   DeltaHeads delta;
   std::vector<Layer> layers;                  ///< one each, or empty: all are `Layer{}`
@@ -197,6 +215,12 @@ struct Architecture {
   /// Rows of the head, if that is not the embedding.
   std::int64_t num_head_rows() const { return outputs.are_of_texts() ? outputs.num : vocab_size; }
   Positions positions() const { return {rope_theta, rope_scaling}; }
+  /// Channels of a query head that a product gives.
+  std::int64_t query_size() const {
+    return latents.exist() ? latents.unturned + rotary_size : head_size;
+  }
+  /// Channels of a head that the product behind attention reads.
+  std::int64_t value_size() const { return latents.exist() ? latents.value_size : head_size; }
   std::int64_t turned_channels() const { return rotary_size > 0 ? rotary_size : head_size; }
   Layer layer(std::int64_t i) const {
     return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];

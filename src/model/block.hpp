@@ -3,8 +3,10 @@
 // A transformer block, put together from rows of a parameter table: written once, for devices and
 // for plans.
 
+#include <cmath>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 
 #include "model/detail/basic_ops.hpp"
 
@@ -38,8 +40,35 @@ typename Values::Tensor added(BasicOps<Values>& ops, const Architecture& a,
   return a.residual_scale == 1 ? x_ND : ops.scale(x_ND, a.residual_scale);
 }
 
-/// Attention by queries, keys and values [N, (H + 2 Hkv) K] as they were computed, projected:
-/// [N, D].
+/// How the heads of latents lie in a fused tensor.
+inline LatentHeads latent_heads(const Architecture& a) {
+  const auto size = static_cast<double>(a.head_size), told = static_cast<double>(a.query_size());
+  return {.num_heads = a.num_heads,
+          .head_size = a.head_size,
+          .turned = a.rotary_size,
+          .unturned = a.latents.unturned,
+          .value_size = a.latents.value_size,
+          // Attention divides by the root of the size that it sees.
+          .query_scale = a.rope_scaling.score_scale * std::sqrt(size / told)};
+}
+
+/// Queries, keys and values [N, 3 H K] by what the block's input gave (BlockRows::qkv).
+template <typename Values>
+typename Values::Tensor heads_of_latents(BasicOps<Values>& ops, const Architecture& a,
+                                         const BlockRows& rows,
+                                         const typename Values::Tensor& latents) {
+  const std::int64_t queries = rows.query_up < 0 ? a.num_heads * a.query_size() : a.latents.d_query;
+  auto parts = ops.split(latents, {queries, a.latents.d_key_value, a.rotary_size});
+  const auto up = [&](const auto& x, const NormRows& norm, int row) {
+    return ops.norm_linear(x, Norm{norm, a.latents.norm_eps, a.norm_kind}, {row, 1});
+  };
+  const auto q = rows.query_up < 0 ? parts[0] : up(parts[0], rows.query_norm, rows.query_up);
+  const auto kv = up(parts[1], rows.key_norm, rows.key_value_up);
+  return ops.join_heads(q, kv, parts[2], latent_heads(a));
+}
+
+/// Attention by queries, keys and values [N, (H + 2 Hkv) K] as they were computed, or latents,
+/// projected: [N, D].
 template <typename Values>
 typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, const BlockRows& rows,
                                typename Values::Tensor qkv,
@@ -47,6 +76,7 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   AttentionShape shape = attention_shape(a, i_layer);
   shape.sinks = rows.sinks;
   const Layer layer = a.layer(i_layer);
+  if (a.latents.exist()) qkv = heads_of_latents(ops, a, rows, qkv);
   if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
   typename Values::Tensor gates;
   if (a.gates_attention) std::tie(qkv, gates) = ops.part_gates(qkv, shape);
@@ -59,6 +89,7 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
     qkv = ops.head_norm(qkv, shape, norm_of(a, rows.query_norm), norm_of(a, rows.key_norm));
   if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
   auto heads = ops.attention(qkv, shape, sequence, i_layer);
+  if (a.value_size() < a.head_size) heads = ops.first_channels(heads, a.num_heads, a.value_size());
   if (a.gates_attention) heads = ops.gate(heads, gates);
   const auto out = ops.linear(heads, {rows.attention_out, 1});
   return added(ops, a, out, rows.attention_out_bias, rows.attention_added_norm);
@@ -82,11 +113,11 @@ typename Values::Tensor attention_half(BasicOps<Values>& ops, const Architecture
                                        std::int64_t i_layer) {
   const bool remembers = a.layer(i_layer).has_delta_rule;
   const RowRange read = remembers ? rows.delta.inputs : rows.qkv;
-  const auto inputs = rows.attention_norm.exist()
-                          ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), read)
-                          : ops.linear(x_ND, read);
+  auto inputs = rows.attention_norm.exist()
+                    ? ops.norm_linear(x_ND, norm_of(a, rows.attention_norm), read)
+                    : ops.linear(x_ND, read);
   return remembers ? recall(ops, a, rows, inputs, sequence, i_layer)
-                   : attend(ops, a, rows, inputs, sequence, i_layer);
+                   : attend(ops, a, rows, std::move(inputs), sequence, i_layer);
 }
 
 /// down(activated(gate_up)), with the biases there are.

@@ -100,9 +100,19 @@ void read_apart_scores(const ConfigReader& config, Architecture& architecture);
 
 /// Experts with such scores in groups, and shared ones, as DeepSeek 3's configuration has them:
 /// n_routed_experts, n_group, first_k_dense_replace and so on. `unsaid`: what it is where it is not
-/// told. The layers are there already.
+/// told, but for the first layer with experts. The layers are there already.
 void read_grouped_experts(const ConfigReader& config, const Experts& unsaid,
-                          Architecture& architecture);
+                          Architecture& architecture, std::int64_t first_with_experts = 1);
+
+/// The same of DeepSeek 2: scores are a softmax, and groups go by their best expert, if a token
+/// takes of some alone.
+void read_softmax_experts(const ConfigReader& config, const Experts& unsaid,
+                          Architecture& architecture, std::int64_t first_with_experts);
+
+/// What read_decoder reads, and attention with latents (Architecture::latents): q_lora_rank (null:
+/// none), kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, rope_interleave. `layers`
+/// get an entry each.
+void read_latent_decoder(const ConfigReader& config, Architecture& architecture);
 
 /// rope_theta, rope_scaling and partial_rotary_factor (transformers 4) or rope_parameters
 /// (transformers 5); what is not told stays as it is. Of heads and positions that were read before.

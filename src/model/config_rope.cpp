@@ -29,6 +29,8 @@ void read_yarn(const ConfigReader& rope, const Architecture& architecture, RopeS
   scaling.amplitude =
       rope.real("attention_factor", yarn_amplitude(scaling.factor, has_scales ? scale : 1) /
                                         yarn_amplitude(scaling.factor, has_scales ? of_all : 0));
+  const double of_scores = of_all != 0 ? yarn_amplitude(scaling.factor, of_all) : 1;
+  scaling.score_scale = of_scores * of_scores;
   if (scaling.beta_slow <= 0)
     rope.fail("beta_slow", "is not positive", "it counts turns of a pair of channels");
   if (scaling.beta_fast < scaling.beta_slow)

@@ -65,8 +65,12 @@ void require_possible(const Architecture& a, const std::string& where) {
   const double width = real(a.d_model);
   const double block = width * (3 * real(a.d_ff) +
                                 2 * real(a.head_size) * (real(a.num_heads) + real(a.num_kv_heads)));
+  const Latents& latents = a.latents;
+  const double of_latents = (width + 2 * real(a.head_size) * real(a.num_heads)) *
+                            (real(latents.d_query) + real(latents.d_key_value));
   const double experts = real(a.experts.num) * real(a.num_layers);
-  const double parameters = 2 * width * real(a.vocab_size) + real(a.num_layers) * block +
+  const double parameters = 2 * width * real(a.vocab_size) +
+                            real(a.num_layers) * (block + of_latents) +
                             3 * width * real(a.experts.d_ff) * experts;
   if (a.num_layers <= most_layers && experts <= largest_experts && parameters <= largest_parameters)
     return;

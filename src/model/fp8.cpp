@@ -62,6 +62,8 @@ void for_each_product(const ParameterTable& table, const F& f) {
   };
   for (const BlockRows& block : table.decoder.blocks) {
     visit(block.qkv);
+    visit({block.query_up, 1});
+    visit({block.key_value_up, 1});
     visit({block.attention_out, 1});
     visit(block.feed_forward.gate_up);
     visit({block.feed_forward.down, 1});

@@ -89,6 +89,8 @@ class Builder {
     if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
     if (a_.layer(i_layer).has_delta_rule)
       add_delta_rule(rows);
+    else if (a_.latents.exist())
+      add_latent_attention(rows);
     else
       add_attention(a_.layer(i_layer), rows);
     if (a_.norms != Norms::before) rows.attention_added_norm = norm(names_.attention_added_norm);
@@ -190,6 +192,30 @@ class Builder {
                            .init = Init::ones});
     rows.attention_out = matrix(names_.delta + "out_proj", a_.d_model,
                                 d.num_values() * d.value_size, TensorSplit{1, {values}});
+  }
+
+  /// What gives the latents is whole on every rank, what reads them is split by heads.
+  void add_latent_attention(BlockRows& rows) {
+    const Latents& of = a_.latents;
+    const std::int64_t queries = a_.num_heads * a_.query_size();
+    const auto heads = [&](std::size_t dim, std::int64_t size) {
+      return TensorSplit{dim, {{a_.num_heads, size}}};
+    };
+    const int first = of.d_query > 0
+                          ? matrix(names_.query_latent, of.d_query, a_.d_model, std::nullopt)
+                          : matrix(names_.query, queries, a_.d_model, std::nullopt);
+    matrix(names_.latent, of.d_key_value + a_.rotary_size, a_.d_model, std::nullopt);
+    rows.qkv = {first, 2};
+    if (of.d_query > 0) {
+      rows.query_norm.weight = norm_weight(names_.query_latent_norm, of.d_query);
+      rows.query_up = matrix(names_.query_up, queries, of.d_query, heads(0, a_.query_size()));
+    }
+    rows.key_norm.weight = norm_weight(names_.latent_norm, of.d_key_value);
+    const std::int64_t a_head = of.unturned + of.value_size;
+    rows.key_value_up =
+        matrix(names_.key_value_up, a_.num_heads * a_head, of.d_key_value, heads(0, a_head));
+    rows.attention_out = matrix(names_.attention_out, a_.d_model, a_.num_heads * of.value_size,
+                                heads(1, of.value_size));
   }
 
   /// One number for each head of pieces of their channels.

@@ -26,6 +26,12 @@ struct TensorNames {
   std::string value = "self_attn.v_proj";
   std::string query_norm = "self_attn.q_norm";
   std::string key_norm = "self_attn.k_norm";
+  std::string query_latent = "self_attn.q_a_proj";
+  std::string query_latent_norm = "self_attn.q_a_layernorm";
+  std::string query_up = "self_attn.q_b_proj";
+  std::string latent = "self_attn.kv_a_proj_with_mqa";
+  std::string latent_norm = "self_attn.kv_a_layernorm";
+  std::string key_value_up = "self_attn.kv_b_proj";
   std::string sinks = "self_attn.sinks";
   std::string delta = "linear_attn.";  ///< what a layer that remembers has follows
   std::string attention_out = "self_attn.o_proj";

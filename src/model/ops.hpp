@@ -6,9 +6,11 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "model/detail/basic_ops.hpp"
 #include "model/path.hpp"
@@ -68,6 +70,11 @@ class Ops : public BasicOps<OnDevice> {
                        const Norm& of_keys) override;
   at::Tensor rotate(const at::Tensor& qkv, const AttentionShape& shape,
                     const Sequence& sequence) override;
+  std::vector<at::Tensor> split(const at::Tensor& x_NF,
+                                std::initializer_list<std::int64_t> widths) override;
+  at::Tensor join_heads(const at::Tensor& q, const at::Tensor& kv, const at::Tensor& key_NR,
+                        const LatentHeads& heads) override;
+  at::Tensor first_channels(const at::Tensor& x, std::int64_t num, std::int64_t size) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const AttentionShape& shape,
                               const Sequence& sequence, const Temperature& temperature) override;
   at::Tensor experts(const at::Tensor& x_ND, const ExpertRows& rows, const Experts& experts,

@@ -43,10 +43,9 @@ at::Tensor add_copies(const at::Tensor& sorted, const Routing& routing) {
 
 /// Scores [N, E] with -inf for the experts of groups that a token takes none of.
 at::Tensor in_best_groups(const at::Tensor& scores_NE, const Experts& experts) {
-  constexpr std::int64_t best_of_group = 2;
   if (experts.num_groups == 1) return scores_NE;
   const at::Tensor by_group = scores_NE.view({scores_NE.size(0), experts.num_groups, -1});
-  const std::int64_t summed = std::min(best_of_group, by_group.size(2));
+  const std::int64_t summed = std::min(experts.summed_of_group, by_group.size(2));
   const at::Tensor groups = std::get<0>(by_group.topk(summed, 2)).sum(2);
   const at::Tensor best = std::get<1>(groups.topk(experts.top_k_groups, 1));
   const at::Tensor is_out = at::ones_like(groups, at::kBool).scatter_(1, best, false);
@@ -78,8 +77,8 @@ Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E, const
   } else {
     if (!experts.scales_input || is_balanced) routing.probabilities_NE = logits.softmax(1);
     at::Tensor scores;
-    std::tie(scores, routing.chosen_Nk) =
-        (experts.scales_input ? logits : routing.probabilities_NE).topk(experts.top_k, 1);
+    const at::Tensor of_choice = experts.scales_input ? logits : routing.probabilities_NE;
+    std::tie(scores, routing.chosen_Nk) = in_best_groups(of_choice, experts).topk(experts.top_k, 1);
     routing.weights_Nk = experts.scales_input ? scores.sigmoid() : weights_of(scores, experts);
   }
   at::Tensor sorted;

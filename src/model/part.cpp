@@ -184,6 +184,16 @@ std::string why_not_pieces(const Parameter& row, const Pieces& pieces, std::int6
                      pieces.num * pieces.parts, pieces.size / pieces.parts, split_lines(row));
 }
 
+/// Of attention with latents: no two ranks may have the same head, whose output would count twice.
+std::string why_not_latents(const ParameterTable& table, const BlockRows& block, std::int64_t tp) {
+  if (block.key_value_up < 0) return "";
+  if (block.query_up < 0)
+    return fmt::format("{} is read with what gives the latent", table.row(block.qkv.first).name);
+  const Parameter& row = table.row(block.key_value_up);
+  const std::int64_t num_heads = row.split->matrices.front().num;
+  return num_heads < tp ? fmt::format("{} has only {} heads", row.name, num_heads) : "";
+}
+
 /// Whether a box begins or ends within what is packed together along a dim; the last of these may
 /// be shorter.
 bool cuts(const core::Box& box, const std::vector<std::int64_t>& shape, std::size_t dim,
@@ -284,6 +294,8 @@ Parameter whole_of(const Parameter& row) {
 std::string why_not(const ParameterTable& table, std::int64_t tp) {
   if (tp == 1) return "";
   if (table.outputs.are_of_texts()) return "the few rows of its head are not shared out";
+  for (const BlockRows& block : table.decoder.blocks)
+    if (std::string why = why_not_latents(table, block, tp); !why.empty()) return why;
   for (const Parameter& row : table.rows) {
     if (row.reads_all_heads) return fmt::format("{} norms all heads as one", row.name);
     if (!row.split || is_fused(row)) continue;

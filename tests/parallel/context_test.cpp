@@ -87,11 +87,13 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
-                         testing::Values(TinyKind::own_head, TinyKind::experts, TinyKind::chunks),
+                         testing::Values(TinyKind::own_head, TinyKind::experts, TinyKind::latents,
+                                         TinyKind::chunks),
                          [](const auto& info) {
-                           return info.param == TinyKind::own_head ? "own_head"
-                                  : info.param == TinyKind::chunks ? "chunks"
-                                                                   : "experts";
+                           return info.param == TinyKind::own_head  ? "own_head"
+                                  : info.param == TinyKind::chunks  ? "chunks"
+                                  : info.param == TinyKind::latents ? "latents"
+                                                                    : "experts";
                          });
 
 /// Samples of up to 12 tokens, of a model that was first trained on 4.

@@ -97,7 +97,7 @@ TEST_P(EveryKind, FollowsTheStepsOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
                                          TinyKind::fused_experts, TinyKind::chunks, TinyKind::sinks,
-                                         TinyKind::memory),
+                                         TinyKind::memory, TinyKind::latents),
                          [](const auto& info) {
                            return info.param == TinyKind::own_head  ? "own_head"
                                   : info.param == TinyKind::tied    ? "tied"
@@ -105,6 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind,
                                   : info.param == TinyKind::chunks  ? "chunks"
                                   : info.param == TinyKind::sinks   ? "sinks"
                                   : info.param == TinyKind::memory  ? "memory"
+                                  : info.param == TinyKind::latents ? "latents"
                                                                     : "fused_experts";
                          });
 
@@ -143,6 +144,23 @@ std::vector<model::AdapterSettings> adapters() {
   return {lora, dora, whole, factors};
 }
 
+/// Those of latents are whole on every rank, which drops inputs of its own tokens.
+TEST(Adapters, OfLatentsFollowTheStepsOfOneRank) {
+  Arrangement one{.numbers = numbers(core::DType::f32, Determinism::off),
+                  .kind = TinyKind::latents};
+  for (const bool use_dora : {false, true}) {
+    one.adapter.name = "lora";
+    one.adapter.of<adapters::lora::Settings>().r = 3;
+    one.adapter.of<adapters::lora::Settings>().dropout = 0.25;
+    one.adapter.of<adapters::lora::Settings>().use_dora = use_dora;
+    const Trajectory expected = Trainer({}, one).train(8, gentle_lr);
+    for (Arrangement setup : meshes(one.numbers, one.kind)) {
+      setup.adapter = one.adapter;
+      expect_trajectory(setup, expected);
+    }
+  }
+}
+
 TEST(Adapters, FollowTheStepsOfOneRank) {
   const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
   for (const model::AdapterSettings& adapter : adapters()) {
@@ -164,7 +182,7 @@ TEST(Adapters, HaveTheGradientsOfSamplesThatAreShorterThanTheRanks) {
 TEST(Answers, AreThoseOfOneRank) {
   const std::vector<std::int32_t> prompt = {3, 1, 4};
   const train::Sampling greedy{.max_tokens = 12, .stop = {}};
-  for (const TinyKind kind : {TinyKind::own_head, TinyKind::fused_experts}) {
+  for (const TinyKind kind : {TinyKind::own_head, TinyKind::fused_experts, TinyKind::latents}) {
     const plan::Numbers fp32 = numbers(core::DType::f32, Determinism::off);
     const auto expected =
         train::generate(Trainer({}, {.numbers = fp32, .kind = kind}).engine(), prompt, greedy);

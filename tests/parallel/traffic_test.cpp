@@ -156,7 +156,8 @@ TEST(TrafficOfEightBits, IsWhatAPlanCounts) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TrafficOf,
                          testing::Values(TinyKind::own_head, TinyKind::tied, TinyKind::experts,
-                                         TinyKind::fused_experts, TinyKind::chunks));
+                                         TinyKind::fused_experts, TinyKind::chunks,
+                                         TinyKind::latents));
 
 }  // namespace
 }  // namespace finetune::tests::traffic_test

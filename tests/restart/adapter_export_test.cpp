@@ -68,8 +68,8 @@ TEST_P(AdapterExportOfFamily, MergedModelGivesTheLogitsOfTheAdapter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AdapterExportOfFamily,
-                         testing::Values("llama_tied", "llama4", "mistral", "qwen2", "qwen3",
-                                         "qwen3_moe"),
+                         testing::Values("deepseek_v3", "llama_tied", "llama4", "mistral", "qwen2",
+                                         "qwen3", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// A row of zeros has no direction to keep the norm of.

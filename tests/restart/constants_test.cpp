@@ -103,7 +103,8 @@ TEST_P(Constants, StayUnderAnAdapterOnAllMatrices) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Constants, testing::Values("glm4_moe", "minimax_m2"));
+INSTANTIATE_TEST_SUITE_P(Models, Constants,
+                         testing::Values("deepseek_v3", "glm4_moe", "minimax_m2"));
 
 }  // namespace
 }  // namespace finetune::tests::constants_test

@@ -100,7 +100,7 @@ TEST_P(SharedExperts, KeepQuantisedMoments) {
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedExperts,
                          testing::Values("qwen3_moe", "llama4", "gpt_oss", "glm4_moe",
-                                         "minimax_m2"));
+                                         "deepseek_v2", "minimax_m2"));
 
 /// Matrices of experts in 8 bits are the same on any ranks: those of a frozen base have the hash
 /// that a checkpoint says, and trained ones are made of the masters that it has.

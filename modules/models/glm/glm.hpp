@@ -8,5 +8,6 @@ namespace finetune::models::glm {
 model::ModelFamily glm();
 model::ModelFamily glm4();
 model::ModelFamily glm4_moe();
+model::ModelFamily glm4_moe_lite();
 
 }  // namespace finetune::models::glm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GLM 4.5 and later, those with experts: the first layers have none, a part of a head's channels
-// turns, by halves, and some norm queries and keys.
+// turns, by halves, and some norm queries and keys. Flash (lite) has attention with latents.
 #include <string>
 
 #include "model/config_json.hpp"
@@ -26,6 +26,23 @@ Architecture read(const core::Json& config, const std::string& where) {
   return a;
 }
 
+/// Layers with experts are named, or those behind the first ones.
+Architecture read_lite(const core::Json& config, const std::string& where) {
+  const model::ConfigReader reader(config, where);
+  Architecture a;
+  model::read_latent_decoder(reader, a);
+  a.norm_eps = reader.real("rms_norm_eps", 1e-5);
+  model::read_grouped_experts(reader, {.num = 64, .top_k = 4, .d_ff = 1536, .weight_scale = 1.8},
+                              a);
+  const auto types = reader.texts("mlp_layer_types");
+  if (!types.empty() && types.size() != a.layers.size())
+    reader.fail("mlp_layer_types", "has another length than num_hidden_layers",
+                "it says of each layer whether it has experts");
+  for (std::size_t i = 0; i < types.size(); ++i)
+    a.layers[i].has_experts = types[i] == "sparse";
+  return a;
+}
+
 model::ParameterTable describe(const Architecture& a) {
   model::TensorNames names;
   names.shared_gate = "mlp.shared_experts.gate_proj";
@@ -44,6 +61,10 @@ model::ModelPtr build(const Architecture& a) {
 
 model::ModelFamily glm4_moe() {
   return {"glm4_moe", {"glm4_moe"}, read, describe, build};
+}
+
+model::ModelFamily glm4_moe_lite() {
+  return {"glm4_moe_lite", {"glm4_moe_lite"}, read_lite, describe, build};
 }
 
 }  // namespace finetune::models::glm

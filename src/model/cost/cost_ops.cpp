@@ -44,6 +44,12 @@ bool CostOps::sums_outputs(RowRange rows) const {
   return shares_tokens() && split && split->dim == 1;
 }
 
+/// Others are whole on every rank, which computes with its own tokens.
+bool CostOps::gathers_inputs(RowRange rows) const {
+  const auto& split = table_.row(rows.first).split;
+  return shares_tokens() && split && split->dim == 0;
+}
+
 /// The input of a product of matrices that are split by their outputs: own tokens, of which all are
 /// gathered, in backward once more if the weights need them. Their gradient's sum leaves beside the
 /// product with the weights' gradient; an adapter reads the one and adds to the other.
@@ -100,14 +106,15 @@ TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
 TensorSize CostOps::linear(const TensorSize& x_ND, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const bool sums = sums_outputs(rows);
-  const std::int64_t tokens = sums ? x_ND.rows : all_tokens(x_ND.rows);
+  const bool gathers = gathers_inputs(rows);
+  const std::int64_t tokens = gathers ? all_tokens(x_ND.rows) : x_ND.rows;
   const TensorSize y = tensor(sums ? own_tokens(tokens) : tokens, shape.num_outputs);
   OpCost op{.inputs = {x_ND}, .gradients = {{x_ND.number, x_ND.bytes}}, .outputs = {y.number}};
   if (shape.needs_input()) op.kept = {x_ND};
   add_projection(op, projection_cost(shape, settings_, tokens, tape_));
   if (sums)
     scatter_outputs(op, y);
-  else
+  else if (gathers)
     gather_inputs(op, x_ND, shape);
   tape_.record(std::move(op));
   return y;
@@ -165,16 +172,18 @@ std::pair<TensorSize, TensorSize> CostOps::add_norm(const TensorSize& x_ND,
   return {h, y};
 }
 
-OpCost CostOps::norm_linear_cost(const TensorSize& h_ND, const Norm& norm,
-                                 const ProjectionShape& shape) {
+OpCost CostOps::norm_linear_cost(const TensorSize& h_ND, const Norm& norm, RowRange rows) {
+  const ProjectionShape shape = projection_shape(table_, rows);
+  const bool gathers = gathers_inputs(rows);
+  const std::int64_t tokens = gathers ? all_tokens(h_ND.rows) : h_ND.rows;
   const TensorSize normed = tensor(h_ND.rows, h_ND.columns);
   OpCost op = norm_cost(h_ND, norm);
   const bool computes_again = settings_.recompute == Recompute::cheap;
   if (computes_again) op.again_work = op.forward_work;
   op.kept = {h_ND, statistics(h_ND.rows, norm)};
-  add_projection(op, projection_cost(shape, settings_, all_tokens(h_ND.rows), tape_));
+  add_projection(op, projection_cost(shape, settings_, tokens, tape_));
   keep_or_compute_again(op, normed, shape.needs_input());
-  gather_inputs(op, normed, shape);
+  if (gathers) gather_inputs(op, normed, shape);
   // The gradients of the norm's output and of its input.
   op.backward.push_back({2 * normed.bytes + norm_temporaries(h_ND, norm)});
   if (norm.kind.is_centred) op.forward.push_back({normed.bytes + norm_temporaries(h_ND, norm)});
@@ -192,9 +201,9 @@ void CostOps::keep_or_compute_again(OpCost& op, const TensorSize& between, bool 
 }
 
 TensorSize CostOps::norm_linear(const TensorSize& x_ND, const Norm& norm, RowRange rows) {
-  const ProjectionShape shape = projection_shape(table_, rows);
-  const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
-  OpCost op = norm_linear_cost(x_ND, norm, shape);
+  const TensorSize y = tensor(gathers_inputs(rows) ? all_tokens(x_ND.rows) : x_ND.rows,
+                              projection_shape(table_, rows).num_outputs);
+  OpCost op = norm_linear_cost(x_ND, norm, rows);
   op.inputs = {x_ND};
   op.gradients = {{x_ND.number, x_ND.bytes}};
   op.outputs = {y.number};
@@ -205,10 +214,10 @@ TensorSize CostOps::norm_linear(const TensorSize& x_ND, const Norm& norm, RowRan
 std::pair<TensorSize, TensorSize> CostOps::add_norm_linear(const TensorSize& x_ND,
                                                            const TensorSize& residual_ND,
                                                            const Norm& norm, RowRange rows) {
-  const ProjectionShape shape = projection_shape(table_, rows);
   const TensorSize h = tensor(x_ND.rows, x_ND.columns);
-  const TensorSize y = tensor(all_tokens(x_ND.rows), shape.num_outputs);
-  OpCost op = norm_linear_cost(h, norm, shape);
+  const TensorSize y = tensor(gathers_inputs(rows) ? all_tokens(x_ND.rows) : x_ND.rows,
+                              projection_shape(table_, rows).num_outputs);
+  OpCost op = norm_linear_cost(h, norm, rows);
   op.inputs = {x_ND, residual_ND};
   op.gradients = {{residual_ND.number, residual_ND.bytes}, {x_ND.number, 0}};
   op.outputs = {h.number, y.number};

@@ -4,7 +4,9 @@
 // Where `Ops` changes, its twin here changes with it.
 
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "model/cost/cost.hpp"
 #include "model/cost/detail/cost_tape.hpp"
@@ -59,6 +61,11 @@ class CostOps final : public BasicOps<OnSizes> {
                        const Norm& of_keys) override;
   TensorSize rotate(const TensorSize& qkv, const AttentionShape& shape,
                     const SequenceSize& sequence) override;
+  std::vector<TensorSize> split(const TensorSize& x_NF,
+                                std::initializer_list<std::int64_t> widths) override;
+  TensorSize join_heads(const TensorSize& q, const TensorSize& kv, const TensorSize& key_NR,
+                        const LatentHeads& heads) override;
+  TensorSize first_channels(const TensorSize& x, std::int64_t num, std::int64_t size) override;
   TensorSize tune_temperature(const TensorSize& qkv, const AttentionShape& shape,
                               const SequenceSize& sequence,
                               const Temperature& temperature) override;
@@ -87,7 +94,7 @@ class CostOps final : public BasicOps<OnSizes> {
   OpCost norm_cost(const TensorSize& x_ND, const Norm& norm) const;
   TensorSize statistics(std::int64_t rows, const Norm& norm);
   std::int64_t norm_temporaries(const TensorSize& x_ND, const Norm& norm) const;
-  OpCost norm_linear_cost(const TensorSize& h_ND, const Norm& norm, const ProjectionShape& shape);
+  OpCost norm_linear_cost(const TensorSize& h_ND, const Norm& norm, RowRange rows);
   void keep_or_compute_again(OpCost& op, const TensorSize& between, bool is_needed) const;
   void add_projection(OpCost& op, const ProjectionCost& projection) const;
   void add_activation_work(OpCost& op, std::int64_t elements,
@@ -100,6 +107,8 @@ class CostOps final : public BasicOps<OnSizes> {
   std::int64_t all_tokens(std::int64_t own) const;
   Travel travel(Sharers among, Travel::Kind kind, std::int64_t bytes) const;
   bool sums_outputs(RowRange rows) const;
+  bool gathers_inputs(RowRange rows) const;
+  std::int64_t own_number(std::int64_t num_heads) const;
   void gather_inputs(OpCost& op, const TensorSize& x_nD, const ProjectionShape& shape) const;
   void scatter_outputs(OpCost& op, const TensorSize& y_nD) const;
   void share_head(OpCost& op, const TensorSize& x_nD) const;

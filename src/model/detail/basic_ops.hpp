@@ -5,7 +5,9 @@
 // that one of them lacks does not compile.
 
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "model/architecture.hpp"
 #include "model/detail/decoder_rows.hpp"
@@ -33,6 +35,18 @@ struct AttentionShape {
   int sinks = -1;                ///< row of the heads' sinks [H] (Architecture::has_sinks)
 
   std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+};
+
+/// How queries, keys and values that are made of latents lie in a fused tensor of H heads each, of
+/// K channels: of queries and keys those that turn come first, and zeros fill up what is less than
+/// K.
+struct LatentHeads {
+  std::int64_t num_heads = 0;   ///< H
+  std::int64_t head_size = 0;   ///< K
+  std::int64_t turned = 0;      ///< R
+  std::int64_t unturned = 0;    ///< U
+  std::int64_t value_size = 0;  ///< V
+  double query_scale = 1;       ///< of queries, where scores are not divided by sqrt(K) alone
 };
 
 /// What the backward pass computes again instead of keeping it: nothing, or what costs no matrix
@@ -97,6 +111,18 @@ class BasicOps {
   /// Rotates queries and keys of qkv by position, in place, where attention does not.
   virtual Tensor rotate(const Tensor& qkv, const AttentionShape& shape,
                         const Sequence& sequence) = 0;
+
+  /// Channels of x_NF as tensors of their own, of so many each, which are F together.
+  virtual std::vector<Tensor> split(const Tensor& x_NF,
+                                    std::initializer_list<std::int64_t> widths) = 0;
+
+  /// q [N, H (U + R)], those that turn last; kv [N, H (U + V)], keys first; key_NR, which all heads
+  /// share -> fused qkv [N, 3 H K].
+  virtual Tensor join_heads(const Tensor& q, const Tensor& kv, const Tensor& key_NR,
+                            const LatentHeads& heads) = 0;
+
+  /// The first `size` of each of `num` heads' channels: [N, num K] -> [N, num size].
+  virtual Tensor first_channels(const Tensor& x, std::int64_t num, std::int64_t size) = 0;
 
   /// Multiplies the queries of qkv by a factor that grows with the token's position, in place.
   virtual Tensor tune_temperature(const Tensor& qkv, const AttentionShape& shape,

@@ -57,6 +57,9 @@ struct DeltaRows {
 };
 
 /// Rows of one block with fused neighbours: q, k, v and gate, up each lie next to each other.
+/// With latents (Architecture::latents) `qkv` are the products of the block's input: queries or
+/// their latent, and the latent of keys and values with the channels that turn; the norms of
+/// queries and keys are those of the latents.
 /// -1: the model has no such row.
 struct BlockRows {
   RowRange all = {};
@@ -65,8 +68,10 @@ struct BlockRows {
   RowRange qkv_bias = {-1, 0};
   NormRows query_norm = {};
   NormRows key_norm = {};
-  int sinks = -1;        ///< [H]
-  DeltaRows delta = {};  ///< of a layer that has it in attention's place, whose product is next
+  int query_up = -1;      ///< [H query size, latent]
+  int key_value_up = -1;  ///< [H (unturned + value size), latent], by heads
+  int sinks = -1;         ///< [H]
+  DeltaRows delta = {};   ///< of a layer that has it in attention's place, whose product is next
   int attention_out = 0;
   int attention_out_bias = -1;
   NormRows attention_added_norm = {};  ///< of what attention adds

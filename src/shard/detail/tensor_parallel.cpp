@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "model/gathered_tokens.hpp"
 #include "shard/started.hpp"
 
 namespace finetune::shard {
@@ -28,7 +29,13 @@ const GroupTravel& TensorParallelOps::travel() const {
 model::Projection TensorParallelOps::projection(model::RowRange rows) {
   model::Projection projection = Ops::projection(rows);
   const model::Parameter& row = table_.row(rows.first);
-  if (!row.split) return projection;
+  if (!row.split) {
+    // It reads own tokens, which an adapter drops by their numbers.
+    if (projection.dropout && travel_)
+      projection.dropout->tokens_N = projection.dropout->tokens_N.narrow(
+          0, travel_->tokens().first(), travel_->tokens().count());
+    return projection;
+  }
   core::check(travel_ != nullptr, "a pass begins with the embedding");
   projection.travel = travel_;
   const bool has_all_outputs = row.split->dim == 1;
@@ -53,6 +60,21 @@ at::Tensor TensorParallelOps::head_norm(const at::Tensor& qkv, const model::Atte
 at::Tensor TensorParallelOps::rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
                                      const model::Sequence& sequence) {
   return Ops::rotate(qkv, own_heads(shape), sequence);
+}
+
+at::Tensor TensorParallelOps::join_heads(const at::Tensor& q, const at::Tensor& kv,
+                                         const at::Tensor& key_nR,
+                                         const model::LatentHeads& heads) {
+  core::check(travel_ != nullptr, "a pass begins with the embedding");
+  model::LatentHeads own = heads;
+  own.num_heads =
+      own_heads({.num_heads = heads.num_heads, .num_kv_heads = heads.num_heads}).num_heads;
+  return Ops::join_heads(q, kv, model::gathered_tokens(key_nR, travel_), own);
+}
+
+at::Tensor TensorParallelOps::first_channels(const at::Tensor& x, std::int64_t num,
+                                             std::int64_t size) {
+  return Ops::first_channels(x, own_heads({.num_heads = num, .num_kv_heads = num}).num_heads, size);
 }
 
 at::Tensor TensorParallelOps::tune_temperature(const at::Tensor& qkv,

@@ -50,6 +50,10 @@ class TensorParallelOps : public ExpertParallelOps {
                        const model::Norm& of_queries, const model::Norm& of_keys) override;
   at::Tensor rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
                     const model::Sequence& sequence) override;
+  /// Own heads of all tokens, and what all heads share of own tokens: key [n, R].
+  at::Tensor join_heads(const at::Tensor& q, const at::Tensor& kv, const at::Tensor& key_nR,
+                        const model::LatentHeads& heads) override;
+  at::Tensor first_channels(const at::Tensor& x, std::int64_t num, std::int64_t size) override;
   at::Tensor tune_temperature(const at::Tensor& qkv, const model::AttentionShape& shape,
                               const model::Sequence& sequence,
                               const model::Temperature& temperature) override;

@@ -106,6 +106,18 @@ FAMILIES = {
                 linear_conv_kernel_dim=3), 35),
     "minimax_m2": ("MiniMaxM2ForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, rope_parameters=dict(
                 rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), 33),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", dict(head_dim=4, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                v_head_dim=12, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+                topk_method="group_limited_greedy", num_hidden_layers=3, moe_intermediate_size=24, n_shared_experts=2,
+                first_k_dense_replace=1, routed_scaling_factor=2.0), 34),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", dict(head_dim=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                v_head_dim=8, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+                num_hidden_layers=3, moe_intermediate_size=24, first_k_dense_replace=1, routed_scaling_factor=2.5,
+                rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=32.0, original_max_position_embeddings=16,
+                beta_fast=2.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)), 35),
+    "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                v_head_dim=16, head_dim=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3,
+                moe_intermediate_size=24, rope_interleave=False), 36),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {

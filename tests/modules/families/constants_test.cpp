@@ -45,7 +45,8 @@ TEST_P(Constants, AreTheFilesToTheBitWhereBf16IsComputed) {
   EXPECT_EQ(num_found, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Constants, testing::Values("glm4_moe", "minimax_m2"),
+INSTANTIATE_TEST_SUITE_P(Models, Constants,
+                         testing::Values("deepseek_v3", "glm4_moe", "minimax_m2"),
                          [](const auto& info) { return std::string(info.param); });
 
 const core::Json glm_air = {{"model_type", "glm4_moe"},

@@ -31,10 +31,12 @@ struct Case {
   Fp8Scales scales = Fp8Scales::tensor;
   Parts parts = {};
   bool has_experts = false;
+  bool has_latents = false;
 
   friend void PrintTo(const Case& of, std::ostream* out) {
     *out << (of.scales == Fp8Scales::tensor ? "matrices" : "blocks") << ", tp " << of.parts.tp
-         << ", ep " << of.parts.ep << (of.has_experts ? ", experts" : "");
+         << ", ep " << of.parts.ep << (of.has_experts ? ", experts" : "")
+         << (of.has_latents ? ", latents" : "");
   }
 };
 
@@ -49,6 +51,10 @@ model::Architecture architecture(const Case& of) {
   a.num_kv_heads = is_cut ? 2 : 5;
   a.head_size = is_cut ? 128 : 40;
   a.d_ff = is_cut ? 256 : 168;
+  if (of.has_latents) {
+    a.rotary_size = 8;
+    a.latents = {.d_key_value = 150, .d_query = 144, .unturned = 32, .value_size = 24};
+  }
   if (of.has_experts) {
     a.layers.resize(1);
     a.layers[0].has_experts = true;
@@ -148,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Scales, PublishedFp8,
                                          Case{Fp8Scales::block, {.tp = 2}},
                                          Case{Fp8Scales::tensor, {}, true},
                                          Case{Fp8Scales::block, {}, true},
+                                         Case{Fp8Scales::block, {}, true, true},
                                          Case{Fp8Scales::tensor, {.ep = 2}, true},
                                          Case{Fp8Scales::block, {.ep = 2}, true}));
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct Case {
   double score_softcap = 0;
   bool has_sinks = false;
   bool gates_attention = false;
+  Latents latents = {};
 };
 
 void PrintTo(const Case& of, std::ostream* out) {
@@ -68,6 +70,11 @@ Architecture architecture(const Case& of) {
   a.has_sinks = of.has_sinks;
   a.gates_attention = of.gates_attention;
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
+  if (!of.latents.exist()) return a;
+  a.latents = of.latents;
+  a.num_kv_heads = a.num_heads;
+  a.rotary_size = 8;
+  a.head_size = std::max(a.query_size(), a.value_size());
   return a;
 }
 
@@ -104,8 +111,10 @@ void adapt(ParameterTable& table, const Case& of) {
     return static_cast<int>(table.rows.size()) - 1;
   };
   const BlockRows block = table.decoder.blocks.front();
-  for (const RowRange rows : {block.qkv, RowRange{block.attention_out, 1},
+  for (const RowRange rows : {block.qkv, RowRange{block.query_up, 1},
+                              RowRange{block.key_value_up, 1}, RowRange{block.attention_out, 1},
                               block.feed_forward.gate_up, RowRange{block.feed_forward.down, 1}}) {
+    if (rows.first < 0) continue;
     std::vector<Adapted> parts(
         static_cast<std::size_t>(rows.num),
         {.scale = 2, .cost = &adapters::lora::cost(), .math = &adapters::lora::math()});
@@ -195,6 +204,10 @@ constexpr Experts experts_apart{.num = 6,
                                 .top_k_groups = 2,
                                 .weight_scale = 2.5};
 
+/// As DeepSeek 3 has them, whose values are shorter than queries; and as GLM 4.7 Flash might.
+constexpr Latents short_values{.d_key_value = 24, .d_query = 40, .unturned = 16, .value_size = 16};
+constexpr Latents long_values{.d_key_value = 24, .unturned = 16, .value_size = 32};
+
 class Cost : public testing::TestWithParam<Case> {};
 
 TEST_P(Cost, IsWhatABlockKeepsAndHolds) {
@@ -262,6 +275,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "delta_rule_bf16",
              .layer = {.has_delta_rule = true},
              .compute = core::DType::bf16},
+        Case{.name = "latents", .latents = short_values},
+        Case{.name = "latents_bf16", .compute = core::DType::bf16, .latents = short_values},
+        Case{.name = "latents_recomputed", .recompute = Recompute::cheap, .latents = short_values},
+        Case{.name = "latents_low_rank", .rank = 4, .latents = short_values},
+        Case{.name = "latents_of_keys", .latents = long_values},
+        Case{.name = "latents_of_keys_bf16",
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16,
+             .latents = long_values},
         Case{.name = "low_rank", .rank = 4},
         Case{.name = "low_rank_recomputed", .rank = 4, .recompute = Recompute::cheap},
         Case{.name = "factors", .has_factors = true},

@@ -38,6 +38,15 @@ Experts apart(std::int64_t top_k, bool normalizes, std::int64_t num_groups = 1) 
   return e;
 }
 
+/// As DeepSeek 2 chooses them.
+Experts of_softmax_groups() {
+  Experts e = experts(2, false, false);
+  e.num_groups = 2;
+  e.summed_of_group = 1;
+  e.weight_scale = 16;
+  return e;
+}
+
 at::Tensor correction() {
   return normal({num_experts}, 7) * 0.5;
 }
@@ -93,18 +102,19 @@ struct Reference {
   at::Tensor y, balance;
 };
 
-/// The experts of each token by scores with the correction, a token and a group at a time.
-at::Tensor chosen_apart(const at::Tensor& scores, const Experts& e) {
+/// The experts of each token by scores, with the correction if there is one, a token and a group at
+/// a time.
+at::Tensor chosen_in_groups(const at::Tensor& scores, const Experts& e) {
   const std::int64_t size = e.num / e.num_groups;
-  const at::Tensor corrected = scores.detach() + correction();
+  const at::Tensor corrected = e.corrects_choice ? scores.detach() + correction() : scores.detach();
   std::vector<at::Tensor> all;
   for (std::int64_t token = 0; token < scores.size(0); ++token) {
     at::Tensor of_token = corrected[token].clone();
     std::vector<std::pair<float, std::int64_t>> groups;
     for (std::int64_t g = 0; g < e.num_groups; ++g) {
       const at::Tensor falling = std::get<0>(of_token.narrow(0, g * size, size).sort(0, true));
-      groups.emplace_back(falling.narrow(0, 0, std::min<std::int64_t>(2, size)).sum().item<float>(),
-                          g);
+      groups.emplace_back(
+          falling.narrow(0, 0, std::min(e.summed_of_group, size)).sum().item<float>(), g);
     }
     std::ranges::sort(groups, std::greater());
     for (std::int64_t i = e.top_k_groups; i < e.num_groups; ++i)
@@ -119,8 +129,9 @@ Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& w, const
   const at::Tensor logits = at::mm(x, w[0].t());
   const at::Tensor p = logits.softmax(1);
   const at::Tensor scores = e.scales_input ? logits : e.scores_apart ? logits.sigmoid() : p;
-  const at::Tensor chosen =
-      e.scores_apart ? chosen_apart(scores, e) : std::get<1>(scores.topk(e.top_k, 1));
+  const at::Tensor chosen = e.scores_apart || e.num_groups > 1
+                                ? chosen_in_groups(scores, e)
+                                : std::get<1>(scores.topk(e.top_k, 1));
   const at::Tensor top = scores.gather(1, chosen);
   at::Tensor weight = e.scales_input ? top.sigmoid() : top;
   if (!e.scales_input && e.normalizes) weight = weight / weight.sum(1, true);
@@ -252,6 +263,7 @@ INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
                                          Variant{"Llama4", experts(1, false, true), 0},
                                          Variant{"Glm", apart(2, true), 0},
                                          Variant{"Grouped", apart(1, false, 2), 0},
+                                         Variant{"SoftmaxGroups", of_softmax_groups(), 0},
                                          Variant{"BalancedGroups", apart(2, true, 2), 0.3},
                                          Variant{"Balanced", experts(2, true, false), 0.3},
                                          Variant{"BalancedSigmoid", experts(2, false, true), 0.3}),

@@ -73,6 +73,20 @@ model::Architecture mixtral() {
   return a;
 }
 
+/// Values are shorter than queries and keys, whose scores are scaled.
+model::Architecture deepseek() {
+  model::Architecture a = mixtral();
+  a.num_heads = a.num_kv_heads = 5;
+  a.head_size = 10;
+  a.rotary_size = 4;
+  a.latents = {.d_key_value = 7, .d_query = 9, .unturned = 6, .value_size = 8};
+  a.rope_scaling.score_scale = 1.25;
+  for (model::Layer& layer : a.layers)
+    layer = {.rotary = model::Rotary::pairs};
+  a.layers[1].has_experts = true;
+  return a;
+}
+
 Case with_lora(std::string name, model::Architecture architecture, double dropout,
                bool use_dora = false) {
   Case of{.name = std::move(name), .architecture = std::move(architecture)};
@@ -111,6 +125,7 @@ std::vector<Case> cases() {
   const Case of_qwen{.name = "Qwen", .architecture = qwen()};
   const Case of_llama4{.name = "Llama4", .architecture = llama4()};
   const Case of_mixtral{.name = "Mixtral", .architecture = mixtral()};
+  const Case of_deepseek{.name = "Latents", .architecture = deepseek()};
   const Case of_lora = with_lora("LoraWithDropout", qwen(), 0.3);
   return {
       of_llama,
@@ -118,6 +133,15 @@ std::vector<Case> cases() {
       of_mixtral,
       of_lora,
       of_llama4,
+      of_deepseek,
+      changed(of_deepseek, "LatentsOfSixTokens",
+              [](Case& of) {
+                of.batch = 1;
+                of.length = 6;
+                of.recompute = model::Recompute::cheap;
+              }),
+      with_lora("LoraOfLatentsWithDropout", deepseek(), 0.2),
+      with_lora("DoraOfLatents", deepseek(), 0.2, true),
       {.name = "OneKeyHead", .architecture = with_heads(4, 1)},
       {.name = "ThreeKeyHeads", .architecture = with_heads(6, 3)},
       changed(of_llama4, "ExpertsInOneTensor", in_one_tensor),

@@ -45,7 +45,7 @@ struct Case {
   std::int64_t scale = 1;  ///< of the widths
   bool keeps_ema = false;
   bool measures_noise = false;
-  enum class Kind { llama, normed, window, experts, shared_experts } kind = Kind::llama;
+  enum class Kind { llama, normed, window, experts, shared_experts, latents } kind = Kind::llama;
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -76,6 +76,13 @@ void add_layers(const Case& run, model::Architecture& a) {
   if (run.kind == Case::Kind::experts) {
     layer.has_experts = true;
     a.experts = {.num = 8, .top_k = 3, .d_ff = 96};
+  }
+  if (run.kind == Case::Kind::latents) {
+    a.num_kv_heads = a.num_heads;
+    a.rotary_size = 16;
+    a.latents = {.d_key_value = 64, .d_query = 96, .unturned = 32, .value_size = 32};
+    a.head_size = a.query_size();
+    layer.rotary = model::Rotary::pairs;
   }
   if (run.kind == Case::Kind::shared_experts) {
     layer.has_experts = true;
@@ -318,8 +325,8 @@ std::vector<Case> passes() {
       run.compute = compute;
     });
   }
-  for (const auto kind :
-       {Case::Kind::normed, Case::Kind::window, Case::Kind::experts, Case::Kind::shared_experts}) {
+  for (const auto kind : {Case::Kind::normed, Case::Kind::window, Case::Kind::experts,
+                          Case::Kind::shared_experts, Case::Kind::latents}) {
     for (const DType compute : {DType::bf16, DType::f32}) {
       for (const auto checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::selective,
@@ -327,6 +334,7 @@ std::vector<Case> passes() {
         add(activations,
             kind == Case::Kind::normed    ? "HeadNorms"
             : kind == Case::Kind::window  ? "Window"
+            : kind == Case::Kind::latents ? "Latents"
             : kind == Case::Kind::experts ? "Experts"
                                           : "SharedExperts",
             [&](Case& run) {

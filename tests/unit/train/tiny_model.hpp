@@ -28,6 +28,7 @@ enum class TinyKind {
   fused_experts,  ///< the second layer has experts in one tensor, and one that all tokens pass
   sinks,          ///< heads have sinks, experts biases, and the first layer a window
   memory,         ///< the first layer remembers, the second's attention has gates
+  latents,        ///< queries, keys and values are made of latents; the second layer has experts
   chunks,         ///< the first layer sees chunks, the second tunes its queries
   wide,           ///< all sizes of matrices are multiples of 16
   wide_experts,   ///< and so are those of the second layer's experts
@@ -69,6 +70,16 @@ inline model::Architecture tiny_architecture(TinyKind kind) {
     a.layers.resize(2);
     a.layers[1].has_experts = true;
     a.experts = {.num = 4, .top_k = 1, .d_ff = 5, .d_shared = 6, .scales_input = true};
+  }
+  if (kind == TinyKind::latents) {
+    a.num_kv_heads = a.num_heads;
+    a.head_size = 6;
+    a.rotary_size = 2;
+    a.latents = {.d_key_value = 5, .d_query = 6, .unturned = 4, .value_size = 3};
+    a.rope_scaling.score_scale = 1.5;
+    a.layers.resize(2, {.rotary = model::Rotary::pairs});
+    a.layers[1].has_experts = true;
+    a.experts = {.num = 4, .top_k = 2, .d_ff = 5};
   }
   if (kind == TinyKind::sinks) {
     a.layers.resize(2, {.has_experts = true});
