@@ -238,25 +238,21 @@ class MemoryPlan {
             activations_.unpacked);
   }
 
-  /// What each thread has for products in fp32 of narrow floats, and for attention in fp32.
+  /// What each thread has for products in fp32 of narrow floats, for attention in fp32, and of a
+  /// sample where layers remember.
   void add_panels() {
-    add_delta_memory();
-    const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
-    if (request_.on_gpu || !is_wide) return;
+    if (request_.on_gpu) return;
+    const model::Architecture& a = request_.architecture;
     const std::int64_t panels = numbers_.widens ? model::product_scratch_bytes() : 0;
+    const bool is_wide = numbers_.widens || numbers_.compute == core::DType::f32;
     const std::int64_t heads =
-        model::attention_scratch_bytes(request_.max_seq_length, request_.architecture.head_size);
+        is_wide ? model::attention_scratch_bytes(request_.max_seq_length, a.head_size) : 0;
     add_untracked(Category::activations, "panels in fp32, of each thread",
                   request_.threads * (panels + heads));
-  }
-
-  /// Of layers that remember, where kernels compute them.
-  void add_delta_memory() {
-    const model::DeltaHeads& heads = request_.architecture.delta;
-    if (request_.on_gpu || numbers_.compute == core::DType::f16 || heads.num_keys == 0) return;
-    const std::int64_t at_once = std::min(request_.threads, heads.num_keys);
+    if (numbers_.compute == core::DType::f16) return;
     add_untracked(Category::activations, "memory of a sample's tokens, of each thread",
-                  at_once * model::delta_rule_scratch_bytes(request_.max_seq_length, heads));
+                  std::min(request_.threads, a.delta.num_keys) *
+                      model::delta_rule_scratch_bytes(request_.max_seq_length, a.delta));
   }
 
   void add_communication() {
