@@ -238,8 +238,7 @@ class MemoryPlan {
             activations_.unpacked);
   }
 
-  /// What each thread has for products in fp32 of narrow floats, for attention in fp32, and of a
-  /// sample where layers remember.
+  /// Of each thread: for products and attention in fp32, and of a sample where layers remember.
   void add_panels() {
     if (request_.on_gpu) return;
     const model::Architecture& a = request_.architecture;
