@@ -42,6 +42,12 @@ void print(const checkpoint::KindSummary& kind) {
 int run_verify(const Arguments& arguments, const train::Registry& registry) {
   if (weights::is_in_folder(arguments.path, "config.json"))
     return verify_model(arguments.path, registry);
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "tokenizer.json",
+                           "generation_config.json"})
+    if (weights::is_in_folder(arguments.path, name))
+      core::fail(core::ErrorKind::input,
+                 {arguments.path, "has no config.json", fmt::format("with {} it is a model", name),
+                  "Copy or download what is missing, with the hub's own tool as README.md says."});
   const checkpoint::Verification result =
       checkpoint::verify(arguments.path, optim::unsigned_states(registry.optimizers));
   for (const std::string& problem : result.problems)

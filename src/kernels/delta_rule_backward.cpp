@@ -139,28 +139,38 @@ class BackwardHead : KeyHead<T> {
     float* d_key = d_key_ + t * keys;
     std::fill(d_change_, d_change_ + padded_, 0.0f);
     std::fill(fade_lanes_, fade_lanes_ + padded_, 0.0f);
+    const float* d_read = d_read_;
+    float* d_change = d_change_;
+    const int64_t size = padded_;
     for (int64_t k = 0; k < keys; ++k) {
-      float* d = d_memory + k * padded_;
-      for (int64_t v = 0; v < padded_; ++v) {
-        d[v] += of.query[k] * d_read_[v];
-        d_change_[v] += of.key[k] * d[v];
+      float* d = d_memory + k * size;
+      const float key = of.key[k], query = of.query[k];
+#pragma GCC ivdep
+      for (int64_t v = 0; v < size; ++v) {
+        const float now = d[v] + query * d_read[v];
+        d[v] = now;
+        d_change[v] += key * now;
       }
-      d_query[k] += dot(after + k * padded_, d_read_, padded_);
+      d_query[k] += dot(after + k * size, d_read, size);
     }
-    float* d_value = d_value_ + at * padded_;
-    for (int64_t v = 0; v < padded_; ++v) {
+    float* d_value = d_value_ + at * size;
+    float* d_seen = d_seen_;
+    for (int64_t v = 0; v < size; ++v) {
       change_[v] = of.rate * error[v];
-      d_value[v] = of.rate * d_change_[v];
-      d_seen_[v] = -d_value[v];
+      d_value[v] = of.rate * d_change[v];
+      d_seen[v] = -d_value[v];
     }
+    float* fade_lanes = fade_lanes_;
     for (int64_t k = 0; k < keys; ++k) {
-      float* d = d_memory + k * padded_;
-      const float* old = before + k * padded_;
-      d_key[k] += dot(d, change_, padded_) + of.fade * dot(old, d_seen_, padded_);
-      for (int64_t v = 0; v < padded_; ++v) {
-        const float faded = d[v] + of.key[k] * d_seen_[v];
-        fade_lanes_[v] += faded * old[v];
-        d[v] = of.fade * faded;
+      float* d = d_memory + k * size;
+      const float* old = before + k * size;
+      const float key = of.key[k], fade = of.fade;
+      d_key[k] += dot(d, change_, size) + fade * dot(old, d_seen, size);
+#pragma GCC ivdep
+      for (int64_t v = 0; v < size; ++v) {
+        const float faded = d[v] + key * d_seen[v];
+        fade_lanes[v] += faded * old[v];
+        d[v] = fade * faded;
       }
     }
     float d_fade = 0.0f;

@@ -212,7 +212,7 @@ Node read(std::string_view text, const std::string& where) {
   } catch (const YAML::Exception& error) {
     refuse(where, error.mark.is_null() ? 0 : error.mark.line + 1,
            "this is neither YAML nor JSON: " + core::one_line(error.msg), "",
-           "Import the file that the other program was started with.");
+           "Correct it; or is it another file that is meant?");
   }
   if (!builder.root().is_map())
     refuse(where, builder.root().line, "it has no keys",

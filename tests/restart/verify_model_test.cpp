@@ -43,6 +43,16 @@ TEST(VerifyModel, SaysWhatAGoodOneHolds) {
   EXPECT_EQ(count(outcome.text(), "hashes     of 1 file equal"), 1) << outcome.text();
 }
 
+TEST(VerifyModel, SaysThatItsConfigurationIsMissing) {
+  const fs::path folder = model_in("unconfigured");
+  fs::remove(folder / "model/config.json");
+  const Outcome outcome = verify(folder);
+  EXPECT_EQ(outcome.exit_code, 65) << outcome.text();
+  EXPECT_EQ(
+      count(outcome.text(), "model: has no config.json (with model.safetensors it is a model)"), 1)
+      << outcome.text();
+}
+
 TEST(VerifyModel, TellsAllThatIsWrong) {
   const fs::path folder = model_in("bad");
   const fs::path model = folder / "model", weights = model / "model.safetensors";

@@ -116,6 +116,16 @@ std::string example_for(const Votes& votes) {
                 fmt::format("the fields of its first record are {}", votes.fields),
                 "Set data.format to the one that is meant."});
   }
+  const auto has = [&](const char* name) {
+    return votes.fields.find(fmt::format("\"{}\"", name)) != std::string::npos;
+  };
+  if (has("chosen") && has("rejected"))
+    core::fail(
+        core::ErrorKind::input,
+        {file.string(), "holds pairs of a chosen and a rejected answer",
+         fmt::format("its first record has the fields {}", votes.fields),
+         "To train on both, set model.problem_type = \"reward\"; to learn from the chosen ones "
+         "alone, data.format = \"completion\" and data.answer_column = \"chosen\"."});
   const std::string example = example_for(votes);
   std::vector<std::string> names;
   // Labels and pairs are for other heads, which ask for no format.

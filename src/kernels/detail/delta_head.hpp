@@ -86,23 +86,31 @@ struct Token {
 };
 
 /// S = fade S + key (rate (value - fade S^T key))^T; out = S^T query. `error`: what is in the
-/// brackets.
+/// brackets. Nothing that is written is read under another name: the compiler does not know.
 template <int64_t width>
 void advance_columns(float* memory, int64_t stride, int64_t key_size, const Token& token,
                      float* error, float* out) {
   float seen[width] = {}, read[width] = {}, change[width];
-  for (int64_t k = 0; k < key_size; ++k)
+  const float fade = token.fade, rate = token.rate;
+  for (int64_t k = 0; k < key_size; ++k) {
+    const float key = token.key[k];
+    const float* row = memory + k * stride;
+#pragma GCC ivdep
     for (int64_t v = 0; v < width; ++v)
-      seen[v] += token.key[k] * memory[k * stride + v];
+      seen[v] += key * row[v];
+  }
   for (int64_t v = 0; v < width; ++v) {
-    error[v] = token.value[v] - token.fade * seen[v];
-    change[v] = token.rate * error[v];
+    error[v] = token.value[v] - fade * seen[v];
+    change[v] = rate * error[v];
   }
   for (int64_t k = 0; k < key_size; ++k) {
+    const float key = token.key[k], query = token.query[k];
+    float* row = memory + k * stride;
+#pragma GCC ivdep
     for (int64_t v = 0; v < width; ++v) {
-      float& at = memory[k * stride + v];
-      at = token.fade * at + token.key[k] * change[v];
-      read[v] += token.query[k] * at;
+      const float now = fade * row[v] + key * change[v];
+      row[v] = now;
+      read[v] += query * now;
     }
   }
   for (int64_t v = 0; v < width; ++v)

@@ -130,6 +130,11 @@ TEST_F(DetectFormat, NamesTheFieldsWhereNoneFits) {
             "fields \"left\", \"right\"). Set data.format to one of alpaca, chat, completion, "
             "messages, qwen, sharegpt, text, token_documents, tokens, and name the fields, for "
             "example data.prompt_column and data.answer_column.");
+  EXPECT_EQ(refused(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
+            "65: d.jsonl: holds pairs of a chosen and a rejected answer (its first record has the "
+            "fields \"chosen\", \"prompt\", \"rejected\"). To train on both, set "
+            "model.problem_type = \"reward\"; to learn from the chosen ones alone, data.format = "
+            "\"completion\" and data.answer_column = \"chosen\".");
 }
 
 TEST_F(DetectFormat, OfADamagedFileSaysWhatIsWrongWithIt) {
