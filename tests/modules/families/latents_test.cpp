@@ -11,11 +11,13 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "model/part.hpp"
-#include "registry.hpp"
+#include "modules/families/configs.hpp"
 #include "support/folders.hpp"
 
 namespace finetune::latents_test {
 namespace {
+
+using namespace tests::configs;
 
 /// The configuration of a model of published_models.json.
 core::Json published(const std::string& name) {
@@ -45,18 +47,9 @@ core::Json deepseek_v2() {
   return config;
 }
 
-model::Identified identify(const core::Json& config) {
-  return model::identify(config.dump(), "config.json", modules::registry().families);
-}
-
-model::ParameterTable table_of(const core::Json& config) {
-  const auto identified = identify(config);
-  return identified.family->describe(identified.architecture);
-}
-
 /// Their makers say 16, 236, 671 and 1,000 thousand million.
 TEST(ConfigsWithLatents, HaveTheParametersThatTheirMakersCount) {
-  const std::pair<core::Json, double> models[] = {{published("DeepSeek-V2-Lite"), 15.71e9},
+  const std::pair<core::Json, double> models[] = {{published("DeepSeek-V2-Lite"), 15.7065e9},
                                                   {deepseek_v2(), 235.74e9},
                                                   {published("DeepSeek-V3.1"), 671.03e9},
                                                   {published("Kimi-K2"), 1026.4e9}};
@@ -67,8 +60,7 @@ TEST(ConfigsWithLatents, HaveTheParametersThatTheirMakersCount) {
 
 /// Some names and shapes of the published indices.
 TEST(ConfigsWithLatents, NameTensorsAsPublished) {
-  using Shape = std::vector<std::int64_t>;
-  const std::pair<const char*, std::map<std::string, Shape>> models[] = {
+  const std::pair<const char*, Tensors> models[] = {
       {"DeepSeek-V3.1",
        {{"model.layers.0.self_attn.q_a_proj.weight", {1536, 7168}},
         {"model.layers.0.self_attn.q_a_layernorm.weight", {1536}},
@@ -89,15 +81,8 @@ TEST(ConfigsWithLatents, NameTensorsAsPublished) {
        {{"model.layers.0.self_attn.q_b_proj.weight", {5120, 768}},
         {"model.layers.46.self_attn.kv_b_proj.weight", {8960, 512}},
         {"model.layers.46.self_attn.o_proj.weight", {2048, 5120}}}}};
-  for (const auto& [name, tensors] : models) {
-    std::map<std::string, Shape> in_table;
-    for (const model::Parameter& row : table_of(published(name)).rows)
-      in_table[row.name] = row.shape;
-    for (const auto& [tensor, shape] : tensors) {
-      ASSERT_TRUE(in_table.contains(tensor)) << tensor;
-      EXPECT_EQ(in_table[tensor], shape) << tensor;
-    }
-  }
+  for (const auto& [name, tensors] : models)
+    expect_tensors(published(name), tensors);
   EXPECT_EQ(table_of(published("DeepSeek-V3.1")).foreign.front(), "model.layers.61.")
       << "predicts more tokens";
 }
@@ -158,16 +143,8 @@ TEST(ConfigsWithLatents, AreRefusedByTheKeyThatIsNotComputed) {
                  {"DeepSeek-V2-Lite", "num_experts_per_tok", 65},
                  {"GLM-4.7-Flash", "partial_rotary_factor", 0.5},
                  {"GLM-4.7-Flash", "mlp_layer_types", {"dense"}}};
-  for (const auto& [model, key, value] : refused) {
-    core::Json changed = published(model);
-    changed[key] = value;
-    try {
-      identify(changed);
-      ADD_FAILURE() << key;
-    } catch (const core::Error& error) {
-      EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
-    }
-  }
+  for (const auto& [model, key, value] : refused)
+    expect_refused(published(model), key, value);
   core::Json config = published("DeepSeek-V3.1");
   config.erase("q_lora_rank");
   EXPECT_THROW(identify(config), core::Error) << "null would say that there is none";
