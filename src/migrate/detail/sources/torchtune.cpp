@@ -28,7 +28,7 @@ constexpr auto torchtune_rows = std::to_array<Row>({
     {"name", Kind::needless, "", notes::no_tracker},
     {"tokenizer._component_", Kind::fact, "tokenizer"},
     {"tokenizer.max_seq_len", Kind::key, "data.max_seq_length"},
-    {"tokenizer.prompt_template", Kind::differs, "", notes::own_template},
+    {"tokenizer.prompt_template", Kind::fact, "prompt_template"},
     {"tokenizer", Kind::needless, "", notes::own_tokenizer},
     {"model._component_", Kind::fact, "model"},
     {"model.lora_attn_modules", Kind::fact, "attention_modules"},
@@ -71,7 +71,7 @@ constexpr auto torchtune_rows = std::to_array<Row>({
     {"optimizer.eps", Kind::key, "optimizer.eps"},
     {"optimizer.betas", Kind::fact, "betas"},
     {"optimizer.fused", Kind::needless, "", notes::own_kernels},
-    {"optimizer_in_bwd", Kind::needless, "",
+    {"optimizer_in_bwd", Kind::differs, "",
      "weights are updated after the backward pass; optimizer.offload saves GPU memory"},
     {"lr_scheduler._component_", Kind::fact, "scheduler"},
     {"lr_scheduler.num_warmup_steps", Kind::fact, "warmup_steps"},
@@ -160,6 +160,23 @@ constexpr auto builders = std::to_array<Builder>({
     {"cnn_dailymail_articles_dataset", "ccdv/cnn_dailymail", "text", "", "", "", "article"},
 });
 
+/// Keys of a data set that a deck has, or has no need of.
+constexpr auto keys_of_set = std::to_array<std::string_view>(
+    {"_component_", "source", "data_files", "split", "name", "partition", "column_map", "column",
+     "conversation_column", "conversation_style", "train_on_input", "packed"});
+
+/// What is written around messages: by a tokenizer that has a part of this name, or by a prompt
+/// template of it.
+struct Markup {
+  std::string_view name;
+  std::string_view here;  ///< of data.template; "": nothing
+};
+constexpr auto markup_of_tokenizers =
+    std::to_array<Markup>({{"llama2", "llama2"}, {"mistral", "mistral-v1"}, {"gemma", ""}});
+constexpr auto markup_of_templates = std::to_array<Markup>({{"Llama2ChatTemplate", "llama2"},
+                                                            {"MistralChatTemplate", "mistral-v1"},
+                                                            {"ChatMLTemplate", "chatml"}});
+
 std::string last_part(const std::string& component) {
   return component.substr(component.rfind('.') + 1);
 }
@@ -179,6 +196,7 @@ std::optional<DataSet> set_of_torchtune(const Node& node, Draft& draft) {
   }
   DataSet set{.path = std::string(found->source), .format = std::string(found->format)};
   set.split = text_in_torchtune(node, "split");
+  set.subset = text_in_torchtune(node, "name");
   const std::string source = text_in_torchtune(node, "source"),
                     files = text_in_torchtune(node, "data_files");
   if (!source.empty()) set.path = source;
@@ -187,7 +205,10 @@ std::optional<DataSet> set_of_torchtune(const Node& node, Draft& draft) {
     if (!column.empty() || !usual.empty())
       set.columns[key] = column.empty() ? std::string(usual) : column;
   };
-  put("data.prompt_column", found->prompt, text_in_torchtune(node, "column_map.input"));
+  const bool is_alpaca = set.format == "alpaca";
+  put("data.prompt_column", found->prompt,
+      text_in_torchtune(node, is_alpaca ? "column_map.instruction" : "column_map.input"));
+  if (is_alpaca) put("data.input_column", "", text_in_torchtune(node, "column_map.input"));
   put("data.answer_column", found->answer, text_in_torchtune(node, "column_map.output"));
   put("data.text_column", found->text, text_in_torchtune(node, "column"));
   put("data.conversation_column", "", text_in_torchtune(node, "conversation_column"));
@@ -198,6 +219,17 @@ void take_key(const Node& set, const char* theirs, const char* ours, Draft& draf
   const Node* value = set.find(theirs);
   if (value != nullptr && value->boolean())
     draft.set(ours, *value->boolean() ? "true" : "false", fmt::format("dataset.{}", theirs));
+}
+
+void note_keys_of_set(const Node& set, Draft& draft) {
+  for (const auto& [key, value] : set.entries) {
+    if (value.is_empty() || std::ranges::find(keys_of_set, key) != keys_of_set.end()) continue;
+    draft.note(value.is_off() ? Kind::needless : Kind::differs,
+               fmt::format("dataset.{} = {}", key, value.shown()),
+               key == "new_system_prompt"
+                   ? "a system message is one of the record: data.system_column"
+                   : "data sets are read as data.format says");
+  }
 }
 
 void take_data_of_torchtune(Draft& draft) {
@@ -219,6 +251,7 @@ void take_data_of_torchtune(Draft& draft) {
     if (auto validation = set_of_torchtune(other->value, draft)) draft.add_validation(*validation);
   }
   draft.add_data(data);
+  note_keys_of_set(fact->value, draft);
   take_key(fact->value, "packed", "data.packing", draft);
   const Node* on_input = fact->value.find("train_on_input");
   const bool trains_all = on_input == nullptr ? data.format == "alpaca" : !on_input->is_off();
@@ -227,17 +260,39 @@ void take_data_of_torchtune(Draft& draft) {
     draft.note(Kind::differs, "dataset.partition = " + part, "data sets are read whole");
 }
 
-/// Tokenizers of models that write conversations; others write texts as they are.
-void take_template_of_torchtune(Draft& draft) {
+/// The value of data.template for what the tokenizer writes around messages; "": nothing.
+std::string template_of_torchtune(const Node& root, Draft& draft) {
   const std::string tokenizer = draft.text("tokenizer");
-  const bool is_plain = tokenizer.find("llama2") != std::string::npos ||
-                        tokenizer.find("mistral") != std::string::npos ||
-                        tokenizer.find("gemma") != std::string::npos;
-  if (is_plain || draft.data().empty() || draft.data().front().format != "alpaca") return;
-  draft.set("data.template", R"("model")", "as the tokenizer of torchtune does");
-  draft.note(Kind::differs, "dataset",
-             "the sentences that torchtune puts around an instruction of "
-             "Alpaca are left out: it is the user's message");
+  const auto its = std::ranges::find_if(markup_of_tokenizers, [&](const Markup& markup) {
+    return tokenizer.find(markup.name) != std::string::npos;
+  });
+  const bool is_own = its == markup_of_tokenizers.end();  // in the tokens of all its messages
+  const std::string_view usual = is_own ? "model" : its->here;
+  const Node* named = root.find("tokenizer.prompt_template");
+  if (named == nullptr) return std::string(usual);
+  const Fact* fact = draft.fact("prompt_template");
+  if (fact == nullptr) return is_own ? "model" : "";
+  const auto found = std::ranges::find(markup_of_templates, last_part(named->text), &Markup::name);
+  if (!is_own && found != markup_of_templates.end()) return std::string(found->here);
+  draft.note(Kind::differs, fmt::format("{} = {}", fact->name, named->shown()),
+             "data.prompt_template writes texts around a prompt");
+  return is_own ? "model" : "";
+}
+
+void take_template_of_torchtune(const Node& root, Draft& draft) {
+  const std::string format = draft.data().empty() ? "text" : draft.data().front().format;
+  const std::string name = template_of_torchtune(root, draft);
+  if (format == "text") return;
+  if (name.empty() && format == "chat")
+    draft.note(Kind::differs, "messages",
+               "it joins them as they stand; here a template is written");
+  // Conversations are written as the model does in any case.
+  if (name.empty() || (format == "chat" && name == "model")) return;
+  draft.set("data.template", deck::to_toml(name), "as the tokenizer of torchtune does");
+  if (format == "alpaca")
+    draft.note(Kind::differs, "dataset",
+               "the sentences that torchtune puts around an instruction of "
+               "Alpaca are left out: it is the user's message");
 }
 
 void take_adapter_of_torchtune(Draft& draft) {
@@ -277,7 +332,7 @@ void take_schedule(Draft& draft) {
 
 void read_torchtune(const Node& root, Draft& draft) {
   take_data_of_torchtune(draft);
-  take_template_of_torchtune(draft);
+  take_template_of_torchtune(root, draft);
   take_adapter_of_torchtune(draft);
   take_schedule(draft);
   if (draft.text("device") == "cpu") draft.set("train.device", R"("cpu")", "device");
