@@ -25,24 +25,99 @@ void set_common(Draft& draft, const std::string& key, const std::vector<std::str
     draft.set(key, deck::to_toml(values.front()), "of the data sets");
 }
 
-void set_columns(Draft& draft, const std::vector<DataSet>& data) {
+/// The columns that formats read where a deck names none.
+struct UsualColumn {
+  std::string_view format, key, name;
+};
+constexpr auto usual_columns = std::to_array<UsualColumn>({
+    {"alpaca", "data.prompt_column", "instruction"},
+    {"alpaca", "data.input_column", "input"},
+    {"alpaca", "data.answer_column", "output"},
+    {"alpaca", "data.system_column", "system"},
+    {"alpaca", "data.columns.history", "history"},
+    {"completion", "data.prompt_column", "prompt"},
+    {"completion", "data.answer_column", "completion"},
+    {"completion", "data.system_column", "system"},
+    {"chat", "data.conversation_column", "messages"},
+    {"chat", "data.conversation_column", "conversations"},
+    {"chat", "data.conversation_column", "conversation"},
+    {"chat", "data.system_column", "system"},
+    {"chat", "data.tools_column", "tools"},
+    {"chat", "data.message_fields.role", "role"},
+    {"chat", "data.message_fields.content", "content"},
+    {"text", "data.text_column", "text"},
+});
+
+/// The first of those of `key`; "": the format reads none.
+std::string_view usual_column(const std::string& format, const std::string& key) {
+  const auto found = std::ranges::find_if(usual_columns, [&](const UsualColumn& each) {
+    return each.format == format && each.key == key;
+  });
+  return found == usual_columns.end() ? "" : found->name;
+}
+
+bool is_usual(const std::string& format, const std::string& key, const std::string& column) {
+  return std::ranges::any_of(usual_columns, [&](const UsualColumn& each) {
+    return each.format == format && each.key == key && each.name == column;
+  });
+}
+
+/// A column of all data sets that have one.
+void set_column(Draft& draft, const std::string& key, const std::vector<DataSet>& sets) {
+  std::vector<std::string> values;
+  bool all_named = true, all_usual = true;
+  for (const DataSet& set : sets) {
+    const auto found = set.columns.find(key);
+    const bool is_written = set.columns.contains("data.prompt_template");
+    const std::string_view usual = is_written ? "" : usual_column(set.format, key);
+    const bool would_read = key == "data.prompt_template" && set.format != "chat" &&
+                            set.format != "text" && set.format != "tokens";
+    if (found != set.columns.end()) {
+      values.push_back(found->second);
+      all_usual = all_usual && is_usual(set.format, key, found->second);
+    } else if (would_read || !usual.empty()) {
+      // Formats that do not read the column do not mind what it is called.
+      values.emplace_back(usual);
+      all_named = false;
+    }
+  }
+  // Each is found by itself, while one that a deck names has to be in all of them.
+  if (all_usual && !all_named) return;
+  set_common(draft, key, values, "columns");
+}
+
+void set_columns(Draft& draft) {
+  std::vector<DataSet> sets = draft.data();
+  sets.insert(sets.end(), draft.validation().begin(), draft.validation().end());
   std::vector<std::string> keys;
-  for (const DataSet& set : data) {
+  for (const DataSet& set : sets) {
     for (const auto& [key, column] : set.columns)
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
   }
-  for (const std::string& key : keys) {
-    // Formats that do not read the column do not mind what it is called.
-    std::vector<std::string> values;
-    for (const DataSet& set : data) {
-      const auto found = set.columns.find(key);
-      const bool would_read = key == "data.prompt_template" && set.format != "chat" &&
-                              set.format != "text" && set.format != "tokens";
-      if (found != set.columns.end()) values.push_back(found->second);
-      if (found == set.columns.end() && would_read) values.emplace_back();
-    }
-    set_common(draft, key, values, "columns");
-  }
+  for (const std::string& key : keys)
+    set_column(draft, key, sets);
+}
+
+/// One for all, or one for each of data.path and so of data.validation_path; otherwise each file
+/// tells its own.
+void set_formats(Draft& draft) {
+  std::vector<std::string> formats, of_validation;
+  for (const DataSet& set : draft.data())
+    formats.push_back(set.format);
+  if (formats.empty()) return;
+  for (const DataSet& set : draft.validation())
+    of_validation.push_back(set.format);
+  const auto is_first = [&](const std::string& format) { return format == formats.front(); };
+  const auto is_open = [](const std::string& format) { return format == "auto"; };
+  const bool is_one =
+      std::ranges::all_of(formats, is_first) &&
+      std::ranges::all_of(of_validation, [&](const auto& f) { return is_first(f) || is_open(f); });
+  if (is_one)
+    draft.set("data.format", deck::to_toml(std::vector{formats.front()}));
+  else if (of_validation.empty() || of_validation == formats)
+    draft.set("data.format", deck::to_toml(formats));
+  else
+    draft.set("data.format", R"("auto")", "data.path and data.validation_path have different ones");
 }
 
 bool is_on_the_hub(const std::string& path) {
@@ -121,14 +196,8 @@ void settle_data(Draft& draft) {
     draft.say(fmt::format("data.path is files: hf download {} --repo-type dataset --local-dir {}",
                           set.path, set.path));
   }
-  std::vector<std::string> formats;
-  for (const DataSet& set : data)
-    formats.push_back(set.format);
-  const bool is_one =
-      std::ranges::all_of(formats, [&](const auto& f) { return f == formats.front(); });
-  if (is_one && !formats.empty()) formats.resize(1);
-  if (!formats.empty()) draft.set("data.format", deck::to_toml(formats));
-  set_columns(draft, data);
+  set_formats(draft);
+  set_columns(draft);
   set_splits(draft, data);
   set_subsets(draft, data);
 }
