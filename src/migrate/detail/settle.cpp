@@ -2,7 +2,6 @@
 #include "migrate/detail/settle.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -31,20 +30,6 @@ void settle_model(Draft& draft) {
         fmt::format("model.path is a folder: hf download {} --local-dir {} on a machine with "
                     "internet.",
                     model, model));
-}
-
-void settle_warmup(Draft& draft) {
-  for (const char* name : {"warmup_steps", "warmup_ratio"}) {
-    const Fact* fact = draft.fact(name);
-    const auto value = draft.number(name);
-    if (fact == nullptr || !value || *value == 0) continue;
-    if (*value < 1)
-      draft.set("optimizer.warmup_ratio", deck::to_toml(*value), fact->name);
-    else
-      draft.set("optimizer.warmup_steps",
-                deck::to_toml(static_cast<std::int64_t>(std::ceil(*value))), fact->name);
-    return;
-  }
 }
 
 /// The keys that say how often: in steps, or in epochs.
@@ -132,11 +117,12 @@ void settle_saves(Draft& draft) {
   const Fact* steps = draft.fact("save_steps");
   if (kind == "epoch")
     set_epochs(draft, of_saves, 1, shown(*strategy));
-  else if (kind == "best" || kind == "no")
+  else if (strategy != nullptr && (kind == "best" || strategy->value.is_off())) {
+    draft.set(of_saves.steps, "0", shown(*strategy));
     draft.note(Kind::differs, shown(*strategy),
-               "checkpoints are written every checkpoint.save_minutes and save_steps, and at the "
-               "end");
-  else if (steps != nullptr && !steps->value.is_off())
+               "a checkpoint is written at the end, and every checkpoint.save_minutes; "
+               "checkpoint.keep_best keeps the best");
+  } else if (steps != nullptr && !steps->value.is_off())
     take_steps(draft, of_saves, *steps);
   if (const Fact* fact = draft.fact("saves_per_epoch"); fact != nullptr && !fact->value.is_off())
     take_times(draft, of_saves, *fact);
@@ -147,70 +133,6 @@ void settle_saves(Draft& draft) {
                "checkpoints of other programs are not continued: export its weights and name them "
                "in model.path",
                "checkpoint.resume=auto");
-}
-
-/// What transformers' schedules read beside the steps.
-void settle_schedule(Draft& draft) {
-  const std::string schedule = draft.value("optimizer.schedule");
-  const auto take = [&](const char* fact, const char* of, const char* key, const char* usual) {
-    const Fact* found = draft.fact(fact);
-    const auto whole = found == nullptr ? std::nullopt : found->value.integer();
-    const auto number = found == nullptr ? std::nullopt : found->value.number();
-    const bool is_read = schedule == deck::to_toml(std::string(of));
-    if (number && is_read)
-      draft.set(key, whole ? deck::to_toml(*whole) : deck::to_toml(*number), found->name);
-    else if (found != nullptr)
-      draft.note(Kind::differs, shown(*found), usual);
-  };
-  take("cycles_of_schedule", "cosine_with_restarts", "optimizer.num_cycles",
-       "cosine falls over half of its period");
-  take("power", "polynomial", "optimizer.power", "only polynomial has a power");
-  take("timescale", "inverse_sqrt", "optimizer.timescale_steps", "only inverse_sqrt has one");
-  // Theirs is a rate, by default one that is almost 0.
-  const Fact* end = draft.fact("lr_end");
-  const auto lr = Node{.kind = Node::Kind::text, .text = draft.value("optimizer.lr")}.number();
-  if (end != nullptr && end->value.number() && lr && *lr > 0)
-    draft.set("optimizer.min_lr_ratio",
-              deck::to_toml(std::round(*end->value.number() / *lr * 1e12) / 1e12), end->name);
-}
-
-/// Of axolotl's groups the rates, as multiples of the usual one.
-void settle_rates(Draft& draft) {
-  const auto usual = Node{.kind = Node::Kind::text, .text = draft.value("optimizer.lr")}.number();
-  const bool is_known = usual && *usual > 0;
-  std::vector<std::string> patterns;
-  std::vector<std::string> names;
-  const auto add = [&](const std::string& pattern, double factor) {
-    patterns.push_back(fmt::format("{}={:.6g}", pattern, factor));
-  };
-  if (const Fact* groups = draft.fact("lr_groups")) {
-    names.push_back(groups->name);
-    for (const Node& group : groups->value.items) {
-      const Node* rate = group.find("lr");
-      const Node* modules = group.find("modules");
-      const auto lr = rate == nullptr ? std::nullopt : rate->number();
-      if (!lr || modules == nullptr || !is_known) {
-        draft.note(Kind::differs, fmt::format("{} = {}", groups->name, group.shown()),
-                   "optimizer.lr_pattern has multiples of optimizer.lr");
-        continue;
-      }
-      for (const std::string& name : names_in(*modules))
-        add(name, *lr / *usual);
-    }
-  }
-  constexpr const char* vocabulary = "(embed_tokens|lm_head)";
-  const Fact* rate = draft.fact("embedding_lr");
-  const auto scale = draft.number("embedding_lr_scale");
-  if (rate != nullptr && rate->value.number() && is_known) {
-    names.push_back(rate->name);
-    add(vocabulary, *rate->value.number() / *usual);
-  } else if (scale) {
-    names.push_back(draft.fact("embedding_lr_scale")->name);
-    add(vocabulary, *scale);
-  }
-  if (!patterns.empty())
-    draft.set("optimizer.lr_pattern", deck::to_toml(patterns),
-              fmt::format("{}", fmt::join(names, ", ")));
 }
 
 /// Keys that stand for themselves once they are understood.
@@ -250,13 +172,11 @@ void settle(const Source& source, Draft& draft) {
   settle_adapter(source, draft);
   settle_batch(draft);
   settle_machine(draft);
-  settle_warmup(draft);
   settle_validation(draft);
   settle_early_stopping(draft);
   settle_saves(draft);
   settle_profile(draft);
   settle_schedule(draft);
-  settle_rates(draft);
   settle_rest(draft);
   for (const Default& each : source.defaults) {
     const bool is_replaced = each.key == of_saves.steps && draft.has(of_saves.epochs);

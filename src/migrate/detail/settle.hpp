@@ -17,6 +17,8 @@ void settle_adapter(const Source& source, Draft& draft);
 void settle_targets(Draft& draft);
 /// train.global_batch, micro_batch, epochs, max_steps.
 void settle_batch(Draft& draft);
+/// Warm-up, schedule, learning rates of some tensors.
+void settle_schedule(Draft& draft);
 /// precision.mode, parallel.sharding, axes, recomputation.
 void settle_machine(Draft& draft);
 

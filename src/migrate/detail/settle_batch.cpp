@@ -52,6 +52,13 @@ void settle_global_batch(Draft& draft) {
     draft.say("train.global_batch is that of one rank: import it with --ranks N for that of N.");
 }
 
+/// How many of so many samples are held out; theirs is a part, or a number.
+double held_out(const Draft& draft, double samples) {
+  const double size = draft.number("val_size").value_or(0);
+  if (!draft.validation().empty() || !(size > 0)) return 0;
+  return std::min(samples - 1, size < 1 ? std::ceil(samples * size) : std::floor(size));
+}
+
 /// Steps where the number of samples is known.
 void settle_samples(Draft& draft, double epochs) {
   const Fact* fact = draft.fact("max_samples");
@@ -66,13 +73,15 @@ void settle_samples(Draft& draft, double epochs) {
     draft.note(Kind::differs, shown, "data sets are read whole, or data.weights of each per epoch");
     return;
   }
-  const double samples = static_cast<double>(*each) * static_cast<double>(num_sets) * epochs;
-  const auto steps = static_cast<std::int64_t>(std::ceil(samples / static_cast<double>(*batch)));
+  const double all = static_cast<double>(*each) * static_cast<double>(num_sets);
+  const double trained = all - held_out(draft, all);
+  const auto steps =
+      static_cast<std::int64_t>(std::ceil(trained * epochs / static_cast<double>(*batch)));
   draft.set("train.max_steps", std::to_string(steps), shown);
   draft.note(Kind::differs, shown,
              fmt::format("data sets are read whole, and train.max_steps ends the run after as many "
-                         "samples ({} x {:g} epochs); remove it if they have fewer",
-                         *each * num_sets, epochs));
+                         "samples ({:.0f} x {:g} epochs); remove it if they have fewer",
+                         trained, epochs));
 }
 
 }  // namespace

@@ -66,6 +66,8 @@ void take_word(const Row& row, const Node& node, const std::string& name, Draft&
     return;
   }
   draft.set(std::string(row.here), deck::to_toml(word->here), shown);
+  // Warm-up depends on which of those that are the same here it is.
+  if (row.here == "optimizer.schedule") draft.remember("schedule", name, node);
   if (!word->note.empty()) draft.note(Kind::differs, shown, std::string(word->note));
 }
 

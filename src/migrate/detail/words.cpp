@@ -92,11 +92,16 @@ constexpr auto words = std::to_array<Word>({
 
 }  // namespace
 
-const Word* find_word(std::string_view key, std::string_view value) {
-  std::string wanted(value);
-  std::ranges::transform(wanted, wanted.begin(), [](char c) {
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
+  return lower;
+}
+
+const Word* find_word(std::string_view key, std::string_view value) {
+  const std::string wanted = lower_case(value);
   const auto is_meant = [&](const Word& word) {
     return word.key == key && (word.value == wanted || word.value == "*");
   };

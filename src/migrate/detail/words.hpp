@@ -18,4 +18,7 @@ struct Word {
 /// The one for `value`, whose case does not matter, or null.
 const Word* find_word(std::string_view key, std::string_view value);
 
+/// Of ASCII letters.
+std::string lower_case(std::string_view text);
+
 }  // namespace finetune::migrate

@@ -167,6 +167,14 @@ void take_template_of_axolotl(Draft& draft) {
     draft.note(Kind::differs, shown, fmt::format("{}: it writes instructions, too", one_template));
 }
 
+/// Its default, if the file has none.
+void take_warmup_of_axolotl(Draft& draft) {
+  if (draft.fact("warmup_steps") != nullptr || draft.fact("warmup_ratio") != nullptr) return;
+  const auto number = [](const char* text) { return Node{.kind = Node::Kind::text, .text = text}; };
+  draft.remember("warmup_ratio", "the default of axolotl", number("0.03"));
+  draft.remember("most_warmup", "the default of axolotl", number("100"));
+}
+
 /// Patterns of what is trained. Those of the whole text part leave out what is not there anyway.
 void take_unfrozen(Draft& draft) {
   const Fact* fact = draft.fact("unfrozen");
@@ -206,6 +214,7 @@ void read_axolotl(const Node&, Draft& draft) {
   else
     draft.set("data.on_overlong", R"("drop")", "as axolotl does");
   take_unfrozen(draft);
+  take_warmup_of_axolotl(draft);
   const std::string model = draft.text("model_class");
   if (model.find("Classification") != std::string::npos)
     draft.stop({}, "model_type = " + model, "classifiers are trained on labelled texts",

@@ -103,7 +103,7 @@ constexpr auto llama_factory_rows = std::to_array<Row>({
     {"badam_verbose", Kind::needless, "", projected},
     {"use_adam_mini", Kind::stops, "optimizer.name=adamw8bit",
      "there is no Adam-mini; adamw8bit has a quarter of AdamW's moments"},
-    {"use_muon", Kind::stops, "optimizer.name=muon", "Muon is a name of an optimizer here"},
+    {"use_muon", Kind::fact, "muon"},
     {"use_asft_loss", Kind::stops, "", llama_factory_loss},
     {"asft_alpha", Kind::needless, "", llama_factory_loss},
     {"use_dft_loss", Kind::stops, "", llama_factory_loss},

@@ -208,6 +208,11 @@ void read_llama_factory(const Node& root, Draft& draft) {
       draft.set(key, deck::to_toml(names_in_list(list->value.text)), list->name);
   if (draft.is_on("train_on_inputs"))
     draft.set("data.train_on", R"("all")", draft.fact("train_on_inputs")->name);
+  // Whatever its name of an optimizer is.
+  if (draft.is_on("muon")) {
+    draft.drop("optimizer.name");
+    draft.set("optimizer.name", R"("muon")", draft.fact("muon")->name);
+  }
   // Twice the rank, where nothing is said.
   const auto rank = Node{.kind = Node::Kind::text, .text = draft.value("adapter.lora_r")}.integer();
   draft.set("adapter.lora_alpha", deck::to_toml(2.0 * static_cast<double>(rank.value_or(8))),

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TRL's sft, and scripts around the Trainer of transformers.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "deck/value.hpp"
 #include "migrate/detail/source.hpp"
@@ -39,6 +43,29 @@ constexpr auto trl_defaults = std::to_array<Default>({
     {"checkpoint.save_steps", "500"},
 });
 
+/// One that has no splits.
+bool is_file(const std::string& path) {
+  constexpr auto endings = std::to_array<std::string_view>(
+      {".arrow", ".csv", ".gz", ".json", ".jsonl", ".parquet", ".tsv", ".txt", ".zst"});
+  const std::string ending = std::filesystem::path(path).extension().string();
+  return std::ranges::find(endings, ending) != endings.end();
+}
+
+void take_validation_of_trl(const Fact& dataset, Draft& draft) {
+  const std::string strategy = draft.text("eval_strategy");
+  if (strategy.empty() || strategy == "no") return;
+  if (is_file(dataset.value.text)) {
+    draft.note(Kind::differs, fmt::format("{} = {}", dataset.name, dataset.value.shown()),
+               "it names no validation data: data.validation_path is another file, and "
+               "data.validation_fraction holds out a part of this one");
+    return;
+  }
+  draft.add_validation({.path = dataset.value.text});
+  const std::string test = draft.text("test_split");
+  draft.set("data.validation_split", deck::to_toml(test.empty() ? std::string("test") : test),
+            "dataset_test_split");
+}
+
 void read_trl(const Node& root, Draft& draft) {
   if (root.find("per_device_train_batch_size") == nullptr)
     draft.remember("micro_batch", "the default of TRL",
@@ -60,13 +87,7 @@ void read_trl(const Node& root, Draft& draft) {
     if (!draft.text("text_field").empty() && draft.text("text_field") != "text")
       set.columns["data.text_column"] = draft.text("text_field");
     draft.add_data(set);
-    const std::string strategy = draft.text("eval_strategy");
-    if (!strategy.empty() && strategy != "no") {
-      draft.add_validation({.path = name->value.text});
-      const std::string test = draft.text("test_split");
-      draft.set("data.validation_split", deck::to_toml(test.empty() ? std::string("test") : test),
-                "dataset_test_split");
-    }
+    take_validation_of_trl(*name, draft);
   }
   if (draft.is_on("answers_only"))
     draft.set("data.train_on", R"("answers")", draft.fact("answers_only")->name);
