@@ -53,9 +53,9 @@ APART = [
                                         r"|ref_checkpointer):|^stage: (dpo|kto|rm|ppo)|dpo_demo|DPOLoss|grpo"),
     ("pre-training", r"(?m)^pretraining_dataset:|^stage: pt|^initial_checkpoint_dir:"),
     ("rounded or pruned weights", r"(?m)^(qat|llmcompressor|quantizer|use_onebitllms):"),
-    ("another loss, optimizer of its own or adapter", r"(?m)^(diffusion|use_eaft|use_(galore|apollo|badam|adam_mini|muon"
+    ("another loss, optimizer of its own or adapter", r"(?m)^(diffusion|use_eaft|use_(galore|apollo|badam|adam_mini"
      r"|llama_pro|asft_loss|dft_loss|eaft_loss)|mixture_of_depths|pissa_init|oft_block_size|lisa_n_layers"
-     r"|relora|optim_config):|loftq_config|^finetuning_type: (oft|freeze)|^  name: freeze|^optimizer: muon"),
+     r"|relora|optim_config):|loftq_config|^finetuning_type: (oft|freeze)|^  name: freeze"),
 ]
 
 
