@@ -117,15 +117,17 @@ struct FirstChannels : torch::autograd::Function<FirstChannels> {
                           std::int64_t size) {
     ctx->saved_data["num"] = num;
     ctx->saved_data["columns"] = x.size(1);
-    return at::narrow_copy(x.view({x.size(0), num, -1}), 2, 0, size).view({x.size(0), num * size});
+    // A rank may have no token: sizes are told, none is found out.
+    return at::narrow_copy(x.view({x.size(0), num, x.size(1) / num}), 2, 0, size)
+        .view({x.size(0), num * size});
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& d) {
     const std::int64_t num = ctx->saved_data.at("num").toInt();
     const std::int64_t columns = ctx->saved_data.at("columns").toInt();
-    const at::Tensor d_first = d[0].reshape({d[0].size(0), num, -1});
+    const at::Tensor d_first = d[0].reshape({d[0].size(0), num, d[0].size(1) / num});
     const at::Tensor dx = at::zeros({d[0].size(0), num, columns / num}, d[0].options());
     dx.narrow(2, 0, d_first.size(2)).copy_(d_first);
-    return {dx.view({-1, columns}), {}, {}};
+    return {dx.view({d[0].size(0), columns}), {}, {}};
   }
 };
 
