@@ -73,15 +73,11 @@ at::Tensor by_kernel(const DeltaCall& call, const at::Tensor& x_NI) {
   const DeltaWeights w = call.read();
   const auto runs = runs_of(call);
   const at::Tensor out = new_rows(call, x_NI, call.shape.outputs());
-  const auto compute = [&]<typename T>() {
+  dispatch(x_NI, [&]<typename T>() {
     kernels::DeltaRuleForward<T> args{arguments<T>(call, runs, x_NI, w)};
     args.out = static_cast<T*>(out.data_ptr());
     kernels::delta_rule(args);
-  };
-  if (x_NI.scalar_type() == at::kFloat)
-    compute.template operator()<float>();
-  else
-    compute.template operator()<kernels::bf16>();
+  });
   return out;
 }
 
@@ -95,7 +91,7 @@ std::array<at::Tensor, 5> by_kernel_backward(const DeltaCall& call, const at::Te
       at::empty({call.shape.num_key_heads, call.shape.value_size}, w.norm.options());
   const at::Tensor d_taps = at::empty_like(w.taps), d_decay = at::empty_like(w.decay),
                    d_decay_bias = at::empty_like(w.decay_bias);
-  const auto compute = [&]<typename T>() {
+  dispatch(x_NI, [&]<typename T>() {
     kernels::DeltaRuleBackward<T> args{arguments<T>(call, runs, x_NI, w)};
     args.d_out = static_cast<const T*>(d_out.const_data_ptr());
     args.d_x = static_cast<T*>(d_x.data_ptr());
@@ -104,11 +100,7 @@ std::array<at::Tensor, 5> by_kernel_backward(const DeltaCall& call, const at::Te
     args.d_decay_bias = d_decay_bias.data_ptr<float>();
     args.d_norm = d_norm.data_ptr<float>();
     kernels::delta_rule_backward(args);
-  };
-  if (x_NI.scalar_type() == at::kFloat)
-    compute.template operator()<float>();
-  else
-    compute.template operator()<kernels::bf16>();
+  });
   return {d_x, d_taps, d_decay, d_decay_bias, d_norm.sum(0)};
 }
 
@@ -182,8 +174,7 @@ at::Tensor Ops::delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const 
                                   .taps = heads.taps,
                                   .is_by_key_head = heads.is_by_key_head,
                                   .norm_eps = static_cast<float>(norm_eps)};
-  const bool has_kernel = path_ != Path::composed && x_NI.is_cpu() &&
-                          (x_NI.scalar_type() == at::kFloat || x_NI.scalar_type() == at::kBFloat16);
+  const bool has_kernel = x_NI.is_cpu() && has_kernels(x_NI, path_);
   const DeltaCall call{&weights_, rows, shape,
                        stretches_of(sequence, i_layer, shape.memory_size(), x_NI.options()),
                        !has_kernel};

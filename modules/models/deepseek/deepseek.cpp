@@ -3,10 +3,8 @@
 // and the layers behind the first ones have experts.
 #include "models/deepseek/deepseek.hpp"
 
-#include <string>
-
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/shared_expert_family.hpp"
 
 namespace finetune::models::deepseek {
 namespace {
@@ -44,28 +42,22 @@ Architecture read_v3(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  model::TensorNames names;
-  names.shared_gate = "mlp.shared_experts.gate_proj";
-  names.shared_up = "mlp.shared_experts.up_proj";
-  names.shared_down = "mlp.shared_experts.down_proj";
-  // The layer behind the last predicts more tokens at once, and is not trained.
-  names.foreign = {names.layers + std::to_string(a.num_layers) + "."};
-  return model::lay_out(a, names);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, describe(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily deepseek_v2() {
-  return {"deepseek_v2", {"deepseek_v2"}, read_v2, describe, build};
+  return {"deepseek_v2",
+          {"deepseek_v2"},
+          read_v2,
+          model::describe_shared_experts,
+          model::build_shared_experts};
 }
 
 model::ModelFamily deepseek_v3() {
-  return {"deepseek_v3", {"deepseek_v3", "kimi_k2"}, read_v3, describe, build};
+  return {"deepseek_v3",
+          {"deepseek_v3", "kimi_k2"},
+          read_v3,
+          model::describe_shared_experts,
+          model::build_shared_experts};
 }
 
 }  // namespace finetune::models::deepseek

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GLM 4.5 and later, those with experts: the first layers have none, a part of a head's channels
 // turns, by halves, and some norm queries and keys. Flash (lite) has attention with latents.
-#include <string>
-
 #include "model/config_json.hpp"
-#include "model/layout.hpp"
+#include "model/shared_expert_family.hpp"
 #include "models/glm/glm.hpp"
 
 namespace finetune::models::glm {
@@ -43,28 +41,19 @@ Architecture read_lite(const core::Json& config, const std::string& where) {
   return a;
 }
 
-model::ParameterTable describe(const Architecture& a) {
-  model::TensorNames names;
-  names.shared_gate = "mlp.shared_experts.gate_proj";
-  names.shared_up = "mlp.shared_experts.up_proj";
-  names.shared_down = "mlp.shared_experts.down_proj";
-  // The layer behind the last predicts more tokens at once, and is not trained.
-  names.foreign = {names.layers + std::to_string(a.num_layers) + "."};
-  return model::lay_out(a, names);
-}
-
-model::ModelPtr build(const Architecture& a) {
-  return model::make_decoder(a, describe(a).decoder);
-}
-
 }  // namespace
 
 model::ModelFamily glm4_moe() {
-  return {"glm4_moe", {"glm4_moe"}, read, describe, build};
+  return {
+      "glm4_moe", {"glm4_moe"}, read, model::describe_shared_experts, model::build_shared_experts};
 }
 
 model::ModelFamily glm4_moe_lite() {
-  return {"glm4_moe_lite", {"glm4_moe_lite"}, read_lite, describe, build};
+  return {"glm4_moe_lite",
+          {"glm4_moe_lite"},
+          read_lite,
+          model::describe_shared_experts,
+          model::build_shared_experts};
 }
 
 }  // namespace finetune::models::glm
