@@ -9,8 +9,10 @@
 namespace finetune::model {
 namespace {
 
-/// What kernels::composed writes next to a matrix that it unpacks in pieces.
-constexpr std::int64_t bytes_a_piece_of_nf4 = 13, bytes_a_piece_of_gptq = 16;
+/// What kernels::composed writes next to a matrix that it unpacks in pieces. To fp32 NF4's levels
+/// are multiplied in place: indices of 4 bytes for two elements, and levels.
+constexpr std::int64_t bytes_a_piece_of_nf4 = 13, bytes_a_piece_of_wide_nf4 = 6;
+constexpr std::int64_t bytes_a_piece_of_gptq = 16;
 
 void add_row(ProjectionShape& shape, const ParameterTable& table, const Parameter& row) {
   shape.is_trained = row.trainable;
@@ -239,10 +241,9 @@ std::int64_t unpacked_bytes(const ProjectionShape& shape, const CostSettings& se
   const bool is_nf4 = shape.packing.kind == Packing::Kind::nf4;
   // One matrix in its own memory, before it goes to its place: in fp32 for fp16's sake.
   const bool is_wide = settings.compute == core::DType::f16;
-  const std::int64_t a_piece = !is_nf4 ? bytes_a_piece_of_gptq
-                               : is_wide
-                                   ? bytes_a_piece_of_nf4 - fp32_bytes  // which are written there
-                                   : bytes_a_piece_of_nf4;
+  const std::int64_t a_piece = !is_nf4   ? bytes_a_piece_of_gptq
+                               : is_wide ? bytes_a_piece_of_wide_nf4
+                                         : bytes_a_piece_of_nf4;
   bytes += std::min(pieces_bytes, a_piece * shape.largest_matrix);
   if (is_wide) return bytes + fp32_bytes * shape.largest_matrix;
   return bytes + (is_nf4 ? element * shape.largest_matrix : 0);

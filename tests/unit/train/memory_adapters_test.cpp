@@ -202,8 +202,9 @@ TEST_P(MemoryOfAdapters, IsWithinFivePercentOfThePlan) {
   const plan::PlanInput wanted = request(run);
   const model::ParameterTable table = table_of(run);
   const plan::Plan plan = plan::make(wanted, table);
-  // NF4 becomes fp16 by way of fp32, and not all of what that takes is there at once.
-  const bool is_by_way = run.kind.base == Base::nf4 && run.compute == DType::f16;
+  // NF4 becomes fp16 by way of fp32, which is the peak: what magnitudes need is not there then.
+  const bool is_by_way =
+      run.kind.base == Base::nf4 && run.kind.has_magnitudes && run.compute == DType::f16;
   tests::expect_as_planned(
       plan, tests::measure(models::llama::family(), wanted, plan, table, source_of(run, table)),
       is_by_way ? 0.07 : 0.05);
