@@ -49,13 +49,12 @@ std::optional<weights::ModelFiles> source_files(const std::filesystem::path& mod
   return weights::ModelFiles::open(model_folder);
 }
 
-std::vector<weights::TensorSpec> foreign_of(const ExportJob& job,
-                                            const std::optional<weights::ModelFiles>& files) {
-  if (!files) return {};
+/// As the model's family has its tensors.
+model::ParameterTable described(const ExportJob& job) {
   const auto identified =
       model::identify(model::read_config(job.model_folder),
                       (job.model_folder / "config.json").string(), job.registry.families);
-  return foreign_tensors(identified.family->describe(identified.architecture).foreign, *files);
+  return identified.family->describe(identified.architecture);
 }
 
 /// The model that a run without an adapter trained.
@@ -80,10 +79,15 @@ void export_whole(const ExportJob& job) {
         job.arguments.dtype.empty() ? tensor.dtype : dtype_of(job.arguments.dtype);
     plan.tensors.push_back({tensor.name, dtype, tensor.shape});
   }
+  const model::ParameterTable table = described(job);
+  for (const model::Parameter& row : table.rows)
+    if (row.is_by_inputs) plan.transposed.insert(row.name);
   std::set<std::string, std::less<>> foreign;
-  for (weights::TensorSpec& tensor : foreign_of(job, files)) {
-    foreign.insert(tensor.name);
-    plan.tensors.push_back(std::move(tensor));
+  if (files) {
+    for (weights::TensorSpec& tensor : foreign_tensors(table.foreign, *files)) {
+      foreign.insert(tensor.name);
+      plan.tensors.push_back(std::move(tensor));
+    }
   }
   weights::export_folder(
       job.arguments.second, plan,

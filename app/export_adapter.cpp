@@ -216,6 +216,7 @@ void export_merged(const ExportJob& job) {
     dtypes[i] = dtype_of(job, model, files, row);
     rows[row.name] = static_cast<int>(i);
     plan.tensors.push_back({row.name, dtypes[i], row.shape});
+    if (row.is_by_inputs) plan.transposed.insert(row.name);
   }
   for (weights::TensorSpec& tensor : foreign_tensors(model.parameters.foreign, files))
     plan.tensors.push_back(std::move(tensor));

@@ -74,6 +74,12 @@ train::DescribedModel describe(const Arguments& arguments, const train::Registry
   if (!model.quantization.packing.is_dense())
     core::fail(core::ErrorKind::input, {arguments.path, "is quantised already",
                                         "config.json says so", "Name the original model."});
+  for (const model::Parameter& row : model.parameters.rows)
+    if (row.is_by_inputs)
+      core::fail(core::ErrorKind::input,
+                 {arguments.path, fmt::format("has {} by inputs, not by outputs", row.name),
+                  "no format of packed files has matrices so",
+                  "Leave it as it is; with [adapter] name = \"qlora\" it is quantised in memory."});
   if (is_fp8(arguments)) {
     mark_fp8(arguments, model.parameters);
   } else {

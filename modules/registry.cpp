@@ -73,6 +73,8 @@ const train::Registry& registry() {
                                            models::glm::glm4(),
                                            models::glm::glm4_moe(),
                                            models::glm::glm4_moe_lite(),
+                                           models::gpt::gpt2(),
+                                           models::gpt::gpt_neox(),
                                            models::gpt::gpt_oss(),
                                            models::granite::granite(),
                                            models::hunyuan::hunyuan_v1_dense(),

@@ -14,6 +14,7 @@
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
+#include "base/transposed_files.hpp"
 #include "core/random.hpp"
 #include "model/part.hpp"
 #include "shard/started.hpp"
@@ -58,7 +59,7 @@ std::vector<weights::ExpectedTensor> expected_tensors(const weights::ModelFiles&
     } else if (!row.of_files.is_dense()) {
       add_expected(files, as_in_files(row), table, expected);
     } else {
-      expected.push_back({.name = row.name, .shape = row.shape, .optional = false});
+      expected.push_back({.name = row.name, .shape = shape_in_files(row), .optional = false});
     }
   }
   if (architecture.tied_embeddings) {
@@ -96,13 +97,15 @@ core::TensorSlice tensor_slice(const model::Parameter& parameter, const plan::Sh
 WeightSource files_source(const weights::ModelFiles& files, const model::ParameterTable& table) {
   // std::function copies what it calls.
   const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
-  const auto values = [&files, &table, mxfp4](int row, std::int64_t first,
-                                              std::span<float> target) {
+  const auto transposed = std::make_shared<TransposedReader>(files);
+  const auto values = [&files, &table, mxfp4, transposed](int row, std::int64_t first,
+                                                          std::span<float> target) {
     if (is_fp8_in(files, table.row(row)))
       return read_fp8_values(files, table.row(row), first, target);
     if (is_mxfp4_in(files, table.row(row))) return mxfp4->read(table.row(row), first, target);
     if (!table.row(row).of_files.is_dense())
       return read_unpacked(files, table.row(row), first, target);
+    if (table.row(row).is_by_inputs) return transposed->read(table.row(row), first, target);
     files.read(
         tensor_slice(
             table.row(row),

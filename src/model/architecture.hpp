@@ -172,6 +172,9 @@ struct Architecture {
   std::int64_t head_size = 0;
   std::int64_t d_ff = 0;  ///< F
   std::int64_t max_positions = 0;
+  /// Each position has a row of numbers that is added to what the first block reads, max_positions
+  /// rows.
+  bool learns_positions = false;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
@@ -185,6 +188,9 @@ struct Architecture {
   bool is_parallel = false;
   bool shares_norm = false;
   bool qkv_bias = false;
+  /// One product gives of each key head its queries, its key and its value; else all queries come
+  /// first.
+  bool qkv_by_key_head = false;
   /// What attention gives is times sigmoids of a second part of the queries' product, which lies
   /// behind each head's query.
   bool gates_attention = false;

@@ -78,6 +78,7 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   const Layer layer = a.layer(i_layer);
   if (a.latents.exist()) qkv = heads_of_latents(ops, a, rows, qkv);
   if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
+  if (a.qkv_by_key_head) qkv = ops.sort_heads(qkv, shape);
   typename Values::Tensor gates;
   if (a.gates_attention) std::tie(qkv, gates) = ops.part_gates(qkv, shape);
   if (layer.turns_before_norm && layer.rotary != Rotary::none) {
@@ -171,7 +172,8 @@ typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture&
                                       const typename Values::Sequence& sequence,
                                       std::int64_t i_layer) {
   const bool scales = i_layer == 0 && a.embedding_scale != 1;
-  const auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
+  auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
+  if (rows.positions >= 0) x_ND = ops.add_positions(x_ND, rows.positions, sequence);
   if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer);
   const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);

@@ -58,8 +58,11 @@ class Builder {
   }
   int matrix(const std::string& name, std::int64_t out, std::int64_t in,
              std::optional<TensorSplit> split, Role role = Role::linear) {
-    return add(
-        {.name = name + ".weight", .shape = {out, in}, .role = role, .split = std::move(split)});
+    return add({.name = name + ".weight",
+                .shape = {out, in},
+                .is_by_inputs = names_.blocks_are_by_inputs && role == Role::linear,
+                .role = role,
+                .split = std::move(split)});
   }
   /// Without a bias: of heads.
   int norm_weight(const std::string& name, std::int64_t size) {
@@ -83,9 +86,12 @@ class Builder {
 
   void add_block(std::int64_t i_layer) {
     begin_unit(fmt::format("layers.{}", i_layer));
-    prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
     BlockRows rows;
     rows.all.first = static_cast<int>(table_.rows.size());
+    if (i_layer == 0 && a_.learns_positions)
+      rows.positions =
+          add({.name = names_.positions + ".weight", .shape = {a_.max_positions, a_.d_model}});
+    prefix_ = fmt::format("{}{}.", names_.layers, i_layer);
     if (a_.norms != Norms::after) rows.attention_norm = norm(names_.attention_norm);
     if (a_.layer(i_layer).has_delta_rule)
       add_delta_rule(rows);
@@ -120,7 +126,9 @@ class Builder {
     const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
     const Pieces keys{a_.num_kv_heads, a_.head_size};
     if (!names_.qkv.empty()) {
-      const TensorSplit split{0, {queries, keys, keys}};
+      const TensorSplit split =
+          a_.qkv_by_key_head ? TensorSplit{0, {{a_.num_kv_heads, queries.size + 2 * keys.size}}}
+                             : TensorSplit{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
       if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv, split), 1};
     } else {

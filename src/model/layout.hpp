@@ -15,6 +15,7 @@ namespace finetune::model {
 /// Those of a block follow `layers` and the layer's number.
 struct TensorNames {
   std::string embedding = "model.embed_tokens";
+  std::string positions;  ///< of a model that learns them
   std::string layers = "model.layers.";
   std::string final_norm = "model.norm";
   std::string head = "lm_head";
@@ -59,6 +60,8 @@ struct TensorNames {
   std::string shared_up;
   std::string shared_down;
   std::string shared_expert_gate;
+
+  bool blocks_are_by_inputs = false;  ///< matrices of blocks lie in the files as [in, out]
 
   /// Beginnings of names of tensors that are of other parts of the model (ParameterTable::foreign).
   std::vector<std::string> foreign = {};

@@ -257,7 +257,38 @@ struct Gate : torch::autograd::Function<Gate> {
   }
 };
 
+/// Rows of a parameter that are added to tokens.
+struct AddedRows {
+  Weights* weights;
+  int row;
+  Path path;
+};
+
+struct AddRows : torch::autograd::Function<AddRows> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const at::Tensor& positions_N,
+                          const AddedRows& of) {
+    keep(ctx, {positions_N});
+    carry(ctx, "rows", of);
+    return at::index_select(of.weights->weight({of.row, 1}), 0, positions_N).add_(x);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const AddedRows& of = carried<AddedRows>(ctx, "rows");
+    const GradientSlot slot = of.weights->gradient({of.row, 1});
+    if (slot.tensor.defined())
+      embedding_gradient(kept(ctx)[0], d[0], slot.tensor, slot.accumulate, of.path);
+    return {d[0], {}, {}};
+  }
+};
+
 }  // namespace
+
+at::Tensor Ops::add_rows(const at::Tensor& x_ND, const at::Tensor& positions_N, int row) {
+  return AddRows::apply(x_ND, positions_N, AddedRows{&weights_, row, path_});
+}
+
+at::Tensor Ops::add_positions(const at::Tensor& x_ND, int row, const Sequence& sequence) {
+  return add_rows(x_ND, sequence.positions + sequence.first_position, row);
+}
 
 at::Tensor Ops::embedding(const at::Tensor& ids_N, int row) {
   return at::index_select(weights_.weight({row, 1}), 0, ids_N);

@@ -87,6 +87,8 @@ class Ops : public BasicOps<OnDevice> {
   at::Tensor gate(const at::Tensor& x_ND, const at::Tensor& gate) override;
   std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
                                                const AttentionShape& shape) override;
+  at::Tensor sort_heads(const at::Tensor& x, const AttentionShape& shape) override;
+  at::Tensor add_positions(const at::Tensor& x_ND, int row, const Sequence& sequence) override;
   at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const Sequence& sequence, std::int64_t i_layer) override;
   at::Tensor attention(const at::Tensor& qkv, const AttentionShape& shape, const Sequence& sequence,
@@ -110,6 +112,8 @@ class Ops : public BasicOps<OnDevice> {
                                      const at::Tensor& d_log_prob_N, at::Tensor& d_x_ND) override;
 
  protected:
+  /// add_positions, with the position of each token of x.
+  at::Tensor add_rows(const at::Tensor& x_ND, const at::Tensor& positions_N, int row);
   /// `experts`, computed where `dispatch`, which outlives the pass, says. With `travel` x and what
   /// is returned are this rank's own tokens [n, D]: all are gathered, and their sums scattered.
   /// What is kept of x is own tokens; backward gathers them once more.

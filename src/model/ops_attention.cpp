@@ -163,6 +163,44 @@ struct PartGates : torch::autograd::Function<PartGates> {
   }
 };
 
+/// Each key head's queries, key and value, and all queries first: the same numbers in another
+/// order.
+struct SortHeads : torch::autograd::Function<SortHeads> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const AttentionShape& shape) {
+    carry(ctx, "shape", shape);
+    const at::Tensor sorted = at::empty_like(x);
+    for (const auto& [together, apart] : parts(x, sorted, shape))
+      apart.copy_(together);
+    return sorted;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const at::Tensor sorted = d[0].contiguous(), dx = at::empty_like(sorted);
+    for (const auto& [together, apart] : parts(dx, sorted, carried<AttentionShape>(ctx, "shape")))
+      together.copy_(apart);
+    return {dx, {}};
+  }
+
+ private:
+  /// Queries, keys and values [N, Hkv, heads of each, K], as they lie in `x` and in `sorted`.
+  static std::array<std::pair<at::Tensor, at::Tensor>, 3> parts(const at::Tensor& x,
+                                                                const at::Tensor& sorted,
+                                                                const AttentionShape& shape) {
+    const std::int64_t queries = shape.num_heads / shape.num_kv_heads;
+    const at::Tensor heads = x.view({x.size(0), shape.num_kv_heads, queries + 2, shape.head_size});
+    std::int64_t first = 0, column = 0;
+    const auto part = [&](std::int64_t num) {
+      const std::int64_t width = shape.num_kv_heads * num * shape.head_size;
+      const at::Tensor together = heads.narrow(2, first, num);
+      const at::Tensor apart = sorted.narrow(1, column, width).view(together.sizes());
+      first += num;
+      column += width;
+      return std::pair{together, apart};
+    };
+    std::array all = {part(queries), part(1), part(1)};
+    return all;
+  }
+};
+
 /// In place in both directions, as attention does it.
 struct Rotate : torch::autograd::Function<Rotate> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
@@ -222,6 +260,10 @@ std::pair<at::Tensor, at::Tensor> Ops::part_gates(const at::Tensor& x,
                                                   const AttentionShape& shape) {
   auto parts = PartGates::apply(x, shape);
   return {parts[0], parts[1]};
+}
+
+at::Tensor Ops::sort_heads(const at::Tensor& x, const AttentionShape& shape) {
+  return SortHeads::apply(x, shape);
 }
 
 at::Tensor Ops::rotate(const at::Tensor& qkv, const AttentionShape& shape,

@@ -135,9 +135,10 @@ struct Parameter {
   bool trainable = true;
   /// Never trained, and in fp32 whatever is computed in.
   bool is_constant = false;
-  bool is_new = false;  ///< the model's files do not have it: a run begins with a random one
-  bool decayed = true;  ///< weight decay applies (tensors of two and more dims)
-  double lr_ratio = 1;  ///< its learning rate as a multiple of the step's
+  bool is_by_inputs = false;  ///< a matrix [out, in] that files have as [in, out]
+  bool is_new = false;        ///< the model's files do not have it: a run begins with a random one
+  bool decayed = true;        ///< weight decay applies (tensors of two and more dims)
+  double lr_ratio = 1;        ///< its learning rate as a multiple of the step's
   Init init = Init::normal;
   Role role = Role::other;
   int stage = 0;  ///< of the forward pass: the embedding 0, block i 1 + i, the head last

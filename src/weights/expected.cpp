@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
 
@@ -18,8 +19,11 @@ constexpr std::size_t most_listed = 10;
 /// Names compared for a suggestion: a hostile file may have a million.
 constexpr std::size_t most_candidates = 2000;
 
+/// Angles, and masks of GPT-2 and GPT-NeoX.
 bool is_computed_buffer(std::string_view name) {
-  return name.ends_with("rotary_emb.inv_freq");
+  constexpr std::array endings = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+                                  ".attention.bias", ".attention.masked_bias"};
+  return std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); });
 }
 
 bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& expected) {

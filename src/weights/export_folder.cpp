@@ -179,12 +179,16 @@ void write_tensor(SafetensorsWriter& writer, const TensorSpec& tensor, const Fil
 /// Reads fp32 and rounds.
 class Rounding {
  public:
-  explicit Rounding(const ReadPiece& read_piece) : read_piece_(read_piece) {}
+  Rounding(const ReadPiece& read_piece, const std::set<std::string, std::less<>>& transposed)
+      : read_piece_(read_piece), transposed_(transposed) {}
 
   std::span<const std::byte> operator()(const TensorSpec& tensor, std::int64_t first,
                                         std::int64_t count) {
     values_.resize(static_cast<std::size_t>(count));
-    read_piece_(tensor.name, first, values_);
+    if (transposed_.contains(tensor.name))
+      read_transposed(tensor, first);
+    else
+      read_piece_(tensor.name, first, values_);
     check_range(tensor, values_);
     const auto bytes = std::as_bytes(std::span(values_));
     if (tensor.dtype == core::DType::f32) return bytes;
@@ -194,7 +198,27 @@ class Rounding {
   }
 
  private:
+  /// `tensor` [in, out] of what is there as [out, in], which is whole in memory meanwhile.
+  void read_transposed(const TensorSpec& tensor, std::int64_t first) {
+    const std::int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
+    if (first == 0) {
+      whole_.resize(static_cast<std::size_t>(inputs * outputs));
+      for (std::int64_t at = 0; at < inputs * outputs; at += piece_elements)
+        read_piece_(tensor.name, at,
+                    std::span(whole_).subspan(
+                        static_cast<std::size_t>(at),
+                        static_cast<std::size_t>(std::min(piece_elements, inputs * outputs - at))));
+    }
+    for (float& value : values_) {
+      const std::int64_t input = first / outputs, output = first % outputs;
+      value = whole_[static_cast<std::size_t>(output * inputs + input)];
+      ++first;
+    }
+  }
+
   const ReadPiece& read_piece_;
+  const std::set<std::string, std::less<>>& transposed_;
+  std::vector<float> whole_;
   std::vector<float> values_;
   std::vector<std::byte> rounded_;
 };
@@ -274,8 +298,11 @@ std::vector<ExportFile> plan_files(const ExportPlan& plan) {
 
 void export_folder(const fs::path& out, const ExportPlan& plan, const ReadPiece& read_piece,
                    const fs::path& copy_from) {
-  Rounding rounding(read_piece);
-  write_folder(out, plan, std::ref(rounding), copy_from);
+  Rounding rounding(read_piece, plan.transposed);
+  ExportPlan as_written = plan;
+  for (TensorSpec& tensor : as_written.tensors)
+    if (plan.transposed.contains(tensor.name)) std::ranges::reverse(tensor.shape);
+  write_folder(out, as_written, std::ref(rounding), copy_from);
 }
 
 void export_bytes(const fs::path& out, const ExportPlan& plan, const ReadBytes& read_bytes,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ struct ExportPlan {
   std::int64_t max_shard_size_bytes = 5'000'000'000;  ///< of a file; a larger tensor gets its own
   std::map<std::string, std::string> texts = {};      ///< further files: name and content
   std::string stem = "model";                         ///< how the files' names begin
+  /// Of `tensors`, which have their shapes in memory, those that are written as [in, out].
+  std::set<std::string, std::less<>> transposed = {};
   std::string sums = {};  ///< name of a file with a hash of each other file; empty: none
 };
 

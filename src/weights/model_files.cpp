@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
@@ -188,9 +189,25 @@ ModelFiles::ModelFiles(std::string_view headers) {
   while (!base.empty())
     add_next(base, folder_, Names::are_new);
   if (!index.empty()) check_index(index);
+  add_first_parts();
   if (changed.empty()) return;
   folder_ = changed;
   add_next(headers, changed, Names::may_replace);
+}
+
+void ModelFiles::add_first_parts() {
+  constexpr std::array first_parts = {std::pair{"embed_tokens.weight", "model."},
+                                      std::pair{"wte.weight", "transformer."},
+                                      std::pair{"embed_in.weight", "gpt_neox."}};
+  const auto part = std::ranges::find_if(
+      first_parts, [&](const auto& each) { return entries_.contains(each.first); });
+  if (part == first_parts.end()) return;
+  std::map<std::string, Entry, std::less<>> named;
+  for (const auto& [name, entry] : entries_) {
+    const bool is_of_head = name.starts_with("lm_head.") || name.starts_with(part->second);
+    named.emplace((is_of_head ? "" : part->second) + name, entry);
+  }
+  if (named.size() == entries_.size()) entries_ = std::move(named);
 }
 
 void ModelFiles::add_file(DataFile file, std::string_view header, Names names) {

@@ -90,6 +90,9 @@ class ModelFiles {
   enum class Names { are_new, may_replace };
   void add_file(DataFile file, std::string_view header, Names names);
   void check_index(std::string_view index) const;
+  /// transformers saves a model without its head under names that lack their first part, and GPT-2
+  /// is published so: such tensors get the names that they have in the whole model.
+  void add_first_parts();
   const core::File& opened(const DataFile& file) const;
 
   std::filesystem::path folder_;

@@ -5,6 +5,8 @@
 
 namespace finetune::models::gpt {
 
+model::ModelFamily gpt2();
+model::ModelFamily gpt_neox();
 model::ModelFamily gpt_oss();
 
 }  // namespace finetune::models::gpt

@@ -9,6 +9,7 @@
 #include "base/fp8_files.hpp"
 #include "base/mxfp4_files.hpp"
 #include "base/packed_files.hpp"
+#include "base/transposed_files.hpp"
 #include "kernels/nf4.hpp"
 #include "model/packing.hpp"
 
@@ -76,10 +77,12 @@ Nf4Tensor quantise(const model::Parameter& row, const ReadValues& read_values) {
 ReadValues values_in(const weights::ModelFiles& files, const model::Parameter& row) {
   // std::function copies what it calls.
   const auto mxfp4 = std::make_shared<Mxfp4Reader>(files);
-  return [&files, &row, mxfp4](std::int64_t first, std::span<float> target) {
+  const auto transposed = std::make_shared<TransposedReader>(files);
+  return [&files, &row, mxfp4, transposed](std::int64_t first, std::span<float> target) {
     if (is_fp8_in(files, row)) return read_fp8_values(files, row, first, target);
     if (is_mxfp4_in(files, row)) return mxfp4->read(row, first, target);
     if (!row.of_files.is_dense()) return read_unpacked(files, row, first, target);
+    if (row.is_by_inputs) return transposed->read(row, first, target);
     files.read({.name = row.name,
                 .shape = row.shape,
                 .dtype = core::DType::f32,

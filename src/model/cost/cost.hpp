@@ -36,6 +36,7 @@ inline BytesHeld larger(const BytesHeld& a, const BytesHeld& b) {
 }
 
 inline constexpr std::int64_t fp32_bytes = 4;
+inline constexpr std::int64_t position_bytes = 8;  ///< of a token, as an index
 
 /// `count` products [rows, inner] x [inner, columns].
 struct MatrixProduct {

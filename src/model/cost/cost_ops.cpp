@@ -103,6 +103,19 @@ TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
   return x;
 }
 
+TensorSize CostOps::add_positions(const TensorSize& x_ND, int row, const SequenceSize&) {
+  const TensorSize sum = tensor(x_ND.rows, x_ND.columns);
+  OpCost op{.inputs = {x_ND}, .outputs = {sum.number}};
+  op.kept = {tape_.tensor(x_ND.rows, 1, position_bytes)};
+  op.forward = {{sum.bytes}};
+  const std::int64_t elements = x_ND.rows * x_ND.columns;
+  op.forward_work.passes = {pass(elements, 5 * static_cast<double>(element_), 2)};
+  if (table_.row(row).trainable)
+    op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
+  tape_.record(std::move(op));
+  return sum;
+}
+
 TensorSize CostOps::linear(const TensorSize& x_ND, RowRange rows) {
   const ProjectionShape shape = projection_shape(table_, rows);
   const bool sums = sums_outputs(rows);

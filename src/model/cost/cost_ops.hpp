@@ -79,6 +79,8 @@ class CostOps final : public BasicOps<OnSizes> {
   TensorSize gate(const TensorSize& x_ND, const TensorSize& gate) override;
   std::pair<TensorSize, TensorSize> part_gates(const TensorSize& x,
                                                const AttentionShape& shape) override;
+  TensorSize sort_heads(const TensorSize& x, const AttentionShape& shape) override;
+  TensorSize add_positions(const TensorSize& x_ND, int row, const SequenceSize& sequence) override;
   TensorSize delta_rule(const TensorSize& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const SequenceSize& sequence,
                         std::int64_t i_layer) override;

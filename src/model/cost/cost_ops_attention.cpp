@@ -48,6 +48,18 @@ TensorSize CostOps::rotate(const TensorSize& qkv, const AttentionShape& all, con
   return qkv;
 }
 
+TensorSize CostOps::sort_heads(const TensorSize& x, const AttentionShape&) {
+  const TensorSize sorted = tensor(x.rows, x.columns);
+  OpCost op{.inputs = {x}, .outputs = {sorted.number}};
+  op.forward = {{sorted.bytes}};
+  op.backward = {{x.bytes}};
+  op.gradients = {{x.number, x.bytes}};
+  op.forward_work.passes = {pass(x.rows * x.columns, 2 * static_cast<double>(element_), 3)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return sorted;
+}
+
 TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape& all,
                                      const SequenceSize&, const Temperature&) {
   const AttentionShape shape = own_heads(all);

@@ -150,6 +150,13 @@ class BasicOps {
   /// {qkv [N, (H + 2 Hkv) K], gates [N, H K]}.
   virtual std::pair<Tensor, Tensor> part_gates(const Tensor& x, const AttentionShape& shape) = 0;
 
+  /// What each key head has together, its queries, its key and its value [N, Hkv (H / Hkv + 2) K],
+  /// as queries, keys and values: [N, (H + 2 Hkv) K].
+  virtual Tensor sort_heads(const Tensor& x, const AttentionShape& shape) = 0;
+
+  /// x + a row of `row` [positions, D] for each token's position in its sample.
+  virtual Tensor add_positions(const Tensor& x_ND, int row, const Sequence& sequence) = 0;
+
   /// What value heads read of their memory, normed and gated: inputs [N, channels + Hv (V + 2)] ->
   /// [N, Hv V]. Nothing is remembered from sample to sample. With a cache, goes on with the layer's
   /// memory. See kernels/delta_rule.hpp.

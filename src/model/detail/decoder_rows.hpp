@@ -63,6 +63,7 @@ struct DeltaRows {
 /// -1: the model has no such row.
 struct BlockRows {
   RowRange all = {};
+  int positions = -1;  ///< [positions, D], of the first block (Architecture::learns_positions)
   NormRows attention_norm = {};
   RowRange qkv = {};
   RowRange qkv_bias = {-1, 0};

@@ -89,6 +89,17 @@ std::pair<at::Tensor, at::Tensor> TensorParallelOps::part_gates(
   return Ops::part_gates(x, own_heads(shape));
 }
 
+at::Tensor TensorParallelOps::sort_heads(const at::Tensor& x, const model::AttentionShape& shape) {
+  return Ops::sort_heads(x, own_heads(shape));
+}
+
+at::Tensor TensorParallelOps::add_positions(const at::Tensor& x_ND, int row,
+                                            const model::Sequence& sequence) {
+  const OwnTokens& own = travel().tokens();
+  return add_rows(
+      x_ND, sequence.positions.narrow(0, own.first(), own.count()) + sequence.first_position, row);
+}
+
 at::Tensor TensorParallelOps::attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                                         const model::Sequence& sequence, std::int64_t i_layer) {
   return ContextParallelOps::attention(qkv, own_heads(shape), sequence, i_layer);

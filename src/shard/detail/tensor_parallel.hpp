@@ -59,6 +59,9 @@ class TensorParallelOps : public ExpertParallelOps {
                               const model::Temperature& temperature) override;
   std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
                                                const model::AttentionShape& shape) override;
+  at::Tensor sort_heads(const at::Tensor& x, const model::AttentionShape& shape) override;
+  at::Tensor add_positions(const at::Tensor& x_ND, int row,
+                           const model::Sequence& sequence) override;
   at::Tensor attention(const at::Tensor& qkv, const model::AttentionShape& shape,
                        const model::Sequence& sequence, std::int64_t i_layer) override;
   /// Every rank routes all tokens and computes with its own channels of the experts. What a

@@ -118,6 +118,8 @@ FAMILIES = {
     "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
                 v_head_dim=16, head_dim=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3,
                 moe_intermediate_size=24, rope_interleave=False), 36),
+    "gpt_neox": ("GPTNeoXForCausalLM", dict(num_key_value_heads=4), 40),
+    "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=48, tie_word_embeddings=True), 41),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -162,9 +164,9 @@ def draw(model, seed, centre=1.0, embedding=0.7):
         for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
             if p.dim() == 1:
-                p.copy_(centre * ("norm" in key and "bias" not in key) + 0.2 * noise)
+                p.copy_(centre * (("norm" in key or "ln_" in key) and "bias" not in key) + 0.2 * noise)
             else:
-                p.copy_(noise * (embedding if "embed" in key else p.shape[-1] ** -0.5))
+                p.copy_(noise * (embedding if any(part in key for part in ("embed", "wte", "wpe")) else p.shape[-1] ** -0.5))
         for key, b in model.named_buffers():
             if key.endswith(CONSTANT):
                 b.copy_(0.2 * torch.randn(b.shape, generator=g))

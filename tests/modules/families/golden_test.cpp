@@ -42,6 +42,13 @@ data::MicroBatch micro_batch(const weights::ModelFiles& files, std::int64_t row)
   return one;
 }
 
+/// [in, out] as files have it, as `shape` [out, in].
+std::vector<float> transposed(std::vector<float> values, const std::vector<std::int64_t>& shape) {
+  const at::Tensor of_files = at::from_blob(values.data(), {shape[1], shape[0]}, at::kFloat);
+  const at::Tensor by_outputs = of_files.t().contiguous();
+  return {by_outputs.data_ptr<float>(), by_outputs.data_ptr<float>() + by_outputs.numel()};
+}
+
 TEST_P(Golden, LogitsAreThoseOfTransformers) {
   const auto files = case_files();
   auto loaded = load();
@@ -83,8 +90,10 @@ TEST_P(Golden, LossAndEveryGradientAreThoseOfTransformers) {
   for (const int unit : engine.shards.trained_units()) {
     const at::Tensor gradient = engine.shards.gradient(unit);
     for (const auto& slice : engine.shards.map().slices(unit, world.rank())) {
-      const std::string& name = loaded.parameters().rows[static_cast<std::size_t>(slice.row)].name;
-      const auto expected = tests::read_golden<float>(files, "grad." + name);
+      const model::Parameter& row = loaded.parameters().row(slice.row);
+      const std::string& name = row.name;
+      auto expected = tests::read_golden<float>(files, "grad." + name);
+      if (row.is_by_inputs) expected = transposed(std::move(expected), row.shape);
       const std::span<const float> part(expected.data() + slice.tensor_offset,
                                         static_cast<std::size_t>(slice.count));
       const std::span<const float> got(gradient.data_ptr<float>() + slice.shard_offset,

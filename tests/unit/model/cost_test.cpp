@@ -45,6 +45,8 @@ struct Case {
   double score_softcap = 0;
   bool has_sinks = false;
   bool gates_attention = false;
+  bool sorts_heads = false;
+  bool learns_positions = false;
   Latents latents = {};
 };
 
@@ -69,6 +71,8 @@ Architecture architecture(const Case& of) {
   a.score_softcap = of.score_softcap;
   a.has_sinks = of.has_sinks;
   a.gates_attention = of.gates_attention;
+  a.qkv_by_key_head = of.sorts_heads;
+  a.learns_positions = of.learns_positions;
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
   if (!of.latents.exist()) return a;
   a.latents = of.latents;
@@ -132,6 +136,7 @@ void adapt(ParameterTable& table, const Case& of) {
 
 ParameterTable table_of(const Case& of) {
   TensorNames names;
+  if (of.sorts_heads) names.qkv = "qkv";
   if (of.experts.has_biases) {
     names.fused_gate_up = "experts.gate_up_proj";
     names.fused_down = "experts.down_proj";
@@ -271,6 +276,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "parallel", .is_parallel = true}, Case{.name = "softcap", .score_softcap = 20},
         Case{.name = "gated", .gates_attention = true},
         Case{.name = "gated_bf16", .compute = core::DType::bf16, .gates_attention = true},
+        Case{.name = "heads_together", .qkv_bias = true, .sorts_heads = true},
+        Case{.name = "heads_together_bf16", .compute = core::DType::bf16, .sorts_heads = true},
+        Case{.name = "learned_positions", .learns_positions = true},
+        Case{.name = "learned_positions_recomputed",
+             .recompute = Recompute::cheap,
+             .compute = core::DType::bf16,
+             .learns_positions = true},
         Case{.name = "delta_rule", .layer = {.has_delta_rule = true}},
         Case{.name = "delta_rule_bf16",
              .layer = {.has_delta_rule = true},

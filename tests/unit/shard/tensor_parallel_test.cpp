@@ -154,6 +154,19 @@ std::vector<Case> cases() {
                 of.architecture.tied_embeddings = false;
                 of.id_step = 7001;
               }),
+      changed(of_llama, "HeadsTogether",
+              [](Case& of) {
+                of.names.qkv = "qkv";
+                of.architecture.num_kv_heads = 8;
+                of.architecture.qkv_bias = of.architecture.qkv_by_key_head = true;
+              }),
+      changed(of_llama, "LearnedPositions",
+              [](Case& of) {
+                of.names.positions = "positions";
+                of.architecture.learns_positions = true;
+                of.architecture.max_positions = 64;
+                of.stretches = {{0, 7}, {7, 4, true}, {11, 5}, {16, 6}};
+              }),
       changed(of_llama, "WithoutPrompts", [](Case& of) { of.has_prompt = false; }),
       // Some ranks have none.
       changed(of_llama, "TwoTokens",
