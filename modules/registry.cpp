@@ -69,6 +69,8 @@ const train::Registry& registry() {
                                            models::gemma::gemma2(),
                                            models::gemma::gemma3(),
                                            models::gemma::gemma3_text(),
+                                           models::gemma::gemma4(),
+                                           models::gemma::gemma4_text(),
                                            models::glm::glm(),
                                            models::glm::glm4(),
                                            models::glm::glm4_moe(),

@@ -15,7 +15,7 @@ namespace finetune::model {
 
 /// How rotary frequencies are stretched for long contexts.
 struct RopeScaling {
-  enum class Kind { none, linear, llama3, yarn, longrope };
+  enum class Kind { none, linear, llama3, yarn, longrope, proportional };
   Kind kind = Kind::none;
   double factor = 1;
   double low_freq_factor = 1;   ///< llama3: wavelengths above original / low are divided by factor
@@ -25,6 +25,8 @@ struct RopeScaling {
   double beta_fast = 32;     ///< yarn: with so many turns over that context, frequencies stay
   double beta_slow = 1;      ///< yarn: with fewer than these, they are divided by factor
   bool is_truncated = true;  ///< yarn: the bounds between are whole pairs of channels
+  /// proportional: so many pairs of channels turn, as a part of all, as fast as they would anyway.
+  double turned_part = 1;
   /// longrope: each pair of channels is divided by its own.
   std::vector<double> factors = {};
   double amplitude = 1;    ///< of turned queries and keys
@@ -91,7 +93,10 @@ struct Layer {
   std::int64_t window = 0;         ///< a token sees itself and the window - 1 before it; 0: all
   std::int64_t chunk = 0;          ///< a token sees its own chunk of positions only; 0: all
   bool tunes_temperature = false;
-  bool has_delta_rule = false;  ///< in attention's place
+  bool has_delta_rule = false;    ///< in attention's place
+  std::int64_t head_size = 0;     ///< where it is not the model's
+  std::int64_t num_kv_heads = 0;  ///< where it is not the model's
+  bool reads_keys = false;        ///< values are the keys before their norm
 };
 
 /// Heads of layers that remember by the gated delta rule: a matrix a value head, whatever was read.
@@ -168,7 +173,8 @@ struct Architecture {
   std::int64_t d_model = 0;       ///< D
   std::int64_t num_heads = 0;     ///< H
   std::int64_t num_kv_heads = 0;  ///< heads of keys and values; divides num_heads
-  /// K. Of latents: of queries and keys or of values, whichever are more; the others end in zeros.
+  /// K, the largest of any layer. Of latents: of queries and keys or of values, whichever are more;
+  /// the others end in zeros.
   std::int64_t head_size = 0;
   std::int64_t d_ff = 0;  ///< F
   std::int64_t max_positions = 0;
@@ -191,6 +197,9 @@ struct Architecture {
   /// One product gives of each key head its queries, its key and its value; else all queries come
   /// first.
   bool qkv_by_key_head = false;
+  bool norms_values = false;  ///< each head's, only divided by the root mean square
+  /// What a block gives is multiplied by a number of its own, which is not trained.
+  bool scales_blocks = false;
   /// What attention gives is times sigmoids of a second part of the queries' product, which lies
   /// behind each head's query.
   bool gates_attention = false;
@@ -230,6 +239,18 @@ struct Architecture {
   std::int64_t turned_channels() const { return rotary_size > 0 ? rotary_size : head_size; }
   Layer layer(std::int64_t i) const {
     return layers.empty() ? Layer{} : layers[static_cast<std::size_t>(i)];
+  }
+  std::int64_t head_size_of(const Layer& layer) const {
+    return layer.head_size > 0 ? layer.head_size : head_size;
+  }
+  std::int64_t num_kv_heads_of(const Layer& layer) const {
+    return layer.num_kv_heads > 0 ? layer.num_kv_heads : num_kv_heads;
+  }
+  /// K of layers with a window, which is the same in all of them.
+  std::int64_t window_head_size() const {
+    const auto found = std::find_if(layers.begin(), layers.end(),
+                                    [](const Layer& layer) { return layer.window > 0; });
+    return found == layers.end() ? head_size : head_size_of(*found);
   }
 };
 

@@ -16,10 +16,10 @@ namespace finetune::model {
 inline AttentionShape attention_shape(const Architecture& a, std::int64_t i_layer) {
   const Layer layer = a.layer(i_layer);
   return {.num_heads = a.num_heads,
-          .num_kv_heads = a.num_kv_heads,
-          .head_size = a.head_size,
+          .num_kv_heads = a.num_kv_heads_of(layer),
+          .head_size = a.head_size_of(layer),
           .rotary = layer.rotary,
-          .rotary_size = a.turned_channels(),
+          .rotary_size = a.rotary_size > 0 ? a.rotary_size : a.head_size_of(layer),
           .window = layer.window,
           .chunk = layer.chunk,
           .softcap = a.score_softcap};
@@ -79,6 +79,7 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   if (a.latents.exist()) qkv = heads_of_latents(ops, a, rows, qkv);
   if (rows.qkv_bias.num > 0) qkv = ops.add_bias(qkv, rows.qkv_bias);
   if (a.qkv_by_key_head) qkv = ops.sort_heads(qkv, shape);
+  if (layer.reads_keys) qkv = ops.repeat_keys(qkv, shape);
   typename Values::Tensor gates;
   if (a.gates_attention) std::tie(qkv, gates) = ops.part_gates(qkv, shape);
   if (layer.turns_before_norm && layer.rotary != Rotary::none) {
@@ -87,7 +88,8 @@ typename Values::Tensor attend(BasicOps<Values>& ops, const Architecture& a, con
   }
   // A weightless norm of a head commutes with its rotation, so one place does for both kinds.
   if (layer.head_norm != HeadNorm::none)
-    qkv = ops.head_norm(qkv, shape, norm_of(a, rows.query_norm), norm_of(a, rows.key_norm));
+    qkv = ops.head_norm(qkv, shape,
+                        {norm_of(a, rows.query_norm), norm_of(a, rows.key_norm), a.norms_values});
   if (layer.tunes_temperature) qkv = ops.tune_temperature(qkv, shape, sequence, a.temperature);
   auto heads = ops.attention(qkv, shape, sequence, i_layer);
   if (a.value_size() < a.head_size) heads = ops.first_channels(heads, a.num_heads, a.value_size());
@@ -167,13 +169,10 @@ typename Values::Tensor parallel_block(BasicOps<Values>& ops, const Architecture
 /// x_ND -> y_ND. Source: Touvron et al. 2023 (arXiv 2302.13971); norms behind: OLMo et al. 2024
 /// (arXiv 2501.00656).
 template <typename Values>
-typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture& a,
-                                      const BlockRows& rows, const typename Values::Tensor& read_ND,
-                                      const typename Values::Sequence& sequence,
-                                      std::int64_t i_layer) {
-  const bool scales = i_layer == 0 && a.embedding_scale != 1;
-  auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
-  if (rows.positions >= 0) x_ND = ops.add_positions(x_ND, rows.positions, sequence);
+typename Values::Tensor two_halves(BasicOps<Values>& ops, const Architecture& a,
+                                   const BlockRows& rows, const typename Values::Tensor& x_ND,
+                                   const typename Values::Sequence& sequence,
+                                   std::int64_t i_layer) {
   if (a.is_parallel) return parallel_block(ops, a, rows, x_ND, sequence, i_layer);
   const auto attention = attention_half(ops, a, rows, x_ND, sequence, i_layer);
   if (a.layer(i_layer).has_experts) return expert_half(ops, a, rows, x_ND, attention, sequence);
@@ -189,6 +188,19 @@ typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture&
   const auto [h_ND, gate_up] =
       ops.add_norm_linear(attention, x_ND, norm_of(a, rows.feed_forward_norm), part.gate_up);
   return finish(h_ND, gate_up);
+}
+
+/// A block with what comes before the first one and behind each: read_ND -> y_ND.
+template <typename Values>
+typename Values::Tensor decoder_block(BasicOps<Values>& ops, const Architecture& a,
+                                      const BlockRows& rows, const typename Values::Tensor& read_ND,
+                                      const typename Values::Sequence& sequence,
+                                      std::int64_t i_layer) {
+  const bool scales = i_layer == 0 && a.embedding_scale != 1;
+  auto x_ND = scales ? ops.scale(read_ND, a.embedding_scale) : read_ND;
+  if (rows.positions >= 0) x_ND = ops.add_positions(x_ND, rows.positions, sequence);
+  const auto y_ND = two_halves(ops, a, rows, x_ND, sequence, i_layer);
+  return rows.scale < 0 ? y_ND : ops.scale_by(y_ND, rows.scale);
 }
 
 /// What the head reads of the last block's output.

@@ -170,9 +170,11 @@ double read_factor(const ConfigReader& config, const char* key, double fallback)
 }
 
 void scale_scores(Architecture& a, double factor) {
-  const double amplitude = std::sqrt(factor * std::sqrt(static_cast<double>(a.head_size)));
-  a.rope_scaling.amplitude *= amplitude;
-  if (a.window_positions) a.window_positions->scaling.amplitude *= amplitude;
+  const auto amplitude = [&](std::int64_t head_size) {
+    return std::sqrt(factor * std::sqrt(static_cast<double>(head_size)));
+  };
+  a.rope_scaling.amplitude *= amplitude(a.head_size);
+  if (a.window_positions) a.window_positions->scaling.amplitude *= amplitude(a.window_head_size());
 }
 
 void read_biases(const ConfigReader& config, Architecture& a) {

@@ -78,6 +78,7 @@ void read_turned_channels(const ConfigReader& reader, Architecture& a) {
 void read_window_rope(const ConfigReader& config, Architecture& architecture) {
   Architecture other = architecture;
   other.rope_scaling = {};
+  other.head_size = architecture.window_head_size();
   const char* key = "rope_parameters";
   if (config.has(key)) {
     const core::Json& all = config.object().at(key);
@@ -115,6 +116,14 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));
   // "mrope" tells apart what pictures show; of a text all three positions are the same.
   if (kind == "default" || kind == "mrope") return;
+  if (kind == "proportional") {
+    scaling.kind = RopeScaling::Kind::proportional;
+    scaling.turned_part = rope.real("partial_rotary_factor", 1);
+    scaling.factor = rope.real("factor", 1);
+    if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
+    architecture.rotary_size = 0;
+    return;
+  }
   if (kind == "longrope" || kind == "su") return read_longrope(config, rope, architecture);
   scaling.factor = rope.real("factor");
   if (scaling.factor <= 0) rope.fail("factor", "is not positive", "positions are divided by it");
@@ -129,7 +138,7 @@ void read_rope(const ConfigReader& config, Architecture& architecture) {
     read_yarn(rope, architecture, scaling);
   } else if (kind != "dynamic") {  // which stretches positions beyond the last one alone
     rope.fail_unsupported("rope_type", fmt::format("is \"{}\"", kind),
-                          "known: default, linear, dynamic, llama3, yarn, longrope");
+                          "known: default, linear, dynamic, llama3, yarn, longrope, proportional");
   }
   if (scaling.kind == RopeScaling::Kind::llama3 &&
       scaling.high_freq_factor < scaling.low_freq_factor) {

@@ -116,37 +116,39 @@ class Builder {
     }
     if (a_.norms != Norms::before)
       rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm);
+    if (a_.scales_blocks) rows.scale = constant(names_.block_scale, 1, Init::ones);
     rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
     table_.decoder.blocks.push_back(rows);
   }
 
   void add_attention(const Layer& layer, BlockRows& rows) {
-    const std::int64_t q = a_.num_heads * a_.head_size;
-    const std::int64_t kv = a_.num_kv_heads * a_.head_size;
-    const Pieces queries{a_.num_kv_heads, q / a_.num_kv_heads, a_.num_heads / a_.num_kv_heads};
-    const Pieces keys{a_.num_kv_heads, a_.head_size};
+    const std::int64_t size = a_.head_size_of(layer), num_kv = a_.num_kv_heads_of(layer);
+    const std::int64_t q = a_.num_heads * size, kv = num_kv * size;
+    const Pieces queries{num_kv, q / num_kv, a_.num_heads / num_kv};
+    const Pieces keys{num_kv, size};
     if (!names_.qkv.empty()) {
-      const TensorSplit split =
-          a_.qkv_by_key_head ? TensorSplit{0, {{a_.num_kv_heads, queries.size + 2 * keys.size}}}
-                             : TensorSplit{0, {queries, keys, keys}};
+      const TensorSplit split = a_.qkv_by_key_head
+                                    ? TensorSplit{0, {{num_kv, queries.size + 2 * keys.size}}}
+                                    : TensorSplit{0, {queries, keys, keys}};
       rows.qkv = {matrix(names_.qkv, q + 2 * kv, a_.d_model, split), 1};
       if (a_.qkv_bias) rows.qkv_bias = {bias(names_.qkv, q + 2 * kv, split), 1};
     } else {
       const std::int64_t parts = a_.gates_attention ? 2 : 1;  // of a query
       const TensorSplit by_queries{0, {{queries.num, parts * queries.size, queries.parts}}};
       const TensorSplit by_keys{0, {keys}};
-      rows.qkv = {matrix(names_.query, parts * q, a_.d_model, by_queries), 3};
+      const int num = layer.reads_keys ? 2 : 3;
+      rows.qkv = {matrix(names_.query, parts * q, a_.d_model, by_queries), num};
       matrix(names_.key, kv, a_.d_model, by_keys);
-      matrix(names_.value, kv, a_.d_model, by_keys);
+      if (!layer.reads_keys) matrix(names_.value, kv, a_.d_model, by_keys);
       if (a_.qkv_bias) {
-        rows.qkv_bias = {bias(names_.query, q, by_queries), 3};
+        rows.qkv_bias = {bias(names_.query, q, by_queries), num};
         bias(names_.key, kv, by_keys);
-        bias(names_.value, kv, by_keys);
+        if (!layer.reads_keys) bias(names_.value, kv, by_keys);
       }
     }
     if (layer.head_norm == HeadNorm::weighted) {
-      rows.query_norm.weight = norm_weight(names_.query_norm, a_.head_size);
-      rows.key_norm.weight = norm_weight(names_.key_norm, a_.head_size);
+      rows.query_norm.weight = norm_weight(names_.query_norm, size);
+      rows.key_norm.weight = norm_weight(names_.key_norm, size);
     } else if (layer.head_norm == HeadNorm::together) {
       rows.query_norm.weight = norm_of_all(names_.query_norm, q);
       rows.key_norm.weight = norm_of_all(names_.key_norm, kv);
@@ -292,13 +294,7 @@ class Builder {
     ExpertRows rows;
     rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
     if (e.has_biases) rows.router_bias = bias(names_.router, e.num, std::nullopt);
-    if (e.corrects_choice)
-      rows.correction = add({.name = names_.correction,
-                             .shape = {e.num},
-                             .trainable = false,
-                             .is_constant = true,
-                             .decayed = false,
-                             .init = Init::zeros});
+    if (e.corrects_choice) rows.correction = constant(names_.correction, e.num, Init::zeros);
     if (!names_.fused_gate_up.empty()) {
       rows.are_by_outputs = names_.fused_are_by_outputs;
       const auto shape = [&](std::int64_t inputs, std::int64_t outputs) {
@@ -333,6 +329,15 @@ class Builder {
       rows.stride = one.down + 1 - one.gate_up.first;
     }
     return rows;
+  }
+
+  int constant(const std::string& name, std::int64_t size, Init init) {
+    return add({.name = name,
+                .shape = {size},
+                .trainable = false,
+                .is_constant = true,
+                .decayed = false,
+                .init = init});
   }
 
   int biases_of_experts(const std::string& name, std::int64_t size) {

@@ -43,7 +43,8 @@ struct TensorNames {
   std::string gate = "mlp.gate_proj";
   std::string up = "mlp.up_proj";
   std::string down = "mlp.down_proj";
-  std::string activation = "mlp.act_fn.";  ///< its numbers' names follow
+  std::string block_scale = "layer_scalar";  ///< the tensor's whole name
+  std::string activation = "mlp.act_fn.";    ///< its numbers' names follow
 
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< the tensor's whole name

@@ -257,8 +257,8 @@ struct Gate : torch::autograd::Function<Gate> {
   }
 };
 
-/// Rows of a parameter that are added to tokens.
-struct AddedRows {
+/// A row that is not a matrix, on its way to the backward pass.
+struct CarriedRow {
   Weights* weights;
   int row;
   Path path;
@@ -266,13 +266,13 @@ struct AddedRows {
 
 struct AddRows : torch::autograd::Function<AddRows> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const at::Tensor& positions_N,
-                          const AddedRows& of) {
+                          const CarriedRow& of) {
     keep(ctx, {positions_N});
     carry(ctx, "rows", of);
     return at::index_select(of.weights->weight({of.row, 1}), 0, positions_N).add_(x);
   }
   static variable_list backward(AutogradContext* ctx, variable_list d) {
-    const AddedRows& of = carried<AddedRows>(ctx, "rows");
+    const CarriedRow& of = carried<CarriedRow>(ctx, "rows");
     const GradientSlot slot = of.weights->gradient({of.row, 1});
     if (slot.tensor.defined())
       embedding_gradient(kept(ctx)[0], d[0], slot.tensor, slot.accumulate, of.path);
@@ -280,10 +280,27 @@ struct AddRows : torch::autograd::Function<AddRows> {
   }
 };
 
+/// The number is read once more in backward: units come and go in between.
+struct ScaleBy : torch::autograd::Function<ScaleBy> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, Weights* weights, int row) {
+    carry(ctx, "rows", CarriedRow{weights, row, Path::kernels});
+    return scaled(x, *weights, row);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const CarriedRow& of = carried<CarriedRow>(ctx, "rows");
+    return {scaled(d[0], *of.weights, of.row), {}, {}};
+  }
+
+ private:
+  static at::Tensor scaled(const at::Tensor& x, const Weights& weights, int row) {
+    return x * weights.weight({row, 1}).to(x.scalar_type());
+  }
+};
+
 }  // namespace
 
 at::Tensor Ops::add_rows(const at::Tensor& x_ND, const at::Tensor& positions_N, int row) {
-  return AddRows::apply(x_ND, positions_N, AddedRows{&weights_, row, path_});
+  return AddRows::apply(x_ND, positions_N, CarriedRow{&weights_, row, path_});
 }
 
 at::Tensor Ops::add_positions(const at::Tensor& x_ND, int row, const Sequence& sequence) {
@@ -355,6 +372,10 @@ at::Tensor Ops::gate(const at::Tensor& x_ND, const at::Tensor& gate) {
 
 at::Tensor Ops::scale(const at::Tensor& x_ND, double factor) {
   return x_ND * factor;
+}
+
+at::Tensor Ops::scale_by(const at::Tensor& x_ND, int row) {
+  return ScaleBy::apply(x_ND, &weights_, row);
 }
 
 at::Tensor Ops::add(const at::Tensor& x_ND, const at::Tensor& y_ND) {

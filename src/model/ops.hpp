@@ -66,8 +66,8 @@ class Ops : public BasicOps<OnDevice> {
                                              const Norm& norm) override;
   at::Tensor norm_linear(const at::Tensor& x_ND, const Norm& norm, RowRange rows) override;
   at::Tensor add_bias(const at::Tensor& x_NF, RowRange rows) override;
-  at::Tensor head_norm(const at::Tensor& qkv, const AttentionShape& shape, const Norm& of_queries,
-                       const Norm& of_keys) override;
+  at::Tensor head_norm(const at::Tensor& qkv, const AttentionShape& shape,
+                       const HeadNorms& norms) override;
   at::Tensor rotate(const at::Tensor& qkv, const AttentionShape& shape,
                     const Sequence& sequence) override;
   std::vector<at::Tensor> split(const at::Tensor& x_NF,
@@ -88,6 +88,8 @@ class Ops : public BasicOps<OnDevice> {
   std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
                                                const AttentionShape& shape) override;
   at::Tensor sort_heads(const at::Tensor& x, const AttentionShape& shape) override;
+  at::Tensor repeat_keys(const at::Tensor& x, const AttentionShape& shape) override;
+  at::Tensor scale_by(const at::Tensor& x_ND, int row) override;
   at::Tensor add_positions(const at::Tensor& x_ND, int row, const Sequence& sequence) override;
   at::Tensor delta_rule(const at::Tensor& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const Sequence& sequence, std::int64_t i_layer) override;

@@ -61,72 +61,95 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
-/// Of the norms of query heads and of key heads.
-struct HeadNorms {
+/// Norms on their way to their backward pass.
+struct CarriedHeadNorms {
   Weights* weights;
-  std::array<Norm, 2> norms;
+  HeadNorms norms;
 };
 
-/// Norm of query heads and of key heads, each as one list of vectors: of a head's channels, or of
-/// as many as their weights have.
+/// Norm of query heads and of key heads, and of value heads where they have one, each as one list
+/// of vectors: of a head's channels, or of as many as their weights have.
 struct HeadNormFunction : torch::autograd::Function<HeadNormFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& qkv, const AttentionShape& shape,
-                          const HeadNorms& of, Path path) {
-    const auto normed = [&](std::int64_t first_head, std::int64_t num_heads, const Norm& norm) {
-      const at::Tensor part =
-          vectors(qkv, first_head, num_heads, size_of(*of.weights, norm, shape), shape);
-      return norm_forward(*of.weights, norm, part, {}, path);
-    };
-    const Normed q = normed(0, shape.num_heads, of.norms[0]);
-    const Normed k = normed(shape.num_heads, shape.num_kv_heads, of.norms[1]);
-    keep(ctx, {q.h, q.statistics, k.h, k.statistics});
+                          const CarriedHeadNorms& of, Path path) {
+    const std::int64_t tokens = qkv.size(0);
+    variable_list saved, joined;
+    for (const Part& part : parts(of.norms, shape)) {
+      const Normed normed =
+          norm_forward(*of.weights, part.norm, vectors(qkv, part, *of.weights, shape), {}, path);
+      saved.insert(saved.end(), {normed.h, normed.statistics});
+      joined.push_back(normed.y.view({tokens, -1}));
+    }
+    if (!of.norms.of_values) joined.push_back(values(qkv, shape));
+    keep(ctx, std::move(saved));
     carry(ctx, "norms", of);
     carry(ctx, "shape", shape);
     save_path(ctx, path);
-    return join(q.y, k.y, qkv, shape);
+    return at::cat(joined, 1);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const auto saved = kept(ctx);
     const AttentionShape& shape = carried<AttentionShape>(ctx, "shape");
-    const HeadNorms& of = carried<HeadNorms>(ctx, "norms");
+    const CarriedHeadNorms& of = carried<CarriedHeadNorms>(ctx, "norms");
     const at::Tensor d_qkv = d[0].contiguous();
-    const auto pull = [&](std::int64_t first_head, std::int64_t num_heads, std::size_t i) {
-      const Norm& norm = of.norms[i];
-      const at::Tensor dy =
-          vectors(d_qkv, first_head, num_heads, size_of(*of.weights, norm, shape), shape);
-      return norm_backward(*of.weights, norm, {saved[2 * i], {}, saved[2 * i + 1]}, dy, {},
-                           saved_path(ctx));
-    };
-    const at::Tensor d_q = pull(0, shape.num_heads, 0);
-    const at::Tensor d_k = pull(shape.num_heads, shape.num_kv_heads, 1);
-    return {join(d_q, d_k, d_qkv, shape), {}, {}, {}};
+    variable_list joined;
+    std::size_t i = 0;
+    for (const Part& part : parts(of.norms, shape)) {
+      const at::Tensor dy = vectors(d_qkv, part, *of.weights, shape);
+      joined.push_back(norm_backward(*of.weights, part.norm, {saved[2 * i], {}, saved[2 * i + 1]},
+                                     dy, {}, saved_path(ctx))
+                           .view({d_qkv.size(0), -1}));
+      ++i;
+    }
+    if (!of.norms.of_values) joined.push_back(values(d_qkv, shape));
+    return {at::cat(joined, 1), {}, {}, {}};
   }
 
  private:
-  static std::int64_t size_of(const Weights& weights, const Norm& norm,
-                              const AttentionShape& shape) {
-    const int row = norm.rows.weight;
-    return row >= 0 ? weights.weight({row, 1}).numel() : shape.head_size;
+  struct Part {
+    std::int64_t first_head, num_heads;
+    Norm norm;
+  };
+
+  static std::vector<Part> parts(const HeadNorms& norms, const AttentionShape& shape) {
+    std::vector<Part> all = {{0, shape.num_heads, norms.of_queries},
+                             {shape.num_heads, shape.num_kv_heads, norms.of_keys}};
+    Norm weightless = norms.of_keys;
+    weightless.rows = {};
+    if (norms.of_values)
+      all.push_back({shape.num_heads + shape.num_kv_heads, shape.num_kv_heads, weightless});
+    return all;
   }
 
   /// Some heads of qkv [N, C] as [N heads K / size, size].
-  static at::Tensor vectors(const at::Tensor& qkv, std::int64_t first_head, std::int64_t num_heads,
-                            std::int64_t size, const AttentionShape& shape) {
-    return qkv.narrow(1, first_head * shape.head_size, num_heads * shape.head_size)
+  static at::Tensor vectors(const at::Tensor& qkv, const Part& part, const Weights& weights,
+                            const AttentionShape& shape) {
+    const int row = part.norm.rows.weight;
+    const std::int64_t size = row >= 0 ? weights.weight({row, 1}).numel() : shape.head_size;
+    return qkv.narrow(1, part.first_head * shape.head_size, part.num_heads * shape.head_size)
         .reshape({-1, size})
         .contiguous();
   }
 
-  /// Queries and keys of their own, values of `qkv`.
-  static at::Tensor join(const at::Tensor& q, const at::Tensor& k, const at::Tensor& qkv,
-                         const AttentionShape& shape) {
-    const std::int64_t tokens = qkv.size(0);
-    const std::int64_t values = shape.num_kv_heads * shape.head_size;
-    return at::cat({q.view({tokens, shape.num_heads * shape.head_size}),
-                    k.view({tokens, shape.num_kv_heads * shape.head_size}),
-                    qkv.narrow(1, qkv.size(1) - values, values)},
-                   1);
+  static at::Tensor values(const at::Tensor& qkv, const AttentionShape& shape) {
+    const std::int64_t width = shape.num_kv_heads * shape.head_size;
+    return qkv.narrow(1, qkv.size(1) - width, width);
+  }
+};
+
+/// Keys, and once more as values.
+struct RepeatKeys : torch::autograd::Function<RepeatKeys> {
+  static Variable forward(AutogradContext* ctx, const Variable& x, const AttentionShape& shape) {
+    const std::int64_t width = shape.num_kv_heads * shape.head_size;
+    ctx->saved_data["width"] = width;
+    return at::cat({x, x.narrow(1, x.size(1) - width, width)}, 1);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const std::int64_t width = ctx->saved_data.at("width").toInt(), both = d[0].size(1) - width;
+    at::Tensor dx = d[0].narrow(1, 0, both).clone(at::MemoryFormat::Contiguous);
+    dx.narrow(1, both - width, width).add_(d[0].narrow(1, both, width));
+    return {dx, {}};
   }
 };
 
@@ -252,8 +275,12 @@ at::Tensor Ops::attention(const at::Tensor& qkv, const AttentionShape& shape,
 }
 
 at::Tensor Ops::head_norm(const at::Tensor& qkv, const AttentionShape& shape,
-                          const Norm& of_queries, const Norm& of_keys) {
-  return HeadNormFunction::apply(qkv, shape, HeadNorms{&weights_, {of_queries, of_keys}}, path_);
+                          const HeadNorms& norms) {
+  return HeadNormFunction::apply(qkv, shape, CarriedHeadNorms{&weights_, norms}, path_);
+}
+
+at::Tensor Ops::repeat_keys(const at::Tensor& x, const AttentionShape& shape) {
+  return RepeatKeys::apply(x, shape);
 }
 
 std::pair<at::Tensor, at::Tensor> Ops::part_gates(const at::Tensor& x,

@@ -60,6 +60,14 @@ float longrope_scaled(double factor, float exponent, double theta) {
   return 1.0f / (static_cast<float>(factor) * std::pow(static_cast<float>(theta), exponent));
 }
 
+/// Pairs of channels from some one on stand still.
+float proportionally_scaled(float frequency, std::int64_t pair, std::int64_t channels,
+                            const RopeScaling& scaling) {
+  const auto turned =
+      static_cast<std::int64_t>(scaling.turned_part * static_cast<double>(channels) / 2);
+  return pair < turned ? frequency / static_cast<float>(scaling.factor) : 0.0f;
+}
+
 RotaryTables tables_of(const Positions& positions, std::int64_t channels, std::int64_t first,
                        std::int64_t length, at::Device device) {
   const std::vector<float> frequencies = rope_frequencies(positions, channels);
@@ -83,7 +91,9 @@ void fill_tables(const Architecture& architecture, std::int64_t first, std::int6
   sequence.tables = tables_of(architecture.positions(), channels, first, length, device);
   if (architecture.window_positions)
     sequence.window_tables =
-        tables_of(*architecture.window_positions, channels, first, length, device);
+        tables_of(*architecture.window_positions,
+                  architecture.rotary_size > 0 ? channels : architecture.window_head_size(), first,
+                  length, device);
 }
 
 }  // namespace
@@ -101,6 +111,8 @@ std::vector<float> rope_frequencies(const Positions& positions, std::int64_t cha
     if (scaling.kind == RopeScaling::Kind::longrope)
       frequency =
           longrope_scaled(scaling.factors[static_cast<std::size_t>(i)], exponent, positions.theta);
+    if (scaling.kind == RopeScaling::Kind::proportional)
+      frequency = proportionally_scaled(frequency, i, channels, scaling);
     if (is_yarn) frequency = yarn_scaled(frequency, i, bounds, scaling);
     frequencies.push_back(frequency);
   }

@@ -164,13 +164,13 @@ std::vector<OpCase> cases() {
        {{16}, {16}},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, heads.num_channels()}, 1);
-         c.keep_with_gradient(ops.head_norm(x, heads, {{0}, 1e-5}, {{1}, 1e-5}), x);
+         c.keep_with_gradient(ops.head_norm(x, heads, {{{0}, 1e-5}, {{1}, 1e-5}}), x);
        }},
       {"head_norm_weightless",
        {},
        [](Computation& c, Ops& ops) {
          const at::Tensor x = c.leaf({tokens, heads.num_channels()}, 1);
-         c.keep_with_gradient(ops.head_norm(x, heads, {{-1}, 1e-5}, {{-1}, 1e-5}), x);
+         c.keep_with_gradient(ops.head_norm(x, heads, {{{-1}, 1e-5}, {{-1}, 1e-5}}), x);
        }},
       {"tune_temperature",
        {},

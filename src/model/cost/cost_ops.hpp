@@ -57,8 +57,8 @@ class CostOps final : public BasicOps<OnSizes> {
   TensorSize norm_linear(const TensorSize& x_ND, const Norm& norm, RowRange rows) override;
   TensorSize add_bias(const TensorSize& x_NF, RowRange rows) override;
   TensorSize scale(const TensorSize& x_ND, double factor) override;
-  TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape, const Norm& of_queries,
-                       const Norm& of_keys) override;
+  TensorSize head_norm(const TensorSize& qkv, const AttentionShape& shape,
+                       const HeadNorms& norms) override;
   TensorSize rotate(const TensorSize& qkv, const AttentionShape& shape,
                     const SequenceSize& sequence) override;
   std::vector<TensorSize> split(const TensorSize& x_NF,
@@ -80,6 +80,8 @@ class CostOps final : public BasicOps<OnSizes> {
   std::pair<TensorSize, TensorSize> part_gates(const TensorSize& x,
                                                const AttentionShape& shape) override;
   TensorSize sort_heads(const TensorSize& x, const AttentionShape& shape) override;
+  TensorSize repeat_keys(const TensorSize& x, const AttentionShape& shape) override;
+  TensorSize scale_by(const TensorSize& x_ND, int row) override;
   TensorSize add_positions(const TensorSize& x_ND, int row, const SequenceSize& sequence) override;
   TensorSize delta_rule(const TensorSize& x_NI, const DeltaRows& rows, const DeltaHeads& heads,
                         double norm_eps, const SequenceSize& sequence,

@@ -17,15 +17,15 @@ AttentionShape CostOps::own_heads(AttentionShape shape) const {
 }
 
 TensorSize CostOps::head_norm(const TensorSize& qkv, const AttentionShape& all,
-                              const Norm& of_queries, const Norm&) {
+                              const HeadNorms& norms) {
   const AttentionShape shape = own_heads(all);
-  const int query_row = of_queries.rows.weight;
+  const int query_row = norms.of_queries.rows.weight;
   const bool norms_together =
       query_row >= 0 && table_.row(query_row).shape.front() != shape.head_size;
-  const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
+  const std::int64_t heads = shape.num_heads + (norms.of_values ? 2 : 1) * shape.num_kv_heads;
   const TensorSize normed = tensor(qkv.rows, qkv.columns);
   const TensorSize before = tensor(qkv.rows, heads * shape.head_size);
-  OpCost op = norm_cost(before, of_queries);
+  OpCost op = norm_cost(before, norms.of_queries);
   op.inputs = {qkv};
   // Queries and keys as they were.
   op.kept = {before, tape_.tensor(qkv.rows, norms_together ? 2 : heads, fp32_bytes)};
@@ -58,6 +58,19 @@ TensorSize CostOps::sort_heads(const TensorSize& x, const AttentionShape&) {
   op.backward_work = op.forward_work;
   tape_.record(std::move(op));
   return sorted;
+}
+
+TensorSize CostOps::repeat_keys(const TensorSize& x, const AttentionShape& all) {
+  const AttentionShape shape = own_heads(all);
+  const TensorSize qkv = tensor(x.rows, shape.num_channels());
+  OpCost op{.inputs = {x}, .outputs = {qkv.number}};
+  op.forward = {{qkv.bytes}};
+  op.backward = {{x.bytes}};
+  op.gradients = {{x.number, x.bytes}};
+  op.forward_work.passes = {pass(qkv.rows * qkv.columns, 2 * static_cast<double>(element_), 1)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return qkv;
 }
 
 TensorSize CostOps::tune_temperature(const TensorSize& qkv, const AttentionShape& all,

@@ -37,6 +37,13 @@ struct AttentionShape {
   std::int64_t num_channels() const { return (num_heads + 2 * num_kv_heads) * head_size; }
 };
 
+/// Norms of heads. Those of values have no weight.
+struct HeadNorms {
+  Norm of_queries;
+  Norm of_keys;
+  bool of_values = false;
+};
+
 /// How queries, keys and values that are made of latents lie in a fused tensor of H heads each, of
 /// K channels: of queries and keys those that turn come first, and zeros fill up what is less than
 /// K.
@@ -105,8 +112,8 @@ class BasicOps {
   virtual Tensor add_bias(const Tensor& x_NF, RowRange rows) = 0;
 
   /// Norm of every query and key head of qkv over its K channels. Rows [K], or -1: weightless.
-  virtual Tensor head_norm(const Tensor& qkv, const AttentionShape& shape, const Norm& of_queries,
-                           const Norm& of_keys) = 0;
+  virtual Tensor head_norm(const Tensor& qkv, const AttentionShape& shape,
+                           const HeadNorms& norms) = 0;
 
   /// Rotates queries and keys of qkv by position, in place, where attention does not.
   virtual Tensor rotate(const Tensor& qkv, const AttentionShape& shape,
@@ -153,6 +160,12 @@ class BasicOps {
   /// What each key head has together, its queries, its key and its value [N, Hkv (H / Hkv + 2) K],
   /// as queries, keys and values: [N, (H + 2 Hkv) K].
   virtual Tensor sort_heads(const Tensor& x, const AttentionShape& shape) = 0;
+
+  /// Queries and keys [N, (H + Hkv) K], and once more the keys: [N, (H + 2 Hkv) K].
+  virtual Tensor repeat_keys(const Tensor& x, const AttentionShape& shape) = 0;
+
+  /// x times the number that `row` [1] holds, which is not trained.
+  virtual Tensor scale_by(const Tensor& x_ND, int row) = 0;
 
   /// x + a row of `row` [positions, D] for each token's position in its sample.
   virtual Tensor add_positions(const Tensor& x_ND, int row, const Sequence& sequence) = 0;

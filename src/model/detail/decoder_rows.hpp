@@ -81,6 +81,7 @@ struct BlockRows {
   FeedForwardRows feed_forward =
       {};  ///< of a layer without experts; else of the shared expert, if any
   ExpertRows experts = {};
+  int scale = -1;  ///< [1], constant: of what the block gives
 };
 
 struct DecoderRows {

@@ -29,9 +29,13 @@ std::int64_t num_layers_that_remember(const model::Architecture& a) {
 /// Keys and values of one token, over all layers that have them.
 std::int64_t cache_bytes_of_token(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
-  const std::int64_t heads = (a.num_kv_heads + input.tp - 1) / input.tp;
-  return (a.num_layers - num_layers_that_remember(a)) * 2 * heads * a.head_size *
-         core::size_bytes(input.compute);
+  std::int64_t channels = 0;
+  for (std::int64_t i = 0; i < a.num_layers; ++i) {
+    const model::Layer layer = a.layer(i);
+    const std::int64_t heads = (a.num_kv_heads_of(layer) + input.tp - 1) / input.tp;
+    if (!layer.has_delta_rule) channels += 2 * heads * a.head_size_of(layer);
+  }
+  return channels * core::size_bytes(input.compute);
 }
 
 /// Of one text, whatever its length.

@@ -53,8 +53,8 @@ model::AttentionShape TensorParallelOps::own_heads(model::AttentionShape shape) 
 }
 
 at::Tensor TensorParallelOps::head_norm(const at::Tensor& qkv, const model::AttentionShape& shape,
-                                        const model::Norm& of_queries, const model::Norm& of_keys) {
-  return Ops::head_norm(qkv, own_heads(shape), of_queries, of_keys);
+                                        const model::HeadNorms& norms) {
+  return Ops::head_norm(qkv, own_heads(shape), norms);
 }
 
 at::Tensor TensorParallelOps::rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
@@ -91,6 +91,10 @@ std::pair<at::Tensor, at::Tensor> TensorParallelOps::part_gates(
 
 at::Tensor TensorParallelOps::sort_heads(const at::Tensor& x, const model::AttentionShape& shape) {
   return Ops::sort_heads(x, own_heads(shape));
+}
+
+at::Tensor TensorParallelOps::repeat_keys(const at::Tensor& x, const model::AttentionShape& shape) {
+  return Ops::repeat_keys(x, own_heads(shape));
 }
 
 at::Tensor TensorParallelOps::add_positions(const at::Tensor& x_ND, int row,

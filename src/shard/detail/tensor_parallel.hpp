@@ -47,7 +47,7 @@ class TensorParallelOps : public ExpertParallelOps {
   at::Tensor embedding(const at::Tensor& ids_N, int row) override;
   void embedding_backward(const at::Tensor& ids_N, const at::Tensor& d_x_ND, int row) override;
   at::Tensor head_norm(const at::Tensor& qkv, const model::AttentionShape& shape,
-                       const model::Norm& of_queries, const model::Norm& of_keys) override;
+                       const model::HeadNorms& norms) override;
   at::Tensor rotate(const at::Tensor& qkv, const model::AttentionShape& shape,
                     const model::Sequence& sequence) override;
   /// Own heads of all tokens, and what all heads share of own tokens: key [n, R].
@@ -60,6 +60,7 @@ class TensorParallelOps : public ExpertParallelOps {
   std::pair<at::Tensor, at::Tensor> part_gates(const at::Tensor& x,
                                                const model::AttentionShape& shape) override;
   at::Tensor sort_heads(const at::Tensor& x, const model::AttentionShape& shape) override;
+  at::Tensor repeat_keys(const at::Tensor& x, const model::AttentionShape& shape) override;
   at::Tensor add_positions(const at::Tensor& x_ND, int row,
                            const model::Sequence& sequence) override;
   at::Tensor attention(const at::Tensor& qkv, const model::AttentionShape& shape,

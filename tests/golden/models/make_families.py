@@ -118,6 +118,10 @@ FAMILIES = {
     "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
                 v_head_dim=16, head_dim=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3,
                 moe_intermediate_size=24, rope_interleave=False), 36),
+    "gemma4_text": ("Gemma4ForCausalLM", dict(tie_word_embeddings=True, num_hidden_layers=3, head_dim=8, global_head_dim=16,
+                num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                sliding_window=8, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                final_logit_softcapping=3.0), 42),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(num_key_value_heads=4), 40),
     "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=48, tie_word_embeddings=True), 41),
 }
@@ -131,6 +135,7 @@ RETOLD = {
 WEIGHTS_LESS_ONE = ("gemma", "nemotron", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
 CONSTANT = "e_score_correction_bias"  # which no gradient changes
+LAYER_SCALE = "layer_scalar"  # nor this
 
 
 def configuration(name):
@@ -154,7 +159,7 @@ def retell(name, path):
 
 
 def embedding_scale(name, config):
-    return config.hidden_size**0.5 if name == "gemma" else getattr(config, "embedding_multiplier", 1.0)
+    return config.hidden_size**0.5 if name in ("gemma", "gemma4_text") else getattr(config, "embedding_multiplier", 1.0)
 
 
 def draw(model, seed, centre=1.0, embedding=0.7):
@@ -170,6 +175,8 @@ def draw(model, seed, centre=1.0, embedding=0.7):
         for key, b in model.named_buffers():
             if key.endswith(CONSTANT):
                 b.copy_(0.2 * torch.randn(b.shape, generator=g))
+            if key.endswith(LAYER_SCALE):
+                b.copy_(1 + 0.3 * torch.randn(b.shape, generator=g))
 
 
 def joined(tensors):
@@ -210,7 +217,7 @@ def gradients(model):
         grads = as_saved(model)
         for p, value in zip(parameters, values):
             p.copy_(value)
-    return {k: v for k, v in grads.items() if not any(part in k for part in (*FOREIGN, CONSTANT))}
+    return {k: v for k, v in grads.items() if not any(part in k for part in (*FOREIGN, CONSTANT, LAYER_SCALE))}
 
 
 def greedy(model, tokens):
@@ -234,7 +241,7 @@ def write(name):
     g = torch.Generator().manual_seed(77 + seed)
     ids = torch.randint(VOCABULARY, (BATCH, LENGTH), generator=g)
     for attempt in range(100):
-        draw(model, seed + 100 * attempt, 0.0 if name.startswith(WEIGHTS_LESS_ONE) else 1.0,
+        draw(model, seed + 100 * attempt, 0.0 if name.startswith(WEIGHTS_LESS_ONE) and not name.startswith("gemma4") else 1.0,
              0.7 / embedding_scale(name, config) if config.tie_word_embeddings else 0.7)
         tokens, margin = greedy(model, ids[:, :PROMPT])
         if margin > 4e-3:

@@ -145,8 +145,8 @@ TEST(ReadRope, RefusesWhatHasNoMeaning) {
               "config.json: rope_scaling: \"factor\" is missing");
   expect_part(rope_refusal(R"({"rope_scaling": {"type": "linear", "factor": 0}})"),
               "\"factor\" is not positive");
-  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "proportional", "factor": 2}})"),
-              "known: default, linear, dynamic, llama3, yarn, longrope");
+  expect_part(rope_refusal(R"({"rope_parameters": {"rope_type": "axial", "factor": 2}})"),
+              "known: default, linear, dynamic, llama3, yarn, longrope, proportional");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1]}})"),
               "\"short_factor\" has not");
   expect_part(rope_refusal(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8,

@@ -47,6 +47,7 @@ struct Case {
   bool gates_attention = false;
   bool sorts_heads = false;
   bool learns_positions = false;
+  bool norms_values = false;
   Latents latents = {};
 };
 
@@ -73,6 +74,8 @@ Architecture architecture(const Case& of) {
   a.gates_attention = of.gates_attention;
   a.qkv_by_key_head = of.sorts_heads;
   a.learns_positions = of.learns_positions;
+  a.norms_values = a.scales_blocks = of.norms_values;
+  if (of.learns_positions) a.max_positions = 64;
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
   if (!of.latents.exist()) return a;
   a.latents = of.latents;
@@ -283,6 +286,16 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute = Recompute::cheap,
              .compute = core::DType::bf16,
              .learns_positions = true},
+        Case{.name = "values_of_keys",
+             .layer = {.head_norm = HeadNorm::weighted,
+                       .head_size = 24,
+                       .num_kv_heads = 1,
+                       .reads_keys = true},
+             .norms_values = true},
+        Case{.name = "values_normed_bf16",
+             .layer = {.head_norm = HeadNorm::weighted},
+             .compute = core::DType::bf16,
+             .norms_values = true},
         Case{.name = "delta_rule", .layer = {.has_delta_rule = true}},
         Case{.name = "delta_rule_bf16",
              .layer = {.has_delta_rule = true},

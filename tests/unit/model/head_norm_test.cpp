@@ -39,8 +39,8 @@ TEST(HeadNorm, IsANormOfEachHead) {
     for (const Path path : {Path::kernels, Path::composed}) {
       TinyWeights weights(given);
       Ops ops(weights, path);
-      const at::Tensor y =
-          ops.head_norm(qkv, shape, {{has_weights ? 0 : -1}, 1e-5}, {{has_weights ? 1 : -1}, 1e-5});
+      const at::Tensor y = ops.head_norm(
+          qkv, shape, {{{has_weights ? 0 : -1}, 1e-5}, {{has_weights ? 1 : -1}, 1e-5}});
       expect_within(y, expected, 1e-6);
       expect_within(torch::autograd::grad({y}, {qkv}, {d})[0], gradients[0], 1e-5);
       for (int row = 0; has_weights && row < 2; ++row)

@@ -160,6 +160,12 @@ std::vector<Case> cases() {
                 of.architecture.num_kv_heads = 8;
                 of.architecture.qkv_bias = of.architecture.qkv_by_key_head = true;
               }),
+      changed(of_qwen, "ValuesOfKeys",
+              [](Case& of) {
+                of.architecture.norms_values = of.architecture.scales_blocks = true;
+                of.architecture.layers[1].reads_keys = true;
+                of.architecture.layers[1].num_kv_heads = 1;
+              }),
       changed(of_llama, "LearnedPositions",
               [](Case& of) {
                 of.names.positions = "positions";

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of CostOps: rows of parameters that are looked up, added or multiplied by.
+
+#include "model/cost/cost_ops.hpp"
+
+namespace finetune::model {
+
+TensorSize CostOps::embedding(const TensorSize& ids_N, int row) {
+  const TensorSize x = tensor(own_tokens(ids_N.rows), table_.row(row).shape[1]);
+  OpCost op{.inputs = {ids_N}, .forward = {{x.bytes}}, .outputs = {x.number}};
+  const std::int64_t elements = all_tokens(x.rows) * x.columns;
+  if (shares_tokens()) {
+    const std::int64_t whole = elements * element_;
+    op.forward.front().bytes += whole;
+    op.forward_work.travels = {travel(Sharers::tp, Travel::Kind::reduce_scatter, whole)};
+    if (table_.row(row).trainable)
+      op.backward_work.travels = {travel(Sharers::tp, Travel::Kind::all_gather, whole)};
+  }
+  const auto element = static_cast<double>(element_);
+  op.forward_work.passes = {pass(elements, 2 * element, 1)};
+  if (table_.row(row).trainable)
+    op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
+  tape_.record(std::move(op));
+  return x;
+}
+
+TensorSize CostOps::add_positions(const TensorSize& x_ND, int row, const SequenceSize&) {
+  const TensorSize sum = tensor(x_ND.rows, x_ND.columns);
+  OpCost op{.inputs = {x_ND}, .outputs = {sum.number}};
+  op.kept = {x_ND, tape_.tensor(x_ND.rows, 1, position_bytes)};  // the block's input
+  op.forward = {{sum.bytes}};
+  const std::int64_t elements = x_ND.rows * x_ND.columns;
+  op.forward_work.passes = {pass(elements, 5 * static_cast<double>(element_), 2)};
+  if (table_.row(row).trainable)
+    op.backward_work.passes = {pass(elements, bytes_.embedding_backward, bytes_.operations)};
+  tape_.record(std::move(op));
+  return sum;
+}
+
+TensorSize CostOps::scale_by(const TensorSize& x_ND, int) {
+  const TensorSize y = tensor(x_ND.rows, x_ND.columns);
+  OpCost op{.inputs = {x_ND}, .outputs = {y.number}};
+  // Behind a sum the gradient of x is that of both its terms: it is there until the block's end.
+  const TensorSize of_terms = tensor(x_ND.rows, x_ND.columns);
+  op.gradients = {{x_ND.number, 0}, {of_terms.number, of_terms.bytes}};
+  op.forward = {{y.bytes}};
+  op.backward = {{x_ND.bytes}};
+  op.forward_work.passes = {pass(y.rows * y.columns, 2 * static_cast<double>(element_), 1)};
+  op.backward_work = op.forward_work;
+  tape_.record(std::move(op));
+  return y;
+}
+
+}  // namespace finetune::model
