@@ -285,12 +285,14 @@ class Builder {
     rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
     if (e.has_biases) rows.router_bias = bias(names_.router, e.num, std::nullopt);
     if (e.corrects_choice)
-      rows.correction = add({.name = names_.correction,
-                             .shape = {e.num},
-                             .trainable = false,
-                             .is_constant = true,
-                             .decayed = false,
-                             .init = Init::zeros});
+      rows.correction =
+          add({.name = names_.correction,
+               .shape = names_.correction_is_matrix ? std::vector<std::int64_t>{1, e.num}
+                                                    : std::vector<std::int64_t>{e.num},
+               .trainable = false,
+               .is_constant = true,
+               .decayed = false,
+               .init = Init::zeros});
     if (!names_.fused_gate_up.empty()) {
       rows.are_by_outputs = names_.fused_are_by_outputs;
       const auto shape = [&](std::int64_t inputs, std::int64_t outputs) {

@@ -118,6 +118,10 @@ FAMILIES = {
     "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
                 v_head_dim=16, head_dim=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3,
                 moe_intermediate_size=24, rope_interleave=False), 36),
+    "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2,
+                num_hidden_layers=3), 37),
+    "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", dict(num_experts=4, moe_topk=2, rope_parameters=dict(rope_type="dynamic",
+                rope_theta=10000.0, alpha=10.0, factor=1.0)), 38),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -161,7 +165,9 @@ def draw(model, seed, centre=1.0, embedding=0.7):
     with torch.no_grad():
         for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
-            if p.dim() == 1:
+            if key.endswith(CONSTANT):
+                p.copy_(0.05 * noise)  # among probabilities
+            elif p.dim() == 1:
                 p.copy_(centre * ("norm" in key and "bias" not in key) + 0.2 * noise)
             else:
                 p.copy_(noise * (embedding if "embed" in key else p.shape[-1] ** -0.5))
