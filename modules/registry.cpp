@@ -76,6 +76,8 @@ const train::Registry& registry() {
                                            models::glm::glm4_moe_lite(),
                                            models::gpt::gpt_oss(),
                                            models::granite::granite(),
+                                           models::granite::granitemoe(),
+                                           models::granite::granitemoeshared(),
                                            models::hunyuan::hunyuan_v1_dense(),
                                            models::hunyuan::hunyuan_v1_moe(),
                                            models::internlm::internlm3(),

@@ -102,8 +102,11 @@ class Builder {
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
-        rows.feed_forward = feed_forward(&names_.shared_gate, names_.shared_up, names_.shared_down,
-                                         a_.experts.d_shared);
+        rows.feed_forward = names_.shared_gate_up.empty()
+                                ? feed_forward(&names_.shared_gate, names_.shared_up,
+                                               names_.shared_down, a_.experts.d_shared)
+                                : joined_feed_forward(names_.shared_gate_up, names_.shared_down,
+                                                      a_.experts.d_shared);
       if (a_.experts.gates_shared)
         rows.experts.shared_gate =
             matrix(names_.shared_expert_gate, 1, a_.d_model, std::nullopt, Role::router);
@@ -242,15 +245,10 @@ class Builder {
 
   FeedForwardRows dense_feed_forward() {
     const std::int64_t width = a_.d_ff;
-    FeedForwardRows rows;
-    if (!names_.gate_up.empty()) {
-      const TensorSplit by_outputs{0, {channels(width), channels(width)}};
-      rows.gate_up = {matrix(names_.gate_up, 2 * width, a_.d_model, by_outputs), 1};
-      rows.down = matrix(names_.down, a_.d_model, width, TensorSplit{1, {channels(width)}});
-      return rows;
-    }
+    if (!names_.gate_up.empty()) return joined_feed_forward(names_.gate_up, names_.down, width);
     const bool is_gated = a_.activation.is_gated;
-    rows = feed_forward(is_gated ? &names_.gate : nullptr, names_.up, names_.down, width);
+    FeedForwardRows rows =
+        feed_forward(is_gated ? &names_.gate : nullptr, names_.up, names_.down, width);
     if (a_.activation.function == Activation::Function::xielu)
       rows.activation = {add_numbers({{.name = "alpha_p", .shape = {1}},
                                       {.name = "alpha_n", .shape = {1}},
@@ -264,6 +262,15 @@ class Builder {
     rows.gate_up_bias = is_gated ? RowRange{of_up - 1, 2} : RowRange{of_up, 1};
     rows.down_bias = bias(names_.down, a_.d_model, std::nullopt);
     return rows;
+  }
+
+  /// Gate and up in one tensor.
+  FeedForwardRows joined_feed_forward(const std::string& gate_up, const std::string& down,
+                                      std::int64_t width) {
+    const TensorSplit by_outputs{0, {channels(width), channels(width)}};
+    const RowRange of_both{matrix(gate_up, 2 * width, a_.d_model, by_outputs), 1};
+    return {.gate_up = of_both,
+            .down = matrix(down, a_.d_model, width, TensorSplit{1, {channels(width)}})};
   }
 
   /// `gate` null: there is none.

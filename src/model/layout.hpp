@@ -56,6 +56,7 @@ struct TensorNames {
   std::string fused_gate_up;
   std::string fused_down;
   bool fused_are_by_outputs = false;  ///< [E, 2 F, D] and [E, D, F]
+  std::string shared_gate_up;         ///< one tensor of both; empty: two
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;

@@ -122,6 +122,10 @@ FAMILIES = {
                 num_hidden_layers=3), 37),
     "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", dict(num_experts=4, moe_topk=2, rope_parameters=dict(rope_type="dynamic",
                 rope_theta=10000.0, alpha=10.0, factor=1.0)), 38),
+    "granitemoe": ("GraniteMoeForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25), 39),
+    "granitemoeshared": ("GraniteMoeSharedForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25, shared_intermediate_size=40), 40),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {

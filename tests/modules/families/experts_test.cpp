@@ -129,5 +129,37 @@ TEST(ConfigsOfHunyuan, AreRefusedByTheKeyThatIsNotComputed) {
   expect_refused(hunyuan(), "moe_topk", 65);
 }
 
+core::Json granite() {
+  return published("granite-3.0-3b-a800m");
+}
+
+/// Its makers say 3.3 thousand million.
+TEST(ConfigsOfGranite, HaveTheParametersThatTheirMakersCount) {
+  EXPECT_NEAR(static_cast<double>(table_of(granite()).num_parameters()), 3.30e9, 0.01e9);
+}
+
+/// Some names and shapes of the published index.
+TEST(ConfigsOfGranite, NameTensorsAsPublished) {
+  core::Json config = granite();
+  const Tensors tensors = {
+      {"model.layers.0.block_sparse_moe.router.layer.weight", {40, 1536}},
+      {"model.layers.31.block_sparse_moe.input_linear.weight", {40, 1024, 1536}},
+      {"model.layers.31.block_sparse_moe.output_linear.weight", {40, 1536, 512}}};
+  expect_tensors(config, tensors);
+  config["model_type"] = "granitemoeshared";
+  expect_tensors(config, tensors);
+  EXPECT_EQ(identify(config).architecture.experts.d_shared, 0);
+  config["shared_intermediate_size"] = 1024;
+  expect_tensors(config, {{"model.layers.31.shared_mlp.input_linear.weight", {2048, 1536}},
+                          {"model.layers.31.shared_mlp.output_linear.weight", {1536, 1024}}});
+}
+
+TEST(ConfigsOfGranite, AreRefusedByTheKeyThatIsNotComputed) {
+  expect_refused(granite(), "num_experts_per_tok", 41);
+  core::Json config = granite();
+  config["model_type"] = "granitemoeshared";
+  expect_refused(config, "shared_intermediate_size", -1);
+}
+
 }  // namespace
 }  // namespace finetune::config_experts_test
