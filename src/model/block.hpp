@@ -140,13 +140,16 @@ typename Values::Tensor expert_half(BasicOps<Values>& ops, const Architecture& a
                                     const typename Values::Tensor& attention,
                                     const typename Values::Sequence& sequence) {
   const auto [h_ND, normed] = ops.add_norm(attention, x_ND, norm_of(a, rows.feed_forward_norm));
-  const auto y_ND = ops.add(h_ND, ops.experts(normed, rows.experts, a.experts, sequence));
+  const auto scaled = [&](const auto& part_ND) {
+    return a.residual_scale == 1 ? part_ND : ops.scale(part_ND, a.residual_scale);
+  };
+  const auto y_ND = ops.add(h_ND, scaled(ops.experts(normed, rows.experts, a.experts, sequence)));
   if (a.experts.d_shared == 0) return y_ND;
   auto shared =
       activated_half(ops, a, rows.feed_forward, ops.linear(normed, rows.feed_forward.gate_up));
   if (rows.experts.shared_gate >= 0)
     shared = ops.gate(shared, ops.linear(normed, {rows.experts.shared_gate, 1}));
-  return ops.add(y_ND, shared);
+  return ops.add(y_ND, scaled(shared));
 }
 
 /// y = x + attention(norm(x)) + feed_forward(norm(x)), with one norm or two. Source: Wang &

@@ -108,15 +108,18 @@ class Builder {
     } else {
       rows.experts = experts();
       if (a_.experts.d_shared > 0)
-        rows.feed_forward = feed_forward(&names_.shared_gate, names_.shared_up, names_.shared_down,
-                                         a_.experts.d_shared);
+        rows.feed_forward = names_.shared_gate_up.empty()
+                                ? feed_forward(&names_.shared_gate, names_.shared_up,
+                                               names_.shared_down, a_.experts.d_shared)
+                                : joined_feed_forward(names_.shared_gate_up, names_.shared_down,
+                                                      a_.experts.d_shared);
       if (a_.experts.gates_shared)
         rows.experts.shared_gate =
             matrix(names_.shared_expert_gate, 1, a_.d_model, std::nullopt, Role::router);
     }
     if (a_.norms != Norms::before)
       rows.feed_forward_added_norm = norm(names_.feed_forward_added_norm);
-    if (a_.scales_blocks) rows.scale = constant(names_.block_scale, 1, Init::ones);
+    if (a_.scales_blocks) rows.scale = constant(names_.block_scale, {1}, Init::ones);
     rows.all.num = static_cast<int>(table_.rows.size()) - rows.all.first;
     table_.decoder.blocks.push_back(rows);
   }
@@ -252,15 +255,10 @@ class Builder {
 
   FeedForwardRows dense_feed_forward() {
     const std::int64_t width = a_.d_ff;
-    FeedForwardRows rows;
-    if (!names_.gate_up.empty()) {
-      const TensorSplit by_outputs{0, {channels(width), channels(width)}};
-      rows.gate_up = {matrix(names_.gate_up, 2 * width, a_.d_model, by_outputs), 1};
-      rows.down = matrix(names_.down, a_.d_model, width, TensorSplit{1, {channels(width)}});
-      return rows;
-    }
+    if (!names_.gate_up.empty()) return joined_feed_forward(names_.gate_up, names_.down, width);
     const bool is_gated = a_.activation.is_gated;
-    rows = feed_forward(is_gated ? &names_.gate : nullptr, names_.up, names_.down, width);
+    FeedForwardRows rows =
+        feed_forward(is_gated ? &names_.gate : nullptr, names_.up, names_.down, width);
     if (a_.activation.function == Activation::Function::xielu)
       rows.activation = {add_numbers({{.name = "alpha_p", .shape = {1}},
                                       {.name = "alpha_n", .shape = {1}},
@@ -274,6 +272,15 @@ class Builder {
     rows.gate_up_bias = is_gated ? RowRange{of_up - 1, 2} : RowRange{of_up, 1};
     rows.down_bias = bias(names_.down, a_.d_model, std::nullopt);
     return rows;
+  }
+
+  /// Gate and up in one tensor.
+  FeedForwardRows joined_feed_forward(const std::string& gate_up, const std::string& down,
+                                      std::int64_t width) {
+    const TensorSplit by_outputs{0, {channels(width), channels(width)}};
+    const RowRange of_both{matrix(gate_up, 2 * width, a_.d_model, by_outputs), 1};
+    return {.gate_up = of_both,
+            .down = matrix(down, a_.d_model, width, TensorSplit{1, {channels(width)}})};
   }
 
   /// `gate` null: there is none.
@@ -294,7 +301,10 @@ class Builder {
     ExpertRows rows;
     rows.router = matrix(names_.router, e.num, a_.d_model, std::nullopt, Role::router);
     if (e.has_biases) rows.router_bias = bias(names_.router, e.num, std::nullopt);
-    if (e.corrects_choice) rows.correction = constant(names_.correction, e.num, Init::zeros);
+    if (e.corrects_choice)
+      rows.correction = names_.correction_is_matrix
+                            ? constant(names_.correction, {1, e.num}, Init::zeros)
+                            : constant(names_.correction, {e.num}, Init::zeros);
     if (!names_.fused_gate_up.empty()) {
       rows.are_by_outputs = names_.fused_are_by_outputs;
       const auto shape = [&](std::int64_t inputs, std::int64_t outputs) {
@@ -331,9 +341,9 @@ class Builder {
     return rows;
   }
 
-  int constant(const std::string& name, std::int64_t size, Init init) {
+  int constant(const std::string& name, std::vector<std::int64_t> shape, Init init) {
     return add({.name = name,
-                .shape = {size},
+                .shape = std::move(shape),
                 .trainable = false,
                 .is_constant = true,
                 .decayed = false,

@@ -48,15 +48,17 @@ struct TensorNames {
 
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< the tensor's whole name
+  bool correction_is_matrix = false;                            ///< [1, E], not [E]
   std::string expert = "mlp.experts.";  ///< an expert's number follows, then these:
   std::string expert_gate = ".gate_proj";
   std::string expert_up = ".up_proj";
   std::string expert_down = ".down_proj";
-  /// One tensor for all experts' gate and up [E, D, 2 F] and one for down [E, F, D]; empty:
-  /// `expert`. Their biases have the same names and "_bias".
+  /// One tensor for all experts' gate and up [E, D, 2 F] and one for down [E, F, D], whole names;
+  /// empty: `expert`. Their biases have the same names and "_bias".
   std::string fused_gate_up;
   std::string fused_down;
   bool fused_are_by_outputs = false;  ///< [E, 2 F, D] and [E, D, F]
+  std::string shared_gate_up;         ///< one tensor of both; empty: two
   std::string shared_gate;
   std::string shared_up;
   std::string shared_down;

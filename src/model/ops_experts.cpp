@@ -55,9 +55,9 @@ at::Tensor in_best_groups(const at::Tensor& scores_NE, const Experts& experts) {
 
 /// The weights of scores [N, k].
 at::Tensor weights_of(const at::Tensor& scores, const Experts& experts) {
-  constexpr double least_sum = 1e-20;  // sigmoids may all be 0
+  constexpr double least_sum = 1e-20;  // sigmoids, and experts that a constant chose, may all be 0
   const at::Tensor weights = !experts.normalizes ? scores
-                             : !experts.scores_apart
+                             : !experts.scores_apart && !experts.corrects_choice
                                  ? scores / scores.sum(1, /*keepdim=*/true)
                                  : scores / scores.sum(1, /*keepdim=*/true).add_(least_sum);
   return experts.weight_scale == 1 ? weights : weights * experts.weight_scale;
@@ -76,9 +76,11 @@ Routing route(const at::Tensor& logits_NE, const at::Tensor& correction_E, const
     routing.weights_Nk = weights_of(scores.gather(1, routing.chosen_Nk), experts);
   } else {
     if (!experts.scales_input || is_balanced) routing.probabilities_NE = logits.softmax(1);
+    const at::Tensor all = experts.scales_input ? logits : routing.probabilities_NE;
+    const at::Tensor of_choice = correction_E.defined() ? all + correction_E : all;
     at::Tensor scores;
-    const at::Tensor of_choice = experts.scales_input ? logits : routing.probabilities_NE;
     std::tie(scores, routing.chosen_Nk) = in_best_groups(of_choice, experts).topk(experts.top_k, 1);
+    if (correction_E.defined()) scores = all.gather(1, routing.chosen_Nk);
     routing.weights_Nk = experts.scales_input ? scores.sigmoid() : weights_of(scores, experts);
   }
   at::Tensor sorted;

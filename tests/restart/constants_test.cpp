@@ -104,7 +104,7 @@ TEST_P(Constants, StayUnderAnAdapterOnAllMatrices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Constants,
-                         testing::Values("deepseek_v3", "glm4_moe", "minimax_m2"));
+                         testing::Values("deepseek_v3", "ernie4_5_moe", "glm4_moe", "minimax_m2"));
 
 }  // namespace
 }  // namespace finetune::tests::constants_test

@@ -6,5 +6,6 @@
 namespace finetune::models::ernie {
 
 model::ModelFamily ernie4_5();
+model::ModelFamily ernie4_5_moe();
 
 }  // namespace finetune::models::ernie

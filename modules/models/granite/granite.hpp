@@ -6,5 +6,7 @@
 namespace finetune::models::granite {
 
 model::ModelFamily granite();
+model::ModelFamily granitemoe();
+model::ModelFamily granitemoeshared();
 
 }  // namespace finetune::models::granite

@@ -6,5 +6,6 @@
 namespace finetune::models::hunyuan {
 
 model::ModelFamily hunyuan_v1_dense();
+model::ModelFamily hunyuan_v1_moe();
 
 }  // namespace finetune::models::hunyuan

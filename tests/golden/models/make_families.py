@@ -124,6 +124,14 @@ FAMILIES = {
                 final_logit_softcapping=3.0), 42),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(num_key_value_heads=4), 40),
     "gpt2": ("GPT2LMHeadModel", dict(num_key_value_heads=4, n_inner=48, max_position_embeddings=48, tie_word_embeddings=True), 41),
+    "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2,
+                num_hidden_layers=3), 37),
+    "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", dict(num_experts=4, moe_topk=2, rope_parameters=dict(rope_type="dynamic",
+                rope_theta=10000.0, alpha=10.0, factor=1.0)), 38),
+    "granitemoe": ("GraniteMoeForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25), 39),
+    "granitemoeshared": ("GraniteMoeSharedForCausalLM", dict(num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.25, shared_intermediate_size=40), 40),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -168,7 +176,9 @@ def draw(model, seed, centre=1.0, embedding=0.7):
     with torch.no_grad():
         for key, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
-            if p.dim() == 1:
+            if key.endswith(CONSTANT):
+                p.copy_(0.05 * noise)  # among probabilities
+            elif p.dim() == 1:
                 p.copy_(centre * (("norm" in key or "ln_" in key) and "bias" not in key) + 0.2 * noise)
             else:
                 p.copy_(noise * (embedding if any(part in key for part in ("embed", "wte", "wpe")) else p.shape[-1] ** -0.5))

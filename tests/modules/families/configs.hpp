@@ -9,14 +9,26 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "core/json.hpp"
 #include "model/family.hpp"
 #include "registry.hpp"
+#include "support/folders.hpp"
 
 namespace finetune::tests::configs {
 
 /// Shapes by name.
 using Tensors = std::map<std::string, std::vector<std::int64_t>>;
+
+/// The configuration of a model of published_models.json.
+inline core::Json published(const std::string& name) {
+  const core::Json models =
+      core::read_json(source_folder() / "tests/modules/families/published_models.json", 1 << 20);
+  for (const core::Json& model : models)
+    if (model.at("name") == name) return model.at("config");
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
 
 inline model::Identified identify(const core::Json& config) {
   return model::identify(config.dump(), "config.json", modules::registry().families);

@@ -46,7 +46,7 @@ TEST_P(Constants, AreTheFilesToTheBitWhereBf16IsComputed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Constants,
-                         testing::Values("deepseek_v3", "glm4_moe", "minimax_m2"),
+                         testing::Values("deepseek_v3", "ernie4_5_moe", "glm4_moe", "minimax_m2"),
                          [](const auto& info) { return std::string(info.param); });
 
 const core::Json glm_air = {{"model_type", "glm4_moe"},

@@ -9,25 +9,13 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "model/part.hpp"
 #include "modules/families/configs.hpp"
-#include "support/folders.hpp"
 
 namespace finetune::latents_test {
 namespace {
 
 using namespace tests::configs;
-
-/// The configuration of a model of published_models.json.
-core::Json published(const std::string& name) {
-  const core::Json models = core::read_json(
-      tests::source_folder() / "tests/modules/families/published_models.json", 1 << 20);
-  for (const core::Json& model : models)
-    if (model.at("name") == name) return model.at("config");
-  ADD_FAILURE() << "no " << name;
-  return {};
-}
 
 /// DeepSeek 2, the large one.
 core::Json deepseek_v2() {

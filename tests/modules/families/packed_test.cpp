@@ -49,6 +49,13 @@ struct Result {
 
 class Packed : public testing::TestWithParam<const char*> {
  protected:
+  bool has_experts() const {
+    const auto folder = tests::golden(std::string("models/") + GetParam());
+    const auto identified =
+        model::identify(model::read_config(folder), folder.string(), modules::registry().families);
+    return identified.architecture.num_layers_with_experts() > 0;
+  }
+
   Result pass(const std::vector<data::MicroBatch>& batches, const train::Scale& scale) const {
     train::LoadedModel loaded(tests::golden(std::string("models/") + GetParam()),
                               modules::registry(), {}, core::DType::f32);
@@ -73,7 +80,7 @@ TEST_P(Packed, IsTheSumOfItsSamples) {
   // 40 tokens exceed the golden models' windows and chunks.
   const std::vector<data::MicroBatch> samples = {sample(1, 11), sample(2, 40), sample(3, 1),
                                                  sample(4, 20)};
-  const bool has_experts = std::string(GetParam()).ends_with("_moe");
+  const bool has_experts = this->has_experts();
   const train::Scale scale(0.1, has_experts ? 0.05 : 0);
   const Result alone = pass(samples, scale);
   const Result packed =

@@ -49,6 +49,7 @@ struct Case {
   bool learns_positions = false;
   bool norms_values = false;
   Latents latents = {};
+  double residual_scale = 1;
 };
 
 void PrintTo(const Case& of, std::ostream* out) {
@@ -76,6 +77,7 @@ Architecture architecture(const Case& of) {
   a.learns_positions = of.learns_positions;
   a.norms_values = a.scales_blocks = of.norms_values;
   if (of.learns_positions) a.max_positions = 64;
+  a.residual_scale = of.residual_scale;
   a.delta = {.num_keys = 2, .values_per_key = 2, .key_size = 16, .value_size = 24, .taps = 4};
   if (!of.latents.exist()) return a;
   a.latents = of.latents;
@@ -246,6 +248,10 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute = Recompute::cheap,
              .compute = core::DType::bf16},
         Case{.name = "experts_apart", .layer = {.has_experts = true}, .experts = experts_apart},
+        Case{.name = "scaled_experts",
+             .layer = {.has_experts = true},
+             .experts = {.num = 6, .top_k = 2, .d_ff = 48, .d_shared = 80},
+             .residual_scale = 0.5},
         Case{.name = "experts_apart_bf16",
              .layer = {.has_experts = true},
              .experts = experts_apart,

@@ -38,6 +38,13 @@ Experts apart(std::int64_t top_k, bool normalizes, std::int64_t num_groups = 1) 
   return e;
 }
 
+/// As ERNIE 4.5 chooses them.
+Experts of_corrected_softmax() {
+  Experts e = experts(2, true, false);
+  e.corrects_choice = true;
+  return e;
+}
+
 /// As DeepSeek 2 chooses them.
 Experts of_softmax_groups() {
   Experts e = experts(2, false, false);
@@ -129,7 +136,7 @@ Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& w, const
   const at::Tensor logits = at::mm(x, w[0].t());
   const at::Tensor p = logits.softmax(1);
   const at::Tensor scores = e.scales_input ? logits : e.scores_apart ? logits.sigmoid() : p;
-  const at::Tensor chosen = e.scores_apart || e.num_groups > 1
+  const at::Tensor chosen = e.corrects_choice || e.num_groups > 1
                                 ? chosen_in_groups(scores, e)
                                 : std::get<1>(scores.topk(e.top_k, 1));
   const at::Tensor top = scores.gather(1, chosen);
@@ -264,6 +271,8 @@ INSTANTIATE_TEST_SUITE_P(Routings, ExpertsOf,
                                          Variant{"Glm", apart(2, true), 0},
                                          Variant{"Grouped", apart(1, false, 2), 0},
                                          Variant{"SoftmaxGroups", of_softmax_groups(), 0},
+                                         Variant{"Ernie", of_corrected_softmax(), 0},
+                                         Variant{"BalancedErnie", of_corrected_softmax(), 0.3},
                                          Variant{"BalancedGroups", apart(2, true, 2), 0.3},
                                          Variant{"Balanced", experts(2, true, false), 0.3},
                                          Variant{"BalancedSigmoid", experts(2, false, true), 0.3}),
