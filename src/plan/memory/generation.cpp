@@ -22,22 +22,28 @@ model::ParameterTable own_table(const GenerationInput& input, model::ParameterTa
   return regroup(model::part_of(table, largest), Bucket::block);
 }
 
-std::int64_t num_layers_that_remember(const model::Architecture& a) {
-  return std::ranges::count_if(a.layers, &model::Layer::has_delta_rule);
+std::int64_t num_layers_that_attend(const model::Architecture& a) {
+  if (a.layers.empty()) return a.num_layers;
+  return std::ranges::count_if(a.layers, [](const model::Layer& layer) {
+    return layer.has_attention_half && !layer.remembers();
+  });
 }
 
 /// Keys and values of one token, over all layers that have them.
 std::int64_t cache_bytes_of_token(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
   const std::int64_t heads = (a.num_kv_heads + input.tp - 1) / input.tp;
-  return (a.num_layers - num_layers_that_remember(a)) * 2 * heads * a.head_size *
-         core::size_bytes(input.compute);
+  return num_layers_that_attend(a) * 2 * heads * a.head_size * core::size_bytes(input.compute);
 }
 
 /// Of one text, whatever its length.
 std::int64_t memory_bytes_of_text(const GenerationInput& input) {
   const model::Architecture& a = input.architecture;
-  return num_layers_that_remember(a) * model::delta_memory_bytes(a.delta) / input.tp;
+  const auto by_delta_rule = std::ranges::count_if(a.layers, &model::Layer::has_delta_rule);
+  const auto by_states = std::ranges::count_if(a.layers, &model::Layer::has_state_space);
+  return (by_delta_rule * model::delta_memory_bytes(a.delta) +
+          by_states * model::state_memory_bytes(a.states)) /
+         input.tp;
 }
 
 /// Of prompts that begin at once.
