@@ -118,6 +118,10 @@ FAMILIES = {
     "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
                 v_head_dim=16, head_dim=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3,
                 moe_intermediate_size=24, rope_interleave=False), 36),
+    "nemotron_h": ("NemotronHForCausalLM", dict(layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"],
+                mamba_num_heads=4, mamba_head_dim=10, n_groups=2, ssm_state_size=8, conv_kernel=4, chunk_size=8, time_step_min=0.3,
+                time_step_limit=[0.3, float("inf")], n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+                moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5), 37),
 }
 # Families whose code comes with the models compute what another one does, which is told in their own words.
 RETOLD = {
@@ -126,7 +130,7 @@ RETOLD = {
     "minicpm": dict(model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=3, scale_depth=1.4, dim_model_base=16,
                     embedding_multiplier=None, residual_multiplier=None, logits_scaling=None, attention_multiplier=None),
 }
-WEIGHTS_LESS_ONE = ("gemma", "nemotron", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
+WEIGHTS_LESS_ONE = ("gemma", "qwen3_5", "qwen3_next")  # what files have of the weights of their norms
 FOREIGN = ("vision", "visual", "multi_modal")
 CONSTANT = "e_score_correction_bias"  # which no gradient changes
 
@@ -232,7 +236,7 @@ def write(name):
     g = torch.Generator().manual_seed(77 + seed)
     ids = torch.randint(VOCABULARY, (BATCH, LENGTH), generator=g)
     for attempt in range(100):
-        draw(model, seed + 100 * attempt, 0.0 if name.startswith(WEIGHTS_LESS_ONE) else 1.0,
+        draw(model, seed + 100 * attempt, 0.0 if name == "nemotron" or name.startswith(WEIGHTS_LESS_ONE) else 1.0,
              0.7 / embedding_scale(name, config) if config.tie_word_embeddings else 0.7)
         tokens, margin = greedy(model, ids[:, :PROMPT])
         if margin > 4e-3:
