@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What configurations of models say whose layers are one mixer each.
+#include "model/part.hpp"
 #include "modules/families/configs.hpp"
 
 namespace finetune::states_test {
@@ -115,6 +116,18 @@ TEST(ConfigsOfMixers, LimitSteps) {
   EXPECT_EQ(limits({0.01, {{"__float__", "Infinity"}}}), std::pair(0.01, none));
   EXPECT_EQ(limits({0.01, 0.5}), std::pair(0.01, 0.5));
   EXPECT_EQ(limits(nullptr), std::pair(0.0, none));
+}
+
+/// Heads of a group read the same channels, and samples are not cut.
+TEST(ConfigsOfMixers, ShareGroupsAndNoSequences) {
+  EXPECT_TRUE(model::remembers(table_of(dense)));
+  EXPECT_EQ(model::why_not(table_of(dense), 8), "");
+  EXPECT_NE(model::why_not(table_of(dense), 16).find("mixer.in_proj.weight"), std::string::npos);
+  EXPECT_EQ(model::why_not(table_of(with_experts()), 8), "");
+  core::Json config = dense;
+  config.erase("num_hidden_layers");
+  config["hybrid_override_pattern"] = "*-";
+  EXPECT_FALSE(model::remembers(table_of(config)));
 }
 
 TEST(ConfigsOfMixers, AreRefusedByTheKeyThatIsNotComputed) {
